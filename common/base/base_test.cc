@@ -1,0 +1,122 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <set>
+
+#include "common/base/clock.h"
+#include "common/base/crc32c.h"
+#include "common/base/fault_point.h"
+#include "common/base/file.h"
+#include "common/base/random.h"
+#include "common/base/status.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+
+TEST(StatusTest, AnnotateKeepsCodeAndReason) {
+  const Status s = Annotate(
+      WithReason(NotFound("no job {}", "a"), "NO_SUCH_JOB"), "describing");
+  EXPECT_EQ(s.code(), StatusCode::kNotFound);
+  EXPECT_EQ(Message(s), "describing: no job a");
+  EXPECT_EQ(Reason(s), "NO_SUCH_JOB");
+}
+
+TEST(StatusTest, ErrnoBecomesTheMatchingCode) {
+  EXPECT_EQ(ErrnoStatus(ENOSPC, "x").code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(ErrnoStatus(ENOENT, "x").code(), StatusCode::kNotFound);
+}
+
+TEST(ClockTest, DurationsReadAsAPersonWouldSayThem) {
+  EXPECT_EQ(FormatDuration(850ms), "850 ms");
+  EXPECT_EQ(FormatDuration(12340ms), "12.3 s");
+  EXPECT_EQ(FormatDuration(59960ms), "1 m 00 s");
+  EXPECT_EQ(FormatDuration(7800s), "2 h 10 m");
+  EXPECT_EQ(FormatWallTime(FromUnixNanos(-1'000'000)),
+            "1969-12-31T23:59:59.999Z");
+}
+
+// The vectors of RFC 3720, appendix B.4.
+TEST(Crc32cTest, MatchesThePublishedVectors) {
+  EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8a9136aau);
+  EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62a8ab43u);
+  EXPECT_EQ(Crc32c("123456789"), 0xe3069283u);
+  EXPECT_EQ(ExtendCrc32c(Crc32c("12345"), "6789", 4), Crc32c("123456789"));
+}
+
+TEST(RandomTest, IdsDiffer) {
+  std::set<std::string> ids;
+  for (int i = 0; i < 1000; ++i) ids.insert(RandomUuid());
+  EXPECT_EQ(ids.size(), 1000u);
+  EXPECT_EQ(ids.begin()->size(), 36u);
+  EXPECT_EQ((*ids.begin())[14], '4');
+}
+
+class FileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/lockstep-base-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    dir_ = name;
+  }
+  void TearDown() override {
+    EXPECT_TRUE(fs_->RemoveAll(dir_).ok());
+    EXPECT_FALSE(fs_->Exists(dir_));
+  }
+  FileSystem* const fs_ = RealFileSystem();
+  std::string dir_;
+};
+
+TEST_F(FileTest, WriteAtomicReplacesAndLeavesNoTemporary) {
+  const std::string path = JoinPath(dir_, "record");
+  ASSERT_TRUE(fs_->WriteAtomic(path, "one").ok());
+  ASSERT_TRUE(fs_->WriteAtomic(path, "two", 0600).ok());
+  EXPECT_EQ(*fs_->Read(path), "two");
+  EXPECT_EQ(fs_->Stat(path)->mode, 0600u);
+  EXPECT_THAT(*fs_->List(dir_), testing::ElementsAre("record"));
+}
+
+TEST_F(FileTest, ErrorsNameThePath) {
+  const auto missing = fs_->Read(JoinPath(dir_, "no"));
+  EXPECT_EQ(missing.status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(Message(missing.status()), testing::HasSubstr(dir_ + "/no"));
+  ASSERT_TRUE(fs_->WriteAtomic(JoinPath(dir_, "f"), "x").ok());
+  EXPECT_EQ(fs_->MakeDirs(JoinPath(dir_, "f/g")).code(),
+            StatusCode::kFailedPrecondition);
+  EXPECT_EQ(fs_->Read(JoinPath(dir_, "f"), 0).status().code(),
+            StatusCode::kResourceExhausted);
+}
+
+TEST_F(FileTest, MakeDirsMakesParentsAndMayBeRepeated) {
+  const std::string deep = JoinPath(dir_, "a/b/c");
+  ASSERT_TRUE(fs_->MakeDirs(deep).ok());
+  ASSERT_TRUE(fs_->MakeDirs(deep).ok());
+  EXPECT_TRUE(fs_->Stat(deep)->is_directory);
+}
+
+TEST(FaultPointTest, FailsAtTheNthPassOnly) {
+  ASSERT_TRUE(EnableFaults("a=error@2").ok());
+  EXPECT_TRUE(FaultPoint("a").ok());
+  EXPECT_TRUE(FaultPoint("b").ok());
+  EXPECT_FALSE(FaultPoint("a").ok());
+  EXPECT_TRUE(FaultPoint("a").ok());
+  EXPECT_EQ(EnableFaults("a=sometimes").code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(EnableFaults("").ok());
+}
+
+TEST(FaultPointTest, CrashHasItsOwnExitCode) {
+  EXPECT_EXIT(
+      {
+        (void)EnableFaults("a=crash@1");
+        (void)FaultPoint("a");
+      },
+      testing::ExitedWithCode(kFaultExitCode), "");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+// Time as a value. Rules take `now`; only a Clock reads it.
+//
+// MonoTime never jumps and decides everything (leases, deadlines, durations).
+// WallTime is for people: timestamps in answers, logs and records.
+#ifndef LOCKSTEP_COMMON_BASE_CLOCK_H_
+#define LOCKSTEP_COMMON_BASE_CLOCK_H_
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+
+using Duration = std::chrono::nanoseconds;
+using MonoTime = std::chrono::time_point<std::chrono::steady_clock, Duration>;
+using WallTime = std::chrono::time_point<std::chrono::system_clock, Duration>;
+
+// One reading of both clocks: what a rule is given.
+struct Time {
+  MonoTime mono;
+  WallTime wall;
+};
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual Time Now() const = 0;
+};
+
+// The machine's CLOCK_MONOTONIC and CLOCK_REALTIME. Safe from any thread.
+class SystemClock final : public Clock {
+ public:
+  Time Now() const override;
+};
+
+inline double ToSeconds(Duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+inline Duration Seconds(double s) {
+  return Duration(static_cast<int64_t>(s * 1e9));
+}
+inline int64_t ToUnixNanos(WallTime t) { return t.time_since_epoch().count(); }
+inline WallTime FromUnixNanos(int64_t nanos) {
+  return WallTime(Duration(nanos));
+}
+
+// "2026-01-31T12:00:00.123Z" (UTC, milliseconds).
+std::string FormatWallTime(WallTime t);
+// For people: "850 ms", "12.3 s", "4 m 05 s", "2 h 10 m", "3 d 4 h".
+std::string FormatDuration(Duration d);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_BASE_CLOCK_H_

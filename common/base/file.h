@@ -1,0 +1,78 @@
+// Files, through an interface that tests can make fail or forget.
+//
+// Everything durable goes through FileSystem: checkpoints, records, node
+// identity, certificates. Errors carry the path and what was being done.
+#ifndef LOCKSTEP_COMMON_BASE_FILE_H_
+#define LOCKSTEP_COMMON_BASE_FILE_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace lockstep {
+
+// Append-only. Not synchronised. Close() or the destructor closes; only Sync()
+// makes bytes durable.
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual Status Append(std::string_view data) = 0;
+  virtual Status Sync() = 0;
+  virtual Status Close() = 0;
+};
+
+struct FileInfo {
+  bool is_directory = false;
+  uint64_t size = 0;
+  uint32_t mode = 0;
+  uid_t uid = 0;
+  int64_t mtime_unix_nanos = 0;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  // Creates or truncates. `mode` as for open(2), before umask.
+  virtual StatusOr<std::unique_ptr<WritableFile>> Create(
+      const std::string& path, mode_t mode = 0644) = 0;
+  // Opens for appending, creating it where it is missing.
+  virtual StatusOr<std::unique_ptr<WritableFile>> OpenAppend(
+      const std::string& path, mode_t mode = 0644) = 0;
+  // The whole file; ResourceExhausted when larger than `limit` bytes.
+  virtual StatusOr<std::string> Read(const std::string& path,
+                                     uint64_t limit = 64 << 20) = 0;
+  virtual StatusOr<FileInfo> Stat(const std::string& path) = 0;
+  // Names in `path`, sorted, without "." and "..".
+  virtual StatusOr<std::vector<std::string>> List(const std::string& path) = 0;
+  // With parents. Existing directories are fine.
+  virtual Status MakeDirs(const std::string& path, mode_t mode = 0755) = 0;
+  virtual Status Rename(const std::string& from, const std::string& to) = 0;
+  virtual Status Remove(const std::string& path) = 0;
+  // A missing path is OK.
+  virtual Status RemoveAll(const std::string& path) = 0;
+  virtual Status SyncDir(const std::string& path) = 0;
+
+  bool Exists(const std::string& path) { return Stat(path).ok(); }
+
+  // write to a temporary beside `path`, fsync, rename, fsync the directory:
+  // after OK the new contents survive a power loss, before it the old ones.
+  Status WriteAtomic(const std::string& path, std::string_view data,
+                     mode_t mode = 0644);
+};
+
+// The machine's own. Never destroyed; safe from any thread.
+FileSystem* RealFileSystem();
+
+// "a" + "b/c" -> "a/b/c". An absolute `b` is returned as it is.
+std::string JoinPath(std::string_view a, std::string_view b);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_BASE_FILE_H_

@@ -1,0 +1,27 @@
+// Logs of a daemon: spdlog to stderr, one line an event.
+//
+// LOG_INFO("job {} g{}: formed in {}", ...). A line about a job says job,
+// generation and rank. Before InitLogging the default logger writes to stderr
+// too. Safe from any thread.
+#ifndef LOCKSTEP_COMMON_BASE_LOGGING_H_
+#define LOCKSTEP_COMMON_BASE_LOGGING_H_
+
+#include <spdlog/spdlog.h>
+
+#include <string>
+
+#define LOG_DEBUG(...) ::spdlog::debug(__VA_ARGS__)
+#define LOG_INFO(...) ::spdlog::info(__VA_ARGS__)
+#define LOG_WARN(...) ::spdlog::warn(__VA_ARGS__)
+#define LOG_ERROR(...) ::spdlog::error(__VA_ARGS__)
+
+namespace lockstep {
+
+// Sets the format ("2026-01-31T12:00:00.123Z info coordinator: text"), the
+// level (debug, info, warn, error; others mean info) and flushing at each
+// line, so that what was logged before a crash is there.
+void InitLogging(const std::string& program, const std::string& level);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_BASE_LOGGING_H_

@@ -1,0 +1,73 @@
+// Mutex, MutexLock and CondVar over std. Members say ABSL_GUARDED_BY(mu_), and
+// clang checks it.
+//
+// Not absl::Mutex: Debian's Abseil is not built for the thread sanitizer,
+// which then reports races that are none.
+#ifndef LOCKSTEP_COMMON_BASE_MUTEX_H_
+#define LOCKSTEP_COMMON_BASE_MUTEX_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/clock.h"
+
+namespace lockstep {
+
+class ABSL_LOCKABLE Mutex {
+ public:
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
+  void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.unlock(); }
+
+ private:
+  friend class CondVar;
+  std::mutex mu_;
+};
+
+class ABSL_SCOPED_LOCKABLE MutexLock {
+ public:
+  explicit MutexLock(Mutex* mu) ABSL_EXCLUSIVE_LOCK_FUNCTION(mu) : mu_(mu) {
+    mu_->Lock();
+  }
+  ~MutexLock() ABSL_UNLOCK_FUNCTION() { mu_->Unlock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+ private:
+  Mutex* const mu_;
+};
+
+class CondVar {
+ public:
+  // Wakes spuriously like any condition variable: wait in a loop.
+  void Wait(Mutex* mu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    std::unique_lock<std::mutex> lock(mu->mu_, std::adopt_lock);
+    cv_.wait(lock);
+    lock.release();
+  }
+  // Returns false when `deadline` passed first.
+  bool WaitUntil(Mutex* mu, MonoTime deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    std::unique_lock<std::mutex> lock(mu->mu_, std::adopt_lock);
+    const bool woken =
+        cv_.wait_until(lock, deadline) == std::cv_status::no_timeout;
+    lock.release();
+    return woken;
+  }
+  // Returns false when `timeout` passed first.
+  bool WaitFor(Mutex* mu, Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return WaitUntil(mu, std::chrono::time_point_cast<Duration>(
+                             std::chrono::steady_clock::now()) +
+                             timeout);
+  }
+  void NotifyOne() { cv_.notify_one(); }
+  void NotifyAll() { cv_.notify_all(); }
+
+ private:
+  std::condition_variable cv_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_BASE_MUTEX_H_

@@ -1,0 +1,52 @@
+#include "common/base/random.h"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace lockstep {
+
+std::string RandomBytes(size_t size) {
+  std::string bytes(size, '\0');
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t n = ::getrandom(bytes.data() + done, size - done, 0);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      std::abort();  // No kernel that we run on lacks getrandom.
+    }
+    done += static_cast<size_t>(n);
+  }
+  return bytes;
+}
+
+uint64_t RandomUint64() {
+  const std::string bytes = RandomBytes(sizeof(uint64_t));
+  uint64_t value;
+  std::memcpy(&value, bytes.data(), sizeof(value));
+  return value;
+}
+
+std::string RandomHex(size_t size) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  hex.reserve(2 * size);
+  for (const char c : RandomBytes(size)) {
+    const auto byte = static_cast<unsigned char>(c);
+    hex += kDigits[byte >> 4];
+    hex += kDigits[byte & 15];
+  }
+  return hex;
+}
+
+std::string RandomUuid() {
+  std::string hex = RandomHex(16);
+  hex[12] = '4';
+  hex[16] = "89ab"[RandomBytes(1)[0] & 3];
+  return hex.substr(0, 8) + "-" + hex.substr(8, 4) + "-" + hex.substr(12, 4) +
+         "-" + hex.substr(16, 4) + "-" + hex.substr(20);
+}
+
+}  // namespace lockstep
