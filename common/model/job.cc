@@ -1,0 +1,179 @@
+#include "common/model/job.h"
+
+#include <fmt/format.h>
+#include <string.h>
+
+#include <cerrno>
+
+namespace lockstep {
+
+std::string_view Name(JobState state) {
+  switch (state) {
+    case JobState::kQueued:
+      return "QUEUED";
+    case JobState::kPlacing:
+      return "PLACING";
+    case JobState::kPreparing:
+      return "PREPARING";
+    case JobState::kForming:
+      return "FORMING";
+    case JobState::kRunning:
+      return "RUNNING";
+    case JobState::kFinishing:
+      return "FINISHING";
+    case JobState::kSucceeded:
+      return "SUCCEEDED";
+    case JobState::kFailed:
+      return "FAILED";
+    case JobState::kCancelled:
+      return "CANCELLED";
+  }
+  return "UNKNOWN";
+}
+
+std::string_view Name(TaskType type) {
+  switch (type) {
+    case TaskType::kChief:
+      return "chief";
+    case TaskType::kWorker:
+      return "worker";
+    case TaskType::kPs:
+      return "ps";
+    case TaskType::kEvaluator:
+      return "evaluator";
+  }
+  return "unknown";
+}
+
+std::string_view Name(JobKind kind) {
+  return kind == JobKind::kNative ? "native" : "program";
+}
+
+std::string_view Name(Reason reason) {
+  switch (reason) {
+    case Reason::kNone:
+      return "NONE";
+    case Reason::kNoNodes:
+      return "NO_NODES";
+    case Reason::kNoCapacity:
+      return "NO_CAPACITY";
+    case Reason::kBehindOthers:
+      return "BEHIND_OTHERS";
+    case Reason::kBackoff:
+      return "BACKOFF";
+    case Reason::kReleasing:
+      return "RELEASING";
+    case Reason::kPreparingNodes:
+      return "PREPARING_NODES";
+    case Reason::kStartingRanks:
+      return "STARTING_RANKS";
+    case Reason::kSettling:
+      return "SETTLING";
+    case Reason::kRunning:
+      return "RUNNING";
+    case Reason::kStoppingRanks:
+      return "STOPPING_RANKS";
+    case Reason::kCompleted:
+      return "COMPLETED";
+    case Reason::kCancelledByUser:
+      return "CANCELLED_BY_USER";
+    case Reason::kRankExit:
+      return "RANK_EXIT";
+    case Reason::kRankSignal:
+      return "RANK_SIGNAL";
+    case Reason::kOutOfMemory:
+      return "OUT_OF_MEMORY";
+    case Reason::kNodeLost:
+      return "NODE_LOST";
+    case Reason::kPrepareRefused:
+      return "PREPARE_REFUSED";
+    case Reason::kPrepareTimeout:
+      return "PREPARE_TIMEOUT";
+    case Reason::kFormTimeout:
+      return "FORM_TIMEOUT";
+    case Reason::kExecFailed:
+      return "EXEC_FAILED";
+    case Reason::kMaxRunningTime:
+      return "MAX_RUNNING_TIME";
+    case Reason::kMaxWaitTime:
+      return "MAX_WAIT_TIME";
+    case Reason::kRestartBudget:
+      return "RESTART_BUDGET";
+    case Reason::kConfigMismatch:
+      return "CONFIG_MISMATCH";
+    case Reason::kDiverged:
+      return "DIVERGED";
+    case Reason::kRestartRequested:
+      return "RESTART_REQUESTED";
+  }
+  return "UNKNOWN";
+}
+
+std::string_view PhaseName(JobState state) {
+  switch (state) {
+    case JobState::kQueued:
+      return "queued";
+    case JobState::kPlacing:
+      return "placing";
+    case JobState::kPreparing:
+      return "preparing";
+    case JobState::kForming:
+      return "forming";
+    case JobState::kRunning:
+      return "running";
+    case JobState::kFinishing:
+      return "finishing";
+    default:
+      return "";
+  }
+}
+
+bool IsFinal(JobState state) {
+  return state == JobState::kSucceeded || state == JobState::kFailed ||
+         state == JobState::kCancelled;
+}
+
+bool IsActive(JobState state) {
+  return state == JobState::kPreparing || state == JobState::kForming ||
+         state == JobState::kRunning || state == JobState::kFinishing;
+}
+
+std::string Describe(const ExitStatus& exit) {
+  std::string text;
+  switch (exit.how) {
+    case ExitStatus::How::kCode:
+      text = fmt::format("exit code {}", exit.value);
+      break;
+    case ExitStatus::How::kSignal: {
+      const char* abbreviation = sigabbrev_np(exit.value);
+      text = abbreviation != nullptr
+                 ? fmt::format("killed by SIG{}", abbreviation)
+                 : fmt::format("killed by signal {}", exit.value);
+      break;
+    }
+    case ExitStatus::How::kExecErrno:
+      text = fmt::format("could not be started ({})", strerror(exit.value));
+      break;
+  }
+  if (exit.out_of_memory) text += ", out of memory";
+  if (!exit.message.empty()) text += ": " + exit.message;
+  return text;
+}
+
+int32_t ShellCode(const ExitStatus& exit) {
+  switch (exit.how) {
+    case ExitStatus::How::kCode:
+      return exit.value;
+    case ExitStatus::How::kSignal:
+      return 128 + exit.value;
+    case ExitStatus::How::kExecErrno:
+      return exit.value == ENOENT ? 127 : 126;
+  }
+  return 1;
+}
+
+std::string TaskName(TaskType type, int32_t index) {
+  return fmt::format("{} {}", Name(type), index);
+}
+
+}  // namespace lockstep

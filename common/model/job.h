@@ -1,0 +1,279 @@
+// A job as the whole system knows it: what was asked for, and what became of
+// it. Pure values; proto/lockstep/v1/types.proto documents each field.
+// common/wire turns these into messages and back, and validates.
+#ifndef LOCKSTEP_COMMON_MODEL_JOB_H_
+#define LOCKSTEP_COMMON_MODEL_JOB_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/model/resources.h"
+
+namespace lockstep {
+
+using Generation = uint64_t;  // 0: none yet
+using NodeName = std::string;
+using JobName = std::string;
+
+// The numbers of these enums are those of the protos of the same name.
+enum class JobKind { kNative = 1, kProgram = 2 };
+enum class TaskType { kChief = 1, kWorker = 2, kPs = 3, kEvaluator = 4 };
+
+enum class JobState {
+  kQueued = 1,
+  kPlacing = 2,
+  kPreparing = 3,
+  kForming = 4,
+  kRunning = 5,
+  kFinishing = 6,
+  kSucceeded = 7,
+  kFailed = 8,
+  kCancelled = 9,
+};
+inline constexpr JobState kAllJobStates[] = {
+    JobState::kQueued,    JobState::kPlacing, JobState::kPreparing,
+    JobState::kForming,   JobState::kRunning, JobState::kFinishing,
+    JobState::kSucceeded, JobState::kFailed,  JobState::kCancelled};
+
+enum class Reason {
+  kNone = 0,
+  kNoNodes = 1,
+  kNoCapacity = 2,
+  kBehindOthers = 3,
+  kBackoff = 4,
+  kReleasing = 5,
+  kPreparingNodes = 6,
+  kStartingRanks = 7,
+  kSettling = 8,
+  kRunning = 20,
+  kStoppingRanks = 21,
+  kCompleted = 40,
+  kCancelledByUser = 41,
+  kRankExit = 42,
+  kRankSignal = 43,
+  kOutOfMemory = 44,
+  kNodeLost = 45,
+  kPrepareRefused = 46,
+  kPrepareTimeout = 47,
+  kFormTimeout = 48,
+  kExecFailed = 49,
+  kMaxRunningTime = 50,
+  kMaxWaitTime = 51,
+  kRestartBudget = 52,
+  kConfigMismatch = 53,
+  kDiverged = 54,
+  kRestartRequested = 55,
+};
+
+enum class RankState { kPrepared = 1, kStarted = 2, kJoined = 3, kExited = 4 };
+enum class DirectiveKind { kCheckpoint = 1, kStop = 2 };
+
+// "QUEUED", "chief", "RANK_EXIT": as users read them.
+std::string_view Name(JobState state);
+std::string_view Name(TaskType type);
+std::string_view Name(JobKind kind);
+std::string_view Name(Reason reason);
+// The phase of a state: "queued" ... "finishing"; final states: "".
+std::string_view PhaseName(JobState state);
+bool IsFinal(JobState state);
+// Holds or may hold resources of a generation: PREPARING to FINISHING.
+bool IsActive(JobState state);
+
+struct RoleSpec {
+  TaskType type = TaskType::kChief;
+  int32_t count = 1;
+  int32_t ranks_per_task = 1;
+  Resources resources;
+  std::vector<std::string> argv;
+  std::map<std::string, std::string> environment;
+
+  bool operator==(const RoleSpec&) const = default;
+};
+
+struct CheckpointPolicy {
+  int64_t interval_steps = 0;
+  int32_t keep = 3;
+
+  bool operator==(const CheckpointPolicy&) const = default;
+};
+
+struct JobSpec {
+  JobName name;
+  JobKind kind = JobKind::kNative;
+  // In rank order: chief, worker, ps, evaluator.
+  std::vector<RoleSpec> roles;
+  std::vector<std::string> argv;
+  std::map<std::string, std::string> environment;
+  std::string output_directory;
+  CheckpointPolicy checkpoint;
+  int32_t restart_budget = 3;
+  std::optional<Duration> max_running_time;
+  std::optional<Duration> max_wait_time;
+  int32_t priority = 0;
+  std::map<std::string, std::string> labels;
+  std::string working_directory;
+  std::string comment;
+
+  bool operator==(const JobSpec&) const = default;
+};
+
+struct Cause {
+  Reason reason = Reason::kNone;
+  std::string message;
+
+  bool operator==(const Cause&) const = default;
+};
+
+struct ExitStatus {
+  enum class How { kCode, kSignal, kExecErrno };
+  How how = How::kCode;
+  int32_t value = 0;
+  std::string message;
+  WallTime end_time{};
+  bool victim = false;
+  bool out_of_memory = false;
+  // What the rank itself named as the reason; kNone: nothing.
+  Reason reason = Reason::kNone;
+
+  bool ok() const { return how == How::kCode && value == 0; }
+  bool operator==(const ExitStatus&) const = default;
+};
+// "exit code 3", "killed by SIGKILL", "exec failed: No such file ...".
+std::string Describe(const ExitStatus& exit);
+// As a shell would give it: the code, 128 + signal, 126 or 127.
+int32_t ShellCode(const ExitStatus& exit);
+
+struct PhaseSeconds {
+  double input = 0;
+  double compute = 0;
+  double allreduce = 0;
+  double straggler_wait = 0;
+  double optimizer = 0;
+  double checkpoint = 0;
+  double evaluation = 0;
+  double other = 0;
+
+  double Sum() const {
+    return input + compute + allreduce + straggler_wait + optimizer +
+           checkpoint + evaluation + other;
+  }
+  bool operator==(const PhaseSeconds&) const = default;
+};
+
+struct RankProgress {
+  int64_t step = -1;
+  int64_t committed_step = -1;
+  int64_t total_steps = 0;
+  double epoch = 0;
+  int64_t samples = 0;
+  double loss = 0;
+  double learning_rate = 0;
+  PhaseSeconds phases;
+  int64_t allreduce_bytes = 0;
+  int64_t collectives = 0;
+  int64_t skipped_steps = 0;
+  int64_t checkpoints = 0;
+  std::map<std::string, double> values;
+  std::string phase;
+
+  bool operator==(const RankProgress&) const = default;
+};
+
+struct Usage {
+  double cpu_seconds = 0;
+  int64_t memory_bytes = 0;
+  int64_t memory_peak_bytes = 0;
+  std::optional<double> gpu_utilization;
+  double seconds = 0;
+
+  bool operator==(const Usage&) const = default;
+};
+
+struct RankStatus {
+  int32_t rank = 0;
+  int32_t local_rank = 0;
+  RankState state = RankState::kPrepared;
+  int64_t pid = 0;
+  std::optional<ExitStatus> exit;
+  RankProgress progress;
+  Usage usage;
+
+  bool operator==(const RankStatus&) const = default;
+};
+
+// Where one task runs in the current generation.
+struct TaskStatus {
+  TaskType type = TaskType::kChief;
+  int32_t index = 0;
+  NodeName node;
+  std::string address;
+  std::vector<int32_t> gpus;
+  std::vector<RankStatus> ranks;
+
+  bool operator==(const TaskStatus&) const = default;
+};
+// "worker 1".
+std::string TaskName(TaskType type, int32_t index);
+
+struct Checkpoint {
+  int64_t step = 0;
+  Generation generation = 0;
+  std::string path;
+  WallTime time{};
+  int64_t bytes = 0;
+
+  bool operator==(const Checkpoint&) const = default;
+};
+
+struct Attempt {
+  int32_t ordinal = 0;
+  Generation generation = 0;
+  WallTime start_time{};
+  WallTime end_time{};
+  Cause end_cause;
+  std::optional<int64_t> resumed_step;
+  std::vector<TaskStatus> tasks;
+
+  bool operator==(const Attempt&) const = default;
+};
+
+struct Event {
+  WallTime time{};
+  Generation generation = 0;
+  Reason reason = Reason::kNone;
+  std::string message;
+
+  bool operator==(const Event&) const = default;
+};
+
+struct Directive {
+  uint32_t id = 0;
+  DirectiveKind kind = DirectiveKind::kCheckpoint;
+
+  bool operator==(const Directive&) const = default;
+};
+
+struct LineageEntry {
+  Generation generation = 0;
+  int64_t start_step = 0;
+
+  bool operator==(const LineageEntry&) const = default;
+};
+
+struct Bill {
+  double core_seconds = 0;
+  double gpu_seconds = 0;
+  double cost = 0;
+  std::string currency;
+
+  bool operator==(const Bill&) const = default;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_MODEL_JOB_H_

@@ -1,0 +1,109 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/model/assignment.h"
+#include "common/model/cluster_spec.h"
+#include "common/model/job.h"
+#include "common/model/names.h"
+#include "common/model/resources.h"
+
+namespace lockstep {
+namespace {
+
+TEST(NamesTest, JobNamesFollowTheirPattern) {
+  EXPECT_TRUE(IsJobName("mnist_2-b"));
+  EXPECT_TRUE(IsJobName(std::string(63, 'a')));
+  for (const std::string bad :
+       {std::string(), std::string("2a"), std::string("a b"),
+        std::string(64, 'a'), std::string("a/../b"), std::string("a\0b", 3),
+        std::string("a\n"), std::string("\xc3\xa4")}) {
+    EXPECT_FALSE(IsJobName(bad)) << bad;
+  }
+}
+
+TEST(NamesTest, NodeNamesAreHostLabels) {
+  EXPECT_TRUE(IsNodeName("gpu-07"));
+  EXPECT_FALSE(IsNodeName("Gpu"));
+  EXPECT_FALSE(IsNodeName("-a"));
+  EXPECT_FALSE(IsNodeName("a-"));
+}
+
+TEST(NamesTest, NearestFindsTypingMistakesOnly) {
+  const std::vector<std::string> jobs = {"mnist", "resnet", "bert"};
+  EXPECT_EQ(Nearest("mnsit", jobs), "mnist");
+  EXPECT_EQ(Nearest("zzz", jobs), "");
+}
+
+TEST(ResourcesTest, DescribeLeavesOutWhatIsZero) {
+  EXPECT_EQ(Describe(Resources{2, int64_t{3} << 29, 1, "T4"}),
+            "2 cpus, 1.5 GiB, 1 T4");
+  EXPECT_EQ(Describe(Resources{}), "nothing");
+}
+
+TEST(ResourcesTest, GpuModelsMatchByPart) {
+  EXPECT_TRUE(GpuModelMatches("t4", "Tesla T4"));
+  EXPECT_TRUE(GpuModelMatches("", "Tesla T4"));
+  EXPECT_FALSE(GpuModelMatches("V100", "Tesla T4"));
+  EXPECT_FALSE(GpuModelMatches("V100", ""));
+}
+
+TEST(ExitStatusTest, ReadsAsAPersonWouldSayIt) {
+  ExitStatus exit;
+  exit.how = ExitStatus::How::kSignal;
+  exit.value = 9;
+  EXPECT_EQ(Describe(exit), "killed by SIGKILL");
+  EXPECT_EQ(ShellCode(exit), 137);
+  exit.how = ExitStatus::How::kExecErrno;
+  exit.value = ENOENT;
+  EXPECT_EQ(ShellCode(exit), 127);
+}
+
+ClusterSpec TwoTasks() {
+  ClusterSpec spec;
+  spec.job = "j";
+  spec.generation = 1;
+  spec.world_size = 3;
+  spec.tasks = {
+      {TaskType::kChief, 0, "a", "10.0.0.1:2000", {{0, 0, {}}}},
+      {TaskType::kWorker, 0, "b", "10.0.0.2:2001", {{1, 0, {0}}, {2, 1, {1}}}},
+      {TaskType::kEvaluator, 0, "b", "10.0.0.2:2002", {{3, 0, {}}}}};
+  spec.master_address = "10.0.0.1";
+  spec.master_port = 3000;
+  return spec;
+}
+
+TEST(RankEnvironmentTest, WorkersGetTfConfigAndEnvRendezvous) {
+  const auto env = RankEnvironment(TwoTasks(), 2);
+  EXPECT_EQ(env.at("RANK"), "2");
+  EXPECT_EQ(env.at("WORLD_SIZE"), "3");
+  EXPECT_EQ(env.at("LOCAL_RANK"), "1");
+  EXPECT_EQ(env.at("LOCAL_WORLD_SIZE"), "2");
+  EXPECT_EQ(env.at("MASTER_ADDR"), "10.0.0.1");
+  EXPECT_EQ(env.at("MASTER_PORT"), "3000");
+  const auto config = nlohmann::json::parse(env.at("TF_CONFIG"));
+  EXPECT_EQ(config["cluster"]["chief"][0], "10.0.0.1:2000");
+  EXPECT_EQ(config["cluster"]["worker"][0], "10.0.0.2:2001");
+  EXPECT_FALSE(config["cluster"].contains("evaluator"));
+  EXPECT_EQ(config["task"]["type"], "worker");
+  EXPECT_EQ(config["task"]["index"], 0);
+}
+
+TEST(RankEnvironmentTest, AnEvaluatorHasNoRankInTheGroup) {
+  const auto env = RankEnvironment(TwoTasks(), 3);
+  EXPECT_FALSE(env.contains("RANK"));
+  EXPECT_FALSE(env.contains("MASTER_ADDR"));
+  EXPECT_EQ(nlohmann::json::parse(env.at("TF_CONFIG"))["task"]["type"],
+            "evaluator");
+}
+
+TEST(ClusterSpecTest, CanonicalTextTellsSpecsApart) {
+  ClusterSpec other = TwoTasks();
+  EXPECT_EQ(CanonicalText(other), CanonicalText(TwoTasks()));
+  other.tasks[1].ranks[1].gpus = {2};
+  EXPECT_NE(CanonicalText(other), CanonicalText(TwoTasks()));
+}
+
+}  // namespace
+}  // namespace lockstep

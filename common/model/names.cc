@@ -1,0 +1,70 @@
+#include "common/model/names.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// Not <cctype>: names do not depend on a locale.
+bool IsUpper(char c) { return c >= 'A' && c <= 'Z'; }
+bool IsLower(char c) { return c >= 'a' && c <= 'z'; }
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1,
+                         diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+bool IsJobName(std::string_view name) {
+  return !name.empty() && name.size() <= 63 &&
+         (IsUpper(name[0]) || IsLower(name[0])) &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return IsUpper(c) || IsLower(c) || IsDigit(c) || c == '_' ||
+                  c == '-';
+         });
+}
+
+bool IsNodeName(std::string_view name) {
+  return !name.empty() && name.size() <= 63 && name.front() != '-' &&
+         name.back() != '-' &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return IsLower(c) || IsDigit(c) || c == '-';
+         });
+}
+
+bool IsEnvironmentName(std::string_view name) {
+  return !name.empty() && name.size() <= 256 && !IsDigit(name[0]) &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return IsUpper(c) || IsLower(c) || IsDigit(c) || c == '_';
+         });
+}
+
+std::string Nearest(std::string_view name,
+                    const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(1, name.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    if (candidate.size() > 256 || name.size() > 256) continue;
+    const size_t distance = EditDistance(name, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace lockstep

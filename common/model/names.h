@@ -1,0 +1,25 @@
+// Which names are names. Pure.
+#ifndef LOCKSTEP_COMMON_MODEL_NAMES_H_
+#define LOCKSTEP_COMMON_MODEL_NAMES_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+// [A-Za-z][A-Za-z0-9_-]{0,62}
+bool IsJobName(std::string_view name);
+// [a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?
+bool IsNodeName(std::string_view name);
+// [A-Za-z_][A-Za-z0-9_]{0,255}
+bool IsEnvironmentName(std::string_view name);
+
+// The candidate nearest to `name` by edit distance, if it is near enough to
+// be a typing mistake; else empty. For "did you mean".
+std::string Nearest(std::string_view name,
+                    const std::vector<std::string>& candidates);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_MODEL_NAMES_H_

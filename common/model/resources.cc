@@ -1,0 +1,53 @@
+#include "common/model/resources.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace lockstep {
+namespace {
+
+std::string Lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+}  // namespace
+
+std::string FormatBytes(int64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  if (unit == 0 || value >= 100)
+    return fmt::format("{:.0f} {}", value, kUnits[unit]);
+  return fmt::format("{:.3g} {}", value, kUnits[unit]);
+}
+
+std::string Describe(const Resources& r) {
+  std::string text;
+  const auto add = [&text](const std::string& part) {
+    if (!text.empty()) text += ", ";
+    text += part;
+  };
+  if (r.cpus > 0) add(fmt::format("{:g} cpus", r.cpus));
+  if (r.memory_bytes > 0) add(FormatBytes(r.memory_bytes));
+  if (r.gpus > 0) {
+    add(fmt::format("{} {}", r.gpus, r.gpu_type.empty() ? "GPUs" : r.gpu_type));
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+bool GpuModelMatches(const std::string& wanted, const std::string& model) {
+  if (wanted.empty()) return true;
+  const std::string a = Lower(wanted);
+  const std::string b = Lower(model);
+  return a == b || (!b.empty() && b.find(a) != std::string::npos);
+}
+
+}  // namespace lockstep

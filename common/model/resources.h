@@ -1,0 +1,43 @@
+// What a task needs and a host has. Pure values.
+#ifndef LOCKSTEP_COMMON_MODEL_RESOURCES_H_
+#define LOCKSTEP_COMMON_MODEL_RESOURCES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct Resources {
+  // Cores.
+  double cpus = 0;
+  int64_t memory_bytes = 0;
+  int32_t gpus = 0;
+  // Compared without case; empty: any.
+  std::string gpu_type;
+
+  bool operator==(const Resources&) const = default;
+};
+
+struct Gpu {
+  int32_t index = 0;
+  std::string uuid;
+  std::string model;
+  int64_t memory_bytes = 0;
+
+  bool operator==(const Gpu&) const = default;
+};
+
+// "2 cpus, 1.5 GiB, 1 T4": what is zero is left out; "nothing" if all is.
+std::string Describe(const Resources& r);
+
+// "1.5 GiB", "700 MiB", "12 B".
+std::string FormatBytes(int64_t bytes);
+
+// Same GPU model: equal without case, or one holds the other ("T4" is
+// "NVIDIA Tesla T4"); an empty `wanted` matches all.
+bool GpuModelMatches(const std::string& wanted, const std::string& model);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_MODEL_RESOURCES_H_
