@@ -15,7 +15,7 @@ namespace {
 TEST(NamesTest, JobNamesFollowTheirPattern) {
   EXPECT_TRUE(IsJobName("mnist_2-b"));
   EXPECT_TRUE(IsJobName(std::string(63, 'a')));
-  for (const std::string bad :
+  for (const std::string& bad :
        {std::string(), std::string("2a"), std::string("a b"),
         std::string(64, 'a'), std::string("a/../b"), std::string("a\0b", 3),
         std::string("a\n"), std::string("\xc3\xa4")}) {
