@@ -1,0 +1,72 @@
+// How a rank ended: the file that is the truth about it, written by its shim
+// once the rank and every process it left behind are gone.
+#ifndef LOCKSTEP_WORKER_TASK_EXIT_RECORD_H_
+#define LOCKSTEP_WORKER_TASK_EXIT_RECORD_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "worker/task/task_record.h"
+
+namespace lockstep::task {
+
+enum class ExitKind : uint8_t {
+  kExited = 1,    // By itself: wait_status holds its code.
+  kSignaled = 2,  // By a signal: wait_status holds which.
+  // The program never ran: no such file, not executable, no such directory,
+  // no right to become its user. start_errno and `message` say why.
+  kNotStarted = 3,
+};
+
+struct ExitRecord {
+  std::string job;
+  uint64_t generation = 0;
+  uint32_t rank = 0;
+  std::string boot_id;
+  ProcessRef process;  // pid 0 when not even a process was made.
+
+  ExitKind kind = ExitKind::kExited;
+  int32_t wait_status = 0;  // As of wait(2); 0 for kNotStarted.
+  int32_t start_errno = 0;
+  std::string message;  // One sentence for people.
+
+  // Used by the rank and by every process of its tree that was reaped.
+  int64_t user_nanos = 0;
+  int64_t system_nanos = 0;
+  uint64_t max_rss_bytes = 0;  // The largest single process.
+
+  int64_t start_unix_nanos = 0;
+  int64_t end_unix_nanos = 0;
+  int64_t start_mono_nanos = 0;  // CLOCK_MONOTONIC.
+  int64_t end_mono_nanos = 0;
+
+  // Processes left behind that were killed, and those that could not be:
+  // with any of the latter something of the task may still hold a GPU.
+  uint32_t tree_killed = 0;
+  uint32_t tree_left = 0;
+
+  // All CRI bytes of the attempt (the log's end offset), and of the output
+  // those that could not be written: `log_error` says why.
+  uint64_t log_bytes = 0;
+  uint64_t log_lost_bytes = 0;
+  std::string log_error;
+
+  bool operator==(const ExitRecord&) const = default;
+};
+
+// As a shell says it: the code, 128 + the signal, 127 for a program that is
+// not there, 126 for one that cannot be run.
+int ExitCode(const ExitRecord& record);
+// "exited with code 3", "killed by signal 9 (SIGKILL)", or why not started.
+std::string DescribeExit(const ExitRecord& record);
+// "SIGKILL"; "signal 40" for those without a common name.
+std::string SignalName(int signo);
+
+std::string EncodeExitRecord(const ExitRecord& record);
+bool DecodeExitRecord(std::string_view bytes, ExitRecord* record,
+                      std::string* error);
+
+}  // namespace lockstep::task
+
+#endif  // LOCKSTEP_WORKER_TASK_EXIT_RECORD_H_

@@ -1,0 +1,47 @@
+// Which files a rank's log lies in, and where in them an offset is.
+//
+// Offsets count the encoded bytes since the attempt began and never go back.
+//   LOG                        offsets 0 .. head - 1, kept for good
+//   LOG.00000000000016777216   a segment: its name says its first offset
+// The shim fills the head, then segments of a quarter of the tail each, and
+// removes the oldest once five are there: so the newest tail bytes are always
+// kept. Files begin and end with whole lines. A gap between two files is what
+// was removed; whoever reads shows it as a line (log_line.h, LogGapText).
+#ifndef LOCKSTEP_WORKER_TASK_LOG_FILES_H_
+#define LOCKSTEP_WORKER_TASK_LOG_FILES_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::task {
+
+// How many full segments, beside the one being written, hold the tail.
+inline constexpr int kTailSegments = 4;
+
+// The file beside `log_path` that starts at `offset`; `log_path` for 0.
+std::string SegmentPath(std::string_view log_path, uint64_t offset);
+// Is `name` the log `base_name` or one of its segments, and from where?
+bool ParseSegmentName(std::string_view base_name, std::string_view name,
+                      uint64_t* offset);
+
+struct LogSegment {
+  uint64_t offset = 0;
+  uint64_t size = 0;
+};
+
+struct LogPosition {
+  bool found = false;   // False: nothing at or after the offset yet.
+  size_t segment = 0;   // Index.
+  uint64_t offset = 0;  // From here on there are bytes.
+  uint64_t gap = 0;     // Bytes skipped from the offset asked for.
+};
+
+// Where to read from when `offset` is wanted. `segments` ordered by offset.
+LogPosition FindLogPosition(const std::vector<LogSegment>& segments,
+                            uint64_t offset);
+
+}  // namespace lockstep::task
+
+#endif  // LOCKSTEP_WORKER_TASK_LOG_FILES_H_

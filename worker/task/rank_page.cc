@@ -1,0 +1,156 @@
+#include "worker/task/rank_page.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "worker/task/rank_page_words.h"
+
+namespace lockstep::task {
+namespace {
+
+constexpr uint32_t kBlockVersion = 1;
+constexpr size_t kNameWords = kReportedNameBytes / 8;
+
+double Finite(uint64_t word) {
+  const double value = std::bit_cast<double>(word);
+  return std::isfinite(value) ? value : 0;
+}
+
+double Seconds(uint64_t word) {
+  const double value = Finite(word);
+  return value > 0 ? value : 0;
+}
+
+uint64_t OptionalWord(bool has, double value) {
+  return std::bit_cast<uint64_t>(
+      has ? value : std::numeric_limits<double>::quiet_NaN());
+}
+
+void DecodeOptional(uint64_t word, bool* has, double* value) {
+  *value = Finite(word);
+  *has = std::isfinite(std::bit_cast<double>(word));
+}
+
+std::string DecodeName(const uint64_t* words) {
+  char bytes[kReportedNameBytes];
+  std::memcpy(bytes, words, sizeof(bytes));
+  std::string name;
+  for (size_t i = 0; i + 1 < sizeof(bytes) && bytes[i] != '\0'; ++i) {
+    const bool printable = bytes[i] > ' ' && bytes[i] < 0x7f;
+    name.push_back(printable ? bytes[i] : '_');
+  }
+  return name;
+}
+
+}  // namespace
+
+const char* RankPhaseName(RankPhase phase) {
+  static constexpr const char* kNames[kRankPhases] = {
+      "input",      "compute",    "allreduce", "straggler_wait", "optimizer",
+      "checkpoint", "evaluation", "other",     "forming",        "finished"};
+  const auto index = static_cast<size_t>(phase);
+  return index < kRankPhases ? kNames[index] : "other";
+}
+
+void EncodeProgress(const RankProgress& progress, PageWords* words) {
+  PageWords& w = *words;
+  w[kWordGeneration] = progress.generation;
+  w[kWordStep] = progress.step;
+  w[kWordCollective] = progress.collective;
+  w[kWordLastCommitted] = static_cast<uint64_t>(progress.last_committed);
+  w[kWordMono] = static_cast<uint64_t>(progress.mono_nanos);
+  w[kWordPhaseAndRank] = static_cast<uint64_t>(progress.phase) |
+                         static_cast<uint64_t>(progress.rank) << 32;
+}
+
+void EncodeCounters(const RankCounters& counters, PageWords* words) {
+  PageWords& w = *words;
+  w[kWordBlock] = kBlockVersion | static_cast<uint64_t>(kWordEnd - kWordBlock)
+                                      << 32;
+  w[kWordStart] = static_cast<uint64_t>(counters.start_mono_nanos);
+  for (size_t i = 0; i < kTimedPhases; ++i) {
+    w[kWordSeconds + i] = std::bit_cast<uint64_t>(counters.phase_seconds[i]);
+  }
+  w[kWordSamples] = counters.samples;
+  w[kWordAllReduceBytes] = counters.allreduce_bytes;
+  w[kWordCollectives] = counters.collectives;
+  w[kWordStepsCommitted] = counters.steps_committed;
+  w[kWordStepsSkipped] = counters.steps_skipped;
+  w[kWordCheckpointsSaved] = counters.checkpoints_saved;
+  w[kWordLastCheckpoint] = static_cast<uint64_t>(counters.last_checkpoint_step);
+  w[kWordTotalSteps] = counters.total_steps;
+  w[kWordGlobalBatch] = counters.global_batch;
+  w[kWordEpoch] = counters.epoch;
+  w[kWordLoss] = OptionalWord(counters.has_loss, counters.last_loss);
+  w[kWordLearningRate] =
+      OptionalWord(counters.has_learning_rate, counters.last_learning_rate);
+  size_t count = counters.values.size();
+  if (count > kMaxReportedValues) count = kMaxReportedValues;
+  w[kWordValueCount] = count;
+  for (size_t i = 0; i < count; ++i) {
+    uint64_t* entry = &w[kWordValues + i * (kNameWords + 1)];
+    char name[kReportedNameBytes] = {};
+    const std::string& full = counters.values[i].first;
+    std::memcpy(name, full.data(), std::min(full.size(), sizeof(name) - 1));
+    std::memcpy(entry, name, sizeof(name));
+    entry[kNameWords] = std::bit_cast<uint64_t>(counters.values[i].second);
+  }
+}
+
+bool DecodePage(const PageWords& w, RankPage* page, std::string* error) {
+  if (w[kWordMagic] != kPageMagic) {
+    *error = "the rank's page does not begin as a page does";
+    return false;
+  }
+  RankProgress& p = page->progress;
+  p.generation = w[kWordGeneration];
+  p.step = w[kWordStep];
+  p.collective = w[kWordCollective];
+  p.last_committed = static_cast<int64_t>(w[kWordLastCommitted]);
+  if (p.last_committed < 0) p.last_committed = -1;
+  p.mono_nanos = static_cast<int64_t>(w[kWordMono]);
+  if (p.mono_nanos < 0) p.mono_nanos = 0;
+  const auto phase = static_cast<uint32_t>(w[kWordPhaseAndRank]);
+  p.phase =
+      phase < kRankPhases ? static_cast<RankPhase>(phase) : RankPhase::kOther;
+  p.rank = static_cast<uint32_t>(w[kWordPhaseAndRank] >> 32);
+
+  page->counters = RankCounters();
+  page->has_counters = static_cast<uint32_t>(w[kWordBlock]) == kBlockVersion;
+  if (!page->has_counters) return true;
+  RankCounters& c = page->counters;
+  c.start_mono_nanos = static_cast<int64_t>(w[kWordStart]);
+  if (c.start_mono_nanos < 0) c.start_mono_nanos = 0;
+  for (size_t i = 0; i < kTimedPhases; ++i) {
+    c.phase_seconds[i] = Seconds(w[kWordSeconds + i]);
+  }
+  c.samples = w[kWordSamples];
+  c.allreduce_bytes = w[kWordAllReduceBytes];
+  c.collectives = w[kWordCollectives];
+  c.steps_committed = w[kWordStepsCommitted];
+  c.steps_skipped = w[kWordStepsSkipped];
+  c.checkpoints_saved = w[kWordCheckpointsSaved];
+  c.last_checkpoint_step = static_cast<int64_t>(w[kWordLastCheckpoint]);
+  if (c.last_checkpoint_step < 0) c.last_checkpoint_step = -1;
+  c.total_steps = w[kWordTotalSteps];
+  c.global_batch = w[kWordGlobalBatch];
+  c.epoch = w[kWordEpoch];
+  DecodeOptional(w[kWordLoss], &c.has_loss, &c.last_loss);
+  DecodeOptional(w[kWordLearningRate], &c.has_learning_rate,
+                 &c.last_learning_rate);
+  const uint64_t count =
+      std::min<uint64_t>(w[kWordValueCount], kMaxReportedValues);
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t* entry = &w[kWordValues + i * (kNameWords + 1)];
+    std::string name = DecodeName(entry);
+    const double value = std::bit_cast<double>(entry[kNameWords]);
+    if (name.empty() || !std::isfinite(value)) continue;
+    c.values.emplace_back(std::move(name), value);
+  }
+  return true;
+}
+
+}  // namespace lockstep::task

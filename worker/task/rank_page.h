@@ -1,0 +1,156 @@
+// The page in which a rank says how it is doing: 4 KiB in a file that the
+// rank maps and its worker daemon reads. It costs the rank no call a step.
+//
+// 512 little-endian 64-bit words, written under a sequence lock: word 1 is odd
+// while the writer is at work. The bytes are in docs/formats/task-files.md.
+// The first cache line is progress; then comes a versioned block of counters
+// that only grow, so that a summary needs the last reading and no sampling.
+//
+// The rank is a program of a user: the reader takes every byte for garbage
+// until it has been looked at, and neither crashes nor waits.
+#ifndef LOCKSTEP_WORKER_TASK_RANK_PAGE_H_
+#define LOCKSTEP_WORKER_TASK_RANK_PAGE_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::task {
+
+inline constexpr size_t kPageBytes = 4096;
+inline constexpr size_t kPageWords = kPageBytes / 8;
+inline constexpr size_t kMaxReportedValues = 16;
+inline constexpr size_t kReportedNameBytes = 32;  // With a final NUL.
+
+// What a rank is doing. The first kTimedPhases are exclusive: at any moment a
+// rank's time counts for exactly one of them.
+enum class RankPhase : uint32_t {
+  kInput = 0,          // Waiting for samples.
+  kCompute = 1,        // Forward and backward.
+  kAllReduce = 2,      // Waiting for a reduction that all have joined.
+  kStragglerWait = 3,  // Waiting for the last rank to join one.
+  kOptimizer = 4,
+  kCheckpoint = 5,  // Standing still for a checkpoint.
+  kEvaluation = 6,
+  kOther = 7,
+  // Shown, their time counts as kOther:
+  kForming = 8,
+  kFinished = 9,
+};
+inline constexpr size_t kTimedPhases = 8;
+inline constexpr size_t kRankPhases = 10;
+
+// "input", "compute", "allreduce", "straggler_wait", "optimizer",
+// "checkpoint", "evaluation", "other", "forming", "finished".
+const char* RankPhaseName(RankPhase phase);
+
+struct RankProgress {
+  uint64_t generation = 0;
+  uint64_t step = 0;            // The one being worked on.
+  uint64_t collective = 0;      // Collectives started in this generation.
+  int64_t last_committed = -1;  // -1: none yet.
+  int64_t mono_nanos = 0;       // CLOCK_MONOTONIC when this was written.
+  RankPhase phase = RankPhase::kOther;
+  uint32_t rank = 0;
+};
+
+// Since the page was made; none goes down.
+struct RankCounters {
+  int64_t start_mono_nanos = 0;  // When phase_seconds began to count.
+  std::array<double, kTimedPhases> phase_seconds{};  // Add up to wall time.
+  uint64_t samples = 0;
+  uint64_t allreduce_bytes = 0;
+  uint64_t collectives = 0;
+  uint64_t steps_committed = 0;
+  uint64_t steps_skipped = 0;  // For a NaN or infinity in a gradient.
+  uint64_t checkpoints_saved = 0;
+  int64_t last_checkpoint_step = -1;  // -1: none yet.
+  uint64_t total_steps = 0;           // Planned; 0: not known.
+  uint64_t global_batch = 0;          // Samples a step; 0: not known.
+  uint64_t epoch = 0;
+  bool has_loss = false;  // After reading, set values are finite.
+  double last_loss = 0;
+  bool has_learning_rate = false;
+  double last_learning_rate = 0;
+  // At most kMaxReportedValues; longer names are cut to 31 bytes.
+  std::vector<std::pair<std::string, double>> values;
+};
+
+struct RankPage {
+  RankProgress progress;
+  // False where the block's version is not this one: progress still holds.
+  bool has_counters = false;
+  RankCounters counters;
+};
+
+// Words 2-7, and words 8 onward, of a page.
+using PageWords = std::array<uint64_t, kPageWords>;
+void EncodeProgress(const RankProgress& progress, PageWords* words);
+void EncodeCounters(const RankCounters& counters, PageWords* words);
+// Looks at every word. Values that cannot be are replaced by none or 0, text
+// by printable ASCII. False where it is no page at all.
+bool DecodePage(const PageWords& words, RankPage* page, std::string* error);
+
+// The rank's end. Not thread-safe: one thread at a time writes.
+class PageWriter {
+ public:
+  // Makes or empties the file `path` and maps it. nullptr with a sentence.
+  static std::unique_ptr<PageWriter> Create(const std::string& path,
+                                            uint32_t rank, std::string* error);
+  ~PageWriter();
+  PageWriter(const PageWriter&) = delete;
+  PageWriter& operator=(const PageWriter&) = delete;
+
+  // Some ten stores each, no call into the kernel, no allocation. The rank of
+  // Create is put in for progress.rank.
+  void SetProgress(const RankProgress& progress);
+  void SetCounters(const RankCounters& counters);
+
+ private:
+  PageWriter(std::atomic<uint64_t>* words, uint32_t rank)
+      : words_(words), rank_(rank) {}
+  void Store(size_t from, size_t to);
+
+  std::atomic<uint64_t>* const words_;  // Of the mapping.
+  const uint32_t rank_;
+  PageWords staged_{};
+};
+
+// The daemon's end. Reads by pread(2), not by a mapping: a rank that cuts its
+// file short would else kill the reader by SIGBUS. Not thread-safe.
+class PageReader {
+ public:
+  enum class Result {
+    kOk,
+    kBusy,  // The writer was at work at each of a few tries: ask again later.
+    kBad,   // Not a page; *error says why.
+  };
+
+  // nullptr with a sentence where there is no such regular file.
+  static std::unique_ptr<PageReader> Open(const std::string& path,
+                                          std::string* error);
+  ~PageReader();
+  PageReader(const PageReader&) = delete;
+  PageReader& operator=(const PageReader&) = delete;
+
+  // A snapshot as one SetProgress or SetCounters left it.
+  Result Read(RankPage* page, std::string* error);
+  // For a rank that has ended, perhaps in the middle of writing: what there
+  // is. Never kBusy.
+  Result ReadLast(RankPage* page, std::string* error);
+
+ private:
+  explicit PageReader(int fd) : fd_(fd) {}
+  bool ReadAt(void* out, size_t bytes, size_t offset, std::string* error);
+
+  const int fd_;
+};
+
+}  // namespace lockstep::task
+
+#endif  // LOCKSTEP_WORKER_TASK_RANK_PAGE_H_

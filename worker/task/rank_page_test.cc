@@ -1,0 +1,263 @@
+#include "worker/task/rank_page.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <random>
+#include <thread>
+
+#include "worker/task/rank_page_words.h"
+
+namespace lockstep::task {
+namespace {
+
+using Result = PageReader::Result;
+
+class RankPageTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/lockstep-page-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    dir_ = name;
+    path_ = dir_ + "/page";
+  }
+  void TearDown() override {
+    unlink(path_.c_str());
+    EXPECT_EQ(rmdir(dir_.c_str()), 0);
+  }
+  void PutWord(size_t word, uint64_t value) {
+    std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(word * 8));
+    file.write(reinterpret_cast<const char*>(&value), 8);
+    ASSERT_TRUE(file.good());
+  }
+
+  std::string dir_;
+  std::string path_;
+  std::string error_;
+};
+
+RankCounters Counters() {
+  RankCounters c;
+  c.start_mono_nanos = 77;
+  for (size_t i = 0; i < kTimedPhases; ++i) c.phase_seconds[i] = 0.5 * i;
+  c.samples = 1;
+  c.allreduce_bytes = 2;
+  c.collectives = 3;
+  c.steps_committed = 4;
+  c.steps_skipped = 5;
+  c.checkpoints_saved = 6;
+  c.last_checkpoint_step = 7;
+  c.total_steps = 8;
+  c.global_batch = 9;
+  c.epoch = 10;
+  c.has_loss = true;
+  c.last_loss = 0.25;
+  c.has_learning_rate = true;
+  c.last_learning_rate = 0.1;
+  c.values = {{"accuracy", 0.891}, {"top5", 0.99}};
+  return c;
+}
+
+TEST_F(RankPageTest, WhatIsWrittenIsRead) {
+  auto writer = PageWriter::Create(path_, 3, &error_);
+  ASSERT_NE(writer, nullptr) << error_;
+  auto reader = PageReader::Open(path_, &error_);
+  ASSERT_NE(reader, nullptr) << error_;
+  RankPage page;
+  ASSERT_EQ(reader->Read(&page, &error_), Result::kOk) << error_;
+  EXPECT_EQ(page.progress.rank, 3u);
+  EXPECT_EQ(page.progress.last_committed, -1);
+  EXPECT_FALSE(page.has_counters);
+
+  RankProgress progress;
+  progress.generation = 2;
+  progress.step = 100;
+  progress.collective = 17;
+  progress.last_committed = 99;
+  progress.mono_nanos = 123456789;
+  progress.phase = RankPhase::kAllReduce;
+  writer->SetProgress(progress);
+  writer->SetCounters(Counters());
+  ASSERT_EQ(reader->Read(&page, &error_), Result::kOk) << error_;
+  EXPECT_EQ(page.progress.generation, 2u);
+  EXPECT_EQ(page.progress.step, 100u);
+  EXPECT_EQ(page.progress.collective, 17u);
+  EXPECT_EQ(page.progress.last_committed, 99);
+  EXPECT_EQ(page.progress.mono_nanos, 123456789);
+  EXPECT_EQ(page.progress.phase, RankPhase::kAllReduce);
+  EXPECT_STREQ(RankPhaseName(page.progress.phase), "allreduce");
+  ASSERT_TRUE(page.has_counters);
+  PageWords want{};
+  PageWords got{};
+  EncodeCounters(Counters(), &want);
+  EncodeCounters(page.counters, &got);
+  EXPECT_EQ(got, want);
+  EXPECT_EQ(page.counters.values, Counters().values);
+}
+
+TEST_F(RankPageTest, ASnapshotIsNeverHalfOfTwo) {
+  auto writer = PageWriter::Create(path_, 0, &error_);
+  ASSERT_NE(writer, nullptr) << error_;
+  std::atomic<bool> stop{false};
+  std::thread thread([&] {
+    RankProgress progress;
+    RankCounters counters;
+    for (uint64_t i = 1; !stop.load(); ++i) {
+      progress.generation = progress.step = progress.collective = i;
+      progress.last_committed = progress.mono_nanos = static_cast<int64_t>(i);
+      writer->SetProgress(progress);
+      counters.samples = counters.allreduce_bytes = counters.epoch = i;
+      counters.values.assign(kMaxReportedValues,
+                             {std::to_string(i), static_cast<double>(i)});
+      writer->SetCounters(counters);
+    }
+  });
+  auto reader = PageReader::Open(path_, &error_);
+  ASSERT_NE(reader, nullptr) << error_;
+  int good = 0;
+  uint64_t last = 0;
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (good < 2000 && std::chrono::steady_clock::now() < deadline) {
+    RankPage page;
+    const Result result = reader->Read(&page, &error_);
+    ASSERT_NE(result, Result::kBad) << error_;
+    if (result != Result::kOk) continue;
+    ++good;
+    const uint64_t i = page.progress.step;
+    ASSERT_GE(i, last);
+    last = i;
+    ASSERT_EQ(page.progress.generation, i);
+    ASSERT_EQ(page.progress.collective, i);
+    ASSERT_EQ(page.progress.mono_nanos, static_cast<int64_t>(i));
+    if (!page.has_counters) continue;
+    // Counters of step i or, when the lock fell between the two, of i - 1.
+    const uint64_t c = page.counters.samples;
+    ASSERT_TRUE(c == i || c + 1 == i) << c << " at " << i;
+    ASSERT_EQ(page.counters.epoch, c);
+    ASSERT_EQ(page.counters.values.size(), kMaxReportedValues);
+    for (const auto& [name, value] : page.counters.values) {
+      ASSERT_EQ(name, std::to_string(c));
+      ASSERT_EQ(value, static_cast<double>(c));
+    }
+  }
+  stop.store(true);
+  thread.join();
+  EXPECT_EQ(good, 2000);
+  EXPECT_GT(last, 0u);
+}
+
+TEST_F(RankPageTest, AWriterThatDiedWhileWritingLeavesBusyAndALastLook) {
+  auto writer = PageWriter::Create(path_, 0, &error_);
+  ASSERT_NE(writer, nullptr) << error_;
+  RankProgress progress;
+  progress.step = 5;
+  writer->SetProgress(progress);
+  auto reader = PageReader::Open(path_, &error_);
+  PutWord(kWordSequence, 1);
+  RankPage page;
+  EXPECT_EQ(reader->Read(&page, &error_), Result::kBusy);
+  EXPECT_EQ(reader->ReadLast(&page, &error_), Result::kOk);
+  EXPECT_EQ(page.progress.step, 5u);
+}
+
+TEST_F(RankPageTest, AFileCutShortIsBadAndHarmless) {
+  auto writer = PageWriter::Create(path_, 0, &error_);
+  auto reader = PageReader::Open(path_, &error_);
+  ASSERT_EQ(truncate(path_.c_str(), 100), 0);
+  RankPage page;
+  EXPECT_EQ(reader->Read(&page, &error_), Result::kBad);
+  EXPECT_EQ(error_, "the rank's page is shorter than 4096 bytes");
+  ASSERT_EQ(truncate(path_.c_str(), 0), 0);
+  EXPECT_EQ(reader->ReadLast(&page, &error_), Result::kBad);
+}
+
+TEST_F(RankPageTest, WhatIsNoRegularFileIsRefused) {
+  EXPECT_EQ(PageReader::Open(path_, &error_), nullptr);
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(PageReader::Open(path_, &error_), nullptr);
+  EXPECT_NE(error_.find("not a regular file"), std::string::npos) << error_;
+  unlink(path_.c_str());
+  ASSERT_EQ(symlink("/etc/passwd", path_.c_str()), 0);
+  EXPECT_EQ(PageReader::Open(path_, &error_), nullptr);
+  EXPECT_EQ(PageWriter::Create(path_, 0, &error_), nullptr);
+}
+
+TEST(DecodePageTest, ValuesThatCannotBeAreReplaced) {
+  PageWords words{};
+  words[kWordMagic] = kPageMagic;
+  RankCounters counters = Counters();
+  counters.phase_seconds[0] = std::numeric_limits<double>::quiet_NaN();
+  counters.phase_seconds[1] = -1;
+  counters.last_loss = std::numeric_limits<double>::infinity();
+  counters.values = {{"nan", std::numeric_limits<double>::quiet_NaN()},
+                     {"two words\n", 1},
+                     {std::string(40, 'x'), 2},
+                     {"", 3}};
+  EncodeCounters(counters, &words);
+  words[kWordPhaseAndRank] = 1234;
+  words[kWordLastCommitted] = static_cast<uint64_t>(-17);
+  // The name that fills all of its 32 bytes, with no NUL.
+  uint64_t* name = &words[kWordValues + 2 * 5];
+  for (int i = 0; i < 4; ++i) name[i] = 0x7878787878787878ull;
+  RankPage page;
+  std::string error;
+  ASSERT_TRUE(DecodePage(words, &page, &error)) << error;
+  EXPECT_EQ(page.progress.phase, RankPhase::kOther);
+  EXPECT_EQ(page.progress.last_committed, -1);
+  EXPECT_EQ(page.counters.phase_seconds[0], 0);
+  EXPECT_EQ(page.counters.phase_seconds[1], 0);
+  EXPECT_FALSE(page.counters.has_loss);
+  ASSERT_EQ(page.counters.values.size(), 2u);
+  EXPECT_EQ(page.counters.values[0].first, "two_words_");
+  EXPECT_EQ(page.counters.values[1].first, std::string(31, 'x'));
+}
+
+TEST(DecodePageTest, AnotherBlockVersionLeavesProgress) {
+  PageWords words{};
+  words[kWordMagic] = kPageMagic;
+  EncodeCounters(Counters(), &words);
+  words[kWordBlock] = 2;
+  words[kWordStep] = 8;
+  RankPage page;
+  std::string error;
+  ASSERT_TRUE(DecodePage(words, &page, &error));
+  EXPECT_FALSE(page.has_counters);
+  EXPECT_EQ(page.progress.step, 8u);
+  words[kWordMagic] ^= 1;
+  EXPECT_FALSE(DecodePage(words, &page, &error));
+}
+
+TEST(DecodePageTest, AnyGarbageIsTakenWithFiniteNumbersAndPlainText) {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 2000; ++round) {
+    PageWords words;
+    for (uint64_t& word : words) word = random();
+    words[kWordMagic] = kPageMagic;
+    words[kWordBlock] = 1;
+    RankPage page;
+    std::string error;
+    ASSERT_TRUE(DecodePage(words, &page, &error));
+    EXPECT_LE(page.counters.values.size(), kMaxReportedValues);
+    for (const double s : page.counters.phase_seconds) {
+      EXPECT_TRUE(std::isfinite(s) && s >= 0);
+    }
+    for (const auto& [name, value] : page.counters.values) {
+      EXPECT_TRUE(std::isfinite(value));
+      EXPECT_LT(name.size(), kReportedNameBytes);
+      for (const char c : name) EXPECT_TRUE(c > ' ' && c < 0x7f);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::task

@@ -1,0 +1,51 @@
+// Where in a rank's page each value lies, in 64-bit words. Only rank_page*.cc
+// and their test need this.
+#ifndef LOCKSTEP_WORKER_TASK_RANK_PAGE_WORDS_H_
+#define LOCKSTEP_WORKER_TASK_RANK_PAGE_WORDS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "worker/task/rank_page.h"
+
+namespace lockstep::task {
+
+// "LSPAGE01" as a little-endian word.
+inline constexpr uint64_t kPageMagic = 0x313045474150534cull;
+
+enum PageWord : size_t {
+  // The first cache line.
+  kWordMagic = 0,
+  kWordSequence = 1,
+  kWordGeneration = 2,
+  kWordStep = 3,
+  kWordCollective = 4,
+  kWordLastCommitted = 5,
+  kWordMono = 6,
+  kWordPhaseAndRank = 7,
+  // The block of counters, version 1. Low half: version; high half: words.
+  kWordBlock = 8,
+  kWordStart = 9,
+  kWordSeconds = 10,  // kTimedPhases words.
+  kWordSamples = 18,
+  kWordAllReduceBytes = 19,
+  kWordCollectives = 20,
+  kWordStepsCommitted = 21,
+  kWordStepsSkipped = 22,
+  kWordCheckpointsSaved = 23,
+  kWordLastCheckpoint = 24,
+  kWordTotalSteps = 25,
+  kWordGlobalBatch = 26,
+  kWordEpoch = 27,
+  kWordLoss = 28,
+  kWordLearningRate = 29,
+  kWordValueCount = 30,
+  kWordValues = 32,  // kMaxReportedValues times: 4 words name, 1 word value.
+  kWordEnd = kWordValues + kMaxReportedValues * (kReportedNameBytes / 8 + 1),
+};
+static_assert(kWordSeconds + kTimedPhases == kWordSamples);
+static_assert(kWordEnd <= kPageWords);
+
+}  // namespace lockstep::task
+
+#endif  // LOCKSTEP_WORKER_TASK_RANK_PAGE_WORDS_H_

@@ -1,0 +1,78 @@
+// What a worker daemon and a shim say to each other: one message a packet on
+// the shim's Unix socket (SOCK_SEQPACKET).
+//
+//   daemon -> shim    HELLO nonce      first, within 5 s, or it is cut off
+//                     STATE            how is it?
+//                     SIGNAL           signo, to the rank or to its whole tree
+//                     KILL_TREE        SIGTERM to all, SIGKILL after the grace
+//                     FORGET           the exit record was taken: you may go
+//   shim -> daemon    STATE            to HELLO, STATE, SIGNAL, KILL_TREE and
+//                                      FORGET; and unasked (id 0), to every
+//                                      greeted connection, when the rank ended
+//                     REFUSED          a sentence; after a refused HELLO the
+//                                      connection is closed
+//
+// An answer carries the id of its request. The shim serves several connections
+// at a time, for a daemon that restarts does not close its old one first.
+#ifndef LOCKSTEP_WORKER_TASK_SHIM_MESSAGES_H_
+#define LOCKSTEP_WORKER_TASK_SHIM_MESSAGES_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "worker/task/exit_record.h"
+#include "worker/task/task_record.h"
+
+namespace lockstep::task {
+
+inline constexpr size_t kMaxShimMessage = 64 << 10;
+
+struct ShimRequest {
+  enum class Kind : uint8_t {
+    kHello = 1,
+    kState = 2,
+    kSignal = 3,
+    kKillTree = 4,
+    kForget = 5,
+  };
+  Kind kind = Kind::kState;
+  uint32_t id = 0;  // Chosen by the caller; not 0.
+  std::string nonce;
+  int32_t signo = 0;
+  bool whole_tree = false;
+  // kKillTree: 0 kills at once, negative takes the spec's grace. A second
+  // request can only shorten the time.
+  int64_t grace_nanos = -1;
+};
+
+struct ShimReply {
+  enum class Kind : uint8_t { kState = 1, kRefused = 2 };
+  Kind kind = Kind::kState;
+  uint32_t id = 0;
+  std::string error;  // kRefused.
+
+  enum class Phase : uint8_t {
+    kRunning = 1,
+    kEnding = 2,  // The rank has ended; its tree and output are cleared up.
+    kExited = 3,  // exit_record is set.
+  };
+  Phase phase = Phase::kRunning;
+  ProcessRef shim;
+  ProcessRef process;
+  ExitRecord exit_record;
+  // The exit record is on disk; false means that this message is all there is
+  // so far (the disk is full, say).
+  bool durable = false;
+};
+
+std::string EncodeShimRequest(const ShimRequest& request);
+bool DecodeShimRequest(std::string_view bytes, ShimRequest* request,
+                       std::string* error);
+std::string EncodeShimReply(const ShimReply& reply);
+bool DecodeShimReply(std::string_view bytes, ShimReply* reply,
+                     std::string* error);
+
+}  // namespace lockstep::task
+
+#endif  // LOCKSTEP_WORKER_TASK_SHIM_MESSAGES_H_

@@ -1,0 +1,76 @@
+// All that a shim needs to start one rank and to hold it.
+//
+// The worker daemon writes it into a memfd that the shim inherits
+// (lockstep-shim FD): neither the environment nor a file shows it to others.
+#ifndef LOCKSTEP_WORKER_TASK_SHIM_SPEC_H_
+#define LOCKSTEP_WORKER_TASK_SHIM_SPEC_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::task {
+
+// The longest path that fits sockaddr_un with its final NUL.
+inline constexpr size_t kMaxSocketPath = 107;
+// What Linux takes as one argument or one variable, with its final NUL
+// (MAX_ARG_STRLEN of include/uapi/linux/binfmts.h).
+inline constexpr size_t kMaxArgBytes = 128 * 1024 - 1;
+
+struct ShimSpec {
+  std::string job;
+  uint64_t generation = 0;
+  uint32_t rank = 0;
+
+  // argv[0] is the program: a path (a relative one from `cwd`), or a name that
+  // is looked for in the PATH of `env`.
+  std::vector<std::string> argv;
+  // The whole environment, "NAME=value"; nothing is inherited.
+  std::vector<std::string> env;
+  std::string cwd;  // Absolute.
+
+  // Numbers, since a static program cannot ask the name service. Without
+  // set_ids the rank runs as who the shim is.
+  bool set_ids = false;
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  std::vector<uint32_t> groups;
+  uint32_t umask = 022;
+  uint64_t core_limit = 0;  // Bytes of RLIMIT_CORE; UINT64_MAX: unlimited.
+
+  // Of the log the first `log_head_bytes` and about the newest
+  // `log_tail_bytes` are kept (log_files.h).
+  std::string log_path;
+  uint64_t log_head_bytes = uint64_t{16} << 20;
+  uint64_t log_tail_bytes = uint64_t{64} << 20;
+
+  std::string task_record_path;
+  std::string exit_record_path;
+  std::string socket_path;  // At most kMaxSocketPath bytes.
+  std::string page_path;    // Only noted in the task record.
+
+  // What a connection must say first; 16 to 64 bytes.
+  std::string nonce;
+  // Where not empty, the rank inherits these bytes as a sealed memfd, open at
+  // `secret_fd` (at least 3): what the rank alone may read.
+  std::string secret;
+  uint32_t secret_fd = 3;
+  std::vector<uint32_t> ports;  // Only noted in the task record.
+
+  // Between SIGTERM and SIGKILL where a request to kill says nothing else.
+  int64_t grace_nanos = 1'000'000'000;
+  // How long output that something outside the rank's tree may still hold
+  // open is waited for after the tree is gone.
+  int64_t drain_nanos = 2'000'000'000;
+};
+
+std::string EncodeShimSpec(const ShimSpec& spec);
+// False with a sentence when `bytes` are damaged or say what cannot be.
+bool DecodeShimSpec(std::string_view bytes, ShimSpec* spec, std::string* error);
+// What DecodeShimSpec checks beyond the form: a daemon asks before it starts.
+bool CheckShimSpec(const ShimSpec& spec, std::string* error);
+
+}  // namespace lockstep::task
+
+#endif  // LOCKSTEP_WORKER_TASK_SHIM_SPEC_H_

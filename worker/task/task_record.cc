@@ -1,0 +1,63 @@
+#include "worker/task/task_record.h"
+
+#include "worker/task/bytes.h"
+
+namespace lockstep::task {
+namespace {
+constexpr std::string_view kMagic = "LSTASKRC";
+constexpr uint32_t kVersion = 1;
+constexpr size_t kMaxPath = 4095;
+}  // namespace
+
+std::string EncodeTaskRecord(const TaskRecord& record) {
+  ByteWriter w;
+  w.Str(record.job);
+  w.U64(record.generation);
+  w.U32(record.rank);
+  w.Str(record.boot_id);
+  w.I32(record.shim.pid);
+  w.U64(record.shim.start_time);
+  w.I32(record.process.pid);
+  w.U64(record.process.start_time);
+  w.Str(record.nonce);
+  w.Str(record.socket_path);
+  w.Str(record.log_path);
+  w.Str(record.exit_record_path);
+  w.Str(record.page_path);
+  w.Str(record.cwd);
+  w.U32s(record.ports);
+  w.I64(record.started_unix_nanos);
+  return Seal(kMagic, kVersion, w.Take());
+}
+
+bool DecodeTaskRecord(std::string_view bytes, TaskRecord* record,
+                      std::string* error) {
+  std::string_view payload;
+  if (!Unseal("the task record", kMagic, kVersion, bytes, &payload, error)) {
+    return false;
+  }
+  ByteReader r(payload);
+  record->job = r.Str(256);
+  record->generation = r.U64();
+  record->rank = r.U32();
+  record->boot_id = r.Str(64);
+  record->shim.pid = r.I32();
+  record->shim.start_time = r.U64();
+  record->process.pid = r.I32();
+  record->process.start_time = r.U64();
+  record->nonce = r.Str(64);
+  record->socket_path = r.Str(kMaxPath);
+  record->log_path = r.Str(kMaxPath);
+  record->exit_record_path = r.Str(kMaxPath);
+  record->page_path = r.Str(kMaxPath);
+  record->cwd = r.Str(kMaxPath);
+  record->ports = r.U32s(65536);
+  record->started_unix_nanos = r.I64();
+  if (!r.AtEnd() || record->shim.pid < 0 || record->process.pid < 0) {
+    *error = "the task record has a field out of range";
+    return false;
+  }
+  return true;
+}
+
+}  // namespace lockstep::task

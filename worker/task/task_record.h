@@ -1,0 +1,50 @@
+// What is known of a rank that was started: a file beside its socket, by
+// which a restarted worker daemon finds it again.
+//
+// The shim writes it twice: before it forks (rank.pid 0) and, with the rank's
+// pid, before the rank runs its program. So a program that runs has a record.
+#ifndef LOCKSTEP_WORKER_TASK_TASK_RECORD_H_
+#define LOCKSTEP_WORKER_TASK_TASK_RECORD_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::task {
+
+// A process by what never comes again within one boot: its number and when it
+// started (clock ticks since boot, /proc/PID/stat field 22).
+struct ProcessRef {
+  int32_t pid = 0;  // 0: there is none.
+  uint64_t start_time = 0;
+
+  bool operator==(const ProcessRef&) const = default;
+};
+
+struct TaskRecord {
+  std::string job;
+  uint64_t generation = 0;
+  uint32_t rank = 0;
+  // Of /proc/sys/kernel/random/boot_id: with another one, every pid here is
+  // of a machine state that is gone.
+  std::string boot_id;
+  ProcessRef shim;
+  ProcessRef process;  // The rank itself.
+  std::string nonce;
+  std::string socket_path;
+  std::string log_path;
+  std::string exit_record_path;
+  std::string page_path;
+  std::string cwd;
+  std::vector<uint32_t> ports;
+  int64_t started_unix_nanos = 0;
+};
+
+std::string EncodeTaskRecord(const TaskRecord& record);
+bool DecodeTaskRecord(std::string_view bytes, TaskRecord* record,
+                      std::string* error);
+
+}  // namespace lockstep::task
+
+#endif  // LOCKSTEP_WORKER_TASK_TASK_RECORD_H_
