@@ -1,0 +1,315 @@
+// lockstep-data: makes TFRecord shards and checks them.
+//
+// Data goes to stdout, all else to stderr. Exits with 0, 1 for a failure or
+// for damage that was found, 2 for wrong usage.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/base/file.h"
+#include "common/base/status.h"
+#include "common/base/version.h"
+#include "worker/data/check.h"
+#include "worker/data/pack.h"
+#include "worker/data/shards.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
+struct Flags {
+  std::string output = "table";
+  ShardOptions shards;
+  std::string images;
+  std::string labels;
+  std::string directory;
+  std::string size;
+  JpegFolderOptions folder;
+  std::vector<std::string> paths;
+  CheckOptions check;
+};
+
+int Fail(const Status& status) {
+  fmt::print(stderr, "lockstep-data: {}\n", Message(status));
+  return status.code() == StatusCode::kInvalidArgument ? kUsage : kFailed;
+}
+
+// A failure to write the data itself, such as a full disk behind stdout.
+int FlushOutput(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  fmt::print(stderr, "lockstep-data: writing to standard output failed\n");
+  return kFailed;
+}
+
+// Bytes that are no UTF-8 (a file name) become U+FFFD.
+void PrintJson(const nlohmann::ordered_json& json) {
+  fmt::print("{}\n",
+             json.dump(2, ' ', false,
+                       nlohmann::ordered_json::error_handler_t::replace));
+}
+
+const char* Plural(uint64_t count) { return count == 1 ? "" : "s"; }
+
+int PrintPacked(const Flags& flags, const StatusOr<PackResult>& result) {
+  if (!result.ok()) return Fail(result.status());
+  for (const std::string& text : result->skipped) {
+    fmt::print(stderr, "lockstep-data: left out: {}\n", text);
+  }
+  if (flags.output == "json") {
+    nlohmann::ordered_json json;
+    json["samples"] = result->samples;
+    json["skipped"] = result->skipped.size();
+    json["classes"] = result->classes;
+    json["shards"] = nlohmann::ordered_json::array();
+    for (const WrittenShard& shard : result->shards) {
+      json["shards"].push_back({{"path", shard.path},
+                                {"records", shard.records},
+                                {"bytes", shard.bytes}});
+    }
+    PrintJson(json);
+    return 0;
+  }
+  for (const WrittenShard& shard : result->shards) {
+    fmt::print("{}\n", shard.path);
+  }
+  fmt::print(stderr, "packed {} sample{} into {} shard{}\n", result->samples,
+             Plural(result->samples), result->shards.size(),
+             Plural(result->shards.size()));
+  return 0;
+}
+
+void PrintReportJson(const CheckReport& report) {
+  nlohmann::ordered_json json;
+  json["records"] = report.records;
+  json["bytes"] = report.bytes;
+  json["problems"] = report.problems;
+  json["shards"] = nlohmann::ordered_json::array();
+  for (const ShardReport& shard : report.shards) {
+    json["shards"].push_back({{"path", shard.path},
+                              {"records", shard.records},
+                              {"bytes", shard.bytes},
+                              {"problem_count", shard.problem_count},
+                              {"problems", shard.problems}});
+  }
+  json["classes"] = nlohmann::ordered_json::array();
+  for (const auto& [label, info] : report.classes) {
+    json["classes"].push_back(
+        {{"label", label}, {"name", info.name}, {"samples", info.samples}});
+  }
+  json["shapes"] = report.shapes;
+  PrintJson(json);
+}
+
+void PrintReportTable(const CheckReport& report) {
+  size_t width = 5;
+  for (const ShardReport& shard : report.shards) {
+    width = std::max(width, shard.path.size());
+  }
+  fmt::print("{:<{}}  {:>9}  {:>13}  {}\n", "SHARD", width, "RECORDS", "BYTES",
+             "STATE");
+  for (const ShardReport& shard : report.shards) {
+    fmt::print("{:<{}}  {:>9}  {:>13}  {}\n", shard.path, width, shard.records,
+               shard.bytes, shard.problem_count == 0 ? "ok" : "DAMAGED");
+  }
+  fmt::print("{:<{}}  {:>9}  {:>13}\n", "total", width, report.records,
+             report.bytes);
+  fmt::print("\n{:>9}  {:>5}  {}\n", "SAMPLES", "CLASS", "NAME");
+  for (const auto& [label, info] : report.classes) {
+    fmt::print("{:>9}  {:>5}  {}\n", info.samples, label,
+               info.name.empty() ? "-" : info.name);
+  }
+  fmt::print("\n{:>9}  {}\n", "SAMPLES", "SHAPE");
+  for (const auto& [shape, count] : report.shapes) {
+    fmt::print("{:>9}  {}\n", count, shape);
+  }
+}
+
+int RunCheck(const Flags& flags) {
+  const auto paths = FindShards(RealFileSystem(), flags.paths);
+  if (!paths.ok()) return Fail(paths.status());
+  const CheckReport report = CheckShards(*paths, flags.check);
+  if (flags.output == "json") {
+    PrintReportJson(report);
+  } else {
+    PrintReportTable(report);
+  }
+  for (const ShardReport& shard : report.shards) {
+    for (const std::string& problem : shard.problems) {
+      fmt::print(stderr, "lockstep-data: {}\n", problem);
+    }
+    if (shard.problem_count > shard.problems.size()) {
+      fmt::print(stderr, "lockstep-data: {}: {} more problems\n", shard.path,
+                 shard.problem_count - shard.problems.size());
+    }
+  }
+  return report.problems == 0 ? 0 : kFailed;
+}
+
+// "224" or "224x160" (height x width).
+Status ParseSize(const std::string& text, JpegFolderOptions* folder) {
+  const char* const end = text.data() + text.size();
+  std::from_chars_result parsed =
+      std::from_chars(text.data(), end, folder->height);
+  folder->width = folder->height;
+  if (parsed.ec == std::errc() && parsed.ptr != end && *parsed.ptr == 'x') {
+    parsed = std::from_chars(parsed.ptr + 1, end, folder->width);
+  }
+  if (parsed.ec != std::errc() || parsed.ptr != end || folder->height == 0 ||
+      folder->width == 0) {
+    return InvalidArgument("--size {}: expected N or HEIGHTxWIDTH", text);
+  }
+  return OkStatus();
+}
+
+int RunPackJpeg(Flags* flags) {
+  if (!flags->size.empty()) {
+    const Status status = ParseSize(flags->size, &flags->folder);
+    if (!status.ok()) return Fail(status);
+  }
+  return PrintPacked(*flags, PackJpegFolder(RealFileSystem(), flags->directory,
+                                            flags->folder, flags->shards));
+}
+
+void AddOutput(CLI::App* command, Flags* flags) {
+  command->add_option("-o,--output", flags->output, "table or json")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
+}
+
+void AddShardOptions(CLI::App* command, Flags* flags) {
+  command
+      ->add_option("--out", flags->shards.directory,
+                   "Directory of the shards; made where it is missing")
+      ->required()
+      ->type_name("DIR");
+  command
+      ->add_option("--name", flags->shards.name,
+                   "First part of each shard's name, NAME-NN-COUNT.tfrec")
+      ->required()
+      ->type_name("NAME");
+  command
+      ->add_option("--records-per-shard", flags->shards.records_per_shard,
+                   "Samples a shard; the last has the rest")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_flag("--overwrite", flags->shards.overwrite,
+                    "Replace the shards of this name that are there");
+  AddOutput(command, flags);
+}
+
+CLI::App* AddPackIdx(CLI::App* pack, Flags* flags) {
+  CLI::App* command = pack->add_subcommand(
+      "idx", "Pack IDX files (the MNIST family), plain or gzip");
+  command->footer(
+      "Example:\n  lockstep-data pack idx --images train-images-idx3-ubyte.gz "
+      "\\\n      --labels train-labels-idx1-ubyte.gz --out data/train --name "
+      "fashion");
+  command->add_option("--images", flags->images, "IDX file of the images")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--labels", flags->labels, "IDX file of the labels")
+      ->required()
+      ->type_name("FILE");
+  AddShardOptions(command, flags);
+  return command;
+}
+
+CLI::App* AddPackJpeg(CLI::App* pack, Flags* flags) {
+  CLI::App* command = pack->add_subcommand(
+      "jpeg", "Pack a directory that has a directory of JPEGs for each class");
+  command->footer(
+      "Example:\n  lockstep-data pack jpeg --dir cats_vs_dogs --size 224 \\\n"
+      "      --records-per-shard 128 --out data/train --name catsdogs");
+  command->add_option("--dir", flags->directory, "DIR/CLASS/*.jpg")
+      ->required()
+      ->type_name("DIR");
+  command
+      ->add_option("--size", flags->size,
+                   "Stretch every picture to N x N or HEIGHTxWIDTH; without it "
+                   "files are stored as they are")
+      ->type_name("N");
+  command
+      ->add_option("--quality", flags->folder.quality,
+                   "JPEG quality of pictures that --size changes")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str()
+      ->type_name("Q");
+  command->add_flag("--raw", flags->folder.raw,
+                    "Store decoded RGB bytes: larger, no decoding later");
+  command
+      ->add_option("--seed", flags->folder.seed,
+                   "Of the order in which pictures are stored")
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_flag("--skip-damaged", flags->folder.skip_damaged,
+                    "Leave damaged pictures out and name them on stderr");
+  AddShardOptions(command, flags);
+  return command;
+}
+
+CLI::App* AddCheck(CLI::App* app, Flags* flags) {
+  CLI::App* command = app->add_subcommand(
+      "check", "Verify shards, count records and classes; 1 if any is damaged");
+  command->footer(
+      "Example:\n  lockstep-data check data/train 'data/eval/*.tfrec'");
+  command
+      ->add_option("path", flags->paths,
+                   "Shards: files, directories or patterns")
+      ->required()
+      ->type_name("PATH");
+  command->add_flag("--decode", flags->check.decode,
+                    "Decode every JPEG too, not only its header");
+  AddOutput(command, flags);
+  return command;
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Make TFRecord shards for training, and check them.",
+               "lockstep-data");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("lockstep-data ") + kVersion);
+  CLI::App* pack =
+      app.add_subcommand("pack", "Make shards NAME-NN-COUNT.tfrec");
+  pack->require_subcommand(1);
+  const CLI::App* idx = AddPackIdx(pack, &flags);
+  const CLI::App* jpeg = AddPackJpeg(pack, &flags);
+  AddCheck(&app, &flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // Help or version.
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "lockstep-data: {} (see lockstep-data --help)\n",
+               error.what());
+    return kUsage;
+  }
+  if (idx->parsed()) {
+    return PrintPacked(flags, PackIdx(RealFileSystem(), flags.images,
+                                      flags.labels, flags.shards));
+  }
+  if (jpeg->parsed()) return RunPackJpeg(&flags);
+  return RunCheck(flags);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  try {
+    return lockstep::FlushOutput(lockstep::Main(argc, argv));
+  } catch (const std::exception& error) {
+    // Such as no memory, or a closed pipe behind stdout.
+    std::fprintf(stderr, "lockstep-data: %s\n", error.what());
+    return lockstep::kFailed;
+  }
+}

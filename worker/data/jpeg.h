@@ -1,0 +1,37 @@
+// JPEG files in memory, through libjpeg-turbo.
+//
+// No input ends the process: errors of the library come back as DataLoss
+// (without a place), and what its header asks for is bounded before it is
+// allocated. Safe from any thread.
+#ifndef LOCKSTEP_WORKER_DATA_JPEG_H_
+#define LOCKSTEP_WORKER_DATA_JPEG_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+#include "worker/data/image.h"
+
+namespace lockstep {
+
+// What the header says: size and stored channels. Reads no pixels.
+StatusOr<ImageShape> ReadJpegShape(std::string_view jpeg);
+
+// All of the picture with `channels` 1 (grey) or 3 (RGB), converted where it
+// is stored otherwise; 0 takes grey as 1 and all else as 3. A picture that is
+// cut off or breaks off is DataLoss; stray bytes between segments, common in
+// photographs from the web, are not.
+StatusOr<Image> DecodeJpeg(std::string_view jpeg, uint32_t channels = 0);
+
+// As above, to `out`, which has room for shape.bytes(). InvalidArgument when
+// the picture has another height or width.
+Status DecodeJpegTo(std::string_view jpeg, const ImageShape& shape,
+                    uint8_t* out);
+
+// `quality` 1 to 100. REQUIRES: 1 or 3 channels.
+StatusOr<std::string> EncodeJpeg(const Image& image, int quality);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_DATA_JPEG_H_

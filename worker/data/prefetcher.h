@@ -1,0 +1,127 @@
+// Decoded batches, made ahead of the training loop.
+//
+// Threads of its own read and decode the stripes of one rank, several steps
+// ahead; Next hands them out in the order of the cursor. What was made ahead
+// is a guess: on a new generation throw the prefetcher away and start another
+// at the committed cursor.
+#ifndef LOCKSTEP_WORKER_DATA_PREFETCHER_H_
+#define LOCKSTEP_WORKER_DATA_PREFETCHER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "worker/data/dataset.h"
+#include "worker/data/shard_plan.h"
+
+namespace lockstep {
+
+// One rank's part of a step.
+struct Batch {
+  std::vector<uint8_t> pixels;  // count images of the options' shape.
+  std::vector<int32_t> labels;  // count of them.
+  uint64_t count = 0;           // 0 is possible in the short last step.
+  uint64_t global_count = 0;    // Of all ranks: what gradients are divided by.
+  DataCursor begin;             // The step's.
+  DataCursor end;               // What is committed with this step.
+};
+
+struct PrefetcherOptions {
+  uint64_t rank = 0;
+  uint64_t world = 1;
+  DataCursor start;
+  // Ends before this epoch; an evaluation starts at epoch 0 and ends before 1.
+  uint64_t end_epoch = std::numeric_limits<uint64_t>::max();
+  // Of every image. A JPEG of another height or width is an error.
+  ImageShape shape;
+  uint32_t classes = 0;  // Labels are below it; 0: any label.
+  size_t depth = 4;      // Steps ahead at most, 1 to 1024.
+  size_t threads = 1;    // 1 to 256. One decodes raw images at 1 GB/s or so.
+};
+
+struct PrefetcherCounters {
+  Duration waited{};     // Of the consumer inside Next.
+  uint64_t steps = 0;    // Handed out.
+  uint64_t samples = 0;  // Handed out.
+  uint64_t bytes = 0;    // Of records read, those made ahead included.
+};
+
+class Prefetcher {
+ public:
+  // InvalidArgument for options out of range, a start that is not in the
+  // plan, or batches of more than 4 GiB.
+  // REQUIRES: the plan is made of dataset->counts().
+  static StatusOr<std::unique_ptr<Prefetcher>> Start(
+      std::shared_ptr<const Dataset> dataset, ShardPlan plan,
+      const PrefetcherOptions& options);
+
+  // Waits for the reads under way, so as long as the disk takes for one.
+  ~Prefetcher();
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
+
+  // The next step's batch. The memory of what `*batch` held is used again.
+  //   OutOfRange        the end: options.end_epoch is reached
+  //   DeadlineExceeded  nothing is ready yet; the next call may succeed
+  //   Cancelled         Stop was called
+  //   others            reading or decoding failed, with file and offset;
+  //                     every later call returns the same
+  // From one thread at a time.
+  Status Next(Batch* batch, MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Ends a Next that waits, and all later ones. From any thread.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // From any thread.
+  PrefetcherCounters counters() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  // The step numbered s since the start lives in slot s % depth: claimed by a
+  // thread, made without the lock, ready, handed out.
+  struct Slot {
+    bool ready = false;
+    Batch batch;
+    Status status;
+  };
+  struct Claim {
+    uint64_t number = 0;
+    DataStep step;
+    Batch batch;  // Its memory is used.
+  };
+
+  Prefetcher(std::shared_ptr<const Dataset> dataset, ShardPlan plan,
+             const PrefetcherOptions& options);
+  void Work() ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits for a step to make; false: there is none any more.
+  bool TakeClaim(Claim* claim) ABSL_LOCKS_EXCLUDED(mu_);
+  Status Fill(const DataStep& step, Batch* batch, std::string* buffer);
+  bool AtEnd() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::shared_ptr<const Dataset> dataset_;
+  const ShardPlan plan_;
+  const PrefetcherOptions options_;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<uint64_t> bytes_read_ = 0;
+
+  mutable Mutex mu_;
+  CondVar slot_free_;   // For the threads.
+  CondVar slot_ready_;  // For the consumer.
+  std::vector<Slot> slots_ ABSL_GUARDED_BY(mu_);
+  DataCursor claim_cursor_ ABSL_GUARDED_BY(mu_);
+  uint64_t claimed_ ABSL_GUARDED_BY(mu_) = 0;   // Steps since the start.
+  uint64_t consumed_ ABSL_GUARDED_BY(mu_) = 0;  // Never above claimed_.
+  PrefetcherCounters counters_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::thread> threads_;  // Written by Start only.
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_DATA_PREFETCHER_H_

@@ -1,0 +1,101 @@
+// Which sample is read when, and by which rank.
+//
+// PURE: no files, no threads. The samples of all shards, numbered through, are
+// put in an order for each epoch by a permutation of (seed, epoch). One global
+// cursor walks along it: a step takes the next `global_batch` positions, or
+// fewer at the end of the epoch, and each rank takes its contiguous stripe of
+// the step. So whatever the number of ranks, even when it changes in the
+// middle, every sample is read exactly once an epoch, and the samples of a
+// step depend on the cursor alone.
+//
+// The short last step is made right by weight, never by repeating samples:
+// ranks add sums of gradients divided by the global count of the step.
+//
+// Every rank must have the same shards, options and cursor. The order is part
+// of what a checkpoint means (see permutation.h).
+#ifndef LOCKSTEP_WORKER_DATA_SHARD_PLAN_H_
+#define LOCKSTEP_WORKER_DATA_SHARD_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace lockstep {
+
+// Where training stands. Moves by whole steps.
+struct DataCursor {
+  uint64_t epoch = 0;
+  uint64_t position = 0;  // Samples of this epoch that have been taken.
+
+  bool operator==(const DataCursor&) const = default;
+};
+
+// The samples [begin.position, begin.position + count) of one epoch.
+struct DataStep {
+  DataCursor begin;
+  uint64_t count = 0;  // Of all ranks together; at least 1.
+  DataCursor end;      // Where the next step begins.
+};
+
+// A part of a step: positions [first, first + count) of its epoch.
+struct DataStripe {
+  uint64_t first = 0;
+  uint64_t count = 0;  // 0 is possible where a step is short.
+};
+
+// Record `record` of shard `shard`, both from 0.
+struct SampleRef {
+  uint32_t shard = 0;
+  uint64_t record = 0;
+
+  bool operator==(const SampleRef&) const = default;
+};
+
+struct ShardPlanOptions {
+  uint64_t seed = 0;
+  uint64_t global_batch = 0;  // Samples a step, over all ranks.
+  // False: the order of the shards in every epoch, as for an evaluation.
+  bool shuffle = true;
+};
+
+class ShardPlan {
+ public:
+  // `counts[i]` is how many records shard i has; 0 is allowed.
+  // InvalidArgument when there is no sample at all, more than 2^62, or no
+  // global batch.
+  static StatusOr<ShardPlan> Create(const std::vector<uint64_t>& counts,
+                                    const ShardPlanOptions& options);
+
+  uint64_t samples() const { return starts_.back(); }
+  const ShardPlanOptions& options() const { return options_; }
+  uint64_t steps_per_epoch() const;
+
+  // The step that begins at `cursor`. A cursor at the end of an epoch is the
+  // beginning of the next. InvalidArgument when it is past the end, so of
+  // another data set.
+  StatusOr<DataStep> StepAt(DataCursor cursor) const;
+
+  // The stripe of `rank` among `world` ranks. Stripes differ by at most one
+  // sample and lie in the order of the ranks.
+  // REQUIRES: rank < world.
+  static DataStripe StripeOf(const DataStep& step, uint64_t rank,
+                             uint64_t world);
+
+  // The samples at the positions of `stripe` in `epoch`, in that order.
+  // REQUIRES: the stripe is one of this plan's.
+  std::vector<SampleRef> Samples(uint64_t epoch, DataStripe stripe) const;
+
+ private:
+  ShardPlan(std::vector<uint64_t> starts, const ShardPlanOptions& options)
+      : starts_(std::move(starts)), options_(options) {}
+  SampleRef Locate(uint64_t sample) const;
+
+  // The number of each shard's first sample, then the number of all samples.
+  std::vector<uint64_t> starts_;
+  ShardPlanOptions options_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_DATA_SHARD_PLAN_H_
