@@ -69,7 +69,7 @@ Status WithReason(Status status, std::string_view reason) {
   return status;
 }
 
-std::string Reason(const Status& status) {
+std::string ReasonOf(const Status& status) {
   auto payload = status.GetPayload(kReasonUrl);
   return payload.has_value() ? std::string(*payload) : std::string();
 }

@@ -71,7 +71,7 @@ Status ErrnoStatus(int error, std::string_view what);
 // google.rpc.ErrorInfo.reason. Upper case with underscores.
 Status WithReason(Status status, std::string_view reason);
 // Empty where none was set.
-std::string Reason(const Status& status);
+std::string ReasonOf(const Status& status);
 
 // The canonical upper-case name: "INVALID_ARGUMENT".
 std::string_view CodeName(StatusCode code);
