@@ -1,0 +1,79 @@
+// Who a certificate speaks for: the one URI among its names. Pure.
+//
+//   spiffe://CLUSTER/coordinator/ID
+//   spiffe://CLUSTER/worker/NODE
+//   spiffe://CLUSTER/user/ROLE/NAME     ROLE: viewer, submitter, admin
+//
+// Peers are checked by this name and never by host name, so a node may change
+// its address. A user's role is part of the name: what somebody may do is
+// signed by the CA and cannot be asked for.
+#ifndef LOCKSTEP_COMMON_PKI_IDENTITY_H_
+#define LOCKSTEP_COMMON_PKI_IDENTITY_H_
+
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+
+namespace lockstep {
+
+// Each may do what those before it may.
+enum class UserRole { kViewer, kSubmitter, kAdmin };
+
+struct Identity {
+  enum class Kind {
+    kCoordinator,
+    kWorker,
+    kUser,
+    // A caller of a server that runs with --insecure_loopback: nobody has
+    // checked who it is, so it may call everything and speak for any node.
+    kInsecure,
+  };
+  Kind kind = Kind::kInsecure;
+  // Cluster; empty for kInsecure.
+  std::string cluster;
+  // Id, node or user; "insecure" for kInsecure.
+  std::string name = "insecure";
+  // Of users.
+  UserRole role = UserRole::kViewer;
+
+  bool operator==(const Identity&) const = default;
+
+  // Whether messages about `node` may come from here.
+  bool SpeaksForNode(std::string_view node) const {
+    return kind == Kind::kInsecure || (kind == Kind::kWorker && name == node);
+  }
+  // Whether it may change jobs and nodes of others.
+  bool IsAdmin() const {
+    return kind == Kind::kInsecure ||
+           (kind == Kind::kUser && role == UserRole::kAdmin);
+  }
+};
+
+Identity CoordinatorIdentity(std::string cluster, std::string id);
+Identity WorkerIdentity(std::string cluster, std::string node);
+Identity UserIdentity(std::string cluster, UserRole role, std::string name);
+
+// Clusters, coordinator ids and nodes: [a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?.
+// InvalidArgument says which `what` ("node name") and the rule.
+Status CheckNodeName(std::string_view what, std::string_view name);
+// [A-Za-z0-9][A-Za-z0-9._-]{0,62}.
+Status CheckUserName(std::string_view name);
+// Every part of it. InvalidArgument for kInsecure: no certificate says that.
+Status CheckIdentity(const Identity& identity);
+
+// The URI. REQUIRES: CheckIdentity is OK.
+std::string FormatIdentity(const Identity& identity);
+// InvalidArgument where `uri` is none of the forms above.
+StatusOr<Identity> ParseIdentity(std::string_view uri);
+
+// For sentences: "worker host-a", "user ann (viewer)".
+std::string Describe(const Identity& identity);
+
+std::string_view UserRoleName(UserRole role);
+// InvalidArgument lists the three.
+StatusOr<UserRole> ParseUserRole(std::string_view text);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_PKI_IDENTITY_H_
