@@ -1,0 +1,93 @@
+// The rank's end of the link to its worker daemon.
+//
+// A thread of its own reads, writes and reconnects (10 ms doubling to 1 s,
+// for as long as it takes: training needs no daemon). The calling thread only
+// touches queues. After a reconnect the link repeats what may have been lost:
+// its Puts and unanswered Gets, Joined, and of the reports the latest
+// checkpoint, each artifact, the resumed step, the directives done and the
+// last words. Events are sent at most once.
+//
+// While the communicator forms no socket may appear in this process (Gloo's
+// are found by what is new in /proc/self/fd): between Freeze() and Thaw() the
+// link does not reconnect, and a broken one fails every wait at once.
+//
+// Threads: all methods from any thread. The callbacks run on the link's
+// thread and must not block it longer than an abort takes.
+#ifndef LOCKSTEP_WORKER_RANK_LINK_CLIENT_H_
+#define LOCKSTEP_WORKER_RANK_LINK_CLIENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "lockstep/v1/rank.pb.h"
+#include "worker/collective/communicator.h"
+#include "worker/rank_link/rank_key.h"
+
+namespace lockstep {
+
+// Who this process is, by its environment.
+struct RankIdentity {
+  RankKey key;
+  std::string path;
+  std::string nonce;
+};
+// Nothing where LOCKSTEP_LINK is not set: this is no rank. InvalidArgument
+// names the variable that is missing or makes no sense. Reads the nonce from
+// the inherited file and closes that.
+StatusOr<std::optional<RankIdentity>> RankIdentityFromEnvironment();
+
+struct RankLinkCallbacks {
+  // The generation is over, with the daemon's sentence. At most once; also
+  // when the daemon refuses this rank after a reconnect.
+  std::function<void(const std::string& why)> abort;
+  // May come repeatedly with the same id.
+  std::function<void(const v1::RankDirective& directive)> directive;
+};
+
+class RankLink final : public RendezvousStore {
+ public:
+  // Says Hello and waits for Welcome. PermissionDenied: refused;
+  // DeadlineExceeded: nobody answered by `deadline`.
+  static StatusOr<std::unique_ptr<RankLink>> Connect(
+      RankIdentity identity, RankLinkCallbacks callbacks, MonoTime deadline);
+  // Tries for 0.2 s to hand over what is queued, then closes.
+  ~RankLink() override;
+
+  const RankKey& key() const;
+  // The first Welcome.
+  const v1::RankWelcome& welcome() const;
+
+  // RendezvousStore. Aborted once the generation is over.
+  Status Put(const std::string& key, std::string_view value) override;
+  StatusOr<std::string> Get(const std::string& key, MonoTime deadline) override;
+
+  void SendJoined();
+  // Aborted once the generation is over.
+  Status WaitForGo(MonoTime deadline);
+
+  // Queued. InvalidArgument when it does not fit a packet: nothing is sent.
+  Status Report(const v1::RankReport& report);
+  // Waits until all that was queued has been handed to the kernel.
+  Status Flush(MonoTime deadline);
+
+  // Returns once no connect is under way.
+  void Freeze();
+  void Thaw();
+
+  bool connected() const;
+
+ private:
+  class Impl;
+  explicit RankLink(std::unique_ptr<Impl> impl);
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RANK_LINK_CLIENT_H_

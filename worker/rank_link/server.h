@@ -1,0 +1,128 @@
+// The worker daemon's end of the link to its ranks.
+//
+// A rank connects, says Hello with its nonce and gets Welcome. From then on
+// the connection speaks for that rank. It may break at any time: the rank
+// comes back by path and says Hello again, and the newest connection counts.
+// What a rank must not miss (Go, Abort, its latest directive) the server keeps
+// and says again after each Welcome; the rank repeats its unanswered questions
+// and its latest reports by itself. So whoever handles events must take
+// repeats, and need not care about broken connections.
+//
+// A peer that sends a packet that is too long or no RankMessage, anything
+// before Hello, a Hello with a wrong nonce or from another user, loses its
+// connection; nobody else notices. A connection that says no Hello within 5 s
+// is closed, and at most 64 such may wait.
+//
+// Thread-compatible: call everything from one thread, which waits for fd() to
+// become readable (level-triggered) and then calls Dispatch(). Nothing here
+// blocks: a rank that does not read gets 256 messages queued, then is cut off
+// and may come back.
+#ifndef LOCKSTEP_WORKER_RANK_LINK_SERVER_H_
+#define LOCKSTEP_WORKER_RANK_LINK_SERVER_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/fd.h"
+#include "common/base/status.h"
+#include "lockstep/v1/rank.pb.h"
+#include "worker/rank_link/rank_key.h"
+
+namespace lockstep {
+
+// Called from Dispatch(). A handler may call the server, Forget() included.
+class RankLinkHandler {
+ public:
+  virtual ~RankLinkHandler() = default;
+  // Welcome has been sent; also at each reconnect.
+  virtual void OnHello(const RankKey& /*key*/) {}
+  // A repeat has the same value.
+  virtual void OnPut(const RankKey& /*key*/, const std::string& /*name*/,
+                     const std::string& /*value*/) {}
+  // Answer with SendValue, now or later.
+  virtual void OnGet(const RankKey& /*key*/, const std::string& /*name*/) {}
+  virtual void OnJoined(const RankKey& /*key*/) {}
+  virtual void OnReport(const RankKey& /*key*/,
+                        const v1::RankReport& /*report*/) {}
+  virtual void OnDisconnect(const RankKey& /*key*/) {}
+};
+
+class RankLinkServer {
+ public:
+  // Listens at `path`. `handler` is borrowed.
+  static StatusOr<std::unique_ptr<RankLinkServer>> Listen(
+      const std::string& path, RankLinkHandler* handler);
+  // Closes everything and removes the socket from the file system.
+  ~RankLinkServer();
+  RankLinkServer(const RankLinkServer&) = delete;
+  RankLinkServer& operator=(const RankLinkServer&) = delete;
+
+  // An epoll descriptor: readable when Dispatch() has something to do.
+  int fd() const { return epoll_.get(); }
+  void Dispatch();
+  // Waits up to `timeout` for fd(), then dispatches: for callers without a
+  // loop of their own.
+  void Poll(Duration timeout);
+
+  const std::string& path() const { return path_; }
+
+  // From now on who shows `nonce` (1 to 64 bytes) as a process of `uid` is
+  // rank `key`, and is answered `welcome`. Replaces what was known of `key`;
+  // a connection it has stays.
+  void Expect(const RankKey& key, const std::string& nonce, uid_t uid,
+              const v1::RankWelcome& welcome);
+  // Cuts the rank off; a Hello of it is refused from now on.
+  void Forget(const RankKey& key);
+
+  // Go, Abort and the latest Directive are kept and said again after a
+  // reconnect, and sent later where there is no connection now. Other kinds
+  // are dropped then. False where `key` is not expected.
+  bool Send(const RankKey& key, const v1::DaemonMessage& message);
+  bool SendValue(const RankKey& key, const std::string& name,
+                 const std::string& value);
+  bool SendGo(const RankKey& key);
+  bool SendAbort(const RankKey& key, const std::string& message);
+  bool SendDirective(const RankKey& key, uint32_t id,
+                     v1::RankDirective::Kind kind);
+
+  bool connected(const RankKey& key) const;
+  // The pid that the kernel says holds the connection; 0: none.
+  pid_t pid(const RankKey& key) const;
+
+ private:
+  struct Connection;
+  struct Expected;
+
+  RankLinkServer(std::string path, RankLinkHandler* handler, Fd listener,
+                 Fd epoll);
+  void Accept();
+  void Read(uint64_t id);
+  bool OnMessage(Connection* connection, const v1::RankMessage& message);
+  bool OnHello(Connection* connection, const v1::RankHello& hello);
+  void Queue(Connection* connection, std::string packet);
+  void Flush(Connection* connection);
+  void Refuse(Connection* connection, const std::string& message);
+  void Close(uint64_t id);
+  void Sweep();
+  Connection* Find(uint64_t id);
+
+  const std::string path_;
+  RankLinkHandler* const handler_;
+  Fd listener_;
+  Fd epoll_;
+  Fd timer_;  // Readable when a connection without Hello is due.
+  uint64_t next_id_ = 2;
+  std::map<uint64_t, std::unique_ptr<Connection>> connections_;
+  std::map<RankKey, std::unique_ptr<Expected>> expected_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RANK_LINK_SERVER_H_

@@ -1,0 +1,166 @@
+// A rank's membership in its job: the one object a training program makes.
+//
+//   int main() {
+//     auto session = Session::Join({});           // before any thread or
+//     socket if (!session.ok()) ... int code =
+//     (*session)->Leave(Train(session->get())); return code; // always Leave's
+//     code
+//   }
+//   Status Train(Session* session) {
+//     LOCKSTEP_RETURN_IF_ERROR(session->Form({{"model", "cnn"}, ...}));
+//     ... restore the checkpoint that rank 0 names: session->Broadcast(&name)
+//     LOCKSTEP_ASSIGN_OR_RETURN(auto reducer,
+//                               session->MakeReducer(parameters, options));
+//     ... the loop of reducer.h, with session->Enter(Phase) around its parts
+//   }
+//
+// A program that lockstep did not start (no LOCKSTEP_LINK) is rank 0 of 1,
+// without daemon, page or Go; everything else is the same.
+//
+// Threads: the session belongs to the training loop's thread; RequestDrain and
+// the Report functions without values may be called from any. The link has a
+// thread of its own, which cuts the communicator within 10 ms when the daemon
+// says that the generation is over: the loop then gets kAborted from whatever
+// it waits for and must leave. Every wait has a deadline.
+//
+// What belongs to the process (link, page, timer) is apart from what belongs
+// to a generation (communicator, reducer), so that a later generation can be
+// formed by the same process.
+#ifndef LOCKSTEP_WORKER_RUNTIME_SESSION_H_
+#define LOCKSTEP_WORKER_RUNTIME_SESSION_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "worker/collective/communicator.h"
+#include "worker/runtime/reducer.h"
+#include "worker/task/rank_page.h"
+
+namespace lockstep {
+
+// Exit codes of a rank.
+inline constexpr int kExitFailed = 1;
+// A peer is gone or the generation was ended: not this rank's fault.
+inline constexpr int kExitPeerLost = 75;
+
+using Phase = task::RankPhase;
+
+struct SessionOptions {
+  // "auto", or a backend's name.
+  std::string backend = "auto";
+  // Where backends that are modules lie; empty: CommunicatorOptions says.
+  std::string module_dir;
+  // For Hello to be answered; for the communicator to form; for Go.
+  Duration join_timeout = std::chrono::seconds(10);
+  Duration forming_timeout = std::chrono::seconds(30);
+  Duration go_timeout = std::chrono::seconds(60);
+  // For one reduction: the backstop when nobody notices that a peer hangs.
+  // Must exceed the longest time that ranks may differ in one step.
+  Duration operation_timeout = std::chrono::seconds(300);
+  // Of a program that lockstep did not start.
+  std::string local_output_directory;
+  int64_t local_checkpoint_interval = 0;
+  int local_checkpoint_keep = 3;
+};
+
+struct SessionLineage {
+  uint64_t generation = 0;
+  int64_t start_step = 0;
+};
+
+// Names and values that must be equal on all ranks: what shapes the numbers.
+using ConfigMap = std::map<std::string, std::string>;
+
+class Session {
+ public:
+  // Ignores SIGPIPE, reads the environment, says Hello, maps the page. Call it
+  // before anything opens sockets. InvalidArgument: an environment that makes
+  // no sense; PermissionDenied: the daemon refuses this rank.
+  static StatusOr<std::unique_ptr<Session>> Join(SessionOptions options);
+  ~Session();
+
+  // Who and where. Constant.
+  bool local() const;  // Not started by lockstep.
+  const std::string& job() const;
+  uint64_t generation() const;
+  int rank() const;
+  int world_size() const;
+  int local_rank() const;
+  int local_size() const;
+  bool chief() const { return rank() == 0; }
+  int attempt() const;
+  double cpus() const;  // Cores of this rank; 0: not limited.
+  const std::vector<int>& gpus() const;
+  const std::string& output_directory() const;
+  int64_t checkpoint_interval_steps() const;
+  int checkpoint_keep() const;
+  // Oldest first; the last entry is this generation.
+  const std::vector<SessionLineage>& lineage() const;
+
+  // Forms the communicator, checks that all ranks have the same job, spec and
+  // config, and waits until all of them are there (Go). FailedPrecondition
+  // with reason CONFIG_MISMATCH names what differs.
+  Status Form(const ConfigMap& config);
+  Communicator* communicator();  // After Form.
+
+  // After Form; the config's fingerprint does not know the parameters, so they
+  // are compared here. One at a time.
+  StatusOr<std::unique_ptr<Reducer>> MakeReducer(
+      const std::vector<Parameter>& parameters, const ReducerOptions& options);
+
+  // Small collectives beside the steps, called by all ranks alike. ---------
+
+  // values[i] becomes the sum over all ranks, the same bits everywhere.
+  Status AllReduceSum(std::span<double> values);
+  // Every rank ends with rank 0's bytes (at most 64 MiB).
+  Status Broadcast(std::string* bytes);
+  Status Barrier();
+
+  // Where time goes. --------------------------------------------------------
+
+  // From now on time counts for `phase`. Cheap: no call into the kernel.
+  void Enter(Phase phase);
+  // Writes the page's counters; Commit does it too. For long evaluations.
+  void Publish();
+
+  // What the job should know. ----------------------------------------------
+
+  // A measured value by name, shown beside the job: ("accuracy", 0.891).
+  void Report(std::string_view name, double value);
+  void ReportArtifact(const std::string& name, const std::string& path);
+  // A sentence for the job's events.
+  void ReportEvent(const std::string& sentence);
+  // A published checkpoint; the directives that asked for it are done.
+  void ReportCheckpoint(const CheckpointOrder& order, const std::string& path,
+                        int64_t bytes);
+  void ReportResumed(int64_t step);
+  void CountCheckpoint(int64_t step);  // This rank's part of one is durable.
+
+  // This rank's host should be emptied: all learn it in the next step.
+  void RequestDrain();
+
+  // The end. OK: waits until all that was reported is on its way; 0. An error:
+  // reports it as the last words, as a victim when a peer or the daemon ended
+  // it, and gives the exit code. Aborts the communicator, so that peers do not
+  // wait for this rank. Nothing but the destructor may follow.
+  int Leave(const Status& status);
+  static bool IsVictim(const Status& status);
+  static int ExitCodeFor(const Status& status);
+
+ private:
+  class Impl;
+  friend class SteppedReducer;
+  explicit Session(std::unique_ptr<Impl> impl);
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_SESSION_H_

@@ -1,0 +1,188 @@
+// What every rank of a generation does after each step, decided by each alone
+// and the same everywhere. PURE: no communication, clock, lock or file.
+//
+// Steps are counted from 1; after step s, s steps are in the state. A step is
+//   Begin(facts)  -> the words this rank adds to the all-reduce
+//   Verify(sum)   -> apply or skip; only then may the optimizer run
+//   Commit()      -> orders: checkpoint now, checkpoint settled, stop
+// A skipped step is committed too: its samples are used up. A round without
+// gradients (BeginRound, Verify, Commit) keeps the step: it settles the
+// checkpoint in flight when no more steps come.
+//
+// Checkpoints: all ranks start the same one after the same step. Each then
+// writes its part while training goes on, and votes when that is durable or
+// given up. After the step in which the last vote was in, all know that it is
+// complete (the chief may publish) or given up. One is in flight at most; a
+// newer one waits for it, and starts at the step at which it settled.
+//
+// Failures are errors of Verify, equal on all ranks or raised to all by the
+// alarm word one step later. A rank that sees a check fail does not apply,
+// goes on for one step so that all hear the alarm, then all stop. Reasons:
+// CONFIG_MISMATCH, DIVERGED, NOT_FINITE, ALARM (another rank saw it).
+#ifndef LOCKSTEP_WORKER_RUNTIME_STEP_CONTROLLER_H_
+#define LOCKSTEP_WORKER_RUNTIME_STEP_CONTROLLER_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "worker/runtime/control_word.h"
+
+namespace lockstep {
+
+struct StepControllerOptions {
+  int rank = 0;
+  int world_size = 1;
+  uint64_t generation = 0;
+  // Of config and plan, equal on all ranks since the handshake.
+  uint64_t fingerprint = 0;
+  // Steps that are in the state when this generation begins.
+  int64_t start_step = 0;
+  // An own checkpoint after each step that divides by it; 0: none.
+  int64_t checkpoint_interval = 0;
+  // The state hash is compared at each step that divides by it; 0: never.
+  int64_t state_hash_interval = 0;
+  // So many skipped steps in a row end the job.
+  int max_skipped_in_a_row = 10;
+};
+
+// What this rank knows before the step's all-reduce.
+struct StepFacts {
+  // Where the data stands once this step is committed.
+  uint64_t cursor = 0;
+  // A gradient or the loss of this rank is NaN or infinite.
+  bool nonfinite = false;
+  // Given exactly when wants_state_hash().
+  std::optional<uint64_t> state_hash;
+};
+
+struct Verdict {
+  bool apply = false;
+  // Somebody's gradient was not finite: all skip. False with apply false: this
+  // rank saw a check fail; the next Verify ends it.
+  bool skipped = false;
+};
+
+// Start this checkpoint now: the state is that after `step`.
+struct CheckpointOrder {
+  int64_t step = 0;
+  // Tells tries apart within the generation: 1, 2, ...
+  uint64_t id = 0;
+  // The directives that asked for it.
+  std::vector<uint32_t> directives;
+
+  bool operator==(const CheckpointOrder&) const = default;
+};
+
+// The checkpoint in flight is over.
+struct CheckpointSettled {
+  CheckpointOrder order;
+  // Every part is durable: the chief publishes. Else each rank drops its part.
+  bool complete = false;
+
+  bool operator==(const CheckpointSettled&) const = default;
+};
+
+struct StopOrder {
+  uint32_t directive = 0;
+
+  bool operator==(const StopOrder&) const = default;
+};
+
+// Equal on all ranks.
+struct StepOrders {
+  std::optional<CheckpointSettled> settled;
+  std::optional<CheckpointOrder> checkpoint;
+  std::optional<StopOrder> stop;
+  // Some rank was told to drain.
+  bool drain = false;
+};
+
+class StepController {
+ public:
+  // InvalidArgument for options out of range.
+  static StatusOr<StepController> Create(const StepControllerOptions& options);
+
+  // The step that Begin starts, or that is under way.
+  int64_t step() const { return committed_ + 1; }
+  // Steps in the state, skipped ones counted.
+  int64_t committed() const { return committed_; }
+  int64_t skipped() const { return skipped_; }
+  bool wants_state_hash() const;
+
+  // Before Begin: what this rank wants to bring in. ----------------------
+
+  // A directive of the coordinator, for all ranks, spoken by this one.
+  // Ignored when it is queued, spoken or done already.
+  void Offer(DirectiveOp op, uint32_t id);
+  void SetDrain(bool drain) { drain_ = drain; }
+  // This rank's part of the checkpoint in flight: durable, or given up.
+  // FailedPrecondition when none is in flight or it has voted.
+  Status Vote(uint64_t checkpoint_id, bool durable);
+
+  // The step. -------------------------------------------------------------
+
+  StatusOr<ControlWords> Begin(const StepFacts& facts);
+  // A round without gradients; no step is used up.
+  StatusOr<ControlWords> BeginRound();
+  StatusOr<Verdict> Verify(const ControlWords& sum);
+  // After the optimizer, or instead of it.
+  StatusOr<StepOrders> Commit();
+
+  // Between steps, called by all ranks alike: begins a checkpoint of the
+  // state as it is. FailedPrecondition while one is in flight.
+  StatusOr<CheckpointOrder> BeginCheckpoint();
+  // Started and not settled.
+  const std::optional<CheckpointOrder>& in_flight() const { return in_flight_; }
+  bool voted() const { return vote_ != CheckpointVote::kNone; }
+  // A directive asked for a checkpoint that has not begun.
+  bool checkpoint_due() const { return !due_.empty() || waiting_; }
+
+ private:
+  explicit StepController(const StepControllerOptions& options)
+      : options_(options), committed_(options.start_step) {}
+  enum class Phase : uint8_t { kIdle, kBegun, kVerified, kFailed };
+
+  StatusOr<ControlWords> Encode(const StepFacts& facts);
+  void Hear(const Directive& directive);
+  void Settle(const ControlOutput& output);
+  CheckpointOrder StartCheckpoint();
+
+  const StepControllerOptions options_;
+  int64_t committed_;
+  int64_t skipped_ = 0;
+  int skipped_in_a_row_ = 0;
+  Phase phase_ = Phase::kIdle;
+  bool round_ = false;
+  bool drain_ = false;
+
+  ControlInput own_;
+  ControlOutput heard_;
+  // What this rank saw wrong; said to all as the alarm, then returned.
+  Status alarm_;
+
+  // As speaker.
+  std::deque<Directive> to_speak_;  // .step is not set yet.
+  std::set<uint32_t> known_;        // Queued, spoken or done.
+  int silent_steps_ = 0;            // After a collision.
+
+  // Agreed and still to come: step -> directives.
+  std::map<int64_t, std::vector<uint32_t>> due_;
+  std::optional<Directive> stop_;
+  // A checkpoint fell due while another was in flight.
+  bool waiting_ = false;
+  std::vector<uint32_t> waiting_directives_;
+  std::optional<CheckpointOrder> in_flight_;
+  CheckpointVote vote_ = CheckpointVote::kNone;
+  uint64_t checkpoints_ = 0;
+  std::optional<CheckpointSettled> settled_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_STEP_CONTROLLER_H_
