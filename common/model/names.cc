@@ -55,7 +55,10 @@ bool IsEnvironmentName(std::string_view name) {
 std::string Nearest(std::string_view name,
                     const std::vector<std::string>& candidates) {
   std::string best;
-  size_t best_distance = std::max<size_t>(1, name.size() / 3) + 1;
+  // One slip in a short word, two (a transposition) in a longer one.
+  const size_t allowed =
+      name.size() <= 3 ? 1 : std::max<size_t>(2, name.size() / 3);
+  size_t best_distance = allowed + 1;
   for (const std::string& candidate : candidates) {
     if (candidate.size() > 256 || name.size() > 256) continue;
     const size_t distance = EditDistance(name, candidate);

@@ -1,0 +1,156 @@
+#include "server/core/assignments.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+const RoleSpec* RoleOf(const Job& job, TaskType type) {
+  for (const RoleSpec& role : job.spec.roles) {
+    if (role.type == type) return &role;
+  }
+  return nullptr;
+}
+
+GangSpec SpecFor(const Job& job, const NodeName& node) {
+  GangSpec spec;
+  spec.kind = job.spec.kind;
+  spec.output_directory = job.spec.output_directory;
+  spec.checkpoint = job.spec.checkpoint;
+  spec.lineage = job.lineage;
+  spec.attempt = job.attempt;
+  spec.restart_count = job.restarts;
+  spec.restart_budget = job.spec.restart_budget;
+  spec.working_directory = job.spec.working_directory;
+  spec.job_owner = job.owner;
+  for (const TaskStatus& task : job.tasks) {
+    if (task.node != node) continue;
+    const RoleSpec* role = RoleOf(job, task.type);
+    if (role == nullptr) continue;
+    LocalTask local;
+    local.type = task.type;
+    local.index = task.index;
+    local.resources = role->resources;
+    local.gpus = task.gpus;
+    local.argv = role->argv.empty() ? job.spec.argv : role->argv;
+    local.environment = job.spec.environment;
+    for (const auto& [name, value] : role->environment) {
+      local.environment[name] = value;
+    }
+    for (const RankStatus& rank : task.ranks) {
+      local.ranks.push_back({rank.rank, rank.local_rank, {}});
+    }
+    spec.tasks.push_back(std::move(local));
+  }
+  return spec;
+}
+
+// The deciding rank ended well: others may end by themselves for a while, but
+// ps and evaluators never do.
+bool MayEndByThemselves(const Job& job, const JobView& view,
+                        const LifecycleTimeouts& timeouts, Time now) {
+  if (job.outcome != JobState::kSucceeded) return false;
+  if (now.mono - view.state_since >= timeouts.completion_grace) return false;
+  for (const TaskStatus& task : job.tasks) {
+    if (task.type != TaskType::kChief && task.type != TaskType::kWorker) {
+      continue;
+    }
+    for (const RankStatus& rank : task.ranks) {
+      if (rank.state != RankState::kExited) return true;
+    }
+  }
+  return false;
+}
+
+Goal CurrentGoal(const Job& job, const JobView& view,
+                 const LifecycleTimeouts& timeouts, Time now) {
+  if (job.failing) return Goal::kStop;
+  switch (job.state) {
+    case JobState::kPreparing:
+      return job.cluster ? Goal::kLaunch : Goal::kPrepare;
+    case JobState::kForming:
+      return Goal::kLaunch;
+    case JobState::kRunning:
+      return Goal::kGo;
+    case JobState::kFinishing:
+      return MayEndByThemselves(job, view, timeouts, now) ? Goal::kGo
+                                                          : Goal::kStop;
+    default:
+      return Goal::kStop;
+  }
+}
+
+Duration GraceOf(const Job& job, const StopGraces& graces) {
+  if (job.failing) return graces.failure;
+  if (job.outcome == JobState::kSucceeded) return graces.completion;
+  if (job.outcome == JobState::kFailed) return graces.failure;
+  return graces.cancel;
+}
+
+}  // namespace
+
+std::vector<Assignment> DesiredAssignments(const Job& job, const JobView& view,
+                                           const NodeName& node,
+                                           const StopGraces& graces,
+                                           const LifecycleTimeouts& timeouts,
+                                           Time now) {
+  std::map<Generation, Assignment> wanted;
+  const auto base = [&](Generation generation, Goal goal) {
+    Assignment a;
+    a.job = job.spec.name;
+    a.job_uid = job.uid;
+    a.generation = generation;
+    a.goal = goal;
+    if (goal == Goal::kStop) {
+      a.grace = GraceOf(job, graces);
+      a.stop_message = job.failing ? job.failing->message : job.cause.message;
+    }
+    return a;
+  };
+  for (const Hold& hold : job.holds) {
+    if (hold.node != node) continue;
+    const bool current = hold.generation == job.generation;
+    const Goal goal =
+        current ? CurrentGoal(job, view, timeouts, now) : Goal::kStop;
+    Assignment a = base(hold.generation, goal);
+    if (goal < Goal::kStop) {
+      a.spec = SpecFor(job, node);
+      if (goal >= Goal::kLaunch) {
+        a.cluster = job.cluster;
+        a.job_key = job.job_key;
+      }
+      if (goal == Goal::kGo) a.directives = job.directives;
+    }
+    wanted[hold.generation] = std::move(a);
+  }
+  // What the node still has of generations whose end is stored may go.
+  if (const auto it = view.nodes.find(node); it != view.nodes.end()) {
+    for (const auto& [generation, gang] : it->second.gangs) {
+      if (wanted.contains(generation)) continue;
+      wanted[generation] =
+          gang.phase == GangPhase::kStopped || gang.phase == GangPhase::kRefused
+              ? base(generation, Goal::kForget)
+              : base(generation, Goal::kStop);
+    }
+  }
+  std::vector<Assignment> result;
+  for (auto& [generation, assignment] : wanted) {
+    result.push_back(std::move(assignment));
+  }
+  return result;
+}
+
+Assignment DisownedAssignment(const GangStatus& gang) {
+  Assignment a;
+  a.job = gang.job;
+  a.job_uid = gang.job_uid;
+  a.generation = gang.generation;
+  const bool over =
+      gang.phase == GangPhase::kStopped || gang.phase == GangPhase::kRefused;
+  a.goal = over ? Goal::kForget : Goal::kStop;
+  a.grace = StopGraces{}.failure;
+  a.stop_message = "the coordinator knows no such job";
+  return a;
+}
+
+}  // namespace lockstep

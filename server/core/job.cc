@@ -1,0 +1,93 @@
+#include "server/core/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace lockstep {
+
+std::set<NodeName> NodesOf(const Job& job) {
+  std::set<NodeName> nodes;
+  for (const TaskStatus& task : job.tasks) nodes.insert(task.node);
+  return nodes;
+}
+
+std::vector<const RankStatus*> RanksOf(const Job& job) {
+  std::vector<const RankStatus*> ranks;
+  for (const TaskStatus& task : job.tasks) {
+    for (const RankStatus& rank : task.ranks) ranks.push_back(&rank);
+  }
+  return ranks;
+}
+
+const RankStatus& DecidingRank(const Job& job) {
+  return job.tasks.front().ranks.front();
+}
+
+std::string RankLabel(const Job& job, int32_t rank) {
+  for (const TaskStatus& task : job.tasks) {
+    for (const RankStatus& r : task.ranks) {
+      if (r.rank == rank) {
+        return fmt::format("rank {} ({} on {})", rank,
+                           TaskName(task.type, task.index), task.node);
+      }
+    }
+  }
+  return fmt::format("rank {}", rank);
+}
+
+void AddEvent(Job* job, Reason reason, std::string message, Time now) {
+  Event event;
+  event.time = now.wall;
+  event.generation = job->generation;
+  event.reason = reason;
+  event.message = std::move(message);
+  job->events.push_back(std::move(event));
+  if (job->events.size() > kMaxEvents) {
+    job->events.erase(job->events.begin() + kKeptFirstEvents);
+  }
+}
+
+void EnterState(Job* job, JobState state, Cause cause, Time now) {
+  if (!IsFinal(job->state)) {
+    job->phase_durations[job->state] +=
+        std::max(Duration{}, now.wall - job->state_time);
+  }
+  job->state = state;
+  job->state_time = now.wall;
+  if (IsFinal(state)) job->end_time = now.wall;
+  if (state == JobState::kRunning && !job->start_time) {
+    job->start_time = now.wall;
+  }
+  AddEvent(job, cause.reason,
+           cause.message.empty()
+               ? std::string(Name(state))
+               : fmt::format("{}: {}", Name(state), cause.message),
+           now);
+  job->cause = std::move(cause);
+}
+
+Duration PhaseDuration(const Job& job, JobState phase, WallTime now) {
+  Duration total{};
+  if (auto it = job.phase_durations.find(phase);
+      it != job.phase_durations.end()) {
+    total = it->second;
+  }
+  if (job.state == phase && !IsFinal(phase)) {
+    total += std::max(Duration{}, now - job.state_time);
+  }
+  return total;
+}
+
+void ReleaseHolds(Job* job, const NodeName& node, Generation generation,
+                  WallTime now) {
+  std::erase_if(job->holds, [&](const Hold& hold) {
+    if (hold.node != node || hold.generation > generation) return false;
+    const double seconds = ToSeconds(std::max(Duration{}, now - hold.since));
+    job->bill.core_seconds += hold.resources.cpus * seconds;
+    job->bill.gpu_seconds += static_cast<double>(hold.gpus.size()) * seconds;
+    return true;
+  });
+}
+
+}  // namespace lockstep

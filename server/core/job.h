@@ -1,0 +1,129 @@
+// A job in the coordinator: everything that is stored about it.
+//
+// Pure value. lifecycle.h changes it; store/ writes it; service/ shows it.
+#ifndef LOCKSTEP_SERVER_CORE_JOB_H_
+#define LOCKSTEP_SERVER_CORE_JOB_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/model/cluster_spec.h"
+#include "common/model/job.h"
+#include "common/model/node.h"
+
+namespace lockstep {
+
+// Resources of one node that one generation holds, until the node says that
+// nothing of it is left or the node is lost.
+struct Hold {
+  NodeName node;
+  Generation generation = 0;
+  Resources resources;
+  std::vector<int32_t> gpus;
+  WallTime since{};
+
+  bool operator==(const Hold&) const = default;
+};
+
+struct Job {
+  // ---- Shown (proto/lockstep/v1/types.proto, message Job) ----
+  JobSpec spec;
+  std::string uid;
+  std::string owner;
+  int64_t resource_version = 0;
+  WallTime create_time{};
+  std::optional<WallTime> start_time;
+  std::optional<WallTime> end_time;
+  JobState state = JobState::kQueued;
+  WallTime state_time{};
+  Cause cause;
+  Generation generation = 0;
+  int32_t attempt = 0;
+  int32_t failures_without_progress = 0;
+  int32_t restarts = 0;
+  // Of phases that ended; the current one runs since state_time.
+  std::map<JobState, Duration> phase_durations;
+  // Of `generation`, in rank order.
+  std::vector<TaskStatus> tasks;
+  // Ended ones, oldest first.
+  std::vector<Attempt> attempts;
+  std::optional<Checkpoint> last_checkpoint;
+  std::optional<int64_t> committed_step;
+  std::map<std::string, std::string> artifacts;
+  std::vector<Event> events;
+  Bill bill;
+  int32_t exit_code = 0;
+
+  // ---- Kept for decisions ----
+  // Made when every node of the generation has prepared.
+  std::optional<ClusterSpec> cluster;
+  std::string job_key;
+  // Set when the current generation is being stopped because of a failure;
+  // what comes next is decided when it is gone everywhere.
+  std::optional<Cause> failing;
+  // What FINISHING ends in.
+  std::optional<JobState> outcome;
+  bool cancel_requested = false;
+  // The highest step committed before this generation; -1: none.
+  int64_t committed_before = -1;
+  // Oldest first; the last one is `generation`, once it is placed.
+  std::vector<LineageEntry> lineage;
+  std::vector<Directive> directives;
+  uint32_t next_directive = 1;
+  std::vector<Hold> holds;
+  // No new try before this time.
+  std::optional<WallTime> not_before;
+  // Generations in a row that ended before RUNNING.
+  int32_t failed_formings = 0;
+  // By node, the highest number of its rank events already recorded.
+  std::map<NodeName, uint32_t> event_numbers;
+  // When ranks exited 42 lately.
+  std::vector<WallTime> free_restarts;
+  // The first failure without progress; told when the budget is used up.
+  std::optional<Cause> first_failure;
+  int32_t first_failure_code = 0;
+  // Ranks of ended attempts: their phases and use go into the summary.
+  std::vector<RankStatus> ended_ranks;
+
+  bool operator==(const Job&) const = default;
+};
+
+// Nodes that `job`'s current tasks are on, in name order.
+std::set<NodeName> NodesOf(const Job& job);
+
+// Every rank of the current tasks that takes part in the all-reduce, or all
+// ranks.
+std::vector<const RankStatus*> RanksOf(const Job& job);
+
+// The rank whose exit 0 makes the job succeed: the first of the first task.
+// REQUIRES: tasks is not empty.
+const RankStatus& DecidingRank(const Job& job);
+
+// "rank 1 (worker 0 on b)".
+std::string RankLabel(const Job& job, int32_t rank);
+
+// Appends an event; the oldest go when there are more than kMaxEvents, the
+// first kKeptFirstEvents always stay.
+inline constexpr size_t kMaxEvents = 200;
+inline constexpr size_t kKeptFirstEvents = 20;
+void AddEvent(Job* job, Reason reason, std::string message, Time now);
+
+// Changes the state, accounts the time spent in the last one, says why, and
+// records an event.
+void EnterState(Job* job, JobState state, Cause cause, Time now);
+
+// Time spent in `phase` so far, the current one included.
+Duration PhaseDuration(const Job& job, JobState phase, WallTime now);
+
+// Accounts what `hold` used until `now` and removes every hold of `node` for
+// generations up to `generation`.
+void ReleaseHolds(Job* job, const NodeName& node, Generation generation,
+                  WallTime now);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_CORE_JOB_H_

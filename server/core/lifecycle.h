@@ -1,0 +1,101 @@
+// The life of a job, as one pure function of what is stored, what the nodes
+// report and the time.
+//
+//   QUEUED ----------> PLACING -> PREPARING(g) -> FORMING(g) -> RUNNING(g)
+//     |                  ^  ^          |              |             |
+//     |                  |  +--- [failing: g is stopped everywhere, then] ---+
+//     |                  |             |              |             |
+//     |                  +-------------+---- same hosts: PREPARING(g+1) <----+
+//     v                                                             v
+//   CANCELLED                    FINISHING(outcome) -> SUCCEEDED | FAILED |
+//                                                      CANCELLED
+//
+//   QUEUED     waits for capacity; Place() moves it through PLACING to
+//              PREPARING(g) in one decision.
+//   PLACING    had a generation, needs hosts again.
+//   PREPARING  every node reserves ports and GPUs and checks the program; when
+//              all have, the cluster spec is made. Native jobs go on to
+//              FORMING. Program jobs stay until every exec succeeded, then run.
+//   FORMING    ranks start and form the communicator; all joined: RUNNING.
+//   RUNNING    until the deciding rank exits 0, or any rank fails.
+//   failing    not a state of its own: the generation is told to stop; when no
+//              node holds anything of it the verdict is given over all exits.
+//   FINISHING  durable: every rank is told to end; the state becomes final,
+//              and the last hold goes, when each node acknowledged or is lost.
+//
+// Callers commit the returned job before anybody hears of it.
+#ifndef LOCKSTEP_SERVER_CORE_LIFECYCLE_H_
+#define LOCKSTEP_SERVER_CORE_LIFECYCLE_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "server/core/job.h"
+
+namespace lockstep {
+
+struct LifecycleTimeouts {
+  Duration prepare = std::chrono::seconds(10);
+  // From LAUNCH to every rank started, and from there to every rank joined.
+  Duration launch = std::chrono::seconds(120);
+  Duration join = std::chrono::seconds(30);
+  // Other ranks' time to end by themselves after the deciding rank's exit 0.
+  Duration completion_grace = std::chrono::seconds(10);
+};
+
+// What is known beside the job itself.
+struct JobView {
+  struct Node {
+    NodeState state = NodeState::kUnknown;
+    // IP of its data plane.
+    std::string address;
+    // The node has reported since the coordinator started: what it does not
+    // list is not there.
+    bool reported = false;
+    // What it last said, by generation.
+    std::map<Generation, GangStatus> gangs;
+  };
+  // Every node that the job's tasks or holds name.
+  std::map<NodeName, Node> nodes;
+  // Since when (monotonic) the job is in its state, and since when all of its
+  // ranks are started; kept by the caller, who lives as long as a process.
+  MonoTime state_since;
+  std::optional<MonoTime> all_started_since;
+  // Drawn by the caller for a new generation: a rule has no dice.
+  std::string fresh_key;
+};
+
+// The job after everything in `view` was taken in; equal to `job` when nothing
+// is to be done. Call again until nothing changes.
+Job Decide(const Job& job, const JobView& view,
+           const LifecycleTimeouts& timeouts, Time now);
+
+// Where the tasks of a gang go: chosen by scheduler.h.
+struct TaskPlacement {
+  TaskType type = TaskType::kChief;
+  int32_t index = 0;
+  NodeName node;
+  std::vector<int32_t> gpus;
+};
+
+// QUEUED or PLACING -> PREPARING of a new generation.
+// REQUIRES: `placement` has every task of the spec, in rank order.
+Job Place(const Job& job, const std::vector<TaskPlacement>& placement,
+          Time now);
+
+// A new job, QUEUED.
+Job NewJob(JobSpec spec, std::string uid, std::string owner, Time now);
+
+// A person wants it to end. Idempotent; a final job stays as it is.
+Job Cancel(const Job& job, const std::string& who, Time now);
+
+// All ranks should save at the same coming step.
+// FailedPrecondition: program job, no output directory, or not RUNNING.
+StatusOr<Job> AddCheckpointDirective(const Job& job, Time now);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_CORE_LIFECYCLE_H_

@@ -1,0 +1,281 @@
+#include "server/core/scheduler.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// Cores are compared with a little slack: 3 x 0.1 is not 0.3.
+constexpr double kCpuSlack = 1e-6;
+
+struct FreeHost {
+  const HostCapacity* host = nullptr;
+  double cpus = 0;
+  int64_t memory_bytes = 0;
+  std::vector<const Gpu*> gpus;
+};
+
+FreeHost FreeOf(const HostCapacity& host) {
+  FreeHost free;
+  free.host = &host;
+  free.cpus = host.capacity.cpus - host.allocated.cpus;
+  free.memory_bytes = host.capacity.memory_bytes - host.allocated.memory_bytes;
+  for (const Gpu& gpu : host.gpus) {
+    if (std::find(host.allocated_gpus.begin(), host.allocated_gpus.end(),
+                  gpu.index) == host.allocated_gpus.end()) {
+      free.gpus.push_back(&gpu);
+    }
+  }
+  return free;
+}
+
+std::vector<const Gpu*> MatchingGpus(const FreeHost& free,
+                                     const std::string& type) {
+  std::vector<const Gpu*> matching;
+  for (const Gpu* gpu : free.gpus) {
+    if (GpuModelMatches(type, gpu->model)) matching.push_back(gpu);
+  }
+  return matching;
+}
+
+bool Fits(const Resources& need, const FreeHost& free) {
+  return need.cpus <= free.cpus + kCpuSlack &&
+         need.memory_bytes <= free.memory_bytes &&
+         static_cast<size_t>(need.gpus) <=
+             MatchingGpus(free, need.gpu_type).size();
+}
+
+std::vector<int32_t> Take(const Resources& need, FreeHost* free) {
+  free->cpus -= need.cpus;
+  free->memory_bytes -= need.memory_bytes;
+  std::vector<int32_t> taken;
+  for (const Gpu* gpu : MatchingGpus(*free, need.gpu_type)) {
+    if (taken.size() == static_cast<size_t>(need.gpus)) break;
+    taken.push_back(gpu->index);
+    std::erase(free->gpus, gpu);
+  }
+  return taken;
+}
+
+struct GangTask {
+  size_t order = 0;
+  const RoleSpec* role = nullptr;
+  TaskPlacement placement;
+};
+
+std::vector<GangTask> TasksOf(const JobSpec& spec) {
+  std::vector<GangTask> tasks;
+  for (const RoleSpec& role : spec.roles) {
+    for (int32_t index = 0; index < role.count; ++index) {
+      GangTask task;
+      task.order = tasks.size();
+      task.role = &role;
+      task.placement.type = role.type;
+      task.placement.index = index;
+      tasks.push_back(std::move(task));
+    }
+  }
+  return tasks;
+}
+
+// Returns how many tasks found a place; all of them: a placement.
+size_t PlaceTasks(std::vector<GangTask>* tasks,
+                  const std::vector<HostCapacity>& hosts) {
+  std::vector<FreeHost> free;
+  for (const HostCapacity& host : hosts) {
+    if (host.ready) free.push_back(FreeOf(host));
+  }
+  std::sort(free.begin(), free.end(), [](const FreeHost& a, const FreeHost& b) {
+    if (a.gpus.size() != b.gpus.size()) return a.gpus.size() > b.gpus.size();
+    if (a.cpus != b.cpus) return a.cpus > b.cpus;
+    return a.host->node < b.host->node;
+  });
+  // The hardest to place first; the chief before its equals.
+  std::vector<GangTask*> by_size;
+  for (GangTask& task : *tasks) by_size.push_back(&task);
+  std::stable_sort(by_size.begin(), by_size.end(),
+                   [](const GangTask* a, const GangTask* b) {
+                     const Resources& x = a->role->resources;
+                     const Resources& y = b->role->resources;
+                     if (x.gpus != y.gpus) return x.gpus > y.gpus;
+                     if (x.cpus != y.cpus) return x.cpus > y.cpus;
+                     return x.memory_bytes > y.memory_bytes;
+                   });
+  size_t placed = 0;
+  for (GangTask* task : by_size) {
+    for (FreeHost& host : free) {
+      if (!Fits(task->role->resources, host)) continue;
+      task->placement.node = host.host->node;
+      task->placement.gpus = Take(task->role->resources, &host);
+      ++placed;
+      break;
+    }
+  }
+  return placed;
+}
+
+void Occupy(const JobSpec& spec, const std::vector<TaskPlacement>& placement,
+            std::vector<HostCapacity>* hosts) {
+  for (const TaskPlacement& place : placement) {
+    for (HostCapacity& host : *hosts) {
+      if (host.node != place.node) continue;
+      for (const RoleSpec& role : spec.roles) {
+        if (role.type != place.type) continue;
+        host.allocated.cpus += role.resources.cpus;
+        host.allocated.memory_bytes += role.resources.memory_bytes;
+        host.allocated.gpus += role.resources.gpus;
+      }
+      host.allocated_gpus.insert(host.allocated_gpus.end(), place.gpus.begin(),
+                                 place.gpus.end());
+    }
+  }
+}
+
+Resources Sum(const JobSpec& spec) {
+  Resources sum;
+  for (const RoleSpec& role : spec.roles) {
+    sum.cpus += role.resources.cpus * role.count;
+    sum.memory_bytes += role.resources.memory_bytes * role.count;
+    sum.gpus += role.resources.gpus * role.count;
+    if (!role.resources.gpu_type.empty())
+      sum.gpu_type = role.resources.gpu_type;
+  }
+  return sum;
+}
+
+Resources FreeSum(const std::vector<HostCapacity>& hosts) {
+  Resources sum;
+  for (const HostCapacity& host : hosts) {
+    if (!host.ready) continue;
+    const FreeHost free = FreeOf(host);
+    sum.cpus += free.cpus;
+    sum.memory_bytes += free.memory_bytes;
+    sum.gpus += static_cast<int32_t>(free.gpus.size());
+  }
+  return sum;
+}
+
+// "worker needs 8 cpus, and no node has more than 4 (node b)": of the first
+// role that no empty host can take; empty when every role fits somewhere.
+std::string TooLargeForAnyHost(const JobSpec& spec,
+                               const std::vector<HostCapacity>& hosts) {
+  for (const RoleSpec& role : spec.roles) {
+    const Resources& need = role.resources;
+    const bool fits = std::any_of(
+        hosts.begin(), hosts.end(),
+        [&](const HostCapacity& host) { return Fits(need, FreeOf(host)); });
+    if (fits) continue;
+    const HostCapacity* best = &hosts.front();
+    size_t best_gpus = 0;
+    for (const HostCapacity& host : hosts) {
+      const size_t gpus = MatchingGpus(FreeOf(host), need.gpu_type).size();
+      if (gpus > best_gpus ||
+          (gpus == best_gpus && host.capacity.cpus > best->capacity.cpus)) {
+        best = &host;
+        best_gpus = gpus;
+      }
+    }
+    Resources nearest = need;
+    nearest.cpus = std::min(need.cpus, best->capacity.cpus);
+    nearest.memory_bytes =
+        std::min(need.memory_bytes, best->capacity.memory_bytes);
+    nearest.gpus = std::min(need.gpus, static_cast<int32_t>(best_gpus));
+    return fmt::format(
+        "a {} task needs {}, more than any node has; the nearest that would "
+        "fit is {} (node {})",
+        Name(role.type), Describe(need), Describe(nearest), best->node);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::optional<std::vector<TaskPlacement>> PlaceGang(
+    const JobSpec& spec, std::vector<HostCapacity> hosts) {
+  std::vector<GangTask> tasks = TasksOf(spec);
+  if (PlaceTasks(&tasks, hosts) != tasks.size()) return std::nullopt;
+  std::vector<TaskPlacement> placement;
+  for (GangTask& task : tasks) placement.push_back(std::move(task.placement));
+  return placement;
+}
+
+ScheduleResult Schedule(std::vector<QueuedJob> queue,
+                        std::vector<HostCapacity> hosts,
+                        const SchedulerOptions& options) {
+  std::stable_sort(queue.begin(), queue.end(),
+                   [](const QueuedJob& a, const QueuedJob& b) {
+                     if (a.job->spec.priority != b.job->spec.priority) {
+                       return a.job->spec.priority > b.job->spec.priority;
+                     }
+                     return a.job->create_time < b.job->create_time;
+                   });
+  ScheduleResult result;
+  const bool any_ready =
+      std::any_of(hosts.begin(), hosts.end(),
+                  [](const HostCapacity& host) { return host.ready; });
+  const Job* blocked = nullptr;
+  for (const QueuedJob& queued : queue) {
+    const JobSpec& spec = queued.job->spec;
+    if (!any_ready) {
+      result.waiting[spec.name] = {
+          Reason::kNoNodes, hosts.empty() ? "no worker daemon is registered"
+                                          : "no worker daemon is ready now"};
+      continue;
+    }
+    if (queued.backing_off) {
+      result.waiting[spec.name] = {Reason::kBackoff, queued.job->cause.message};
+      continue;
+    }
+    if (!queued.job->holds.empty()) {
+      result.waiting[spec.name] = {
+          Reason::kReleasing,
+          fmt::format("its last generation is not gone yet on {}",
+                      queued.job->holds.front().node)};
+      continue;
+    }
+    if (blocked != nullptr) {
+      result.waiting[spec.name] = {
+          Reason::kBehindOthers,
+          fmt::format("behind {}, which has waited long enough to go first",
+                      blocked->spec.name)};
+      continue;
+    }
+    auto placement = PlaceGang(spec, hosts);
+    if (placement) {
+      Occupy(spec, *placement, &hosts);
+      result.placed.push_back({spec.name, *std::move(placement)});
+      continue;
+    }
+    result.waiting[spec.name] = {
+        Reason::kNoCapacity,
+        fmt::format("needs {} in {} tasks; free on ready nodes: {}",
+                    Describe(Sum(spec)), TasksOf(spec).size(),
+                    Describe(FreeSum(hosts)))};
+    if (queued.waited > options.ageing_limit) blocked = queued.job;
+  }
+  return result;
+}
+
+Status CheckCanEverFit(const JobSpec& spec, std::vector<HostCapacity> hosts) {
+  if (hosts.empty()) return OkStatus();
+  for (HostCapacity& host : hosts) {
+    host.ready = true;
+    host.allocated = {};
+    host.allocated_gpus.clear();
+  }
+  std::string text = TooLargeForAnyHost(spec, hosts);
+  if (text.empty()) {
+    std::vector<GangTask> tasks = TasksOf(spec);
+    const size_t placed = PlaceTasks(&tasks, hosts);
+    if (placed == tasks.size()) return OkStatus();
+    text = fmt::format(
+        "its {} tasks ({} in all) do not fit on {} nodes together, even when "
+        "empty; the nearest that would fit is {} of them",
+        tasks.size(), Describe(Sum(spec)), hosts.size(), placed);
+  }
+  return WithReason(
+      FailedPrecondition("job {} can never run here: {}", spec.name, text),
+      "NEVER_FITS");
+}
+
+}  // namespace lockstep

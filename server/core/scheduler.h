@@ -1,0 +1,68 @@
+// Which job goes where: all of a gang at once or nothing. Pure.
+//
+// Order: priority, then age. A smaller job may pass one that does not fit,
+// until that one has waited for `ageing_limit`; then nobody passes it.
+// Tasks go to as few hosts as possible: GPU tasks first, on the hosts with the
+// most free GPUs, then by CPU; ties by node name. The same input always gives
+// the same placement.
+#ifndef LOCKSTEP_SERVER_CORE_SCHEDULER_H_
+#define LOCKSTEP_SERVER_CORE_SCHEDULER_H_
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "common/base/status.h"
+#include "server/core/lifecycle.h"
+
+namespace lockstep {
+
+// A host as the scheduler sees it.
+struct HostCapacity {
+  NodeName node;
+  // READY: takes new work.
+  bool ready = false;
+  Resources capacity;
+  std::vector<Gpu> gpus;
+  // Of all holds on it.
+  Resources allocated;
+  std::vector<int32_t> allocated_gpus;
+};
+
+struct QueuedJob {
+  const Job* job = nullptr;
+  Duration waited{};
+  // Not before its backoff is over.
+  bool backing_off = false;
+};
+
+struct ScheduleResult {
+  struct Placed {
+    JobName job;
+    std::vector<TaskPlacement> placement;
+  };
+  std::vector<Placed> placed;
+  // Why each of the others waits.
+  std::map<JobName, Cause> waiting;
+};
+
+struct SchedulerOptions {
+  Duration ageing_limit = std::chrono::minutes(5);
+};
+
+ScheduleResult Schedule(std::vector<QueuedJob> queue,
+                        std::vector<HostCapacity> hosts,
+                        const SchedulerOptions& options);
+
+// One gang on hosts as they are; nullopt: does not fit now.
+std::optional<std::vector<TaskPlacement>> PlaceGang(
+    const JobSpec& spec, std::vector<HostCapacity> hosts);
+
+// FailedPrecondition (reason NEVER_FITS) when `spec` would not fit even if
+// every host were empty and READY: says what is short and the nearest that
+// would fit. OK where no host is known yet.
+Status CheckCanEverFit(const JobSpec& spec, std::vector<HostCapacity> hosts);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_CORE_SCHEDULER_H_

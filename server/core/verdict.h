@@ -1,0 +1,52 @@
+// Why an attempt ended, and whether the job is tried again. Pure.
+#ifndef LOCKSTEP_SERVER_CORE_VERDICT_H_
+#define LOCKSTEP_SERVER_CORE_VERDICT_H_
+
+#include <optional>
+
+#include "server/core/job.h"
+
+namespace lockstep {
+
+struct Failure {
+  Cause cause;
+  // What a shell would have seen of the rank that failed; 1 where no rank did.
+  int32_t exit_code = 1;
+  // Trying again cannot help: exit 2, 126, 127, out of memory, ranks that
+  // disagree about what they compute.
+  bool fatal = false;
+  // Exit 42: the program asks for a restart; no try is used up.
+  bool free_restart = false;
+};
+
+// The first cause among the exits of the current tasks: the earliest rank that
+// failed by itself; when every one that failed is a victim, the earliest of
+// them. nullopt: no rank failed.
+std::optional<Failure> FirstFailure(const Job& job);
+
+// What a cause that no rank's exit stands for (a lost node, a refusal, a
+// timeout) means for the job.
+Failure FailureOf(const Cause& cause);
+
+struct RestartPlan {
+  bool restart = false;
+  // Wait so long before the next try.
+  Duration backoff{};
+  // The counters of the job after this failure.
+  int32_t failures_without_progress = 0;
+  // Of a job that fails: what is told.
+  Cause cause;
+  int32_t exit_code = 1;
+};
+
+// The rules: fatal failures end the job; a free restart costs nothing, unless
+// there were three within 60 s without progress; others cost one try, and
+// progress (a newly committed step; ten minutes of running for programs)
+// gives all tries back. Backoff: 0.2 s doubling to 10 s before RUNNING was
+// reached, 1 s doubling to 60 s after.
+RestartPlan PlanRestart(const Job& job, const Failure& failure,
+                        bool made_progress, bool was_running, Time now);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_CORE_VERDICT_H_
