@@ -10,8 +10,8 @@
 // long as the communicator and are only freed with it.
 //
 // Threads: one thread starts and waits (the training loop); every rank starts
-// the same operations in the same order. Abort() and the destructor's
-// precondition aside, nothing else may be called from another thread.
+// the same operations in the same order. Only Abort() may be called from any
+// thread. The destructor needs that no Work is left and no Abort() runs.
 //
 // Errors: after the first one the communicator is broken; every later call
 // returns it. kAborted: Abort() was called (the text is its reason).
@@ -78,7 +78,7 @@ std::string_view Name(CollectiveKind kind);
 // count must divide by size().
 struct Operation {
   CollectiveKind kind = CollectiveKind::kAllReduce;
-  Slice slice;
+  Slice slice = {};
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
 };
@@ -88,7 +88,7 @@ struct Operation {
 using Stream = void*;
 
 // One started operation. Destroying it before it ended waits for it or, when
-// the communicator is broken, for the abort.
+// the communicator is broken, for the abort: nothing touches the slice later.
 class Work {
  public:
   virtual ~Work() = default;
@@ -105,7 +105,7 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // "gloo", "shm", "nccl".
+  // "self", "gloo"; later "shm", "nccl".
   virtual std::string_view backend() const = 0;
 
   // Zeroed memory of at least `bytes` (ResourceExhausted when there is none).
@@ -157,10 +157,14 @@ struct CommunicatorOptions {
   std::string module_dir;
 };
 
-// Forms the communicator: the one factory. While it runs this process must
-// open no other socket (Gloo's are found by the difference in /proc/self/fd).
-// InvalidArgument: unknown backend; NotFound: its module is not installed;
-// DeadlineExceeded: names the peers that have not come.
+// Forms the communicator: the one factory. "auto" is "self" for one rank
+// (nothing to talk to), else "gloo". Blocks until every peer is connected, at
+// most for the deadline and, once all peers have come, 5 s for connecting.
+// The process must ignore SIGPIPE.
+// InvalidArgument: unknown backend, bad rank or address; NotFound: its module
+// is not installed; FailedPrecondition: the module does not fit this program;
+// DeadlineExceeded: names the ranks that have not come; Unavailable: a rank
+// went away while forming (an ordinary event: form again as a new generation).
 StatusOr<std::unique_ptr<Communicator>> FormCommunicator(
     const CommunicatorOptions& options);
 

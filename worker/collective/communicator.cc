@@ -1,0 +1,66 @@
+#include "worker/collective/communicator.h"
+
+namespace lockstep {
+
+size_t SizeOf(DataType type) {
+  switch (type) {
+    case DataType::kFloat64:
+    case DataType::kInt64:
+      return 8;
+    case DataType::kFloat32:
+    case DataType::kInt32:
+      return 4;
+    case DataType::kFloat16:
+    case DataType::kBfloat16:
+      return 2;
+    case DataType::kUint8:
+      return 1;
+  }
+  return 0;
+}
+
+std::string_view Name(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return "float32";
+    case DataType::kFloat64:
+      return "float64";
+    case DataType::kFloat16:
+      return "float16";
+    case DataType::kBfloat16:
+      return "bfloat16";
+    case DataType::kInt32:
+      return "int32";
+    case DataType::kInt64:
+      return "int64";
+    case DataType::kUint8:
+      return "uint8";
+  }
+  return "unknown type";
+}
+
+std::string_view Name(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      return "all-reduce";
+    case CollectiveKind::kReduceScatter:
+      return "reduce-scatter";
+    case CollectiveKind::kAllGather:
+      return "all-gather";
+    case CollectiveKind::kBroadcast:
+      return "broadcast";
+    case CollectiveKind::kBarrier:
+      return "barrier";
+  }
+  return "unknown operation";
+}
+
+Status Run(Communicator* communicator, const Operation& operation,
+           Duration timeout) {
+  const MonoTime deadline = SystemClock().Now().mono + timeout;
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Work> work,
+                            communicator->Start(operation));
+  return work->Wait(deadline);
+}
+
+}  // namespace lockstep

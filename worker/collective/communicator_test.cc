@@ -1,0 +1,416 @@
+// The arithmetic of every operation, what is refused, and forming.
+#include "worker/collective/communicator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <thread>
+
+#include "worker/collective/testing.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr Duration kLong = seconds(30);
+
+// Forms `n` ranks as threads and runs fn(communicator) on each.
+void WithRanks(int n, const std::function<void(Communicator*)>& fn) {
+  signal(SIGPIPE, SIG_IGN);
+  MapRendezvousStore store;
+  SpawnRanks(n, [&](int rank) {
+    auto communicator = FormCommunicator(TestOptions(rank, n, &store));
+    ASSERT_TRUE(communicator.ok()) << communicator.status();
+    fn(communicator->get());
+  });
+}
+
+// Rank `rank`'s input, the same in every run.
+std::vector<double> Input(int rank, size_t count) {
+  std::mt19937_64 random(1000 + rank);
+  std::uniform_real_distribution<double> uniform(-100, 100);
+  std::vector<double> values(count);
+  for (double& value : values) value = std::floor(uniform(random) * 16) / 16;
+  return values;
+}
+
+template <typename T>
+constexpr DataType kTypeOf = DataType::kFloat32;
+template <>
+constexpr DataType kTypeOf<double> = DataType::kFloat64;
+template <>
+constexpr DataType kTypeOf<int32_t> = DataType::kInt32;
+template <>
+constexpr DataType kTypeOf<int64_t> = DataType::kInt64;
+template <>
+constexpr DataType kTypeOf<uint8_t> = DataType::kUint8;
+
+// Inputs as T holds them; small and not negative for bytes.
+template <typename T>
+std::vector<T> TypedInput(int rank, size_t count) {
+  std::vector<T> values;
+  for (const double v : Input(rank, count)) {
+    values.push_back(std::is_same_v<T, uint8_t>
+                         ? static_cast<T>(std::fmod(std::abs(v), 50))
+                         : static_cast<T>(v));
+  }
+  return values;
+}
+
+double Combine(ReduceOp op, double a, double b) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return a + b;
+    case ReduceOp::kMin:
+      return std::min(a, b);
+    case ReduceOp::kMax:
+      return std::max(a, b);
+  }
+  return 0;
+}
+
+template <typename T>
+std::vector<double> Expected(int n, size_t count, ReduceOp op) {
+  std::vector<double> result;
+  for (int rank = 0; rank < n; ++rank) {
+    const std::vector<T> values = TypedInput<T>(rank, count);
+    if (rank == 0) {
+      result.assign(values.begin(), values.end());
+      continue;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      result[i] = Combine(op, result[i], values[i]);
+    }
+  }
+  return result;
+}
+
+template <typename T>
+void CheckReductions(Communicator* c, size_t count) {
+  auto buffer = c->Allocate((count + 3) * sizeof(T));
+  ASSERT_TRUE(buffer.ok());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>((*buffer)->data) % 64, 0u);
+  T* const data = static_cast<T*>((*buffer)->data) + 3;
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax}) {
+    const std::vector<double> expected = Expected<T>(c->size(), count, op);
+    const std::vector<T> input = TypedInput<T>(c->rank(), count);
+    Operation operation{.slice = {*buffer, 3, count, kTypeOf<T>}, .op = op};
+    std::copy(input.begin(), input.end(), data);
+    ASSERT_TRUE(lockstep::Run(c, operation, kLong).ok());
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(data[i], expected[i]) << i;
+
+    if (count % c->size() != 0) continue;
+    operation.kind = CollectiveKind::kReduceScatter;
+    std::copy(input.begin(), input.end(), data);
+    ASSERT_TRUE(lockstep::Run(c, operation, kLong).ok());
+    const size_t part = count / c->size();
+    for (size_t i = c->rank() * part; i < (c->rank() + 1) * part; ++i) {
+      ASSERT_EQ(data[i], expected[i]) << i;
+    }
+  }
+}
+
+template <typename T>
+void CheckMoves(Communicator* c, size_t count) {
+  auto buffer = c->Allocate(count * sizeof(T));
+  ASSERT_TRUE(buffer.ok());
+  T* const data = static_cast<T*>((*buffer)->data);
+  const Slice slice{*buffer, 0, count, kTypeOf<T>};
+  for (int root = 0; root < c->size(); ++root) {
+    const std::vector<T> input = TypedInput<T>(c->rank(), count);
+    const std::vector<T> roots = TypedInput<T>(root, count);
+    std::copy(input.begin(), input.end(), data);
+    ASSERT_TRUE(
+        lockstep::Run(
+            c,
+            {.kind = CollectiveKind::kBroadcast, .slice = slice, .root = root},
+            kLong)
+            .ok());
+    ASSERT_TRUE(std::equal(roots.begin(), roots.end(), data));
+  }
+  if (count % c->size() != 0) return;
+  const size_t part = count / c->size();
+  const std::vector<T> input = TypedInput<T>(c->rank(), part);
+  std::copy(input.begin(), input.end(), data + c->rank() * part);
+  ASSERT_TRUE(
+      lockstep::Run(c, {.kind = CollectiveKind::kAllGather, .slice = slice},
+                    kLong)
+          .ok());
+  for (int rank = 0; rank < c->size(); ++rank) {
+    const std::vector<T> theirs = TypedInput<T>(rank, part);
+    ASSERT_TRUE(std::equal(theirs.begin(), theirs.end(), data + rank * part));
+  }
+}
+
+class EverySize : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, EverySize, ::testing::Values(1, 2, 3, 4));
+
+TEST_P(EverySize, ReductionsEqualFloat64) {
+  WithRanks(GetParam(), [](Communicator* c) {
+    // 300007 float32 are more than one segment of a ring.
+    for (const size_t count : {0, 1, 2, 12, 37, 5040, 300007, 600000}) {
+      CheckReductions<float>(c, count);
+    }
+    CheckReductions<double>(c, 5040);
+    CheckReductions<int32_t>(c, 5041);
+    CheckReductions<int64_t>(c, 5040);
+    CheckReductions<uint8_t>(c, 5040);
+  });
+}
+
+TEST_P(EverySize, MovesAreExact) {
+  WithRanks(GetParam(), [](Communicator* c) {
+    for (const size_t count : {0, 1, 12, 37, 5040, 600000}) {
+      CheckMoves<float>(c, count);
+    }
+    CheckMoves<uint8_t>(c, 5041);
+    CheckMoves<int64_t>(c, 48);
+  });
+}
+
+TEST_P(EverySize, BarrierWaitsForAll) {
+  std::atomic<int> arrived{0};
+  const int n = GetParam();
+  WithRanks(n, [&](Communicator* c) {
+    for (int round = 1; round <= 20; ++round) {
+      if (c->rank() == round % n) std::this_thread::yield();
+      arrived.fetch_add(1);
+      ASSERT_TRUE(
+          lockstep::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
+      ASSERT_GE(arrived.load(), round * n);
+    }
+  });
+}
+
+// Values whose float32 sum depends on the order of the operands.
+std::vector<std::vector<char>> SumOfRough(int n, size_t count) {
+  std::vector<std::vector<char>> results(n);
+  WithRanks(n, [&](Communicator* c) {
+    auto buffer = c->Allocate(count * 4);
+    ASSERT_TRUE(buffer.ok());
+    float* const data = static_cast<float*>((*buffer)->data);
+    std::mt19937 random(7 + c->rank());
+    std::normal_distribution<float> normal;
+    for (size_t i = 0; i < count; ++i) {
+      data[i] = normal(random) * std::pow(10.f, i % 9);
+    }
+    ASSERT_TRUE(
+        lockstep::Run(c, {.slice = {*buffer, 0, count, DataType::kFloat32}},
+                      kLong)
+            .ok());
+    const char* bytes = reinterpret_cast<const char*>(data);
+    results[c->rank()].assign(bytes, bytes + count * 4);
+  });
+  return results;
+}
+
+TEST_P(EverySize, SameBitsOnAllRanksAndInEveryRun) {
+  const auto first = SumOfRough(GetParam(), 300001);
+  const auto second = SumOfRough(GetParam(), 300001);
+  for (int rank = 0; rank < GetParam(); ++rank) {
+    EXPECT_EQ(first[rank], first[0]);
+    EXPECT_EQ(second[rank], first[0]);
+  }
+}
+
+TEST(CommunicatorTest, MinAndMaxKeepNaN) {
+  WithRanks(3, [](Communicator* c) {
+    auto buffer = c->Allocate(12);
+    ASSERT_TRUE(buffer.ok());
+    float* const data = static_cast<float*>((*buffer)->data);
+    for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kSum}) {
+      // Element r is NaN on rank r.
+      for (int i = 0; i < 3; ++i) {
+        data[i] = i == c->rank() ? std::nanf("") : 1.0f;
+      }
+      ASSERT_TRUE(lockstep::Run(
+                      c,
+                      {.slice = {*buffer, 0, 3, DataType::kFloat32}, .op = op},
+                      kLong)
+                      .ok());
+      for (int i = 0; i < 3; ++i) EXPECT_TRUE(std::isnan(data[i])) << i;
+    }
+  });
+}
+
+TEST(CommunicatorTest, BucketsMayBeInFlightTogether) {
+  WithRanks(2, [](Communicator* c) {
+    std::vector<const Buffer*> buffers;
+    std::vector<std::unique_ptr<Work>> works;
+    for (int i = 0; i < 20; ++i) {
+      auto buffer = c->Allocate(40000);
+      ASSERT_TRUE(buffer.ok());
+      buffers.push_back(*buffer);
+      static_cast<float*>((*buffer)->data)[9999] = c->rank() + i;
+      auto work = c->Start({.slice = {*buffer, 0, 10000, DataType::kFloat32}});
+      ASSERT_TRUE(work.ok());
+      works.push_back(std::move(*work));
+    }
+    // The last one ends last; then all others have ended.
+    ASSERT_TRUE(works.back()->Wait(Now() + kLong).ok());
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_TRUE(works[i]->Poll());
+      ASSERT_TRUE(works[i]->Wait(Now()).ok());
+      EXPECT_EQ(static_cast<float*>(buffers[i]->data)[9999], 1 + 2 * i);
+    }
+  });
+}
+
+TEST(CommunicatorTest, RefusesOwnMistakesAndGoesOn) {
+  WithRanks(2, [](Communicator* c) {
+    auto buffer = c->Allocate(4096);
+    ASSERT_TRUE(buffer.ok());
+    const auto refused = [&](const Operation& operation, const char* text) {
+      const Status status = lockstep::Run(c, operation, kLong);
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status;
+      EXPECT_THAT(Message(status), HasSubstr(text));
+    };
+    const DataType f32 = DataType::kFloat32;
+    refused({.slice = {nullptr, 0, 1, f32}}, "buffer");
+    Buffer strange = **buffer;
+    refused({.slice = {&strange, 0, 1, f32}}, "not this communicator's");
+    refused({.slice = {*buffer, 0, 1025, f32}}, "leaves its buffer");
+    refused({.slice = {*buffer, 1024, 1, f32}}, "leaves its buffer");
+    refused({.slice = {*buffer, SIZE_MAX, 2, f32}}, "leaves its buffer");
+    refused({.slice = {*buffer, 2, SIZE_MAX, f32}}, "leaves its buffer");
+    refused({.kind = CollectiveKind::kAllGather, .slice = {*buffer, 0, 3, f32}},
+            "divide by 2 ranks");
+    refused({.kind = CollectiveKind::kBroadcast,
+             .slice = {*buffer, 0, 3, f32},
+             .root = 2},
+            "root 2");
+    refused({.slice = {*buffer, 0, 8, DataType::kBfloat16}}, "bfloat16");
+    refused({.slice = {*buffer, 0, 8, DataType::kFloat16}}, "float16");
+    int stream = 0;
+    EXPECT_FALSE(
+        c->Start({.slice = {*buffer, 0, 1, f32}}, &stream).status().ok());
+    // Moving bytes needs no arithmetic.
+    EXPECT_TRUE(lockstep::Run(c,
+                              {.kind = CollectiveKind::kBroadcast,
+                               .slice = {*buffer, 0, 8, DataType::kBfloat16}},
+                              kLong)
+                    .ok());
+    EXPECT_TRUE(
+        lockstep::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
+  });
+}
+
+TEST(CommunicatorTest, ImpossibleAllocationIsAnError) {
+  WithRanks(1, [](Communicator* c) {
+    EXPECT_EQ(c->Allocate(SIZE_MAX - 5).status().code(),
+              StatusCode::kResourceExhausted);
+    EXPECT_EQ(c->Allocate(size_t{1} << 60).status().code(),
+              StatusCode::kResourceExhausted);
+    auto empty = c->Allocate(0);
+    ASSERT_TRUE(empty.ok());
+    EXPECT_NE((*empty)->data, nullptr);
+  });
+}
+
+TEST(FormTest, OneRankNeedsNoBackend) {
+  CommunicatorOptions options;
+  options.label = "job solo g1";
+  auto c = FormCommunicator(options);
+  ASSERT_TRUE(c.ok()) << c.status();
+  EXPECT_EQ((*c)->backend(), "self");
+  auto buffer = (*c)->Allocate(16);
+  ASSERT_TRUE(buffer.ok());
+  static_cast<float*>((*buffer)->data)[3] = 5;
+  EXPECT_TRUE(lockstep::Run(c->get(),
+                            {.slice = {*buffer, 0, 4, DataType::kFloat32}},
+                            kLong)
+                  .ok());
+  EXPECT_EQ(static_cast<float*>((*buffer)->data)[3], 5);
+  EXPECT_FALSE(lockstep::Run(c->get(),
+                             {.slice = {*buffer, 0, 4096, DataType::kFloat32}},
+                             kLong)
+                   .ok());
+  (*c)->Abort("stop");
+  (*c)->Abort("again");
+  const Status after =
+      lockstep::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong);
+  EXPECT_EQ(after.code(), StatusCode::kAborted);
+  EXPECT_EQ(Message(after), "job solo g1: stop");
+}
+
+TEST(FormTest, RefusesWhatCannotWork) {
+  signal(SIGPIPE, SIG_IGN);
+  MapRendezvousStore store;
+  const auto expect = [&](CommunicatorOptions options, StatusCode code,
+                          const char* text) {
+    const Status status = FormCommunicator(options).status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(Message(status), HasSubstr(text));
+  };
+  auto options = TestOptions(0, 2, &store);
+  options.backend = "carrier";
+  expect(options, StatusCode::kInvalidArgument, "unknown backend carrier");
+  options.backend = "../../tmp/x";
+  expect(options, StatusCode::kInvalidArgument, "no backend name");
+  options.backend = "nccl";
+  expect(options, StatusCode::kNotFound, "not installed");
+  options.backend = "self";
+  expect(options, StatusCode::kInvalidArgument, "one rank");
+  options = TestOptions(2, 2, &store);
+  expect(options, StatusCode::kInvalidArgument, "rank 2");
+  options = TestOptions(0, 2, nullptr);
+  expect(options, StatusCode::kInvalidArgument, "rendezvous");
+  options = TestOptions(0, 65, &store);
+  expect(options, StatusCode::kInvalidArgument, "64");
+  options = TestOptions(0, 2, &store);
+  options.bind_address = "0.0.0.0";
+  expect(options, StatusCode::kInvalidArgument, "every address");
+  options.bind_address = "localhost";
+  expect(options, StatusCode::kInvalidArgument, "no IP address");
+  options.bind_address = "192.0.2.1";
+  expect(options, StatusCode::kInvalidArgument, "cannot bind to 192.0.2.1");
+}
+
+TEST(FormTest, SigpipeMustBeIgnored) {
+  MapRendezvousStore store;
+  auto* const before = signal(SIGPIPE, SIG_DFL);
+  const Status status = FormCommunicator(TestOptions(0, 2, &store)).status();
+  signal(SIGPIPE, before);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(status), HasSubstr("SIGPIPE"));
+}
+
+TEST(FormTest, MissingPeersAreNamedAtTheDeadline) {
+  signal(SIGPIPE, SIG_IGN);
+  MapRendezvousStore store;
+  // Ranks 1 and 3 of four never come.
+  SpawnRanks(2, [&](int i) {
+    auto options = TestOptions(2 * i, 4, &store);
+    const MonoTime start = Now();
+    options.forming_deadline = start + milliseconds(300);
+    const Status status = FormCommunicator(options).status();
+    EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(Message(status),
+                AllOf(HasSubstr("job test g1"), HasSubstr("rank 1, 3 ")));
+    EXPECT_GE(Now() - start, milliseconds(300));
+    EXPECT_LT(Now() - start, seconds(5));
+  });
+}
+
+TEST(FormTest, WrongWordsInTheStoreAreAnError) {
+  signal(SIGPIPE, SIG_IGN);
+  for (const char* value : {"", "LGM1 1 3\n", "LGM1 1 2\nshort", "\n\n\n"}) {
+    MapRendezvousStore store;
+    ASSERT_TRUE(store.Put("gloo/1", value).ok());
+    const Status status = FormCommunicator(TestOptions(0, 2, &store)).status();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(Message(status), HasSubstr("rank 1"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

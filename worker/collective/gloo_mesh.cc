@@ -1,0 +1,326 @@
+#include "worker/collective/gloo_mesh.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <gloo/common/error.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/address.h>
+#include <gloo/transport/tcp/device.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "worker/collective/gloo_buffer.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using Bytes = std::vector<char>;
+
+// Above the slots of Gloo's collectives, whose top byte is at most 8.
+constexpr uint64_t kSentinelSlot = 0xff00000000000000;
+constexpr int kMaxRanks = 64;
+// Gloo waits five of its timeouts for one connection. All peers have come by
+// then, so this is for a loaded machine, not for a late rank.
+constexpr milliseconds kConnectTimeout{1000};
+// Gloo reads what a closed connection still holds; this only bounds a bug.
+constexpr milliseconds kDrainTimeout{10000};
+
+std::string Key(int rank) { return fmt::format("gloo/{}", rank); }
+
+// Rank `reader`'s place in the list of rank `writer`, who leaves out itself.
+int PlaceOf(int reader, int writer) {
+  return reader > writer ? reader - 1 : reader;
+}
+
+// A value in the store: "LGM1 <rank> <size>\n" and size - 1 addresses.
+std::string EncodeAddresses(int rank, int size,
+                            const std::vector<Bytes>& ours) {
+  std::string value = fmt::format("LGM1 {} {}\n", rank, size);
+  for (int i = 0; i < size; ++i) value.append(ours[i].begin(), ours[i].end());
+  return value;
+}
+
+// The address at which rank `writer` awaits rank `reader`.
+StatusOr<Bytes> DecodeAddress(const std::string& value, int writer, int reader,
+                              int size, size_t address_bytes) {
+  const std::string head = fmt::format("LGM1 {} {}\n", writer, size);
+  if (value.compare(0, head.size(), head) != 0) {
+    return FailedPrecondition(
+        "rank {} forms something else (\"{}\" instead of \"{}\")", writer,
+        value.substr(0, std::min<size_t>(value.find('\n'), 40)),
+        head.substr(0, head.size() - 1));
+  }
+  if (value.size() != head.size() + (size - 1) * address_bytes) {
+    return FailedPrecondition(
+        "rank {} has another version of Gloo: its addresses have {} bytes",
+        writer, value.size() - head.size());
+  }
+  const auto begin =
+      value.begin() + head.size() + PlaceOf(reader, writer) * address_bytes;
+  return Bytes(begin, begin + address_bytes);
+}
+
+sockaddr_storage SocketAddress(const Bytes& address) {
+  return gloo::transport::tcp::Address(address).getSockaddr();
+}
+
+// By address, then port, as Gloo compares them to decide who connects: bytes
+// in network order, ports as integers.
+int Compare(const sockaddr_storage& a, const sockaddr_storage& b) {
+  if (a.ss_family != b.ss_family) return a.ss_family - b.ss_family;
+  if (a.ss_family == AF_INET) {
+    const auto& x = reinterpret_cast<const sockaddr_in&>(a);
+    const auto& y = reinterpret_cast<const sockaddr_in&>(b);
+    const int order = std::memcmp(&x.sin_addr, &y.sin_addr, sizeof(in_addr));
+    return order != 0 ? order : x.sin_port - y.sin_port;
+  }
+  const auto& x = reinterpret_cast<const sockaddr_in6&>(a);
+  const auto& y = reinterpret_cast<const sockaddr_in6&>(b);
+  const int order = std::memcmp(&x.sin6_addr, &y.sin6_addr, sizeof(in6_addr));
+  return order != 0 ? order : x.sin6_port - y.sin6_port;
+}
+
+struct Ends {
+  sockaddr_storage local{};
+  sockaddr_storage remote{};
+};
+
+// False where `fd` is no connected socket.
+bool GetEnds(int fd, Ends* ends) {
+  socklen_t size = sizeof(ends->local);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&ends->local), &size) != 0) {
+    return false;
+  }
+  size = sizeof(ends->remote);
+  return getpeername(fd, reinterpret_cast<sockaddr*>(&ends->remote), &size) ==
+         0;
+}
+
+// The descriptors of this process that are sockets.
+std::vector<int> OpenSockets() {
+  std::vector<int> sockets;
+  DIR* dir = opendir("/proc/self/fd");
+  if (dir == nullptr) return sockets;
+  while (const dirent* entry = readdir(dir)) {
+    char target[32];
+    const ssize_t size =
+        readlinkat(dirfd(dir), entry->d_name, target, sizeof(target));
+    if (size > 8 && std::memcmp(target, "socket:[", 8) == 0) {
+      sockets.push_back(std::atoi(entry->d_name));
+    }
+  }
+  closedir(dir);
+  return sockets;
+}
+
+Status CheckOptions(const CommunicatorOptions& options) {
+  if (options.size > kMaxRanks) {
+    return InvalidArgument(
+        "{}: backend gloo connects every rank with every other and is refused "
+        "above {} ranks, not used for {}",
+        options.label, kMaxRanks, options.size);
+  }
+  in_addr v4{};
+  in6_addr v6{};
+  const char* text = options.bind_address.c_str();
+  const bool is_v4 = inet_pton(AF_INET, text, &v4) == 1;
+  const bool is_v6 = inet_pton(AF_INET6, text, &v6) == 1;
+  if (!is_v4 && !is_v6) {
+    return InvalidArgument("{}: \"{}\" is no IP address to bind to",
+                           options.label, options.bind_address);
+  }
+  if ((is_v4 && v4.s_addr == htonl(INADDR_ANY)) ||
+      (is_v6 && std::memcmp(&v6, &in6addr_any, sizeof(v6)) == 0)) {
+    return InvalidArgument(
+        "{}: the data plane is not bound to every address; give the one of the "
+        "data network",
+        options.label);
+  }
+  struct sigaction action {};
+  if (sigaction(SIGPIPE, nullptr, &action) != 0 ||
+      action.sa_handler != SIG_IGN) {
+    return FailedPrecondition(
+        "{}: the program must ignore SIGPIPE, or the death of a peer kills it",
+        options.label);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+GlooMesh::GlooMesh(int rank, int size)
+    : Context(rank, size), peers_(size), connections_(size), sentinels_(size) {}
+
+GlooMesh::~GlooMesh() {
+  if (watch_.joinable()) {
+    const uint64_t one = 1;
+    (void)!write(stop_.get(), &one, sizeof(one));
+    for (const auto& sentinel : sentinels_) {
+      if (sentinel != nullptr) sentinel->abortWaitRecv();
+    }
+    watch_.join();
+  }
+}
+
+StatusOr<std::shared_ptr<GlooMesh>> GlooMesh::Form(
+    const CommunicatorOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options));
+  auto mesh = std::make_shared<GlooMesh>(options.rank, options.size);
+  if (options.size == 1) return mesh;
+  try {
+    gloo::transport::tcp::attr attr(options.bind_address.c_str());
+    mesh->device_ = gloo::transport::tcp::CreateDevice(attr);
+  } catch (const std::exception& e) {
+    return InvalidArgument("{}: cannot bind to {}: {}", options.label,
+                           options.bind_address, e.what());
+  }
+  Status status;
+  try {
+    status = mesh->Connect(options);
+  } catch (const std::exception& e) {
+    status = Unavailable("forming failed: {}", e.what());
+  }
+  if (!status.ok()) return Annotate(status, options.label);
+  return mesh;
+}
+
+StatusOr<std::vector<Bytes>> GlooMesh::ExchangeAddresses(
+    const CommunicatorOptions& options) {
+  std::vector<Bytes> ours(size);
+  size_t address_bytes = 0;
+  for (int i = 0; i < size; ++i) {
+    if (i == rank) continue;
+    auto& pair = inner_->createPair(i);
+    pair->setLocalRank(0);
+    ours[i] = pair->address().bytes();
+    address_bytes = ours[i].size();
+  }
+  LOCKSTEP_RETURN_IF_ERROR(
+      options.rendezvous->Put(Key(rank), EncodeAddresses(rank, size, ours)));
+  std::vector<Bytes> theirs(size);
+  std::string missing;
+  for (int i = 0; i < size; ++i) {
+    if (i == rank) continue;
+    auto value = options.rendezvous->Get(Key(i), options.forming_deadline);
+    if (value.status().code() == StatusCode::kDeadlineExceeded) {
+      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", i);
+      continue;
+    }
+    if (!value.ok()) {
+      return Annotate(value.status(),
+                      fmt::format("asking for the address of rank {}", i));
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        theirs[i], DecodeAddress(*value, i, rank, size, address_bytes));
+  }
+  if (!missing.empty()) {
+    return DeadlineExceeded("rank {} did not come before the forming deadline",
+                            missing);
+  }
+  return theirs;
+}
+
+Status GlooMesh::Connect(const CommunicatorOptions& options) {
+  inner_ = device_->createContext(rank, size);
+  inner_->setTimeout(kConnectTimeout);
+  transportContext_ = std::make_shared<TrackingContext>(inner_, &peers_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Bytes> theirs,
+                            ExchangeAddresses(options));
+  std::vector<Bytes> ours(size);
+  for (int i = 0; i < size; ++i) {
+    if (i == rank) continue;
+    auto& pair = inner_->getPair(i);
+    // Connecting changes the address.
+    ours[i] = pair->address().bytes();
+    try {
+      pair->connect(theirs[i]);
+    } catch (const std::exception& e) {
+      return Unavailable("cannot connect to rank {}: {}", i, e.what());
+    }
+  }
+  LOCKSTEP_RETURN_IF_ERROR(FindConnections(ours, theirs));
+  for (int i = 0; i < size; ++i) {
+    if (i == rank) continue;
+    sentinels_[i] = inner_->createUnboundBuffer(nullptr, 0);
+    sentinels_[i]->recv(i, kSentinelSlot, 0, 0);
+  }
+  stop_ = Fd(eventfd(0, EFD_CLOEXEC));
+  if (!stop_) return ErrnoStatus(errno, "eventfd");
+  watch_ = std::thread([this] { Watch(); });
+  return OkStatus();
+}
+
+Status GlooMesh::FindConnections(const std::vector<Bytes>& ours,
+                                 const std::vector<Bytes>& theirs) {
+  const std::vector<int> sockets = OpenSockets();
+  for (int i = 0; i < size; ++i) {
+    if (i == rank) continue;
+    const sockaddr_storage our_end = SocketAddress(ours[i]);
+    const sockaddr_storage their_end = SocketAddress(theirs[i]);
+    const bool we_connected = Compare(our_end, their_end) > 0;
+    const auto is_it = [&](int fd) {
+      Ends ends;
+      if (!GetEnds(fd, &ends)) return false;
+      return we_connected ? Compare(ends.remote, their_end) == 0
+                          : Compare(ends.local, our_end) == 0;
+    };
+    for (const int fd : sockets) {
+      if (!is_it(fd)) continue;
+      Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+      // Gloo may have closed `fd`, and another thread opened it, meanwhile.
+      if (!copy || !is_it(copy.get())) continue;
+      fcntl(fd, F_SETFD, FD_CLOEXEC);
+      connections_[i] = std::move(copy);
+      break;
+    }
+    if (!connections_[i]) {
+      return Unavailable("rank {} closed its connection while forming", i);
+    }
+  }
+  return OkStatus();
+}
+
+void GlooMesh::Watch() {
+  std::vector<pollfd> polls;
+  for (const Fd& fd : connections_) {
+    polls.push_back({.fd = fd.get(), .events = POLLRDHUP, .revents = 0});
+  }
+  polls.push_back({.fd = stop_.get(), .events = POLLIN, .revents = 0});
+  while (polls.back().revents == 0 && !peers_.IsCut()) {
+    if (poll(polls.data(), polls.size(), -1) < 0) continue;
+    for (int i = 0; i < size; ++i) {
+      if (polls[i].fd < 0 || polls[i].revents == 0) continue;
+      polls[i].fd = -1;
+      try {
+        // Throws when Gloo has read all and closed; false when interrupted.
+        (void)sentinels_[i]->waitRecv(nullptr, kDrainTimeout);
+      } catch (const std::exception&) {
+      }
+      peers_.SetGone(i);
+    }
+  }
+}
+
+void GlooMesh::Cut() {
+  if (!peers_.SetCut()) return;
+  for (const auto& sentinel : sentinels_) {
+    if (sentinel != nullptr) sentinel->abortWaitRecv();
+  }
+  for (const Fd& fd : connections_) {
+    if (fd) ::shutdown(fd.get(), SHUT_RDWR);
+  }
+}
+
+}  // namespace lockstep

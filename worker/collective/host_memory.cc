@@ -1,0 +1,34 @@
+#include "worker/collective/host_memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+namespace lockstep {
+
+HostMemory::~HostMemory() {
+  for (const auto& buffer : buffers_) munmap(buffer->data, buffer->bytes);
+}
+
+StatusOr<const Buffer*> HostMemory::Allocate(size_t bytes) {
+  constexpr size_t kPage = 4096;
+  // An empty buffer has memory too: its address must be its own.
+  const size_t rounded =
+      (std::max<size_t>(bytes, 1) + kPage - 1) & ~(kPage - 1);
+  void* data = rounded < bytes ? MAP_FAILED
+                               : mmap(nullptr, rounded, PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    return ResourceExhausted("no memory for a buffer of {} bytes", bytes);
+  }
+  buffers_.push_back(std::make_unique<Buffer>(
+      Buffer{.data = data, .bytes = rounded, .kind = MemoryKind::kHost}));
+  return buffers_.back().get();
+}
+
+bool HostMemory::Owns(const Buffer* buffer) const {
+  return std::any_of(buffers_.begin(), buffers_.end(),
+                     [&](const auto& mine) { return mine.get() == buffer; });
+}
+
+}  // namespace lockstep

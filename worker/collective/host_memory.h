@@ -1,0 +1,32 @@
+// The buffers of a communicator whose memory is ordinary host memory.
+#ifndef LOCKSTEP_WORKER_COLLECTIVE_HOST_MEMORY_H_
+#define LOCKSTEP_WORKER_COLLECTIVE_HOST_MEMORY_H_
+
+#include <memory>
+#include <vector>
+
+#include "common/base/status.h"
+#include "worker/collective/communicator.h"
+
+namespace lockstep {
+
+// Owns its buffers until it is destroyed. Not synchronised.
+class HostMemory {
+ public:
+  HostMemory() = default;
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+  ~HostMemory();
+
+  // Zeroed pages. ResourceExhausted when the system gives none.
+  StatusOr<const Buffer*> Allocate(size_t bytes);
+  // Compares the pointer only: safe with any value.
+  bool Owns(const Buffer* buffer) const;
+
+ private:
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_COLLECTIVE_HOST_MEMORY_H_
