@@ -37,9 +37,9 @@ struct Flags {
   CheckOptions check;
 };
 
-int Fail(const Status& status) {
+int Fail(const Status& status, int code = kFailed) {
   fmt::print(stderr, "lockstep-data: {}\n", Message(status));
-  return status.code() == StatusCode::kInvalidArgument ? kUsage : kFailed;
+  return code;
 }
 
 // A failure to write the data itself, such as a full disk behind stdout.
@@ -172,7 +172,7 @@ Status ParseSize(const std::string& text, JpegFolderOptions* folder) {
 int RunPackJpeg(Flags* flags) {
   if (!flags->size.empty()) {
     const Status status = ParseSize(flags->size, &flags->folder);
-    if (!status.ok()) return Fail(status);
+    if (!status.ok()) return Fail(status, kUsage);
   }
   return PrintPacked(*flags, PackJpegFolder(RealFileSystem(), flags->directory,
                                             flags->folder, flags->shards));
@@ -194,6 +194,9 @@ void AddShardOptions(CLI::App* command, Flags* flags) {
       ->add_option("--name", flags->shards.name,
                    "First part of each shard's name, NAME-NN-COUNT.tfrec")
       ->required()
+      ->check([](const std::string& name) {
+        return Message(CheckDatasetName(name));
+      })
       ->type_name("NAME");
   command
       ->add_option("--records-per-shard", flags->shards.records_per_shard,

@@ -6,31 +6,10 @@
 #include "worker/data/shards.h"
 
 namespace lockstep {
-namespace {
-
-bool IsLetterOrDigit(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-         (c >= '0' && c <= '9');
-}
-
-Status CheckName(const std::string& name) {
-  const bool good =
-      !name.empty() && name.size() <= 100 && IsLetterOrDigit(name.front()) &&
-      std::all_of(name.begin(), name.end(), [](char c) {
-        return IsLetterOrDigit(c) || c == '_' || c == '.' || c == '-';
-      });
-  if (good) return OkStatus();
-  return InvalidArgument(
-      "\"{}\" cannot be the name of a data set: use up to 100 letters, digits, "
-      "_ . and -, beginning with a letter or digit",
-      name);
-}
-
-}  // namespace
 
 StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(
     FileSystem* fs, const ShardOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckName(options.name));
+  LOCKSTEP_RETURN_IF_ERROR(CheckDatasetName(options.name));
   if (options.records_per_shard == 0) {
     return InvalidArgument("a shard holds at least 1 record");
   }

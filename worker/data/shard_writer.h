@@ -16,7 +16,7 @@ namespace lockstep {
 
 struct ShardOptions {
   std::string directory;  // Made where it is missing.
-  std::string name;       // [A-Za-z0-9][A-Za-z0-9_.-]*, at most 100 characters.
+  std::string name;       // As CheckDatasetName has it.
   uint64_t records_per_shard = 4096;
   // Shards of this name that are there: false refuses, true replaces them.
   bool overwrite = false;

@@ -10,6 +10,11 @@
 namespace lockstep {
 namespace {
 
+bool IsLetterOrDigit(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+         (c >= '0' && c <= '9');
+}
+
 std::string_view Directory(std::string_view path) {
   const size_t slash = path.rfind('/');
   return slash == std::string_view::npos ? "" : path.substr(0, slash);
@@ -71,6 +76,19 @@ Status AppendPattern(FileSystem* fs, const std::string& pattern,
 }
 
 }  // namespace
+
+Status CheckDatasetName(const std::string& name) {
+  const bool good =
+      !name.empty() && name.size() <= 100 && IsLetterOrDigit(name.front()) &&
+      std::all_of(name.begin(), name.end(), [](char c) {
+        return IsLetterOrDigit(c) || c == '_' || c == '.' || c == '-';
+      });
+  if (good) return OkStatus();
+  return InvalidArgument(
+      "\"{}\" cannot be the name of a data set: use up to 100 letters, digits, "
+      "_ . and -, beginning with a letter or digit",
+      name);
+}
 
 std::string FormatShardName(std::string_view name, uint64_t index,
                             uint64_t shards, uint64_t count) {

@@ -25,6 +25,10 @@ struct ShardName {
   uint64_t count = 0;
 };
 
+// InvalidArgument unless `name` can be a NAME: up to 100 letters, digits, _ .
+// and -, beginning with a letter or digit.
+Status CheckDatasetName(const std::string& name);
+
 // "NAME-NN-COUNT.tfrec". `shards` is how many there are in all.
 std::string FormatShardName(std::string_view name, uint64_t index,
                             uint64_t shards, uint64_t count);
