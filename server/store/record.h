@@ -1,0 +1,28 @@
+// The bytes of a stored row (proto/lockstep/v1/store.proto), and the job as
+// the API shows it, which is part of them.
+#ifndef LOCKSTEP_SERVER_STORE_RECORD_H_
+#define LOCKSTEP_SERVER_STORE_RECORD_H_
+
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+#include "lockstep/v1/store.pb.h"
+#include "server/store/store.h"
+
+namespace lockstep {
+
+// Decoders: DataLoss for bytes that are no record.
+std::string EncodeJob(const Job& job);
+StatusOr<Job> DecodeJob(std::string_view bytes);
+std::string EncodeNode(const NodeInfo& node);
+StatusOr<NodeInfo> DecodeNode(std::string_view bytes);
+std::string EncodeRequest(const AnsweredRequest& request);
+StatusOr<AnsweredRequest> DecodeRequest(std::string_view bytes);
+
+// What the store says of a job, without progress.
+v1::Job ToProto(const Job& job);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_STORE_RECORD_H_

@@ -1,0 +1,66 @@
+// The coordinator's hard state: jobs, nodes, answered requests.
+//
+// One transaction per decision, durable when Commit returns. Heartbeats,
+// progress and watchers are soft state and never come here.
+// Thread-compatible: the coordinator serialises its calls.
+#ifndef LOCKSTEP_SERVER_STORE_STORE_H_
+#define LOCKSTEP_SERVER_STORE_STORE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/model/node.h"
+#include "server/core/job.h"
+
+namespace lockstep {
+
+// A command that changed something, and its answer: a repeat gets the same.
+struct AnsweredRequest {
+  // The caller's identity.
+  std::string client;
+  std::string id;
+  std::string method;
+  // Of the request without its id.
+  std::string content_hash;
+  // The response message's bytes.
+  std::string response;
+  WallTime time{};
+};
+
+struct StoreBatch {
+  // The commit's number: one more than the last.
+  int64_t version = 0;
+  // Borrowed until Commit returns.
+  std::vector<const Job*> jobs;
+  std::vector<const NodeInfo*> nodes;
+  std::optional<AnsweredRequest> request;
+  // Requests answered before this time are forgotten.
+  std::optional<WallTime> forget_requests_before;
+};
+
+struct StoreSnapshot {
+  // Raised by Load: names this run of the coordinator.
+  uint64_t epoch = 0;
+  int64_t version = 0;
+  std::vector<Job> jobs;
+  std::vector<NodeInfo> nodes;
+  std::vector<AnsweredRequest> requests;
+};
+
+class Store {
+ public:
+  virtual ~Store() = default;
+  // Everything, once, at the start; raises and stores the epoch.
+  virtual StatusOr<StoreSnapshot> Load() = 0;
+  // All or nothing. ResourceExhausted: the disk is full. After an error
+  // nothing of the batch is there.
+  virtual Status Commit(const StoreBatch& batch) = 0;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_STORE_STORE_H_
