@@ -24,7 +24,7 @@ TEST(StatusTest, AnnotateKeepsCodeAndReason) {
       WithReason(NotFound("no job {}", "a"), "NO_SUCH_JOB"), "describing");
   EXPECT_EQ(s.code(), StatusCode::kNotFound);
   EXPECT_EQ(Message(s), "describing: no job a");
-  EXPECT_EQ(Reason(s), "NO_SUCH_JOB");
+  EXPECT_EQ(ReasonOf(s), "NO_SUCH_JOB");
 }
 
 TEST(StatusTest, ErrnoBecomesTheMatchingCode) {
@@ -79,6 +79,18 @@ TEST_F(FileTest, WriteAtomicReplacesAndLeavesNoTemporary) {
   EXPECT_EQ(*fs_->Read(path), "two");
   EXPECT_EQ(fs_->Stat(path)->mode, 0600u);
   EXPECT_THAT(*fs_->List(dir_), testing::ElementsAre("record"));
+}
+
+TEST_F(FileTest, OpenReadReadsAnyRangeAndStopsAtTheEnd) {
+  ASSERT_TRUE(fs_->WriteAtomic(dir_ + "/file", "0123456789").ok());
+  auto file = fs_->OpenRead(dir_ + "/file");
+  ASSERT_TRUE(file.ok());
+  char buffer[8];
+  auto n = (*file)->ReadAt(7, buffer, sizeof(buffer));
+  ASSERT_TRUE(n.ok());
+  EXPECT_EQ(std::string(buffer, *n), "789");
+  EXPECT_EQ((*file)->ReadAt(10, buffer, sizeof(buffer)).value(), 0u);
+  EXPECT_FALSE(fs_->OpenRead(dir_ + "/none").ok());
 }
 
 TEST_F(FileTest, ErrorsNameThePath) {

@@ -49,6 +49,32 @@ class PosixWritableFile final : public WritableFile {
   Fd fd_;
 };
 
+class PosixReadableFile final : public ReadableFile {
+ public:
+  PosixReadableFile(std::string path, Fd fd)
+      : path_(std::move(path)), fd_(std::move(fd)) {}
+
+  StatusOr<size_t> ReadAt(uint64_t offset, void* buffer, size_t size) override {
+    size_t done = 0;
+    while (done < size) {
+      const ssize_t n =
+          ::pread(fd_.get(), static_cast<char*>(buffer) + done, size - done,
+                  static_cast<off_t>(offset + done));
+      if (n < 0) {
+        if (errno == EINTR) continue;
+        return PathError("reading", path_);
+      }
+      if (n == 0) break;
+      done += static_cast<size_t>(n);
+    }
+    return done;
+  }
+
+ private:
+  const std::string path_;
+  const Fd fd_;
+};
+
 class PosixFileSystem final : public FileSystem {
  public:
   StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
@@ -80,6 +106,13 @@ class PosixFileSystem final : public FileSystem {
       }
       data.append(buffer, static_cast<size_t>(n));
     }
+  }
+
+  StatusOr<std::unique_ptr<ReadableFile>> OpenRead(
+      const std::string& path) override {
+    Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd) return PathError("opening", path);
+    return std::make_unique<PosixReadableFile>(path, std::move(fd));
   }
 
   StatusOr<FileInfo> Stat(const std::string& path) override {
@@ -167,6 +200,11 @@ class PosixFileSystem final : public FileSystem {
 };
 
 }  // namespace
+
+StatusOr<std::unique_ptr<ReadableFile>> FileSystem::OpenRead(
+    const std::string& path) {
+  return Unimplemented("reading {}: this file system has no OpenRead", path);
+}
 
 Status FileSystem::WriteAtomic(const std::string& path, std::string_view data,
                                mode_t mode) {

@@ -27,6 +27,16 @@ class WritableFile {
   virtual Status Close() = 0;
 };
 
+// Reads at any offset. Safe from any thread.
+class ReadableFile {
+ public:
+  virtual ~ReadableFile() = default;
+  // Fills `buffer` with up to `size` bytes from `offset`; returns how many,
+  // fewer only where the file ends.
+  virtual StatusOr<size_t> ReadAt(uint64_t offset, void* buffer,
+                                  size_t size) = 0;
+};
+
 struct FileInfo {
   bool is_directory = false;
   uint64_t size = 0;
@@ -48,6 +58,9 @@ class FileSystem {
   // The whole file; ResourceExhausted when larger than `limit` bytes.
   virtual StatusOr<std::string> Read(const std::string& path,
                                      uint64_t limit = 64 << 20) = 0;
+  // For files too large to hold at once.
+  virtual StatusOr<std::unique_ptr<ReadableFile>> OpenRead(
+      const std::string& path);
   virtual StatusOr<FileInfo> Stat(const std::string& path) = 0;
   // Names in `path`, sorted, without "." and "..".
   virtual StatusOr<std::vector<std::string>> List(const std::string& path) = 0;
