@@ -1,0 +1,68 @@
+// What is done to a checkpoint directory as a whole: taking it over, removing
+// leftovers and old checkpoints. Only the chief of a generation calls these.
+//
+// Deleting is: rename to ".trash-NAME", sync, unlink. A crash in between
+// leaves trash, never half a checkpoint under a good name.
+#ifndef LOCKSTEP_WORKER_CHECKPOINT_CLEANUP_H_
+#define LOCKSTEP_WORKER_CHECKPOINT_CLEANUP_H_
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/file.h"
+#include "common/base/status.h"
+#include "worker/checkpoint/layout.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/retention.h"
+
+namespace lockstep::checkpoint {
+
+// The directories named like complete checkpoints, oldest first; none when
+// `root` is missing. What else lies there is ignored.
+StatusOr<std::vector<CheckpointKey>> ListCheckpoints(FileSystem* fs,
+                                                     const std::string& root);
+
+// Marks the directory as `job`'s in generation `generation`, so that an older
+// chief that is cut off but still runs neither publishes nor deletes, then
+// calls Sweep. Once per generation, before FindNewest and any checkpoint.
+//
+// What another job left, or an earlier one of the same name (in generation 1
+// nothing can be ours), is kept as ".old-NAME" and never restored. Returns
+// those names. FailedPrecondition when a newer generation was here: this one
+// is over.
+StatusOr<std::vector<std::string>> TakeOver(FileSystem* fs,
+                                            const std::string& root,
+                                            const std::string& job,
+                                            uint64_t generation);
+
+// FailedPrecondition when another job or a generation newer than `generation`
+// took over.
+Status CheckFence(FileSystem* fs, const std::string& root,
+                  const std::string& job, uint64_t generation);
+
+// Renames `name` in `root` to prefix + name, with ".2", ".3" ... appended
+// where that is taken, durably. Returns the new name.
+StatusOr<std::string> KeepAs(FileSystem* fs, const std::string& root,
+                             const std::string& name, std::string_view prefix);
+
+// Removes trash, and staging directories of generations up to `generation`
+// but for `in_flight`. Goes on past what it cannot remove and returns the
+// first error.
+Status Sweep(FileSystem* fs, const std::string& root, uint64_t generation,
+             const std::optional<AttemptKey>& in_flight);
+
+// Deletes what ChooseDeletions says, as generation `generation`. Only keys in
+// `verified` count as read back. Returns what was deleted.
+StatusOr<std::vector<CheckpointKey>> ApplyRetention(
+    FileSystem* fs, const std::string& root, const std::string& job,
+    uint64_t generation, std::span<const LineageEntry> lineage,
+    const std::set<CheckpointKey>& verified, const RetentionPolicy& policy);
+
+}  // namespace lockstep::checkpoint
+
+#endif  // LOCKSTEP_WORKER_CHECKPOINT_CLEANUP_H_

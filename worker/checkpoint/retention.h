@@ -1,0 +1,42 @@
+// Which checkpoints may go. PURE.
+#ifndef LOCKSTEP_WORKER_CHECKPOINT_RETENTION_H_
+#define LOCKSTEP_WORKER_CHECKPOINT_RETENTION_H_
+
+#include <cstdint>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "worker/checkpoint/layout.h"
+#include "worker/checkpoint/manifest.h"
+
+namespace lockstep::checkpoint {
+
+struct RetentionPolicy {
+  // The newest ones that stay; less than 1 means 1.
+  int keep_last = 3;
+  // Also stay: steps that are a multiple of this. 0: none. With a checkpoint
+  // every 100 steps, 500 keeps every fifth.
+  int64_t keep_every_steps = 0;
+  // Also stay: these.
+  std::set<CheckpointKey> pinned;
+};
+
+struct RetentionCandidate {
+  CheckpointKey key;
+  // It was read back whole. One that was not does not count as kept.
+  bool verified = false;
+};
+
+// What to delete of `candidates` (any order), oldest first: what is older than
+// the `keep_last` newest verified ones on the lineage, and what lies off the
+// lineage, but for pinned ones and for generations newer than any in `lineage`
+// (that is a job which knows more than we do). Where no verified one on the
+// lineage exists, nothing goes: what looks dead may be all there is.
+std::vector<CheckpointKey> ChooseDeletions(
+    std::span<const RetentionCandidate> candidates,
+    std::span<const LineageEntry> lineage, const RetentionPolicy& policy);
+
+}  // namespace lockstep::checkpoint
+
+#endif  // LOCKSTEP_WORKER_CHECKPOINT_RETENTION_H_
