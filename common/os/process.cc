@@ -81,7 +81,7 @@ Status SendSignal(const Process& process, int signo) {
                                         signo, process.id.pid));
 }
 
-std::string ExitStatus::Describe() const {
+std::string ProcessExit::Describe() const {
   if (!known) return "ended";
   if (signal == 0) return fmt::format("exited with code {}", code);
   const char* text = sigdescr_np(signal);
@@ -94,7 +94,7 @@ bool HasEnded(const Process& process) {
   return poll(&p, 1, 0) > 0;
 }
 
-StatusOr<ExitStatus> WaitExit(const Process& process, MonoTime deadline) {
+StatusOr<ProcessExit> WaitExit(const Process& process, MonoTime deadline) {
   LOCKSTEP_ASSIGN_OR_RETURN(const bool ended,
                             PollPidfd(process.pidfd.get(), deadline));
   if (!ended) {
@@ -106,7 +106,7 @@ StatusOr<ExitStatus> WaitExit(const Process& process, MonoTime deadline) {
     n = waitid(P_PIDFD, static_cast<id_t>(process.pidfd.get()), &info,
                WEXITED | WNOHANG);
   } while (n != 0 && errno == EINTR);
-  ExitStatus status;
+  ProcessExit status;
   if (n != 0 || info.si_pid == 0) return status;  // No child of ours.
   status.known = true;
   if (info.si_code == CLD_EXITED) {
@@ -117,10 +117,10 @@ StatusOr<ExitStatus> WaitExit(const Process& process, MonoTime deadline) {
   return status;
 }
 
-StatusOr<ExitStatus> StopProcess(const Process& process, Duration grace) {
+StatusOr<ProcessExit> StopProcess(const Process& process, Duration grace) {
   // One that is gone already is only waited for.
   (void)SendSignal(process, SIGTERM);
-  StatusOr<ExitStatus> status = WaitExit(process, Now() + grace);
+  StatusOr<ProcessExit> status = WaitExit(process, Now() + grace);
   if (status.ok()) return status;
   (void)SendSignal(process, SIGKILL);
   return WaitExit(process, Now() + kKillTime);

@@ -78,7 +78,7 @@ StatusOr<Process> OpenVerified(const ProcessId& id);
 // NotFound when the process has been reaped.
 Status SendSignal(const Process& process, int signo);
 
-struct ExitStatus {
+struct ProcessExit {
   // False for a process that is not our child: that it ended is all we know.
   bool known = false;
   int code = 0;    // When signal is 0.
@@ -93,11 +93,11 @@ bool HasEnded(const Process& process);
 
 // Waits for the end and reaps a child. DeadlineExceeded at `deadline`; one in
 // the past only looks. A second call for the same child gives known = false.
-StatusOr<ExitStatus> WaitExit(const Process& process, MonoTime deadline);
+StatusOr<ProcessExit> WaitExit(const Process& process, MonoTime deadline);
 
 // SIGTERM, up to `grace`, SIGKILL, up to 5 s: for a process of ours that must
 // go. DeadlineExceeded when even SIGKILL did not end it in time.
-StatusOr<ExitStatus> StopProcess(const Process& process, Duration grace);
+StatusOr<ProcessExit> StopProcess(const Process& process, Duration grace);
 
 // Both ends close on exec.
 struct Pipe {

@@ -57,7 +57,7 @@ std::string OutputOf(SpawnOptions options) {
 TEST(SpawnTest, ExitCodeAndSignalAreTold) {
   StatusOr<Process> process = Spawn(Shell("exit 7"));
   ASSERT_TRUE(process.ok()) << process.status();
-  StatusOr<ExitStatus> status = WaitExit(*process, In(10s));
+  StatusOr<ProcessExit> status = WaitExit(*process, In(10s));
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->code, 7);
   EXPECT_EQ(status->Describe(), "exited with code 7");
@@ -183,7 +183,7 @@ TEST(ProcessTest, AnotherStartTimeIsAnotherProcess) {
   EXPECT_EQ(WaitExit(*process, In(0s)).status().code(),
             StatusCode::kDeadlineExceeded);
   ASSERT_TRUE(SendSignal(*same, SIGKILL).ok());
-  const StatusOr<ExitStatus> status = WaitExit(*process, In(10s));
+  const StatusOr<ProcessExit> status = WaitExit(*process, In(10s));
   ASSERT_TRUE(status.ok());
   EXPECT_EQ(status->signal, SIGKILL);
   EXPECT_TRUE(HasEnded(*same));
@@ -217,7 +217,7 @@ TEST(ProcessTest, StopTriesGentlyFirst) {
   StatusOr<Process> polite =
       start("trap 'exit 5' TERM; echo -n x; while :; do sleep 0.01; done");
   ASSERT_TRUE(polite.ok());
-  StatusOr<ExitStatus> status = StopProcess(*polite, 10s);
+  StatusOr<ProcessExit> status = StopProcess(*polite, 10s);
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->code, 5);
 
