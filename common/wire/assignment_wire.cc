@@ -1,0 +1,230 @@
+// What the coordinator says to a worker daemon.
+#include <set>
+
+#include "common/wire/field_checker.h"
+#include "common/wire/job_wire.h"
+#include "common/wire/worker_wire.h"
+
+namespace lockstep {
+
+v1::Goal ToProto(Goal value) { return static_cast<v1::Goal>(value); }
+
+StatusOr<Goal> FromProto(v1::Goal value, std::string_view path) {
+  if (value == 0 || !v1::Goal_IsValid(value)) {
+    return InvalidArgument("{}: {} is not a value that is known here", path,
+                           static_cast<int>(value));
+  }
+  return static_cast<Goal>(value);
+}
+
+v1::Welcome ToProto(const WelcomeInfo& value) {
+  v1::Welcome out;
+  out.set_epoch(value.epoch);
+  *out.mutable_heartbeat_interval() = ToProto(value.heartbeat_interval);
+  *out.mutable_lease() = ToProto(value.lease);
+  out.set_cluster(value.cluster);
+  return out;
+}
+
+StatusOr<WelcomeInfo> FromProto(const v1::Welcome& value,
+                                std::string_view path) {
+  FieldChecker check(path);
+  WelcomeInfo out;
+  check.Require(value.epoch() > 0, "epoch", "must be 1 or more");
+  check.Take(
+      FromProto(value.heartbeat_interval(), check.At("heartbeat_interval")),
+      &out.heartbeat_interval);
+  check.Take(FromProto(value.lease(), check.At("lease")), &out.lease);
+  check.Text("cluster", value.cluster(), 256);
+  if (!check.ok()) return check.status();
+  out.epoch = value.epoch();
+  out.cluster = value.cluster();
+  return out;
+}
+
+v1::LocalTask ToProto(const LocalTask& value) {
+  v1::LocalTask out;
+  out.set_type(ToProto(value.type));
+  out.set_index(value.index);
+  *out.mutable_resources() = ToProto(value.resources);
+  for (const int32_t gpu : value.gpus) out.add_gpus(gpu);
+  for (const std::string& arg : value.argv) out.add_argv(arg);
+  out.mutable_environment()->insert(value.environment.begin(),
+                                    value.environment.end());
+  for (const RankSpec& rank : value.ranks) *out.add_ranks() = ToProto(rank);
+  return out;
+}
+
+StatusOr<LocalTask> FromProto(const v1::LocalTask& value,
+                              std::string_view path) {
+  FieldChecker check(path);
+  LocalTask out;
+  check.Take(FromProto(value.type(), check.At("type")), &out.type);
+  check.Range("index", value.index(), 0, kMaxRanks - 1);
+  check.Take(FromProto(value.resources(), check.At("resources")),
+             &out.resources);
+  check.Count("gpus", value.gpus_size(), 4096);
+  for (const int32_t gpu : value.gpus()) check.Range("gpus", gpu, 0, 4095);
+  check.Require(value.argv_size() > 0 && !value.argv(0).empty(), "argv",
+                "names no program");
+  for (const std::string& arg : value.argv()) {
+    check.Bytes("argv", arg, kMaxArgument);
+  }
+  for (const auto& [name, text] : value.environment()) {
+    check.Require(!name.empty() && name.find('=') == std::string::npos,
+                  "environment", Quote(name) + " is no name of a variable");
+    check.Bytes("environment", name, 256);
+    check.Bytes("environment", text, kMaxArgument);
+  }
+  check.Require(value.ranks_size() > 0, "ranks", "is empty");
+  check.Count("ranks", value.ranks_size(), kMaxRanks);
+  for (int i = 0; check.ok() && i < value.ranks_size(); ++i) {
+    check.Take(FromProto(value.ranks(i), check.At("ranks", i)),
+               &out.ranks.emplace_back());
+  }
+  if (!check.ok()) return check.status();
+  out.index = value.index();
+  out.gpus = {value.gpus().begin(), value.gpus().end()};
+  out.argv = {value.argv().begin(), value.argv().end()};
+  out.environment = {value.environment().begin(), value.environment().end()};
+  return out;
+}
+
+v1::GangSpec ToProto(const GangSpec& value) {
+  v1::GangSpec out;
+  out.set_kind(ToProto(value.kind));
+  for (const LocalTask& task : value.tasks) *out.add_tasks() = ToProto(task);
+  out.set_output_directory(value.output_directory);
+  *out.mutable_checkpoint() = ToProto(value.checkpoint);
+  for (const LineageEntry& entry : value.lineage) {
+    *out.add_lineage() = ToProto(entry);
+  }
+  out.set_attempt(value.attempt);
+  out.set_restart_count(value.restart_count);
+  out.set_restart_budget(value.restart_budget);
+  out.set_working_directory(value.working_directory);
+  out.set_job_owner(value.job_owner);
+  return out;
+}
+
+StatusOr<GangSpec> FromProto(const v1::GangSpec& value, std::string_view path) {
+  FieldChecker check(path);
+  GangSpec out;
+  check.Take(FromProto(value.kind(), check.At("kind")), &out.kind);
+  check.Require(value.tasks_size() > 0, "tasks", "is empty");
+  check.Count("tasks", value.tasks_size(), kMaxRanks);
+  std::set<int32_t> ranks;
+  for (int i = 0; check.ok() && i < value.tasks_size(); ++i) {
+    check.Take(FromProto(value.tasks(i), check.At("tasks", i)),
+               &out.tasks.emplace_back());
+    for (const RankSpec& rank : out.tasks.back().ranks) {
+      check.Require(ranks.insert(rank.rank).second, "tasks",
+                    fmt::format("rank {} is there twice", rank.rank));
+    }
+  }
+  check.Path("output_directory", value.output_directory());
+  check.Take(FromProto(value.checkpoint(), check.At("checkpoint")),
+             &out.checkpoint);
+  check.Count("lineage", value.lineage_size(), 100'000);
+  for (int i = 0; check.ok() && i < value.lineage_size(); ++i) {
+    check.Take(FromProto(value.lineage(i), check.At("lineage", i)),
+               &out.lineage.emplace_back());
+  }
+  check.Range("attempt", value.attempt(), 0, INT32_MAX);
+  check.Range("restart_count", value.restart_count(), 0, INT32_MAX);
+  check.Range("restart_budget", value.restart_budget(), 0, INT32_MAX);
+  check.Path("working_directory", value.working_directory());
+  check.Text("job_owner", value.job_owner(), 256);
+  if (!check.ok()) return check.status();
+  out.output_directory = value.output_directory();
+  out.attempt = value.attempt();
+  out.restart_count = value.restart_count();
+  out.restart_budget = value.restart_budget();
+  out.working_directory = value.working_directory();
+  out.job_owner = value.job_owner();
+  return out;
+}
+
+v1::Assignment ToProto(const Assignment& value) {
+  v1::Assignment out;
+  out.set_job(value.job);
+  out.set_job_uid(value.job_uid);
+  out.set_generation(value.generation);
+  out.set_epoch(value.epoch);
+  out.set_goal(ToProto(value.goal));
+  if (value.spec) *out.mutable_spec() = ToProto(*value.spec);
+  if (value.cluster) *out.mutable_cluster() = ToProto(*value.cluster);
+  out.set_job_key(value.job_key);
+  for (const Directive& directive : value.directives) {
+    *out.add_directives() = ToProto(directive);
+  }
+  if (value.grace != Duration{}) {
+    *out.mutable_grace() = ToProto(value.grace);
+  }
+  out.set_stop_message(value.stop_message);
+  return out;
+}
+
+StatusOr<Assignment> FromProto(const v1::Assignment& value,
+                               std::string_view path) {
+  FieldChecker check(path);
+  Assignment out;
+  check.JobName("job", value.job());
+  check.Text("job_uid", value.job_uid(), 64);
+  check.Require(value.generation() > 0, "generation", "must be 1 or more");
+  check.Require(value.epoch() > 0, "epoch", "must be 1 or more");
+  check.Take(FromProto(value.goal(), check.At("goal")), &out.goal);
+  if (value.has_spec()) {
+    check.Take(FromProto(value.spec(), check.At("spec")), &out.spec.emplace());
+  }
+  if (value.has_cluster()) {
+    check.Take(FromProto(value.cluster(), check.At("cluster")),
+               &out.cluster.emplace());
+    check.Require(value.cluster().job() == value.job() &&
+                      value.cluster().generation() == value.generation(),
+                  "cluster", "is of another job or generation");
+  }
+  const bool starts = out.goal == Goal::kLaunch || out.goal == Goal::kGo;
+  check.Require(value.has_spec() || !(starts || out.goal == Goal::kPrepare),
+                "spec", "is missing");
+  check.Require(value.has_cluster() || !starts, "cluster", "is missing");
+  check.Require(
+      value.job_key().empty() || value.job_key().size() == kJobKeyBytes,
+      "job_key", "must have 32 bytes");
+  check.Count("directives", value.directives_size(), 4095);
+  for (int i = 0; check.ok() && i < value.directives_size(); ++i) {
+    check.Take(FromProto(value.directives(i), check.At("directives", i)),
+               &out.directives.emplace_back());
+  }
+  check.Take(FromProto(value.grace(), check.At("grace")), &out.grace);
+  check.Bytes("stop_message", value.stop_message(), 8192);
+  if (!check.ok()) return check.status();
+  out.job = value.job();
+  out.job_uid = value.job_uid();
+  out.generation = value.generation();
+  out.epoch = value.epoch();
+  out.job_key = value.job_key();
+  out.stop_message = value.stop_message();
+  return out;
+}
+
+v1::LogAck ToProto(const LogAckInfo& value) {
+  v1::LogAck out;
+  out.set_job(value.job);
+  out.set_generation(value.generation);
+  out.set_rank(value.rank);
+  out.set_offset(value.offset);
+  out.set_end(value.end);
+  return out;
+}
+
+StatusOr<LogAckInfo> FromProto(const v1::LogAck& value, std::string_view path) {
+  FieldChecker check(path);
+  check.JobName("job", value.job());
+  check.Range("rank", value.rank(), 0, kMaxRanks - 1);
+  if (!check.ok()) return check.status();
+  return LogAckInfo{value.job(), value.generation(), value.rank(),
+                    value.offset(), value.end()};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,74 @@
+// Checks the fields of one outside message and keeps the first complaint,
+// which names the field: "spec.roles[1].count: must be 1..65536, not 0".
+#ifndef LOCKSTEP_COMMON_WIRE_FIELD_CHECKER_H_
+#define LOCKSTEP_COMMON_WIRE_FIELD_CHECKER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "common/base/status.h"
+
+namespace lockstep {
+
+// `text` in quotes, fit to stand in an error or a log line whatever it holds:
+// at most 64 bytes of it, printable ASCII, the rest as \xNN.
+std::string Quote(std::string_view text);
+
+// The largest integer that doubles, and so JSON, carry exactly.
+inline constexpr int64_t kMaxExact = int64_t{1} << 53;
+
+class FieldChecker {
+ public:
+  // `path` of the message itself; may be empty.
+  explicit FieldChecker(std::string_view path) : path_(path) {}
+
+  bool ok() const { return status_.ok(); }
+  const Status& status() const { return status_; }
+
+  // "path.field"; "path.field[3]" with an index.
+  std::string At(std::string_view field) const;
+  std::string At(std::string_view field, size_t index) const;
+
+  void Fail(std::string_view field, std::string_view sentence);
+  void Require(bool condition, std::string_view field,
+               std::string_view sentence) {
+    if (!condition) Fail(field, sentence);
+  }
+  void Range(std::string_view field, int64_t value, int64_t low, int64_t high);
+  // Finite, and in the range.
+  void Number(std::string_view field, double value, double low, double high);
+  void Count(std::string_view field, size_t count, size_t most);
+  // At most `most` bytes, no NUL.
+  void Bytes(std::string_view field, std::string_view text, size_t most);
+  // The same, and no control character but newline and tab.
+  void Text(std::string_view field, std::string_view text, size_t most);
+  // Empty, or absolute without "..", at most 4,095 bytes, no control character.
+  void Path(std::string_view field, std::string_view path);
+  void JobName(std::string_view field, std::string_view name);
+  void NodeName(std::string_view field, std::string_view name);
+
+  // Puts the value of `value` into *out, or keeps its error.
+  template <typename T>
+  void Take(StatusOr<T> value, T* out) {
+    if (value.ok()) {
+      *out = *std::move(value);
+    } else if (status_.ok()) {
+      status_ = std::move(value).status();
+    }
+  }
+  // Takes over the error of another check.
+  void Add(const Status& status) {
+    if (status_.ok()) status_ = status;
+  }
+
+ private:
+  std::string path_;
+  Status status_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_WIRE_FIELD_CHECKER_H_

@@ -1,0 +1,271 @@
+#include "common/wire/job_wire.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "common/model/names.h"
+#include "common/wire/field_checker.h"
+
+namespace lockstep {
+namespace {
+
+// Beyond this, execve refuses on the smallest stack limit in use (8 MiB / 4).
+constexpr size_t kMaxProgramBytes = 1 << 20;
+constexpr size_t kMaxArguments = 16384;
+constexpr size_t kMaxVariables = 4096;
+
+using Environment = std::map<std::string, std::string>;
+using ProtoMap = google::protobuf::Map<std::string, std::string>;
+
+void CheckArgv(const google::protobuf::RepeatedPtrField<std::string>& argv,
+               std::string_view field, FieldChecker* check) {
+  check->Count(field, argv.size(), kMaxArguments);
+  size_t total = 0;
+  for (int i = 0; check->ok() && i < argv.size(); ++i) {
+    check->Bytes(fmt::format("{}[{}]", field, i), argv[i], kMaxArgument);
+    total += argv[i].size() + 1;
+  }
+  check->Require(total <= kMaxProgramBytes, field,
+                 fmt::format("has {} bytes; at most {} are taken", total,
+                             kMaxProgramBytes));
+  check->Require(argv.empty() || !argv[0].empty(), field,
+                 "names an empty program");
+}
+
+void CheckEnvironment(const ProtoMap& environment, FieldChecker* check) {
+  check->Count("environment", environment.size(), kMaxVariables);
+  size_t total = 0;
+  // Ordered, so that of several faults always the same one is reported.
+  const Environment ordered(environment.begin(), environment.end());
+  for (const auto& [name, value] : ordered) {
+    if (!check->ok()) return;
+    if (!IsEnvironmentName(name)) {
+      check->Fail("environment",
+                  fmt::format("{} is no name of a variable: a letter or "
+                              "\"_\", then letters, digits or \"_\"",
+                              Quote(name)));
+      return;
+    }
+    check->Require(
+        !IsReservedEnvironmentName(name), "environment",
+        fmt::format("{} is set by lockstep and cannot be given", name));
+    // "NAME=value" is one string to the kernel.
+    check->Bytes(fmt::format("environment.{}", name), value,
+                 kMaxArgument - std::min(kMaxArgument, name.size() + 1));
+    total += name.size() + value.size() + 2;
+  }
+  check->Require(total <= kMaxProgramBytes, "environment",
+                 fmt::format("has {} bytes; at most {} are taken", total,
+                             kMaxProgramBytes));
+}
+
+bool IsLabelPart(std::string_view text) {
+  return text.size() <= 63 && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+                  c == '_' || c == '-';
+         });
+}
+
+void CheckLabels(const ProtoMap& labels, FieldChecker* check) {
+  check->Count("labels", labels.size(), 64);
+  const Environment ordered(labels.begin(), labels.end());
+  for (const auto& [key, value] : ordered) {
+    check->Require(!key.empty() && IsLabelPart(key), "labels",
+                   fmt::format("{} is no key: 1 to 63 lower-case letters, "
+                               "digits, \"_\" or \"-\"",
+                               Quote(key)));
+    check->Require(IsLabelPart(value), "labels",
+                   fmt::format("{} is no value: at most 63 lower-case "
+                               "letters, digits, \"_\" or \"-\"",
+                               Quote(value)));
+  }
+}
+
+StatusOr<RoleSpec> ParseRole(const v1::RoleSpec& proto, bool job_has_argv,
+                             std::string_view path) {
+  FieldChecker check(path);
+  RoleSpec role;
+  check.Take(FromProto(proto.type(), check.At("type")), &role.type);
+  const bool single =
+      role.type == TaskType::kChief || role.type == TaskType::kEvaluator;
+  check.Range("count", proto.count(), 1, single ? 1 : kMaxRanks);
+  check.Range("ranks_per_task", proto.ranks_per_task(), 0, kMaxRanks);
+  check.Take(FromProto(proto.resources(), check.At("resources")),
+             &role.resources);
+  check.Require(role.resources.gpu_type.empty() || role.resources.gpus > 0,
+                "resources.gpu_type", "is given, but gpus is 0");
+  CheckArgv(proto.argv(), "argv", &check);
+  check.Require(job_has_argv || proto.argv_size() > 0, "argv",
+                "is empty, and spec.argv too: name the program to run");
+  CheckEnvironment(proto.environment(), &check);
+  if (!check.ok()) return check.status();
+  role.count = proto.count();
+  role.ranks_per_task = std::max(1, proto.ranks_per_task());
+  role.argv = {proto.argv().begin(), proto.argv().end()};
+  role.environment = {proto.environment().begin(), proto.environment().end()};
+  return role;
+}
+
+// A task's TF_CONFIG lists the address of every task; each takes up to 24
+// bytes ("255.255.255.255:65535", with its quotes and a comma).
+constexpr int64_t kMaxTfConfigTasks = (kMaxArgument - 256) / 24;
+
+void CheckRoles(const std::vector<RoleSpec>& roles, JobKind kind,
+                FieldChecker* check) {
+  std::set<TaskType> types;
+  int64_t ranks = 0;
+  int64_t tasks = 0;
+  for (const RoleSpec& role : roles) {
+    check->Require(types.insert(role.type).second, "roles",
+                   fmt::format("{} is there twice: give it once, with the "
+                               "whole count",
+                               Name(role.type)));
+    check->Require(kind == JobKind::kProgram || role.type == TaskType::kChief ||
+                       role.type == TaskType::kWorker,
+                   "roles",
+                   fmt::format("a native job has a chief and workers, no {}",
+                               Name(role.type)));
+    ranks += int64_t{role.count} * role.ranks_per_task;
+    tasks += role.count;
+  }
+  check->Require(
+      types.count(TaskType::kChief) > 0 || types.count(TaskType::kWorker) > 0,
+      "roles", "a job needs a chief or a worker");
+  check->Require(ranks <= kMaxRanks, "roles",
+                 fmt::format("ask for {} ranks; at most {} are possible", ranks,
+                             kMaxRanks));
+  check->Require(kind == JobKind::kNative || tasks <= kMaxTfConfigTasks,
+                 "roles",
+                 fmt::format("ask for {} tasks; TF_CONFIG has room for the "
+                             "addresses of {}",
+                             tasks, kMaxTfConfigTasks));
+}
+
+void TakeLimit(const google::protobuf::Duration& proto, std::string_view field,
+               std::optional<Duration>* out, FieldChecker* check) {
+  Duration limit{};
+  check->Take(FromProto(proto, check->At(field)), &limit);
+  check->Require(limit > Duration{} || !check->ok(), field,
+                 "must be longer than 0 s; leave it out for no limit");
+  *out = limit;
+}
+
+}  // namespace
+
+bool IsReservedEnvironmentName(std::string_view name) {
+  constexpr std::string_view kNames[] = {"CLUSTER_SPEC",
+                                         "CUDA_VISIBLE_DEVICES",
+                                         "GROUP_RANK",
+                                         "GROUP_WORLD_SIZE",
+                                         "LOCAL_RANK",
+                                         "LOCAL_WORLD_SIZE",
+                                         "MASTER_ADDR",
+                                         "MASTER_PORT",
+                                         "PET_MASTER_ADDR",
+                                         "PET_MASTER_PORT",
+                                         "PET_NNODES",
+                                         "PET_NODE_RANK",
+                                         "PET_NPROC_PER_NODE",
+                                         "RANK",
+                                         "ROLE_NAME",
+                                         "ROLE_RANK",
+                                         "ROLE_WORLD_SIZE",
+                                         "TF_CONFIG",
+                                         "TORCHELASTIC_MAX_RESTARTS",
+                                         "TORCHELASTIC_RESTART_COUNT",
+                                         "TORCHELASTIC_RUN_ID",
+                                         "WORLD_SIZE"};
+  return name.substr(0, 3) == "LD_" || name.substr(0, 9) == "LOCKSTEP_" ||
+         std::find(std::begin(kNames), std::end(kNames), name) !=
+             std::end(kNames);
+}
+
+StatusOr<JobSpec> ParseJobSpec(const v1::JobSpec& proto) {
+  FieldChecker check("spec");
+  JobSpec spec;
+  check.JobName("name", proto.name());
+  if (proto.kind() == v1::JOB_KIND_UNSPECIFIED) {
+    check.Fail("kind", "is missing: say NATIVE or PROGRAM");
+  }
+  check.Take(FromProto(proto.kind(), check.At("kind")), &spec.kind);
+  CheckArgv(proto.argv(), "argv", &check);
+  CheckEnvironment(proto.environment(), &check);
+  check.Count("roles", proto.roles_size(), 4);
+  for (int i = 0; check.ok() && i < proto.roles_size(); ++i) {
+    check.Take(
+        ParseRole(proto.roles(i), proto.argv_size() > 0, check.At("roles", i)),
+        &spec.roles.emplace_back());
+  }
+  if (check.ok()) CheckRoles(spec.roles, spec.kind, &check);
+  check.Path("output_directory", proto.output_directory());
+  check.Take(FromProto(proto.checkpoint(), check.At("checkpoint")),
+             &spec.checkpoint);
+  check.Range("restart_budget", proto.restart_budget(), 0, 1'000'000);
+  if (proto.has_max_running_time()) {
+    TakeLimit(proto.max_running_time(), "max_running_time",
+              &spec.max_running_time, &check);
+  }
+  if (proto.has_max_wait_time()) {
+    TakeLimit(proto.max_wait_time(), "max_wait_time", &spec.max_wait_time,
+              &check);
+  }
+  check.Range("priority", proto.priority(), 0, 1000);
+  CheckLabels(proto.labels(), &check);
+  check.Path("working_directory", proto.working_directory());
+  check.Text("comment", proto.comment(), 4096);
+  if (!check.ok()) return check.status();
+
+  std::stable_sort(spec.roles.begin(), spec.roles.end(),
+                   [](const RoleSpec& a, const RoleSpec& b) {
+                     return a.type < b.type;  // In the order of ranks.
+                   });
+  spec.name = proto.name();
+  spec.argv = {proto.argv().begin(), proto.argv().end()};
+  spec.environment = {proto.environment().begin(), proto.environment().end()};
+  spec.output_directory = proto.output_directory();
+  spec.restart_budget = proto.has_restart_budget() ? proto.restart_budget() : 3;
+  spec.priority = proto.priority();
+  spec.labels = {proto.labels().begin(), proto.labels().end()};
+  spec.working_directory = proto.working_directory();
+  spec.comment = proto.comment();
+  return spec;
+}
+
+v1::RoleSpec ToProto(const RoleSpec& value) {
+  v1::RoleSpec out;
+  out.set_type(ToProto(value.type));
+  out.set_count(value.count);
+  out.set_ranks_per_task(value.ranks_per_task);
+  *out.mutable_resources() = ToProto(value.resources);
+  for (const std::string& arg : value.argv) out.add_argv(arg);
+  out.mutable_environment()->insert(value.environment.begin(),
+                                    value.environment.end());
+  return out;
+}
+
+v1::JobSpec ToProto(const JobSpec& value) {
+  v1::JobSpec out;
+  out.set_name(value.name);
+  out.set_kind(ToProto(value.kind));
+  for (const RoleSpec& role : value.roles) *out.add_roles() = ToProto(role);
+  for (const std::string& arg : value.argv) out.add_argv(arg);
+  out.mutable_environment()->insert(value.environment.begin(),
+                                    value.environment.end());
+  out.set_output_directory(value.output_directory);
+  *out.mutable_checkpoint() = ToProto(value.checkpoint);
+  out.set_restart_budget(value.restart_budget);
+  if (value.max_running_time) {
+    *out.mutable_max_running_time() = ToProto(*value.max_running_time);
+  }
+  if (value.max_wait_time) {
+    *out.mutable_max_wait_time() = ToProto(*value.max_wait_time);
+  }
+  out.set_priority(value.priority);
+  out.mutable_labels()->insert(value.labels.begin(), value.labels.end());
+  out.set_working_directory(value.working_directory);
+  out.set_comment(value.comment);
+  return out;
+}
+
+}  // namespace lockstep

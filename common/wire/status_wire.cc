@@ -1,0 +1,428 @@
+// What became of a job: causes, exits, ranks, attempts, checkpoints.
+#include "common/wire/field_checker.h"
+#include "common/wire/value_wire.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMaxSentence = 8192;
+constexpr size_t kMaxPath = 4096;
+constexpr size_t kMaxTasks = 65536;
+constexpr double kMaxSeconds = 1e12;
+constexpr double kHuge = 1e300;
+
+template <typename Proto, typename List>
+void FillRepeated(const List& from, Proto* to) {
+  for (const auto& value : from) *to->Add() = ToProto(value);
+}
+
+}  // namespace
+
+v1::Cause ToProto(const Cause& value) {
+  v1::Cause out;
+  out.set_reason(ToProto(value.reason));
+  out.set_message(value.message);
+  return out;
+}
+
+StatusOr<Cause> FromProto(const v1::Cause& value, std::string_view path) {
+  FieldChecker check(path);
+  Cause out;
+  check.Take(FromProto(value.reason(), check.At("reason")), &out.reason);
+  check.Bytes("message", value.message(), kMaxSentence);
+  if (!check.ok()) return check.status();
+  out.message = value.message();
+  return out;
+}
+
+v1::ExitStatus ToProto(const ExitStatus& value) {
+  v1::ExitStatus out;
+  switch (value.how) {
+    case ExitStatus::How::kCode:
+      out.set_code(value.value);
+      break;
+    case ExitStatus::How::kSignal:
+      out.set_signal(value.value);
+      break;
+    case ExitStatus::How::kExecErrno:
+      out.set_exec_errno(value.value);
+      break;
+  }
+  out.set_message(value.message);
+  if (value.end_time != WallTime{}) {
+    *out.mutable_end_time() = ToProto(value.end_time);
+  }
+  out.set_victim(value.victim);
+  out.set_out_of_memory(value.out_of_memory);
+  out.set_reason(ToProto(value.reason));
+  return out;
+}
+
+StatusOr<ExitStatus> FromProto(const v1::ExitStatus& value,
+                               std::string_view path) {
+  FieldChecker check(path);
+  ExitStatus out;
+  switch (value.how_case()) {
+    case v1::ExitStatus::kCode:
+      out.how = ExitStatus::How::kCode;
+      out.value = value.code();
+      check.Range("code", value.code(), 0, 255);
+      break;
+    case v1::ExitStatus::kSignal:
+      out.how = ExitStatus::How::kSignal;
+      out.value = value.signal();
+      check.Range("signal", value.signal(), 1, 64);
+      break;
+    case v1::ExitStatus::kExecErrno:
+      out.how = ExitStatus::How::kExecErrno;
+      out.value = value.exec_errno();
+      check.Range("exec_errno", value.exec_errno(), 0, 4095);
+      break;
+    case v1::ExitStatus::HOW_NOT_SET:
+      check.Fail("", "says neither code, signal nor exec_errno");
+      break;
+  }
+  check.Bytes("message", value.message(), kMaxSentence);
+  check.Take(FromProto(value.reason(), check.At("reason")), &out.reason);
+  if (value.has_end_time()) {
+    check.Take(FromProto(value.end_time(), check.At("end_time")),
+               &out.end_time);
+  }
+  if (!check.ok()) return check.status();
+  out.message = value.message();
+  out.victim = value.victim();
+  out.out_of_memory = value.out_of_memory();
+  return out;
+}
+
+v1::PhaseSeconds ToProto(const PhaseSeconds& value) {
+  v1::PhaseSeconds out;
+  out.set_input(value.input);
+  out.set_compute(value.compute);
+  out.set_allreduce(value.allreduce);
+  out.set_straggler_wait(value.straggler_wait);
+  out.set_optimizer(value.optimizer);
+  out.set_checkpoint(value.checkpoint);
+  out.set_evaluation(value.evaluation);
+  out.set_other(value.other);
+  return out;
+}
+
+StatusOr<PhaseSeconds> FromProto(const v1::PhaseSeconds& value,
+                                 std::string_view path) {
+  FieldChecker check(path);
+  check.Number("input", value.input(), 0, kMaxSeconds);
+  check.Number("compute", value.compute(), 0, kMaxSeconds);
+  check.Number("allreduce", value.allreduce(), 0, kMaxSeconds);
+  check.Number("straggler_wait", value.straggler_wait(), 0, kMaxSeconds);
+  check.Number("optimizer", value.optimizer(), 0, kMaxSeconds);
+  check.Number("checkpoint", value.checkpoint(), 0, kMaxSeconds);
+  check.Number("evaluation", value.evaluation(), 0, kMaxSeconds);
+  check.Number("other", value.other(), 0, kMaxSeconds);
+  if (!check.ok()) return check.status();
+  return PhaseSeconds{value.input(),      value.compute(),
+                      value.allreduce(),  value.straggler_wait(),
+                      value.optimizer(),  value.checkpoint(),
+                      value.evaluation(), value.other()};
+}
+
+v1::RankProgress ToProto(const RankProgress& value) {
+  v1::RankProgress out;
+  out.set_step(value.step);
+  out.set_committed_step(value.committed_step);
+  out.set_total_steps(value.total_steps);
+  out.set_epoch(value.epoch);
+  out.set_samples(value.samples);
+  out.set_loss(value.loss);
+  out.set_learning_rate(value.learning_rate);
+  *out.mutable_phases() = ToProto(value.phases);
+  out.set_allreduce_bytes(value.allreduce_bytes);
+  out.set_collectives(value.collectives);
+  out.set_skipped_steps(value.skipped_steps);
+  out.set_checkpoints(value.checkpoints);
+  out.mutable_values()->insert(value.values.begin(), value.values.end());
+  out.set_phase(value.phase);
+  return out;
+}
+
+StatusOr<RankProgress> FromProto(const v1::RankProgress& value,
+                                 std::string_view path) {
+  FieldChecker check(path);
+  RankProgress out;
+  check.Range("step", value.step(), -1, kMaxExact);
+  check.Range("committed_step", value.committed_step(), -1, kMaxExact);
+  check.Range("total_steps", value.total_steps(), 0, kMaxExact);
+  check.Number("epoch", value.epoch(), 0, 1e15);
+  check.Range("samples", value.samples(), 0, INT64_MAX);
+  check.Number("loss", value.loss(), -kHuge, kHuge);
+  check.Number("learning_rate", value.learning_rate(), -kHuge, kHuge);
+  check.Take(FromProto(value.phases(), check.At("phases")), &out.phases);
+  check.Range("allreduce_bytes", value.allreduce_bytes(), 0, INT64_MAX);
+  check.Range("collectives", value.collectives(), 0, INT64_MAX);
+  check.Range("skipped_steps", value.skipped_steps(), 0, kMaxExact);
+  check.Range("checkpoints", value.checkpoints(), 0, kMaxExact);
+  check.Count("values", value.values_size(), 64);
+  for (const auto& [name, number] : value.values()) {
+    check.Text("values", name, 64);
+    check.Number("values", number, -kHuge, kHuge);
+  }
+  check.Text("phase", value.phase(), 32);
+  if (!check.ok()) return check.status();
+  out.step = value.step();
+  out.committed_step = value.committed_step();
+  out.total_steps = value.total_steps();
+  out.epoch = value.epoch();
+  out.samples = value.samples();
+  out.loss = value.loss();
+  out.learning_rate = value.learning_rate();
+  out.allreduce_bytes = value.allreduce_bytes();
+  out.collectives = value.collectives();
+  out.skipped_steps = value.skipped_steps();
+  out.checkpoints = value.checkpoints();
+  out.values = {value.values().begin(), value.values().end()};
+  out.phase = value.phase();
+  return out;
+}
+
+v1::Usage ToProto(const Usage& value) {
+  v1::Usage out;
+  out.set_cpu_seconds(value.cpu_seconds);
+  out.set_memory_bytes(value.memory_bytes);
+  out.set_memory_peak_bytes(value.memory_peak_bytes);
+  if (value.gpu_utilization) out.set_gpu_utilization(*value.gpu_utilization);
+  out.set_seconds(value.seconds);
+  return out;
+}
+
+StatusOr<Usage> FromProto(const v1::Usage& value, std::string_view path) {
+  FieldChecker check(path);
+  check.Number("cpu_seconds", value.cpu_seconds(), 0, kMaxSeconds);
+  check.Range("memory_bytes", value.memory_bytes(), 0, INT64_MAX);
+  check.Range("memory_peak_bytes", value.memory_peak_bytes(), 0, INT64_MAX);
+  check.Number("gpu_utilization", value.gpu_utilization(), 0, 1);
+  check.Number("seconds", value.seconds(), 0, kMaxSeconds);
+  if (!check.ok()) return check.status();
+  Usage out{value.cpu_seconds(), value.memory_bytes(),
+            value.memory_peak_bytes(), std::nullopt, value.seconds()};
+  if (value.has_gpu_utilization()) {
+    out.gpu_utilization = value.gpu_utilization();
+  }
+  return out;
+}
+
+v1::RankStatus ToProto(const RankStatus& value) {
+  v1::RankStatus out;
+  out.set_rank(value.rank);
+  out.set_local_rank(value.local_rank);
+  out.set_state(ToProto(value.state));
+  out.set_pid(value.pid);
+  if (value.exit) *out.mutable_exit() = ToProto(*value.exit);
+  *out.mutable_progress() = ToProto(value.progress);
+  *out.mutable_usage() = ToProto(value.usage);
+  return out;
+}
+
+StatusOr<RankStatus> FromProto(const v1::RankStatus& value,
+                               std::string_view path) {
+  FieldChecker check(path);
+  RankStatus out;
+  check.Range("rank", value.rank(), 0, kMaxRanks - 1);
+  check.Range("local_rank", value.local_rank(), 0, kMaxRanks - 1);
+  check.Take(FromProto(value.state(), check.At("state")), &out.state);
+  check.Range("pid", value.pid(), 0, INT32_MAX);
+  if (value.has_exit()) {
+    check.Take(FromProto(value.exit(), check.At("exit")), &out.exit.emplace());
+  }
+  check.Require(value.has_exit() || value.state() != v1::RANK_STATE_EXITED,
+                "exit", "is missing of a rank that has exited");
+  if (value.has_progress()) {
+    check.Take(FromProto(value.progress(), check.At("progress")),
+               &out.progress);
+  }
+  check.Take(FromProto(value.usage(), check.At("usage")), &out.usage);
+  if (!check.ok()) return check.status();
+  out.rank = value.rank();
+  out.local_rank = value.local_rank();
+  out.pid = value.pid();
+  return out;
+}
+
+v1::TaskStatus ToProto(const TaskStatus& value) {
+  v1::TaskStatus out;
+  out.set_type(ToProto(value.type));
+  out.set_index(value.index);
+  out.set_node(value.node);
+  out.set_address(value.address);
+  for (const int32_t gpu : value.gpus) out.add_gpus(gpu);
+  FillRepeated(value.ranks, out.mutable_ranks());
+  return out;
+}
+
+StatusOr<TaskStatus> FromProto(const v1::TaskStatus& value,
+                               std::string_view path) {
+  FieldChecker check(path);
+  TaskStatus out;
+  check.Take(FromProto(value.type(), check.At("type")), &out.type);
+  check.Range("index", value.index(), 0, kMaxRanks - 1);
+  if (!value.node().empty()) check.NodeName("node", value.node());
+  check.Text("address", value.address(), 300);
+  check.Count("gpus", value.gpus_size(), 4096);
+  check.Count("ranks", value.ranks_size(), kMaxRanks);
+  for (int i = 0; check.ok() && i < value.ranks_size(); ++i) {
+    check.Take(FromProto(value.ranks(i), check.At("ranks", i)),
+               &out.ranks.emplace_back());
+  }
+  if (!check.ok()) return check.status();
+  out.index = value.index();
+  out.node = value.node();
+  out.address = value.address();
+  out.gpus = {value.gpus().begin(), value.gpus().end()};
+  return out;
+}
+
+v1::Checkpoint ToProto(const Checkpoint& value) {
+  v1::Checkpoint out;
+  out.set_step(value.step);
+  out.set_generation(value.generation);
+  out.set_path(value.path);
+  if (value.time != WallTime{}) *out.mutable_time() = ToProto(value.time);
+  out.set_bytes(value.bytes);
+  return out;
+}
+
+StatusOr<Checkpoint> FromProto(const v1::Checkpoint& value,
+                               std::string_view path) {
+  FieldChecker check(path);
+  Checkpoint out;
+  check.Range("step", value.step(), 0, kMaxExact);
+  check.Bytes("path", value.path(), kMaxPath);
+  check.Range("bytes", value.bytes(), 0, INT64_MAX);
+  if (value.has_time()) {
+    check.Take(FromProto(value.time(), check.At("time")), &out.time);
+  }
+  if (!check.ok()) return check.status();
+  out.step = value.step();
+  out.generation = value.generation();
+  out.path = value.path();
+  out.bytes = value.bytes();
+  return out;
+}
+
+v1::Attempt ToProto(const Attempt& value) {
+  v1::Attempt out;
+  out.set_ordinal(value.ordinal);
+  out.set_generation(value.generation);
+  if (value.start_time != WallTime{}) {
+    *out.mutable_start_time() = ToProto(value.start_time);
+  }
+  if (value.end_time != WallTime{}) {
+    *out.mutable_end_time() = ToProto(value.end_time);
+  }
+  *out.mutable_end_cause() = ToProto(value.end_cause);
+  if (value.resumed_step) out.set_resumed_step(*value.resumed_step);
+  FillRepeated(value.tasks, out.mutable_tasks());
+  return out;
+}
+
+StatusOr<Attempt> FromProto(const v1::Attempt& value, std::string_view path) {
+  FieldChecker check(path);
+  Attempt out;
+  check.Range("ordinal", value.ordinal(), 0, INT32_MAX);
+  if (value.has_start_time()) {
+    check.Take(FromProto(value.start_time(), check.At("start_time")),
+               &out.start_time);
+  }
+  if (value.has_end_time()) {
+    check.Take(FromProto(value.end_time(), check.At("end_time")),
+               &out.end_time);
+  }
+  check.Take(FromProto(value.end_cause(), check.At("end_cause")),
+             &out.end_cause);
+  check.Range("resumed_step", value.resumed_step(), -1, kMaxExact);
+  check.Count("tasks", value.tasks_size(), kMaxTasks);
+  for (int i = 0; check.ok() && i < value.tasks_size(); ++i) {
+    check.Take(FromProto(value.tasks(i), check.At("tasks", i)),
+               &out.tasks.emplace_back());
+  }
+  if (!check.ok()) return check.status();
+  out.ordinal = value.ordinal();
+  out.generation = value.generation();
+  if (value.has_resumed_step()) out.resumed_step = value.resumed_step();
+  return out;
+}
+
+v1::Event ToProto(const Event& value) {
+  v1::Event out;
+  *out.mutable_time() = ToProto(value.time);
+  out.set_generation(value.generation);
+  out.set_reason(ToProto(value.reason));
+  out.set_message(value.message);
+  return out;
+}
+
+StatusOr<Event> FromProto(const v1::Event& value, std::string_view path) {
+  FieldChecker check(path);
+  Event out;
+  check.Take(FromProto(value.time(), check.At("time")), &out.time);
+  check.Take(FromProto(value.reason(), check.At("reason")), &out.reason);
+  check.Bytes("message", value.message(), kMaxSentence);
+  if (!check.ok()) return check.status();
+  out.generation = value.generation();
+  out.message = value.message();
+  return out;
+}
+
+v1::Bill ToProto(const Bill& value) {
+  v1::Bill out;
+  out.set_core_seconds(value.core_seconds);
+  out.set_gpu_seconds(value.gpu_seconds);
+  out.set_cost(value.cost);
+  out.set_currency(value.currency);
+  return out;
+}
+
+StatusOr<Bill> FromProto(const v1::Bill& value, std::string_view path) {
+  FieldChecker check(path);
+  check.Number("core_seconds", value.core_seconds(), 0, 1e15);
+  check.Number("gpu_seconds", value.gpu_seconds(), 0, 1e15);
+  check.Number("cost", value.cost(), 0, kHuge);
+  check.Text("currency", value.currency(), 32);
+  if (!check.ok()) return check.status();
+  return Bill{value.core_seconds(), value.gpu_seconds(), value.cost(),
+              value.currency()};
+}
+
+v1::Directive ToProto(const Directive& value) {
+  v1::Directive out;
+  out.set_id(value.id);
+  out.set_kind(ToProto(value.kind));
+  return out;
+}
+
+StatusOr<Directive> FromProto(const v1::Directive& value,
+                              std::string_view path) {
+  FieldChecker check(path);
+  Directive out;
+  check.Range("id", value.id(), 1, 4095);
+  check.Take(FromProto(value.kind(), check.At("kind")), &out.kind);
+  if (!check.ok()) return check.status();
+  out.id = value.id();
+  return out;
+}
+
+v1::LineageEntry ToProto(const LineageEntry& value) {
+  v1::LineageEntry out;
+  out.set_generation(value.generation);
+  out.set_start_step(value.start_step);
+  return out;
+}
+
+StatusOr<LineageEntry> FromProto(const v1::LineageEntry& value,
+                                 std::string_view path) {
+  FieldChecker check(path);
+  check.Range("start_step", value.start_step(), 0, kMaxExact);
+  if (!check.ok()) return check.status();
+  return LineageEntry{value.generation(), value.start_step()};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,335 @@
+// What a worker daemon says.
+#include "common/wire/worker_wire.h"
+
+#include <arpa/inet.h>
+
+#include "common/base/host_port.h"
+#include "common/wire/field_checker.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMaxSentence = 8192;
+
+bool IsIpAddress(const std::string& text) {
+  unsigned char bytes[sizeof(in6_addr)];
+  return inet_pton(AF_INET, text.c_str(), bytes) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), bytes) == 1;
+}
+
+v1::RankEvent EventToProto(const RankEvent& value) {
+  v1::RankEvent out;
+  out.set_number(value.number);
+  out.set_rank(value.rank);
+  *out.mutable_time() = ToProto(value.time);
+  out.set_reason(ToProto(value.reason));
+  out.set_message(value.message);
+  return out;
+}
+
+StatusOr<RankEvent> ParseEvent(const v1::RankEvent& value,
+                               std::string_view path) {
+  FieldChecker check(path);
+  RankEvent out;
+  check.Range("number", value.number(), 1, UINT32_MAX);
+  check.Range("rank", value.rank(), 0, kMaxRanks - 1);
+  check.Take(FromProto(value.time(), check.At("time")), &out.time);
+  check.Take(FromProto(value.reason(), check.At("reason")), &out.reason);
+  check.Bytes("message", value.message(), kMaxSentence);
+  if (!check.ok()) return check.status();
+  out.number = value.number();
+  out.rank = value.rank();
+  out.message = value.message();
+  return out;
+}
+
+void CheckGang(const std::string& job, Generation generation,
+               FieldChecker* check) {
+  check->JobName("job", job);
+  check->Require(generation > 0, "generation", "must be 1 or more");
+}
+
+StatusOr<GangProgress> ParseProgress(const v1::GangProgress& value,
+                                     std::string_view path) {
+  FieldChecker check(path);
+  GangProgress out;
+  CheckGang(value.job(), value.generation(), &check);
+  check.Count("ranks", value.ranks_size(), kMaxRanks);
+  for (int i = 0; check.ok() && i < value.ranks_size(); ++i) {
+    const v1::RankStatus& rank = value.ranks(i);
+    const FieldChecker at(check.At("ranks", i));
+    RankStatus& status = out.ranks.emplace_back();
+    status.rank = rank.rank();
+    check.Range("ranks.rank", rank.rank(), 0, kMaxRanks - 1);
+    if (rank.has_progress()) {
+      check.Take(FromProto(rank.progress(), at.At("progress")),
+                 &status.progress);
+    }
+    check.Take(FromProto(rank.usage(), at.At("usage")), &status.usage);
+  }
+  if (!check.ok()) return check.status();
+  out.job = value.job();
+  out.generation = value.generation();
+  return out;
+}
+
+template <typename Message>
+StatusOr<RendezvousEntry> ParseEntry(const Message& message,
+                                     const std::string& value,
+                                     std::string_view path) {
+  FieldChecker check(path);
+  CheckGang(message.job(), message.generation(), &check);
+  check.Require(!message.key().empty(), "key", "is empty");
+  check.Bytes("key", message.key(), kMaxWireKey);
+  check.Count("value", value.size(), kMaxWireValue);
+  if (!check.ok()) return check.status();
+  return RendezvousEntry{message.job(), message.generation(), message.key(),
+                         value};
+}
+
+template <typename Message>
+Message ToEntry(const RendezvousEntry& value) {
+  Message out;
+  out.set_job(value.job);
+  out.set_generation(value.generation);
+  out.set_key(value.key);
+  return out;
+}
+
+}  // namespace
+
+v1::GangPhase ToProto(GangPhase value) {
+  return static_cast<v1::GangPhase>(value);
+}
+
+StatusOr<GangPhase> FromProto(v1::GangPhase value, std::string_view path) {
+  if (value == 0 || !v1::GangPhase_IsValid(value)) {
+    return InvalidArgument("{}: {} is not a value that is known here", path,
+                           static_cast<int>(value));
+  }
+  return static_cast<GangPhase>(value);
+}
+
+v1::Register ToProto(const Registration& value) {
+  const NodeInfo& node = value.node;
+  v1::Register out;
+  out.set_node(node.name);
+  out.mutable_incarnation()->set_counter(node.incarnation.counter);
+  out.mutable_incarnation()->set_nonce(node.incarnation.nonce);
+  out.set_boot_id(node.boot_id);
+  out.set_hostname(node.hostname);
+  out.set_version(node.version);
+  out.set_address(node.address);
+  out.set_http_address(node.http_address);
+  *out.mutable_capacity() = ToProto(node.capacity);
+  for (const Gpu& gpu : node.gpus) *out.add_gpus() = ToProto(gpu);
+  for (const GangStatus& gang : value.gangs) *out.add_gangs() = ToProto(gang);
+  out.set_limits_enforced(node.limits_enforced);
+  return out;
+}
+
+StatusOr<Registration> FromProto(const v1::Register& value,
+                                 std::string_view path) {
+  FieldChecker check(path);
+  Registration out;
+  NodeInfo& node = out.node;
+  check.NodeName("node", value.node());
+  check.Require(value.incarnation().counter() > 0, "incarnation.counter",
+                "must be 1 or more");
+  check.Text("boot_id", value.boot_id(), 64);
+  check.Text("hostname", value.hostname(), 255);
+  check.Text("version", value.version(), 128);
+  check.Text("address", value.address(), 64);
+  check.Require(IsIpAddress(value.address()), "address",
+                Quote(value.address()) + " is not an IP address");
+  check.Text("http_address", value.http_address(), 300);
+  check.Require(
+      value.http_address().empty() || ParseHostPort(value.http_address()).ok(),
+      "http_address", Quote(value.http_address()) + " is not host:port");
+  check.Take(FromProto(value.capacity(), check.At("capacity")), &node.capacity);
+  check.Count("gpus", value.gpus_size(), 4096);
+  for (int i = 0; check.ok() && i < value.gpus_size(); ++i) {
+    check.Take(FromProto(value.gpus(i), check.At("gpus", i)),
+               &node.gpus.emplace_back());
+  }
+  check.Count("gangs", value.gangs_size(), kMaxGangs);
+  for (int i = 0; check.ok() && i < value.gangs_size(); ++i) {
+    check.Take(FromProto(value.gangs(i), check.At("gangs", i)),
+               &out.gangs.emplace_back());
+  }
+  if (!check.ok()) return check.status();
+  node.name = value.node();
+  node.incarnation = {value.incarnation().counter(),
+                      value.incarnation().nonce()};
+  node.boot_id = value.boot_id();
+  node.hostname = value.hostname();
+  node.version = value.version();
+  node.address = value.address();
+  node.http_address = value.http_address();
+  node.limits_enforced = value.limits_enforced();
+  return out;
+}
+
+v1::GangStatus ToProto(const GangStatus& value) {
+  v1::GangStatus out;
+  out.set_job(value.job);
+  out.set_job_uid(value.job_uid);
+  out.set_generation(value.generation);
+  out.set_phase(ToProto(value.phase));
+  if (value.refusal != Cause{}) {
+    *out.mutable_refusal() = ToProto(value.refusal);
+  }
+  for (const int32_t port : value.ports) out.add_ports(port);
+  out.set_master_port(value.master_port);
+  for (const RankStatus& rank : value.ranks) *out.add_ranks() = ToProto(rank);
+  if (value.checkpoint) *out.mutable_checkpoint() = ToProto(*value.checkpoint);
+  out.mutable_artifacts()->insert(value.artifacts.begin(),
+                                  value.artifacts.end());
+  for (const RankEvent& event : value.events) {
+    *out.add_events() = EventToProto(event);
+  }
+  if (value.resumed_step) out.set_resumed_step(*value.resumed_step);
+  out.set_directive_done(value.directive_done);
+  return out;
+}
+
+StatusOr<GangStatus> FromProto(const v1::GangStatus& value,
+                               std::string_view path) {
+  FieldChecker check(path);
+  GangStatus out;
+  CheckGang(value.job(), value.generation(), &check);
+  check.Text("job_uid", value.job_uid(), 64);
+  check.Take(FromProto(value.phase(), check.At("phase")), &out.phase);
+  check.Take(FromProto(value.refusal(), check.At("refusal")), &out.refusal);
+  check.Count("ports", value.ports_size(), kMaxRanks);
+  for (const int32_t port : value.ports()) check.Range("ports", port, 1, 65535);
+  check.Range("master_port", value.master_port(), 0, 65535);
+  check.Count("ranks", value.ranks_size(), kMaxRanks);
+  for (int i = 0; check.ok() && i < value.ranks_size(); ++i) {
+    check.Take(FromProto(value.ranks(i), check.At("ranks", i)),
+               &out.ranks.emplace_back());
+  }
+  if (value.has_checkpoint()) {
+    check.Take(FromProto(value.checkpoint(), check.At("checkpoint")),
+               &out.checkpoint.emplace());
+  }
+  check.Count("artifacts", value.artifacts_size(), kMaxArtifacts);
+  for (const auto& [name, file] : value.artifacts()) {
+    check.Text("artifacts", name, 64);
+    check.Bytes("artifacts", file, 4096);
+  }
+  check.Count("events", value.events_size(), kMaxGangEvents);
+  for (int i = 0; check.ok() && i < value.events_size(); ++i) {
+    check.Take(ParseEvent(value.events(i), check.At("events", i)),
+               &out.events.emplace_back());
+  }
+  check.Range("resumed_step", value.resumed_step(), -1, kMaxExact);
+  check.Range("directive_done", value.directive_done(), 0, 4095);
+  if (!check.ok()) return check.status();
+  out.job = value.job();
+  out.job_uid = value.job_uid();
+  out.generation = value.generation();
+  out.ports = {value.ports().begin(), value.ports().end()};
+  out.master_port = value.master_port();
+  out.artifacts = {value.artifacts().begin(), value.artifacts().end()};
+  if (value.has_resumed_step()) out.resumed_step = value.resumed_step();
+  out.directive_done = value.directive_done();
+  return out;
+}
+
+v1::Heartbeat ToProto(const NodeHeartbeat& value) {
+  v1::Heartbeat out;
+  out.set_sequence(value.sequence);
+  for (const GangProgress& gang : value.gangs) {
+    v1::GangProgress* proto = out.add_gangs();
+    proto->set_job(gang.job);
+    proto->set_generation(gang.generation);
+    for (const RankStatus& rank : gang.ranks) {
+      v1::RankStatus* status = proto->add_ranks();
+      status->set_rank(rank.rank);
+      *status->mutable_progress() = ToProto(rank.progress);
+      *status->mutable_usage() = ToProto(rank.usage);
+    }
+  }
+  out.set_cpu_utilization(value.cpu_utilization);
+  out.set_memory_available_bytes(value.memory_available_bytes);
+  return out;
+}
+
+StatusOr<NodeHeartbeat> FromProto(const v1::Heartbeat& value,
+                                  std::string_view path) {
+  FieldChecker check(path);
+  NodeHeartbeat out;
+  check.Count("gangs", value.gangs_size(), kMaxGangs);
+  for (int i = 0; check.ok() && i < value.gangs_size(); ++i) {
+    check.Take(ParseProgress(value.gangs(i), check.At("gangs", i)),
+               &out.gangs.emplace_back());
+  }
+  check.Number("cpu_utilization", value.cpu_utilization(), 0, 1);
+  check.Range("memory_available_bytes", value.memory_available_bytes(), 0,
+              INT64_MAX);
+  if (!check.ok()) return check.status();
+  out.sequence = value.sequence();
+  out.cpu_utilization = value.cpu_utilization();
+  out.memory_available_bytes = value.memory_available_bytes();
+  return out;
+}
+
+v1::LogChunk ToProto(const LogPiece& value) {
+  v1::LogChunk out;
+  out.set_job(value.job);
+  out.set_job_uid(value.job_uid);
+  out.set_generation(value.generation);
+  out.set_rank(value.rank);
+  out.set_offset(value.offset);
+  out.set_data(value.data);
+  out.set_end(value.end);
+  return out;
+}
+
+StatusOr<LogPiece> FromProto(const v1::LogChunk& value, std::string_view path) {
+  FieldChecker check(path);
+  CheckGang(value.job(), value.generation(), &check);
+  check.Text("job_uid", value.job_uid(), 64);
+  check.Range("rank", value.rank(), 0, kMaxRanks - 1);
+  check.Require(value.offset() <= uint64_t{1} << 60, "offset",
+                "is larger than any log");
+  check.Count("data", value.data().size(), kMaxLogChunk);
+  if (!check.ok()) return check.status();
+  return LogPiece{value.job(),  value.job_uid(), value.generation(),
+                  value.rank(), value.offset(),  value.data(),
+                  value.end()};
+}
+
+v1::RendezvousPut ToRendezvousPut(const RendezvousEntry& value) {
+  auto out = ToEntry<v1::RendezvousPut>(value);
+  out.set_value(value.value);
+  return out;
+}
+
+v1::RendezvousGet ToRendezvousGet(const RendezvousEntry& value) {
+  return ToEntry<v1::RendezvousGet>(value);
+}
+
+v1::RendezvousValue ToRendezvousValue(const RendezvousEntry& value) {
+  auto out = ToEntry<v1::RendezvousValue>(value);
+  out.set_value(value.value);
+  return out;
+}
+
+StatusOr<RendezvousEntry> FromProto(const v1::RendezvousPut& value,
+                                    std::string_view path) {
+  return ParseEntry(value, value.value(), path);
+}
+
+StatusOr<RendezvousEntry> FromProto(const v1::RendezvousGet& value,
+                                    std::string_view path) {
+  return ParseEntry(value, "", path);
+}
+
+StatusOr<RendezvousEntry> FromProto(const v1::RendezvousValue& value,
+                                    std::string_view path) {
+  return ParseEntry(value, value.value(), path);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,141 @@
+// The messages of the worker stream: model to proto and back, as value_wire.h
+// says. No gRPC here.
+#ifndef LOCKSTEP_COMMON_WIRE_WORKER_WIRE_H_
+#define LOCKSTEP_COMMON_WIRE_WORKER_WIRE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/model/assignment.h"
+#include "common/model/node.h"
+#include "common/wire/value_wire.h"
+#include "lockstep/v1/worker.pb.h"
+
+namespace lockstep {
+
+inline constexpr size_t kMaxWireKey = 256;
+inline constexpr size_t kMaxWireValue = 32 << 10;
+inline constexpr size_t kMaxLogChunk = 256 << 10;
+inline constexpr size_t kMaxGangs = 4096;  // On one node.
+inline constexpr size_t kMaxGangEvents = 1024;
+inline constexpr size_t kMaxArtifacts = 64;
+inline constexpr size_t kJobKeyBytes = 32;
+
+// Register: who a node is, and everything that it has of any job.
+struct Registration {
+  NodeInfo node;
+  std::vector<GangStatus> gangs;
+
+  bool operator==(const Registration&) const = default;
+};
+
+// Of each rank only rank, progress and usage count.
+struct GangProgress {
+  JobName job;
+  Generation generation = 0;
+  std::vector<RankStatus> ranks;
+
+  bool operator==(const GangProgress&) const = default;
+};
+
+struct NodeHeartbeat {
+  uint64_t sequence = 0;
+  std::vector<GangProgress> gangs;
+  double cpu_utilization = 0;
+  int64_t memory_available_bytes = 0;
+
+  bool operator==(const NodeHeartbeat&) const = default;
+};
+
+struct WelcomeInfo {
+  uint64_t epoch = 0;
+  Duration heartbeat_interval{};
+  Duration lease{};
+  std::string cluster;
+
+  bool operator==(const WelcomeInfo&) const = default;
+};
+
+// RendezvousPut, RendezvousValue; of RendezvousGet without value.
+struct RendezvousEntry {
+  JobName job;
+  Generation generation = 0;
+  std::string key;
+  std::string value;
+
+  bool operator==(const RendezvousEntry&) const = default;
+};
+
+struct LogPiece {
+  JobName job;
+  std::string job_uid;
+  Generation generation = 0;
+  int32_t rank = 0;
+  uint64_t offset = 0;
+  std::string data;
+  bool end = false;
+
+  bool operator==(const LogPiece&) const = default;
+};
+
+struct LogAckInfo {
+  JobName job;
+  Generation generation = 0;
+  int32_t rank = 0;
+  uint64_t offset = 0;
+  bool end = false;
+
+  bool operator==(const LogAckInfo&) const = default;
+};
+
+v1::Goal ToProto(Goal value);
+v1::GangPhase ToProto(GangPhase value);
+StatusOr<Goal> FromProto(v1::Goal value, std::string_view path = "goal");
+StatusOr<GangPhase> FromProto(v1::GangPhase value,
+                              std::string_view path = "phase");
+
+v1::Register ToProto(const Registration& value);
+v1::GangStatus ToProto(const GangStatus& value);
+v1::Heartbeat ToProto(const NodeHeartbeat& value);
+v1::Welcome ToProto(const WelcomeInfo& value);
+v1::LocalTask ToProto(const LocalTask& value);
+v1::GangSpec ToProto(const GangSpec& value);
+v1::Assignment ToProto(const Assignment& value);
+v1::LogChunk ToProto(const LogPiece& value);
+v1::LogAck ToProto(const LogAckInfo& value);
+v1::RendezvousPut ToRendezvousPut(const RendezvousEntry& value);
+v1::RendezvousGet ToRendezvousGet(const RendezvousEntry& value);
+v1::RendezvousValue ToRendezvousValue(const RendezvousEntry& value);
+
+StatusOr<Registration> FromProto(const v1::Register& value,
+                                 std::string_view path = "register");
+StatusOr<GangStatus> FromProto(const v1::GangStatus& value,
+                               std::string_view path = "gang_status");
+StatusOr<NodeHeartbeat> FromProto(const v1::Heartbeat& value,
+                                  std::string_view path = "heartbeat");
+StatusOr<WelcomeInfo> FromProto(const v1::Welcome& value,
+                                std::string_view path = "welcome");
+StatusOr<LocalTask> FromProto(const v1::LocalTask& value,
+                              std::string_view path = "task");
+StatusOr<GangSpec> FromProto(const v1::GangSpec& value,
+                             std::string_view path = "spec");
+// Also: PREPARE needs a spec, LAUNCH and GO a spec and a cluster spec.
+StatusOr<Assignment> FromProto(const v1::Assignment& value,
+                               std::string_view path = "assignment");
+StatusOr<LogPiece> FromProto(const v1::LogChunk& value,
+                             std::string_view path = "log_chunk");
+StatusOr<LogAckInfo> FromProto(const v1::LogAck& value,
+                               std::string_view path = "log_ack");
+StatusOr<RendezvousEntry> FromProto(const v1::RendezvousPut& value,
+                                    std::string_view path = "rendezvous_put");
+StatusOr<RendezvousEntry> FromProto(const v1::RendezvousGet& value,
+                                    std::string_view path = "rendezvous_get");
+StatusOr<RendezvousEntry> FromProto(const v1::RendezvousValue& value,
+                                    std::string_view path = "rendezvous_value");
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_WIRE_WORKER_WIRE_H_

@@ -1,0 +1,201 @@
+#include "common/wire/worker_wire.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+// Through the bytes, as on the wire.
+template <typename Proto, typename Model>
+StatusOr<Model> Back(const Proto& proto, const Model&) {
+  Proto copy;
+  EXPECT_TRUE(copy.ParseFromString(proto.SerializeAsString()));
+  return FromProto(copy);
+}
+
+template <typename Model>
+void ExpectSurvives(const Model& value) {
+  const auto back = Back(ToProto(value), value);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, value);
+}
+
+RankStatus ExitedRank() {
+  RankStatus rank;
+  rank.rank = 3;
+  rank.local_rank = 1;
+  rank.state = RankState::kExited;
+  rank.pid = 4711;
+  rank.exit = ExitStatus{ExitStatus::How::kSignal,
+                         9,
+                         "out of luck",
+                         FromUnixNanos(1'700'000'000'123'456'789),
+                         true,
+                         true,
+                         Reason::kDiverged};
+  rank.progress = {7,
+                   6,
+                   100,
+                   1.5,
+                   640,
+                   0.25,
+                   1e-3,
+                   {1, 2, 3, 4, 5, 6, 7, 8},
+                   1 << 20,
+                   14,
+                   1,
+                   2,
+                   {{"accuracy", 0.9}},
+                   "compute"};
+  rank.usage = {12.5, 1 << 20, 2 << 20, 0.5, 30};
+  return rank;
+}
+
+GangStatus Gang() {
+  GangStatus gang;
+  gang.job = "mnist";
+  gang.job_uid = "u-1";
+  gang.generation = 4;
+  gang.phase = GangPhase::kStopped;
+  gang.refusal = {Reason::kPrepareRefused, "no such program"};
+  gang.ports = {2222, 2223};
+  gang.master_port = 2224;
+  gang.ranks = {ExitedRank()};
+  gang.checkpoint = Checkpoint{100, 4, "/out/ckpt-100",
+                               FromUnixNanos(1'700'000'000'000'000'000), 77};
+  gang.artifacts = {{"model", "/out/model"}};
+  gang.events = {{1, 3, FromUnixNanos(5), Reason::kRankExit, "bye"}};
+  gang.resumed_step = 50;
+  gang.directive_done = 2;
+  return gang;
+}
+
+ClusterSpec Cluster() {
+  ClusterSpec cluster;
+  cluster.job = "mnist";
+  cluster.job_uid = "u-1";
+  cluster.generation = 4;
+  cluster.world_size = 2;
+  cluster.tasks = {{TaskType::kChief, 0, "a", "10.0.0.1:2222", {{0, 0, {1}}}},
+                   {TaskType::kWorker, 0, "b", "10.0.0.2:2222", {{1, 0, {}}}},
+                   {TaskType::kPs, 0, "b", "10.0.0.2:2223", {{2, 0, {}}}}};
+  cluster.master_address = "10.0.0.1";
+  cluster.master_port = 2224;
+  cluster.services = {{"store", "10.0.0.9:1"}};
+  return cluster;
+}
+
+Assignment Launch() {
+  Assignment a;
+  a.job = "mnist";
+  a.job_uid = "u-1";
+  a.generation = 4;
+  a.epoch = 2;
+  a.goal = Goal::kLaunch;
+  a.spec = GangSpec{JobKind::kNative,
+                    {{TaskType::kChief,
+                      0,
+                      {1, 2, 1, "T4"},
+                      {1},
+                      {"train", "--x"},
+                      {{"A", "b=c"}},
+                      {{0, 0, {1}}}}},
+                    "/out",
+                    {10, 2},
+                    {{3, 0}, {4, 20}},
+                    2,
+                    1,
+                    3,
+                    "/work",
+                    "user/a"};
+  a.cluster = Cluster();
+  a.job_key = std::string(32, '\xff');
+  a.directives = {{1, DirectiveKind::kCheckpoint}, {2, DirectiveKind::kStop}};
+  a.grace = std::chrono::seconds(30);
+  a.stop_message = "why";
+  return a;
+}
+
+TEST(WorkerWireTest, EveryMessageSurvivesTheWayThereAndBack) {
+  Registration registration;
+  registration.node = {"host-a",
+                       {7, 9},
+                       "boot",
+                       "host-a.lan",
+                       "0.1.0",
+                       "::1",
+                       "[::1]:9464",
+                       {2, 1 << 30, 1, ""},
+                       {{0, "GPU-1", "T4", 16}},
+                       true};
+  registration.gangs = {Gang()};
+  ExpectSurvives(registration);
+  ExpectSurvives(Gang());
+  ExpectSurvives(Launch());
+  ExpectSurvives(WelcomeInfo{3, std::chrono::milliseconds(500),
+                             std::chrono::seconds(3), "local"});
+  ExpectSurvives(LogPiece{"mnist", "u-1", 4, 1, 1 << 20, "a\0b", true});
+  ExpectSurvives(LogAckInfo{"mnist", 4, 1, 99, true});
+
+  NodeHeartbeat beat;
+  beat.sequence = 3;
+  RankStatus rank;
+  rank.rank = 3;
+  rank.progress = ExitedRank().progress;
+  rank.usage = ExitedRank().usage;
+  beat.gangs = {{"mnist", 4, {rank}}};
+  beat.cpu_utilization = 0.5;
+  beat.memory_available_bytes = 1;
+  ExpectSurvives(beat);
+
+  const RendezvousEntry entry{"mnist", 4, "rank/0", std::string("\0\1", 2)};
+  EXPECT_EQ(FromProto(ToRendezvousPut(entry)).value(), entry);
+  EXPECT_EQ(FromProto(ToRendezvousValue(entry)).value(), entry);
+  EXPECT_EQ(FromProto(ToRendezvousGet(entry)).value().key, "rank/0");
+}
+
+TEST(WorkerWireTest, GoalsNeedWhatTheyWorkOn) {
+  v1::Assignment proto = ToProto(Launch());
+  proto.clear_cluster();
+  EXPECT_THAT(Message(FromProto(proto).status()), HasSubstr("cluster: is"));
+  proto.set_goal(v1::GOAL_PREPARE);
+  EXPECT_TRUE(FromProto(proto).ok());
+  proto.clear_spec();
+  EXPECT_THAT(Message(FromProto(proto).status()), HasSubstr("spec: is"));
+  proto.set_goal(v1::GOAL_STOP);
+  EXPECT_TRUE(FromProto(proto).ok());
+  proto.set_job_key("short");
+  EXPECT_FALSE(FromProto(proto).ok());
+}
+
+TEST(WorkerWireTest, AClusterSpecOfAnotherGenerationIsRefused) {
+  v1::Assignment proto = ToProto(Launch());
+  proto.mutable_cluster()->set_generation(5);
+  EXPECT_THAT(Message(FromProto(proto).status()), HasSubstr("of another job"));
+}
+
+TEST(WorkerWireTest, RanksOfAClusterSpecAreNumberedOnceWithoutGaps) {
+  v1::ClusterSpec proto = ToProto(Cluster());
+  proto.mutable_tasks(1)->mutable_ranks(0)->set_rank(0);
+  EXPECT_THAT(Message(FromProto(proto).status()), HasSubstr("twice"));
+  proto = ToProto(Cluster());
+  proto.mutable_tasks(2)->mutable_ranks(0)->set_rank(9);
+  EXPECT_THAT(Message(FromProto(proto).status()), HasSubstr("gaps"));
+  proto = ToProto(Cluster());
+  proto.set_world_size(3);
+  EXPECT_THAT(Message(FromProto(proto).status()), HasSubstr("world_size"));
+}
+
+TEST(WorkerWireTest, AnExitedRankMustSayHow) {
+  v1::GangStatus proto = ToProto(Gang());
+  proto.mutable_ranks(0)->clear_exit();
+  EXPECT_THAT(Message(FromProto(proto).status()), HasSubstr("exit: is"));
+  proto.mutable_ranks(0)->mutable_exit();
+  EXPECT_THAT(Message(FromProto(proto).status()), HasSubstr("neither code"));
+}
+
+}  // namespace
+}  // namespace lockstep
