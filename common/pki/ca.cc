@@ -281,7 +281,11 @@ StatusOr<KeyAndCertificate> CertificateAuthority::Issue(
     return InvalidArgument("this CA is that of cluster {}, not of {}",
                            state_->cluster, identity.cluster);
   }
-  for (const std::string& name : request.names) {
+  std::vector<std::string> names = request.names;
+  if (identity.kind == Identity::Kind::kCoordinator) {
+    names.push_back(kCoordinatorDnsName);
+  }
+  for (const std::string& name : names) {
     LOCKSTEP_RETURN_IF_ERROR(CheckHostName(name));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(KeyPtr key, MakeKey());
@@ -302,8 +306,7 @@ StatusOr<KeyAndCertificate> CertificateAuthority::Issue(
       !AddExtension(cert.get(), issuer, NID_subject_key_identifier, "hash") ||
       !AddExtension(cert.get(), issuer, NID_authority_key_identifier,
                     "keyid:always") ||
-      !AddAlternativeNames(cert.get(), FormatIdentity(identity),
-                           request.names) ||
+      !AddAlternativeNames(cert.get(), FormatIdentity(identity), names) ||
       X509_sign(cert.get(), state_->key.get(), EVP_sha256()) == 0) {
     return OpenSslError("issuing a certificate");
   }

@@ -24,13 +24,16 @@
 
 namespace lockstep {
 
+// What clients ask for in the TLS handshake (SNI), whatever the address.
+inline constexpr char kCoordinatorDnsName[] = "lockstep-coordinator";
+
 inline constexpr Duration kCaLifetime = std::chrono::hours(24 * 3652);
 inline constexpr Duration kLeafLifetime = std::chrono::hours(24 * 365);
 
 struct LeafRequest {
   // Of the CA's cluster.
   Identity identity;
-  // DNS names and IP addresses.
+  // DNS names and IP addresses. A coordinator has kCoordinatorDnsName, too.
   std::vector<std::string> names;
   // May be negative in tests: expired from the start.
   Duration lifetime = kLeafLifetime;

@@ -1,0 +1,54 @@
+#include "common/rpc/caller.h"
+
+#include <grpc/grpc_security_constants.h>
+#include <grpcpp/security/auth_context.h>
+#include <grpcpp/server_context.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+bool IsTls(const grpc::AuthContext& context) {
+  const std::vector<grpc::string_ref> types =
+      context.FindPropertyValues(GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME);
+  for (const grpc::string_ref& type : types) {
+    if (type == GRPC_SSL_TRANSPORT_SECURITY_TYPE ||
+        type == GRPC_TLS_TRANSPORT_SECURITY_TYPE) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+StatusOr<Identity> IdentityOf(const grpc::AuthContext& context) {
+  // Plain text is offered on loopback only: RpcServer::Start sees to that.
+  if (!IsTls(context)) return Identity();
+  const std::vector<grpc::string_ref> uris =
+      context.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME);
+  if (uris.size() != 1) {
+    return Unauthenticated(
+        "the certificate of the caller has {} URI names where exactly one says "
+        "who it is: issue one with `lockstep cert issue`",
+        uris.size());
+  }
+  StatusOr<Identity> identity =
+      ParseIdentity(std::string_view(uris[0].data(), uris[0].size()));
+  if (!identity.ok()) return Unauthenticated("{}", Message(identity.status()));
+  return identity;
+}
+
+Identity CallerOf(const grpc::ServerContextBase& context) {
+  const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
+  const StatusOr<Identity> identity = IdentityOf(*auth);
+  if (identity.ok()) return *identity;
+  // Cannot be: the same check has admitted the call. A name that is nobody's
+  // owns no job and speaks for no node.
+  return {Identity::Kind::kUser, "", "nobody", UserRole::kViewer};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+// Numbers that both ends of a gRPC connection must agree on.
+#ifndef LOCKSTEP_COMMON_RPC_LIMITS_H_
+#define LOCKSTEP_COMMON_RPC_LIMITS_H_
+
+namespace lockstep {
+
+// A client pings an idle connection and gives it up when no answer comes.
+inline constexpr int kKeepaliveTimeMs = 10'000;
+inline constexpr int kKeepaliveTimeoutMs = 5'000;
+// What a server puts up with. Half of what clients do, so that a late ping
+// followed by one in time is not taken for an attack (GOAWAY too_many_pings).
+inline constexpr int kMinPingIntervalMs = 5'000;
+// Of one message, both ways. What may be larger is a page or a stream.
+inline constexpr int kMaxMessageBytes = 4 << 20;
+// Of all headers or trailers of a call: a status text of 2 KiB is sent twice,
+// once with every byte written as three.
+inline constexpr int kMaxMetadataBytes = 16 << 10;
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_RPC_LIMITS_H_

@@ -1,0 +1,154 @@
+#include "common/rpc/server.h"
+
+#include <google/protobuf/descriptor.h>
+#include <grpc/grpc.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <utility>
+
+#include "common/base/host_port.h"
+#include "common/rpc/call_check.h"
+#include "common/rpc/limits.h"
+
+namespace lockstep {
+namespace {
+
+// A stranger that connects and says nothing holds a socket no longer.
+constexpr int kHandshakeTimeoutMs = 5'000;
+constexpr int kMaxStreamsPerConnection = 256;
+constexpr size_t kMaxBufferedBytes = size_t{512} << 20;
+
+std::shared_ptr<grpc::ServerCredentials> MutualTls(
+    const Credentials& credentials) {
+  grpc::experimental::TlsServerCredentialsOptions options(
+      std::make_shared<grpc::experimental::StaticDataCertificateProvider>(
+          credentials.ca, std::vector<grpc::experimental::IdentityKeyCertPair>{
+                              {credentials.key, credentials.certificate}}));
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(
+      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  // Names are checked per call, where a refusal can say why. Without a
+  // verifier of its own, gRPC would compare host names.
+  options.set_certificate_verifier(
+      std::make_shared<grpc::experimental::NoOpCertificateVerifier>());
+  return grpc::experimental::TlsServerCredentials(options);
+}
+
+StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsFor(
+    const RpcServerOptions& options, const HostPort& address) {
+  if (options.insecure_loopback) {
+    if (!IsLoopback(address.host)) {
+      return InvalidArgument(
+          "--insecure_loopback does not go with the address {}, which other "
+          "machines can reach: listen on 127.0.0.1, or give a certificate",
+          options.address);
+    }
+    // Plain text to those who connect from this machine. gRPC looks at the
+    // addresses of each connection, too.
+    return grpc::experimental::LocalServerCredentials(LOCAL_TCP);
+  }
+  if (!options.credentials.has_value()) {
+    return FailedPrecondition(
+        "listening on {} takes a certificate: `lockstep cert issue` makes one",
+        options.address);
+  }
+  return MutualTls(*options.credentials);
+}
+
+void SetLimits(const RpcServerOptions& options, grpc::ServerBuilder* builder) {
+  builder->SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder->SetMaxSendMessageSize(kMaxMessageBytes);
+  const auto set = [&](const char* name, int value) {
+    builder->AddChannelArgument(name, value);
+  };
+  set(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  set(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  set(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+      kMinPingIntervalMs);
+  set(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  set(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+  set(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  // Or a second daemon on the same port would take half of the connections
+  // instead of being refused.
+  set(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  grpc::ResourceQuota quota("lockstep");
+  quota.Resize(kMaxBufferedBytes);
+  quota.SetMaxThreads(options.max_threads);
+  builder->SetResourceQuota(quota);
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
+    const RpcServerOptions& options,
+    const std::vector<grpc::Service*>& services) {
+  LOCKSTEP_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(options.address));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::shared_ptr<grpc::ServerCredentials> credentials,
+      CredentialsFor(options, address));
+  LOCKSTEP_ASSIGN_OR_RETURN(AuthorisationTable table,
+                            AuthorisationTable::Create());
+  credentials->SetAuthMetadataProcessor(std::make_shared<CallCheck>(
+      std::move(table),
+      options.credentials ? options.credentials->identity.cluster : "",
+      options.observer));
+
+  // Both are switches of the whole process; neither can be said per server.
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  SetLimits(options, &builder);
+  if (options.observer != nullptr) {
+    std::vector<
+        std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+        interceptors;
+    interceptors.push_back(MakeObservingInterceptors(options.observer));
+    builder.experimental().SetInterceptorCreators(std::move(interceptors));
+  }
+  int port = 0;
+  builder.AddListeningPort(options.address, credentials, &port);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr || port == 0) {
+    return Unavailable(
+        "cannot listen on {}: is the address of this machine, and the port "
+        "free?",
+        options.address);
+  }
+  address.port = static_cast<uint16_t>(port);
+  std::unique_ptr<RpcServer> result(
+      new RpcServer(std::move(server), FormatHostPort(address), port));
+  result->SetServing(true);
+  return result;
+}
+
+RpcServer::RpcServer(std::unique_ptr<grpc::Server> server, std::string address,
+                     int port)
+    : server_(std::move(server)), address_(std::move(address)), port_(port) {}
+
+RpcServer::~RpcServer() { Shutdown(Duration::zero()); }
+
+void RpcServer::SetServing(bool serving) {
+  grpc::HealthCheckServiceInterface* const health =
+      server_->GetHealthCheckService();
+  if (health == nullptr) return;
+  health->SetServingStatus(serving);
+  for (const auto* service : LockstepServices()) {
+    health->SetServingStatus(service->full_name(), serving);
+  }
+}
+
+void RpcServer::Shutdown(Duration patience) {
+  server_->Shutdown(std::chrono::system_clock::now() + patience);
+  server_->Wait();
+}
+
+}  // namespace lockstep

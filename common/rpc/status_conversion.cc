@@ -1,0 +1,102 @@
+#include "common/rpc/status_conversion.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kDomain[] = "lockstep";
+constexpr size_t kMaxMessage = 2048;
+
+// The length of the UTF-8 sequence that `text` begins with (RFC 3629); 0 where
+// it is none.
+size_t SequenceLength(std::string_view text) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t length = first >= 0xc2 && first <= 0xdf   ? 2
+                        : first >= 0xe0 && first <= 0xef ? 3
+                        : first >= 0xf0 && first <= 0xf4 ? 4
+                                                         : 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates and what is past U+10FFFF.
+  if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
+      (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f)) {
+    return 0;
+  }
+  return length;
+}
+
+std::string CleanMessage(std::string_view text) {
+  std::string clean;
+  while (!text.empty()) {
+    const size_t length = SequenceLength(text);
+    if (clean.size() + std::max<size_t>(length, 1) > kMaxMessage) {
+      clean += "...";
+      break;
+    }
+    if (length == 0) {
+      clean += '?';
+    } else {
+      clean += text.substr(0, length);
+    }
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return clean;
+}
+
+std::string Details(StatusCode code, const std::string& message,
+                    const std::string& reason) {
+  google::rpc::ErrorInfo info;
+  info.set_reason(reason);
+  info.set_domain(kDomain);
+  google::rpc::Status status;
+  status.set_code(static_cast<int>(code));
+  status.set_message(message);
+  status.add_details()->PackFrom(info);
+  return status.SerializeAsString();
+}
+
+std::string ReasonIn(const std::string& details) {
+  google::rpc::Status status;
+  if (details.empty() || !status.ParseFromString(details)) return "";
+  for (const google::protobuf::Any& any : status.details()) {
+    google::rpc::ErrorInfo info;
+    if (any.UnpackTo(&info) && info.domain() == kDomain) return info.reason();
+  }
+  return "";
+}
+
+}  // namespace
+
+grpc::Status ToGrpc(const Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  const std::string message = CleanMessage(Message(status));
+  const std::string reason = ReasonOf(status);
+  return grpc::Status(
+      static_cast<grpc::StatusCode>(status.code()), message,
+      reason.empty() ? "" : Details(status.code(), message, reason));
+}
+
+Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return OkStatus();
+  const int code = status.error_code();
+  const bool known =
+      code > grpc::StatusCode::OK && code <= grpc::StatusCode::UNAUTHENTICATED;
+  Status result(known ? static_cast<StatusCode>(code) : StatusCode::kUnknown,
+                status.error_message());
+  const std::string reason = ReasonIn(status.error_details());
+  return reason.empty() ? result : WithReason(std::move(result), reason);
+}
+
+}  // namespace lockstep
