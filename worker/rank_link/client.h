@@ -76,8 +76,9 @@ class RankLink final : public RendezvousStore {
   // Waits until all that was queued has been handed to the kernel.
   Status Flush(MonoTime deadline);
 
-  // Returns once no connect is under way.
-  void Freeze();
+  // Waits until the link is connected, then forbids connecting. Unavailable
+  // when it was not by `deadline`.
+  Status Freeze(MonoTime deadline);
   void Thaw();
 
   bool connected() const;

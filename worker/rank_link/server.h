@@ -74,8 +74,9 @@ class RankLinkServer {
   const std::string& path() const { return path_; }
 
   // From now on who shows `nonce` (1 to 64 bytes) as a process of `uid` is
-  // rank `key`, and is answered `welcome`. Replaces what was known of `key`;
-  // a connection it has stays.
+  // rank `key`, and is answered `welcome`. Replaces nonce, uid and welcome of
+  // `key`; its connection and what is kept for it stay. After a restart of the
+  // daemon expect all adopted ranks before the first Dispatch.
   void Expect(const RankKey& key, const std::string& nonce, uid_t uid,
               const v1::RankWelcome& welcome);
   // Cuts the rank off; a Hello of it is refused from now on.
@@ -109,7 +110,8 @@ class RankLinkServer {
   void Queue(Connection* connection, std::string packet);
   void Flush(Connection* connection);
   void Refuse(Connection* connection, const std::string& message);
-  void Close(uint64_t id);
+  void Doom(Connection* connection);
+  void Arm(Duration in);
   void Sweep();
   Connection* Find(uint64_t id);
 
@@ -117,7 +119,7 @@ class RankLinkServer {
   RankLinkHandler* const handler_;
   Fd listener_;
   Fd epoll_;
-  Fd timer_;  // Readable when a connection without Hello is due.
+  Fd timer_;  // Readable when a connection is to be closed.
   uint64_t next_id_ = 2;
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   std::map<RankKey, std::unique_ptr<Expected>> expected_;

@@ -1,0 +1,423 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "worker/rank_link/client.h"
+#include "worker/rank_link/packet.h"
+#include "worker/rank_link/server.h"
+#include "worker/rank_link/testing.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+class RankLinkTest : public ::testing::Test {
+ protected:
+  RankKey Key(int rank) const { return {"mnist", 3, rank}; }
+  void Expect(int rank) {
+    v1::RankWelcome welcome;
+    welcome.set_rank(rank);
+    welcome.set_world_size(2);
+    daemon_.Expect(Key(rank), "nonce-" + std::to_string(rank), welcome);
+  }
+  StatusOr<std::unique_ptr<RankLink>> Connect(
+      int rank, RankLinkCallbacks callbacks = {}) {
+    return RankLink::Connect(
+        {Key(rank), daemon_.path(), "nonce-" + std::to_string(rank)},
+        std::move(callbacks), In(seconds(5)));
+  }
+  // A connection without a client behind it.
+  Fd Raw() {
+    StatusOr<Fd> fd = ConnectPackets(daemon_.path());
+    EXPECT_TRUE(fd.ok()) << fd.status();
+    return fd.ok() ? *std::move(fd) : Fd();
+  }
+  static std::string Hello(const RankKey& key, const std::string& nonce) {
+    v1::RankMessage message;
+    message.mutable_hello()->set_job(key.job);
+    message.mutable_hello()->set_generation(key.generation);
+    message.mutable_hello()->set_rank(key.rank);
+    message.mutable_hello()->set_nonce(nonce);
+    return message.SerializeAsString();
+  }
+  // The next packet, or what ended the connection.
+  static PacketResult Next(const Fd& fd, v1::DaemonMessage* message) {
+    pollfd waited{fd.get(), POLLIN, 0};
+    if (::poll(&waited, 1, 5000) != 1) return PacketResult::kWouldBlock;
+    std::string packet;
+    const PacketResult result = ReceivePacket(fd.get(), &packet);
+    if (result == PacketResult::kDone) message->ParseFromString(packet);
+    return result;
+  }
+
+  TempDir dir_;
+  TestDaemon daemon_{dir_.path() + "/link"};
+};
+
+TEST_F(RankLinkTest, HelloIsAnsweredByWelcome) {
+  Expect(1);
+  StatusOr<std::unique_ptr<RankLink>> link = Connect(1);
+  ASSERT_TRUE(link.ok()) << link.status();
+  EXPECT_EQ((*link)->welcome().rank(), 1);
+  EXPECT_EQ((*link)->welcome().world_size(), 2);
+  EXPECT_TRUE((*link)->connected());
+  daemon_.With([&](RankLinkServer* server) {
+    EXPECT_EQ(server->pid(Key(1)), ::getpid());
+    EXPECT_FALSE(server->connected(Key(0)));
+  });
+}
+
+TEST_F(RankLinkTest, AWrongNonceIsRefused) {
+  Expect(0);
+  StatusOr<std::unique_ptr<RankLink>> link = RankLink::Connect(
+      {Key(0), daemon_.path(), "nonce-1"}, {}, In(seconds(5)));
+  EXPECT_EQ(link.status().code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(Message(link.status()), HasSubstr("wrong nonce"));
+}
+
+TEST_F(RankLinkTest, AnotherGenerationIsRefused) {
+  Expect(0);
+  RankKey old = Key(0);
+  old.generation = 2;
+  StatusOr<std::unique_ptr<RankLink>> link =
+      RankLink::Connect({old, daemon_.path(), "nonce-0"}, {}, In(seconds(5)));
+  EXPECT_EQ(link.status().code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(Message(link.status()), HasSubstr("job mnist g2 rank 0"));
+}
+
+TEST_F(RankLinkTest, NobodyThereIsToldByTheDeadline) {
+  StatusOr<std::unique_ptr<RankLink>> link = RankLink::Connect(
+      {Key(0), dir_.path() + "/none", "n"}, {}, In(milliseconds(50)));
+  EXPECT_EQ(link.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(Message(link.status()), HasSubstr("/none"));
+}
+
+TEST_F(RankLinkTest, AValueReachesTheRankThatWaitsForIt) {
+  Expect(0);
+  Expect(1);
+  auto a = *Connect(0);
+  auto b = *Connect(1);
+  StatusOr<std::string> got = Unavailable("not yet");
+  std::thread getter([&] { got = b->Get("addr/0", In(seconds(5))); });
+  const std::string value(kMaxRendezvousValue, '\x80');
+  EXPECT_TRUE(a->Put("addr/0", value).ok());
+  getter.join();
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(*got, value);
+  EXPECT_EQ(*a->Get("addr/0", In(seconds(5))), value);
+}
+
+TEST_F(RankLinkTest, AGetThatNobodyAnswersNamesItsKey) {
+  Expect(0);
+  auto link = *Connect(0);
+  StatusOr<std::string> got = link->Get("addr/7", In(milliseconds(30)));
+  EXPECT_EQ(got.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(Message(got.status()), HasSubstr("addr/7"));
+}
+
+TEST_F(RankLinkTest, TooLongAValueIsRefusedByTheRankItself) {
+  Expect(0);
+  auto link = *Connect(0);
+  EXPECT_EQ(link->Put("k", std::string(kMaxRendezvousValue + 1, 'x')).code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(link->Put(std::string(kMaxRendezvousKey + 1, 'k'), "").code(),
+            StatusCode::kInvalidArgument);
+  v1::RankReport report;
+  report.set_event(std::string(kMaxPacketBytes, 'x'));
+  EXPECT_EQ(link->Report(report).code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(RankLinkTest, GoComesWhenAllHaveJoined) {
+  Expect(0);
+  Expect(1);
+  auto a = *Connect(0);
+  auto b = *Connect(1);
+  a->SendJoined();
+  EXPECT_EQ(a->WaitForGo(In(milliseconds(30))).code(),
+            StatusCode::kDeadlineExceeded);
+  b->SendJoined();
+  EXPECT_TRUE(a->WaitForGo(In(seconds(5))).ok());
+  EXPECT_TRUE(b->WaitForGo(In(seconds(5))).ok());
+}
+
+TEST_F(RankLinkTest, AbortEndsEveryWaitAndIsToldOnce) {
+  Expect(0);
+  std::atomic<int> aborts = 0;
+  std::string why;
+  RankLinkCallbacks callbacks;
+  callbacks.abort = [&](const std::string& text) {
+    why = text;
+    ++aborts;
+  };
+  auto link = *Connect(0, std::move(callbacks));
+  daemon_.With([&](RankLinkServer* server) {
+    EXPECT_TRUE(server->SendAbort(Key(0), "rank 1 was killed"));
+    EXPECT_TRUE(server->SendAbort(Key(0), "and again"));
+  });
+  const Status got = link->Get("never", In(seconds(5))).status();
+  EXPECT_EQ(got.code(), StatusCode::kAborted);
+  EXPECT_EQ(Message(got), "rank 1 was killed");
+  EXPECT_EQ(link->WaitForGo(In(seconds(5))).code(), StatusCode::kAborted);
+  link.reset();
+  EXPECT_EQ(aborts, 1);
+  EXPECT_EQ(why, "rank 1 was killed");
+}
+
+TEST_F(RankLinkTest, DirectivesAndReportsPass) {
+  Expect(0);
+  std::atomic<uint32_t> directive = 0;
+  RankLinkCallbacks callbacks;
+  callbacks.directive = [&](const v1::RankDirective& d) { directive = d.id(); };
+  auto link = *Connect(0, std::move(callbacks));
+  daemon_.With([&](RankLinkServer* server) {
+    server->SendDirective(Key(0), 17, v1::RankDirective::CHECKPOINT);
+  });
+  v1::RankReport report;
+  report.set_event("hello");
+  EXPECT_TRUE(link->Report(report).ok());
+  EXPECT_TRUE(link->Flush(In(seconds(5))).ok());
+  EXPECT_TRUE(daemon_.WaitFor([&] { return daemon_.reports.size() == 1; }));
+  EXPECT_TRUE(daemon_.WaitFor([&] { return directive == 17; }));
+}
+
+TEST_F(RankLinkTest, WhatMattersIsSaidAgainAfterTheDaemonRestarted) {
+  Expect(0);
+  std::atomic<int> directives = 0;
+  RankLinkCallbacks callbacks;
+  callbacks.directive = [&](const v1::RankDirective&) { ++directives; };
+  auto link = *Connect(0, std::move(callbacks));
+  link->SendJoined();
+  ASSERT_TRUE(link->WaitForGo(In(seconds(5))).ok());
+  v1::RankReport report;
+  report.set_checkpoint_step(120);
+  report.set_checkpoint_path("/out/step-120");
+  EXPECT_TRUE(link->Report(report).ok());
+  report.Clear();
+  report.set_artifact_name("model");
+  report.set_artifact_path("/out/model");
+  EXPECT_TRUE(link->Report(report).ok());
+  ASSERT_TRUE(daemon_.WaitFor([&] { return daemon_.reports.size() == 2; }));
+
+  daemon_.Stop();
+  daemon_.reports.clear();
+  daemon_.joined.clear();
+  report.Clear();
+  report.set_event("said while nobody listened");
+  EXPECT_TRUE(link->Report(report).ok());
+  daemon_.Start();
+  ASSERT_TRUE(daemon_.WaitFor([&] { return daemon_.reports.size() == 3; }));
+  daemon_.With([&](RankLinkServer* server) {
+    EXPECT_EQ(daemon_.hellos, 2);
+    EXPECT_TRUE(daemon_.joined.contains(Key(0)));
+    EXPECT_EQ(daemon_.reports[0].second.artifact_name(), "model");
+    EXPECT_EQ(daemon_.reports[1].second.checkpoint_step(), 120);
+    EXPECT_EQ(daemon_.reports[2].second.event(), "said while nobody listened");
+    server->SendDirective(Key(0), 1, v1::RankDirective::STOP);
+  });
+  EXPECT_TRUE(daemon_.WaitFor([&] { return directives >= 1; }));
+}
+
+TEST_F(RankLinkTest, GoAndDirectiveAreSentAgainToARankThatComesBack) {
+  Expect(0);
+  std::atomic<int> directives = 0;
+  RankLinkCallbacks callbacks;
+  callbacks.directive = [&](const v1::RankDirective&) { ++directives; };
+  daemon_.With([&](RankLinkServer* server) {
+    // Not connected yet: kept.
+    EXPECT_TRUE(server->SendGo(Key(0)));
+    EXPECT_TRUE(
+        server->SendDirective(Key(0), 4, v1::RankDirective::CHECKPOINT));
+    EXPECT_FALSE(server->SendGo(Key(5)));
+  });
+  auto link = *Connect(0, std::move(callbacks));
+  EXPECT_TRUE(link->WaitForGo(In(seconds(5))).ok());
+  EXPECT_TRUE(daemon_.WaitFor([&] { return directives == 1; }));
+}
+
+TEST_F(RankLinkTest, AForgottenRankIsRefusedWhenItComesBack) {
+  Expect(0);
+  std::atomic<int> aborts = 0;
+  RankLinkCallbacks callbacks;
+  callbacks.abort = [&](const std::string&) { ++aborts; };
+  auto link = *Connect(0, std::move(callbacks));
+  daemon_.With([&](RankLinkServer* server) { server->Forget(Key(0)); });
+  EXPECT_TRUE(daemon_.WaitFor([&] { return aborts == 1; }));
+  EXPECT_EQ(link->Get("k", In(seconds(5))).status().code(),
+            StatusCode::kPermissionDenied);
+}
+
+TEST_F(RankLinkTest, WhileFrozenABrokenLinkFailsAtOnceAndDoesNotReconnect) {
+  Expect(0);
+  auto link = *Connect(0);
+  ASSERT_TRUE(link->Freeze(In(seconds(5))).ok());
+  daemon_.Stop();
+  EXPECT_EQ(link->Get("k", In(seconds(5))).status().code(),
+            StatusCode::kUnavailable);
+  daemon_.Start();
+  // Nobody may come while frozen; a stranger shows that the daemon serves.
+  v1::DaemonMessage message;
+  Fd raw = Raw();
+  SendPacket(raw.get(), Hello(Key(9), "x"));
+  EXPECT_EQ(Next(raw, &message), PacketResult::kDone);
+  EXPECT_TRUE(message.has_refusal());
+  daemon_.With(
+      [&](RankLinkServer* server) { EXPECT_FALSE(server->connected(Key(0))); });
+  link->Thaw();
+  EXPECT_TRUE(daemon_.WaitFor([&] { return daemon_.hellos == 2; }));
+}
+
+TEST_F(RankLinkTest, ABadPacketEndsThatConnectionOnly) {
+  Expect(0);
+  auto link = *Connect(0);
+  v1::DaemonMessage message;
+  for (const std::string& bad : {std::string("\xff\xff\xff garbage"),
+                                 std::string("\0", 1), std::string()}) {
+    Fd raw = Raw();
+    ASSERT_EQ(SendPacket(raw.get(), bad), PacketResult::kDone);
+    EXPECT_EQ(Next(raw, &message), PacketResult::kClosed);
+  }
+  // Longer than allowed: not by SendPacket, which refuses.
+  Fd raw = Raw();
+  const std::string big(kMaxPacketBytes + 1, 'x');
+  EXPECT_EQ(SendPacket(raw.get(), big), PacketResult::kOversized);
+  ASSERT_EQ(::send(raw.get(), big.data(), big.size(), 0),
+            static_cast<ssize_t>(big.size()));
+  EXPECT_EQ(Next(raw, &message), PacketResult::kClosed);
+  // Anything before Hello.
+  raw = Raw();
+  v1::RankMessage early;
+  early.mutable_joined();
+  SendPacket(raw.get(), early.SerializeAsString());
+  EXPECT_EQ(Next(raw, &message), PacketResult::kClosed);
+
+  EXPECT_TRUE(link->Put("still", "works").ok());
+  EXPECT_EQ(*link->Get("still", In(seconds(5))), "works");
+}
+
+TEST_F(RankLinkTest, AMalformedPacketAfterHelloIsADisconnect) {
+  Expect(0);
+  Fd raw = Raw();
+  SendPacket(raw.get(), Hello(Key(0), "nonce-0"));
+  v1::DaemonMessage message;
+  ASSERT_EQ(Next(raw, &message), PacketResult::kDone);
+  EXPECT_TRUE(message.has_welcome());
+  v1::RankMessage put;
+  put.mutable_put()->set_key(std::string(kMaxRendezvousKey + 1, 'k'));
+  SendPacket(raw.get(), put.SerializeAsString());
+  EXPECT_EQ(Next(raw, &message), PacketResult::kClosed);
+  EXPECT_TRUE(daemon_.WaitFor([&] { return daemon_.disconnects == 1; }));
+}
+
+TEST_F(RankLinkTest, TheNewestConnectionOfARankCounts) {
+  Expect(0);
+  Fd first = Raw();
+  SendPacket(first.get(), Hello(Key(0), "nonce-0"));
+  v1::DaemonMessage message;
+  ASSERT_EQ(Next(first, &message), PacketResult::kDone);
+  Fd second = Raw();
+  SendPacket(second.get(), Hello(Key(0), "nonce-0"));
+  ASSERT_EQ(Next(second, &message), PacketResult::kDone);
+  EXPECT_TRUE(message.has_welcome());
+  EXPECT_EQ(Next(first, &message), PacketResult::kClosed);
+  daemon_.With([&](RankLinkServer* server) {
+    EXPECT_TRUE(server->connected(Key(0)));
+    EXPECT_EQ(daemon_.disconnects, 0);
+  });
+}
+
+TEST_F(RankLinkTest, ARankThatDoesNotReadIsCutOff) {
+  Expect(0);
+  Fd raw = Raw();
+  SendPacket(raw.get(), Hello(Key(0), "nonce-0"));
+  v1::DaemonMessage message;
+  ASSERT_EQ(Next(raw, &message), PacketResult::kDone);
+  const std::string value(kMaxRendezvousValue, 'v');
+  daemon_.With([&](RankLinkServer* server) {
+    for (int i = 0; i < 400 && server->connected(Key(0)); ++i) {
+      server->SendValue(Key(0), "k", value);
+    }
+    EXPECT_FALSE(server->connected(Key(0)));
+    EXPECT_EQ(daemon_.disconnects, 0);  // Told by Dispatch only.
+  });
+  EXPECT_TRUE(daemon_.WaitFor([&] { return daemon_.disconnects == 1; }));
+}
+
+TEST(PacketTest, ALongPathIsRefusedWithASentence) {
+  const std::string path = "/tmp/" + std::string(kMaxSocketPath, 'x');
+  EXPECT_EQ(ListenPackets(path).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(ListenPackets(path).status()), HasSubstr("107"));
+}
+
+TEST(PacketTest, ALiveSocketIsNotTakenButADeadOneIs) {
+  TempDir dir;
+  const std::string path = dir.path() + "/s";
+  StatusOr<Fd> first = ListenPackets(path);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(ListenPackets(path).status().code(), StatusCode::kAlreadyExists);
+  first->Reset();
+  EXPECT_TRUE(ListenPackets(path).ok());
+}
+
+class EnvironmentTest : public ::testing::Test {
+ protected:
+  EnvironmentTest() {
+    fd_ = ::memfd_create("nonce", 0);
+    EXPECT_EQ(::write(fd_, "secret", 6), 6);
+    ::setenv(kLinkVariable, "/run/l", 1);
+    ::setenv(kJobVariable, "mnist", 1);
+    ::setenv(kGenerationVariable, "3", 1);
+    ::setenv(kRankVariable, "1", 1);
+    ::setenv(kNonceFdVariable, std::to_string(fd_).c_str(), 1);
+  }
+  ~EnvironmentTest() override {
+    for (const char* name : {kLinkVariable, kJobVariable, kGenerationVariable,
+                             kRankVariable, kNonceFdVariable}) {
+      ::unsetenv(name);
+    }
+  }
+  int fd_;
+};
+
+TEST_F(EnvironmentTest, SaysWhoTheRankIs) {
+  auto identity = RankIdentityFromEnvironment();
+  ASSERT_TRUE(identity.ok()) << identity.status();
+  EXPECT_EQ((*identity)->key, (RankKey{"mnist", 3, 1}));
+  EXPECT_EQ((*identity)->path, "/run/l");
+  EXPECT_EQ((*identity)->nonce, "secret");
+}
+
+TEST_F(EnvironmentTest, IsNoRankWithoutALink) {
+  ::unsetenv(kLinkVariable);
+  auto identity = RankIdentityFromEnvironment();
+  ASSERT_TRUE(identity.ok());
+  EXPECT_FALSE(identity->has_value());
+  ::close(fd_);
+}
+
+TEST_F(EnvironmentTest, NamesTheVariableThatIsWrong) {
+  ::setenv(kRankVariable, "-1", 1);
+  EXPECT_THAT(Message(RankIdentityFromEnvironment().status()),
+              HasSubstr(kRankVariable));
+  ::setenv(kRankVariable, "1", 1);
+  ::setenv(kGenerationVariable, "3x", 1);
+  EXPECT_THAT(Message(RankIdentityFromEnvironment().status()),
+              HasSubstr(kGenerationVariable));
+  ::setenv(kGenerationVariable, "3", 1);
+  ::unsetenv(kJobVariable);
+  EXPECT_THAT(Message(RankIdentityFromEnvironment().status()),
+              HasSubstr(kJobVariable));
+  ::close(fd_);
+}
+
+}  // namespace
+}  // namespace lockstep
