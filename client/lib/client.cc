@@ -1,0 +1,172 @@
+#include "client/lib/client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "client/lib/client_impl.h"
+#include "common/base/file.h"
+#include "common/base/random.h"
+#include "common/pki/credentials.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status_conversion.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kPageSize = 500;
+
+// Says whom we asked where the text is gRPC's own about its sockets.
+Status Convert(const grpc::Status& status, const std::string& address) {
+  const Status converted = FromGrpc(status);
+  if (converted.code() == StatusCode::kUnavailable &&
+      ReasonOf(converted).empty()) {
+    return Annotate(converted, "the coordinator at " + address);
+  }
+  if (converted.code() == StatusCode::kDeadlineExceeded) {
+    return Annotate(converted, "no answer from the coordinator at " + address);
+  }
+  return converted;
+}
+
+}  // namespace
+
+bool IsFinalState(v1::JobState state) {
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_CANCELLED;
+}
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::~Client() = default;
+
+const std::string& Client::address() const { return impl_->options.address; }
+
+StatusOr<std::unique_ptr<Client>> Client::Connect(
+    const ClientOptions& options) {
+  ChannelOptions channel_options;
+  channel_options.target = options.address;
+  channel_options.insecure_loopback = options.insecure_loopback;
+  if (!options.insecure_loopback) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        channel_options.credentials,
+        LoadCredentials(RealFileSystem(),
+                        {options.ca, options.certificate, options.key},
+                        SystemClock().Now().wall));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
+                            MakeChannel(channel_options));
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  impl->jobs = v1::JobService::NewStub(channel);
+  impl->cluster = v1::ClusterService::NewStub(channel);
+  return std::unique_ptr<Client>(new Client(std::move(impl)));
+}
+
+StatusOr<v1::SubmitJobResponse> Client::SubmitJob(
+    const v1::JobSpec& spec, const SubmitOptions& options) {
+  v1::SubmitJobRequest request;
+  request.set_request_id(options.request_id.empty() ? RandomUuid()
+                                                    : options.request_id);
+  *request.mutable_spec() = spec;
+  request.set_validate_only(options.validate_only);
+  v1::SubmitJobResponse response;
+  grpc::ClientContext context;
+  impl_->Prepare(&context);
+  LOCKSTEP_RETURN_IF_ERROR(
+      Convert(impl_->jobs->SubmitJob(&context, request, &response), address()));
+  return response;
+}
+
+StatusOr<v1::Job> Client::GetJob(const std::string& name) {
+  v1::GetJobRequest request;
+  request.set_name(name);
+  v1::Job job;
+  grpc::ClientContext context;
+  impl_->Prepare(&context);
+  LOCKSTEP_RETURN_IF_ERROR(
+      Convert(impl_->jobs->GetJob(&context, request, &job), address()));
+  return job;
+}
+
+StatusOr<std::vector<v1::Job>> Client::ListJobs(
+    const ListJobsOptions& options) {
+  std::vector<v1::Job> jobs;
+  v1::ListJobsRequest request;
+  for (const v1::JobState state : options.states) request.add_states(state);
+  do {
+    request.set_page_size(kPageSize);
+    if (options.limit > 0) {
+      request.set_page_size(static_cast<int32_t>(std::min<int64_t>(
+          kPageSize, options.limit - static_cast<int64_t>(jobs.size()))));
+    }
+    v1::ListJobsResponse response;
+    grpc::ClientContext context;
+    impl_->Prepare(&context);
+    LOCKSTEP_RETURN_IF_ERROR(Convert(
+        impl_->jobs->ListJobs(&context, request, &response), address()));
+    for (v1::Job& job : *response.mutable_jobs()) {
+      jobs.push_back(std::move(job));
+    }
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty() &&
+           (options.limit <= 0 ||
+            static_cast<int64_t>(jobs.size()) < options.limit));
+  if (options.limit > 0 && static_cast<int64_t>(jobs.size()) > options.limit) {
+    jobs.resize(options.limit);
+  }
+  return jobs;
+}
+
+StatusOr<v1::Job> Client::CancelJob(const std::string& name) {
+  v1::CancelJobRequest request;
+  request.set_request_id(RandomUuid());
+  request.set_name(name);
+  v1::Job job;
+  grpc::ClientContext context;
+  impl_->Prepare(&context);
+  LOCKSTEP_RETURN_IF_ERROR(
+      Convert(impl_->jobs->CancelJob(&context, request, &job), address()));
+  return job;
+}
+
+StatusOr<v1::Directive> Client::RequestCheckpoint(const std::string& name) {
+  v1::RequestCheckpointRequest request;
+  request.set_request_id(RandomUuid());
+  request.set_name(name);
+  v1::RequestCheckpointResponse response;
+  grpc::ClientContext context;
+  impl_->Prepare(&context);
+  LOCKSTEP_RETURN_IF_ERROR(Convert(
+      impl_->jobs->RequestCheckpoint(&context, request, &response), address()));
+  return response.directive();
+}
+
+StatusOr<std::vector<v1::Node>> Client::ListNodes() {
+  std::vector<v1::Node> nodes;
+  v1::ListNodesRequest request;
+  request.set_page_size(kPageSize);
+  do {
+    v1::ListNodesResponse response;
+    grpc::ClientContext context;
+    impl_->Prepare(&context);
+    LOCKSTEP_RETURN_IF_ERROR(Convert(
+        impl_->cluster->ListNodes(&context, request, &response), address()));
+    for (v1::Node& node : *response.mutable_nodes()) {
+      nodes.push_back(std::move(node));
+    }
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  return nodes;
+}
+
+StatusOr<v1::Node> Client::GetNode(const std::string& name) {
+  v1::GetNodeRequest request;
+  request.set_name(name);
+  v1::Node node;
+  grpc::ClientContext context;
+  impl_->Prepare(&context);
+  LOCKSTEP_RETURN_IF_ERROR(
+      Convert(impl_->cluster->GetNode(&context, request, &node), address()));
+  return node;
+}
+
+}  // namespace lockstep

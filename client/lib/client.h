@@ -1,0 +1,143 @@
+// lockstep's API for C++ programs, without gRPC: submit jobs, watch them,
+// read their logs, look at nodes.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(auto client, Client::Connect(options));
+//   LOCKSTEP_ASSIGN_OR_RETURN(auto answer, client->SubmitJob(spec));
+//   LOCKSTEP_ASSIGN_OR_RETURN(v1::Job job,
+//                             client->WaitJob(spec.name(), {}, nullptr));
+//
+// Messages are those of proto/lockstep/v1, where each field and each method's
+// errors are described. Errors are Status; ReasonOf(status) is the reason code
+// that the coordinator gave. Each call below may also give:
+//   Unavailable        nobody answers at that address
+//   DeadlineExceeded   it took longer than ClientOptions::timeout
+//   Unauthenticated, PermissionDenied   who we are, what we may do
+// A call that changes something carries a request id of its own and is safely
+// repeated while the coordinator is away for a moment.
+#ifndef LOCKSTEP_CLIENT_LIB_CLIENT_H_
+#define LOCKSTEP_CLIENT_LIB_CLIENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/lib/stop_token.h"
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "lockstep/v1/cluster.pb.h"
+#include "lockstep/v1/job.pb.h"
+#include "lockstep/v1/types.pb.h"
+
+namespace lockstep {
+
+struct ClientOptions {
+  // HOST:PORT of the coordinator.
+  std::string address;
+  // PEM files: the cluster's CA, our certificate, its key.
+  std::string ca;
+  std::string certificate;
+  std::string key;
+  // No TLS and no files; only where `address` is loopback.
+  bool insecure_loopback = false;
+  // Of every call but the streams.
+  Duration timeout = std::chrono::seconds(30);
+};
+
+struct SubmitOptions {
+  // Checks and plans, changes nothing.
+  bool validate_only = false;
+  // Empty: a new one. The same id and spec again give the first answer.
+  std::string request_id;
+};
+
+struct ListJobsOptions {
+  // Empty: all.
+  std::vector<v1::JobState> states;
+  // At most so many, newest first; 0: all.
+  int64_t limit = 0;
+};
+
+struct WatchOptions {
+  // Empty: all jobs.
+  std::string name;
+  // 0: a snapshot first.
+  int64_t resource_version = 0;
+  // How long the coordinator may be away before the watch gives up.
+  Duration patience = std::chrono::minutes(5);
+  // Told once each time the stream breaks, before it is tried again.
+  std::function<void(const Status&)> on_interrupted;
+};
+
+// False ends the stream with OK. Called on the thread of the call.
+using WatchCallback = std::function<bool(const v1::WatchJobsResponse&)>;
+using LogCallback = std::function<bool(const v1::LogLine&)>;
+
+struct LogOptions {
+  std::string name;
+  // Empty: all.
+  std::vector<int32_t> ranks;
+  // 0: all.
+  int32_t attempt = 0;
+  bool follow = false;
+  // The last so many lines of each rank; 0: all.
+  int64_t tail = 0;
+  std::optional<WallTime> since;
+  // As in WatchOptions; only where `follow`.
+  Duration patience = std::chrono::minutes(5);
+  std::function<void(const Status&)> on_interrupted;
+};
+
+// Safe from any thread; calls run side by side.
+class Client {
+ public:
+  // Reads the files and makes a channel; connects at the first call.
+  // Errors: InvalidArgument the address is malformed, or plain text was asked
+  // for beyond loopback; those of LoadCredentials.
+  static StatusOr<std::unique_ptr<Client>> Connect(
+      const ClientOptions& options);
+  ~Client();
+
+  StatusOr<v1::SubmitJobResponse> SubmitJob(const v1::JobSpec& spec,
+                                            const SubmitOptions& options = {});
+  StatusOr<v1::Job> GetJob(const std::string& name);
+  // All pages, up to the limit.
+  StatusOr<std::vector<v1::Job>> ListJobs(const ListJobsOptions& options = {});
+  StatusOr<v1::Job> CancelJob(const std::string& name);
+  StatusOr<v1::Directive> RequestCheckpoint(const std::string& name);
+
+  // Calls `callback` for each message until the stream ends (OK), the callback
+  // says so (OK), `stop` (Cancelled) or an error that trying again does not
+  // mend. A broken stream is taken up where it was, so the callback hears of
+  // every version that is still kept; after a long absence it hears a
+  // snapshot again. `stop` may be null.
+  Status WatchJobs(const WatchOptions& options, const WatchCallback& callback,
+                   StopToken* stop);
+  // Until the job's state is final; DeadlineExceeded after `timeout`.
+  StatusOr<v1::Job> WaitJob(const std::string& name,
+                            std::optional<Duration> timeout, StopToken* stop);
+  // As WatchJobs. After a break each line comes once all the same.
+  Status StreamLogs(const LogOptions& options, const LogCallback& callback,
+                    StopToken* stop);
+
+  // All pages.
+  StatusOr<std::vector<v1::Node>> ListNodes();
+  StatusOr<v1::Node> GetNode(const std::string& name);
+
+  const std::string& address() const;
+
+ private:
+  struct Impl;
+  explicit Client(std::unique_ptr<Impl> impl);
+
+  const std::unique_ptr<Impl> impl_;
+};
+
+// SUCCEEDED, FAILED or CANCELLED.
+bool IsFinalState(v1::JobState state);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_LIB_CLIENT_H_

@@ -1,0 +1,257 @@
+#include "client/lib/fake_coordinator.h"
+
+#include <grpcpp/server_context.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/rpc/server.h"
+#include "common/rpc/status_conversion.h"
+#include "lockstep/v1/cluster.grpc.pb.h"
+#include "lockstep/v1/job.grpc.pb.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Duration kPollInterval = std::chrono::milliseconds(5);
+
+class Shared {
+ public:
+  void Update(const std::function<void(FakeAnswers*)>& change) {
+    MutexLock lock(&mu_);
+    change(&answers_);
+  }
+  FakeAnswers Copy() const {
+    MutexLock lock(&mu_);
+    return answers_;
+  }
+  Status TakeError() {
+    MutexLock lock(&mu_);
+    if (answers_.errors.empty()) return OkStatus();
+    Status error = answers_.errors.front();
+    answers_.errors.erase(answers_.errors.begin());
+    return error;
+  }
+  bool TakeBreak() {
+    MutexLock lock(&mu_);
+    return answers_.breaks > 0 && answers_.breaks-- > 0;
+  }
+  // Until the caller goes away.
+  void Idle(grpc::ServerContext* context) {
+    MutexLock lock(&mu_);
+    while (!context->IsCancelled()) never_.WaitFor(&mu_, kPollInterval);
+  }
+
+ private:
+  mutable Mutex mu_;
+  CondVar never_;
+  FakeAnswers answers_ ABSL_GUARDED_BY(mu_);
+};
+
+grpc::Status NoJob(const std::string& name) {
+  return ToGrpc(NotFound("there is no job {}", name));
+}
+
+class FakeJobs final : public v1::JobService::Service {
+ public:
+  explicit FakeJobs(Shared* shared) : shared_(shared) {}
+
+  grpc::Status SubmitJob(grpc::ServerContext*,
+                         const v1::SubmitJobRequest* request,
+                         v1::SubmitJobResponse* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    shared_->Update([&](FakeAnswers* a) {
+      a->submits.push_back(*request);
+      for (const v1::Job& job : a->jobs) {
+        if (job.name() != request->spec().name()) continue;
+        *response->mutable_job() = job;
+        return;
+      }
+      v1::Job* job = response->mutable_job();
+      job->set_name(request->spec().name());
+      *job->mutable_spec() = request->spec();
+      job->set_state(v1::JOB_STATE_QUEUED);
+      if (!request->validate_only()) {
+        a->jobs.push_back(*job);
+        return;
+      }
+      v1::TaskStatus* task = response->add_placement();
+      task->set_type(v1::TASK_TYPE_CHIEF);
+      task->set_node("host-a");
+    });
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
+                      v1::Job* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    for (const v1::Job& job : shared_->Copy().jobs) {
+      if (job.name() != request->name()) continue;
+      *response = job;
+      return grpc::Status::OK;
+    }
+    return NoJob(request->name());
+  }
+
+  grpc::Status ListJobs(grpc::ServerContext*,
+                        const v1::ListJobsRequest* request,
+                        v1::ListJobsResponse* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    const FakeAnswers answers = shared_->Copy();
+    // Small pages whatever was asked for, so that tests see several.
+    size_t begin = 0;
+    if (!request->page_token().empty()) begin = stoul(request->page_token());
+    const size_t end = std::min(begin + 2, answers.jobs.size());
+    for (size_t i = begin; i < end; ++i) {
+      const auto& states = request->states();
+      if (states.empty() || std::find(states.begin(), states.end(),
+                                      answers.jobs[i].state()) != states.end())
+        *response->add_jobs() = answers.jobs[i];
+    }
+    if (end < answers.jobs.size()) {
+      response->set_next_page_token(std::to_string(end));
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status WatchJobs(
+      grpc::ServerContext* context, const v1::WatchJobsRequest* request,
+      grpc::ServerWriter<v1::WatchJobsResponse>* writer) override {
+    shared_->Update([&](FakeAnswers* a) { a->watches.push_back(*request); });
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    const FakeAnswers answers = shared_->Copy();
+    const bool breaks = shared_->TakeBreak();
+    int sent = 0;
+    for (const v1::WatchJobsResponse& message : answers.watch) {
+      if (breaks && sent++ == answers.break_after) {
+        return ToGrpc(Unavailable("the coordinator is stopping"));
+      }
+      if (message.has_job() && request->resource_version() > 0 &&
+          message.job().resource_version() <= request->resource_version()) {
+        continue;
+      }
+      writer->Write(message);
+    }
+    if (answers.endless) shared_->Idle(context);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status CancelJob(grpc::ServerContext*,
+                         const v1::CancelJobRequest* request,
+                         v1::Job* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    bool found = false;
+    shared_->Update([&](FakeAnswers* a) {
+      for (v1::Job& job : a->jobs) {
+        if (job.name() != request->name()) continue;
+        a->cancelled.push_back(job.name());
+        job.set_state(v1::JOB_STATE_CANCELLED);
+        *response = job;
+        found = true;
+      }
+    });
+    return found ? grpc::Status::OK : NoJob(request->name());
+  }
+
+  grpc::Status StreamLogs(
+      grpc::ServerContext* context, const v1::StreamLogsRequest* request,
+      grpc::ServerWriter<v1::StreamLogsResponse>* writer) override {
+    shared_->Update(
+        [&](FakeAnswers* a) { a->log_requests.push_back(*request); });
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    const FakeAnswers answers = shared_->Copy();
+    const bool breaks = shared_->TakeBreak();
+    int sent = 0;
+    for (const v1::LogLine& line : answers.lines) {
+      const auto& ranks = request->ranks();
+      if (!ranks.empty() &&
+          std::find(ranks.begin(), ranks.end(), line.rank()) == ranks.end()) {
+        continue;
+      }
+      if (breaks && sent++ == answers.break_after) {
+        return ToGrpc(Unavailable("the coordinator is stopping"));
+      }
+      v1::StreamLogsResponse message;
+      *message.add_lines() = line;
+      writer->Write(message);
+    }
+    if (answers.endless) shared_->Idle(context);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status RequestCheckpoint(
+      grpc::ServerContext*, const v1::RequestCheckpointRequest* request,
+      v1::RequestCheckpointResponse* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    shared_->Update(
+        [&](FakeAnswers* a) { a->checkpoints.push_back(request->name()); });
+    response->mutable_directive()->set_id(7);
+    response->mutable_directive()->set_kind(v1::DIRECTIVE_KIND_CHECKPOINT);
+    return grpc::Status::OK;
+  }
+
+ private:
+  Shared* const shared_;
+};
+
+class FakeCluster final : public v1::ClusterService::Service {
+ public:
+  explicit FakeCluster(Shared* shared) : shared_(shared) {}
+
+  grpc::Status ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*,
+                         v1::ListNodesResponse* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    for (const v1::Node& node : shared_->Copy().nodes) {
+      *response->add_nodes() = node;
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetNode(grpc::ServerContext*, const v1::GetNodeRequest* request,
+                       v1::Node* response) override {
+    for (const v1::Node& node : shared_->Copy().nodes) {
+      if (node.name() != request->name()) continue;
+      *response = node;
+      return grpc::Status::OK;
+    }
+    return ToGrpc(NotFound("there is no node {}", request->name()));
+  }
+
+ private:
+  Shared* const shared_;
+};
+
+}  // namespace
+
+struct FakeCoordinator::Impl {
+  Shared shared;
+  FakeJobs jobs{&shared};
+  FakeCluster cluster{&shared};
+  std::unique_ptr<RpcServer> server;  // Ends first: the services outlive it.
+};
+
+FakeCoordinator::FakeCoordinator(std::unique_ptr<Impl> impl)
+    : impl_(std::move(impl)) {}
+FakeCoordinator::~FakeCoordinator() = default;
+
+StatusOr<std::unique_ptr<FakeCoordinator>> FakeCoordinator::Start() {
+  auto impl = std::make_unique<Impl>();
+  RpcServerOptions options;
+  options.address = "127.0.0.1:0";
+  options.insecure_loopback = true;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      impl->server, RpcServer::Start(options, {&impl->jobs, &impl->cluster}));
+  return std::unique_ptr<FakeCoordinator>(new FakeCoordinator(std::move(impl)));
+}
+
+const std::string& FakeCoordinator::address() const {
+  return impl_->server->address();
+}
+
+void FakeCoordinator::Update(const std::function<void(FakeAnswers*)>& change) {
+  impl_->shared.Update(change);
+}
+
+FakeAnswers FakeCoordinator::Answers() const { return impl_->shared.Copy(); }
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+// A coordinator for tests of clients: JobService and ClusterService over
+// loopback gRPC that answer from what the test put there.
+#ifndef LOCKSTEP_CLIENT_LIB_FAKE_COORDINATOR_H_
+#define LOCKSTEP_CLIENT_LIB_FAKE_COORDINATOR_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "lockstep/v1/cluster.pb.h"
+#include "lockstep/v1/job.pb.h"
+
+namespace lockstep {
+
+// What the services answer, and what they were asked. Handlers take a copy
+// under the lock, so a test may change it at any time through Update.
+struct FakeAnswers {
+  std::vector<v1::Job> jobs;
+  std::vector<v1::Node> nodes;
+  // Sent one after the other by every WatchJobs of a job; then OK.
+  std::vector<v1::WatchJobsResponse> watch;
+  // Sent by every StreamLogs that wants this rank.
+  std::vector<v1::LogLine> lines;
+  // Where set, what the next calls of any method answer: one each.
+  std::vector<Status> errors;
+  // How many streams break UNAVAILABLE after `break_after` messages.
+  int breaks = 0;
+  int break_after = 0;
+  // A watch or log stream goes on for ever after its last message.
+  bool endless = false;
+
+  // What came in.
+  std::vector<v1::SubmitJobRequest> submits;
+  std::vector<v1::WatchJobsRequest> watches;
+  std::vector<v1::StreamLogsRequest> log_requests;
+  std::vector<std::string> cancelled;
+  std::vector<std::string> checkpoints;
+};
+
+// Cancel makes a job CANCELLED; Submit queues one as it was asked for, or the
+// job of that name where the test put one.
+class FakeCoordinator {
+ public:
+  // Insecure, on a free loopback port.
+  static StatusOr<std::unique_ptr<FakeCoordinator>> Start();
+  ~FakeCoordinator();
+
+  const std::string& address() const;
+  void Update(const std::function<void(FakeAnswers*)>& change);
+  FakeAnswers Answers() const;
+
+ private:
+  struct Impl;
+  explicit FakeCoordinator(std::unique_ptr<Impl> impl);
+
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_LIB_FAKE_COORDINATOR_H_

@@ -1,0 +1,247 @@
+// Client's streams: read, and take up again where they broke.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "client/lib/client.h"
+#include "client/lib/client_impl.h"
+#include "common/rpc/status_conversion.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Duration kFirstPause = std::chrono::milliseconds(200);
+constexpr Duration kLongestPause = std::chrono::seconds(3);
+
+// Cancels `context` at Stop() for as long as it lives.
+class CancelOnStop {
+ public:
+  CancelOnStop(StopToken* stop, grpc::ClientContext* context) : stop_(stop) {
+    if (stop_) stop_->SetCancel([context] { context->TryCancel(); });
+  }
+  ~CancelOnStop() {
+    if (stop_) stop_->SetCancel(nullptr);
+  }
+  CancelOnStop(const CancelOnStop&) = delete;
+  CancelOnStop& operator=(const CancelOnStop&) = delete;
+
+ private:
+  StopToken* const stop_;
+};
+
+// When to try a broken stream again. Told of each good message.
+class Persistence {
+ public:
+  Persistence(Duration patience, std::function<void(const Status&)> on_break,
+              StopToken* stop)
+      : patience_(patience), on_break_(std::move(on_break)), stop_(stop) {}
+
+  void Good() {
+    pause_ = kFirstPause;
+    good_ = SystemClock().Now().mono;
+    told_ = false;
+  }
+  // Waits; false when the stream is to end with `error`.
+  bool Retry(const Status& error) {
+    // A reader that was too slow is told so and starts again.
+    if (error.code() != StatusCode::kUnavailable &&
+        error.code() != StatusCode::kResourceExhausted) {
+      return false;
+    }
+    if (SystemClock().Now().mono - good_ >= patience_) return false;
+    if (on_break_ && !told_) on_break_(error);
+    told_ = true;
+    StopToken never;
+    if ((stop_ ? stop_ : &never)->WaitFor(pause_)) return false;
+    pause_ = std::min(pause_ * 2, kLongestPause);
+    return true;
+  }
+
+ private:
+  const Duration patience_;
+  const std::function<void(const Status&)> on_break_;
+  StopToken* const stop_;
+  MonoTime good_ = SystemClock().Now().mono;
+  Duration pause_ = kFirstPause;
+  bool told_ = false;
+};
+
+Status Stopped() { return Cancelled("stopped by the caller"); }
+
+int64_t VersionOf(const v1::WatchJobsResponse& message) {
+  switch (message.event_case()) {
+    case v1::WatchJobsResponse::kSynced:
+      return message.synced();
+    case v1::WatchJobsResponse::kBookmark:
+      return message.bookmark();
+    default:
+      return 0;
+  }
+}
+
+// Drops lines that were already delivered when a stream starts over. A rank's
+// lines come in order of time, so the newest time and how many lines had it
+// tell the rest. Only a restarted stream is filtered: where a host's clock
+// stepped back, lines are older than the one before and still new.
+class LineFilter {
+ public:
+  // Before a new stream.
+  void Restart() {
+    for (auto& [key, seen] : seen_) seen.skip = seen.count;
+  }
+  bool IsNew(const v1::LogLine& line) {
+    const int64_t time =
+        line.time().seconds() * 1'000'000'000 + line.time().nanos();
+    earliest_ = std::min(earliest_, time);
+    Seen& seen = seen_[{line.attempt(), line.rank()}];
+    if (time < seen.time) return false;
+    if (time == seen.time) {
+      if (seen.skip > 0) {
+        --seen.skip;
+        return false;
+      }
+      ++seen.count;
+      return true;
+    }
+    seen = {time, 1, 0};
+    return true;
+  }
+  // Of all lines so far; INT64_MAX: none.
+  int64_t earliest() const { return earliest_; }
+
+ private:
+  struct Seen {
+    int64_t time = INT64_MIN;
+    int64_t count = 0;
+    int64_t skip = 0;
+  };
+  std::map<std::pair<int32_t, int32_t>, Seen> seen_;
+  int64_t earliest_ = INT64_MAX;
+};
+
+void SetTime(int64_t unix_nanos, google::protobuf::Timestamp* time) {
+  time->set_seconds(unix_nanos / 1'000'000'000);
+  time->set_nanos(static_cast<int32_t>(unix_nanos % 1'000'000'000));
+}
+
+v1::StreamLogsRequest LogRequest(const LogOptions& options) {
+  v1::StreamLogsRequest request;
+  request.set_name(options.name);
+  for (const int32_t rank : options.ranks) request.add_ranks(rank);
+  request.set_attempt(options.attempt);
+  request.set_follow(options.follow);
+  request.set_tail(options.tail);
+  if (options.since) {
+    SetTime(ToUnixNanos(*options.since), request.mutable_since());
+  }
+  return request;
+}
+
+}  // namespace
+
+Status Client::WatchJobs(const WatchOptions& options,
+                         const WatchCallback& callback, StopToken* stop) {
+  Persistence persistence(options.patience, options.on_interrupted, stop);
+  v1::WatchJobsRequest request;
+  request.set_name(options.name);
+  int64_t version = options.resource_version;
+  // Until SYNCED the versions of a snapshot's jobs come in any order.
+  bool synced = version > 0;
+  while (true) {
+    if (stop && stop->stopped()) return Stopped();
+    request.set_resource_version(synced ? version : 0);
+    grpc::ClientContext context;
+    const CancelOnStop cancel(stop, &context);
+    auto reader = impl_->jobs->WatchJobs(&context, request);
+    v1::WatchJobsResponse message;
+    while (reader->Read(&message)) {
+      persistence.Good();
+      if (message.has_job() && synced) {
+        version = std::max(version, message.job().resource_version());
+      }
+      version = std::max(version, VersionOf(message));
+      if (message.event_case() == v1::WatchJobsResponse::kSynced) synced = true;
+      if (!callback(message)) {
+        context.TryCancel();
+        reader->Finish();
+        return OkStatus();
+      }
+    }
+    const Status status = FromGrpc(reader->Finish());
+    if (stop && stop->stopped()) return Stopped();
+    if (status.ok()) return status;
+    if (status.code() == StatusCode::kOutOfRange &&
+        request.resource_version()) {
+      synced = false;
+      version = 0;
+      continue;
+    }
+    if (!persistence.Retry(status)) {
+      return stop && stop->stopped() ? Stopped() : status;
+    }
+  }
+}
+
+StatusOr<v1::Job> Client::WaitJob(const std::string& name,
+                                  std::optional<Duration> timeout,
+                                  StopToken* stop) {
+  const MonoTime start = SystemClock().Now().mono;
+  StopToken own;
+  StopToken* const token = stop ? stop : &own;
+  while (true) {
+    LOCKSTEP_ASSIGN_OR_RETURN(v1::Job job, GetJob(name));
+    if (IsFinalState(job.state())) return job;
+    // A poll, not a watch: it needs no second thread to keep the deadline.
+    Duration pause = std::chrono::milliseconds(500);
+    if (timeout) {
+      const Duration left = *timeout - (SystemClock().Now().mono - start);
+      if (left <= Duration::zero()) {
+        return DeadlineExceeded("job {} has not ended after {}", name,
+                                FormatDuration(*timeout));
+      }
+      pause = std::min(pause, left);
+    }
+    if (token->WaitFor(pause)) return Stopped();
+  }
+}
+
+Status Client::StreamLogs(const LogOptions& options,
+                          const LogCallback& callback, StopToken* stop) {
+  Persistence persistence(options.patience, options.on_interrupted, stop);
+  v1::StreamLogsRequest request = LogRequest(options);
+  LineFilter filter;
+  bool restarted = false;
+  while (true) {
+    if (stop && stop->stopped()) return Stopped();
+    grpc::ClientContext context;
+    const CancelOnStop cancel(stop, &context);
+    auto reader = impl_->jobs->StreamLogs(&context, request);
+    v1::StreamLogsResponse message;
+    while (reader->Read(&message)) {
+      persistence.Good();
+      for (const v1::LogLine& line : message.lines()) {
+        const bool is_new = filter.IsNew(line);
+        if (restarted && !is_new) continue;
+        if (!callback(line)) {
+          context.TryCancel();
+          reader->Finish();
+          return OkStatus();
+        }
+      }
+    }
+    const Status status = FromGrpc(reader->Finish());
+    if (stop && stop->stopped()) return Stopped();
+    if (status.ok() || !options.follow || !persistence.Retry(status)) {
+      return stop && stop->stopped() ? Stopped() : status;
+    }
+    restarted = true;
+    filter.Restart();
+    // "The last N lines" would be others now.
+    if (request.tail() > 0 && filter.earliest() != INT64_MAX) {
+      request.set_tail(0);
+      SetTime(filter.earliest(), request.mutable_since());
+    }
+  }
+}
+
+}  // namespace lockstep
