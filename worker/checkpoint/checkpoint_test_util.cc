@@ -1,5 +1,8 @@
 #include "worker/checkpoint/checkpoint_test_util.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 
@@ -44,7 +47,9 @@ bool TestState::Equals(const Shard& shard) const {
 
 std::vector<LineageEntry> TestLineage(uint64_t generation) {
   std::vector<LineageEntry> lineage;
-  for (uint64_t g = 1; g <= generation; ++g) lineage.push_back({g, 0});
+  for (uint64_t g = 1; g <= generation; ++g) {
+    lineage.push_back({g, static_cast<int64_t>(g - 1) * 200});
+  }
   return lineage;
 }
 
@@ -114,10 +119,19 @@ StatusOr<int64_t> TestRestore(FileSystem* fs, const std::string& root,
   return manifest.step;
 }
 
+AsNobody::AsNobody() : was_root_(::geteuid() == 0) {
+  if (was_root_ && ::seteuid(65534) != 0) std::abort();
+}
+
+AsNobody::~AsNobody() {
+  if (was_root_ && ::seteuid(0) != 0) std::abort();
+}
+
 TempDir::TempDir() {
   char name[] = "/tmp/lockstep-checkpoint-XXXXXX";
   const char* made = ::mkdtemp(name);
   path_ = made == nullptr ? "" : made;
+  ::chmod(name, 0755);
 }
 
 TempDir::~TempDir() { RealFileSystem()->RemoveAll(path_).IgnoreError(); }

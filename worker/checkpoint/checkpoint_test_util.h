@@ -32,6 +32,7 @@ class TestState {
   std::vector<uint16_t> half_;
 };
 
+// Generation g began at step 200 * (g - 1).
 std::vector<LineageEntry> TestLineage(uint64_t generation);
 LineagePredicate OnTestLineage(std::vector<LineageEntry> lineage);
 
@@ -53,7 +54,17 @@ StatusOr<int64_t> TestRestore(FileSystem* fs, const std::string& root,
                               uint64_t generation,
                               std::vector<Damaged>* damaged = nullptr);
 
-// A directory in /tmp that goes when this goes.
+// While it lives, root is an ordinary user, so that permissions count.
+class AsNobody {
+ public:
+  AsNobody();
+  ~AsNobody();
+
+ private:
+  const bool was_root_;
+};
+
+// A directory in /tmp (mode 0755) that goes when this goes.
 class TempDir {
  public:
   TempDir();

@@ -133,7 +133,9 @@ Status Sweep(FileSystem* fs, const std::string& root, uint64_t generation,
   Status first;
   for (const std::string& name : names) {
     Status status;
-    if (name.starts_with(kTrashPrefix)) {
+    const bool half_written = name == fmt::format("{}.tmp", kLatestName) ||
+                              name == fmt::format("{}.tmp", kFenceName);
+    if (name.starts_with(kTrashPrefix) || half_written) {
       status = fs->RemoveAll(JoinPath(root, name));
     } else if (const auto attempt = ParseStagingName(name);
                attempt && attempt->generation <= generation &&

@@ -50,9 +50,9 @@ Status CheckFence(FileSystem* fs, const std::string& root,
 StatusOr<std::string> KeepAs(FileSystem* fs, const std::string& root,
                              const std::string& name, std::string_view prefix);
 
-// Removes trash, and staging directories of generations up to `generation`
-// but for `in_flight`. Goes on past what it cannot remove and returns the
-// first error.
+// Removes trash, half-written hints, and staging directories of generations up
+// to `generation` but for `in_flight`. Goes on past what it cannot remove and
+// returns the first error.
 Status Sweep(FileSystem* fs, const std::string& root, uint64_t generation,
              const std::optional<AttemptKey>& in_flight);
 
