@@ -1,0 +1,302 @@
+#include "server/coordinator/coordinator.h"
+
+#include <algorithm>
+
+#include "common/base/logging.h"
+#include "common/model/names.h"
+
+namespace lockstep {
+
+Coordinator::Coordinator(CoordinatorOptions options, Store* store,
+                         const Clock* clock, WatchHub* hub)
+    : options_(std::move(options)),
+      store_(store),
+      clock_(clock),
+      hub_(hub),
+      members_(options_.membership) {}
+
+Status Coordinator::Load() {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(StoreSnapshot snapshot, store_->Load());
+  const Time now = clock_->Now();
+  epoch_ = snapshot.epoch;
+  version_ = snapshot.version;
+  for (const NodeInfo& node : snapshot.nodes) {
+    members_.Restore(node, now);
+    nodes_[node.name];
+  }
+  for (AnsweredRequest& request : snapshot.requests) {
+    auto key = std::make_pair(request.client, request.id);
+    requests_.emplace(std::move(key), std::move(request));
+  }
+  for (Job& job : snapshot.jobs) {
+    const Duration in_state = std::max(Duration{}, now.wall - job.state_time);
+    auto stored = std::make_shared<const Job>(std::move(job));
+    Apply(stored, now);
+    Entry& entry = jobs_[stored->spec.name];
+    // Limits of a state count from when it began; those that guard an
+    // exchange with nodes begin anew, as the nodes have to come back first.
+    entry.state_since =
+        stored->state == JobState::kFinishing ? now.mono - in_state : now.mono;
+  }
+  hub_->Start(version_);
+  LOG_INFO("store: {} jobs ({} live), {} nodes, version {}, epoch {}",
+           jobs_.size(), live_.size(), nodes_.size(), version_, epoch_);
+  return OkStatus();
+}
+
+bool Coordinator::store_healthy() const {
+  MutexLock lock(&mu_);
+  return store_healthy_;
+}
+
+// ---- Requests --------------------------------------------------------------
+
+StatusOr<std::optional<std::string>> Coordinator::FindAnswer(
+    const RequestKey& request) {
+  const auto it = requests_.find({request.client, request.id});
+  if (it == requests_.end()) return std::optional<std::string>();
+  if (it->second.method != request.method ||
+      it->second.content_hash != request.content_hash) {
+    return WithReason(
+        InvalidArgument("request_id {} was used for another request: draw a "
+                        "new one for each command",
+                        request.id),
+        "REQUEST_ID_REUSED");
+  }
+  return std::optional<std::string>(it->second.response);
+}
+
+// Commits `job` with the answer to the command that made it so.
+StatusOr<std::string> Coordinator::Answer(const RequestKey& request, Job job,
+                                          const Encode& encode, Time now) {
+  job.resource_version = version_ + 1;
+  AnsweredRequest answered;
+  answered.client = request.client;
+  answered.id = request.id;
+  answered.method = request.method;
+  answered.content_hash = request.content_hash;
+  answered.time = now.wall;
+  JobSnapshot snapshot;
+  snapshot.job = std::make_shared<const Job>(job);
+  snapshot.bill = BillAt(job, options_.prices, now.wall);
+  answered.response = encode(snapshot);
+  std::string response = answered.response;
+  std::map<JobName, Job> changed;
+  const JobName name = job.spec.name;
+  changed.emplace(name, std::move(job));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CommitJobs(std::move(changed), std::move(answered), now));
+  Touch(name);
+  Reconcile(now);
+  return response;
+}
+
+StatusOr<Coordinator::Entry*> Coordinator::FindEntry(const JobName& name) {
+  const auto it = jobs_.find(name);
+  if (it != jobs_.end()) return &it->second;
+  std::vector<std::string> names;
+  for (const auto& [known, entry] : jobs_) names.push_back(known);
+  const std::string near = Nearest(name, names);
+  return WithReason(
+      near.empty()
+          ? NotFound("there is no job {}", name)
+          : NotFound("there is no job {}; did you mean {}?", name, near),
+      "NO_SUCH_JOB");
+}
+
+StatusOr<std::string> Coordinator::Submit(const RequestKey& request,
+                                          const JobSpec& spec,
+                                          const std::string& owner,
+                                          const Encode& encode) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
+  if (answer) return *std::move(answer);
+  if (jobs_.contains(spec.name)) {
+    return WithReason(
+        AlreadyExists("there is a job {} already; names are never used twice",
+                      spec.name),
+        "JOB_EXISTS");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckCanEverFit(spec, Hosts()));
+  const Time now = clock_->Now();
+  return Answer(request, NewJob(spec, options_.new_uid(), owner, now), encode,
+                now);
+}
+
+StatusOr<std::string> Coordinator::CancelJob(const RequestKey& request,
+                                             const JobName& name,
+                                             const MayChange& may,
+                                             const Encode& encode) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
+  if (answer) return *std::move(answer);
+  LOCKSTEP_ASSIGN_OR_RETURN(Entry * entry, FindEntry(name));
+  LOCKSTEP_RETURN_IF_ERROR(may(*entry->job));
+  const Time now = clock_->Now();
+  return Answer(request, Cancel(*entry->job, request.client, now), encode, now);
+}
+
+StatusOr<std::string> Coordinator::RequestCheckpoint(const RequestKey& request,
+                                                     const JobName& name,
+                                                     const MayChange& may,
+                                                     const Encode& encode) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
+  if (answer) return *std::move(answer);
+  LOCKSTEP_ASSIGN_OR_RETURN(Entry * entry, FindEntry(name));
+  LOCKSTEP_RETURN_IF_ERROR(may(*entry->job));
+  const Time now = clock_->Now();
+  LOCKSTEP_ASSIGN_OR_RETURN(Job job, AddCheckpointDirective(*entry->job, now));
+  return Answer(request, std::move(job), encode, now);
+}
+
+StatusOr<std::vector<TaskPlacement>> Coordinator::Plan(const JobSpec& spec,
+                                                       Cause* waiting) {
+  MutexLock lock(&mu_);
+  if (jobs_.contains(spec.name)) {
+    return WithReason(
+        AlreadyExists("there is a job {} already; names are never used twice",
+                      spec.name),
+        "JOB_EXISTS");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckCanEverFit(spec, Hosts()));
+  const Time now = clock_->Now();
+  const Job job = NewJob(spec, "", "", now);
+  ScheduleResult result =
+      Schedule({{&job, Duration{}, false}}, Hosts(), options_.scheduler);
+  if (!result.placed.empty()) return std::move(result.placed[0].placement);
+  *waiting = result.waiting[spec.name];
+  return std::vector<TaskPlacement>();
+}
+
+// ---- Views -----------------------------------------------------------------
+
+JobSnapshot Coordinator::SnapshotOf(const Entry& entry, Time now) {
+  JobSnapshot snapshot;
+  snapshot.job = entry.job;
+  const Job& job = *entry.job;
+  if (job.state == JobState::kQueued || job.state == JobState::kPlacing) {
+    snapshot.waiting = entry.waiting;
+  }
+  if (!IsFinal(job.state)) {
+    for (const NodeName& node : NodesOf(job)) {
+      const NodeSoft& soft = nodes_[node];
+      const auto gang = soft.gangs.find({job.spec.name, job.generation});
+      if (gang == soft.gangs.end()) continue;
+      for (const RankStatus& rank : gang->second.ranks) {
+        snapshot.live[rank.rank] = rank;
+      }
+    }
+    if (job.state == JobState::kRunning || job.state == JobState::kFinishing) {
+      snapshot.progress = entry.meter.Info();
+    }
+  }
+  snapshot.bill = BillAt(job, options_.prices, now.wall);
+  return snapshot;
+}
+
+StatusOr<JobSnapshot> Coordinator::GetJob(const JobName& name) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const Entry* entry, FindEntry(name));
+  return SnapshotOf(*entry, clock_->Now());
+}
+
+std::vector<JobSnapshot> Coordinator::ListJobs() {
+  MutexLock lock(&mu_);
+  const Time now = clock_->Now();
+  std::vector<JobSnapshot> jobs;
+  jobs.reserve(jobs_.size());
+  for (const auto& [name, entry] : jobs_) {
+    jobs.push_back(SnapshotOf(entry, now));
+  }
+  std::stable_sort(jobs.begin(), jobs.end(),
+                   [](const JobSnapshot& a, const JobSnapshot& b) {
+                     return a.job->create_time > b.job->create_time;
+                   });
+  return jobs;
+}
+
+int64_t Coordinator::version() {
+  MutexLock lock(&mu_);
+  return version_;
+}
+
+NodeSnapshot Coordinator::SnapshotOf(const Member& member) {
+  NodeSnapshot snapshot;
+  snapshot.member = member;
+  const auto soft = nodes_.find(member.info.name);
+  if (soft == nodes_.end()) return snapshot;
+  for (const JobName& name : soft->second.jobs) {
+    snapshot.jobs.push_back(name);
+    for (const Hold& hold : jobs_.at(name).job->holds) {
+      if (hold.node != member.info.name) continue;
+      snapshot.allocated.cpus += hold.resources.cpus;
+      snapshot.allocated.memory_bytes += hold.resources.memory_bytes;
+      snapshot.allocated.gpus += static_cast<int32_t>(hold.gpus.size());
+    }
+  }
+  return snapshot;
+}
+
+std::vector<NodeSnapshot> Coordinator::ListNodes() {
+  MutexLock lock(&mu_);
+  std::vector<NodeSnapshot> nodes;
+  for (const auto& [name, member] : members_.members()) {
+    nodes.push_back(SnapshotOf(member));
+  }
+  return nodes;
+}
+
+StatusOr<NodeSnapshot> Coordinator::GetNode(const NodeName& name) {
+  MutexLock lock(&mu_);
+  if (const Member* member = members_.Find(name)) return SnapshotOf(*member);
+  std::vector<std::string> names;
+  for (const auto& [known, member] : members_.members()) {
+    names.push_back(known);
+  }
+  const std::string near = Nearest(name, names);
+  return WithReason(
+      near.empty()
+          ? NotFound("there is no node {}", name)
+          : NotFound("there is no node {}; did you mean {}?", name, near),
+      "NO_SUCH_NODE");
+}
+
+CoordinatorStats Coordinator::Stats() {
+  MutexLock lock(&mu_);
+  const Time now = clock_->Now();
+  CoordinatorStats stats;
+  for (const JobState state : kAllJobStates) stats.jobs[state] = 0;
+  for (const NodeState state :
+       {NodeState::kReady, NodeState::kUnknown, NodeState::kLost}) {
+    stats.nodes[state] = 0;
+  }
+  for (const auto& [name, entry] : jobs_) {
+    ++stats.jobs[entry.job->state];
+    if (entry.job->state == JobState::kQueued) {
+      stats.oldest_queued_seconds =
+          std::max(stats.oldest_queued_seconds,
+                   ToSeconds(now.wall - entry.job->create_time));
+    }
+  }
+  for (const auto& [name, member] : members_.members()) {
+    ++stats.nodes[member.state];
+    const NodeSnapshot node = SnapshotOf(member);
+    stats.capacity.cpus += member.info.capacity.cpus;
+    stats.capacity.memory_bytes += member.info.capacity.memory_bytes;
+    stats.capacity.gpus += static_cast<int32_t>(member.info.gpus.size());
+    stats.allocated.cpus += node.allocated.cpus;
+    stats.allocated.memory_bytes += node.allocated.memory_bytes;
+    stats.allocated.gpus += node.allocated.gpus;
+  }
+  stats.commits = commits_;
+  stats.commit_seconds = commit_seconds_;
+  stats.failed_commits = failed_commits_;
+  for (const JobName& name : live_) {
+    stats.live_jobs.push_back(SnapshotOf(jobs_.at(name), now));
+  }
+  return stats;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,260 @@
+// The coordinator: decide, commit, apply, tell. In that order, always.
+//
+// Every public call takes the one lock, hands what it learned to the pure
+// rules of server/core, commits what they decided in one transaction, replaces
+// the jobs in memory, and only then tells watchers and worker daemons. A
+// failed commit leaves everything as it was; what was not committed is decided
+// again at the next tick.
+//
+// Hard state: jobs, nodes, answered requests (store/). Soft state, rebuilt
+// from reports: leases, progress, what each node has, rendezvous keys.
+//
+// Thread-safe. Nothing called with the lock held blocks but the commit.
+#ifndef LOCKSTEP_SERVER_COORDINATOR_COORDINATOR_H_
+#define LOCKSTEP_SERVER_COORDINATOR_COORDINATOR_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "server/coordinator/watch_hub.h"
+#include "server/coordinator/worker_link.h"
+#include "server/core/assignments.h"
+#include "server/core/bill.h"
+#include "server/core/lifecycle.h"
+#include "server/core/membership.h"
+#include "server/core/progress.h"
+#include "server/core/scheduler.h"
+#include "server/store/store.h"
+
+namespace lockstep {
+
+struct CoordinatorOptions {
+  LifecycleTimeouts timeouts;
+  StopGraces graces;
+  MembershipOptions membership;
+  SchedulerOptions scheduler;
+  Prices prices;
+  // How long the answer to a request id is remembered.
+  Duration remember_requests = std::chrono::hours(24);
+  // Sources of ids and keys; a rule has no dice.
+  std::function<std::string()> new_uid;
+  std::function<std::string()> new_key;
+};
+
+// A command with an id: a repeat gets the first answer.
+struct RequestKey {
+  std::string client;
+  // Empty: not remembered (validate_only).
+  std::string id;
+  std::string method;
+  std::string content_hash;
+};
+
+// What is shown of a job: the stored part, and what is only known now.
+struct JobSnapshot {
+  std::shared_ptr<const Job> job;
+  // Of a job that waits: why, now.
+  std::optional<Cause> waiting;
+  // Newest reports of its ranks, by rank.
+  std::map<int32_t, RankStatus> live;
+  std::optional<JobProgressInfo> progress;
+  Bill bill;
+};
+
+struct NodeSnapshot {
+  Member member;
+  Resources allocated;
+  std::vector<JobName> jobs;
+};
+
+struct CoordinatorStats {
+  std::map<JobState, int64_t> jobs;
+  std::map<NodeState, int64_t> nodes;
+  Resources capacity;
+  Resources allocated;
+  int64_t commits = 0;
+  double commit_seconds = 0;
+  int64_t failed_commits = 0;
+  double oldest_queued_seconds = 0;
+  std::vector<JobSnapshot> live_jobs;
+};
+
+class Coordinator {
+ public:
+  // `store`, `clock` and `hub` outlive the coordinator.
+  Coordinator(CoordinatorOptions options, Store* store, const Clock* clock,
+              WatchHub* hub);
+
+  // Reads the store; call once, before anything else.
+  Status Load();
+  uint64_t epoch() const { return epoch_; }
+  // False after a commit failed, until one succeeds.
+  bool store_healthy() const;
+
+  // ---- Clients ----
+  // Encodes the answer to a command, to be stored with its effect.
+  using Encode = std::function<std::string(const JobSnapshot&)>;
+
+  // The answer's bytes; of a repeat, the first answer's.
+  StatusOr<std::string> Submit(const RequestKey& request, const JobSpec& spec,
+                               const std::string& owner, const Encode& encode);
+  // `may` says whether the caller may change this job.
+  using MayChange = std::function<Status(const Job&)>;
+  StatusOr<std::string> CancelJob(const RequestKey& request,
+                                  const JobName& name, const MayChange& may,
+                                  const Encode& encode);
+  StatusOr<std::string> RequestCheckpoint(const RequestKey& request,
+                                          const JobName& name,
+                                          const MayChange& may,
+                                          const Encode& encode);
+  // Where `spec` would go now; empty: it would wait, and `waiting` says why.
+  StatusOr<std::vector<TaskPlacement>> Plan(const JobSpec& spec,
+                                            Cause* waiting);
+  StatusOr<JobSnapshot> GetJob(const JobName& name);
+  // Newest first.
+  std::vector<JobSnapshot> ListJobs();
+  int64_t version();
+  std::vector<NodeSnapshot> ListNodes();
+  StatusOr<NodeSnapshot> GetNode(const NodeName& name);
+  CoordinatorStats Stats();
+
+  // ---- Worker daemons ----
+  // Names one stream; messages of an older one of the same node are Aborted.
+  using SessionId = uint64_t;
+  StatusOr<SessionId> Register(const NodeInfo& info,
+                               const std::vector<GangStatus>& gangs,
+                               std::shared_ptr<WorkerLink> link);
+  struct RankReport {
+    JobName job;
+    Generation generation = 0;
+    std::vector<RankStatus> ranks;
+  };
+  Status OnHeartbeat(SessionId session, uint64_t sequence,
+                     double cpu_utilization, int64_t memory_available_bytes,
+                     const std::vector<RankReport>& reports);
+  Status OnGangStatus(SessionId session, const GangStatus& status);
+  Status OnRendezvousPut(SessionId session, const JobName& job,
+                         Generation generation, const std::string& key,
+                         const std::string& value);
+  Status OnRendezvousGet(SessionId session, const JobName& job,
+                         Generation generation, const std::string& key);
+  // InvalidArgument unless `uid` is that job's: logs of others are refused.
+  Status CheckLog(SessionId session, const JobName& job, const std::string& uid,
+                  Generation generation, int32_t rank);
+  void OnStreamEnd(SessionId session);
+
+  // Leases, timeouts, backoffs, progress for watchers. Every 100 ms or so.
+  void Tick();
+
+ private:
+  using GangKey = std::pair<JobName, Generation>;
+
+  struct Rendezvous {
+    std::map<std::string, std::string> values;
+    // Who waits for a key that is not there yet.
+    std::map<std::string, std::set<NodeName>> waiting;
+    size_t bytes = 0;
+  };
+  struct Entry {
+    std::shared_ptr<const Job> job;
+    MonoTime state_since;
+    std::optional<MonoTime> all_started_since;
+    std::optional<Cause> waiting;
+    ProgressMeter meter;
+    Rendezvous rendezvous;  // Of the current generation.
+    bool progress_news = false;
+  };
+  struct Session {
+    SessionId id = 0;
+    Incarnation incarnation;
+    std::shared_ptr<WorkerLink> link;
+    std::map<GangKey, Assignment> sent;
+  };
+  struct NodeSoft {
+    bool reported = false;
+    std::map<GangKey, GangStatus> gangs;
+    std::optional<Session> session;
+    // Jobs with a hold or tasks here.
+    std::set<JobName> jobs;
+  };
+
+  // reconcile.cc
+  void Reconcile(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  JobView ViewOf(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::map<JobName, Job> DecideDirty(Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ScheduleQueue(Time now, std::map<JobName, Job>* changed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<HostCapacity> Hosts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Status CommitJobs(std::map<JobName, Job> changed,
+                    std::optional<AnsweredRequest> request, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Status Commit(StoreBatch* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Apply(std::shared_ptr<const Job> job, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Tell(const NodeName& node, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Touch(const JobName& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // coordinator.cc
+  StatusOr<std::optional<std::string>> FindAnswer(const RequestKey& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  StatusOr<std::string> Answer(const RequestKey& request, Job job,
+                               const Encode& encode, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  StatusOr<Entry*> FindEntry(const JobName& name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  JobSnapshot SnapshotOf(const Entry& entry, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  NodeSnapshot SnapshotOf(const Member& member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // workers.cc
+  StatusOr<NodeName> NodeOf(SessionId session)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Entry* CurrentEntry(const JobName& job, Generation generation)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteStarted(const JobName& job, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const CoordinatorOptions options_;
+  Store* const store_;
+  const Clock* const clock_;
+  WatchHub* const hub_;
+  uint64_t epoch_ = 0;
+
+  mutable Mutex mu_;
+  int64_t version_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<JobName, Entry> jobs_ ABSL_GUARDED_BY(mu_);
+  // Not final; among them, those that wait for a place.
+  std::set<JobName> live_ ABSL_GUARDED_BY(mu_);
+  std::set<JobName> queued_ ABSL_GUARDED_BY(mu_);
+  Membership members_ ABSL_GUARDED_BY(mu_);
+  std::map<NodeName, NodeSoft> nodes_ ABSL_GUARDED_BY(mu_);
+  std::map<SessionId, NodeName> sessions_ ABSL_GUARDED_BY(mu_);
+  SessionId next_session_ ABSL_GUARDED_BY(mu_) = 1;
+  std::map<std::pair<std::string, std::string>, AnsweredRequest> requests_
+      ABSL_GUARDED_BY(mu_);
+  std::set<JobName> dirty_ ABSL_GUARDED_BY(mu_);
+  std::set<NodeName> tell_ ABSL_GUARDED_BY(mu_);
+  bool capacity_changed_ ABSL_GUARDED_BY(mu_) = true;
+  bool store_healthy_ ABSL_GUARDED_BY(mu_) = true;
+  MonoTime last_progress_ ABSL_GUARDED_BY(mu_);
+  WallTime last_forget_ ABSL_GUARDED_BY(mu_){};
+  int64_t commits_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t failed_commits_ ABSL_GUARDED_BY(mu_) = 0;
+  double commit_seconds_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_COORDINATOR_COORDINATOR_H_

@@ -1,0 +1,317 @@
+// Decide, commit, apply, tell.
+
+#include <algorithm>
+
+#include "common/base/logging.h"
+#include "server/coordinator/coordinator.h"
+
+namespace lockstep {
+namespace {
+
+// A decision may lead to the next at once (QUEUED to PREPARING, FINISHING to
+// SUCCEEDED); more rounds than states are never needed.
+constexpr int kMaxRounds = 12;
+
+}  // namespace
+
+void Coordinator::Touch(const JobName& job) { dirty_.insert(job); }
+
+JobView Coordinator::ViewOf(const Entry& entry) {
+  const Job& job = *entry.job;
+  JobView view;
+  view.state_since = entry.state_since;
+  view.all_started_since = entry.all_started_since;
+  if (job.state == JobState::kPreparing && !job.cluster) {
+    view.fresh_key = options_.new_key();
+  }
+  std::set<NodeName> names = NodesOf(job);
+  for (const Hold& hold : job.holds) names.insert(hold.node);
+  for (const NodeName& name : names) {
+    JobView::Node& node = view.nodes[name];
+    if (const Member* member = members_.Find(name)) {
+      node.state = member->state;
+      node.address = member->info.address;
+    }
+    const NodeSoft& soft = nodes_[name];
+    node.reported = soft.reported;
+    for (auto it = soft.gangs.lower_bound({job.spec.name, 0});
+         it != soft.gangs.end() && it->first.first == job.spec.name; ++it) {
+      // A stored job of the same name under another uid cannot be: names are
+      // never used twice. A foreign gang is disowned in Tell.
+      if (it->second.job_uid == job.uid) {
+        node.gangs[it->first.second] = it->second;
+      }
+    }
+  }
+  return view;
+}
+
+std::map<JobName, Job> Coordinator::DecideDirty(Time now) {
+  std::map<JobName, Job> changed;
+  for (const JobName& name : dirty_) {
+    const auto it = jobs_.find(name);
+    if (it == jobs_.end()) continue;
+    Job next =
+        Decide(*it->second.job, ViewOf(it->second), options_.timeouts, now);
+    if (!(next == *it->second.job)) changed.emplace(name, std::move(next));
+  }
+  dirty_.clear();
+  return changed;
+}
+
+std::vector<HostCapacity> Coordinator::Hosts() {
+  std::vector<HostCapacity> hosts;
+  for (const auto& [name, member] : members_.members()) {
+    HostCapacity host;
+    host.node = name;
+    host.ready = member.state == NodeState::kReady;
+    host.capacity = member.info.capacity;
+    host.gpus = member.info.gpus;
+    for (const JobName& job : nodes_[name].jobs) {
+      for (const Hold& hold : jobs_.at(job).job->holds) {
+        if (hold.node != name) continue;
+        host.allocated.cpus += hold.resources.cpus;
+        host.allocated.memory_bytes += hold.resources.memory_bytes;
+        host.allocated.gpus += hold.resources.gpus;
+        host.allocated_gpus.insert(host.allocated_gpus.end(), hold.gpus.begin(),
+                                   hold.gpus.end());
+      }
+    }
+    hosts.push_back(std::move(host));
+  }
+  return hosts;
+}
+
+void Coordinator::ScheduleQueue(Time now, std::map<JobName, Job>* changed) {
+  std::vector<QueuedJob> queue;
+  for (const JobName& name : queued_) {
+    const Entry& entry = jobs_.at(name);
+    if (changed->contains(name) || entry.job->cancel_requested) continue;
+    QueuedJob queued;
+    queued.job = entry.job.get();
+    queued.waited = now.wall - entry.job->create_time;
+    queued.backing_off =
+        entry.job->not_before && now.wall < *entry.job->not_before;
+    queue.push_back(queued);
+  }
+  capacity_changed_ = false;
+  if (queue.empty()) return;
+  ScheduleResult result =
+      Schedule(std::move(queue), Hosts(), options_.scheduler);
+  for (const auto& placed : result.placed) {
+    changed->emplace(placed.job,
+                     Place(*jobs_.at(placed.job).job, placed.placement, now));
+  }
+  for (auto& [name, cause] : result.waiting) {
+    jobs_.at(name).waiting = std::move(cause);
+  }
+}
+
+Status Coordinator::Commit(StoreBatch* batch) {
+  batch->version = version_ + 1;
+  const Time before = clock_->Now();
+  const Status status = store_->Commit(*batch);
+  commit_seconds_ += ToSeconds(clock_->Now().mono - before.mono);
+  ++commits_;
+  if (!status.ok()) {
+    ++failed_commits_;
+    if (store_healthy_) {
+      LOG_ERROR("the store cannot write, commands are refused until it can: {}",
+                Message(status));
+    }
+    store_healthy_ = false;
+    return status;
+  }
+  store_healthy_ = true;
+  version_ = batch->version;
+  return OkStatus();
+}
+
+Status Coordinator::CommitJobs(std::map<JobName, Job> changed,
+                               std::optional<AnsweredRequest> request,
+                               Time now) {
+  std::vector<std::shared_ptr<const Job>> jobs;
+  for (auto& [name, job] : changed) {
+    job.resource_version = version_ + 1;
+    if (IsFinal(job.state)) {
+      // The price of the day stays with the job.
+      job.bill = BillAt(job, options_.prices, now.wall);
+    }
+    jobs.push_back(std::make_shared<const Job>(std::move(job)));
+  }
+  StoreBatch batch;
+  for (const auto& job : jobs) batch.jobs.push_back(job.get());
+  batch.request = std::move(request);
+  if (now.wall - last_forget_ > std::chrono::minutes(10)) {
+    batch.forget_requests_before = now.wall - options_.remember_requests;
+  }
+  LOCKSTEP_RETURN_IF_ERROR(Commit(&batch));
+  if (batch.forget_requests_before) {
+    last_forget_ = now.wall;
+    std::erase_if(requests_, [&](const auto& entry) {
+      return entry.second.time < *batch.forget_requests_before;
+    });
+  }
+  if (batch.request) {
+    requests_[{batch.request->client, batch.request->id}] =
+        *std::move(batch.request);
+  }
+  for (const auto& job : jobs) Apply(job, now);
+  hub_->Publish(version_, jobs);
+  return OkStatus();
+}
+
+void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
+  const JobName& name = job->spec.name;
+  Entry& entry = jobs_[name];
+  const std::shared_ptr<const Job> before = entry.job;
+  entry.job = job;
+  const bool state_changed = before == nullptr || before->state != job->state;
+  if (state_changed || before->generation != job->generation ||
+      before->failing.has_value() != job->failing.has_value()) {
+    entry.state_since = now.mono;
+    if (before != nullptr) {
+      LOG_INFO("job {} g{}: {} {}{}", name, job->generation, Name(job->state),
+               Name(job->cause.reason),
+               job->cause.message.empty() ? "" : ": " + job->cause.message);
+    }
+  }
+  if (before == nullptr || before->generation != job->generation) {
+    entry.all_started_since.reset();
+    entry.meter.Reset(job->generation);
+    entry.rendezvous = {};
+  }
+  const bool waits =
+      job->state == JobState::kQueued || job->state == JobState::kPlacing;
+  if (!waits) entry.waiting.reset();
+  if (waits) {
+    queued_.insert(name);
+    capacity_changed_ = true;
+  } else {
+    queued_.erase(name);
+  }
+  if (IsFinal(job->state)) {
+    live_.erase(name);
+    hub_->ForgetProgress(name);
+    entry.rendezvous = {};
+  } else {
+    live_.insert(name);
+  }
+  std::set<NodeName> involved = NodesOf(*job);
+  std::set<NodeName> holding;
+  for (const Hold& hold : job->holds) holding.insert(hold.node);
+  if (before != nullptr) {
+    for (const Hold& hold : before->holds) involved.insert(hold.node);
+    if (before->holds.size() != job->holds.size()) capacity_changed_ = true;
+  }
+  involved.insert(holding.begin(), holding.end());
+  for (const NodeName& node : involved) {
+    if (holding.contains(node)) {
+      nodes_[node].jobs.insert(name);
+    } else {
+      nodes_[node].jobs.erase(name);
+    }
+    tell_.insert(node);
+  }
+}
+
+void Coordinator::Tell(const NodeName& node, Time now) {
+  NodeSoft& soft = nodes_[node];
+  if (!soft.session) return;
+  std::set<JobName> names = soft.jobs;
+  for (const auto& [key, gang] : soft.gangs) names.insert(key.first);
+  std::map<GangKey, Assignment> wanted;
+  for (const JobName& name : names) {
+    const auto it = jobs_.find(name);
+    if (it == jobs_.end()) continue;
+    for (Assignment& assignment :
+         DesiredAssignments(*it->second.job, ViewOf(it->second), node,
+                            options_.graces, options_.timeouts, now)) {
+      wanted[{name, assignment.generation}] = std::move(assignment);
+    }
+  }
+  for (const auto& [key, gang] : soft.gangs) {
+    const auto it = jobs_.find(key.first);
+    if (it == jobs_.end() || it->second.job->uid != gang.job_uid) {
+      wanted[key] = DisownedAssignment(gang);
+    }
+  }
+  for (auto& [key, assignment] : wanted) {
+    assignment.epoch = epoch_;
+    const auto sent = soft.session->sent.find(key);
+    if (sent != soft.session->sent.end() && sent->second == assignment) {
+      continue;
+    }
+    soft.session->link->SendAssignment(assignment);
+    soft.session->sent[key] = assignment;
+    if (assignment.goal == Goal::kForget) {
+      // What the node does with it needs no answer.
+      soft.gangs.erase(key);
+    }
+  }
+  std::erase_if(soft.session->sent, [&](const auto& entry) {
+    return !wanted.contains(entry.first);
+  });
+}
+
+void Coordinator::Reconcile(Time now) {
+  for (int round = 0; round < kMaxRounds; ++round) {
+    const std::set<JobName> decided = dirty_;
+    std::map<JobName, Job> changed = DecideDirty(now);
+    if (capacity_changed_) ScheduleQueue(now, &changed);
+    if (changed.empty()) break;
+    std::vector<JobName> names;
+    for (const auto& [name, job] : changed) names.push_back(name);
+    if (!CommitJobs(std::move(changed), std::nullopt, now).ok()) {
+      // Nothing happened; the next tick tries again.
+      dirty_.insert(decided.begin(), decided.end());
+      capacity_changed_ = true;
+      return;
+    }
+    for (const JobName& name : names) Touch(name);
+  }
+  const std::set<NodeName> nodes = std::move(tell_);
+  tell_.clear();
+  for (const NodeName& node : nodes) Tell(node, now);
+}
+
+void Coordinator::Tick() {
+  MutexLock lock(&mu_);
+  const Time now = clock_->Now();
+  const auto may_lose = [&](const NodeName& node) {
+    mu_.AssertHeld();
+    for (const JobName& name : nodes_[node].jobs) {
+      if (jobs_.at(name).job->spec.kind == JobKind::kProgram) return false;
+    }
+    return true;
+  };
+  for (const NodeName& node : members_.Expire(now, may_lose)) {
+    const Member* member = members_.Find(node);
+    LOG_WARN("node {}: {} ({})", node, Name(member->state), member->message);
+    capacity_changed_ = true;
+    for (const JobName& job : nodes_[node].jobs) Touch(job);
+  }
+  for (const JobName& name : live_) {
+    Entry& entry = jobs_.at(name);
+    Touch(name);
+    // Goals change with time alone while a finished gang ends by itself.
+    if (entry.job->state == JobState::kFinishing) {
+      for (const NodeName& node : NodesOf(*entry.job)) tell_.insert(node);
+    }
+    if (entry.job->not_before && now.wall >= *entry.job->not_before) {
+      capacity_changed_ = true;
+    }
+  }
+  if (now.mono - last_progress_ >= std::chrono::seconds(1)) {
+    last_progress_ = now.mono;
+    for (const JobName& name : live_) {
+      Entry& entry = jobs_.at(name);
+      if (!entry.progress_news) continue;
+      entry.progress_news = false;
+      hub_->PublishProgress(name, entry.meter.Info());
+    }
+  }
+  Reconcile(now);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+// Changes of jobs for those who watch. Bounded; nobody is waited for.
+//
+// Thread-safe. Watchers pull: each keeps the version it has seen, so that a
+// slow one costs nothing and learns by OUT_OF_RANGE that it missed something.
+#ifndef LOCKSTEP_SERVER_COORDINATOR_WATCH_HUB_H_
+#define LOCKSTEP_SERVER_COORDINATOR_WATCH_HUB_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "server/core/job.h"
+#include "server/core/progress.h"
+
+namespace lockstep {
+
+class WatchHub {
+ public:
+  struct Change {
+    int64_t version = 0;
+    std::shared_ptr<const Job> job;
+  };
+  struct News {
+    std::vector<Change> changes;
+    // Everything up to here was looked at.
+    int64_t version = 0;
+    // Newest progress of the watched job, when it is newer than the watcher's.
+    std::map<JobName, JobProgressInfo> progress;
+    uint64_t progress_sequence = 0;
+  };
+
+  explicit WatchHub(size_t kept = 8192) : kept_(kept) {}
+
+  // `version` is where the store stands at the start.
+  void Start(int64_t version);
+  void Publish(int64_t version,
+               const std::vector<std::shared_ptr<const Job>>& jobs);
+  void PublishProgress(const JobName& job, const JobProgressInfo& progress);
+  void ForgetProgress(const JobName& job);
+  // Wakes every watcher for good: the coordinator stops.
+  void Close();
+
+  // Waits until there is news about `job` (empty: any) after `version` and
+  // `progress_sequence`, or until `deadline`; then News may be empty.
+  // OutOfRange: `version` is older than what is kept. Unavailable: closed.
+  StatusOr<News> Wait(const JobName& job, int64_t version,
+                      uint64_t progress_sequence, MonoTime deadline);
+
+ private:
+  struct Progress {
+    uint64_t sequence = 0;
+    JobProgressInfo info;
+  };
+  News Collect(const JobName& job, int64_t version,
+               uint64_t progress_sequence) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const size_t kept_;
+  Mutex mu_;
+  CondVar news_;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  // Changes after this version are kept.
+  int64_t oldest_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t newest_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<Change> changes_ ABSL_GUARDED_BY(mu_);
+  uint64_t progress_sequence_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<JobName, Progress> progress_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_COORDINATOR_WATCH_HUB_H_

@@ -1,0 +1,28 @@
+// How the coordinator speaks to one worker daemon's stream.
+#ifndef LOCKSTEP_SERVER_COORDINATOR_WORKER_LINK_H_
+#define LOCKSTEP_SERVER_COORDINATOR_WORKER_LINK_H_
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/status.h"
+#include "common/model/assignment.h"
+
+namespace lockstep {
+
+// Implementations queue and return: the coordinator calls with its lock held.
+class WorkerLink {
+ public:
+  virtual ~WorkerLink() = default;
+  virtual void SendAssignment(const Assignment& assignment) = 0;
+  virtual void SendRendezvous(const JobName& job, Generation generation,
+                              const std::string& key,
+                              const std::string& value) = 0;
+  virtual void SendHeartbeatAck(uint64_t sequence) = 0;
+  // Ends the stream: another process of the node has taken over.
+  virtual void Close(const Status& status) = 0;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_COORDINATOR_WORKER_LINK_H_

@@ -1,0 +1,241 @@
+// What worker daemons report.
+
+#include <algorithm>
+
+#include "common/base/logging.h"
+#include "server/coordinator/coordinator.h"
+
+namespace lockstep {
+namespace {
+
+// Of one generation: more is a program gone wild.
+constexpr size_t kMaxRendezvousBytes = 256 << 20;
+
+}  // namespace
+
+StatusOr<NodeName> Coordinator::NodeOf(SessionId session) {
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) {
+    return WithReason(Aborted("a later stream of this node has registered"),
+                      "STALE_SESSION");
+  }
+  return it->second;
+}
+
+Coordinator::Entry* Coordinator::CurrentEntry(const JobName& job,
+                                              Generation generation) {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end() || it->second.job->generation != generation ||
+      IsFinal(it->second.job->state)) {
+    return nullptr;
+  }
+  return &it->second;
+}
+
+StatusOr<Coordinator::SessionId> Coordinator::Register(
+    const NodeInfo& info, const std::vector<GangStatus>& gangs,
+    std::shared_ptr<WorkerLink> link) {
+  MutexLock lock(&mu_);
+  const Time now = clock_->Now();
+  const Member* known = members_.Find(info.name);
+  const bool is_new = known == nullptr || !(known->info == info);
+  LOCKSTEP_RETURN_IF_ERROR(members_.Register(info, now));
+  if (is_new) {
+    StoreBatch batch;
+    batch.nodes.push_back(&info);
+    LOCKSTEP_RETURN_IF_ERROR(Commit(&batch));
+  }
+  NodeSoft& soft = nodes_[info.name];
+  if (soft.session) {
+    sessions_.erase(soft.session->id);
+    soft.session->link->Close(WithReason(
+        Aborted("a later stream of node {} has registered", info.name),
+        "STALE_SESSION"));
+  }
+  soft.session.emplace();
+  soft.session->id = next_session_++;
+  soft.session->incarnation = info.incarnation;
+  soft.session->link = std::move(link);
+  sessions_[soft.session->id] = info.name;
+  soft.reported = true;
+  soft.gangs.clear();
+  for (const GangStatus& gang : gangs) {
+    soft.gangs[{gang.job, gang.generation}] = gang;
+    Touch(gang.job);
+    NoteStarted(gang.job, now);
+  }
+  for (const JobName& job : soft.jobs) Touch(job);
+  tell_.insert(info.name);
+  capacity_changed_ = true;
+  LOG_INFO("node {}: registered, start {}, {}, {} gangs", info.name,
+           info.incarnation.counter, Describe(info.capacity), gangs.size());
+  const SessionId id = soft.session->id;
+  Reconcile(now);
+  return id;
+}
+
+void Coordinator::NoteStarted(const JobName& job, Time now) {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end() || it->second.all_started_since) return;
+  const Job& stored = *it->second.job;
+  size_t started = 0;
+  for (const NodeName& node : NodesOf(stored)) {
+    const NodeSoft& soft = nodes_[node];
+    const auto gang = soft.gangs.find({job, stored.generation});
+    if (gang == soft.gangs.end()) continue;
+    for (const RankStatus& rank : gang->second.ranks) {
+      if (rank.state >= RankState::kStarted) ++started;
+    }
+  }
+  if (started > 0 && started == RanksOf(stored).size()) {
+    it->second.all_started_since = now.mono;
+  }
+}
+
+Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
+                                double cpu_utilization,
+                                int64_t memory_available_bytes,
+                                const std::vector<RankReport>& reports) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node, NodeOf(session));
+  const Time now = clock_->Now();
+  NodeSoft& soft = nodes_[node];
+  const Member* member = members_.Find(node);
+  const bool was_ready =
+      member != nullptr && member->state == NodeState::kReady;
+  LOCKSTEP_RETURN_IF_ERROR(members_.Beat(node, soft.session->incarnation,
+                                         cpu_utilization,
+                                         memory_available_bytes, now));
+  if (!was_ready) {
+    capacity_changed_ = true;
+    for (const JobName& job : soft.jobs) Touch(job);
+  }
+  for (const RankReport& report : reports) {
+    const auto gang = soft.gangs.find({report.job, report.generation});
+    if (gang == soft.gangs.end()) continue;
+    Entry* entry = CurrentEntry(report.job, report.generation);
+    for (const RankStatus& said : report.ranks) {
+      for (RankStatus& rank : gang->second.ranks) {
+        if (rank.rank != said.rank || rank.exit) continue;
+        rank.progress = said.progress;
+        rank.usage = said.usage;
+      }
+      if (entry == nullptr) continue;
+      const auto before = entry->meter.last_step_time();
+      entry->meter.Take(said.rank, said.progress, now.mono);
+      entry->progress_news = true;
+      // A finished step needed every rank: all hosts of the job live.
+      if (entry->job->spec.kind == JobKind::kNative &&
+          entry->meter.last_step_time() != before) {
+        for (const NodeName& peer : NodesOf(*entry->job)) {
+          members_.Prove(peer, now.mono);
+        }
+      }
+    }
+  }
+  soft.session->link->SendHeartbeatAck(sequence);
+  if (!was_ready) Reconcile(now);
+  return OkStatus();
+}
+
+Status Coordinator::OnGangStatus(SessionId session, const GangStatus& status) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node, NodeOf(session));
+  const Time now = clock_->Now();
+  nodes_[node].gangs[{status.job, status.generation}] = status;
+  Touch(status.job);
+  tell_.insert(node);
+  NoteStarted(status.job, now);
+  Reconcile(now);
+  return OkStatus();
+}
+
+Status Coordinator::OnRendezvousPut(SessionId session, const JobName& job,
+                                    Generation generation,
+                                    const std::string& key,
+                                    const std::string& value) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_RETURN_IF_ERROR(NodeOf(session).status());
+  Entry* entry = CurrentEntry(job, generation);
+  if (entry == nullptr) return OkStatus();  // Of a generation that is over.
+  Rendezvous& board = entry->rendezvous;
+  if (board.values.contains(key)) return OkStatus();
+  if (board.bytes + key.size() + value.size() > kMaxRendezvousBytes) {
+    return ResourceExhausted(
+        "job {} g{}: its ranks put more than {} into the "
+        "rendezvous",
+        job, generation, FormatBytes(kMaxRendezvousBytes));
+  }
+  board.bytes += key.size() + value.size();
+  board.values[key] = value;
+  const auto waiting = board.waiting.find(key);
+  if (waiting == board.waiting.end()) return OkStatus();
+  for (const NodeName& node : waiting->second) {
+    if (auto& peer = nodes_[node].session) {
+      peer->link->SendRendezvous(job, generation, key, value);
+    }
+  }
+  board.waiting.erase(waiting);
+  return OkStatus();
+}
+
+Status Coordinator::OnRendezvousGet(SessionId session, const JobName& job,
+                                    Generation generation,
+                                    const std::string& key) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node, NodeOf(session));
+  Entry* entry = CurrentEntry(job, generation);
+  if (entry == nullptr) return OkStatus();
+  const auto value = entry->rendezvous.values.find(key);
+  if (value == entry->rendezvous.values.end()) {
+    entry->rendezvous.waiting[key].insert(node);
+  } else {
+    nodes_[node].session->link->SendRendezvous(job, generation, key,
+                                               value->second);
+  }
+  return OkStatus();
+}
+
+Status Coordinator::CheckLog(SessionId session, const JobName& job,
+                             const std::string& uid, Generation generation,
+                             int32_t rank) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node, NodeOf(session));
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end() || it->second.job->uid != uid) {
+    return NotFound("log of job {}: there is no such job", job);
+  }
+  const Job& stored = *it->second.job;
+  const auto on_node = [&](const std::vector<TaskStatus>& tasks) {
+    return std::any_of(tasks.begin(), tasks.end(), [&](const TaskStatus& task) {
+      return task.node == node &&
+             std::any_of(task.ranks.begin(), task.ranks.end(),
+                         [&](const RankStatus& r) { return r.rank == rank; });
+    });
+  };
+  if (generation == stored.generation && on_node(stored.tasks)) {
+    return OkStatus();
+  }
+  for (const Attempt& attempt : stored.attempts) {
+    if (attempt.generation == generation && on_node(attempt.tasks)) {
+      return OkStatus();
+    }
+  }
+  return PermissionDenied("log of job {} g{} rank {}: it never ran on node {}",
+                          job, generation, rank, node);
+}
+
+void Coordinator::OnStreamEnd(SessionId session) {
+  MutexLock lock(&mu_);
+  const auto it = sessions_.find(session);
+  if (it == sessions_.end()) return;
+  const NodeName node = it->second;
+  sessions_.erase(it);
+  NodeSoft& soft = nodes_[node];
+  if (!soft.session || soft.session->id != session) return;
+  members_.Disconnect(node, soft.session->incarnation);
+  soft.session.reset();
+  LOG_WARN("node {}: its stream ended", node);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+#include "server/core/progress.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+void ProgressMeter::Reset(Generation generation) {
+  if (generation == generation_) return;
+  *this = ProgressMeter();
+  generation_ = generation;
+}
+
+void ProgressMeter::Take(int32_t rank, const RankProgress& progress,
+                         MonoTime now) {
+  const auto known = ranks_.find(rank);
+  if (known == ranks_.end() ||
+      progress.committed_step > known->second.committed_step) {
+    last_step_time_ = now;
+  }
+  ranks_[rank] = progress;
+  if (rank != 0) return;
+  Sample sample{now, 0, progress.committed_step};
+  for (const auto& [r, p] : ranks_) sample.samples += p.samples;
+  samples_.push_back(sample);
+  // Two samples at least: the window may be shorter than the reports' pace.
+  while (samples_.size() > 2 && now - samples_[1].time > kWindow) {
+    samples_.pop_front();
+  }
+}
+
+JobProgressInfo ProgressMeter::Info() const {
+  JobProgressInfo info;
+  info.generation = generation_;
+  if (const auto chief = ranks_.find(0); chief != ranks_.end()) {
+    info.chief = chief->second;
+  }
+  if (samples_.size() < 2) return info;
+  const Sample& first = samples_.front();
+  const Sample& last = samples_.back();
+  const double seconds = ToSeconds(last.time - first.time);
+  if (seconds <= 0) return info;
+  info.samples_per_second = std::max(
+      0.0, static_cast<double>(last.samples - first.samples) / seconds);
+  info.steps_per_second =
+      std::max(0.0, static_cast<double>(last.steps - first.steps) / seconds);
+  const int64_t left = info.chief.total_steps - info.chief.committed_step - 1;
+  if (info.chief.total_steps > 0 && left >= 0 && info.steps_per_second > 0) {
+    info.eta = Seconds(static_cast<double>(left) / info.steps_per_second);
+  }
+  return info;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// How fast a job goes, from what its ranks' pages said. Pure.
+#ifndef LOCKSTEP_SERVER_CORE_PROGRESS_H_
+#define LOCKSTEP_SERVER_CORE_PROGRESS_H_
+
+#include <deque>
+#include <map>
+#include <optional>
+
+#include "common/model/job.h"
+
+namespace lockstep {
+
+struct JobProgressInfo {
+  Generation generation = 0;
+  // Of rank 0.
+  RankProgress chief;
+  // Over the last kWindow; 0: not measured yet.
+  double samples_per_second = 0;
+  double steps_per_second = 0;
+  std::optional<Duration> eta;
+};
+
+class ProgressMeter {
+ public:
+  static constexpr Duration kWindow = std::chrono::seconds(10);
+
+  // Forgets everything of older generations.
+  void Reset(Generation generation);
+  // What rank `rank` says now; late and other generations' reports are the
+  // caller's to drop.
+  void Take(int32_t rank, const RankProgress& progress, MonoTime now);
+
+  JobProgressInfo Info() const;
+  // When the newest committed step last rose; nullopt: never.
+  std::optional<MonoTime> last_step_time() const { return last_step_time_; }
+
+ private:
+  struct Sample {
+    MonoTime time;
+    int64_t samples = 0;
+    int64_t steps = 0;
+  };
+
+  Generation generation_ = 0;
+  std::map<int32_t, RankProgress> ranks_;
+  std::deque<Sample> samples_;
+  std::optional<MonoTime> last_step_time_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_CORE_PROGRESS_H_
