@@ -52,6 +52,10 @@ bool TrackedBuffer::Wait(std::deque<int>* posted, int* rank,
   peers_->waiting_for.store(peer);
   for (;;) {
     if (peers_->IsCut()) throw gloo::IoException("cut");
+    if (const int lost = peers_->lost(); lost >= 0) {
+      peers_->failed = lost;
+      throw gloo::IoException("closed by peer");
+    }
     // Once the peer is gone, what has not ended never will: look only. (A
     // look that fails closes all connections of the context.)
     const bool gone = peers_->IsGone(peer);
@@ -142,6 +146,13 @@ void PeerStates::SetGone(int rank) {
 bool PeerStates::IsGone(int rank) {
   MutexLock lock(&mu_);
   return gone_[rank];
+}
+
+void PeerStates::SetLost(int rank) {
+  MutexLock lock(&mu_);
+  int none = -1;
+  if (!lost_.compare_exchange_strong(none, rank)) return;
+  for (TrackedBuffer* buffer : buffers_) buffer->InterruptAll();
 }
 
 bool PeerStates::SetCut() {

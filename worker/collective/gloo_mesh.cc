@@ -29,13 +29,15 @@ using std::chrono::milliseconds;
 using Bytes = std::vector<char>;
 
 // Above the slots of Gloo's collectives, whose top byte is at most 8.
-constexpr uint64_t kSentinelSlot = 0xff00000000000000;
+constexpr uint64_t kGoodbyeSlot = 0xff00000000000000;
 constexpr int kMaxRanks = 64;
 // Gloo waits five of its timeouts for one connection. All peers have come by
 // then, so this is for a loaded machine, not for a late rank.
 constexpr milliseconds kConnectTimeout{1000};
 // Gloo reads what a closed connection still holds; this only bounds a bug.
 constexpr milliseconds kDrainTimeout{10000};
+// A goodbye waits only where the peer has not yet finished forming.
+constexpr milliseconds kGoodbyeTimeout{500};
 
 std::string Key(int rank) { return fmt::format("gloo/{}", rank); }
 
@@ -165,6 +167,7 @@ GlooMesh::GlooMesh(int rank, int size)
 
 GlooMesh::~GlooMesh() {
   if (watch_.joinable()) {
+    SayGoodbye();
     const uint64_t one = 1;
     (void)!write(stop_.get(), &one, sizeof(one));
     for (const auto& sentinel : sentinels_) {
@@ -254,7 +257,7 @@ Status GlooMesh::Connect(const CommunicatorOptions& options) {
   for (int i = 0; i < size; ++i) {
     if (i == rank) continue;
     sentinels_[i] = inner_->createUnboundBuffer(nullptr, 0);
-    sentinels_[i]->recv(i, kSentinelSlot, 0, 0);
+    sentinels_[i]->recv(i, kGoodbyeSlot, 0, 0);
   }
   stop_ = Fd(eventfd(0, EFD_CLOEXEC));
   if (!stop_) return ErrnoStatus(errno, "eventfd");
@@ -303,13 +306,31 @@ void GlooMesh::Watch() {
     for (int i = 0; i < size; ++i) {
       if (polls[i].fd < 0 || polls[i].revents == 0) continue;
       polls[i].fd = -1;
+      // Gloo reads in order: a goodbye has come before it sees the end.
+      bool goodbye = false;
       try {
-        // Throws when Gloo has read all and closed; false when interrupted.
-        (void)sentinels_[i]->waitRecv(nullptr, kDrainTimeout);
+        goodbye = sentinels_[i]->waitRecv(nullptr, kDrainTimeout);
       } catch (const std::exception&) {
       }
-      peers_.SetGone(i);
+      goodbye ? peers_.SetGone(i) : peers_.SetLost(i);
     }
+  }
+}
+
+void GlooMesh::SayGoodbye() {
+  if (peers_.IsCut() || peers_.lost() >= 0) return;
+  try {
+    std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> goodbyes(size);
+    for (int i = 0; i < size; ++i) {
+      if (i == rank || peers_.IsGone(i)) continue;
+      goodbyes[i] = inner_->createUnboundBuffer(nullptr, 0);
+      goodbyes[i]->send(i, kGoodbyeSlot, 0, 0);
+    }
+    for (const auto& goodbye : goodbyes) {
+      if (goodbye != nullptr) goodbye->waitSend(nullptr, kGoodbyeTimeout);
+    }
+  } catch (const std::exception&) {
+    // That peer is gone already, or will take us for lost.
   }
 }
 

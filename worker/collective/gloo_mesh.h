@@ -6,10 +6,12 @@
 //   is forgotten: whoever waits for it is not told.
 // - A survivor that talks to no dead rank learns nothing.
 // So every buffer that Gloo's collectives ask for is a TrackedBuffer, whose
-// waits can be interrupted; a watch thread sees a peer close its connection
-// (POLLRDHUP) and ends the waits for that peer, after Gloo has read all that
-// the peer had sent; and Cut() ends all waits and calls shutdown(2) on every
-// connection, so that the peers' own watch threads see it at once.
+// waits can be interrupted, and a watch thread sees a peer close its
+// connection (POLLRDHUP). A rank whose mesh is destroyed after all went well
+// says goodbye first: then only the waits for that rank end, for others may
+// still be busy with each other in the last operation. Without a goodbye the
+// rank died or was cut, and all waits end. Cut() ends our own waits and calls
+// shutdown(2) on every connection, so that all peers see it at once.
 //
 // The connections are found among the descriptors of the process by their
 // addresses, which are unique to each, and held by dup(2): a shutdown of our
@@ -48,9 +50,15 @@ class PeerStates {
   void Add(TrackedBuffer* buffer);
   void Remove(TrackedBuffer* buffer);
 
-  // `rank` has closed its connection and Gloo has read all it had sent.
+  // `rank` has said goodbye and Gloo has read all it had sent: waits for it
+  // end, well if they can.
   void SetGone(int rank);
   bool IsGone(int rank);
+  // `rank` closed its connection without a goodbye: all waits end. The first
+  // such rank stays.
+  void SetLost(int rank);
+  // That rank, or -1.
+  int lost() const { return lost_.load(); }
   // Ends all waits. Returns false when that was done before.
   bool SetCut();
   bool IsCut() const { return cut_.load(); }
@@ -72,6 +80,7 @@ class PeerStates {
   std::set<TrackedBuffer*> buffers_ ABSL_GUARDED_BY(mu_);
   std::vector<bool> gone_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> cut_{false};
+  std::atomic<int> lost_{-1};
   MonoTime deadline_;
 };
 
@@ -97,12 +106,13 @@ class GlooMesh final : public gloo::Context {
   Status FindConnections(const std::vector<std::vector<char>>& ours,
                          const std::vector<std::vector<char>>& theirs);
   void Watch();
+  void SayGoodbye();
 
   PeerStates peers_;
   // By rank; ours is empty. Constant once the watch thread runs.
   std::vector<Fd> connections_;
-  // A receive from each peer that no one sends: it ends when Gloo has seen
-  // the end of that connection.
+  // A receive from each peer of its goodbye: it fails when Gloo has seen the
+  // end of that connection without one.
   std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> sentinels_;
   std::shared_ptr<gloo::transport::Context> inner_;
   Fd stop_;  // eventfd
