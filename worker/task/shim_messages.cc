@@ -83,7 +83,7 @@ bool DecodeShimReply(std::string_view bytes, ShimReply* reply,
   reply->process.start_time = r.U64();
   const std::string record = r.Str(kMaxExitRecord);
   reply->durable = r.Bool();
-  if (!r.AtEnd() || kind < 1 || kind > 2 || phase < 1 || phase > 3 ||
+  if (!r.AtEnd() || kind < 1 || kind > 2 || phase < 1 || phase > 4 ||
       reply->shim.pid < 0 || reply->process.pid < 0) {
     *error = "the answer of the shim has a field out of range";
     return false;

@@ -8,7 +8,7 @@
 //                     FORGET           the exit record was taken: you may go
 //   shim -> daemon    STATE            to HELLO, STATE, SIGNAL, KILL_TREE and
 //                                      FORGET; and unasked (id 0), to every
-//                                      greeted connection, when the rank ended
+//                                      greeted connection, at each new phase
 //                     REFUSED          a sentence; after a refused HELLO the
 //                                      connection is closed
 //
@@ -53,11 +53,12 @@ struct ShimReply {
   std::string error;  // kRefused.
 
   enum class Phase : uint8_t {
-    kRunning = 1,
-    kEnding = 2,  // The rank has ended; its tree and output are cleared up.
-    kExited = 3,  // exit_record is set.
+    kStarting = 1,  // The program has not been executed yet.
+    kRunning = 2,   // Its exec succeeded.
+    kEnding = 3,    // It has ended; its tree and output are cleared up.
+    kExited = 4,    // exit_record is set.
   };
-  Phase phase = Phase::kRunning;
+  Phase phase = Phase::kStarting;
   ProcessRef shim;
   ProcessRef process;
   ExitRecord exit_record;

@@ -1,0 +1,90 @@
+#include "worker/shim/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+namespace lockstep::shim {
+namespace {
+
+int64_t Nanos(clockid_t clock) {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return t.tv_sec * kNanosPerSecond + t.tv_nsec;
+}
+
+}  // namespace
+
+int64_t WallNanos() { return Nanos(CLOCK_REALTIME); }
+int64_t MonoNanos() { return Nanos(CLOCK_MONOTONIC); }
+
+std::string ErrorText(std::string_view doing, int error) {
+  std::string text(doing);
+  text.append(": ");
+  const char* description = strerrordesc_np(error);
+  text.append(description != nullptr ? description : "unknown error");
+  return text;
+}
+
+bool ReadFd(int fd, size_t limit, std::string* out) {
+  out->clear();
+  char buffer[16384];
+  for (;;) {
+    const ssize_t n = read(fd, buffer, sizeof(buffer));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    if (n == 0) return true;
+    out->append(buffer, static_cast<size_t>(n));
+    if (out->size() > limit) {
+      errno = EFBIG;
+      return false;
+    }
+  }
+}
+
+bool ReadFile(const std::string& path, std::string* out) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  return fd && ReadFd(fd.get(), 1 << 20, out);
+}
+
+bool WriteFd(int fd, std::string_view data) {
+  while (!data.empty()) {
+    const ssize_t n = write(fd, data.data(), data.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    data.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+bool WriteRecord(const std::string& path, std::string_view bytes) {
+  const std::string temporary = path + ".tmp";
+  {
+    const UniqueFd fd(
+        open(temporary.c_str(),
+             O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0640));
+    if (!fd || !WriteFd(fd.get(), bytes) || fsync(fd.get()) != 0) {
+      const int error = errno;
+      unlink(temporary.c_str());
+      errno = error;
+      return false;
+    }
+  }
+  if (rename(temporary.c_str(), path.c_str()) != 0) return false;
+  const UniqueFd dir(
+      open(DirName(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return dir && fsync(dir.get()) == 0;
+}
+
+std::string DirName(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string BaseName(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+}  // namespace lockstep::shim

@@ -1,0 +1,59 @@
+// The shim's few dealings with the kernel: descriptors, clocks, whole files.
+#ifndef LOCKSTEP_WORKER_SHIM_IO_H_
+#define LOCKSTEP_WORKER_SHIM_IO_H_
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace lockstep::shim {
+
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    if (this != &other) Reset(std::exchange(other.fd_, -1));
+    return *this;
+  }
+  ~UniqueFd() { Reset(); }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void Reset(int fd = -1) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+inline constexpr int64_t kNanosPerMilli = 1'000'000;
+inline constexpr int64_t kNanosPerSecond = 1'000'000'000;
+
+int64_t WallNanos();  // CLOCK_REALTIME.
+int64_t MonoNanos();  // CLOCK_MONOTONIC.
+
+// "doing: No such file or directory".
+std::string ErrorText(std::string_view doing, int error);
+
+// From its start, at most `limit` bytes; false and errno on failure.
+bool ReadFd(int fd, size_t limit, std::string* out);
+bool ReadFile(const std::string& path, std::string* out);
+bool WriteFd(int fd, std::string_view data);
+
+// Temporary file beside it, fsync, rename, fsync of the directory: the record
+// is whole or not there. False and errno on failure.
+bool WriteRecord(const std::string& path, std::string_view bytes);
+
+// The directory part of an absolute path, and what follows it.
+std::string DirName(const std::string& path);
+std::string BaseName(const std::string& path);
+
+}  // namespace lockstep::shim
+
+#endif  // LOCKSTEP_WORKER_SHIM_IO_H_

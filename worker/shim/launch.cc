@@ -1,0 +1,302 @@
+#include "worker/shim/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <string_view>
+#include <vector>
+
+namespace lockstep::shim {
+namespace {
+
+using task::ShimSpec;
+
+enum class Stage : int {
+  kSetUp,
+  kGroups,
+  kUser,
+  kDirectory,
+  kExec,
+  kInterpreter,
+};
+
+// What the child says on the status pipe when it cannot go on.
+struct ChildReport {
+  Stage stage = Stage::kSetUp;
+  int error = 0;
+};
+
+constexpr char kDefaultPath[] = "/usr/local/bin:/usr/bin:/bin";
+// Above every descriptor that the rank is given.
+constexpr int kHigh = 256;
+
+std::string PathOf(const ShimSpec& spec) {
+  for (const std::string& variable : spec.env) {
+    if (variable.starts_with("PATH=")) return variable.substr(5);
+  }
+  return kDefaultPath;
+}
+
+std::vector<char*> Pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (const std::string& s : strings) {
+    pointers.push_back(const_cast<char*>(s.c_str()));
+  }
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+[[noreturn]] void Fail(int status, Stage stage, int error) {
+  const ChildReport report{stage, error};
+  // A report that cannot be given leaves the exit code.
+  (void)!write(status, &report, sizeof(report));
+  _exit(error == ENOENT ? 127 : 126);
+}
+
+void DefaultSignals() {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  for (int signo = 1; signo < NSIG; ++signo) {
+    sigaction(signo, &action, nullptr);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// Only when the shim has said so (the task record is on disk by then); a shim
+// that died leaves end of file.
+void WaitForGo(int go) {
+  char byte = 0;
+  ssize_t n;
+  do {
+    n = read(go, &byte, 1);
+  } while (n < 0 && errno == EINTR);
+  if (n != 1) _exit(126);
+}
+
+void BecomeUser(const ShimSpec& spec, int status) {
+  if (!spec.set_ids) return;
+  std::vector<gid_t> groups(spec.groups.begin(), spec.groups.end());
+  if (setgroups(groups.size(), groups.data()) != 0 ||
+      setresgid(spec.gid, spec.gid, spec.gid) != 0) {
+    Fail(status, Stage::kGroups, errno);
+  }
+  if (setresuid(spec.uid, spec.uid, spec.uid) != 0) {
+    Fail(status, Stage::kUser, errno);
+  }
+}
+
+// As execvp(3), but with the rank's PATH and without handing files that are
+// no programs to a shell.
+[[noreturn]] void Exec(const ShimSpec& spec, const std::string& path,
+                       char* const* argv, char* const* env, int status) {
+  const std::string& program = spec.argv[0];
+  if (program.find('/') != std::string::npos) {
+    execve(program.c_str(), argv, env);
+    const int error = errno;
+    const bool there = access(program.c_str(), F_OK) == 0;
+    Fail(status, error == ENOENT && there ? Stage::kInterpreter : Stage::kExec,
+         error);
+  }
+  int error = ENOENT;
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find(':', begin), path.size());
+    std::string file = path.substr(begin, end - begin);
+    begin = end + 1;
+    if (file.empty()) file = ".";
+    file += "/" + program;
+    execve(file.c_str(), argv, env);
+    if (errno == ENOENT && access(file.c_str(), F_OK) == 0) {
+      Fail(status, Stage::kInterpreter, ENOENT);
+    }
+    if (errno == EACCES) {
+      error = EACCES;  // Unless a later directory has a better one.
+    } else if (errno != ENOENT && errno != ENOTDIR) {
+      Fail(status, Stage::kExec, errno);
+    }
+  }
+  Fail(status, Stage::kExec, error);
+}
+
+struct ChildFds {
+  int go;
+  int status;
+  int null;
+  int out;
+  int err;
+  int secret;  // -1: none.
+};
+
+// The forked child, up to its program. The order matters: the parent-death
+// signal is cleared by a change of user, so it is set after it; and the
+// directory is entered as the user, who must be able to.
+[[noreturn]] void RunChild(const ShimSpec& spec, pid_t shim, ChildFds fds) {
+  DefaultSignals();
+  WaitForGo(fds.go);
+  const int status = fcntl(fds.status, F_DUPFD_CLOEXEC, kHigh);
+  if (status < 0) Fail(fds.status, Stage::kSetUp, errno);
+  const int secret =
+      fds.secret < 0 ? -1 : fcntl(fds.secret, F_DUPFD_CLOEXEC, kHigh);
+  if (setsid() < 0 || dup2(fds.null, 0) < 0 || dup2(fds.out, 1) < 0 ||
+      dup2(fds.err, 2) < 0) {
+    Fail(status, Stage::kSetUp, errno);
+  }
+  // Whatever the shim itself was given by mistake.
+  syscall(SYS_close_range, 3u, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
+  if (secret >= 0 && dup2(secret, static_cast<int>(spec.secret_fd)) < 0) {
+    Fail(status, Stage::kSetUp, errno);
+  }
+  umask(spec.umask);
+  rlimit core{spec.core_limit, spec.core_limit};
+  if (spec.core_limit == UINT64_MAX) {
+    core = {RLIM_INFINITY, RLIM_INFINITY};
+  }
+  if (setrlimit(RLIMIT_CORE, &core) != 0) {
+    // A limit above the inherited one is for root only: as much as there is.
+    getrlimit(RLIMIT_CORE, &core);
+    core.rlim_cur = core.rlim_max;
+    setrlimit(RLIMIT_CORE, &core);
+  }
+  BecomeUser(spec, status);
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 ||
+      prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
+    Fail(status, Stage::kSetUp, errno);
+  }
+  if (getppid() != shim) _exit(126);  // It died before the line above.
+  if (chdir(spec.cwd.c_str()) != 0) Fail(status, Stage::kDirectory, errno);
+  const std::vector<char*> argv = Pointers(spec.argv);
+  const std::vector<char*> env = Pointers(spec.env);
+  Exec(spec, PathOf(spec), argv.data(), env.data(), status);
+}
+
+bool MakePipe(UniqueFd* read_end, UniqueFd* write_end) {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) != 0) return false;
+  read_end->Reset(fds[0]);
+  write_end->Reset(fds[1]);
+  return true;
+}
+
+bool MakeSecret(const std::string& bytes, UniqueFd* fd) {
+  fd->Reset(memfd_create("lockstep-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  return *fd && WriteFd(fd->get(), bytes) &&
+         lseek(fd->get(), 0, SEEK_SET) == 0 &&
+         fcntl(fd->get(), F_ADD_SEALS,
+               F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
+}
+
+std::string AsWhom(const ShimSpec& spec) {
+  return "user " + std::to_string(spec.set_ids ? spec.uid : geteuid());
+}
+
+std::string ExecMessage(const ShimSpec& spec, int error) {
+  const std::string& program = spec.argv[0];
+  const bool searched = program.find('/') == std::string::npos;
+  switch (error) {
+    case ENOENT:
+      if (searched) {
+        return "there is no program " + program + " in PATH (" + PathOf(spec) +
+               ")";
+      }
+      return "there is no program " + program +
+             (program[0] == '/' ? "" : " in " + spec.cwd);
+    case EACCES:
+      return program + " is not executable for " + AsWhom(spec);
+    case ENOEXEC:
+      return program +
+             " is neither a program for this machine nor a script that begins "
+             "with #!";
+    case E2BIG:
+      return "the arguments and environment of " + program +
+             " are larger than the system takes";
+    default:
+      return ErrorText("running " + program, error);
+  }
+}
+
+std::string ReportMessage(const ShimSpec& spec, const ChildReport& report) {
+  switch (report.stage) {
+    case Stage::kSetUp:
+      break;
+    case Stage::kGroups:
+      return ErrorText("taking the groups of " + AsWhom(spec), report.error);
+    case Stage::kUser:
+      return ErrorText("becoming " + AsWhom(spec), report.error);
+    case Stage::kDirectory:
+      return ErrorText(
+          AsWhom(spec) + " entering the working directory " + spec.cwd,
+          report.error);
+    case Stage::kExec:
+      return ExecMessage(spec, report.error);
+    case Stage::kInterpreter:
+      return "the interpreter that the first line of " + spec.argv[0] +
+             " names, or the loader it needs, is not there";
+  }
+  return ErrorText("preparing the process", report.error);
+}
+
+}  // namespace
+
+bool ForkRank(const ShimSpec& spec, Launch* launch, std::string* error,
+              int* error_number) {
+  UniqueFd go_read, status_write, out_write, err_write, secret;
+  const UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!null || !MakePipe(&go_read, &launch->go) ||
+      !MakePipe(&launch->status, &status_write) ||
+      !MakePipe(&launch->out, &out_write) ||
+      !MakePipe(&launch->err, &err_write) ||
+      (!spec.secret.empty() && !MakeSecret(spec.secret, &secret))) {
+    *error_number = errno;
+    *error = ErrorText("making the pipes of the rank", *error_number);
+    return false;
+  }
+  fcntl(launch->status.get(), F_SETFL, O_NONBLOCK);
+  const pid_t shim = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) {
+    *error_number = errno;
+    *error = ErrorText("forking the rank", *error_number);
+    return false;
+  }
+  if (pid == 0) {
+    launch->go.Reset();  // Else it would never see end of file.
+    RunChild(spec, shim,
+             {go_read.get(), status_write.get(), null.get(), out_write.get(),
+              err_write.get(), secret ? secret.get() : -1});
+  }
+  launch->pid = pid;
+  return true;
+}
+
+bool Release(Launch* launch) {
+  const bool sent = WriteFd(launch->go.get(), "g");
+  launch->go.Reset();
+  return sent;
+}
+
+StartResult PollStart(const ShimSpec& spec, Launch* launch,
+                      StartFailure* failure) {
+  ChildReport report;
+  ssize_t n;
+  do {
+    n = read(launch->status.get(), &report, sizeof(report));
+  } while (n < 0 && errno == EINTR);
+  if (n < 0 && errno == EAGAIN) return StartResult::kPending;
+  launch->status.Reset();
+  if (n != static_cast<ssize_t>(sizeof(report))) return StartResult::kRunning;
+  failure->error = report.error;
+  failure->message = ReportMessage(spec, report);
+  return StartResult::kFailed;
+}
+
+}  // namespace lockstep::shim

@@ -1,0 +1,42 @@
+// Starts a rank: fork, become who it shall be, exec.
+#ifndef LOCKSTEP_WORKER_SHIM_LAUNCH_H_
+#define LOCKSTEP_WORKER_SHIM_LAUNCH_H_
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "worker/shim/io.h"
+#include "worker/task/shim_spec.h"
+
+namespace lockstep::shim {
+
+// A rank that is forked and waits for Release() to go on to its program.
+struct Launch {
+  pid_t pid = 0;
+  UniqueFd go;      // Closing it without a word ends the child.
+  UniqueFd status;  // End of file: exec succeeded. A StartFailure: it did not.
+  UniqueFd out;     // Read ends of its standard output and error.
+  UniqueFd err;
+};
+
+// False with a sentence and errno in *error_number.
+bool ForkRank(const task::ShimSpec& spec, Launch* launch, std::string* error,
+              int* error_number);
+
+bool Release(Launch* launch);
+
+struct StartFailure {
+  int error = 0;  // errno.
+  std::string message;
+};
+
+enum class StartResult { kPending, kRunning, kFailed };
+
+// Looks at launch->status without waiting.
+StartResult PollStart(const task::ShimSpec& spec, Launch* launch,
+                      StartFailure* failure);
+
+}  // namespace lockstep::shim
+
+#endif  // LOCKSTEP_WORKER_SHIM_LAUNCH_H_

@@ -1,0 +1,85 @@
+// A rank's output as lines of its log (worker/task/log_line.h) in the files of
+// worker/task/log_files.h.
+//
+// Nothing here waits for a reader, and a full disk costs log lines, never the
+// rank its progress: what cannot be written is counted, and said in the log as
+// soon as writing works again.
+#ifndef LOCKSTEP_WORKER_SHIM_LOG_WRITER_H_
+#define LOCKSTEP_WORKER_SHIM_LOG_WRITER_H_
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+
+#include "worker/shim/io.h"
+#include "worker/task/log_line.h"
+
+namespace lockstep::shim {
+
+class LogWriter {
+ public:
+  // Makes the log, empty; segments that an earlier one left are removed.
+  bool Open(const std::string& path, uint64_t head_bytes, uint64_t tail_bytes,
+            std::string* error);
+  // One line; it is in the file after Flush.
+  void Append(const task::LogLine& line);
+  void Flush();
+  void Sync();
+
+  uint64_t end_offset() const { return file_offset_ + file_bytes_; }
+  uint64_t lost_bytes() const { return lost_; }
+  const std::string& error() const { return error_; }
+
+ private:
+  uint64_t FileLimit() const;
+  void AppendBytes(std::string_view line);
+  void NextFile();
+  void Lose(uint64_t bytes, std::string_view doing, int error);
+  void SayWhatWasLost(int64_t now);
+
+  std::string path_;
+  uint64_t head_bytes_ = 0;
+  uint64_t segment_bytes_ = 0;
+  UniqueFd fd_;                // None: making the next segment failed.
+  uint64_t file_offset_ = 0;   // Where the file being written begins.
+  uint64_t file_bytes_ = 0;    // Whole lines in it.
+  std::string buffer_;         // Whole lines on their way to it.
+  std::deque<uint64_t> full_;  // Begin of the full tail segments kept.
+  uint64_t lost_ = 0;
+  uint64_t lost_unsaid_ = 0;
+  std::string error_;
+};
+
+// One of the rank's pipes: cuts what comes into lines.
+class OutputPipe {
+ public:
+  OutputPipe(task::LogStream stream, LogWriter* log)
+      : stream_(stream), log_(log) {}
+
+  void Attach(UniqueFd fd);  // Made non-blocking.
+  bool open() const { return static_cast<bool>(fd_); }
+  int fd() const { return fd_.get(); }
+
+  // Takes what is there, to a bound, so that two streams share the loop.
+  void OnReadable();
+  // Something without a newline has lain here since; -1: nothing does.
+  int64_t pending_since() const { return pending_since_; }
+  // Writes it as a part (P): a prompt is seen although its line goes on.
+  void FlushPart();
+  // The end: the rest becomes a full line.
+  void Close();
+
+ private:
+  void Take(std::string_view data);
+
+  const task::LogStream stream_;
+  LogWriter* const log_;
+  UniqueFd fd_;
+  std::string pending_;
+  int64_t pending_since_ = -1;
+};
+
+}  // namespace lockstep::shim
+
+#endif  // LOCKSTEP_WORKER_SHIM_LOG_WRITER_H_

@@ -1,0 +1,54 @@
+// lockstep-shim FD: holds one rank of a job. FD is an inherited memfd with an
+// encoded ShimSpec (worker/task/shim_spec.h). Started by lockstep-worker.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "worker/shim/io.h"
+#include "worker/shim/shim.h"
+#include "worker/task/bytes.h"
+#include "worker/task/shim_spec.h"
+
+namespace {
+
+int Refuse(const std::string& text) {
+  (void)!lockstep::shim::WriteFd(2, "lockstep-shim: " + text + "\n");
+  return 2;
+}
+
+// So that no file of ours gets one of these numbers.
+void OpenStandardFds() {
+  for (int fd = 0; fd < 3; ++fd) {
+    if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", O_RDWR);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  OpenStandardFds();
+  char* end = nullptr;
+  const long fd = argc == 2 ? strtol(argv[1], &end, 10) : -1;
+  if (argc != 2 || end == argv[1] || *end != '\0' || fd < 3 || fd > 1 << 20) {
+    return Refuse(
+        "usage: lockstep-shim FD, where FD is an open file with the spec of a "
+        "rank; lockstep-worker starts it, people do not");
+  }
+  lockstep::shim::UniqueFd spec_fd(static_cast<int>(fd));
+  std::string bytes;
+  if (!lockstep::shim::ReadFd(spec_fd.get(), lockstep::task::kMaxRecordBytes,
+                              &bytes)) {
+    return Refuse(lockstep::shim::ErrorText("reading the rank's spec", errno));
+  }
+  spec_fd.Reset();
+  lockstep::task::ShimSpec spec;
+  std::string error;
+  if (!lockstep::task::DecodeShimSpec(bytes, &spec, &error)) {
+    return Refuse(error);
+  }
+  return lockstep::shim::Shim(std::move(spec)).Run();
+}

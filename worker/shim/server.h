@@ -1,0 +1,64 @@
+// The shim's end of its Unix socket (worker/task/shim_messages.h).
+#ifndef LOCKSTEP_WORKER_SHIM_SERVER_H_
+#define LOCKSTEP_WORKER_SHIM_SERVER_H_
+
+#include <poll.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "worker/shim/io.h"
+#include "worker/task/shim_messages.h"
+
+namespace lockstep::shim {
+
+// Who may speak: root or the shim's own user (SO_PEERCRED), and only after a
+// HELLO with the nonce. Never waits for a peer: one that does not take its
+// answers is cut off and may connect again.
+class Server {
+ public:
+  // Called for each request of a greeted connection; gives the answer.
+  using Handler = std::function<task::ShimReply(const task::ShimRequest&)>;
+
+  Server(std::string nonce, Handler handler)
+      : nonce_(std::move(nonce)), handler_(std::move(handler)) {}
+
+  // A socket file that nobody listens on any more is replaced; where another
+  // shim does, *error_number is EADDRINUSE.
+  bool Listen(const std::string& path, std::string* error, int* error_number);
+
+  // What to poll for, and what to do about it afterwards. `fds` are the ones
+  // AddFds added, in their order.
+  void AddFds(std::vector<pollfd>* fds) const;
+  void OnReady(const pollfd* fds, size_t count, int64_t now);
+  // When OnReady wants to be called although nothing happens; -1: never.
+  int64_t NextDeadline() const;
+
+  // To every greeted connection, unasked.
+  void Push(const task::ShimReply& reply);
+  bool HasConnections() const { return !connections_.empty(); }
+
+ private:
+  struct Connection {
+    UniqueFd fd;
+    bool greeted = false;
+    int64_t greet_by = 0;  // MonoNanos.
+  };
+
+  void Accept(int64_t now);
+  // False: close it.
+  bool OnReadable(Connection* connection);
+  bool Answer(Connection* connection, const task::ShimRequest& request);
+  static bool Send(const Connection& connection, const task::ShimReply& reply);
+
+  const std::string nonce_;
+  const Handler handler_;
+  UniqueFd listener_;
+  std::vector<Connection> connections_;
+};
+
+}  // namespace lockstep::shim
+
+#endif  // LOCKSTEP_WORKER_SHIM_SERVER_H_

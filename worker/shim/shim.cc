@@ -1,0 +1,403 @@
+#include "worker/shim/shim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "worker/shim/process_tree.h"
+
+namespace lockstep::shim {
+namespace {
+
+using task::ExitKind;
+using task::ShimReply;
+using task::ShimRequest;
+
+// Output without a newline is shown after this time.
+constexpr int64_t kPartTime = 200 * kNanosPerMilli;
+// How often the tree is killed anew until it is gone, and for how long.
+constexpr int64_t kKillAgain = 10 * kNanosPerMilli;
+constexpr int64_t kTreeTime = 5 * kNanosPerSecond;
+constexpr int64_t kLongestGrace = 86400 * kNanosPerSecond;
+// How often a record that cannot be written is tried again, and for how long.
+constexpr int64_t kRecordAgain = kNanosPerSecond;
+constexpr int64_t kRecordTime = 3600 * kNanosPerSecond;
+
+int64_t NanosOf(const timeval& t) {
+  return t.tv_sec * kNanosPerSecond + t.tv_usec * 1000;
+}
+
+std::string ReadBootId() {
+  std::string id;
+  if (!ReadFile("/proc/sys/kernel/random/boot_id", &id)) return std::string();
+  while (!id.empty() && id.back() == '\n') id.pop_back();
+  return id;
+}
+
+void Complain(const std::string& text) {
+  (void)!WriteFd(2, "lockstep-shim: " + text + "\n");
+}
+
+// The daemon stops ranks by the socket. A stray signal must not end the shim,
+// for the rank would die with it and nobody would write down how.
+void IgnoreSignals() {
+  struct sigaction action {};
+  action.sa_handler = SIG_IGN;
+  for (const int signo : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1,
+                          SIGUSR2, SIGALRM, SIGXFSZ}) {
+    sigaction(signo, &action, nullptr);
+  }
+  action.sa_handler = SIG_DFL;  // Ignored, it would make the kernel reap.
+  sigaction(SIGCHLD, &action, nullptr);
+}
+
+}  // namespace
+
+Shim::Shim(task::ShimSpec spec)
+    : spec_(std::move(spec)),
+      out_(task::LogStream::kStdout, &log_),
+      err_(task::LogStream::kStderr, &log_),
+      server_(spec_.nonce, [this](const ShimRequest& request) {
+        return OnRequest(request);
+      }) {
+  record_.job = spec_.job;
+  record_.generation = spec_.generation;
+  record_.rank = spec_.rank;
+  record_.boot_id = ReadBootId();
+  record_.start_unix_nanos = WallNanos();
+  record_.start_mono_nanos = MonoNanos();
+  self_.pid = getpid();
+  self_.start_time = StartTime(self_.pid);
+}
+
+int Shim::Run() {
+  std::string error;
+  int error_number = 0;
+  if (!SetUp(&error, &error_number) || !StartRank(&error, &error_number)) {
+    Complain(error);
+    // The records of that path are the other one's.
+    if (!listening_ && error_number == EADDRINUSE) return 3;
+    NotStarted(error, error_number);
+  }
+  while (!Done()) Turn();
+  if (listening_) unlink(spec_.socket_path.c_str());
+  return durable_ || forgotten_ ? 0 : 1;
+}
+
+bool Shim::SetUp(std::string* error, int* error_number) {
+  IgnoreSignals();
+  // Fails only where the daemon already made us a session's leader.
+  setsid();
+  umask(022);
+  (void)!chdir("/");
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  sigprocmask(SIG_SETMASK, &child, nullptr);
+  signals_.Reset(signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_ || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+    *error_number = errno;
+    *error = ErrorText("becoming the keeper of a rank", errno);
+    return false;
+  }
+  // First, for it refuses when a shim of the same rank is alive.
+  if (!server_.Listen(spec_.socket_path, error, error_number)) return false;
+  listening_ = true;
+  if (!log_.Open(spec_.log_path, spec_.log_head_bytes, spec_.log_tail_bytes,
+                 error)) {
+    *error_number = EIO;
+    return false;
+  }
+  return true;
+}
+
+bool Shim::StartRank(std::string* error, int* error_number) {
+  if (!WriteTaskRecord(error, error_number)) return false;
+  if (!ForkRank(spec_, &launch_, error, error_number)) return false;
+  record_.process.pid = launch_.pid;
+  record_.process.start_time = StartTime(launch_.pid);
+  out_.Attach(std::move(launch_.out));
+  err_.Attach(std::move(launch_.err));
+  if (!WriteTaskRecord(error, error_number)) {
+    // The child sees end of file and leaves; it is reaped like any other.
+    launch_.go.Reset();
+    record_.kind = ExitKind::kNotStarted;
+    record_.message = *error;
+    record_.start_errno = *error_number;
+    Complain(*error);
+    return true;
+  }
+  record_.start_unix_nanos = WallNanos();
+  record_.start_mono_nanos = MonoNanos();
+  Release(&launch_);
+  return true;
+}
+
+bool Shim::WriteTaskRecord(std::string* error, int* error_number) {
+  task::TaskRecord record;
+  record.job = spec_.job;
+  record.generation = spec_.generation;
+  record.rank = spec_.rank;
+  record.boot_id = record_.boot_id;
+  record.shim = self_;
+  record.process = record_.process;
+  record.nonce = spec_.nonce;
+  record.socket_path = spec_.socket_path;
+  record.log_path = spec_.log_path;
+  record.exit_record_path = spec_.exit_record_path;
+  record.page_path = spec_.page_path;
+  record.cwd = spec_.cwd;
+  record.ports = spec_.ports;
+  record.started_unix_nanos = record_.start_unix_nanos;
+  if (WriteRecord(spec_.task_record_path, task::EncodeTaskRecord(record))) {
+    return true;
+  }
+  *error_number = errno;
+  *error = ErrorText("writing the task record " + spec_.task_record_path,
+                     *error_number);
+  return false;
+}
+
+void Shim::Turn() {
+  std::vector<pollfd> fds;
+  // A negative descriptor is passed over by poll.
+  fds.push_back({signals_.get(), POLLIN, 0});
+  fds.push_back({out_.fd(), POLLIN, 0});
+  fds.push_back({err_.fd(), POLLIN, 0});
+  fds.push_back({launch_.status.get(), POLLIN, 0});
+  const size_t own = fds.size();
+  server_.AddFds(&fds);
+  if (poll(fds.data(), fds.size(), PollTimeout(MonoNanos())) < 0) return;
+
+  // Output before the end: what the rank said last is in the log first.
+  if (fds[1].revents != 0) out_.OnReadable();
+  if (fds[2].revents != 0) err_.OnReadable();
+  if (fds[3].revents != 0) OnStartStatus();
+  if (fds[0].revents != 0) OnChild();
+  const int64_t now = MonoNanos();
+  for (OutputPipe* pipe : {&out_, &err_}) {
+    const int64_t since = pipe->pending_since();
+    if (since >= 0 && now - since >= kPartTime) pipe->FlushPart();
+  }
+  log_.Flush();
+  server_.OnReady(&fds[own], fds.size() - own, now);
+  KillWhatIsDue(now);
+  if (phase_ == Phase::kEnding) GoOnEnding(now);
+  if (phase_ == Phase::kExited) TryToRecord(now);
+}
+
+int Shim::PollTimeout(int64_t now) const {
+  int64_t next = server_.NextDeadline();
+  const auto consider = [&](int64_t at) {
+    if (at >= 0 && (next < 0 || at < next)) next = at;
+  };
+  for (const OutputPipe* pipe : {&out_, &err_}) {
+    if (pipe->pending_since() >= 0) consider(pipe->pending_since() + kPartTime);
+  }
+  if (!rank_reaped_) consider(kill_at_);
+  if (phase_ == Phase::kEnding) consider(now + kKillAgain);
+  if (phase_ == Phase::kExited && !durable_) consider(next_record_try_);
+  if (next < 0) return -1;
+  // Rounded up, so that what is due is due when poll returns.
+  const int64_t millis = (next - now + kNanosPerMilli - 1) / kNanosPerMilli;
+  return static_cast<int>(std::clamp<int64_t>(millis, 0, 3'600'000));
+}
+
+void Shim::OnChild() {
+  signalfd_siginfo info;
+  while (read(signals_.get(), &info, sizeof(info)) > 0) {
+  }
+  for (;;) {
+    int status = 0;
+    rusage usage{};
+    const pid_t pid = wait4(-1, &status, WNOHANG, &usage);
+    if (pid < 0 && errno == EINTR) continue;
+    if (pid < 0) tree_gone_ = rank_reaped_;  // ECHILD: none is left.
+    if (pid <= 0) return;
+    AddUsage(usage);
+    if (pid == launch_.pid && !rank_reaped_) {
+      OnRankEnded(status);
+    } else if (rank_reaped_ && WIFSIGNALED(status) &&
+               WTERMSIG(status) == SIGKILL) {
+      ++record_.tree_killed;
+    }
+  }
+}
+
+void Shim::AddUsage(const rusage& usage) {
+  record_.user_nanos += NanosOf(usage.ru_utime);
+  record_.system_nanos += NanosOf(usage.ru_stime);
+  record_.max_rss_bytes =
+      std::max(record_.max_rss_bytes,
+               static_cast<uint64_t>(std::max(usage.ru_maxrss, 0L)) * 1024);
+}
+
+void Shim::OnStartStatus() {
+  if (!launch_.status) return;
+  StartFailure failure;
+  switch (PollStart(spec_, &launch_, &failure)) {
+    case StartResult::kPending:
+      return;
+    case StartResult::kRunning:
+      // End of file comes also from a child that never got the word to go.
+      if (phase_ == Phase::kStarting && record_.kind != ExitKind::kNotStarted) {
+        EnterPhase(Phase::kRunning);
+      }
+      return;
+    case StartResult::kFailed:
+      record_.kind = ExitKind::kNotStarted;
+      record_.start_errno = failure.error;
+      record_.message = failure.message;
+      return;
+  }
+}
+
+void Shim::OnRankEnded(int wait_status) {
+  rank_reaped_ = true;
+  record_.end_unix_nanos = WallNanos();
+  record_.end_mono_nanos = MonoNanos();
+  OnStartStatus();
+  if (record_.kind != ExitKind::kNotStarted) {
+    record_.kind =
+        WIFSIGNALED(wait_status) ? ExitKind::kSignaled : ExitKind::kExited;
+    record_.wait_status = wait_status;
+    record_.message = task::DescribeExit(record_);
+  }
+  tree_deadline_ = record_.end_mono_nanos + kTreeTime;
+  EnterPhase(Phase::kEnding);
+}
+
+void Shim::KillWhatIsDue(int64_t now) {
+  if (rank_reaped_ || kill_at_ < 0 || now < kill_at_) return;
+  SignalTree(SIGKILL);
+  kill_at_ = now + kKillAgain;  // For what was forked meanwhile.
+}
+
+void Shim::GoOnEnding(int64_t now) {
+  if (!tree_gone_) {
+    SignalTree(SIGKILL);
+    OnChild();
+    if (!tree_gone_ && now >= tree_deadline_) {
+      record_.tree_left = static_cast<uint32_t>(SignalTree(0));
+      tree_gone_ = true;
+    }
+    if (!tree_gone_) return;
+  }
+  if (drain_deadline_ == 0) drain_deadline_ = now + spec_.drain_nanos;
+  // Again, for what came between poll and the end of the tree.
+  if (out_.open()) out_.OnReadable();
+  if (err_.open()) err_.OnReadable();
+  if ((out_.open() || err_.open()) && now < drain_deadline_) return;
+  Finish();
+}
+
+void Shim::Finish() {
+  out_.Close();
+  err_.Close();
+  log_.Sync();
+  record_.log_bytes = log_.end_offset();
+  record_.log_lost_bytes = log_.lost_bytes();
+  record_.log_error = log_.error();
+  give_up_recording_at_ = MonoNanos() + kRecordTime;
+  TryToRecord(MonoNanos());
+  EnterPhase(Phase::kExited);
+}
+
+void Shim::NotStarted(const std::string& message, int error_number) {
+  record_.kind = ExitKind::kNotStarted;
+  record_.start_errno = error_number;
+  record_.message = message;
+  record_.end_unix_nanos = WallNanos();
+  record_.end_mono_nanos = MonoNanos();
+  rank_reaped_ = tree_gone_ = true;
+  Finish();
+}
+
+void Shim::TryToRecord(int64_t now) {
+  if (durable_ || now < next_record_try_) return;
+  if (WriteRecord(spec_.exit_record_path, task::EncodeExitRecord(record_))) {
+    durable_ = true;
+    return;
+  }
+  const int error = errno;
+  if (next_record_try_ == 0) {
+    Complain(
+        ErrorText("writing the exit record " + spec_.exit_record_path, error));
+  }
+  next_record_try_ = now + kRecordAgain;
+  // A directory that is gone has nobody left who would read it.
+  given_up_ = (error == ENOENT && !server_.HasConnections()) ||
+              now >= give_up_recording_at_;
+}
+
+bool Shim::Done() const {
+  if (phase_ != Phase::kExited) return false;
+  if (forgotten_ || given_up_) return true;
+  return durable_ && !server_.HasConnections();
+}
+
+void Shim::EnterPhase(Phase phase) {
+  phase_ = phase;
+  server_.Push(State(0));
+}
+
+ShimReply Shim::State(uint32_t id) const {
+  ShimReply reply;
+  reply.id = id;
+  reply.phase = phase_;
+  reply.shim = self_;
+  reply.process = record_.process;
+  if (phase_ == Phase::kExited) reply.exit_record = record_;
+  reply.durable = durable_;
+  return reply;
+}
+
+ShimReply Shim::OnRequest(const ShimRequest& request) {
+  switch (request.kind) {
+    case ShimRequest::Kind::kHello:
+    case ShimRequest::Kind::kState:
+      break;
+    case ShimRequest::Kind::kSignal:
+      return OnSignal(request);
+    case ShimRequest::Kind::kKillTree: {
+      if (rank_reaped_) break;  // It is being killed, or gone.
+      const int64_t grace = std::min(
+          request.grace_nanos < 0 ? spec_.grace_nanos : request.grace_nanos,
+          kLongestGrace);
+      if (grace > 0) SignalTree(SIGTERM);
+      const int64_t at = MonoNanos() + grace;
+      if (kill_at_ < 0 || at < kill_at_) kill_at_ = at;
+      break;
+    }
+    case ShimRequest::Kind::kForget:
+      if (phase_ != Phase::kExited) {
+        ShimReply reply = State(request.id);
+        reply.kind = ShimReply::Kind::kRefused;
+        reply.error = "the rank has not ended yet";
+        return reply;
+      }
+      forgotten_ = true;
+      break;
+  }
+  return State(request.id);
+}
+
+ShimReply Shim::OnSignal(const ShimRequest& request) {
+  if (rank_reaped_) return State(request.id);
+  if (request.whole_tree) {
+    SignalTree(request.signo);
+  } else {
+    SignalDescendant(launch_.pid, request.signo);
+  }
+  return State(request.id);
+}
+
+}  // namespace lockstep::shim

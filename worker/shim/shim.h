@@ -1,0 +1,94 @@
+// One rank's keeper: starts it, keeps its output, clears up after it and
+// writes down how it ended. One thread, one loop around poll(2).
+//
+//   starting -> running -> ending -> exited -> (forgotten, or nobody asks)
+//      |  exec failed         ^
+//      +----------------------+
+//
+// ending: the rank is reaped; what it left behind is killed and reaped, its
+// pipes are read to their end, both within bounds. exited: the exit record is
+// made and is on its way to disk, where it is the truth; a shim whose record
+// is durable stays only as long as somebody is connected and has not said
+// FORGET. Without a daemon it goes on just the same.
+#ifndef LOCKSTEP_WORKER_SHIM_SHIM_H_
+#define LOCKSTEP_WORKER_SHIM_SHIM_H_
+
+#include <poll.h>
+#include <sys/resource.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker/shim/launch.h"
+#include "worker/shim/log_writer.h"
+#include "worker/shim/server.h"
+#include "worker/task/exit_record.h"
+#include "worker/task/shim_spec.h"
+#include "worker/task/task_record.h"
+
+namespace lockstep::shim {
+
+class Shim {
+ public:
+  explicit Shim(task::ShimSpec spec);
+
+  // Returns the process's exit code: 0 once the exit record is on disk or was
+  // taken by a daemon, 3 when another shim of this rank is alive (nothing was
+  // touched), else 1; the latter with a line on standard error.
+  int Run();
+
+ private:
+  using Phase = task::ShimReply::Phase;
+
+  bool SetUp(std::string* error, int* error_number);
+  bool StartRank(std::string* error, int* error_number);
+  bool WriteTaskRecord(std::string* error, int* error_number);
+  void Turn();
+  int PollTimeout(int64_t now) const;
+
+  void OnChild();
+  void AddUsage(const rusage& usage);
+  void OnStartStatus();
+  void OnRankEnded(int wait_status);
+  // The steps of ending, until both are done.
+  void GoOnEnding(int64_t now);
+  void KillWhatIsDue(int64_t now);
+  void Finish();
+  void NotStarted(const std::string& message, int error_number);
+  void TryToRecord(int64_t now);
+  bool Done() const;
+
+  task::ShimReply State(uint32_t id) const;
+  task::ShimReply OnRequest(const task::ShimRequest& request);
+  task::ShimReply OnSignal(const task::ShimRequest& request);
+  void EnterPhase(Phase phase);
+
+  const task::ShimSpec spec_;
+  LogWriter log_;
+  OutputPipe out_;
+  OutputPipe err_;
+  Server server_;
+  UniqueFd signals_;
+  Launch launch_;
+  task::ProcessRef self_;
+  task::ExitRecord record_;  // Filled as things become known.
+
+  bool listening_ = false;
+  Phase phase_ = Phase::kStarting;
+  bool rank_reaped_ = false;
+  int64_t kill_at_ = -1;  // MonoNanos; -1: no kill was asked for.
+  bool tree_gone_ = false;
+  int64_t tree_deadline_ = 0;
+  int64_t drain_deadline_ = 0;
+
+  bool durable_ = false;
+  bool forgotten_ = false;
+  bool given_up_ = false;
+  int64_t next_record_try_ = 0;
+  int64_t give_up_recording_at_ = 0;
+};
+
+}  // namespace lockstep::shim
+
+#endif  // LOCKSTEP_WORKER_SHIM_SHIM_H_

@@ -1,0 +1,84 @@
+// The worker daemon's end: starts a shim and talks with it
+// (worker/task/shim_messages.h). Not linked into the shim.
+#ifndef LOCKSTEP_WORKER_SHIM_SHIM_CLIENT_H_
+#define LOCKSTEP_WORKER_SHIM_SHIM_CLIENT_H_
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/fd.h"
+#include "common/base/status.h"
+#include "common/os/process.h"
+#include "worker/task/exit_record.h"
+#include "worker/task/shim_messages.h"
+#include "worker/task/shim_spec.h"
+#include "worker/task/task_record.h"
+
+namespace lockstep {
+
+// Starts `shim_program` (an absolute path) for `spec` and returns at once; the
+// caller must WaitExit for the process some day, as for any child. What the
+// shim cannot write into its exit record goes to `stderr_path`, where it is
+// not empty. InvalidArgument when the spec cannot be.
+StatusOr<Process> StartShim(const std::string& shim_program,
+                            const task::ShimSpec& spec,
+                            const std::string& stderr_path);
+
+// The records that a shim leaves. NotFound when there is no such file,
+// DataLoss when it is damaged.
+StatusOr<task::TaskRecord> ReadTaskRecord(const std::string& path);
+StatusOr<task::ExitRecord> ReadExitRecord(const std::string& path);
+
+// One greeted connection. Thread-compatible: one thread at a time.
+//
+// Each call waits for its answer, to `deadline`: DeadlineExceeded;
+// Unavailable when the shim has closed the connection (it has gone, and its
+// exit record is on disk); PermissionDenied or FailedPrecondition with the
+// shim's own sentence when it refused.
+class ShimClient {
+ public:
+  // Retries until somebody listens. NotFound when nobody did by `deadline`
+  // (pass one that is over to try once), PermissionDenied for a wrong nonce.
+  static StatusOr<std::unique_ptr<ShimClient>> Connect(
+      const std::string& socket_path, const std::string& nonce,
+      MonoTime deadline);
+
+  // What the shim said last, to the greeting or since.
+  const task::ShimReply& last() const { return last_; }
+
+  StatusOr<task::ShimReply> State(MonoTime deadline);
+  StatusOr<task::ShimReply> Signal(int signo, bool whole_tree,
+                                   MonoTime deadline);
+  // SIGTERM to the tree now and SIGKILL after `grace`; 0: SIGKILL at once;
+  // none: the grace of the spec. Answered at once: the end is pushed.
+  StatusOr<task::ShimReply> KillTree(std::optional<Duration> grace,
+                                     MonoTime deadline);
+  // The exit record was taken: the shim goes.
+  StatusOr<task::ShimReply> Forget(MonoTime deadline);
+
+  // To poll for reading: then call TakePush until it gives none.
+  int fd() const { return fd_.get(); }
+  // The next state that came unasked, without waiting. Unavailable when the
+  // connection is closed and nothing is left.
+  StatusOr<std::optional<task::ShimReply>> TakePush();
+  // Waits until the shim has reported `phase` or a later one.
+  StatusOr<task::ShimReply> WaitForPhase(task::ShimReply::Phase phase,
+                                         MonoTime deadline);
+
+ private:
+  explicit ShimClient(Fd fd) : fd_(std::move(fd)) {}
+  StatusOr<task::ShimReply> Call(task::ShimRequest request, MonoTime deadline);
+  StatusOr<task::ShimReply> Receive(MonoTime deadline);
+
+  Fd fd_;
+  uint32_t last_id_ = 0;
+  task::ShimReply last_;
+  std::deque<task::ShimReply> pushed_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_SHIM_SHIM_CLIENT_H_
