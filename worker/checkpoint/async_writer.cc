@@ -1,70 +1,12 @@
 #include "worker/checkpoint/async_writer.h"
 
 #include <algorithm>
-#include <atomic>
-#include <deque>
-#include <set>
 #include <utility>
 
 #include "common/base/logging.h"
-#include "common/base/mutex.h"
-#include "worker/checkpoint/cleanup.h"
-#include "worker/checkpoint/reader.h"
-#include "worker/checkpoint/writer.h"
+#include "worker/checkpoint/async_writer_shared.h"
 
 namespace lockstep::checkpoint {
-
-// All state, and the thread's work. The phases:
-//
-//   kIdle -Begin-> kWriting -vote, chief-> kVoted -Publish-> kPublishing
-//     ^               |  \-vote, other-> kIdle                  |
-//     |               |                                         | done
-//     +---- done -----+-----------------------------------------+
-//   any but kIdle -Abandon or deadline-> kGivingUp -cleaned up-> kIdle
-struct AsyncWriter::Shared {
-  enum Phase { kIdle, kWriting, kVoted, kPublishing, kGivingUp };
-
-  explicit Shared(Options o) : options(std::move(o)) {
-    if (options.restored) verified.insert(*options.restored);
-  }
-
-  bool is_chief() const { return options.rank == 0; }
-  AttemptKey attempt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    return {options.generation, request.step, request.id};
-  }
-
-  void Run();
-  void Write();
-  void PublishNow();
-  void CleanUp();
-  void GiveUp(const Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void CheckDeadline() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void Push(Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  std::optional<Event> Pop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  Status ReadBackAndRetain(const std::string& path, const CheckpointKey& key);
-
-  const Options options;
-  // The thread's alone.
-  std::set<CheckpointKey> verified;
-  // Asked by the thread between blocks, without the lock.
-  std::atomic<bool> stop_transfer{false};
-
-  mutable Mutex mu;
-  CondVar changed;
-  Phase phase ABSL_GUARDED_BY(mu) = kIdle;
-  // The thread has something to do in this phase.
-  bool work ABSL_GUARDED_BY(mu) = false;
-  bool ending ABSL_GUARDED_BY(mu) = false;
-  bool ended ABSL_GUARDED_BY(mu) = false;
-  Request request ABSL_GUARDED_BY(mu);
-  MonoTime begun ABSL_GUARDED_BY(mu);
-  Snapshot snapshot ABSL_GUARDED_BY(mu);
-  Snapshot spare ABSL_GUARDED_BY(mu);
-  // Nothing: take them from the directory.
-  std::optional<std::vector<Vote>> votes ABSL_GUARDED_BY(mu);
-  std::deque<Event> events ABSL_GUARDED_BY(mu);
-  Counters counters ABSL_GUARDED_BY(mu);
-};
 
 void AsyncWriter::Shared::Push(Event event) {
   event.step = request.step;
@@ -106,130 +48,6 @@ std::optional<AsyncWriter::Event> AsyncWriter::Shared::Pop() {
   Event event = std::move(events.front());
   events.pop_front();
   return event;
-}
-
-void AsyncWriter::Shared::Run() {
-  for (;;) {
-    Phase now;
-    {
-      MutexLock lock(&mu);
-      while (!work && !ending) changed.Wait(&mu);
-      if (!work && ending) {
-        ended = true;
-        changed.NotifyAll();
-        return;
-      }
-      work = false;
-      now = phase;
-    }
-    if (now == kWriting) Write();
-    if (now == kPublishing) PublishNow();
-    if (now == kGivingUp) CleanUp();
-  }
-}
-
-void AsyncWriter::Shared::Write() {
-  WriteRequest write;
-  Snapshot taken;
-  {
-    MutexLock lock(&mu);
-    write.shard = {options.job, attempt(), options.rank, options.world_size};
-    write.cursor = request.cursor;
-    write.state_hash = request.state_hash;
-    taken = std::move(snapshot);
-  }
-  const StatusOr<Vote> vote =
-      WriteRank(options.fs, options.root, write, taken, [this] {
-        return stop_transfer ? Cancelled("it was given up") : OkStatus();
-      });
-  taken.Clear();
-  MutexLock lock(&mu);
-  spare = std::move(taken);
-  if (phase != kWriting) return;  // Given up meanwhile: CleanUp comes next.
-  Event event;
-  if (vote.ok()) {
-    phase = is_chief() ? kVoted : kIdle;
-    event.kind = AsyncWriter::kVoted;
-    event.vote = *vote;
-    event.bytes = vote->shard.size;
-  } else {
-    // The others' parts are of no use without the chief.
-    phase = is_chief() ? kGivingUp : kIdle;
-    work = is_chief();
-    event.kind = AsyncWriter::kFailed;
-    event.status = vote.status();
-  }
-  Push(std::move(event));
-}
-
-// A checkpoint counts for retention only once it was read back.
-Status AsyncWriter::Shared::ReadBackAndRetain(const std::string& path,
-                                              const CheckpointKey& key) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
-                            Checkpoint::Open(options.fs, path));
-  LOCKSTEP_RETURN_IF_ERROR(checkpoint.Verify());
-  verified.insert(key);
-  return ApplyRetention(options.fs, options.root, options.job,
-                        options.generation, options.lineage, verified,
-                        options.retention)
-      .status();
-}
-
-void AsyncWriter::Shared::PublishNow() {
-  PublishRequest publish;
-  std::optional<std::vector<Vote>> given;
-  {
-    MutexLock lock(&mu);
-    publish.attempt = attempt();
-    given = std::exchange(votes, std::nullopt);
-  }
-  publish.job = options.job;
-  publish.world_size = options.world_size;
-  publish.lineage = options.lineage;
-  publish.metadata = options.metadata;
-  publish.written = FormatWallTime(options.clock->Now().wall);
-  if (!given) {
-    given = CollectVotes(options.fs, options.root, publish.attempt,
-                         options.world_size);
-  }
-  const StatusOr<std::string> path =
-      checkpoint::Publish(options.fs, options.root, publish, *given, [this] {
-        return stop_transfer ? Cancelled("it was given up") : OkStatus();
-      });
-  Event event;
-  event.kind = path.ok() ? AsyncWriter::kPublished : AsyncWriter::kFailed;
-  event.status = path.status();
-  if (path.ok()) {
-    event.path = *path;
-    for (const Vote& vote : *given) event.bytes += vote.shard.size;
-    event.warning = ReadBackAndRetain(
-        *path, {publish.attempt.generation, publish.attempt.step});
-  }
-  MutexLock lock(&mu);
-  if (phase == kPublishing) {
-    phase = kIdle;
-    Push(std::move(event));
-  } else if (path.ok()) {
-    // Given up a moment too late: it is there, so it is told.
-    Push(std::move(event));
-  }
-}
-
-void AsyncWriter::Shared::CleanUp() {
-  AttemptKey key;
-  {
-    MutexLock lock(&mu);
-    key = attempt();
-  }
-  if (is_chief()) {
-    // What cannot be removed now is swept by the next generation.
-    Discard(options.fs, options.root, key).IgnoreError();
-  } else {
-    DiscardRank(options.fs, options.root, key, options.rank).IgnoreError();
-  }
-  MutexLock lock(&mu);
-  phase = kIdle;
-  changed.NotifyAll();
 }
 
 AsyncWriter::AsyncWriter(Options options)
@@ -287,7 +105,7 @@ Status AsyncWriter::Begin(const Request& request, Snapshot snapshot) {
   return OkStatus();
 }
 
-Status AsyncWriter::PublishFromDisk() { return StartPublish(std::nullopt); }
+Status AsyncWriter::PublishWhenAllVoted() { return StartPublish(std::nullopt); }
 
 Status AsyncWriter::Publish(std::vector<Vote> votes) {
   return StartPublish(std::move(votes));

@@ -20,8 +20,8 @@
 //     if (event->kind == AsyncWriter::kPublished) link.Report(event->path);
 //     if (event->kind == AsyncWriter::kFailed) LOG_WARN("{}", event->status);
 //   }
-//   // rank 0, once the control word says that all N ranks voted:
-//   if (rank == 0) writer.PublishFromDisk();  // or Publish(votes)
+//   // and rank 0 on its own kVoted:
+//   writer.PublishWhenAllVoted();  // or, given their votes, Publish(votes)
 //
 // One checkpoint is in flight at a time: on the chief (rank 0) from Begin to
 // kPublished or kFailed, on others from Begin to kVoted or kFailed. Begin in
@@ -53,23 +53,24 @@ namespace lockstep::checkpoint {
 
 class AsyncWriter {
  public:
+  // Each member has an initializer, so that a designated list may omit any.
   struct Options {
-    // Both must outlive the writer; `fs` the process, because a write that
-    // hangs in the kernel cannot be waited for.
+    // Both must live as long as the process: a write that hangs in the kernel
+    // cannot be waited for, and the thread goes on when it ends.
     FileSystem* fs = nullptr;
     const Clock* clock = nullptr;
-    std::string root;
-    std::string job;
+    std::string root{};
+    std::string job{};
     uint64_t generation = 0;
     uint32_t rank = 0;
     uint32_t world_size = 0;
     // With this generation's own entry. Goes into the manifest and decides
     // what retention may delete.
-    std::vector<LineageEntry> lineage;
-    std::map<std::string, std::string> metadata;  // Manifest::metadata.
-    RetentionPolicy retention;
+    std::vector<LineageEntry> lineage{};
+    std::map<std::string, std::string> metadata{};  // Manifest::metadata.
+    RetentionPolicy retention{};
     // What was found whole when the job restored: counts for retention.
-    std::optional<CheckpointKey> restored;
+    std::optional<CheckpointKey> restored{};
     Duration deadline = std::chrono::minutes(10);
     // How long the destructor waits for a write to notice that it must end.
     Duration shutdown_grace = std::chrono::seconds(10);
@@ -78,7 +79,7 @@ class AsyncWriter {
   struct Request {
     int64_t step = 0;
     uint64_t id = 0;
-    Cursor cursor;
+    Cursor cursor{};
     uint64_t state_hash = 0;
   };
 
@@ -126,11 +127,12 @@ class AsyncWriter {
   // Unavailable while one is in flight, with the reason CHECKPOINT_IN_FLIGHT.
   Status Begin(const Request& request, Snapshot snapshot);
 
-  // The chief's, after its kVoted: publishes by the votes given, or by those
-  // that lie in the staging directory. FailedPrecondition when there is
-  // nothing to publish.
+  // The chief's, after its kVoted. FailedPrecondition when there is nothing to
+  // publish. Publishes by the votes given; a missing one fails it.
   Status Publish(std::vector<Vote> votes);
-  Status PublishFromDisk();
+  // Publishes once the votes of all ranks lie in the staging directory, so
+  // that no message need carry them.
+  Status PublishWhenAllVoted();
 
   // Gives up what is in flight, e.g. because another rank's part failed.
   void Abandon(const Status& why);

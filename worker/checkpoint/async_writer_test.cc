@@ -163,7 +163,7 @@ TEST_F(AsyncWriterTest, TwoRanksMakeCheckpointsAndOldOnesGo) {
     EXPECT_FALSE(other.in_flight());
     ASSERT_TRUE(chief.in_flight());
     if (step % 20 == 0) {
-      ASSERT_TRUE(chief.PublishFromDisk().ok());
+      ASSERT_TRUE(chief.PublishWhenAllVoted().ok());
     } else {
       ASSERT_TRUE(chief.Publish({mine, theirs}).ok());
     }
@@ -225,7 +225,29 @@ TEST_F(AsyncWriterTest, VotesThatDoNotComeAreGivenUpAtTheDeadline) {
   EXPECT_EQ(event->status.code(), StatusCode::kDeadlineExceeded);
   AwaitIdle(&chief);
   EXPECT_FALSE(fs_.Exists(JoinPath(kRoot, StagingName({1, 10, 1}))));
-  EXPECT_FALSE(chief.PublishFromDisk().ok());
+  EXPECT_FALSE(chief.PublishWhenAllVoted().ok());
+}
+
+TEST_F(AsyncWriterTest, TheChiefWaitsForVotesOnDisk) {
+  AsyncWriter chief(Options(0, 2));
+  AsyncWriter other(Options(1, 2));
+  ASSERT_TRUE(Begin(&chief, 10, 0).ok());
+  Next(&chief, AsyncWriter::kVoted);
+  ASSERT_TRUE(chief.PublishWhenAllVoted().ok());
+  EXPECT_FALSE(chief.Wait(std::chrono::milliseconds(30)).has_value());
+  ASSERT_TRUE(Begin(&other, 10, 1).ok());
+  Next(&chief, AsyncWriter::kPublished);
+  EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 10);
+  // The next time the other one never votes.
+  ASSERT_TRUE(Begin(&chief, 20, 0).ok());
+  Next(&chief, AsyncWriter::kVoted);
+  ASSERT_TRUE(chief.PublishWhenAllVoted().ok());
+  clock_.Advance(std::chrono::minutes(11));
+  EXPECT_EQ(Next(&chief, AsyncWriter::kFailed).status.code(),
+            StatusCode::kDeadlineExceeded);
+  AwaitIdle(&chief);
+  EXPECT_FALSE(chief.Poll().has_value()) << "told once";
+  EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 10);
 }
 
 TEST_F(AsyncWriterTest, AWriteThatHangsIsReportedAndCleanedUpLater) {
@@ -243,7 +265,7 @@ TEST_F(AsyncWriterTest, AWriteThatHangsIsReportedAndCleanedUpLater) {
   EXPECT_FALSE(fs_.Exists(JoinPath(kRoot, StagingName({1, 10, 1}))));
   ASSERT_TRUE(Begin(&chief, 20, 0).ok());
   Next(&chief, AsyncWriter::kVoted);
-  ASSERT_TRUE(chief.PublishFromDisk().ok());
+  ASSERT_TRUE(chief.PublishWhenAllVoted().ok());
   Next(&chief, AsyncWriter::kPublished);
   EXPECT_EQ(chief.counters().failed, 1u);
 }
@@ -252,7 +274,7 @@ TEST_F(AsyncWriterTest, AFullDiskIsAnEventAndTheNextOneWorks) {
   AsyncWriter chief(Options(0, 1));
   ASSERT_TRUE(Begin(&chief, 10, 0).ok());
   Next(&chief, AsyncWriter::kVoted);
-  ASSERT_TRUE(chief.PublishFromDisk().ok());
+  ASSERT_TRUE(chief.PublishWhenAllVoted().ok());
   Next(&chief, AsyncWriter::kPublished);
   fs_.memory()->FailAt(fs_.memory()->operations() + 4, false);
   ASSERT_TRUE(Begin(&chief, 20, 0).ok());
@@ -262,7 +284,7 @@ TEST_F(AsyncWriterTest, AFullDiskIsAnEventAndTheNextOneWorks) {
   EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 10);
   ASSERT_TRUE(Begin(&chief, 30, 0).ok());
   Next(&chief, AsyncWriter::kVoted);
-  ASSERT_TRUE(chief.PublishFromDisk().ok());
+  ASSERT_TRUE(chief.PublishWhenAllVoted().ok());
   Next(&chief, AsyncWriter::kPublished);
   EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 30);
 }

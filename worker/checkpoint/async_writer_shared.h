@@ -1,0 +1,77 @@
+// Inside of AsyncWriter: what its callers and its thread share.
+#ifndef LOCKSTEP_WORKER_CHECKPOINT_ASYNC_WRITER_SHARED_H_
+#define LOCKSTEP_WORKER_CHECKPOINT_ASYNC_WRITER_SHARED_H_
+
+#include <atomic>
+#include <deque>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "worker/checkpoint/async_writer.h"
+
+namespace lockstep::checkpoint {
+
+// All state, and the thread's work. The phases:
+//
+//   kIdle -Begin-> kWriting -vote, chief-> kVoted -Publish-> kPublishing
+//     ^               |  \-vote, other-> kIdle                  |
+//     |               |                                         | done
+//     +---- done -----+-----------------------------------------+
+//   any but kIdle -Abandon or deadline-> kGivingUp -cleaned up-> kIdle
+struct AsyncWriter::Shared {
+  enum Phase { kIdle, kWriting, kVoted, kPublishing, kGivingUp };
+
+  explicit Shared(Options o) : options(std::move(o)) {
+    if (options.restored) verified.insert(*options.restored);
+  }
+
+  bool is_chief() const { return options.rank == 0; }
+  AttemptKey attempt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return {options.generation, request.step, request.id};
+  }
+
+  // The thread's work, in async_writer_thread.cc.
+  void Run();
+  void Write();
+  void PublishNow();
+  void CleanUp();
+  // All votes, or what is there when the attempt was given up.
+  std::vector<Vote> AwaitVotes(const AttemptKey& key);
+  Status ReadBackAndRetain(const std::string& path, const CheckpointKey& key);
+
+  // In async_writer.cc.
+  void GiveUp(const Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void CheckDeadline() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Push(Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  std::optional<Event> Pop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+  const Options options;
+  // The thread's alone.
+  std::set<CheckpointKey> verified;
+  // Asked by the thread between blocks, without the lock.
+  std::atomic<bool> stop_transfer{false};
+
+  mutable Mutex mu;
+  CondVar changed;
+  Phase phase ABSL_GUARDED_BY(mu) = kIdle;
+  // The thread has something to do in this phase.
+  bool work ABSL_GUARDED_BY(mu) = false;
+  bool ending ABSL_GUARDED_BY(mu) = false;
+  bool ended ABSL_GUARDED_BY(mu) = false;
+  Request request ABSL_GUARDED_BY(mu);
+  MonoTime begun ABSL_GUARDED_BY(mu);
+  Snapshot snapshot ABSL_GUARDED_BY(mu);
+  Snapshot spare ABSL_GUARDED_BY(mu);
+  // Nothing: take them from the directory.
+  std::optional<std::vector<Vote>> votes ABSL_GUARDED_BY(mu);
+  std::deque<Event> events ABSL_GUARDED_BY(mu);
+  Counters counters ABSL_GUARDED_BY(mu);
+};
+
+}  // namespace lockstep::checkpoint
+
+#endif  // LOCKSTEP_WORKER_CHECKPOINT_ASYNC_WRITER_SHARED_H_
