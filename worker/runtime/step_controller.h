@@ -71,7 +71,7 @@ struct Verdict {
 // Start this checkpoint now: the state is that after `step`.
 struct CheckpointOrder {
   int64_t step = 0;
-  // Tells tries apart within the generation: 1, 2, ...
+  // Tells tries apart within the generation: from 1.
   uint64_t id = 0;
   // The directives that asked for it.
   std::vector<uint32_t> directives;
@@ -140,17 +140,16 @@ class StepController {
   // Started and not settled.
   const std::optional<CheckpointOrder>& in_flight() const { return in_flight_; }
   bool voted() const { return vote_ != CheckpointVote::kNone; }
-  // A directive asked for a checkpoint that has not begun.
-  bool checkpoint_due() const { return !due_.empty() || waiting_; }
 
  private:
   explicit StepController(const StepControllerOptions& options)
       : options_(options), committed_(options.start_step) {}
   enum class Phase : uint8_t { kIdle, kBegun, kVerified, kFailed };
 
-  StatusOr<ControlWords> Encode(const StepFacts& facts);
-  void Hear(const Directive& directive);
-  void Settle(const ControlOutput& output);
+  StatusOr<Verdict> Fail(Status status);
+  void HearDirective();
+  std::optional<CheckpointSettled> Settle();
+  bool CheckpointFallsDue();
   CheckpointOrder StartCheckpoint();
 
   const StepControllerOptions options_;
@@ -167,7 +166,7 @@ class StepController {
   Status alarm_;
 
   // As speaker.
-  std::deque<Directive> to_speak_;  // .step is not set yet.
+  std::deque<Directive> to_speak_;  // .step is set when it is spoken.
   std::set<uint32_t> known_;        // Queued, spoken or done.
   int silent_steps_ = 0;            // After a collision.
 
@@ -180,7 +179,6 @@ class StepController {
   std::optional<CheckpointOrder> in_flight_;
   CheckpointVote vote_ = CheckpointVote::kNone;
   uint64_t checkpoints_ = 0;
-  std::optional<CheckpointSettled> settled_;
 };
 
 }  // namespace lockstep

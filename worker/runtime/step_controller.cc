@@ -1,0 +1,224 @@
+#include "worker/runtime/step_controller.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+
+StatusOr<StepController> StepController::Create(
+    const StepControllerOptions& options) {
+  if (options.world_size < 1 || options.world_size > kMaxControlRanks ||
+      options.rank < 0 || options.rank >= options.world_size) {
+    return InvalidArgument("rank {} of {}: a generation has 1 to {} ranks",
+                           options.rank, options.world_size, kMaxControlRanks);
+  }
+  if (options.start_step < 0 || options.checkpoint_interval < 0 ||
+      options.state_hash_interval < 0 || options.max_skipped_in_a_row < 1) {
+    return InvalidArgument(
+        "start step {}, checkpoint interval {}, state hash interval {}, "
+        "skipped steps {}: none may be negative, the last not 0",
+        options.start_step, options.checkpoint_interval,
+        options.state_hash_interval, options.max_skipped_in_a_row);
+  }
+  return StepController(options);
+}
+
+bool StepController::wants_state_hash() const {
+  return options_.state_hash_interval > 0 &&
+         step() % options_.state_hash_interval == 0;
+}
+
+void StepController::Offer(DirectiveOp op, uint32_t id) {
+  if (op == DirectiveOp::kNone || !known_.insert(id).second) return;
+  to_speak_.push_back({op, id, 0});
+}
+
+Status StepController::Vote(uint64_t checkpoint_id, bool durable) {
+  if (!in_flight_ || in_flight_->id != checkpoint_id) {
+    return FailedPrecondition("checkpoint {} is not in flight", checkpoint_id);
+  }
+  if (voted()) {
+    return FailedPrecondition("rank {} has voted on checkpoint {} already",
+                              options_.rank, checkpoint_id);
+  }
+  vote_ = durable ? CheckpointVote::kDurable : CheckpointVote::kGivenUp;
+  return OkStatus();
+}
+
+StatusOr<ControlWords> StepController::Begin(const StepFacts& facts) {
+  if (phase_ != Phase::kIdle) {
+    return FailedPrecondition("step {} began before the last one was committed",
+                              step());
+  }
+  if (facts.state_hash.has_value() != wants_state_hash()) {
+    return FailedPrecondition("step {} {} a state hash", step(),
+                              wants_state_hash() ? "needs" : "takes no");
+  }
+  own_ = ControlInput();
+  own_.generation = options_.generation;
+  own_.fingerprint = options_.fingerprint;
+  own_.step = step();
+  own_.cursor = facts.cursor;
+  own_.nonfinite = facts.nonfinite;
+  own_.drain = drain_;
+  own_.alarm = !alarm_.ok();
+  own_.vote = vote_;
+  own_.state_hash = facts.state_hash;
+  if (silent_steps_ > 0) {
+    --silent_steps_;
+  } else if (!to_speak_.empty()) {
+    to_speak_.front().step = step() + 1;
+    own_.directive = to_speak_.front();
+  }
+  round_ = false;
+  phase_ = Phase::kBegun;
+  return EncodeControl(own_, options_.world_size);
+}
+
+StatusOr<ControlWords> StepController::BeginRound() {
+  if (phase_ != Phase::kIdle) {
+    return FailedPrecondition("a round began before step {} was committed",
+                              step());
+  }
+  const uint64_t cursor = own_.cursor;
+  own_ = ControlInput();
+  own_.generation = options_.generation;
+  own_.fingerprint = options_.fingerprint;
+  own_.step = committed_;
+  own_.cursor = cursor;
+  own_.drain = drain_;
+  own_.alarm = !alarm_.ok();
+  own_.vote = vote_;
+  round_ = true;
+  phase_ = Phase::kBegun;
+  return EncodeControl(own_, options_.world_size);
+}
+
+StatusOr<Verdict> StepController::Fail(Status status) {
+  phase_ = Phase::kFailed;
+  return status;
+}
+
+StatusOr<Verdict> StepController::Verify(const ControlWords& sum) {
+  if (phase_ != Phase::kBegun) {
+    return FailedPrecondition("step {} is verified but has not begun", step());
+  }
+  StatusOr<ControlOutput> heard = DecodeControl(own_, sum, options_.world_size);
+  if (!heard.ok()) return Fail(heard.status());
+  heard_ = *std::move(heard);
+  if (heard_.alarm) {
+    if (!alarm_.ok()) return Fail(alarm_);
+    return Fail(WithReason(
+        Aborted("another rank saw a check fail after step {} and stopped all",
+                committed_),
+        "ALARM"));
+  }
+  phase_ = Phase::kVerified;
+  if (!heard_.check.ok()) {
+    // A round may be the last, so there may be no other chance to say it.
+    if (round_) return Fail(heard_.check);
+    alarm_ = heard_.check;
+    return Verdict{};
+  }
+  if (!heard_.nonfinite) {
+    if (!round_) skipped_in_a_row_ = 0;
+    return Verdict{.apply = !round_, .skipped = false};
+  }
+  ++skipped_;
+  if (++skipped_in_a_row_ < options_.max_skipped_in_a_row) {
+    return Verdict{.apply = false, .skipped = true};
+  }
+  return Fail(WithReason(
+      FailedPrecondition("{} steps in a row, up to step {}, had a gradient or "
+                         "loss that is NaN or infinite: lower the learning "
+                         "rate or look at the data",
+                         skipped_in_a_row_, step()),
+      "NOT_FINITE"));
+}
+
+StatusOr<StepOrders> StepController::Commit() {
+  if (phase_ != Phase::kVerified) {
+    return FailedPrecondition("step {} is committed but was not verified",
+                              step());
+  }
+  phase_ = Phase::kIdle;
+  if (!round_) ++committed_;
+  StepOrders orders;
+  orders.drain = heard_.drain;
+  HearDirective();
+  if (stop_ && stop_->step <= committed_) {
+    orders.stop = StopOrder{stop_->id};
+    stop_.reset();
+  }
+  // All stop at the next step, and this rank's state is not to be trusted.
+  if (!alarm_.ok()) return orders;
+  orders.settled = Settle();
+  if (CheckpointFallsDue()) waiting_ = true;
+  if (waiting_ && !in_flight_) orders.checkpoint = StartCheckpoint();
+  return orders;
+}
+
+void StepController::HearDirective() {
+  // No two ranks wait equally long, so they meet once only.
+  if (own_.directive && heard_.collision) silent_steps_ = options_.rank + 1;
+  if (!heard_.directive) return;
+  // Also when another rank spoke what this one was about to.
+  std::erase_if(to_speak_, [this](const Directive& waiting) {
+    return waiting.id == heard_.directive->id;
+  });
+  known_.insert(heard_.directive->id);
+  if (heard_.directive->op == DirectiveOp::kStop) {
+    if (!stop_ || heard_.directive->step < stop_->step) {
+      stop_ = heard_.directive;
+    }
+  } else {
+    due_[heard_.directive->step].push_back(heard_.directive->id);
+  }
+}
+
+std::optional<CheckpointSettled> StepController::Settle() {
+  if (!in_flight_ ||
+      !(heard_.checkpoint_complete || heard_.checkpoint_given_up)) {
+    return std::nullopt;
+  }
+  CheckpointSettled settled;
+  settled.order = *std::exchange(in_flight_, std::nullopt);
+  settled.complete = heard_.checkpoint_complete;
+  vote_ = CheckpointVote::kNone;
+  if (!settled.complete) {
+    // May be asked for again.
+    for (uint32_t id : settled.order.directives) known_.erase(id);
+  }
+  return settled;
+}
+
+bool StepController::CheckpointFallsDue() {
+  bool due = !round_ && options_.checkpoint_interval > 0 &&
+             committed_ % options_.checkpoint_interval == 0;
+  while (!due_.empty() && due_.begin()->first <= committed_) {
+    const std::vector<uint32_t>& ids = due_.begin()->second;
+    waiting_directives_.insert(waiting_directives_.end(), ids.begin(),
+                               ids.end());
+    due_.erase(due_.begin());
+    due = true;
+  }
+  return due;
+}
+
+CheckpointOrder StepController::StartCheckpoint() {
+  in_flight_ = CheckpointOrder{committed_, ++checkpoints_,
+                               std::exchange(waiting_directives_, {})};
+  waiting_ = false;
+  return *in_flight_;
+}
+
+StatusOr<CheckpointOrder> StepController::BeginCheckpoint() {
+  if (phase_ != Phase::kIdle || in_flight_) {
+    return FailedPrecondition(
+        "a checkpoint of step {} cannot begin: {}", committed_,
+        in_flight_ ? "one is in flight" : "a step is under way");
+  }
+  return StartCheckpoint();
+}
+
+}  // namespace lockstep
