@@ -200,6 +200,7 @@ StatusOr<CertificateAuthority> CertificateAuthority::Create(
 
 StatusOr<CertificateAuthority> CertificateAuthority::FromPem(
     const std::string& certificate, const std::string& key, WallTime now) {
+  const x509::ErrorQueueGuard guard;
   auto state = std::make_unique<State>();
   LOCKSTEP_ASSIGN_OR_RETURN(std::vector<CertPtr> certs,
                             x509::ReadCertificates(certificate));
@@ -275,6 +276,7 @@ StatusOr<CertificateAuthority> CertificateAuthority::Load(
 
 StatusOr<KeyAndCertificate> CertificateAuthority::Issue(
     const LeafRequest& request, WallTime now) const {
+  const x509::ErrorQueueGuard guard;
   const Identity& identity = request.identity;
   LOCKSTEP_RETURN_IF_ERROR(CheckIdentity(identity));
   if (identity.cluster != state_->cluster) {

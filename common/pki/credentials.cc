@@ -113,6 +113,7 @@ CredentialPaths CredentialPathsIn(const std::string& dir) {
 StatusOr<Credentials> LoadCredentials(FileSystem* files,
                                       const CredentialPaths& paths,
                                       WallTime now) {
+  const x509::ErrorQueueGuard guard;
   Credentials result;
   LOCKSTEP_ASSIGN_OR_RETURN(result.ca,
                             ReadFile(files, "the CA's certificate", paths.ca));

@@ -3,6 +3,7 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 
+#include <algorithm>
 #include <ctime>
 
 namespace lockstep::x509 {
@@ -34,6 +35,8 @@ StatusOr<WallTime> ToWallTime(const ASN1_TIME* time) {
 int NoPassword(char*, int, int, void*) { return -1; }
 
 }  // namespace
+
+ErrorQueueGuard::~ErrorQueueGuard() { ERR_clear_error(); }
 
 Status OpenSslError(std::string_view what) {
   char text[256] = "unknown error";

@@ -29,6 +29,16 @@ using BioPtr = std::unique_ptr<BIO, Freer<BIO_free_all>>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
 using CertPtr = std::unique_ptr<X509, Freer<X509_free>>;
 
+// Empties this thread's OpenSSL error queue at the end of a scope: what is left
+// in it would make a later TLS read of the same thread fail.
+class ErrorQueueGuard {
+ public:
+  ErrorQueueGuard() = default;
+  ErrorQueueGuard(const ErrorQueueGuard&) = delete;
+  ErrorQueueGuard& operator=(const ErrorQueueGuard&) = delete;
+  ~ErrorQueueGuard();
+};
+
 // Internal, with what OpenSSL says; empties its error queue.
 Status OpenSslError(std::string_view what);
 

@@ -23,6 +23,7 @@
 #include "common/pki/ca.h"
 #include "common/rpc/caller.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/grpc_log.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status_conversion.h"
 #include "lockstep/v1/job.grpc.pb.h"
@@ -44,6 +45,13 @@ class Jobs final : public v1::JobService::Service {
                       v1::Job* response) override {
     if (request->name() == "missing") {
       return ToGrpc(WithReason(NotFound("no job missing"), "NO_JOB"));
+    }
+    if (request->name() == "flaky" && ++tries < 4) {
+      return ToGrpc(Unavailable("not now"));
+    }
+    if (request->name() == "busy") {
+      ++tries;
+      return ToGrpc(ResourceExhausted("too much"));
     }
     response->set_owner(Describe(CallerOf(*context)));
     return grpc::Status::OK;
@@ -67,6 +75,7 @@ class Jobs final : public v1::JobService::Service {
   }
 
   std::atomic<int> submitted = 0;
+  std::atomic<int> tries = 0;
 };
 
 // Callback API, so that both kinds pass the same check.
@@ -78,13 +87,15 @@ class Workers final : public v1::WorkerService::CallbackService {
         : public grpc::ServerBidiReactor<v1::WorkerMessage,
                                          v1::CoordinatorMessage> {
      public:
-      explicit Refuser(const std::string& text) {
-        Finish(ToGrpc(Aborted("{}", text)));
-      }
+      explicit Refuser(const Status& status) { Finish(ToGrpc(status)); }
       void OnDone() override { delete this; }
     };
-    return new Refuser(Describe(CallerOf(*context)));
+    ++connects;
+    return new Refuser(Status(code, Describe(CallerOf(*context))));
   }
+
+  std::atomic<int> connects = 0;
+  std::atomic<StatusCode> code = StatusCode::kAborted;
 };
 
 class CountingObserver final : public CallObserver {
@@ -127,6 +138,7 @@ Credentials Load(const std::string& dir, WallTime now) {
 
 class RpcTest : public testing::Test {
  protected:
+  static void SetUpTestSuite() { RedirectGrpcLog(GrpcLog::kSilent); }
   void SetUp() override {
     char name[] = "/tmp/lockstep-rpc-XXXXXX";
     ASSERT_NE(::mkdtemp(name), nullptr);
@@ -370,6 +382,24 @@ TEST_F(RpcTest, GarbageOnThePortHurtsNobody) {
 TEST_F(RpcTest, ReasonsReachTheClient) {
   const Status s = Get(User(UserRole::kViewer), "missing").status();
   EXPECT_EQ(s, WithReason(NotFound("no job missing"), "NO_JOB"));
+}
+
+TEST_F(RpcTest, OnlyUnavailableIsTriedAgain) {
+  const auto viewer = User(UserRole::kViewer);
+  const auto owner = Get(viewer, "flaky");
+  EXPECT_TRUE(owner.ok()) << Message(owner.status());
+  EXPECT_EQ(jobs_.tries, 4);
+  jobs_.tries = 0;
+  EXPECT_EQ(Get(viewer, "busy").status(), ResourceExhausted("too much"));
+  EXPECT_EQ(jobs_.tries, 1);
+}
+
+// The worker's stream is its owner's to open again.
+TEST_F(RpcTest, TheWorkersStreamIsNotRetriedForIt) {
+  const auto worker = Channel(Issue(WorkerIdentity("prod", "a")));
+  workers_.code = StatusCode::kUnavailable;
+  EXPECT_EQ(Connect(worker).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(workers_.connects, 1);
 }
 
 TEST_F(RpcTest, CallsAreObserved) {

@@ -1,0 +1,49 @@
+// The pages that every daemon has:
+//   /metrics     Prometheus text format 0.0.4
+//   /-/healthy   200 while the process answers
+//   /-/ready     200, or 503 with the reason
+//   /version     {"program": "lockstep-coordinator", "version": "0.1.0"}
+#ifndef LOCKSTEP_COMMON_HTTP_METRICS_H_
+#define LOCKSTEP_COMMON_HTTP_METRICS_H_
+
+#include <prometheus/collectable.h>
+#include <prometheus/metric_family.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/http/server.h"
+
+namespace lockstep {
+
+// process_* of this process, as Prometheus's own client libraries name them,
+// and lockstep_build_info. What /proc does not tell is left out.
+class ProcessCollector final : public prometheus::Collectable {
+ public:
+  explicit ProcessCollector(std::string program)
+      : program_(std::move(program)) {}
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  const std::string program_;
+};
+
+struct StandardPages {
+  // "lockstep-coordinator".
+  std::string program;
+  // Registries and others; ProcessCollector comes on top. No two may have a
+  // family of the same name.
+  std::vector<std::shared_ptr<prometheus::Collectable>> collectables;
+  // OK, or why not yet. Called from the server's threads; unset means ready.
+  std::function<Status()> ready;
+};
+
+// REQUIRES: `server` is not started.
+void AddStandardPages(const StandardPages& pages, HttpServer* server);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_HTTP_METRICS_H_

@@ -1,0 +1,240 @@
+#include "common/http/server.h"
+
+#include <httplib.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/base/host_port.h"
+#include "common/base/logging.h"
+#include "common/base/mutex.h"
+
+namespace lockstep {
+namespace {
+
+// Of each read and write. A scrape is small; who is slower than this is broken.
+constexpr int kTimeoutSeconds = 5;
+constexpr int kBacklog = 128;
+// Nothing here takes a body.
+constexpr size_t kMaxBody = 4096;
+
+// httplib's own queues connections without bound, each a file descriptor. When
+// this one is full the thread that accepts waits, and the kernel queues.
+class BoundedPool final : public httplib::TaskQueue {
+ public:
+  explicit BoundedPool(int threads) : limit_(static_cast<size_t>(threads)) {
+    for (int i = 0; i < threads; ++i) {
+      threads_.emplace_back([this] { Run(); });
+    }
+  }
+
+  void enqueue(std::function<void()> task) override {
+    MutexLock lock(&mu_);
+    while (tasks_.size() >= limit_ && !stopping_) changed_.Wait(&mu_);
+    tasks_.push_back(std::move(task));
+    changed_.NotifyAll();
+  }
+
+  void shutdown() override {
+    {
+      MutexLock lock(&mu_);
+      stopping_ = true;
+      changed_.NotifyAll();
+    }
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  // Each task holds a socket that only it closes: all of them are run.
+  void Run() {
+    for (;;) {
+      std::function<void()> task;
+      {
+        MutexLock lock(&mu_);
+        while (tasks_.empty() && !stopping_) changed_.Wait(&mu_);
+        if (tasks_.empty()) return;
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+        changed_.NotifyAll();
+      }
+      task();
+    }
+  }
+
+  const size_t limit_;
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<std::thread> threads_;
+};
+
+using Handlers = std::map<std::string, HttpServer::Handler>;
+
+HttpResponse Answer(const Handlers& handlers, const httplib::Request& request,
+                    httplib::Response* response) {
+  if (request.method != "GET" && request.method != "HEAD") {
+    response->set_header("Allow", "GET, HEAD");
+    return {405, "text/plain; charset=utf-8", "only GET and HEAD\n"};
+  }
+  // httplib would copy the body once for each range that is asked for.
+  if (!request.ranges.empty()) {
+    return {416, "text/plain; charset=utf-8", ""};
+  }
+  const auto handler = handlers.find(request.path);
+  if (handler == handlers.end()) {
+    return {404, "text/plain; charset=utf-8", "no such page\n"};
+  }
+  HttpRequest ours;
+  ours.path = request.path;
+  for (const auto& [name, value] : request.params) {
+    ours.query.emplace(name, value);
+  }
+  return handler->second(ours);
+}
+
+// `listener` is set to the listening socket when it is made.
+void Configure(const HttpServerOptions& options, const Handlers* handlers,
+               int* listener, httplib::Server* server) {
+  const int threads = std::max(options.threads, 1);
+  server->new_task_queue = [threads] { return new BoundedPool(threads); };
+  // Without SO_REUSEPORT, which httplib sets: a second daemon on the same port
+  // would answer half of the requests instead of being refused.
+  server->set_socket_options([listener](int socket) {
+    const int yes = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    *listener = socket;
+  });
+  server->set_read_timeout(kTimeoutSeconds);
+  server->set_write_timeout(kTimeoutSeconds);
+  // An idle connection would hold a thread.
+  server->set_keep_alive_max_count(1);
+  server->set_payload_max_length(kMaxBody);
+  server->set_tcp_nodelay(true);
+  server->set_default_headers(
+      {{"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"}});
+  // Before httplib's own routing: that matches paths by std::regex, which
+  // recurses once for each character of a stranger's path.
+  server->set_pre_routing_handler(
+      [handlers](const httplib::Request& request, httplib::Response& response) {
+        HttpResponse answer = Answer(*handlers, request, &response);
+        response.status = answer.status;
+        response.set_content(std::move(answer.body), answer.content_type);
+        return httplib::Server::HandlerResponse::Handled;
+      });
+  // httplib would send the exception's text in a header.
+  server->set_exception_handler([](const httplib::Request&,
+                                   httplib::Response& response,
+                                   std::exception_ptr) {
+    response.status = 500;
+    response.set_content("internal error\n", "text/plain; charset=utf-8");
+  });
+}
+
+StatusOr<std::unique_ptr<httplib::Server>> MakeServer(
+    const HttpServerOptions& options, const HostPort& address) {
+  const bool certificate = !options.tls_certificate.empty();
+  if (certificate != !options.tls_key.empty()) {
+    return InvalidArgument(
+        "serving HTTPS takes a certificate and its key, only one was given");
+  }
+  if (!certificate) {
+    if (!IsLoopback(address.host)) {
+      return InvalidArgument(
+          "HTTP without TLS is for this machine only, and others can reach {}: "
+          "listen on 127.0.0.1, or give a certificate and key",
+          options.address);
+    }
+    return std::make_unique<httplib::Server>();
+  }
+  auto server = std::make_unique<httplib::SSLServer>(
+      options.tls_certificate.c_str(), options.tls_key.c_str());
+  if (!server->is_valid()) {
+    return FailedPrecondition(
+        "the certificate {} and key {} cannot be used: are both readable PEM, "
+        "and do they belong together?",
+        options.tls_certificate, options.tls_key);
+  }
+  SSL_CTX_set_min_proto_version(server->ssl_context(), TLS1_2_VERSION);
+  return server;
+}
+
+}  // namespace
+
+struct HttpServer::State {
+  HttpServerOptions options;
+  HostPort address;
+  std::string bound;
+  int listener = -1;  // httplib's.
+  Handlers handlers;
+  std::unique_ptr<httplib::Server> server;
+  std::thread thread;
+  std::atomic<bool> ended = false;
+};
+
+HttpServer::HttpServer(std::unique_ptr<State> state)
+    : state_(std::move(state)) {}
+
+StatusOr<std::unique_ptr<HttpServer>> HttpServer::Create(
+    const HttpServerOptions& options) {
+  auto state = std::make_unique<State>();
+  state->options = options;
+  LOCKSTEP_ASSIGN_OR_RETURN(state->address, ParseHostPort(options.address));
+  LOCKSTEP_ASSIGN_OR_RETURN(state->server, MakeServer(options, state->address));
+  Configure(options, &state->handlers, &state->listener, state->server.get());
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
+}
+
+HttpServer::~HttpServer() {
+  if (!state_->thread.joinable()) return;
+  // httplib's stop() does nothing before the thread has come to accept.
+  while (!state_->server->is_running() && !state_->ended) {
+    ::poll(nullptr, 0, 1);
+  }
+  state_->server->stop();
+  state_->thread.join();
+}
+
+void HttpServer::Handle(const std::string& path, Handler handler) {
+  state_->handlers[path] = std::move(handler);
+}
+
+Status HttpServer::Start() {
+  HostPort& address = state_->address;
+  bool bound;
+  if (address.port == 0) {
+    const int port = state_->server->bind_to_any_port(address.host);
+    bound = port > 0;
+    if (bound) address.port = static_cast<uint16_t>(port);
+  } else {
+    bound = state_->server->bind_to_port(address.host, address.port);
+  }
+  if (!bound) {
+    return Unavailable(
+        "cannot listen on {}: is the address of this machine, and the port "
+        "free?",
+        state_->options.address);
+  }
+  // httplib lets 5 connections wait; the sixth would be dropped and tried again
+  // a second later. On Linux a second listen(2) only changes that number.
+  ::listen(state_->listener, kBacklog);
+  state_->bound = FormatHostPort(address);
+  state_->thread = std::thread([state = state_.get()] {
+    if (!state->server->listen_after_bind()) {
+      LOG_ERROR("http: no longer answers on {}", state->bound);
+    }
+    state->ended = true;
+  });
+  return OkStatus();
+}
+
+const std::string& HttpServer::address() const { return state_->bound; }
+
+int HttpServer::port() const { return state_->address.port; }
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+// The one HTTP server of every daemon: metrics, health, version.
+//
+// Read-only: GET and HEAD, paths that are compared as they are. Plain text on
+// loopback only; any other address takes a certificate. cpp-httplib stays in
+// server.cc.
+#ifndef LOCKSTEP_COMMON_HTTP_SERVER_H_
+#define LOCKSTEP_COMMON_HTTP_SERVER_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "common/base/status.h"
+
+namespace lockstep {
+
+struct HttpRequest {
+  std::string path;
+  // Decoded; of a name that comes twice, the first.
+  std::map<std::string, std::string> query;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "text/plain; charset=utf-8";
+  std::string body;
+};
+
+struct HttpServerOptions {
+  // HOST:PORT to listen on; port 0 takes a free one.
+  std::string address;
+  // PEM files. Both or none; required unless `address` is loopback.
+  std::string tls_certificate;
+  std::string tls_key;
+  // Requests at a time. More wait, unread, in the kernel.
+  int threads = 4;
+};
+
+class HttpServer {
+ public:
+  // Runs on the server's threads, several at once; must not block for long.
+  using Handler = std::function<HttpResponse(const HttpRequest&)>;
+
+  // Errors: InvalidArgument the address is malformed, or others can reach it
+  // and there is no certificate; FailedPrecondition certificate or key cannot
+  // be used.
+  static StatusOr<std::unique_ptr<HttpServer>> Create(
+      const HttpServerOptions& options);
+
+  // Stops, and waits for the handlers that run.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  // Every answer is compressed where the client accepts it. REQUIRES: not
+  // started.
+  void Handle(const std::string& path, Handler handler);
+
+  // Listens and answers from now on. Unavailable: cannot listen there.
+  // REQUIRES: not started.
+  Status Start();
+
+  // With the port that was bound. REQUIRES: started.
+  const std::string& address() const;
+  int port() const;
+
+ private:
+  struct State;
+  explicit HttpServer(std::unique_ptr<State> state);
+
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_HTTP_SERVER_H_
