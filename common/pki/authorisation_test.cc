@@ -60,7 +60,8 @@ TEST(AuthorisationTest, WhoMayCallWhat) {
   const Identity worker = WorkerIdentity("prod", "w");
   const Identity coordinator = CoordinatorIdentity("prod", "main");
   const Identity stranger = UserIdentity("other", UserRole::kAdmin, "a");
-  const Identity insecure;
+  const Identity insecure = InsecureIdentity();
+  const Identity nobody;
   constexpr StatusCode kOk = StatusCode::kOk;
   constexpr StatusCode kDenied = StatusCode::kPermissionDenied;
   constexpr StatusCode kWho = StatusCode::kUnauthenticated;
@@ -75,6 +76,7 @@ TEST(AuthorisationTest, WhoMayCallWhat) {
       {coordinator, kDenied, kDenied, kDenied, kOk},
       {stranger, kWho, kWho, kWho, kWho},
       {insecure, kOk, kOk, kOk, kOk},
+      {nobody, kWho, kWho, kWho, kWho},
   };
   const AuthorisationTable table = Table();
   const auto code = [&](const Identity& caller, const char* method) {
@@ -91,7 +93,7 @@ TEST(AuthorisationTest, WhoMayCallWhat) {
 TEST(AuthorisationTest, WhatIsNotListedIsClosedToAll) {
   for (const char* method :
        {"/lockstep.v1.JobService/Nothing", "/other.Service/Get", "", "/"}) {
-    EXPECT_EQ(Table().Authorise(Identity(), "prod", method).code(),
+    EXPECT_EQ(Table().Authorise(InsecureIdentity(), "prod", method).code(),
               StatusCode::kUnimplemented)
         << method;
   }

@@ -235,10 +235,16 @@ StatusOr<CertificateAuthority> CertificateAuthority::FromPem(
 StatusOr<CertificateAuthority> CertificateAuthority::CreateIn(
     FileSystem* files, const std::string& dir, const std::string& cluster,
     WallTime now) {
-  if (files->Exists(CaCertificatePath(dir)) || files->Exists(CaKeyPath(dir))) {
+  if (files->Exists(CaCertificatePath(dir))) {
     return AlreadyExists(
         "{} holds a CA already: another one would lock out every certificate "
         "that it has issued",
+        dir);
+  }
+  if (files->Exists(CaKeyPath(dir))) {
+    return AlreadyExists(
+        "{} holds the key of a CA without its certificate: put ca.crt back, or "
+        "remove ca.key when nothing was issued with it",
         dir);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(CertificateAuthority ca, Create(cluster, now));

@@ -28,7 +28,7 @@ std::vector<std::string_view> Split(std::string_view text) {
   }
 }
 
-// The parts between the slashes, or kInsecure when they say nothing we know.
+// The parts between the slashes, or nobody when they say nothing we know.
 Identity FromParts(const std::vector<std::string_view>& parts) {
   if (parts.size() == 3 && parts[1] == "coordinator") {
     return CoordinatorIdentity(std::string(parts[0]), std::string(parts[2]));
@@ -57,6 +57,10 @@ Identity WorkerIdentity(std::string cluster, std::string node) {
 
 Identity UserIdentity(std::string cluster, UserRole role, std::string name) {
   return {Identity::Kind::kUser, std::move(cluster), std::move(name), role};
+}
+
+Identity InsecureIdentity() {
+  return {Identity::Kind::kInsecure, "", "insecure"};
 }
 
 Status CheckNodeName(std::string_view what, std::string_view name) {

@@ -29,11 +29,12 @@ struct Identity {
     // checked who it is, so it may call everything and speak for any node.
     kInsecure,
   };
-  Kind kind = Kind::kInsecure;
-  // Cluster; empty for kInsecure.
+  // By default nobody: a user without a name, who may do nothing.
+  Kind kind = Kind::kUser;
+  // Empty for kInsecure.
   std::string cluster;
   // Id, node or user; "insecure" for kInsecure.
-  std::string name = "insecure";
+  std::string name;
   // Of users.
   UserRole role = UserRole::kViewer;
 
@@ -53,6 +54,7 @@ struct Identity {
 Identity CoordinatorIdentity(std::string cluster, std::string id);
 Identity WorkerIdentity(std::string cluster, std::string node);
 Identity UserIdentity(std::string cluster, UserRole role, std::string name);
+Identity InsecureIdentity();
 
 // Clusters, coordinator ids and nodes: [a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?.
 // InvalidArgument says which `what` ("node name") and the rule.

@@ -78,7 +78,9 @@ TEST(IdentityTest, AWorkerSpeaksForItsOwnNodeOnly) {
   EXPECT_TRUE(WorkerIdentity("c", "a").SpeaksForNode("a"));
   EXPECT_FALSE(WorkerIdentity("c", "a").SpeaksForNode("b"));
   EXPECT_FALSE(UserIdentity("c", UserRole::kAdmin, "a").SpeaksForNode("a"));
-  EXPECT_TRUE(Identity().SpeaksForNode("a"));
+  EXPECT_TRUE(InsecureIdentity().SpeaksForNode("a"));
+  EXPECT_FALSE(Identity().SpeaksForNode(""));
+  EXPECT_FALSE(Identity().IsAdmin());
 }
 
 class PkiTest : public testing::Test {
@@ -150,6 +152,7 @@ TEST_F(PkiTest, IssuesForItsOwnClusterAndSoundNamesOnly) {
   const LeafRequest refused[] = {
       {.identity = WorkerIdentity("other", "a"), .names = {}},
       {.identity = WorkerIdentity("prod", "A"), .names = {}},
+      {.identity = InsecureIdentity(), .names = {}},
       {.identity = Identity(), .names = {}},
       {.identity = WorkerIdentity("prod", "a"), .names = {"a,URI:spiffe://x"}},
       {.identity = WorkerIdentity("prod", "a"), .names = {""}},

@@ -27,7 +27,7 @@ bool IsTls(const grpc::AuthContext& context) {
 
 StatusOr<Identity> IdentityOf(const grpc::AuthContext& context) {
   // Plain text is offered on loopback only: RpcServer::Start sees to that.
-  if (!IsTls(context)) return Identity();
+  if (!IsTls(context)) return InsecureIdentity();
   const std::vector<grpc::string_ref> uris =
       context.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME);
   if (uris.size() != 1) {
@@ -46,9 +46,9 @@ Identity CallerOf(const grpc::ServerContextBase& context) {
   const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
   const StatusOr<Identity> identity = IdentityOf(*auth);
   if (identity.ok()) return *identity;
-  // Cannot be: the same check has admitted the call. A name that is nobody's
-  // owns no job and speaks for no node.
-  return {Identity::Kind::kUser, "", "nobody", UserRole::kViewer};
+  // Cannot be: the same check has admitted the call. Nobody owns no job and
+  // speaks for no node.
+  return Identity();
 }
 
 }  // namespace lockstep
