@@ -123,7 +123,7 @@ TEST(SpawnTest, SignalsAreDefaultAndUnblocked) {
   sigaddset(&block, SIGUSR1);
   pthread_sigmask(SIG_BLOCK, &block, &old);
   const auto handler = signal(SIGUSR2, SIG_IGN);
-  const std::string status = OutputOf(Shell("cat /proc/$$/status"));
+  const std::string status = OutputOf(Shell("exec cat /proc/self/status"));
   signal(SIGUSR2, handler);
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
   EXPECT_THAT(status, HasSubstr("SigBlk:\t0000000000000000"));

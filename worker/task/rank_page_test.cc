@@ -127,7 +127,8 @@ TEST_F(RankPageTest, ASnapshotIsNeverHalfOfTwo) {
   uint64_t last = 0;
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (good < 2000 && std::chrono::steady_clock::now() < deadline) {
+  while ((good < 1000 || last == 0) &&
+         std::chrono::steady_clock::now() < deadline) {
     RankPage page;
     const Result result = reader->Read(&page, &error_);
     ASSERT_NE(result, Result::kBad) << error_;
@@ -152,7 +153,7 @@ TEST_F(RankPageTest, ASnapshotIsNeverHalfOfTwo) {
   }
   stop.store(true);
   thread.join();
-  EXPECT_EQ(good, 2000);
+  EXPECT_GE(good, 1000);
   EXPECT_GT(last, 0u);
 }
 
