@@ -1,0 +1,48 @@
+// The coordinator's flags, as one checked struct.
+#ifndef LOCKSTEP_SERVER_CONFIG_H_
+#define LOCKSTEP_SERVER_CONFIG_H_
+
+#include <string>
+
+#include "common/base/status.h"
+#include "server/core/bill.h"
+
+namespace lockstep {
+
+struct Config {
+  // Store, logs and endpoint.json.
+  std::string dir;
+  // HOST:PORT; port 0 takes a free one.
+  std::string listen = "127.0.0.1:7443";
+  std::string http_listen = "127.0.0.1:7480";
+  std::string http_tls_certificate;
+  std::string http_tls_key;
+  std::string ca;
+  std::string cert;
+  std::string key;
+  bool insecure_loopback = false;
+  std::string cluster = "lockstep";
+  // YAML price table; empty: the built-in one.
+  std::string prices_file;
+  std::string log_level = "info";
+  std::string allow_faults;
+
+  Prices prices;
+};
+
+// Reads the command line. On --help and --version, and for usage errors, it
+// has printed what is to be said and *exit_code is set (0 or 2).
+// Returns false when the program should exit with *exit_code.
+bool ParseFlags(int argc, char** argv, Config* config, int* exit_code);
+
+// A price table:
+//   currency: EUR
+//   core_hour: 0.04
+//   gpu_hour: 0.30
+//   gpu_hours: {T4: 0.35, V100: 2.48}
+// InvalidArgument names file, line and field.
+StatusOr<Prices> LoadPrices(const std::string& path);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_CONFIG_H_

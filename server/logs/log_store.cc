@@ -1,0 +1,190 @@
+#include "server/logs/log_store.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "common/base/fd.h"
+#include "common/base/logging.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMaxQueuedBytes = 64 << 20;
+// Open files; the rest are opened again when they are written to.
+constexpr size_t kMaxOpen = 256;
+
+}  // namespace
+
+LogStore::LogStore(FileSystem* files, std::string dir)
+    : files_(files), dir_(std::move(dir)), thread_([this] { Run(); }) {}
+
+LogStore::~LogStore() {
+  Close();
+  thread_.join();
+}
+
+void LogStore::Close() {
+  MutexLock lock(&mu_);
+  closed_ = true;
+  wake_.NotifyAll();
+  changed_.NotifyAll();
+}
+
+std::string LogStore::PathOf(const LogKey& key, const char* suffix) const {
+  return fmt::format("{}/{}/g{}-r{}.{}", dir_, key.job_uid, key.generation,
+                     key.rank, suffix);
+}
+
+Status LogStore::Append(const LogKey& key, uint64_t offset, std::string data,
+                        bool end, OnAck on_ack) {
+  MutexLock lock(&mu_);
+  if (closed_) return Unavailable("the log store is closed");
+  if (queued_bytes_ + data.size() > kMaxQueuedBytes) {
+    return ResourceExhausted("more than {} MiB of logs wait to be written",
+                             kMaxQueuedBytes >> 20);
+  }
+  queued_bytes_ += data.size();
+  queue_.push_back({key, offset, std::move(data), end, std::move(on_ack)});
+  wake_.NotifyOne();
+  return OkStatus();
+}
+
+void LogStore::Run() {
+  for (;;) {
+    std::deque<Piece> pieces;
+    {
+      MutexLock lock(&mu_);
+      while (queue_.empty() && !closed_) wake_.Wait(&mu_);
+      if (queue_.empty()) return;
+      pieces.swap(queue_);
+      queued_bytes_ = 0;
+    }
+    WriteAll(std::move(pieces));
+    MutexLock lock(&mu_);
+    ++change_;
+    changed_.NotifyAll();
+  }
+}
+
+StatusOr<LogStore::Target*> LogStore::Open(const LogKey& key) {
+  const auto it = open_.find(key);
+  if (it != open_.end()) return &it->second;
+  if (open_.size() >= kMaxOpen) open_.clear();
+  LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(JoinPath(dir_, key.job_uid), 0700));
+  const std::string path = PathOf(key, "log");
+  Target target;
+  LOCKSTEP_ASSIGN_OR_RETURN(target.file, files_->OpenAppend(path, 0600));
+  LOCKSTEP_ASSIGN_OR_RETURN(const FileInfo info, files_->Stat(path));
+  target.size = info.size;
+  target.ended = files_->Exists(PathOf(key, "end"));
+  return &open_.emplace(key, std::move(target)).first->second;
+}
+
+bool LogStore::WriteOne(const Piece& piece, Target* target) {
+  if (piece.offset > target->size) return false;
+  const uint64_t known = target->size - piece.offset;
+  if (known < piece.data.size()) {
+    const std::string_view fresh = std::string_view(piece.data).substr(known);
+    if (const Status status = target->file->Append(fresh); !status.ok()) {
+      LOG_ERROR("logs: {}", Message(status));
+      // How much arrived is the file's to say.
+      const auto info = files_->Stat(PathOf(piece.key, "log"));
+      target->size = info.ok() ? info->size : 0;
+      return false;
+    }
+    target->size += fresh.size();
+  }
+  return true;
+}
+
+void LogStore::WriteAll(std::deque<Piece> pieces) {
+  struct Done {
+    bool wrote = false;
+    bool end = false;
+    OnAck on_ack;
+  };
+  std::map<LogKey, Done> done;
+  for (Piece& piece : pieces) {
+    auto target = Open(piece.key);
+    if (!target.ok()) {
+      LOG_ERROR("logs: {}", Message(target.status()));
+      continue;
+    }
+    Done& entry = done[piece.key];
+    entry.on_ack = std::move(piece.on_ack);
+    if (WriteOne(piece, *target)) {
+      entry.wrote = true;
+      entry.end = entry.end || piece.end;
+    }
+  }
+  for (auto& [key, entry] : done) {
+    const auto it = open_.find(key);
+    if (it == open_.end()) continue;  // Closed to make room: sent again.
+    Target& target = it->second;
+    if (entry.wrote) {
+      if (const Status status = target.file->Sync(); !status.ok()) {
+        // What was written may be lost: nothing of it is acknowledged, and
+        // the file is looked at anew.
+        LOG_ERROR("logs: {}", Message(status));
+        open_.erase(it);
+        continue;
+      }
+    }
+    if (entry.end && !target.ended) {
+      const Status status = files_->WriteAtomic(PathOf(key, "end"), "", 0600);
+      if (!status.ok()) {
+        LOG_ERROR("logs: {}", Message(status));
+        continue;
+      }
+      target.ended = true;
+    }
+    const Ack ack{target.size, target.ended};
+    if (target.ended) open_.erase(it);
+    entry.on_ack(ack);
+  }
+}
+
+StatusOr<std::string> LogStore::Read(const LogKey& key, uint64_t offset,
+                                     size_t limit) {
+  const std::string path = PathOf(key, "log");
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) {
+    if (errno == ENOENT) return std::string();
+    return ErrnoStatus(errno, "opening " + path);
+  }
+  std::string data(limit, '\0');
+  size_t size = 0;
+  while (size < limit) {
+    const ssize_t n = ::pread(fd.get(), data.data() + size, limit - size,
+                              static_cast<off_t>(offset + size));
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      return ErrnoStatus(errno, "reading " + path);
+    }
+    if (n == 0) break;
+    size += static_cast<size_t>(n);
+  }
+  data.resize(size);
+  return data;
+}
+
+bool LogStore::Ended(const LogKey& key) {
+  return files_->Exists(PathOf(key, "end"));
+}
+
+uint64_t LogStore::change() {
+  MutexLock lock(&mu_);
+  return change_;
+}
+
+void LogStore::WaitForChange(uint64_t seen, MonoTime deadline) {
+  MutexLock lock(&mu_);
+  while (change_ <= seen && !closed_) {
+    if (!changed_.WaitUntil(&mu_, deadline)) return;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+// What ranks wrote, kept by the coordinator: plain files, one per rank and
+// generation, with the same bytes as on the node.
+//
+//   <dir>/<job uid>/g<generation>-r<rank>.log     CRI lines
+//   <dir>/<job uid>/g<generation>-r<rank>.end     empty: nothing more comes
+//
+// Thread-safe. Writing and syncing are done by a thread of its own, many
+// pieces at a time; a piece is acknowledged when it is on disk.
+#ifndef LOCKSTEP_SERVER_LOGS_LOG_STORE_H_
+#define LOCKSTEP_SERVER_LOGS_LOG_STORE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "common/base/file.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "common/model/job.h"
+
+namespace lockstep {
+
+struct LogKey {
+  std::string job_uid;
+  Generation generation = 0;
+  int32_t rank = 0;
+
+  auto operator<=>(const LogKey&) const = default;
+};
+
+class LogStore {
+ public:
+  struct Ack {
+    // Everything below is on disk.
+    uint64_t offset = 0;
+    bool end = false;
+  };
+  using OnAck = std::function<void(const Ack&)>;
+
+  // `files` outlives the store; `dir` is made when it is missing.
+  LogStore(FileSystem* files, std::string dir);
+  ~LogStore();
+  LogStore(const LogStore&) = delete;
+  LogStore& operator=(const LogStore&) = delete;
+
+  // Queues `data`, whose first byte is number `offset`. A piece that begins
+  // beyond what is there is dropped, and the acknowledgement says from where
+  // to send again; bytes that are there already are skipped. `on_ack` runs on
+  // the store's thread. On a write error there is no acknowledgement: the
+  // sender tries again. ResourceExhausted: too much waits to be written.
+  Status Append(const LogKey& key, uint64_t offset, std::string data, bool end,
+                OnAck on_ack);
+
+  // At most `limit` bytes from `offset`; empty at the end of what is there.
+  StatusOr<std::string> Read(const LogKey& key, uint64_t offset, size_t limit);
+  bool Ended(const LogKey& key);
+
+  // Rises whenever anything was written.
+  uint64_t change();
+  // Waits until change() is above `seen`, the store closes or `deadline`.
+  void WaitForChange(uint64_t seen, MonoTime deadline);
+  // Wakes those who wait, for good.
+  void Close();
+
+ private:
+  struct Piece {
+    LogKey key;
+    uint64_t offset = 0;
+    std::string data;
+    bool end = false;
+    OnAck on_ack;
+  };
+  struct Target {
+    std::unique_ptr<WritableFile> file;
+    uint64_t size = 0;
+    bool ended = false;
+  };
+
+  std::string PathOf(const LogKey& key, const char* suffix) const;
+  void Run();
+  void WriteAll(std::deque<Piece> pieces);
+  StatusOr<Target*> Open(const LogKey& key);
+  // Returns false when the piece's bytes were not stored.
+  bool WriteOne(const Piece& piece, Target* target);
+
+  FileSystem* const files_;
+  const std::string dir_;
+  // Only the thread's.
+  std::map<LogKey, Target> open_;
+
+  Mutex mu_;
+  CondVar wake_;
+  CondVar changed_;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<Piece> queue_ ABSL_GUARDED_BY(mu_);
+  size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t change_ ABSL_GUARDED_BY(mu_) = 1;
+  std::thread thread_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_LOGS_LOG_STORE_H_

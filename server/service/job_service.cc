@@ -1,0 +1,283 @@
+#include "server/service/job_service.h"
+
+#include <openssl/evp.h>
+
+#include "common/model/names.h"
+#include "common/rpc/caller.h"
+#include "common/rpc/status_conversion.h"
+#include "common/wire/job_wire.h"
+#include "server/service/log_stream.h"
+#include "server/service/messages.h"
+#include "server/service/page.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""s;
+
+constexpr Duration kBookmarkInterval = 10s;
+// How soon a stream notices that its client is gone.
+constexpr Duration kCancelPoll = 1s;
+
+std::string Sha256(const std::string& bytes) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  EVP_Digest(bytes.data(), bytes.size(), digest, &size, EVP_sha256(), nullptr);
+  return std::string(reinterpret_cast<char*>(digest), size);
+}
+
+// Maps of equal content must give equal bytes.
+std::string Deterministic(const google::protobuf::Message& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&coded);
+  coded.Trim();
+  return bytes;
+}
+
+// "user/ann": who, whatever role a certificate gives them today.
+std::string OwnerName(const Identity& caller) {
+  switch (caller.kind) {
+    case Identity::Kind::kCoordinator:
+      return "coordinator/" + caller.name;
+    case Identity::Kind::kWorker:
+      return "worker/" + caller.name;
+    case Identity::Kind::kUser:
+      return "user/" + caller.name;
+    default:
+      return caller.name;
+  }
+}
+
+template <typename Request>
+StatusOr<RequestKey> KeyOf(const grpc::ServerContext& context,
+                           const Request& request, const char* method) {
+  if (request.request_id().empty() || request.request_id().size() > 64) {
+    return InvalidArgument(
+        "request_id: must be an id of 1 to 64 bytes drawn by the client (a "
+        "UUID), the same in every retry");
+  }
+  Request content = request;
+  content.clear_request_id();
+  return RequestKey{OwnerName(CallerOf(context)), request.request_id(), method,
+                    Sha256(Deterministic(content))};
+}
+
+Coordinator::MayChange OwnerCheck(const grpc::ServerContext& context) {
+  const Identity caller = CallerOf(context);
+  return [caller](const Job& job) {
+    if (caller.IsAdmin() || OwnerName(caller) == job.owner) return OkStatus();
+    return PermissionDenied(
+        "job {} is of {}: only they and admins may change it", job.spec.name,
+        job.owner);
+  };
+}
+
+Status CheckName(const std::string& name) {
+  if (IsJobName(name)) return OkStatus();
+  return InvalidArgument(
+      "name: must be a job's name ([A-Za-z][A-Za-z0-9_-]{{0,62}})");
+}
+
+// The answer that is stored is the message that is sent.
+template <typename Message>
+grpc::Status Reply(const StatusOr<std::string>& bytes, Message* response) {
+  if (!bytes.ok()) return ToGrpc(bytes.status());
+  if (!response->ParseFromString(*bytes)) {
+    return ToGrpc(DataLoss("the stored answer to this request is damaged"));
+  }
+  return grpc::Status::OK;
+}
+
+}  // namespace
+
+grpc::Status JobService::SubmitJob(grpc::ServerContext* context,
+                                   const v1::SubmitJobRequest* request,
+                                   v1::SubmitJobResponse* response) {
+  const StatusOr<JobSpec> spec = ParseJobSpec(request->spec());
+  if (!spec.ok()) return ToGrpc(spec.status());
+  if (request->validate_only()) {
+    Cause waiting;
+    const auto placement = coordinator_->Plan(*spec, &waiting);
+    if (!placement.ok()) return ToGrpc(placement.status());
+    for (const TaskPlacement& place : *placement) {
+      TaskStatus task;
+      task.type = place.type;
+      task.index = place.index;
+      task.node = place.node;
+      task.gpus = place.gpus;
+      *response->add_placement() = ToProto(task);
+    }
+    if (placement->empty()) *response->mutable_waiting() = ToProto(waiting);
+    *response->mutable_job()->mutable_spec() = ToProto(*spec);
+    response->mutable_job()->set_name(spec->name);
+    return grpc::Status::OK;
+  }
+  const auto key = KeyOf(*context, *request, "SubmitJob");
+  if (!key.ok()) return ToGrpc(key.status());
+  return Reply(coordinator_->Submit(*key, *spec, OwnerName(CallerOf(*context)),
+                                    [](const JobSnapshot& snapshot) {
+                                      v1::SubmitJobResponse answer;
+                                      *answer.mutable_job() =
+                                          ToMessage(snapshot);
+                                      return answer.SerializeAsString();
+                                    }),
+               response);
+}
+
+grpc::Status JobService::GetJob(grpc::ServerContext*,
+                                const v1::GetJobRequest* request,
+                                v1::Job* response) {
+  if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
+  const auto job = coordinator_->GetJob(request->name());
+  if (!job.ok()) return ToGrpc(job.status());
+  *response = ToMessage(*job);
+  return grpc::Status::OK;
+}
+
+grpc::Status JobService::ListJobs(grpc::ServerContext*,
+                                  const v1::ListJobsRequest* request,
+                                  v1::ListJobsResponse* response) {
+  std::set<JobState> states;
+  for (const int state : request->states()) {
+    const auto parsed = FromProto(static_cast<v1::JobState>(state), "states");
+    if (!parsed.ok()) return ToGrpc(parsed.status());
+    states.insert(*parsed);
+  }
+  std::vector<JobSnapshot> jobs = coordinator_->ListJobs();
+  if (!states.empty()) {
+    std::erase_if(jobs, [&](const JobSnapshot& job) {
+      return !states.contains(job.job->state);
+    });
+  }
+  std::vector<std::string> names;
+  for (const JobSnapshot& job : jobs) names.push_back(job.job->spec.name);
+  const auto page = CutPage(names, request->page_size(), request->page_token());
+  if (!page.ok()) return ToGrpc(page.status());
+  for (size_t i = page->begin; i < page->end; ++i) {
+    *response->add_jobs() = ToListedMessage(jobs[i]);
+  }
+  response->set_next_page_token(page->next_token);
+  return grpc::Status::OK;
+}
+
+grpc::Status JobService::WatchJobs(
+    grpc::ServerContext* context, const v1::WatchJobsRequest* request,
+    grpc::ServerWriter<v1::WatchJobsResponse>* writer) {
+  const std::string& name = request->name();
+  int64_t version = request->resource_version();
+  bool ended = false;
+  const auto send_job = [&](v1::Job job) {
+    ended = !name.empty() && (job.state() == v1::JOB_STATE_SUCCEEDED ||
+                              job.state() == v1::JOB_STATE_FAILED ||
+                              job.state() == v1::JOB_STATE_CANCELLED);
+    v1::WatchJobsResponse response;
+    *response.mutable_job() = std::move(job);
+    return writer->Write(response);
+  };
+  if (!name.empty()) {
+    if (Status s = CheckName(name); !s.ok()) return ToGrpc(s);
+    if (const auto job = coordinator_->GetJob(name); !job.ok()) {
+      return ToGrpc(job.status());
+    }
+  }
+  if (version == 0) {
+    // Read before the jobs are: what changes meanwhile is sent twice, never
+    // missed.
+    version = coordinator_->version();
+    std::vector<JobSnapshot> jobs;
+    if (name.empty()) {
+      jobs = coordinator_->ListJobs();
+    } else if (auto job = coordinator_->GetJob(name); job.ok()) {
+      jobs.push_back(*std::move(job));
+    }
+    for (const JobSnapshot& job : jobs) {
+      if (!send_job(ToMessage(job))) return grpc::Status::CANCELLED;
+    }
+    v1::WatchJobsResponse synced;
+    synced.set_synced(version);
+    if (!writer->Write(synced)) return grpc::Status::CANCELLED;
+  }
+  uint64_t progress_sequence = 0;
+  auto next_bookmark = std::chrono::steady_clock::now() + kBookmarkInterval;
+  while (!ended && !context->IsCancelled()) {
+    const auto now = std::chrono::steady_clock::now();
+    const auto news =
+        hub_->Wait(name, version, progress_sequence,
+                   std::chrono::time_point_cast<Duration>(now) + kCancelPoll);
+    if (!news.ok()) return ToGrpc(news.status());
+    for (const WatchHub::Change& change : news->changes) {
+      // The newest known, not the one of the change: a reader that is behind
+      // need not see what is over; but no state of the job is left out.
+      JobSnapshot snapshot;
+      snapshot.job = change.job;
+      if (auto current = coordinator_->GetJob(change.job->spec.name);
+          current.ok() &&
+          current->job->resource_version == change.job->resource_version) {
+        snapshot = *std::move(current);
+      }
+      if (!send_job(ToMessage(snapshot))) return grpc::Status::CANCELLED;
+      if (ended) break;
+    }
+    for (const auto& [job, progress] : news->progress) {
+      if (ended) break;
+      v1::WatchJobsResponse response;
+      *response.mutable_progress() = ToMessage(job, progress);
+      if (!writer->Write(response)) return grpc::Status::CANCELLED;
+    }
+    version = news->version;
+    progress_sequence = news->progress_sequence;
+    if (now >= next_bookmark) {
+      next_bookmark = now + kBookmarkInterval;
+      v1::WatchJobsResponse response;
+      response.set_bookmark(version);
+      if (!writer->Write(response)) return grpc::Status::CANCELLED;
+    }
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status JobService::CancelJob(grpc::ServerContext* context,
+                                   const v1::CancelJobRequest* request,
+                                   v1::Job* response) {
+  if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
+  const auto key = KeyOf(*context, *request, "CancelJob");
+  if (!key.ok()) return ToGrpc(key.status());
+  return Reply(
+      coordinator_->CancelJob(*key, request->name(), OwnerCheck(*context),
+                              [](const JobSnapshot& snapshot) {
+                                return ToMessage(snapshot).SerializeAsString();
+                              }),
+      response);
+}
+
+grpc::Status JobService::StreamLogs(
+    grpc::ServerContext* context, const v1::StreamLogsRequest* request,
+    grpc::ServerWriter<v1::StreamLogsResponse>* writer) {
+  if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
+  LogStream stream(coordinator_, logs_, *request);
+  return ToGrpc(stream.Run(
+      [&](const v1::StreamLogsResponse& lines) { return writer->Write(lines); },
+      [&] { return context->IsCancelled(); }));
+}
+
+grpc::Status JobService::RequestCheckpoint(
+    grpc::ServerContext* context, const v1::RequestCheckpointRequest* request,
+    v1::RequestCheckpointResponse* response) {
+  if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
+  const auto key = KeyOf(*context, *request, "RequestCheckpoint");
+  if (!key.ok()) return ToGrpc(key.status());
+  return Reply(coordinator_->RequestCheckpoint(
+                   *key, request->name(), OwnerCheck(*context),
+                   [](const JobSnapshot& snapshot) {
+                     v1::RequestCheckpointResponse answer;
+                     *answer.mutable_directive() =
+                         ToProto(snapshot.job->directives.back());
+                     return answer.SerializeAsString();
+                   }),
+               response);
+}
+
+}  // namespace lockstep

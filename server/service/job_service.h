@@ -1,0 +1,46 @@
+// JobService of proto/lockstep/v1/job.proto: convert, call, convert.
+#ifndef LOCKSTEP_SERVER_SERVICE_JOB_SERVICE_H_
+#define LOCKSTEP_SERVER_SERVICE_JOB_SERVICE_H_
+
+#include "lockstep/v1/job.grpc.pb.h"
+#include "server/coordinator/coordinator.h"
+#include "server/logs/log_store.h"
+
+namespace lockstep {
+
+class JobService final : public v1::JobService::Service {
+ public:
+  JobService(Coordinator* coordinator, WatchHub* hub, LogStore* logs)
+      : coordinator_(coordinator), hub_(hub), logs_(logs) {}
+
+  grpc::Status SubmitJob(grpc::ServerContext* context,
+                         const v1::SubmitJobRequest* request,
+                         v1::SubmitJobResponse* response) override;
+  grpc::Status GetJob(grpc::ServerContext* context,
+                      const v1::GetJobRequest* request,
+                      v1::Job* response) override;
+  grpc::Status ListJobs(grpc::ServerContext* context,
+                        const v1::ListJobsRequest* request,
+                        v1::ListJobsResponse* response) override;
+  grpc::Status WatchJobs(
+      grpc::ServerContext* context, const v1::WatchJobsRequest* request,
+      grpc::ServerWriter<v1::WatchJobsResponse>* writer) override;
+  grpc::Status CancelJob(grpc::ServerContext* context,
+                         const v1::CancelJobRequest* request,
+                         v1::Job* response) override;
+  grpc::Status StreamLogs(
+      grpc::ServerContext* context, const v1::StreamLogsRequest* request,
+      grpc::ServerWriter<v1::StreamLogsResponse>* writer) override;
+  grpc::Status RequestCheckpoint(
+      grpc::ServerContext* context, const v1::RequestCheckpointRequest* request,
+      v1::RequestCheckpointResponse* response) override;
+
+ private:
+  Coordinator* const coordinator_;
+  WatchHub* const hub_;
+  LogStore* const logs_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_SERVICE_JOB_SERVICE_H_

@@ -1,0 +1,56 @@
+// Pages of a list, by the name of the last entry shown.
+#ifndef LOCKSTEP_SERVER_SERVICE_PAGE_H_
+#define LOCKSTEP_SERVER_SERVICE_PAGE_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace lockstep {
+
+inline constexpr int32_t kDefaultPageSize = 50;
+inline constexpr int32_t kMaxPageSize = 1000;
+
+struct Page {
+  size_t begin = 0;
+  size_t end = 0;
+  // Empty: nothing after this page.
+  std::string next_token;
+};
+
+// Cuts the page that follows the entry named in `token` (opaque: "after:NAME")
+// out of entries whose names are `names`, in the order shown.
+// InvalidArgument: the token is not one of ours, or its entry is gone.
+inline StatusOr<Page> CutPage(const std::vector<std::string>& names,
+                              int32_t page_size, const std::string& token) {
+  static constexpr char kPrefix[] = "after:";
+  if (page_size < 0) {
+    return InvalidArgument("page_size: must be 0 or more, not {}", page_size);
+  }
+  if (page_size == 0) page_size = kDefaultPageSize;
+  page_size = std::min(page_size, kMaxPageSize);
+  Page page;
+  if (!token.empty()) {
+    const bool ours = token.starts_with(kPrefix);
+    const auto last = ours ? std::find(names.begin(), names.end(),
+                                       token.substr(sizeof(kPrefix) - 1))
+                           : names.end();
+    if (last == names.end()) {
+      return InvalidArgument(
+          "page_token: not one that this list gave; start again without it");
+    }
+    page.begin = static_cast<size_t>(last - names.begin()) + 1;
+  }
+  page.end =
+      std::min(names.size(), page.begin + static_cast<size_t>(page_size));
+  if (page.end < names.size()) page.next_token = kPrefix + names[page.end - 1];
+  return page;
+}
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_SERVICE_PAGE_H_

@@ -1,0 +1,246 @@
+#include "server/service/worker_service.h"
+
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "common/base/logging.h"
+#include "common/base/mutex.h"
+#include "common/pki/identity.h"
+#include "common/rpc/caller.h"
+#include "common/rpc/status_conversion.h"
+#include "common/wire/worker_wire.h"
+
+namespace lockstep {
+namespace {
+
+using Reactor =
+    grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>;
+
+// A daemon that reads nothing for so many messages is cut off; it comes back
+// and is told everything again.
+constexpr size_t kMaxQueued = 65536;
+
+// What waits to be written to one stream. The coordinator and the log store
+// hold it longer than the stream may live, so it is shared, and knows when the
+// stream is gone.
+class Outbox final : public WorkerLink {
+ public:
+  explicit Outbox(Reactor* reactor) : reactor_(reactor) {}
+
+  void SendAssignment(const Assignment& assignment) override {
+    v1::CoordinatorMessage message;
+    *message.mutable_assignment() = ToProto(assignment);
+    Send(std::move(message));
+  }
+  void SendRendezvous(const JobName& job, Generation generation,
+                      const std::string& key,
+                      const std::string& value) override {
+    v1::CoordinatorMessage message;
+    *message.mutable_rendezvous_value() =
+        ToRendezvousValue({job, generation, key, value});
+    Send(std::move(message));
+  }
+  void SendHeartbeatAck(uint64_t sequence) override {
+    v1::CoordinatorMessage message;
+    message.mutable_heartbeat_ack()->set_sequence(sequence);
+    Send(std::move(message));
+  }
+  void Close(const Status& status) override {
+    MutexLock lock(&mu_);
+    Finish(status);
+  }
+
+  void Send(v1::CoordinatorMessage message) {
+    MutexLock lock(&mu_);
+    if (finished_) return;
+    if (queue_.size() >= kMaxQueued) {
+      Finish(ResourceExhausted("the worker daemon reads too slowly"));
+      return;
+    }
+    queue_.push_back(std::move(message));
+    if (!writing_) WriteNext();
+  }
+
+  // The write that was under way has ended.
+  void OnWriteDone() {
+    MutexLock lock(&mu_);
+    writing_ = false;
+    if (!queue_.empty()) queue_.pop_front();
+    if (!finished_ && !queue_.empty()) WriteNext();
+  }
+
+  // No call of the reactor after this.
+  void Detach() {
+    MutexLock lock(&mu_);
+    finished_ = true;
+    reactor_ = nullptr;
+    queue_.clear();
+  }
+
+ private:
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    writing_ = true;
+    reactor_->StartWrite(&queue_.front());
+  }
+  void Finish(const Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (finished_) return;
+    finished_ = true;
+    reactor_->Finish(ToGrpc(status));
+  }
+
+  Mutex mu_;
+  // Null once the stream is over.
+  Reactor* reactor_ ABSL_GUARDED_BY(mu_);
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  // The first one is being written while writing_.
+  std::deque<v1::CoordinatorMessage> queue_ ABSL_GUARDED_BY(mu_);
+};
+
+class Stream final : public Reactor {
+ public:
+  Stream(const WorkerServiceOptions& options, Coordinator* coordinator,
+         LogStore* logs, Identity caller)
+      : options_(options),
+        coordinator_(coordinator),
+        logs_(logs),
+        caller_(std::move(caller)),
+        outbox_(std::make_shared<Outbox>(this)) {
+    StartRead(&incoming_);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      outbox_->Close(OkStatus());
+      return;
+    }
+    if (const Status status = Take(incoming_); !status.ok()) {
+      LOG_WARN("stream of {}: {}", Describe(caller_), Message(status));
+      outbox_->Close(status);
+      return;
+    }
+    StartRead(&incoming_);
+  }
+  void OnWriteDone(bool) override { outbox_->OnWriteDone(); }
+  void OnCancel() override { outbox_->Close(Cancelled("the stream broke")); }
+  void OnDone() override {
+    outbox_->Detach();
+    if (session_ != 0) coordinator_->OnStreamEnd(session_);
+    delete this;
+  }
+
+ private:
+  Status Take(const v1::WorkerMessage& message) {
+    if (session_ == 0 &&
+        message.message_case() != v1::WorkerMessage::kRegister) {
+      return InvalidArgument("the first message must be register");
+    }
+    switch (message.message_case()) {
+      case v1::WorkerMessage::kRegister:
+        return Register(message.register_());
+      case v1::WorkerMessage::kHeartbeat:
+        return TakeHeartbeat(message.heartbeat());
+      case v1::WorkerMessage::kGangStatus: {
+        LOCKSTEP_ASSIGN_OR_RETURN(const GangStatus status,
+                                  FromProto(message.gang_status()));
+        return coordinator_->OnGangStatus(session_, status);
+      }
+      case v1::WorkerMessage::kRendezvousPut: {
+        LOCKSTEP_ASSIGN_OR_RETURN(const RendezvousEntry entry,
+                                  FromProto(message.rendezvous_put()));
+        return coordinator_->OnRendezvousPut(
+            session_, entry.job, entry.generation, entry.key, entry.value);
+      }
+      case v1::WorkerMessage::kRendezvousGet: {
+        LOCKSTEP_ASSIGN_OR_RETURN(const RendezvousEntry entry,
+                                  FromProto(message.rendezvous_get()));
+        return coordinator_->OnRendezvousGet(session_, entry.job,
+                                             entry.generation, entry.key);
+      }
+      case v1::WorkerMessage::kLogChunk:
+        return TakeLog(message.log_chunk());
+      case v1::WorkerMessage::MESSAGE_NOT_SET:
+        break;
+    }
+    return InvalidArgument("a message without content, or of a later version");
+  }
+
+  Status Register(const v1::Register& message) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const Registration registration,
+                              FromProto(message));
+    if (!caller_.SpeaksForNode(registration.node.name)) {
+      return WithReason(
+          PermissionDenied("{} may not register node {}: its certificate "
+                           "must be that node's",
+                           Describe(caller_), registration.node.name),
+          "OTHER_NODE");
+    }
+    v1::CoordinatorMessage welcome;
+    *welcome.mutable_welcome() =
+        ToProto(WelcomeInfo{coordinator_->epoch(), options_.heartbeat_interval,
+                            options_.lease, options_.cluster});
+    outbox_->Send(std::move(welcome));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        session_,
+        coordinator_->Register(registration.node, registration.gangs, outbox_));
+    return OkStatus();
+  }
+
+  Status TakeHeartbeat(const v1::Heartbeat& message) {
+    LOCKSTEP_ASSIGN_OR_RETURN(NodeHeartbeat beat, FromProto(message));
+    std::vector<Coordinator::RankReport> reports;
+    for (GangProgress& gang : beat.gangs) {
+      reports.push_back(
+          {std::move(gang.job), gang.generation, std::move(gang.ranks)});
+    }
+    return coordinator_->OnHeartbeat(session_, beat.sequence,
+                                     beat.cpu_utilization,
+                                     beat.memory_available_bytes, reports);
+  }
+
+  Status TakeLog(const v1::LogChunk& message) {
+    LOCKSTEP_ASSIGN_OR_RETURN(LogPiece piece, FromProto(message));
+    const auto answer = [outbox = outbox_, job = piece.job,
+                         generation = piece.generation,
+                         rank = piece.rank](const LogStore::Ack& ack) {
+      v1::CoordinatorMessage reply;
+      *reply.mutable_log_ack() =
+          ToProto(LogAckInfo{job, generation, rank, ack.offset, ack.end});
+      outbox->Send(std::move(reply));
+    };
+    const Status known = coordinator_->CheckLog(
+        session_, piece.job, piece.job_uid, piece.generation, piece.rank);
+    if (known.code() == StatusCode::kNotFound) {
+      // Of a job that was deleted: taken as stored, so that the node can
+      // forget it.
+      answer({piece.offset + piece.data.size(), piece.end});
+      return OkStatus();
+    }
+    LOCKSTEP_RETURN_IF_ERROR(known);
+    const Status queued =
+        logs_->Append({piece.job_uid, piece.generation, piece.rank},
+                      piece.offset, std::move(piece.data), piece.end, answer);
+    // Too much at a time: without an acknowledgement it is sent again.
+    return queued.code() == StatusCode::kResourceExhausted ? OkStatus()
+                                                           : queued;
+  }
+
+  const WorkerServiceOptions& options_;
+  Coordinator* const coordinator_;
+  LogStore* const logs_;
+  const Identity caller_;
+  const std::shared_ptr<Outbox> outbox_;
+  // Only the read callbacks, one at a time, and OnDone after the last.
+  v1::WorkerMessage incoming_;
+  Coordinator::SessionId session_ = 0;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
+WorkerService::Connect(grpc::CallbackServerContext* context) {
+  return new Stream(options_, coordinator_, logs_, CallerOf(*context));
+}
+
+}  // namespace lockstep
