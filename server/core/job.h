@@ -68,8 +68,8 @@ struct Job {
   // What FINISHING ends in.
   std::optional<JobState> outcome;
   bool cancel_requested = false;
-  // The highest step committed before this generation; -1: none.
-  int64_t committed_before = -1;
+  // Steps committed before this generation.
+  int64_t committed_before = 0;
   // Oldest first; the last one is `generation`, once it is placed.
   std::vector<LineageEntry> lineage;
   std::vector<Directive> directives;

@@ -178,7 +178,7 @@ void CloseAttempt(Job* job, const JobView& view, const Cause& cause, Time now) {
     }
   }
   const int64_t highest = HighestCommitted(*job, view);
-  if (highest > job->committed_step.value_or(-1)) job->committed_step = highest;
+  if (highest > job->committed_step.value_or(0)) job->committed_step = highest;
 }
 
 // ---- New generations -------------------------------------------------------
@@ -189,7 +189,7 @@ void StartGeneration(Job* job, Time now) {
   job->cluster.reset();
   job->job_key.clear();
   job->failing.reset();
-  job->committed_before = job->committed_step.value_or(-1);
+  job->committed_before = job->committed_step.value_or(0);
   job->event_numbers.clear();
   // Ids count from 1 in each generation.
   job->next_directive = 1;

@@ -43,7 +43,7 @@ JobProgressInfo ProgressMeter::Info() const {
       0.0, static_cast<double>(last.samples - first.samples) / seconds);
   info.steps_per_second =
       std::max(0.0, static_cast<double>(last.steps - first.steps) / seconds);
-  const int64_t left = info.chief.total_steps - info.chief.committed_step - 1;
+  const int64_t left = info.chief.total_steps - info.chief.committed_step;
   if (info.chief.total_steps > 0 && left >= 0 && info.steps_per_second > 0) {
     info.eta = Seconds(static_cast<double>(left) / info.steps_per_second);
   }

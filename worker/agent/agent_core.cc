@@ -1,0 +1,418 @@
+#include "worker/agent/agent_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/host_port.h"
+
+namespace lockstep {
+namespace {
+
+bool IsOver(GangPhase phase) {
+  return phase == GangPhase::kRefused || phase == GangPhase::kStopped;
+}
+
+GangStatus FreshStatus(const Assignment& assignment, GangPhase phase) {
+  GangStatus status;
+  status.job = assignment.job;
+  status.job_uid = assignment.job_uid;
+  status.generation = assignment.generation;
+  status.phase = phase;
+  if (assignment.spec) {
+    for (const LocalTask& task : assignment.spec->tasks) {
+      for (const RankSpec& rank : task.ranks) {
+        RankStatus known;
+        known.rank = rank.rank;
+        known.local_rank = rank.local_rank;
+        status.ranks.push_back(known);
+      }
+    }
+  }
+  return status;
+}
+
+Action Make(Action::Kind kind, const GangKey& key, int32_t rank = 0) {
+  Action action;
+  action.kind = kind;
+  action.gang = key;
+  action.rank = rank;
+  return action;
+}
+
+}  // namespace
+
+std::string Describe(const GangKey& key) {
+  return fmt::format("job {} g{}", key.job, key.generation);
+}
+
+void AgentCore::Adopt(const Assignment& assignment, GangStatus status) {
+  const GangKey key{assignment.job, assignment.generation};
+  Gang& gang = gangs_[key];
+  gang.assignment = assignment;
+  gang.prepare_asked = true;
+  for (const RankEvent& event : status.events) {
+    gang.last_event = std::max(gang.last_event, event.number);
+  }
+  gang.status = std::move(status);
+}
+
+const AgentCore::Gang* AgentCore::Find(const GangKey& key) const {
+  const auto it = gangs_.find(key);
+  return it == gangs_.end() ? nullptr : &it->second;
+}
+
+Status AgentCore::OnAssignment(const Assignment& assignment, Time now,
+                               Actions* out) {
+  if (assignment.epoch < epoch_) {
+    return Aborted(
+        "{} g{}: an order of the coordinator of epoch {} came after "
+        "one of epoch {}",
+        assignment.job, assignment.generation, assignment.epoch, epoch_);
+  }
+  epoch_ = assignment.epoch;
+  const GangKey key{assignment.job, assignment.generation};
+  if (assignment.goal < Goal::kStop) {
+    const auto above = gangs_.upper_bound(key);
+    if (above != gangs_.end() && above->first.job == key.job) {
+      return FailedPrecondition("{}: generation {} is here already",
+                                Describe(key), above->first.generation);
+    }
+    for (auto& [other, gang] : gangs_) {
+      if (other.job != key.job || other.generation >= key.generation) continue;
+      Stop(other, &gang, options_.implied_grace,
+           fmt::format("generation {} takes its place", key.generation), now,
+           out);
+    }
+  }
+  Raise(key, assignment, now, out);
+  return OkStatus();
+}
+
+void AgentCore::StartFresh(const GangKey& key, const Assignment& assignment,
+                           Actions* out) {
+  Gang gang;
+  gang.assignment = assignment;
+  switch (assignment.goal) {
+    case Goal::kForget:
+      out->push_back(Make(Action::Kind::kForget, key));
+      return;
+    case Goal::kStop:
+      gang.status = FreshStatus(assignment, GangPhase::kStopped);
+      gang.status.ranks.clear();
+      break;
+    case Goal::kLaunch:
+    case Goal::kGo:
+      gang.status = FreshStatus(assignment, GangPhase::kRefused);
+      gang.status.refusal = {
+          Reason::kNodeLost,
+          fmt::format("node {} does not remember to have prepared for this "
+                      "generation",
+                      options_.node)};
+      break;
+    case Goal::kPrepare:
+      gang.status = FreshStatus(assignment, GangPhase::kPreparing);
+      break;
+  }
+  gangs_[key] = std::move(gang);
+  out->push_back(Make(Action::Kind::kReport, key));
+  PrepareWaiting(key.job, out);
+}
+
+void AgentCore::Raise(const GangKey& key, const Assignment& assignment,
+                      Time now, Actions* out) {
+  const auto it = gangs_.find(key);
+  if (it == gangs_.end()) {
+    StartFresh(key, assignment, out);
+    return;
+  }
+  Gang* gang = &it->second;
+  if (assignment.goal == Goal::kForget) {
+    if (IsOver(gang->status.phase)) {
+      gangs_.erase(it);
+      out->push_back(Make(Action::Kind::kForget, key));
+      return;
+    }
+    gang->forget_when_over = true;
+    Stop(key, gang, options_.implied_grace, "the job is forgotten", now, out);
+    ForgetIfAsked(key, out);
+    return;
+  }
+  if (assignment.goal < gang->assignment.goal) return;
+  if (assignment.goal == Goal::kStop) {
+    Stop(key, gang, assignment.grace, assignment.stop_message, now, out);
+    return;
+  }
+  if (IsOver(gang->status.phase)) return;
+  // From here on spec, cluster and key of the higher goal count; the spec of
+  // a generation never changes.
+  gang->assignment = assignment;
+  if (assignment.goal >= Goal::kLaunch) Launch(key, gang, out);
+  if (assignment.goal == Goal::kGo) Go(key, gang, out);
+}
+
+Status AgentCore::CheckPorts(const Gang& gang) const {
+  std::vector<int32_t> ports;
+  for (const TaskSpec& task : gang.assignment.cluster->tasks) {
+    if (task.node != options_.node) continue;
+    LOCKSTEP_ASSIGN_OR_RETURN(const HostPort address,
+                              ParseHostPort(task.address));
+    ports.push_back(address.port);
+  }
+  if (ports != gang.status.ports) {
+    return FailedPrecondition(
+        "the cluster spec names other ports than node {} has leased",
+        options_.node);
+  }
+  return OkStatus();
+}
+
+void AgentCore::Launch(const GangKey& key, Gang* gang, Actions* out) {
+  if (gang->status.phase >= GangPhase::kLaunched) return;
+  if (const Status status = CheckPorts(*gang); !status.ok()) {
+    gang->status.refusal = {Reason::kNodeLost, Message(status)};
+    Over(key, gang, GangPhase::kRefused, out);
+    return;
+  }
+  gang->status.phase = GangPhase::kLaunched;
+  for (const RankStatus& rank : gang->status.ranks) {
+    out->push_back(Make(Action::Kind::kStartRank, key, rank.rank));
+  }
+  out->push_back(Make(Action::Kind::kReport, key));
+}
+
+void AgentCore::Go(const GangKey& key, Gang* gang, Actions* out) {
+  if (gang->status.phase != GangPhase::kLaunched) return;
+  for (const RankStatus& rank : gang->status.ranks) {
+    if (rank.state != RankState::kJoined) continue;
+    // The link takes repeats: Go is level-triggered too.
+    out->push_back(Make(Action::Kind::kGo, key, rank.rank));
+    if (rank.rank != 0) continue;  // Rank 0 speaks for all.
+    for (const Directive& directive : gang->assignment.directives) {
+      if (directive.id <= gang->last_directive) continue;
+      gang->last_directive = directive.id;
+      Action action = Make(Action::Kind::kDirective, key, rank.rank);
+      action.directive = directive;
+      out->push_back(std::move(action));
+    }
+  }
+}
+
+void AgentCore::Stop(const GangKey& key, Gang* gang, Duration grace,
+                     const std::string& message, Time now, Actions* out) {
+  if (IsOver(gang->status.phase)) return;
+  const bool first = gang->assignment.goal < Goal::kStop;
+  const MonoTime kill_at = now.mono + grace + options_.force_after;
+  if (!first && gang->kill_at && kill_at >= *gang->kill_at) return;
+  gang->assignment.goal = Goal::kStop;
+  gang->assignment.grace = grace;
+  if (first) gang->assignment.stop_message = message;
+  if (gang->status.phase < GangPhase::kLaunched) {
+    Over(key, gang, GangPhase::kStopped, out);
+    return;
+  }
+  gang->kill_at = kill_at;
+  for (const RankStatus& rank : gang->status.ranks) {
+    if (rank.state == RankState::kExited) continue;
+    if (first) {
+      Action abort = Make(Action::Kind::kAbort, key, rank.rank);
+      abort.message = message;
+      out->push_back(std::move(abort));
+    }
+    Action kill = Make(Action::Kind::kKillTree, key, rank.rank);
+    kill.grace = grace;
+    out->push_back(std::move(kill));
+  }
+  if (gang->status.phase != GangPhase::kStopping) {
+    gang->status.phase = GangPhase::kStopping;
+    out->push_back(Make(Action::Kind::kReport, key));
+  }
+  EndIfOver(key, gang, out);
+}
+
+void AgentCore::EndIfOver(const GangKey& key, Gang* gang, Actions* out) {
+  if (gang->status.phase != GangPhase::kLaunched &&
+      gang->status.phase != GangPhase::kStopping) {
+    return;
+  }
+  const bool over = std::all_of(
+      gang->status.ranks.begin(), gang->status.ranks.end(),
+      [](const RankStatus& rank) { return rank.state == RankState::kExited; });
+  if (over) Over(key, gang, GangPhase::kStopped, out);
+}
+
+void AgentCore::Over(const GangKey& key, Gang* gang, GangPhase phase,
+                     Actions* out) {
+  gang->status.phase = phase;
+  gang->kill_at.reset();
+  out->push_back(Make(Action::Kind::kRelease, key));
+  out->push_back(Make(Action::Kind::kReport, key));
+  PrepareWaiting(key.job, out);
+}
+
+bool AgentCore::LowerOnesAreOver(const GangKey& key) const {
+  return std::all_of(gangs_.begin(), gangs_.end(), [&](const auto& entry) {
+    return entry.first.job != key.job ||
+           entry.first.generation >= key.generation ||
+           IsOver(entry.second.status.phase);
+  });
+}
+
+void AgentCore::PrepareWaiting(const JobName& job, Actions* out) {
+  for (auto& [key, gang] : gangs_) {
+    if (key.job != job || gang.prepare_asked ||
+        gang.status.phase != GangPhase::kPreparing || !LowerOnesAreOver(key)) {
+      continue;
+    }
+    gang.prepare_asked = true;
+    out->push_back(Make(Action::Kind::kPrepare, key));
+  }
+}
+
+void AgentCore::OnPrepared(const GangKey& key, std::vector<int32_t> ports,
+                           int32_t master_port, Actions* out) {
+  const auto it = gangs_.find(key);
+  if (it == gangs_.end() || it->second.status.phase != GangPhase::kPreparing) {
+    // Stopped meanwhile: nobody wants what was leased.
+    out->push_back(Make(Action::Kind::kRelease, key));
+    return;
+  }
+  Gang& gang = it->second;
+  gang.status.ports = std::move(ports);
+  gang.status.master_port = master_port;
+  gang.status.phase = GangPhase::kPrepared;
+  out->push_back(Make(Action::Kind::kReport, key));
+}
+
+void AgentCore::OnRefused(const GangKey& key, Cause cause, Actions* out) {
+  const auto it = gangs_.find(key);
+  if (it == gangs_.end() || it->second.status.phase != GangPhase::kPreparing) {
+    return;
+  }
+  it->second.status.refusal = std::move(cause);
+  Over(key, &it->second, GangPhase::kRefused, out);
+}
+
+RankStatus* AgentCore::FindRank(const GangKey& key, int32_t rank, Gang** gang) {
+  const auto it = gangs_.find(key);
+  if (it == gangs_.end()) return nullptr;
+  *gang = &it->second;
+  for (RankStatus& status : it->second.status.ranks) {
+    if (status.rank == rank) return &status;
+  }
+  return nullptr;
+}
+
+void AgentCore::OnRankStarted(const GangKey& key, int32_t rank, int64_t pid,
+                              Actions* out) {
+  Gang* gang = nullptr;
+  RankStatus* status = FindRank(key, rank, &gang);
+  if (status == nullptr || status->state >= RankState::kStarted) return;
+  status->state = RankState::kStarted;
+  status->pid = pid;
+  out->push_back(Make(Action::Kind::kReport, key));
+}
+
+void AgentCore::OnRankJoined(const GangKey& key, int32_t rank, Actions* out) {
+  Gang* gang = nullptr;
+  RankStatus* status = FindRank(key, rank, &gang);
+  if (status == nullptr || status->state >= RankState::kJoined) return;
+  status->state = RankState::kJoined;
+  out->push_back(Make(Action::Kind::kReport, key));
+  if (gang->assignment.goal == Goal::kGo) Go(key, gang, out);
+}
+
+void AgentCore::OnRankNews(const GangKey& key, int32_t rank,
+                           const RankNews& news, Time now, Actions* out) {
+  Gang* gang = nullptr;
+  if (FindRank(key, rank, &gang) == nullptr) return;
+  GangStatus& status = gang->status;
+  const GangStatus before = status;
+  if (news.checkpoint && (!status.checkpoint ||
+                          news.checkpoint->step >= status.checkpoint->step)) {
+    const WallTime time =
+        status.checkpoint && status.checkpoint->step == news.checkpoint->step
+            ? status.checkpoint->time  // A repeat.
+            : now.wall;
+    status.checkpoint = news.checkpoint;
+    status.checkpoint->generation = key.generation;
+    status.checkpoint->time = time;
+  }
+  if (!news.artifact_name.empty() &&
+      (status.artifacts.size() < 64 ||
+       status.artifacts.contains(news.artifact_name))) {
+    status.artifacts[news.artifact_name] = news.artifact_path;
+  }
+  if (!news.event.empty()) {
+    status.events.push_back(
+        {++gang->last_event, rank, now.wall, Reason::kNone, news.event});
+    if (status.events.size() > kKeptEvents) {
+      status.events.erase(status.events.begin());
+    }
+  }
+  if (news.resumed_step) status.resumed_step = news.resumed_step;
+  status.directive_done = std::max(status.directive_done, news.directive_done);
+  AgentCore::Gang::LastWords& words = gang->words[rank];
+  if (!news.failure.empty()) words.failure = news.failure;
+  if (news.failure_reason != Reason::kNone) words.reason = news.failure_reason;
+  words.victim = words.victim || news.victim;
+  if (status != before) out->push_back(Make(Action::Kind::kReport, key));
+}
+
+void AgentCore::OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,
+                             const RankProgress& progress, const Usage& usage,
+                             Actions* out) {
+  Gang* gang = nullptr;
+  RankStatus* status = FindRank(key, rank, &gang);
+  if (status == nullptr || status->state == RankState::kExited) return;
+  if (const auto it = gang->words.find(rank); it != gang->words.end()) {
+    if (!it->second.failure.empty()) exit.message = it->second.failure;
+    if (it->second.reason != Reason::kNone) exit.reason = it->second.reason;
+    exit.victim = exit.victim || it->second.victim;
+  }
+  // What ends after we said stop ends because of that.
+  if (!exit.ok() && gang->assignment.goal >= Goal::kStop) exit.victim = true;
+  const bool native =
+      gang->assignment.spec && gang->assignment.spec->kind == JobKind::kNative;
+  if (native && exit.how == ExitStatus::How::kCode &&
+      exit.value == kPeerLostCode) {
+    exit.victim = true;
+  }
+  status->state = RankState::kExited;
+  status->exit = std::move(exit);
+  status->progress = progress;
+  status->usage = usage;
+  out->push_back(Make(Action::Kind::kReport, key));
+  EndIfOver(key, gang, out);
+  ForgetIfAsked(key, out);
+}
+
+void AgentCore::ForgetIfAsked(const GangKey& key, Actions* out) {
+  const auto it = gangs_.find(key);
+  if (it == gangs_.end() || !it->second.forget_when_over ||
+      !IsOver(it->second.status.phase)) {
+    return;
+  }
+  gangs_.erase(it);
+  out->push_back(Make(Action::Kind::kForget, key));
+}
+
+void AgentCore::OnTick(Time now, Actions* out) {
+  for (auto& [key, gang] : gangs_) {
+    if (!gang.kill_at || *gang.kill_at > now.mono) continue;
+    gang.kill_at = now.mono + options_.force_after;
+    for (const RankStatus& rank : gang.status.ranks) {
+      if (rank.state == RankState::kExited) continue;
+      out->push_back(Make(Action::Kind::kKillTree, key, rank.rank));
+    }
+  }
+}
+
+std::optional<MonoTime> AgentCore::NextDeadline() const {
+  std::optional<MonoTime> next;
+  for (const auto& [key, gang] : gangs_) {
+    if (gang.kill_at && (!next || *gang.kill_at < *next)) next = gang.kill_at;
+  }
+  return next;
+}
+
+}  // namespace lockstep
