@@ -234,10 +234,11 @@ FakeCoordinator::FakeCoordinator(std::unique_ptr<Impl> impl)
     : impl_(std::move(impl)) {}
 FakeCoordinator::~FakeCoordinator() = default;
 
-StatusOr<std::unique_ptr<FakeCoordinator>> FakeCoordinator::Start() {
+StatusOr<std::unique_ptr<FakeCoordinator>> FakeCoordinator::Start(
+    const std::string& address) {
   auto impl = std::make_unique<Impl>();
   RpcServerOptions options;
-  options.address = "127.0.0.1:0";
+  options.address = address;
   options.insecure_loopback = true;
   LOCKSTEP_ASSIGN_OR_RETURN(
       impl->server, RpcServer::Start(options, {&impl->jobs, &impl->cluster}));

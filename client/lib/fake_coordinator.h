@@ -44,8 +44,9 @@ struct FakeAnswers {
 // job of that name where the test put one.
 class FakeCoordinator {
  public:
-  // Insecure, on a free loopback port.
-  static StatusOr<std::unique_ptr<FakeCoordinator>> Start();
+  // Insecure, so on loopback; port 0 takes a free one.
+  static StatusOr<std::unique_ptr<FakeCoordinator>> Start(
+      const std::string& address = "127.0.0.1:0");
   ~FakeCoordinator();
 
   const std::string& address() const;

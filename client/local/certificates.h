@@ -1,0 +1,22 @@
+// The throw-away CA of a local cluster and what it issues.
+#ifndef LOCKSTEP_CLIENT_LOCAL_CERTIFICATES_H_
+#define LOCKSTEP_CLIENT_LOCAL_CERTIFICATES_H_
+
+#include <string>
+
+#include "client/local/layout.h"
+#include "client/local/records.h"
+#include "common/base/clock.h"
+#include "common/base/status.h"
+
+namespace lockstep {
+
+// Makes the CA and whatever certificate is missing, unreadable or within 30
+// days of its end: of the coordinator, each worker and the user (an admin,
+// named `user`). A daemon uses a new one from its next start.
+Status MakeCertificates(const LocalLayout& layout, const ClusterRecord& record,
+                        const std::string& user, WallTime now);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_LOCAL_CERTIFICATES_H_

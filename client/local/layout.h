@@ -1,0 +1,56 @@
+// Where a local cluster keeps what. Pure but for RuntimeDir's caller.
+//
+//   DIR/cluster.json        what it is: daemons, shares, ports (records.h)
+//   DIR/state.json          which processes run (records.h)
+//   DIR/lock                held by whoever starts or stops it
+//   DIR/ca/                 the throw-away CA
+//   DIR/user/               the CLI's certificate
+//   DIR/coordinator/        state, log, endpoint.json; tls/ with its files
+//   DIR/worker-0/ ...       the same of each worker daemon
+//   /tmp/lockstep-UID-HASH/ sockets and pages of tasks, one folder per worker
+#ifndef LOCKSTEP_CLIENT_LOCAL_LAYOUT_H_
+#define LOCKSTEP_CLIENT_LOCAL_LAYOUT_H_
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
+
+namespace lockstep {
+
+inline constexpr char kCoordinator[] = "coordinator";
+
+struct LocalLayout {
+  std::string dir;  // Absolute.
+
+  std::string ClusterFile() const { return dir + "/cluster.json"; }
+  std::string StateFile() const { return dir + "/state.json"; }
+  std::string LockFile() const { return dir + "/lock"; }
+  std::string CaDir() const { return dir + "/ca"; }
+  std::string UserDir() const { return dir + "/user"; }
+  std::string DaemonDir(std::string_view daemon) const;
+  std::string TlsDir(std::string_view daemon) const;
+  std::string Log(std::string_view daemon) const;
+  std::string Endpoint(std::string_view daemon) const;
+};
+
+// "worker-0": of the daemon and of its node.
+std::string WorkerName(int index);
+
+// A short path for the tasks' Unix sockets (107 bytes in all), told from the
+// cluster's directory so that it is found again. Not under XDG_RUNTIME_DIR:
+// that is emptied when the user logs out, and the cluster may go on.
+std::string RuntimeDir(std::string_view cluster_dir, uid_t uid);
+
+// `path` below the working directory, unless it is absolute.
+StatusOr<std::string> AbsolutePath(const std::string& path);
+
+// Makes `path` with mode 0700, or checks that it is a directory of ours alone:
+// others can write to /tmp. PermissionDenied when it is not.
+Status MakePrivateDir(const std::string& path);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_LOCAL_LAYOUT_H_

@@ -1,0 +1,100 @@
+#include "client/local/leftovers.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <thread>
+
+#include "common/base/file.h"
+#include "common/os/process.h"
+#include "common/os/procfs.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Duration kPollInterval = std::chrono::milliseconds(20);
+// What a shim has to record its rank's end before it is killed too.
+constexpr Duration kShimGrace = std::chrono::seconds(2);
+// The kernel cuts a command at 15 bytes.
+constexpr std::string_view kShimCommand = "lockstep-shim";
+
+std::string ReadLink(const std::string& path) {
+  char target[4096];
+  const ssize_t size = readlink(path.c_str(), target, sizeof(target));
+  return size > 0 ? std::string(target, size) : "";
+}
+
+bool IsUnder(std::string_view path, const std::vector<std::string>& dirs) {
+  return std::any_of(dirs.begin(), dirs.end(), [&](const std::string& dir) {
+    return path.substr(0, dir.size()) == dir &&
+           (path.size() == dir.size() || path[dir.size()] == '/');
+  });
+}
+
+bool WorksIn(pid_t pid, const std::vector<std::string>& dirs) {
+  const std::string proc = fmt::format("/proc/{}", pid);
+  if (IsUnder(ReadLink(proc + "/cwd"), dirs)) return true;
+  const auto fds = RealFileSystem()->List(proc + "/fd");
+  if (fds.ok()) {
+    for (const std::string& fd : *fds) {
+      if (IsUnder(ReadLink(proc + "/fd/" + fd), dirs)) return true;
+    }
+  }
+  const auto arguments = ReadProcFile(proc + "/cmdline");
+  if (!arguments.ok()) return false;
+  std::string_view rest = *arguments;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find('\0'), rest.size());
+    if (IsUnder(rest.substr(0, end), dirs)) return true;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return false;
+}
+
+// Between reading /proc and the pidfd the pid may have changed hands: the
+// start time tells.
+void Kill(pid_t pid, const std::vector<ProcessStat>& all) {
+  for (const ProcessStat& stat : all) {
+    if (stat.pid != pid) continue;
+    const auto process = OpenVerified({pid, stat.start_time});
+    if (process.ok()) SendSignal(*process, SIGKILL).IgnoreError();
+  }
+}
+
+}  // namespace
+
+StatusOr<int> KillLeftovers(const std::vector<std::string>& dirs,
+                            Duration timeout) {
+  const SystemClock clock;
+  const MonoTime start = clock.Now().mono;
+  std::set<pid_t> seen;
+  while (true) {
+    const std::vector<ProcessStat> all = ReadAllProcesses();
+    bool left = false;
+    const Duration elapsed = clock.Now().mono - start;
+    for (const ProcessStat& stat : all) {
+      if (stat.command != kShimCommand || stat.state == 'Z' ||
+          !WorksIn(stat.pid, dirs)) {
+        continue;
+      }
+      left = true;
+      seen.insert(stat.pid);
+      for (const pid_t pid : TreeOf(stat.pid, all)) {
+        if (pid != stat.pid) Kill(pid, all);
+      }
+      if (elapsed >= kShimGrace) Kill(stat.pid, all);
+    }
+    if (!left) return static_cast<int>(seen.size());
+    if (elapsed >= timeout) {
+      return DeadlineExceeded("tasks of the cluster are still running after {}",
+                              FormatDuration(timeout));
+    }
+    std::this_thread::sleep_for(kPollInterval);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,166 @@
+// A whole cluster on this machine: a coordinator and worker daemons as real
+// processes under one directory, with a certificate authority of their own.
+// For `lockstep local` and for tests.
+//
+//   LocalClusterOptions options;
+//   options.dir = dir;
+//   LOCKSTEP_ASSIGN_OR_RETURN(auto cluster, LocalCluster::Start(options));
+//   LOCKSTEP_ASSIGN_OR_RETURN(auto client,
+//                             Client::Connect(cluster->client_options()));
+//
+// The processes live on without this object; layout.h says what is where.
+#ifndef LOCKSTEP_CLIENT_LOCAL_LOCAL_CLUSTER_H_
+#define LOCKSTEP_CLIENT_LOCAL_LOCAL_CLUSTER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/lib/client.h"
+#include "client/local/layout.h"
+#include "client/local/records.h"
+#include "common/base/clock.h"
+#include "common/base/fd.h"
+#include "common/base/status.h"
+#include "common/os/process.h"
+
+namespace lockstep {
+
+struct LocalClusterOptions {
+  // Made where it is missing.
+  std::string dir;
+  // What is unset is as the cluster was before; at first two workers that
+  // divide the whole machine between them.
+  std::optional<int> workers;
+  // All workers together.
+  std::optional<double> cpus;
+  std::optional<int64_t> memory_bytes;
+  std::optional<int> gpus;
+  std::optional<std::string> prices;
+  std::optional<std::string> log_level;
+  std::optional<bool> insecure_loopback;
+
+  // Where the daemons' programs are. Empty: $LOCKSTEP_BIN, else beside this
+  // program.
+  std::string bin_dir;
+  // Of the user's certificate.
+  std::string user = "local";
+  // For tests: more flags of a daemon, by its name, or of each one ("").
+  std::map<std::string, std::vector<std::string>> extra_arguments;
+  // Until all serve and are registered.
+  Duration ready_timeout = std::chrono::seconds(30);
+};
+
+struct DaemonStatus {
+  std::string name;
+  bool running = false;
+  pid_t pid = 0;  // 0 where it does not run.
+  // HOST:PORT; gRPC of the coordinator only.
+  std::string grpc;
+  std::string http;
+  std::string directory;
+  std::string log;
+};
+
+struct DownOptions {
+  // Also removes what it made in the directory, and that if it is empty then.
+  bool clean = false;
+  // For the jobs to end after they are cancelled; then their tasks are killed.
+  Duration job_patience = std::chrono::seconds(15);
+  // Between SIGTERM and SIGKILL of a daemon.
+  Duration grace = std::chrono::seconds(10);
+};
+
+struct DownResult {
+  int daemons = 0;
+  int cancelled_jobs = 0;
+  // Shims that were killed as their jobs had not ended.
+  int killed_tasks = 0;
+};
+
+// Not safe from several threads. Several processes may hold the same cluster:
+// what starts and stops daemons is done under a lock file.
+class LocalCluster {
+ public:
+  // Opens it, or writes it down first, and does Up.
+  // Errors, beside those of Up: FailedPrecondition when `options` ask for
+  // something else while daemons run.
+  static StatusOr<std::unique_ptr<LocalCluster>> Start(
+      const LocalClusterOptions& options);
+  // Changes nothing. NotFound where there is none.
+  static StatusOr<std::unique_ptr<LocalCluster>> Open(
+      const LocalClusterOptions& options);
+  // Leaves the processes.
+  ~LocalCluster();
+  LocalCluster(const LocalCluster&) = delete;
+  LocalCluster& operator=(const LocalCluster&) = delete;
+
+  // Starts what does not run, leaves what does, and waits until the
+  // coordinator serves and every worker is READY. Returns the names of what it
+  // started. Errors:
+  //   Unavailable       a daemon ended or is not ready in time: names it, with
+  //                     the last line of its log. What runs is left running.
+  //   FailedPrecondition  a port is another program's now
+  StatusOr<std::vector<std::string>> Up();
+  // Cancels the jobs, stops the daemons, kills tasks that are left.
+  StatusOr<DownResult> Down(const DownOptions& options);
+  std::vector<DaemonStatus> Daemons() const;
+
+  // One daemon: "coordinator", "worker-0", ... InvalidArgument: no such name.
+  // Kill fails with FailedPrecondition where it does not run. After SIGKILL it
+  // waits until the process is gone.
+  Status Kill(const std::string& daemon, int signal);
+  // Stops it if it runs (SIGTERM), starts it and waits until it is ready.
+  Status Restart(const std::string& daemon);
+  // Starts it, and does not wait.
+  Status StartDaemon(const std::string& daemon);
+  Status WaitReady();
+  // DeadlineExceeded when it still runs after `timeout`.
+  StatusOr<ProcessExit> WaitEnded(const std::string& daemon, Duration timeout);
+  // 0 where it does not run.
+  pid_t Pid(const std::string& daemon) const;
+
+  // How to connect as its admin.
+  ClientOptions client_options() const;
+  const LocalLayout& layout() const { return layout_; }
+  const ClusterRecord& record() const { return record_; }
+  std::string grpc_address() const;
+  // InvalidArgument: no such daemon.
+  StatusOr<std::string> http_address(const std::string& daemon) const;
+
+ private:
+  LocalCluster(LocalClusterOptions options, LocalLayout layout);
+
+  static StatusOr<std::unique_ptr<LocalCluster>> Make(
+      const LocalClusterOptions& options);
+  std::vector<std::string> DaemonNames() const;
+  Status CheckName(const std::string& daemon) const;
+  Status ReadRecords();
+  Status WriteState();
+  // What is asked for, over what is there.
+  StatusOr<ClusterRecord> Wanted() const;
+  Status Write(const ClusterRecord& record);
+  Status StartLocked(const std::string& daemon);
+  Status CheckAlive(const std::string& daemon) const;
+  // The first sentence about what is not ready; OK when all is.
+  Status CheckReady(Client* client) const;
+  // NotFound where it does not run.
+  StatusOr<Process> OpenDaemon(const std::string& daemon) const;
+  StatusOr<int> CancelJobs(Duration patience);
+  StatusOr<int> StopDaemons(Duration grace);
+  Status RemoveOwnFiles();
+
+  const LocalClusterOptions options_;
+  const LocalLayout layout_;
+  ClusterRecord record_;
+  StateRecord state_;
+  // Children of this process, which must be reaped, by name.
+  mutable std::map<std::string, Process> children_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_LOCAL_LOCAL_CLUSTER_H_

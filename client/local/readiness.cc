@@ -1,0 +1,80 @@
+// LocalCluster: waiting until all serve.
+#include <fmt/format.h>
+
+#include <map>
+#include <thread>
+
+#include "client/local/daemon.h"
+#include "client/local/local_cluster.h"
+#include "common/base/file.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Duration kPollInterval = std::chrono::milliseconds(50);
+constexpr Duration kCallTimeout = std::chrono::seconds(2);
+
+std::string LogSentence(const LocalLayout& layout, const std::string& daemon) {
+  const std::string line = LastLogLine(layout, daemon);
+  if (line.empty())
+    return fmt::format("its log {} is empty", layout.Log(daemon));
+  return fmt::format("the last line of its log {} is: {}", layout.Log(daemon),
+                     line);
+}
+
+}  // namespace
+
+Status LocalCluster::CheckAlive(const std::string& daemon) const {
+  if (OpenDaemon(daemon).ok()) return OkStatus();
+  return Unavailable("{} has ended; {}", daemon, LogSentence(layout_, daemon));
+}
+
+Status LocalCluster::CheckReady(Client* client) const {
+  for (const std::string& daemon : DaemonNames()) {
+    // What an earlier process of it wrote says nothing about this one.
+    if (EndpointPid(layout_, daemon) != Pid(daemon)) {
+      return Unavailable("{} does not serve yet; {}", daemon,
+                         LogSentence(layout_, daemon));
+    }
+  }
+  const auto nodes = client->ListNodes();
+  if (!nodes.ok()) {
+    return Unavailable("{} does not answer: {}; {}", kCoordinator,
+                       Message(nodes.status()),
+                       LogSentence(layout_, kCoordinator));
+  }
+  std::map<std::string, const v1::Node*> by_name;
+  for (const v1::Node& node : *nodes) by_name[node.name()] = &node;
+  for (const WorkerRecord& worker : record_.workers) {
+    const auto node = by_name.find(worker.name);
+    if (node == by_name.end() ||
+        node->second->state() != v1::NODE_STATE_READY) {
+      return Unavailable("{} is not registered; {}", worker.name,
+                         LogSentence(layout_, worker.name));
+    }
+  }
+  return OkStatus();
+}
+
+Status LocalCluster::WaitReady() {
+  const SystemClock clock;
+  const MonoTime deadline = clock.Now().mono + options_.ready_timeout;
+  ClientOptions client_options = this->client_options();
+  client_options.timeout = kCallTimeout;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto client, Client::Connect(client_options));
+  while (true) {
+    for (const std::string& daemon : DaemonNames()) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckAlive(daemon));
+    }
+    const Status ready = CheckReady(client.get());
+    if (ready.ok()) return ready;
+    if (clock.Now().mono >= deadline) {
+      return Annotate(ready,
+                      fmt::format("the cluster is not ready after {}",
+                                  FormatDuration(options_.ready_timeout)));
+    }
+    std::this_thread::sleep_for(kPollInterval);
+  }
+}
+
+}  // namespace lockstep
