@@ -1,0 +1,58 @@
+// What every benchmark says about itself: the machine, the ratio of two sides
+// with its confidence, and a JSON file that several programs add to.
+#ifndef LOCKSTEP_TESTS_BENCH_REPORT_H_
+#define LOCKSTEP_TESTS_BENCH_REPORT_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace lockstep {
+
+// `quantile` in [0, 1] by the nearest rank; 0 for no values.
+double Percentile(std::vector<double> values, double quantile);
+
+struct Ratio {
+  double value = 0;
+  // 95 % interval.
+  double low = 0;
+  double high = 0;
+};
+
+// peer / ours of the medians: above 1 means that ours is faster. The interval
+// is a bootstrap of 10,000 draws over rounds: samples of one round share the
+// state of the machine and are not independent. `ours` and `peer` hold the
+// samples of each round, equally many rounds, none empty.
+Ratio RatioOfMedians(const std::vector<std::vector<double>>& ours,
+                     const std::vector<std::vector<double>>& peer,
+                     uint64_t seed);
+
+struct BenchResult {
+  std::string id;
+  uint64_t bytes = 0;
+  int ranks = 0;
+  std::string peer;  // what it is compared with, and its settings
+  std::vector<std::vector<double>> ours_seconds;  // by round
+  std::vector<std::vector<double>> peer_seconds;
+  bool verified = false;
+};
+
+// Prints one line a result, with medians, 99th percentiles and the ratio.
+void PrintResults(const std::vector<BenchResult>& results);
+
+// CPU model, cores, kernel, limits, load: what a figure depends on.
+std::map<std::string, std::string> DescribeMachine();
+
+// Adds `results` to the JSON at `path`, or makes it:
+// {machine, versions, results: [{id, bytes, ranks, peer, ours_seconds,
+// peer_seconds, ratio, ratio_low, ratio_high, verified, ...}]}.
+Status AddToJson(const std::string& path,
+                 const std::map<std::string, std::string>& versions,
+                 const std::vector<BenchResult>& results);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TESTS_BENCH_REPORT_H_
