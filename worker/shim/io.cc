@@ -28,6 +28,10 @@ std::string ErrorText(std::string_view doing, int error) {
   return text;
 }
 
+void Complain(const std::string& text) {
+  (void)!WriteFd(2, "lockstep-shim: " + text + "\n");
+}
+
 bool ReadFd(int fd, size_t limit, std::string* out) {
   out->clear();
   char buffer[16384];

@@ -41,6 +41,9 @@ int64_t MonoNanos();  // CLOCK_MONOTONIC.
 // "doing: No such file or directory".
 std::string ErrorText(std::string_view doing, int error);
 
+// A line on standard error, beginning with the program's name.
+void Complain(const std::string& text);
+
 // From its start, at most `limit` bytes; false and errno on failure.
 bool ReadFd(int fd, size_t limit, std::string* out);
 bool ReadFile(const std::string& path, std::string* out);

@@ -16,7 +16,7 @@
 namespace {
 
 int Refuse(const std::string& text) {
-  (void)!lockstep::shim::WriteFd(2, "lockstep-shim: " + text + "\n");
+  lockstep::shim::Complain(text);
   return 2;
 }
 

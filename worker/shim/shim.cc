@@ -23,27 +23,13 @@ using task::ShimRequest;
 
 // Output without a newline is shown after this time.
 constexpr int64_t kPartTime = 200 * kNanosPerMilli;
-// How often the tree is killed anew until it is gone, and for how long.
-constexpr int64_t kKillAgain = 10 * kNanosPerMilli;
-constexpr int64_t kTreeTime = 5 * kNanosPerSecond;
 constexpr int64_t kLongestGrace = 86400 * kNanosPerSecond;
-// How often a record that cannot be written is tried again, and for how long.
-constexpr int64_t kRecordAgain = kNanosPerSecond;
-constexpr int64_t kRecordTime = 3600 * kNanosPerSecond;
-
-int64_t NanosOf(const timeval& t) {
-  return t.tv_sec * kNanosPerSecond + t.tv_usec * 1000;
-}
 
 std::string ReadBootId() {
   std::string id;
   if (!ReadFile("/proc/sys/kernel/random/boot_id", &id)) return std::string();
   while (!id.empty() && id.back() == '\n') id.pop_back();
   return id;
-}
-
-void Complain(const std::string& text) {
-  (void)!WriteFd(2, "lockstep-shim: " + text + "\n");
 }
 
 // The daemon stops ranks by the socket. A stray signal must not end the shim,
@@ -232,14 +218,6 @@ void Shim::OnChild() {
   }
 }
 
-void Shim::AddUsage(const rusage& usage) {
-  record_.user_nanos += NanosOf(usage.ru_utime);
-  record_.system_nanos += NanosOf(usage.ru_stime);
-  record_.max_rss_bytes =
-      std::max(record_.max_rss_bytes,
-               static_cast<uint64_t>(std::max(usage.ru_maxrss, 0L)) * 1024);
-}
-
 void Shim::OnStartStatus() {
   if (!launch_.status) return;
   StartFailure failure;
@@ -258,90 +236,6 @@ void Shim::OnStartStatus() {
       record_.message = failure.message;
       return;
   }
-}
-
-void Shim::OnRankEnded(int wait_status) {
-  rank_reaped_ = true;
-  record_.end_unix_nanos = WallNanos();
-  record_.end_mono_nanos = MonoNanos();
-  OnStartStatus();
-  if (record_.kind != ExitKind::kNotStarted) {
-    record_.kind =
-        WIFSIGNALED(wait_status) ? ExitKind::kSignaled : ExitKind::kExited;
-    record_.wait_status = wait_status;
-    record_.message = task::DescribeExit(record_);
-  }
-  tree_deadline_ = record_.end_mono_nanos + kTreeTime;
-  EnterPhase(Phase::kEnding);
-}
-
-void Shim::KillWhatIsDue(int64_t now) {
-  if (rank_reaped_ || kill_at_ < 0 || now < kill_at_) return;
-  SignalTree(SIGKILL);
-  kill_at_ = now + kKillAgain;  // For what was forked meanwhile.
-}
-
-void Shim::GoOnEnding(int64_t now) {
-  if (!tree_gone_) {
-    SignalTree(SIGKILL);
-    OnChild();
-    if (!tree_gone_ && now >= tree_deadline_) {
-      record_.tree_left = static_cast<uint32_t>(SignalTree(0));
-      tree_gone_ = true;
-    }
-    if (!tree_gone_) return;
-  }
-  if (drain_deadline_ == 0) drain_deadline_ = now + spec_.drain_nanos;
-  // Again, for what came between poll and the end of the tree.
-  if (out_.open()) out_.OnReadable();
-  if (err_.open()) err_.OnReadable();
-  if ((out_.open() || err_.open()) && now < drain_deadline_) return;
-  Finish();
-}
-
-void Shim::Finish() {
-  out_.Close();
-  err_.Close();
-  log_.Sync();
-  record_.log_bytes = log_.end_offset();
-  record_.log_lost_bytes = log_.lost_bytes();
-  record_.log_error = log_.error();
-  give_up_recording_at_ = MonoNanos() + kRecordTime;
-  TryToRecord(MonoNanos());
-  EnterPhase(Phase::kExited);
-}
-
-void Shim::NotStarted(const std::string& message, int error_number) {
-  record_.kind = ExitKind::kNotStarted;
-  record_.start_errno = error_number;
-  record_.message = message;
-  record_.end_unix_nanos = WallNanos();
-  record_.end_mono_nanos = MonoNanos();
-  rank_reaped_ = tree_gone_ = true;
-  Finish();
-}
-
-void Shim::TryToRecord(int64_t now) {
-  if (durable_ || now < next_record_try_) return;
-  if (WriteRecord(spec_.exit_record_path, task::EncodeExitRecord(record_))) {
-    durable_ = true;
-    return;
-  }
-  const int error = errno;
-  if (next_record_try_ == 0) {
-    Complain(
-        ErrorText("writing the exit record " + spec_.exit_record_path, error));
-  }
-  next_record_try_ = now + kRecordAgain;
-  // A directory that is gone has nobody left who would read it.
-  given_up_ = (error == ENOENT && !server_.HasConnections()) ||
-              now >= give_up_recording_at_;
-}
-
-bool Shim::Done() const {
-  if (phase_ != Phase::kExited) return false;
-  if (forgotten_ || given_up_) return true;
-  return durable_ && !server_.HasConnections();
 }
 
 void Shim::EnterPhase(Phase phase) {

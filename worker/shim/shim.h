@@ -41,6 +41,9 @@ class Shim {
  private:
   using Phase = task::ShimReply::Phase;
 
+  // How often the tree is killed anew until it is gone.
+  static constexpr int64_t kKillAgain = 10 * kNanosPerMilli;
+
   bool SetUp(std::string* error, int* error_number);
   bool StartRank(std::string* error, int* error_number);
   bool WriteTaskRecord(std::string* error, int* error_number);

@@ -4,8 +4,8 @@
 //   LOG                        offsets 0 .. head - 1, kept for good
 //   LOG.00000000000016777216   a segment: its name says its first offset
 // The shim fills the head, then segments of a quarter of the tail each, and
-// removes the oldest once five are there: so the newest tail bytes are always
-// kept. Files begin and end with whole lines. A gap between two files is what
+// removes the oldest before it begins a sixth: so the newest tail bytes are
+// always kept. Files hold whole lines. A gap between two files is what
 // was removed; whoever reads shows it as a line (log_line.h, LogGapText).
 #ifndef LOCKSTEP_WORKER_TASK_LOG_FILES_H_
 #define LOCKSTEP_WORKER_TASK_LOG_FILES_H_
