@@ -37,9 +37,8 @@ void ShimTest::SetUp() {
 }
 void ShimTest::TearDown() {
   for (const Process& shim : shims_) {
-    if (HasEnded(shim)) continue;
-    (void)SendSignal(shim, SIGKILL);
-    (void)WaitExit(shim, In(10s));
+    if (!HasEnded(shim)) (void)SendSignal(shim, SIGKILL);
+    (void)WaitExit(shim, In(10s));  // A second time does no harm.
   }
   EXPECT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
 }
