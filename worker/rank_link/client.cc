@@ -19,6 +19,7 @@
 #include "common/base/fd.h"
 #include "common/base/mutex.h"
 #include "worker/rank_link/packet.h"
+#include "worker/rank_link/text.h"
 
 namespace lockstep {
 namespace {
@@ -103,7 +104,7 @@ class RankLink::Impl {
   StatusOr<std::string> Get(const std::string& key, MonoTime deadline);
   void SendJoined();
   Status WaitForGo(MonoTime deadline);
-  Status Report(const v1::RankReport& report);
+  void Report(const v1::RankReport& report);
   Status Flush(MonoTime deadline);
   Status Freeze(MonoTime deadline);
   void Thaw();
@@ -520,12 +521,15 @@ Status RankLink::Impl::WaitForGo(MonoTime deadline) {
   }
 }
 
-Status RankLink::Impl::Report(const v1::RankReport& report) {
+void RankLink::Impl::Report(const v1::RankReport& given) {
   v1::RankMessage message;
-  *message.mutable_report() = report;
-  if (message.ByteSizeLong() > kMaxPacketBytes / 2) {
-    return InvalidArgument("a report of {} bytes: at most {}",
-                           message.ByteSizeLong(), kMaxPacketBytes / 2);
+  v1::RankReport& report = *message.mutable_report();
+  report = given;
+  for (std::string* text :
+       {report.mutable_checkpoint_path(), report.mutable_artifact_name(),
+        report.mutable_artifact_path(), report.mutable_event(),
+        report.mutable_failure()}) {
+    *text = CleanText(*text);
   }
   {
     MutexLock lock(&mu_);
@@ -534,7 +538,6 @@ Status RankLink::Impl::Report(const v1::RankReport& report) {
     QueueMessage(message, report.event().empty());
   }
   Wake();
-  return OkStatus();
 }
 
 Status RankLink::Impl::Flush(MonoTime deadline) {
@@ -605,9 +608,7 @@ void RankLink::SendJoined() { impl_->SendJoined(); }
 Status RankLink::WaitForGo(MonoTime deadline) {
   return impl_->WaitForGo(deadline);
 }
-Status RankLink::Report(const v1::RankReport& report) {
-  return impl_->Report(report);
-}
+void RankLink::Report(const v1::RankReport& report) { impl_->Report(report); }
 Status RankLink::Flush(MonoTime deadline) { return impl_->Flush(deadline); }
 Status RankLink::Freeze(MonoTime deadline) { return impl_->Freeze(deadline); }
 void RankLink::Thaw() { impl_->Thaw(); }

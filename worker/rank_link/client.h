@@ -71,8 +71,8 @@ class RankLink final : public RendezvousStore {
   // Aborted once the generation is over.
   Status WaitForGo(MonoTime deadline);
 
-  // Queued. InvalidArgument when it does not fit a packet: nothing is sent.
-  Status Report(const v1::RankReport& report);
+  // Queued. Texts are cut to 4096 bytes and made valid UTF-8.
+  void Report(const v1::RankReport& report);
   // Waits until all that was queued has been handed to the kernel.
   Status Flush(MonoTime deadline);
 

@@ -14,6 +14,7 @@
 
 #include "common/base/logging.h"
 #include "worker/rank_link/packet.h"
+#include "worker/rank_link/text.h"
 
 namespace lockstep {
 namespace {
@@ -264,8 +265,7 @@ bool RankLinkServer::OnHello(Connection* c, const v1::RankHello& hello) {
 
 void RankLinkServer::Refuse(Connection* c, const std::string& text) {
   v1::DaemonMessage message;
-  // The peer wrote the job's name.
-  message.mutable_refusal()->set_message(text.substr(0, 1024));
+  message.mutable_refusal()->set_message(CleanText(text));
   Queue(c, message.SerializeAsString());
   c->doomed = true;
 }
@@ -388,7 +388,7 @@ bool RankLinkServer::SendGo(const RankKey& key) {
 
 bool RankLinkServer::SendAbort(const RankKey& key, const std::string& text) {
   v1::DaemonMessage message;
-  message.mutable_abort()->set_message(text);
+  message.mutable_abort()->set_message(CleanText(text));
   return Send(key, message);
 }
 

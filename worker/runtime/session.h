@@ -18,10 +18,10 @@
 // without daemon, page or Go; everything else is the same.
 //
 // Threads: the session belongs to the training loop's thread; RequestDrain and
-// the Report functions without values may be called from any. The link has a
-// thread of its own, which cuts the communicator within 10 ms when the daemon
-// says that the generation is over: the loop then gets kAborted from whatever
-// it waits for and must leave. Every wait has a deadline.
+// ReportArtifact, -Event, -Checkpoint and -Resumed may be called from any. The
+// link has a thread of its own, which cuts the communicator within 10 ms when
+// the daemon says that the generation is over: the loop then gets kAborted from
+// whatever it waits for and must leave. Every wait has a deadline.
 //
 // What belongs to the process (link, page, timer) is apart from what belongs
 // to a generation (communicator, reducer), so that a later generation can be
@@ -56,7 +56,7 @@ struct SessionOptions {
   // "auto", or a backend's name.
   std::string backend = "auto";
   // Where backends that are modules lie; empty: CommunicatorOptions says.
-  std::string module_dir;
+  std::string module_dir = {};
   // For Hello to be answered; for the communicator to form; for Go.
   Duration join_timeout = std::chrono::seconds(10);
   Duration forming_timeout = std::chrono::seconds(30);
@@ -65,7 +65,7 @@ struct SessionOptions {
   // Must exceed the longest time that ranks may differ in one step.
   Duration operation_timeout = std::chrono::seconds(300);
   // Of a program that lockstep did not start.
-  std::string local_output_directory;
+  std::string local_output_directory = {};
   int64_t local_checkpoint_interval = 0;
   int local_checkpoint_keep = 3;
 };
@@ -146,17 +146,19 @@ class Session {
   // This rank's host should be emptied: all learn it in the next step.
   void RequestDrain();
 
-  // The end. OK: waits until all that was reported is on its way; 0. An error:
-  // reports it as the last words, as a victim when a peer or the daemon ended
-  // it, and gives the exit code. Aborts the communicator, so that peers do not
-  // wait for this rank. Nothing but the destructor may follow.
+  // The end, after the reducer is gone. OK: waits until all that was reported
+  // is on its way; 0. An error: reports it as the last words, as a victim when
+  // a peer or the daemon ended it, and aborts the communicator, so that peers
+  // do not wait for this rank. Returns the exit code. Nothing but the
+  // destructor may follow.
   int Leave(const Status& status);
+  // Errors of this session and its reducer that are not this rank's fault:
+  // reason PEER_LOST.
   static bool IsVictim(const Status& status);
   static int ExitCodeFor(const Status& status);
 
  private:
   class Impl;
-  friend class SteppedReducer;
   explicit Session(std::unique_ptr<Impl> impl);
   const std::unique_ptr<Impl> impl_;
 };

@@ -1,0 +1,109 @@
+#include "worker/runtime/progress.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+MonoTime Now() { return SystemClock().Now().mono; }
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Progress>> Progress::Create(
+    const std::string& page_path, int rank, uint64_t generation) {
+  std::unique_ptr<task::PageWriter> page;
+  if (!page_path.empty()) {
+    std::string error;
+    page = task::PageWriter::Create(page_path, static_cast<uint32_t>(rank),
+                                    &error);
+    if (!page) return Unavailable("the rank's page: {}", error);
+  }
+  return std::unique_ptr<Progress>(
+      new Progress(std::move(page), rank, generation, Now()));
+}
+
+Progress::Progress(std::unique_ptr<task::PageWriter> page, int rank,
+                   uint64_t generation, MonoTime now)
+    : page_(std::move(page)), timer_(now) {
+  progress_.rank = static_cast<uint32_t>(rank);
+  progress_.generation = generation;
+  counters_.start_mono_nanos = now.time_since_epoch().count();
+  Publish();
+}
+
+void Progress::Enter(task::RankPhase phase) {
+  const MonoTime now = Now();
+  timer_.Switch(phase, now);
+  WriteProgress(now);
+}
+
+void Progress::Planned(int64_t total_steps, int64_t global_batch) {
+  counters_.total_steps =
+      static_cast<uint64_t>(std::max<int64_t>(0, total_steps));
+  counters_.global_batch =
+      static_cast<uint64_t>(std::max<int64_t>(0, global_batch));
+}
+
+void Progress::CountCollective(uint64_t bytes) {
+  ++progress_.collective;
+  ++counters_.collectives;
+  counters_.allreduce_bytes += bytes;
+}
+
+void Progress::CountStep(const Step& step) {
+  progress_.last_committed = step.committed;
+  progress_.step = static_cast<uint64_t>(step.committed + 1);
+  ++counters_.steps_committed;
+  if (step.skipped) ++counters_.steps_skipped;
+  counters_.samples += step.samples;
+  counters_.epoch = step.epoch;
+  if (std::isfinite(step.loss)) {
+    counters_.has_loss = true;
+    counters_.last_loss = step.loss;
+  }
+  if (std::isfinite(step.learning_rate)) {
+    counters_.has_learning_rate = true;
+    counters_.last_learning_rate = step.learning_rate;
+  }
+}
+
+void Progress::CountCheckpoint(int64_t step) {
+  ++counters_.checkpoints_saved;
+  counters_.last_checkpoint_step = step;
+}
+
+void Progress::SetValue(std::string_view name, double value) {
+  if (!std::isfinite(value)) return;
+  for (auto& [known, last] : counters_.values) {
+    if (known == name) {
+      last = value;
+      return;
+    }
+  }
+  if (counters_.values.size() < task::kMaxReportedValues) {
+    counters_.values.emplace_back(name, value);
+  }
+}
+
+void Progress::HoldBack(Duration waited) { timer_.HoldBack(waited, Now()); }
+
+void Progress::WriteProgress(MonoTime now) {
+  if (!page_) return;
+  progress_.phase = timer_.phase();
+  progress_.mono_nanos = now.time_since_epoch().count();
+  page_->SetProgress(progress_);
+}
+
+void Progress::Publish() {
+  const MonoTime now = Now();
+  const auto totals = timer_.Totals(now);
+  for (size_t i = 0; i < totals.size(); ++i) {
+    counters_.phase_seconds[i] = ToSeconds(totals[i]);
+  }
+  if (page_) page_->SetCounters(counters_);
+  WriteProgress(now);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+// What a rank shows of itself: its page, filled from a PhaseTimer and counters
+// that only grow. Without a page (a program run by hand) it only counts.
+//
+// Costs no call into the kernel: the clock is read through the vDSO and the
+// page is memory. Not thread-safe: the training loop's thread only.
+#ifndef LOCKSTEP_WORKER_RUNTIME_PROGRESS_H_
+#define LOCKSTEP_WORKER_RUNTIME_PROGRESS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "worker/runtime/phase_timer.h"
+#include "worker/task/rank_page.h"
+
+namespace lockstep {
+
+class Progress {
+ public:
+  // An empty `page_path`: no page.
+  static StatusOr<std::unique_ptr<Progress>> Create(
+      const std::string& page_path, int rank, uint64_t generation);
+
+  void Enter(task::RankPhase phase);
+  task::RankPhase phase() const { return timer_.phase(); }
+
+  void Planned(int64_t total_steps, int64_t global_batch);
+  void SetStep(int64_t step) { progress_.step = static_cast<uint64_t>(step); }
+  void SetCommitted(int64_t committed) { progress_.last_committed = committed; }
+  void CountCollective(uint64_t bytes);
+
+  struct Step {
+    int64_t committed = 0;
+    bool skipped = false;
+    uint64_t samples = 0;  // Of this rank.
+    double loss = 0;
+    double learning_rate = 0;
+    uint64_t epoch = 0;
+  };
+  void CountStep(const Step& step);
+  void CountCheckpoint(int64_t step);
+  // Non-finite values are kept out: the last finite one stays.
+  void SetValue(std::string_view name, double value);
+
+  // The end of a reduction that held this rank up for `waited`, which is in
+  // the present phase.
+  void HoldBack(Duration waited);
+  void SettleHeldBack(Duration straggler) { timer_.SettleHeldBack(straggler); }
+
+  // Writes everything.
+  void Publish();
+  const task::RankCounters& counters() const { return counters_; }
+
+ private:
+  Progress(std::unique_ptr<task::PageWriter> page, int rank,
+           uint64_t generation, MonoTime now);
+  void WriteProgress(MonoTime now);
+
+  const std::unique_ptr<task::PageWriter> page_;  // May be null.
+  PhaseTimer timer_;
+  task::RankProgress progress_;
+  task::RankCounters counters_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_PROGRESS_H_

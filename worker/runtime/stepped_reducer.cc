@@ -1,0 +1,394 @@
+#include "worker/runtime/stepped_reducer.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kSamplesLow = kControlWords;
+constexpr size_t kSamplesHigh = kControlWords + 1;
+constexpr size_t kLossHigh = kControlWords + 2;
+constexpr size_t kLossLow = kControlWords + 3;
+constexpr size_t kWaits = kControlWords + 4;
+constexpr int64_t kSamplesPiece = 1 << 12;
+// Of one rank in one step: its high piece must sum exactly over 4095 ranks.
+constexpr int64_t kMaxSamples = kSamplesPiece * kSamplesPiece - 1;
+constexpr float kMaxWaitMicros = 4e9f;
+
+MonoTime Now() { return SystemClock().Now().mono; }
+
+size_t TailWords(int world_size) {
+  return kWaits + static_cast<size_t>(world_size);
+}
+
+class SteppedReducer final : public Reducer {
+ public:
+  SteppedReducer(BucketPlan plan, size_t parameters, StepController controller,
+                 SteppedReducerOptions options)
+      : plan_(std::move(plan)),
+        options_(std::move(options)),
+        communicator_(options_.communicator),
+        progress_(options_.progress),
+        controller_(std::move(controller)),
+        gradients_(parameters),
+        bucket_of_(parameters),
+        ready_(parameters),
+        missing_(plan_.buckets.size()) {}
+
+  Status Allocate();
+
+  std::span<float> gradient(size_t i) override { return gradients_[i]; }
+  size_t parameters() const override { return gradients_.size(); }
+  void ZeroGradients() override;
+
+  int64_t step() const override { return controller_.step(); }
+  int64_t committed() const override { return controller_.committed(); }
+  bool wants_state_hash() const override {
+    return controller_.wants_state_hash();
+  }
+
+  Status Ready(size_t i) override;
+  StatusOr<StepResult> Finish(const StepInputs& inputs) override;
+  StatusOr<StepOrders> Commit() override;
+  Status Vote(uint64_t id, bool durable) override {
+    return controller_.Vote(id, durable);
+  }
+  const std::optional<CheckpointOrder>& in_flight() const override {
+    return controller_.in_flight();
+  }
+  bool voted() const override { return controller_.voted(); }
+  StatusOr<StepOrders> Settle() override;
+  StatusOr<CheckpointOrder> BeginCheckpoint() override {
+    return controller_.BeginCheckpoint();
+  }
+
+ private:
+  void NextStep();
+  bool Finite(size_t bucket) const;
+  Status Start(const Slice& slice);
+  Status StartFullBuckets();
+  Status WaitAll(MonoTime deadline);
+  void WriteTail(const ControlWords& words, const StepInputs& inputs);
+  void SplitLastWait();
+  StatusOr<Verdict> VerifyTail();
+  Status AtStep(const Status& status) const;
+
+  const BucketPlan plan_;
+  const SteppedReducerOptions options_;
+  Communicator* const communicator_;
+  Progress* const progress_;
+  StepController controller_;
+
+  std::vector<const Buffer*> buffers_;  // One a bucket; the communicator's.
+  std::vector<std::span<float>> gradients_;
+  std::vector<size_t> bucket_of_;
+  std::span<float> tail_;
+
+  // Of the step under way.
+  std::vector<bool> ready_;
+  std::vector<size_t> missing_;  // Gradients of a bucket not ready yet.
+  size_t started_ = 0;           // Buckets, from the first.
+  bool nonfinite_ = false;
+  std::vector<std::unique_ptr<Work>> works_;
+  Progress::Step counted_;
+
+  // Microseconds that the last reduction held this rank up.
+  float last_wait_ = 0;
+  bool told_drain_ = false;
+};
+
+Status SteppedReducer::Allocate() {
+  for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+    const BucketLayout& bucket = plan_.buckets[b];
+    LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* buffer,
+                              communicator_->Allocate(bucket.bytes));
+    buffers_.push_back(buffer);
+    char* data = static_cast<char*>(buffer->data);
+    for (const BucketEntry& entry : bucket.entries) {
+      // The plan has the last parameter first.
+      const size_t parameter = gradients_.size() - 1 - entry.parameter;
+      gradients_[parameter] = std::span<float>(
+          reinterpret_cast<float*>(data + entry.offset_bytes), entry.count);
+      bucket_of_[parameter] = b;
+    }
+  }
+  char* last = static_cast<char*>(buffers_.back()->data);
+  tail_ = std::span<float>(
+      reinterpret_cast<float*>(last + plan_.control_offset_bytes),
+      plan_.control_words);
+  NextStep();
+  return OkStatus();
+}
+
+void SteppedReducer::NextStep() {
+  std::fill(ready_.begin(), ready_.end(), false);
+  for (size_t b = 0; b < missing_.size(); ++b) {
+    missing_[b] = plan_.buckets[b].entries.size();
+  }
+  started_ = 0;
+  nonfinite_ = false;
+  progress_->SetStep(controller_.step());
+}
+
+void SteppedReducer::ZeroGradients() {
+  for (const std::span<float> gradient : gradients_) {
+    std::fill(gradient.begin(), gradient.end(), 0.0f);
+  }
+}
+
+bool SteppedReducer::Finite(size_t bucket) const {
+  for (const BucketEntry& entry : plan_.buckets[bucket].entries) {
+    if (!AllFinite(gradients_[gradients_.size() - 1 - entry.parameter])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Status SteppedReducer::AtStep(const Status& status) const {
+  return Annotate(MarkPeerLost(status),
+                  fmt::format("step {}", controller_.step()));
+}
+
+Status SteppedReducer::Start(const Slice& slice) {
+  StatusOr<std::unique_ptr<Work>> work =
+      communicator_->Start({CollectiveKind::kAllReduce, slice});
+  if (!work.ok()) return AtStep(work.status());
+  progress_->CountCollective(slice.count * SizeOf(slice.type));
+  works_.push_back(*std::move(work));
+  return OkStatus();
+}
+
+// In order, so that all ranks start the same; the last one only by Finish.
+Status SteppedReducer::StartFullBuckets() {
+  while (started_ + 1 < buffers_.size() && missing_[started_] == 0) {
+    nonfinite_ = nonfinite_ || !Finite(started_);
+    const BucketLayout& bucket = plan_.buckets[started_];
+    LOCKSTEP_RETURN_IF_ERROR(
+        Start({buffers_[started_], 0, bucket.count, bucket.type}));
+    ++started_;
+  }
+  return OkStatus();
+}
+
+Status SteppedReducer::Ready(size_t i) {
+  if (i >= ready_.size() || ready_[i]) {
+    return InvalidArgument(
+        "gradient {} of {} {}", i, ready_.size(),
+        i < ready_.size() ? "is ready twice in one step" : "does not exist");
+  }
+  ready_[i] = true;
+  if (--missing_[bucket_of_[i]] > 0) return OkStatus();
+  return StartFullBuckets();
+}
+
+Status SteppedReducer::WaitAll(MonoTime deadline) {
+  Status first;
+  for (const std::unique_ptr<Work>& work : works_) {
+    Status status = work->Wait(deadline);
+    if (first.ok()) first = std::move(status);
+  }
+  works_.clear();
+  return first.ok() ? first : AtStep(first);
+}
+
+void SteppedReducer::WriteTail(const ControlWords& words,
+                               const StepInputs& inputs) {
+  std::fill(tail_.begin(), tail_.end(), 0.0f);
+  std::copy(words.begin(), words.end(), tail_.begin());
+  tail_[kSamplesLow] = static_cast<float>(inputs.samples % kSamplesPiece);
+  tail_[kSamplesHigh] = static_cast<float>(inputs.samples / kSamplesPiece);
+  if (std::isfinite(inputs.loss_sum)) {
+    const auto high = static_cast<float>(inputs.loss_sum);
+    tail_[kLossHigh] = high;
+    tail_[kLossLow] = static_cast<float>(inputs.loss_sum - high);
+  }
+  tail_[kWaits + static_cast<size_t>(communicator_->rank())] = last_wait_;
+}
+
+// The tail has what the step before cost each rank.
+void SteppedReducer::SplitLastWait() {
+  const std::span<const float> waits = tail_.subspan(kWaits);
+  const float least = *std::min_element(waits.begin(), waits.end());
+  const float straggler = last_wait_ - least;
+  progress_->SettleHeldBack(
+      std::isfinite(straggler)
+          ? std::chrono::microseconds(static_cast<int64_t>(straggler))
+          : Duration(0));
+}
+
+StatusOr<Verdict> SteppedReducer::VerifyTail() {
+  ControlWords sum;
+  std::copy_n(tail_.begin(), sum.size(), sum.begin());
+  StatusOr<Verdict> verdict = controller_.Verify(sum);
+  if (!verdict.ok() && ReasonOf(verdict.status()) == "ALARM") {
+    return WithReason(verdict.status(), kReasonPeerLost);
+  }
+  return verdict;
+}
+
+StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
+  if (inputs.samples < 0 || inputs.samples > kMaxSamples) {
+    return InvalidArgument("step {}: {} samples; a rank has 0 to {} in a step",
+                           step(), inputs.samples, kMaxSamples);
+  }
+  for (size_t& missing : missing_) missing = 0;
+  LOCKSTEP_RETURN_IF_ERROR(StartFullBuckets());
+  nonfinite_ =
+      nonfinite_ || !Finite(started_) || !std::isfinite(inputs.loss_sum);
+  if (options_.before_step) options_.before_step(&controller_);
+  StepFacts facts;
+  facts.cursor = MixCursor(inputs.epoch, inputs.position);
+  facts.nonfinite = nonfinite_;
+  facts.state_hash = inputs.state_hash;
+  LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.Begin(facts));
+  WriteTail(words, inputs);
+
+  const MonoTime arrived = Now();
+  progress_->Enter(task::RankPhase::kAllReduce);
+  const BucketLayout& last = plan_.buckets.back();
+  LOCKSTEP_RETURN_IF_ERROR(Start({buffers_.back(), 0, last.count, last.type}));
+  ++started_;
+  LOCKSTEP_RETURN_IF_ERROR(WaitAll(arrived + options_.operation_timeout));
+  SplitLastWait();
+  const Duration waited = Now() - arrived;
+  progress_->HoldBack(waited);
+  last_wait_ =
+      std::min(kMaxWaitMicros, static_cast<float>(ToSeconds(waited) * 1e6));
+  progress_->Enter(task::RankPhase::kOther);
+
+  LOCKSTEP_ASSIGN_OR_RETURN(const Verdict verdict, VerifyTail());
+  StepResult result;
+  result.apply = verdict.apply;
+  result.skipped = verdict.skipped;
+  result.samples = static_cast<int64_t>(tail_[kSamplesLow]) +
+                   static_cast<int64_t>(tail_[kSamplesHigh]) * kSamplesPiece;
+  const double loss_sum = static_cast<double>(tail_[kLossHigh]) +
+                          static_cast<double>(tail_[kLossLow]);
+  result.loss = result.skipped || result.samples == 0
+                    ? std::numeric_limits<double>::quiet_NaN()
+                    : loss_sum / static_cast<double>(result.samples);
+  counted_ = {controller_.step(),
+              result.skipped,
+              static_cast<uint64_t>(inputs.samples),
+              result.loss,
+              inputs.learning_rate,
+              inputs.epoch};
+  return result;
+}
+
+StatusOr<StepOrders> SteppedReducer::Commit() {
+  LOCKSTEP_ASSIGN_OR_RETURN(StepOrders orders, controller_.Commit());
+  progress_->CountStep(counted_);
+  progress_->Publish();
+  NextStep();
+  if (orders.drain && !told_drain_ && communicator_->rank() == 0 &&
+      options_.on_drain) {
+    options_.on_drain();
+  }
+  told_drain_ = told_drain_ || orders.drain;
+  return orders;
+}
+
+StatusOr<StepOrders> SteppedReducer::Settle() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.BeginRound());
+  WriteTail(words, StepInputs());
+  const task::RankPhase phase = progress_->phase();
+  progress_->Enter(task::RankPhase::kAllReduce);
+  const Slice slice{buffers_.back(), plan_.control_offset_bytes / sizeof(float),
+                    tail_.size(), DataType::kFloat32};
+  LOCKSTEP_RETURN_IF_ERROR(Start(slice));
+  LOCKSTEP_RETURN_IF_ERROR(WaitAll(Now() + options_.operation_timeout));
+  SplitLastWait();
+  last_wait_ = 0;
+  progress_->Enter(phase);
+  LOCKSTEP_RETURN_IF_ERROR(VerifyTail().status());
+  LOCKSTEP_ASSIGN_OR_RETURN(StepOrders orders, controller_.Commit());
+  progress_->Publish();
+  return orders;
+}
+
+}  // namespace
+
+bool AllFinite(std::span<const float> values) {
+  // An exponent of all ones is NaN or infinite. Blocks of a fixed size, so
+  // that the compiler uses vectors.
+  constexpr uint32_t kExponent = 0x7f800000u;
+  constexpr size_t kBlock = 256;
+  size_t i = 0;
+  for (; i + kBlock <= values.size(); i += kBlock) {
+    std::array<uint32_t, kBlock> bits;
+    std::memcpy(bits.data(), values.data() + i, sizeof(bits));
+    uint32_t bad = 0;
+    for (const uint32_t word : bits) {
+      bad |= static_cast<uint32_t>((word & kExponent) == kExponent);
+    }
+    if (bad != 0) return false;
+  }
+  for (; i < values.size(); ++i) {
+    if ((std::bit_cast<uint32_t>(values[i]) & kExponent) == kExponent) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Status MarkPeerLost(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kAborted:
+    case StatusCode::kUnavailable:
+    case StatusCode::kDeadlineExceeded:
+      return ReasonOf(status).empty() ? WithReason(status, kReasonPeerLost)
+                                      : status;
+    default:
+      return status;
+  }
+}
+
+StatusOr<BucketPlan> PlanGradients(const std::vector<Parameter>& parameters,
+                                   size_t bucket_bytes, int world_size) {
+  std::vector<BucketParameter> reversed;
+  for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
+    reversed.push_back({it->name, it->elements, DataType::kFloat32});
+  }
+  BucketPlanOptions options;
+  options.bucket_bytes = bucket_bytes;
+  options.first_bucket_bytes =
+      std::min(options.first_bucket_bytes, bucket_bytes);
+  options.control_words = TailWords(world_size);
+  return PlanBuckets(reversed, options);
+}
+
+StatusOr<std::unique_ptr<Reducer>> MakeSteppedReducer(
+    const std::vector<Parameter>& parameters, SteppedReducerOptions options) {
+  Communicator* communicator = options.communicator;
+  StepControllerOptions control;
+  control.rank = communicator->rank();
+  control.world_size = communicator->size();
+  control.generation = options.generation;
+  control.fingerprint = options.fingerprint;
+  control.start_step = options.reducer.start_step;
+  control.checkpoint_interval = options.checkpoint_interval;
+  control.state_hash_interval = options.reducer.state_hash_interval;
+  LOCKSTEP_ASSIGN_OR_RETURN(StepController controller,
+                            StepController::Create(control));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      BucketPlan plan, PlanGradients(parameters, options.reducer.bucket_bytes,
+                                     communicator->size()));
+  options.progress->Planned(options.reducer.total_steps,
+                            options.reducer.global_batch);
+  options.progress->SetCommitted(options.reducer.start_step);
+  auto reducer = std::make_unique<SteppedReducer>(
+      std::move(plan), parameters.size(), std::move(controller),
+      std::move(options));
+  LOCKSTEP_RETURN_IF_ERROR(reducer->Allocate());
+  return std::unique_ptr<Reducer>(std::move(reducer));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+// For tests: N ranks as threads of one process, over a shared reducer.
+#ifndef LOCKSTEP_WORKER_RUNTIME_TESTING_H_
+#define LOCKSTEP_WORKER_RUNTIME_TESTING_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "worker/collective/communicator.h"
+
+namespace lockstep {
+
+// Operations run when the last rank has started them; sums are made in rank
+// order. Knows all-reduce, all-gather and broadcast of float32, float64 and
+// bytes, and barriers.
+class FakeGroup {
+ public:
+  explicit FakeGroup(int size);
+  ~FakeGroup();
+
+  // Once a rank. Must not outlive the group.
+  std::unique_ptr<Communicator> Make(int rank);
+  // From now on the others find that `rank` is gone.
+  void Kill(int rank);
+  int size() const { return size_; }
+
+ private:
+  friend class FakeCommunicator;
+  struct Pending {
+    std::vector<Operation> operations;  // By rank.
+    int count = 0;
+    bool done = false;
+  };
+
+  Pending* At(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Execute(Pending* pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const int size_;
+  Mutex mu_;
+  CondVar changed_;
+  std::map<uint64_t, Pending> pending_ ABSL_GUARDED_BY(mu_);
+  int dead_ ABSL_GUARDED_BY(mu_) = -1;
+};
+
+// Runs fn(rank) for 0..n-1, each on a thread of its own, and joins them.
+void RunRanks(int n, const std::function<void(int rank)>& fn);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_TESTING_H_
