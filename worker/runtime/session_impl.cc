@@ -1,0 +1,276 @@
+#include "worker/runtime/session_impl.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/logging.h"
+#include "worker/collective/handshake.h"
+#include "worker/runtime/stepped_reducer.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Duration kLastWordsTime = milliseconds(300);
+constexpr Duration kGoodbyeTime = seconds(5);
+// lockstep.v1.Reason.
+constexpr int kReasonNumberConfigMismatch = 53;
+constexpr int kReasonNumberDiverged = 54;
+
+MonoTime Now() { return SystemClock().Now().mono; }
+
+// FNV-1a.
+uint64_t Fingerprint(const ConfigMap& config) {
+  uint64_t hash = 0xcbf29ce484222325ull;
+  auto add = [&hash](const std::string& text) {
+    for (const char c : text) {
+      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+    }
+    hash = (hash ^ 0xff) * 0x100000001b3ull;
+  };
+  for (const auto& [name, value] : config) {
+    add(name);
+    add(value);
+  }
+  // The control word carries the low bits.
+  return hash ^ (hash >> 32);
+}
+
+int ReasonNumber(const std::string& reason) {
+  if (reason == kReasonConfigMismatch || reason == kReasonOtherSpec ||
+      reason == kReasonWrongJobKey || reason == kReasonOtherGeneration) {
+    return kReasonNumberConfigMismatch;
+  }
+  return reason == "DIVERGED" ? kReasonNumberDiverged : 0;
+}
+
+DirectiveOp OpOf(v1::RankDirective::Kind kind) {
+  switch (kind) {
+    case v1::RankDirective::CHECKPOINT:
+      return DirectiveOp::kCheckpoint;
+    case v1::RankDirective::STOP:
+      return DirectiveOp::kStop;
+    default:  // Of a newer daemon; lite enums are open.
+      return DirectiveOp::kNone;
+  }
+}
+
+}  // namespace
+
+Session::Impl::~Impl() {
+  // The link's thread calls OnAbort: it ends first.
+  link_.reset();
+  DropCommunicator();
+}
+
+void Session::Impl::DropCommunicator() {
+  std::unique_ptr<Communicator> dropped;
+  MutexLock lock(&mu_);
+  dropped = std::move(communicator_);
+  communicator_view_ = nullptr;
+  collectives_.reset();
+}
+
+void Session::Impl::OnAbort(const std::string& why) {
+  MutexLock lock(&mu_);
+  aborted_ = true;
+  abort_reason_ = why;
+  if (communicator_) communicator_->Abort(why);
+}
+
+Status Session::Impl::Join() {
+  // A peer that dies must be an error of a call, not this process's death.
+  ::signal(SIGPIPE, SIG_IGN);
+  LOCKSTEP_ASSIGN_OR_RETURN(std::optional<RankIdentity> identity,
+                            RankIdentityFromEnvironment());
+  std::string page;
+  if (identity) {
+    RankLinkCallbacks callbacks;
+    callbacks.abort = [this](const std::string& why) { OnAbort(why); };
+    callbacks.directive = [this](const v1::RankDirective& directive) {
+      MutexLock lock(&mu_);
+      directives_.push_back(directive);
+    };
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        link_, RankLink::Connect(*std::move(identity), std::move(callbacks),
+                                 Now() + options_.join_timeout));
+    TakeWelcome(link_->welcome());
+    page = link_->welcome().page_path();
+  } else {
+    output_directory_ = options_.local_output_directory;
+    checkpoint_interval_ = options_.local_checkpoint_interval;
+    checkpoint_keep_ = options_.local_checkpoint_keep;
+    lineage_ = {{generation_, 0}};
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(progress_,
+                            Progress::Create(page, rank_, generation_));
+  return OkStatus();
+}
+
+void Session::Impl::TakeWelcome(const v1::RankWelcome& welcome) {
+  job_ = link_->key().job;
+  generation_ = link_->key().generation;
+  rank_ = welcome.rank();
+  world_size_ = std::max(1, welcome.world_size());
+  local_rank_ = welcome.local_rank();
+  local_size_ = std::max(1, welcome.local_size());
+  attempt_ = std::max(1, welcome.attempt());
+  cpus_ = welcome.cpus();
+  gpus_.assign(welcome.gpus().begin(), welcome.gpus().end());
+  output_directory_ = welcome.output_directory();
+  checkpoint_interval_ =
+      std::max<int64_t>(0, welcome.checkpoint_interval_steps());
+  checkpoint_keep_ =
+      welcome.checkpoint_keep() > 0 ? welcome.checkpoint_keep() : 3;
+  for (const v1::RankLineage& entry : welcome.lineage()) {
+    lineage_.push_back({entry.generation(), entry.start_step()});
+  }
+}
+
+Status Session::Impl::Form(const ConfigMap& config) {
+  progress_->Enter(Phase::kForming);
+  DropCommunicator();
+  fingerprint_ = Fingerprint(config);
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator,
+                            FormFrozen());
+  LOCKSTEP_RETURN_IF_ERROR(Adopt(std::move(communicator)));
+  if (link_) {
+    LOCKSTEP_RETURN_IF_ERROR(Compare(config, Now() + options_.forming_timeout));
+    link_->SendJoined();
+    LOCKSTEP_RETURN_IF_ERROR(
+        MarkPeerLost(link_->WaitForGo(Now() + options_.go_timeout)));
+  }
+  progress_->Enter(Phase::kOther);
+  return OkStatus();
+}
+
+StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormFrozen() {
+  CommunicatorOptions options;
+  options.backend = options_.backend;
+  options.rank = rank_;
+  options.size = world_size_;
+  options.label = Label();
+  options.operation_timeout = options_.operation_timeout;
+  options.forming_deadline = Now() + options_.forming_timeout;
+  options.module_dir = options_.module_dir;
+  options.rendezvous = link_.get();
+  if (link_) {
+    if (!link_->welcome().bind_address().empty()) {
+      options.bind_address = link_->welcome().bind_address();
+    }
+    LOCKSTEP_RETURN_IF_ERROR(
+        MarkPeerLost(link_->Freeze(options.forming_deadline)));
+  }
+  StatusOr<std::unique_ptr<Communicator>> formed = FormCommunicator(options);
+  if (link_) link_->Thaw();
+  if (!formed.ok()) return MarkPeerLost(formed.status());
+  return formed;
+}
+
+Status Session::Impl::Adopt(std::unique_ptr<Communicator> communicator) {
+  MutexLock lock(&mu_);
+  communicator_ = std::move(communicator);
+  communicator_view_ = communicator_.get();
+  collectives_.emplace(communicator_view_, progress_.get(),
+                       options_.operation_timeout);
+  // Told while it formed: nobody could abort it then.
+  if (aborted_) {
+    communicator_->Abort(abort_reason_);
+    return MarkPeerLost(Aborted("{}", abort_reason_));
+  }
+  return OkStatus();
+}
+
+Status Session::Impl::Compare(const ConfigMap& config, MonoTime deadline) {
+  HandshakeOptions options;
+  options.label = Label();
+  options.generation = generation_;
+  options.spec_hash = link_->welcome().spec_hash();
+  options.key = link_->welcome().job_key();
+  options.config = config;
+  return MarkPeerLost(Handshake(communicator(), options, deadline));
+}
+
+StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
+    const std::vector<Parameter>& parameters, const ReducerOptions& options) {
+  if (communicator() == nullptr) {
+    return FailedPrecondition("a reducer needs a formed session");
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const BucketPlan plan,
+      PlanGradients(parameters, options.bucket_bytes, world_size_));
+  // Whoever reduced other shapes, or at other steps, would hang or be wrong.
+  const ConfigMap shape = {
+      {"checkpoint interval", std::to_string(checkpoint_interval_)},
+      {"gradient plan", plan.hash},
+      {"start step", std::to_string(options.start_step)},
+      {"state hash interval", std::to_string(options.state_hash_interval)},
+  };
+  if (link_) {
+    LOCKSTEP_RETURN_IF_ERROR(Compare(shape, Now() + options_.forming_timeout));
+  }
+  SteppedReducerOptions stepped;
+  stepped.reducer = options;
+  stepped.generation = generation_;
+  stepped.fingerprint = fingerprint_ ^ Fingerprint(shape);
+  stepped.checkpoint_interval = checkpoint_interval_;
+  stepped.operation_timeout = options_.operation_timeout;
+  stepped.communicator = communicator();
+  stepped.progress = progress_.get();
+  stepped.before_step = [this](StepController* c) { Offer(c); };
+  stepped.on_drain = [this] {
+    v1::RankReport report;
+    report.set_event("a rank's host is to be drained");
+    Send(report);
+  };
+  return MakeSteppedReducer(parameters, std::move(stepped));
+}
+
+void Session::Impl::Offer(StepController* controller) {
+  controller->SetDrain(drain_.load(std::memory_order_relaxed));
+  std::deque<v1::RankDirective> directives;
+  {
+    MutexLock lock(&mu_);
+    directives.swap(directives_);
+  }
+  for (const v1::RankDirective& directive : directives) {
+    controller->Offer(OpOf(directive.kind()), directive.id());
+  }
+}
+
+StatusOr<SmallCollectives*> Session::Impl::collectives() {
+  if (collectives_) return &*collectives_;
+  return FailedPrecondition("collectives need a formed session");
+}
+
+void Session::Impl::Send(const v1::RankReport& report) {
+  if (link_) link_->Report(report);
+}
+
+int Session::Impl::Leave(const Status& status) {
+  progress_->SettleHeldBack(Duration(0));
+  progress_->Enter(Phase::kFinished);
+  progress_->Publish();
+  if (!status.ok()) {
+    v1::RankReport report;
+    report.set_failure(Message(status));
+    report.set_victim(IsVictim(status));
+    report.set_failure_reason(ReasonNumber(ReasonOf(status)));
+    Send(report);
+    MutexLock lock(&mu_);
+    if (communicator_) communicator_->Abort(Message(status));
+  }
+  if (link_) {
+    const Duration time = status.ok() ? kGoodbyeTime : kLastWordsTime;
+    if (Status sent = link_->Flush(Now() + time); !sent.ok()) {
+      LOG_WARN("{} rank {}: {}", Label(), rank_, Message(sent));
+    }
+  }
+  return ExitCodeFor(status);
+}
+
+}  // namespace lockstep

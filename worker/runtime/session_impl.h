@@ -1,0 +1,85 @@
+// Session's inside: what joins the link, the communicator and the page.
+#ifndef LOCKSTEP_WORKER_RUNTIME_SESSION_IMPL_H_
+#define LOCKSTEP_WORKER_RUNTIME_SESSION_IMPL_H_
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "worker/rank_link/client.h"
+#include "worker/runtime/progress.h"
+#include "worker/runtime/session.h"
+#include "worker/runtime/small_collectives.h"
+#include "worker/runtime/step_controller.h"
+
+namespace lockstep {
+
+// What is the process's (link, page, options) stays; what is the generation's
+// (communicator, collectives) is thrown away by the next Form.
+class Session::Impl {
+ public:
+  explicit Impl(SessionOptions options) : options_(std::move(options)) {}
+  ~Impl();
+
+  Status Join();
+  Status Form(const ConfigMap& config);
+  StatusOr<std::unique_ptr<Reducer>> MakeReducer(
+      const std::vector<Parameter>& parameters, const ReducerOptions& options);
+  // FailedPrecondition before Form.
+  StatusOr<SmallCollectives*> collectives();
+  void Send(const v1::RankReport& report);
+  int Leave(const Status& status);
+  void OnAbort(const std::string& why);
+
+  const SessionOptions options_;
+  std::string job_ = "local";
+  uint64_t generation_ = 1;
+  int rank_ = 0;
+  int world_size_ = 1;
+  int local_rank_ = 0;
+  int local_size_ = 1;
+  int attempt_ = 1;
+  double cpus_ = 0;
+  std::vector<int> gpus_;
+  std::string output_directory_;
+  int64_t checkpoint_interval_ = 0;
+  int checkpoint_keep_ = 3;
+  std::vector<SessionLineage> lineage_;
+  std::atomic<bool> drain_ = false;
+
+  std::unique_ptr<Progress> progress_;
+
+  // For the loop's thread; null before Form.
+  Communicator* communicator() { return communicator_view_; }
+
+  std::unique_ptr<RankLink> link_;
+
+ private:
+  std::string Label() const {
+    return fmt::format("job {} g{}", job_, generation_);
+  }
+  void TakeWelcome(const v1::RankWelcome& welcome);
+  StatusOr<std::unique_ptr<Communicator>> FormFrozen();
+  Status Adopt(std::unique_ptr<Communicator> communicator);
+  Status Compare(const ConfigMap& config, MonoTime deadline);
+  void Offer(StepController* controller);
+  void DropCommunicator();
+
+  // The link's thread aborts the communicator, under mu_.
+  Mutex mu_;
+  std::unique_ptr<Communicator> communicator_ ABSL_GUARDED_BY(mu_);
+  std::string abort_reason_ ABSL_GUARDED_BY(mu_);
+  bool aborted_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<v1::RankDirective> directives_ ABSL_GUARDED_BY(mu_);
+  Communicator* communicator_view_ = nullptr;
+  std::optional<SmallCollectives> collectives_;
+  uint64_t fingerprint_ = 0;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_SESSION_IMPL_H_

@@ -1,0 +1,47 @@
+// Collectives for little things beside the steps: sums of an evaluation, which
+// checkpoint to restore. Every rank calls the same in the same order.
+//
+// Data is copied through one buffer of 64 KiB, in as many operations as it
+// takes. Errors that are a peer's fault have the reason PEER_LOST.
+#ifndef LOCKSTEP_WORKER_RUNTIME_SMALL_COLLECTIVES_H_
+#define LOCKSTEP_WORKER_RUNTIME_SMALL_COLLECTIVES_H_
+
+#include <span>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "worker/collective/communicator.h"
+#include "worker/runtime/progress.h"
+
+namespace lockstep {
+
+class SmallCollectives {
+ public:
+  // Both are borrowed and outlive this.
+  SmallCollectives(Communicator* communicator, Progress* progress,
+                   Duration operation_timeout)
+      : communicator_(communicator),
+        progress_(progress),
+        operation_timeout_(operation_timeout) {}
+
+  // values[i] becomes the sum over all ranks, the same bits everywhere.
+  Status AllReduceSum(std::span<double> values);
+  // Every rank ends with rank 0's bytes. InvalidArgument, on every rank, when
+  // they are more than 64 MiB.
+  Status Broadcast(std::string* bytes);
+  Status Barrier();
+
+ private:
+  Status Prepare();
+  Status RunOne(const Operation& operation);
+
+  Communicator* const communicator_;
+  Progress* const progress_;
+  const Duration operation_timeout_;
+  const Buffer* scratch_ = nullptr;  // The communicator's.
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_SMALL_COLLECTIVES_H_
