@@ -388,12 +388,16 @@ TEST(SessionProcessTest, ASurvivorLeavesAsVictimWithinASecond) {
     int64_t stopped_at = 0;
     return (*session)->Leave(Train(session->get(), 1'000'000'000, &stopped_at));
   });
-  TestDaemon daemon(link);
+  // The ranks run already: a Hello before Expect would be refused.
+  TestDaemon daemon(link, nullptr);
   for (int r = 0; r < 2; ++r) {
     daemon.Expect(Key(r), "nonce-" + std::to_string(r),
                   Welcome(dir.path(), r, 2));
   }
-  ASSERT_TRUE(daemon.WaitFor([&] { return daemon.joined.size() == 2; }));
+  daemon.Start();
+  ASSERT_TRUE(daemon.WaitFor([&] { return daemon.joined.size() == 2; }))
+      << "exit codes " << ranks.Join(0, In(seconds(0))) << ", "
+      << ranks.Join(1, In(seconds(0)));
   ranks.Signal(1, SIGKILL);
   ASSERT_TRUE(daemon.WaitFor([&] { return daemon.disconnects >= 1; }));
   daemon.With([&](RankLinkServer* server) {
