@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <deque>
 
+#include "common/base/log_line.h"
 #include "common/wire/value_wire.h"
-#include "worker/task/log_line.h"
 
 namespace lockstep {
 namespace {
@@ -50,9 +50,9 @@ void LogStream::FindSources(const Job& job) {
 
 void LogStream::TakeLine(Source* source, std::string_view bytes,
                          std::vector<v1::LogLine>* lines) const {
-  task::LogLine parsed;
+  cri::LogLine parsed;
   std::string error;
-  if (!task::ParseLogLine(bytes, &parsed, &error)) {
+  if (!cri::ParseLogLine(bytes, &parsed, &error)) {
     // Not ours to lose: shown as it is.
     parsed = {};
     parsed.text = bytes;
@@ -70,8 +70,8 @@ void LogStream::TakeLine(Source* source, std::string_view bytes,
   *line.mutable_time() = ToProto(FromUnixNanos(parsed.unix_nanos));
   line.set_rank(source->key.rank);
   line.set_attempt(source->attempt);
-  line.set_stream(parsed.stream == task::LogStream::kStderr ? "stderr"
-                                                            : "stdout");
+  line.set_stream(parsed.stream == cri::LogStream::kStderr ? "stderr"
+                                                           : "stdout");
   line.set_text(source->partial + std::string(parsed.text));
   line.set_task_type(ToProto(source->type));
   line.set_task_index(source->index);

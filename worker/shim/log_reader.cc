@@ -9,8 +9,8 @@
 
 #include "common/base/fd.h"
 #include "common/base/file.h"
+#include "common/base/log_line.h"
 #include "worker/task/log_files.h"
-#include "worker/task/log_line.h"
 
 namespace lockstep {
 namespace {
@@ -76,7 +76,7 @@ StatusOr<LogChunk> ReadLog(const std::string& log_path, uint64_t offset,
     const task::LogSegment& segment = segments[at.segment];
     const uint64_t from = at.offset - segment.offset;
     const uint64_t size = std::min(
-        segment.size - from, std::max<uint64_t>(max_bytes, task::kMaxLogLine));
+        segment.size - from, std::max<uint64_t>(max_bytes, cri::kMaxLogLine));
     StatusOr<std::string> bytes =
         ReadRange(task::SegmentPath(log_path, segment.offset), from, size);
     if (!bytes.ok()) {

@@ -11,13 +11,13 @@
 namespace lockstep {
 
 struct LogChunk {
-  // Whole lines (worker/task/log_line.h). Empty: nothing at or after the
+  // Whole lines (common/base/log_line.h). Empty: nothing at or after the
   // offset that was asked for, yet.
   std::string bytes;
   uint64_t offset = 0;       // Of the first byte.
   uint64_t next_offset = 0;  // Where to read on: offset + bytes.size().
   // Bytes between what was asked for and `offset` that are not kept any more:
-  // then show task::LogGapText(gap) first.
+  // then show cri::LogGapText(gap) first.
   uint64_t gap = 0;
 };
 

@@ -12,8 +12,8 @@
 namespace lockstep::shim {
 namespace {
 
-using task::LogLine;
-using task::LogStream;
+using cri::LogLine;
+using cri::LogStream;
 
 constexpr int kOpenFlags =
     O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
@@ -43,7 +43,7 @@ bool LogWriter::Open(const std::string& path, uint64_t head_bytes,
   path_ = path;
   head_bytes_ = head_bytes;
   segment_bytes_ =
-      std::max<uint64_t>(tail_bytes / task::kTailSegments, task::kMaxLogLine);
+      std::max<uint64_t>(tail_bytes / task::kTailSegments, cri::kMaxLogLine);
   RemoveOldSegments(path);
   fd_.Reset(open(path.c_str(), kOpenFlags, 0640));
   if (fd_) return true;
@@ -58,14 +58,14 @@ uint64_t LogWriter::FileLimit() const {
 void LogWriter::Append(const LogLine& line) {
   if (lost_unsaid_ > 0) SayWhatWasLost(line.unix_nanos);
   std::string bytes;
-  task::AppendLogLine(line, &bytes);
+  cri::AppendLogLine(line, &bytes);
   AppendBytes(bytes);
 }
 
 void LogWriter::SayWhatWasLost(int64_t now) {
   std::string bytes;
-  task::AppendLogLine(
-      {now, LogStream::kStderr, true, task::LogGapText(lost_unsaid_)}, &bytes);
+  cri::AppendLogLine(
+      {now, LogStream::kStderr, true, cri::LogGapText(lost_unsaid_)}, &bytes);
   lost_unsaid_ = 0;
   AppendBytes(bytes);
 }
@@ -88,8 +88,7 @@ void LogWriter::NextFile() {
         "[lockstep: the log goes on in " + BaseName(path_) +
         ".* beside this file, which hold about its newest " +
         std::to_string(segment_bytes_ * task::kTailSegments) + " bytes]";
-    task::AppendLogLine({WallNanos(), LogStream::kStderr, true, note},
-                        &buffer_);
+    cri::AppendLogLine({WallNanos(), LogStream::kStderr, true, note}, &buffer_);
     Flush();
   } else {
     full_.push_back(file_offset_);
@@ -170,7 +169,7 @@ void OutputPipe::Take(std::string_view data) {
   while (!data.empty()) {
     const size_t newline = data.find('\n');
     const size_t length = std::min(newline, data.size());
-    const size_t room = task::kMaxLogText - pending_.size();
+    const size_t room = cri::kMaxLogText - pending_.size();
     if (length > room) {
       pending_.append(data.substr(0, room));
       data.remove_prefix(room);

@@ -1,4 +1,4 @@
-// A rank's output as lines of its log (worker/task/log_line.h) in the files of
+// A rank's output as lines of its log (common/base/log_line.h) in the files of
 // worker/task/log_files.h.
 //
 // Nothing here waits for a reader, and a full disk costs log lines, never the
@@ -12,8 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/log_line.h"
 #include "worker/shim/io.h"
-#include "worker/task/log_line.h"
 
 namespace lockstep::shim {
 
@@ -23,7 +23,7 @@ class LogWriter {
   bool Open(const std::string& path, uint64_t head_bytes, uint64_t tail_bytes,
             std::string* error);
   // One line; it is in the file after Flush.
-  void Append(const task::LogLine& line);
+  void Append(const cri::LogLine& line);
   void Flush();
   void Sync();
 
@@ -54,7 +54,7 @@ class LogWriter {
 // One of the rank's pipes: cuts what comes into lines.
 class OutputPipe {
  public:
-  OutputPipe(task::LogStream stream, LogWriter* log)
+  OutputPipe(cri::LogStream stream, LogWriter* log)
       : stream_(stream), log_(log) {}
 
   void Attach(UniqueFd fd);  // Made non-blocking.
@@ -73,7 +73,7 @@ class OutputPipe {
  private:
   void Take(std::string_view data);
 
-  const task::LogStream stream_;
+  const cri::LogStream stream_;
   LogWriter* const log_;
   UniqueFd fd_;
   std::string pending_;

@@ -49,8 +49,8 @@ void IgnoreSignals() {
 
 Shim::Shim(task::ShimSpec spec)
     : spec_(std::move(spec)),
-      out_(task::LogStream::kStdout, &log_),
-      err_(task::LogStream::kStderr, &log_),
+      out_(cri::LogStream::kStdout, &log_),
+      err_(cri::LogStream::kStderr, &log_),
       server_(spec_.nonce, [this](const ShimRequest& request) {
         return OnRequest(request);
       }) {

@@ -12,8 +12,8 @@
 namespace lockstep {
 
 using std::chrono_literals::operator""s;
+using cri::LogLine;
 using task::ExitRecord;
-using task::LogLine;
 using task::ShimSpec;
 
 MonoTime In(Duration d) { return SystemClock().Now().mono + d; }
@@ -102,7 +102,7 @@ std::vector<ParsedLine> ShimTest::Log() {
       const size_t end = chunk->bytes.find('\n', at);
       LogLine line;
       std::string error;
-      EXPECT_TRUE(task::ParseLogLine(
+      EXPECT_TRUE(cri::ParseLogLine(
           std::string_view(chunk->bytes).substr(at, end - at), &line, &error))
           << error;
       lines.push_back({line.stream, line.full, std::string(line.text)});

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/log_line.h"
 #include "common/os/process.h"
 #include "worker/shim/shim_client.h"
 #include "worker/task/exit_record.h"
-#include "worker/task/log_line.h"
 #include "worker/task/shim_spec.h"
 
 namespace lockstep {
@@ -24,7 +24,7 @@ MonoTime In(Duration d);
 bool Eventually(const std::function<bool()>& holds);
 
 struct ParsedLine {
-  task::LogStream stream;
+  cri::LogStream stream;
   bool full;
   std::string text;
 };

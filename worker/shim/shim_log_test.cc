@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "common/base/file.h"
+#include "common/base/log_line.h"
 #include "worker/shim/log_reader.h"
 #include "worker/shim/shim_fixture.h"
-#include "worker/task/log_line.h"
 
 namespace lockstep {
 namespace {
@@ -45,7 +45,7 @@ TEST_F(ShimLogTest, AHugeLineIsCutIntoParts) {
   std::string first;
   size_t i = 0;
   for (; i < lines.size(); ++i) {
-    EXPECT_LE(lines[i].text.size(), task::kMaxLogText);
+    EXPECT_LE(lines[i].text.size(), cri::kMaxLogText);
     first += lines[i].text;
     if (lines[i].full) break;
   }

@@ -20,9 +20,9 @@
 namespace lockstep {
 namespace {
 
+using cri::LogStream;
 using task::ExitKind;
 using task::ExitRecord;
-using task::LogStream;
 using task::ShimSpec;
 using testing::ElementsAre;
 using testing::HasSubstr;

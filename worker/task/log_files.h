@@ -6,7 +6,8 @@
 // The shim fills the head, then segments of a quarter of the tail each, and
 // removes the oldest before it begins a sixth: so the newest tail bytes are
 // always kept. Files hold whole lines. A gap between two files is what
-// was removed; whoever reads shows it as a line (log_line.h, LogGapText).
+// was removed; whoever reads shows it as a line (common/base/log_line.h,
+// LogGapText).
 #ifndef LOCKSTEP_WORKER_TASK_LOG_FILES_H_
 #define LOCKSTEP_WORKER_TASK_LOG_FILES_H_
 

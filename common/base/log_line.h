@@ -5,14 +5,17 @@
 //
 // F ends a line of output, P is a part of one that goes on in the next line
 // of the same stream. The text never holds a newline.
-#ifndef LOCKSTEP_WORKER_TASK_LOG_LINE_H_
-#define LOCKSTEP_WORKER_TASK_LOG_LINE_H_
+//
+// The shim writes them, daemon and coordinator read them. Of libc and std
+// only: lockstep-shim compiles this file once more.
+#ifndef LOCKSTEP_COMMON_BASE_LOG_LINE_H_
+#define LOCKSTEP_COMMON_BASE_LOG_LINE_H_
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-namespace lockstep::task {
+namespace lockstep::cri {
 
 // The most text in one line; longer output is cut into P lines.
 inline constexpr size_t kMaxLogText = 16 << 10;
@@ -41,6 +44,6 @@ std::string FormatRfc3339Nano(int64_t unix_nanos);
 // Of RFC 3339 with 0 to 9 digits of a second, in UTC ("Z") or with an offset.
 bool ParseRfc3339Nano(std::string_view text, int64_t* unix_nanos);
 
-}  // namespace lockstep::task
+}  // namespace lockstep::cri
 
-#endif  // LOCKSTEP_WORKER_TASK_LOG_LINE_H_
+#endif  // LOCKSTEP_COMMON_BASE_LOG_LINE_H_

@@ -1,8 +1,8 @@
-#include "worker/task/log_line.h"
+#include "common/base/log_line.h"
 
 #include <cstddef>
 
-namespace lockstep::task {
+namespace lockstep::cri {
 namespace {
 
 constexpr int64_t kNanos = 1'000'000'000;
@@ -206,4 +206,4 @@ std::string LogGapText(uint64_t bytes) {
          " bytes of the log were not kept here]";
 }
 
-}  // namespace lockstep::task
+}  // namespace lockstep::cri

@@ -1,11 +1,11 @@
-#include "worker/task/log_line.h"
+#include "common/base/log_line.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <string>
 
-namespace lockstep::task {
+namespace lockstep::cri {
 namespace {
 
 TEST(Rfc3339Test, KnownInstants) {
@@ -84,4 +84,4 @@ TEST(LogLineTest, EveryTruncationOfTheHeaderIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep::task
+}  // namespace lockstep::cri
