@@ -1,0 +1,334 @@
+#include "tests/layering_rules.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+namespace lockstep {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+// What the files of a folder may include beside the folder's own. A folder
+// that is not here has nobody who thought about it, and is refused.
+const std::map<std::string, std::set<std::string>>& Layers() {
+  static const auto& layers = *new std::map<std::string, std::set<std::string>>{
+      {"common/base", {}},
+      {"common/model", {"common/base"}},
+      {"common/os", {"common/base"}},
+      {"common/pki", {"common/base", "proto"}},
+      {"common/http", {"common/base", "common/os"}},
+      {"common/wire", {"common/base", "common/model", "proto"}},
+      {"common/rpc", {"common/base", "common/pki", "proto"}},
+
+      {"server/core", {"common/base", "common/model"}},
+      {"server/logs", {"common/base", "common/model"}},
+      {"server/store",
+       {"common/base", "common/model", "common/wire", "server/core", "proto"}},
+      {"server/coordinator",
+       {"common/base", "common/model", "server/core", "server/store"}},
+      {"server/service",
+       {"common/base", "common/http", "common/model", "common/pki",
+        "common/rpc", "common/wire", "proto", "server/coordinator",
+        "server/core", "server/logs", "server/store"}},
+
+      {"worker/task", {"common/base"}},
+      {"worker/shim", {"common/base", "common/os", "worker/task"}},
+      {"worker/devices", {"common/base", "common/model", "common/os"}},
+      {"worker/collective", {"common/base"}},
+      {"worker/data", {"common/base"}},
+      {"worker/checkpoint", {"common/base"}},
+      {"worker/rank_link", {"common/base", "proto", "worker/collective"}},
+      {"worker/runtime",
+       {"common/base", "worker/collective", "worker/rank_link", "worker/task"}},
+      {"worker/trainer",
+       {"common/base", "worker/checkpoint", "worker/collective", "worker/data",
+        "worker/runtime"}},
+      {"worker/agent",
+       {"common/base", "common/http", "common/model", "common/os", "common/pki",
+        "common/rpc", "common/wire", "proto", "worker/devices",
+        "worker/rank_link", "worker/shim", "worker/task"}},
+
+      {"client/lib", {"common/base", "common/pki", "common/rpc", "proto"}},
+      {"client/local",
+       {"client/lib", "common/base", "common/model", "common/os",
+        "common/pki"}},
+      {"client/cli",
+       {"client/lib", "client/local", "common/base", "common/model",
+        "common/os", "common/pki", "proto"}},
+  };
+  return layers;
+}
+
+// Decisions: no lock, thread, file, process or network, and no clock, random
+// source or environment that is not handed in. Folders, or files by the stem.
+const Strings kPure = {"common/model/",
+                       "server/core/",
+                       "worker/agent/agent_core",
+                       "worker/checkpoint/layout",
+                       "worker/checkpoint/manifest",
+                       "worker/checkpoint/retention",
+                       "worker/checkpoint/sealed_json",
+                       "worker/checkpoint/tensor_view",
+                       "worker/checkpoint/vote",
+                       "worker/collective/bucket_plan",
+                       "worker/data/permutation",
+                       "worker/data/shard_plan",
+                       "worker/rank_link/text",
+                       "worker/runtime/control_word",
+                       "worker/runtime/phase_timer",
+                       "worker/runtime/step_controller",
+                       "worker/trainer/schedule"};
+const Strings kNotInPure = {"lockstep/",
+                            "google/",
+                            "grpc",
+                            "sqlite3.h",
+                            "gloo/",
+                            "torch/",
+                            "openssl/",
+                            "httplib.h",
+                            "prometheus/",
+                            "common/base/fault_point.h",
+                            "common/base/fd.h",
+                            "common/base/file.h",
+                            "common/base/logging.h",
+                            "common/base/mutex.h",
+                            "atomic",
+                            "condition_variable",
+                            "filesystem",
+                            "fstream",
+                            "future",
+                            "iostream",
+                            "mutex",
+                            "semaphore",
+                            "shared_mutex",
+                            "thread",
+                            "sys/",
+                            "unistd.h",
+                            "fcntl.h",
+                            "pthread.h",
+                            "random"};
+// In code, not in comments.
+const Strings kNotSaidInPure = {
+    R"(_clock::now\()", R"(\bSystemClock\b)",    R"(\bclock_gettime\()",
+    R"(\bgetenv\()",    R"(\bgettimeofday\()",   R"(\btime\(nullptr\))",
+    R"(\bfopen\()",     R"(\bABSL_GUARDED_BY\()"};
+
+// Built once more into the static shim, which is of nothing but libc: no
+// Abseil, no fmt, nothing else of ours.
+const Strings kStdOnly = {"common/base/log_line",     "worker/task/",
+                          "worker/shim/io",           "worker/shim/launch",
+                          "worker/shim/log_writer",   "worker/shim/main",
+                          "worker/shim/process_tree", "worker/shim/server",
+                          "worker/shim/shim.",        "worker/shim/shim_end"};
+const Strings kStdOnlyMayInclude = {"worker/task/", "worker/shim/",
+                                    "common/base/log_line.h"};
+
+// A foreign library is known in few places, which turn its errors into Status.
+const std::map<std::string, Strings>& ForeignLibraries() {
+  static const auto& libraries = *new std::map<std::string, Strings>{
+      {"CLI/",
+       {"client/cli/", "server/config", "worker/agent",
+        "worker/trainer/options", "worker/data/data_main"}},
+      {"gloo/", {"worker/collective/gloo_"}},
+      {"grpc/", {"common/rpc/"}},
+      {"grpcpp/",
+       {"common/rpc/", "client/lib/", "server/service/",
+        "worker/agent/coordinator_client"}},
+      {"httplib.h", {"common/http/server.cc"}},
+      {"isa-l/", {"common/base/crc32c.cc"}},
+      {"jpeglib.h", {"worker/data/jpeg.cc"}},
+      {"nccl.h", {"worker/collective/nccl_"}},
+      {"nvml.h", {}},  // Read through dlopen, by declarations of our own.
+      {"openssl/",
+       {"common/pki/", "common/http/", "worker/collective/handshake.cc",
+        "server/service/job_service.cc", "worker/agent/agent_ranks.cc"}},
+      {"prometheus/",
+       {"common/http/", "server/service/metrics",
+        "worker/agent/agent_metrics"}},
+      {"spdlog/", {"common/base/logging."}},
+      {"sqlite3.h", {"server/store/sqlite_store.cc"}},
+      {"torch/", {"worker/trainer/"}},
+      {"yaml-cpp/", {"client/cli/", "server/config.cc"}},
+      {"zlib.h", {"worker/data/gzip.cc"}},
+  };
+  return libraries;
+}
+
+bool StartsWith(std::string_view text, const Strings& prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](const auto& p) { return text.starts_with(p); });
+}
+
+// Tests, and what only they link. They sit beside the code.
+bool IsForTests(std::string_view path) {
+  if (path.starts_with("tests/")) return true;
+  static const std::regex name(
+      R"(.*(_test|_test_util|_fixture|/testing|/fake_\w*|/memory_file_system)\.(cc|h))");
+  return std::regex_match(path.begin(), path.end(), name);
+}
+
+// "server/core" of "server/core/job.h"; "server" of "server/main.cc", which,
+// as every main, picks what it likes of its own component.
+std::string Folder(const std::string& path) {
+  if (StartsWith(path, {"lockstep/v1/", "google/"})) return "proto";
+  return path.substr(0, path.rfind('/'));
+}
+std::string Component(const std::string& path) {
+  return path.substr(0, path.find('/'));
+}
+bool IsMain(const std::string& path) {
+  const std::string folder = Folder(path);
+  return folder == "server" || folder == "worker" || folder == "client";
+}
+
+struct Include {
+  std::string path;
+  bool quoted = false;
+};
+
+struct Source {
+  std::string path;
+  std::vector<Include> includes;
+  std::string code;  // Without comments.
+};
+
+Source Read(const std::string& path, const std::string& text) {
+  Source source{path, {}, {}};
+  static const std::regex line_of(
+      R"re(\s*#\s*include\s*(["<])([^">]+)[">].*)re");
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    if (std::regex_match(line, match, line_of)) {
+      source.includes.push_back({match[2], match[1] == "\""});
+    }
+    source.code += line.substr(0, line.find("//")) + "\n";
+  }
+  return source;
+}
+
+class Checker {
+ public:
+  explicit Checker(Source source) : source_(std::move(source)) {}
+
+  Strings Check() {
+    for (const Include& include : source_.includes) {
+      CheckForeign(include);
+      if (!include.quoted || include.path.starts_with("absl/")) continue;
+      CheckOwn(include);
+    }
+    CheckStdOnly();
+    CheckPure();
+    CheckGuard();
+    return found_;
+  }
+
+ private:
+  void Say(const std::string& what) {
+    found_.push_back(source_.path + ": " + what);
+  }
+
+  // Between our own files.
+  void CheckOwn(const Include& include) {
+    const std::string& from = source_.path;
+    const std::string& to = include.path;
+    if (to.find('/') == std::string::npos || to.starts_with(".")) {
+      return Say("includes \"" + to + "\", not by its path from the root");
+    }
+    if (from.starts_with("tests/")) return;
+    const std::string here = Component(from);
+    const std::string there = Component(to);
+    const std::set<std::string> sides = {"server", "worker", "client"};
+    if (there == "tests" || (sides.contains(there) && there != here)) {
+      return Say("includes \"" + to + "\": " + here + "/ must not know " +
+                 there + "/");
+    }
+    if (IsForTests(from)) return;
+    if (IsForTests(to)) Say("includes \"" + to + "\", which is for tests");
+    if (IsMain(from) || Folder(from) == Folder(to)) return;
+    const auto layer = Layers().find(Folder(from));
+    if (layer == Layers().end()) {
+      return Say("is in a folder without a place in the layers");
+    }
+    if (!layer->second.contains(Folder(to))) {
+      Say("includes \"" + to + "\": " + Folder(from) + "/ is not built on " +
+          Folder(to) + "/");
+    }
+  }
+
+  void CheckForeign(const Include& include) {
+    if (IsForTests(source_.path)) return;
+    for (const auto& [library, places] : ForeignLibraries()) {
+      if (include.path.starts_with(library) &&
+          !StartsWith(source_.path, places)) {
+        Say("includes <" + include.path + ">, which has other places");
+      }
+    }
+  }
+
+  void CheckStdOnly() {
+    if (!StartsWith(source_.path, kStdOnly) || IsForTests(source_.path)) return;
+    for (const Include& include : source_.includes) {
+      const bool foreign = include.path.find("fmt/") == 0 ||
+                           include.path.ends_with(".hpp") ||
+                           include.path.ends_with(".pb.h");
+      if (foreign ||
+          (include.quoted && !StartsWith(include.path, kStdOnlyMayInclude))) {
+        Say("includes " + include.path + "; the shim is of libc only");
+      }
+    }
+  }
+
+  void CheckPure() {
+    const auto is_stem = [&](const std::string& pure) {
+      return source_.path.starts_with(pure) &&
+             (pure.ends_with("/") || source_.path[pure.size()] == '.');
+    };
+    if (std::none_of(kPure.begin(), kPure.end(), is_stem)) return;
+    if (IsForTests(source_.path)) return;
+    for (const Include& include : source_.includes) {
+      const auto is = [&](const std::string& not_pure) {
+        return include.path == not_pure ||
+               (include.path.starts_with(not_pure) && not_pure.back() == '/') ||
+               (not_pure == "grpc" && include.path.starts_with("grpc"));
+      };
+      if (std::any_of(kNotInPure.begin(), kNotInPure.end(), is)) {
+        Say("is pure and includes " + include.path);
+      }
+    }
+    for (const std::string& said : kNotSaidInPure) {
+      std::smatch match;
+      if (std::regex_search(source_.code, match, std::regex(said))) {
+        Say("is pure and says " + match.str());
+      }
+    }
+  }
+
+  void CheckGuard() {
+    if (!source_.path.ends_with(".h")) return;
+    std::string guard = "LOCKSTEP_" + source_.path + "_";
+    for (char& c : guard) {
+      c = std::isalnum(static_cast<unsigned char>(c)) ? std::toupper(c) : '_';
+    }
+    if (source_.code.find("#ifndef " + guard + "\n#define " + guard + "\n") ==
+        std::string::npos) {
+      Say("lacks the guard " + guard);
+    }
+  }
+
+  const Source source_;
+  Strings found_;
+};
+
+}  // namespace
+
+Strings LayeringViolations(const std::string& path, const std::string& text) {
+  return Checker(Read(path, text)).Check();
+}
+
+}  // namespace lockstep
