@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker/runtime/peer_lost.h"
 #include "worker/runtime/session_impl.h"
-#include "worker/runtime/stepped_reducer.h"
 
 namespace lockstep {
 

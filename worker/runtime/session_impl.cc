@@ -7,6 +7,8 @@
 
 #include "common/base/logging.h"
 #include "worker/collective/handshake.h"
+#include "worker/runtime/gradients.h"
+#include "worker/runtime/peer_lost.h"
 #include "worker/runtime/stepped_reducer.h"
 
 namespace lockstep {

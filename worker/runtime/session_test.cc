@@ -15,7 +15,7 @@
 #include "worker/collective/testing.h"
 #include "worker/rank_link/packet.h"
 #include "worker/rank_link/testing.h"
-#include "worker/runtime/stepped_reducer.h"
+#include "worker/runtime/peer_lost.h"
 #include "worker/runtime/testing.h"
 
 namespace lockstep {

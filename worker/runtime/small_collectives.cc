@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "worker/runtime/stepped_reducer.h"
+#include "worker/runtime/peer_lost.h"
 
 namespace lockstep {
 namespace {

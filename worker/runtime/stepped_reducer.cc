@@ -1,31 +1,18 @@
 #include "worker/runtime/stepped_reducer.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <utility>
+
+#include "worker/runtime/gradients.h"
+#include "worker/runtime/peer_lost.h"
+#include "worker/runtime/step_tail.h"
 
 namespace lockstep {
 namespace {
 
-constexpr size_t kSamplesLow = kControlWords;
-constexpr size_t kSamplesHigh = kControlWords + 1;
-constexpr size_t kLossHigh = kControlWords + 2;
-constexpr size_t kLossLow = kControlWords + 3;
-constexpr size_t kWaits = kControlWords + 4;
-constexpr int64_t kSamplesPiece = 1 << 12;
-// Of one rank in one step: its high piece must sum exactly over 4095 ranks.
-constexpr int64_t kMaxSamples = kSamplesPiece * kSamplesPiece - 1;
-constexpr float kMaxWaitMicros = 4e9f;
-
 MonoTime Now() { return SystemClock().Now().mono; }
-
-size_t TailWords(int world_size) {
-  return kWaits + static_cast<size_t>(world_size);
-}
 
 class SteppedReducer final : public Reducer {
  public:
@@ -74,9 +61,8 @@ class SteppedReducer final : public Reducer {
   Status Start(const Slice& slice);
   Status StartFullBuckets();
   Status WaitAll(MonoTime deadline);
-  void WriteTail(const ControlWords& words, const StepInputs& inputs);
-  void SplitLastWait();
-  StatusOr<Verdict> VerifyTail();
+  void Tell(const ControlWords& words, const StepInputs& inputs);
+  StatusOr<Verdict> Hear(StepTailSum* sum);
   Status AtStep(const Status& status) const;
 
   const BucketPlan plan_;
@@ -98,8 +84,8 @@ class SteppedReducer final : public Reducer {
   std::vector<std::unique_ptr<Work>> works_;
   Progress::Step counted_;
 
-  // Microseconds that the last reduction held this rank up.
-  float last_wait_ = 0;
+  // For which the last step's reduction held this rank up.
+  Duration last_wait_{};
   bool told_drain_ = false;
 };
 
@@ -198,35 +184,16 @@ Status SteppedReducer::WaitAll(MonoTime deadline) {
   return first.ok() ? first : AtStep(first);
 }
 
-void SteppedReducer::WriteTail(const ControlWords& words,
-                               const StepInputs& inputs) {
-  std::fill(tail_.begin(), tail_.end(), 0.0f);
-  std::copy(words.begin(), words.end(), tail_.begin());
-  tail_[kSamplesLow] = static_cast<float>(inputs.samples % kSamplesPiece);
-  tail_[kSamplesHigh] = static_cast<float>(inputs.samples / kSamplesPiece);
-  if (std::isfinite(inputs.loss_sum)) {
-    const auto high = static_cast<float>(inputs.loss_sum);
-    tail_[kLossHigh] = high;
-    tail_[kLossLow] = static_cast<float>(inputs.loss_sum - high);
-  }
-  tail_[kWaits + static_cast<size_t>(communicator_->rank())] = last_wait_;
+void SteppedReducer::Tell(const ControlWords& words, const StepInputs& inputs) {
+  WriteTail({words, inputs.samples, inputs.loss_sum, last_wait_},
+            communicator_->rank(), tail_);
 }
 
-// The tail has what the step before cost each rank.
-void SteppedReducer::SplitLastWait() {
-  const std::span<const float> waits = tail_.subspan(kWaits);
-  const float least = *std::min_element(waits.begin(), waits.end());
-  const float straggler = last_wait_ - least;
-  progress_->SettleHeldBack(
-      std::isfinite(straggler)
-          ? std::chrono::microseconds(static_cast<int64_t>(straggler))
-          : Duration(0));
-}
-
-StatusOr<Verdict> SteppedReducer::VerifyTail() {
-  ControlWords sum;
-  std::copy_n(tail_.begin(), sum.size(), sum.begin());
-  StatusOr<Verdict> verdict = controller_.Verify(sum);
+// Reads the sum, which also has what the step before cost each rank.
+StatusOr<Verdict> SteppedReducer::Hear(StepTailSum* sum) {
+  *sum = ReadTail(tail_, communicator_->rank());
+  progress_->SettleHeldBack(sum->straggler_wait);
+  StatusOr<Verdict> verdict = controller_.Verify(sum->control);
   if (!verdict.ok() && ReasonOf(verdict.status()) == "ALARM") {
     return WithReason(verdict.status(), kReasonPeerLost);
   }
@@ -234,9 +201,9 @@ StatusOr<Verdict> SteppedReducer::VerifyTail() {
 }
 
 StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
-  if (inputs.samples < 0 || inputs.samples > kMaxSamples) {
+  if (inputs.samples < 0 || inputs.samples > kMaxStepSamples) {
     return InvalidArgument("step {}: {} samples; a rank has 0 to {} in a step",
-                           step(), inputs.samples, kMaxSamples);
+                           step(), inputs.samples, kMaxStepSamples);
   }
   for (size_t& missing : missing_) missing = 0;
   LOCKSTEP_RETURN_IF_ERROR(StartFullBuckets());
@@ -248,7 +215,7 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
   facts.nonfinite = nonfinite_;
   facts.state_hash = inputs.state_hash;
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.Begin(facts));
-  WriteTail(words, inputs);
+  Tell(words, inputs);
 
   const MonoTime arrived = Now();
   progress_->Enter(task::RankPhase::kAllReduce);
@@ -256,24 +223,21 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
   LOCKSTEP_RETURN_IF_ERROR(Start({buffers_.back(), 0, last.count, last.type}));
   ++started_;
   LOCKSTEP_RETURN_IF_ERROR(WaitAll(arrived + options_.operation_timeout));
-  SplitLastWait();
-  const Duration waited = Now() - arrived;
-  progress_->HoldBack(waited);
-  last_wait_ =
-      std::min(kMaxWaitMicros, static_cast<float>(ToSeconds(waited) * 1e6));
+  const MonoTime ended = Now();
+  StepTailSum sum;
+  const StatusOr<Verdict> verdict = Hear(&sum);
+  last_wait_ = ended - arrived;
+  progress_->HoldBack(last_wait_);
   progress_->Enter(task::RankPhase::kOther);
+  if (!verdict.ok()) return verdict.status();
 
-  LOCKSTEP_ASSIGN_OR_RETURN(const Verdict verdict, VerifyTail());
   StepResult result;
-  result.apply = verdict.apply;
-  result.skipped = verdict.skipped;
-  result.samples = static_cast<int64_t>(tail_[kSamplesLow]) +
-                   static_cast<int64_t>(tail_[kSamplesHigh]) * kSamplesPiece;
-  const double loss_sum = static_cast<double>(tail_[kLossHigh]) +
-                          static_cast<double>(tail_[kLossLow]);
-  result.loss = result.skipped || result.samples == 0
+  result.apply = verdict->apply;
+  result.skipped = verdict->skipped;
+  result.samples = sum.samples;
+  result.loss = sum.samples == 0 || result.skipped
                     ? std::numeric_limits<double>::quiet_NaN()
-                    : loss_sum / static_cast<double>(result.samples);
+                    : sum.loss_sum / static_cast<double>(sum.samples);
   counted_ = {controller_.step(),
               result.skipped,
               static_cast<uint64_t>(inputs.samples),
@@ -298,72 +262,24 @@ StatusOr<StepOrders> SteppedReducer::Commit() {
 
 StatusOr<StepOrders> SteppedReducer::Settle() {
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.BeginRound());
-  WriteTail(words, StepInputs());
+  Tell(words, StepInputs());
   const task::RankPhase phase = progress_->phase();
   progress_->Enter(task::RankPhase::kAllReduce);
   const Slice slice{buffers_.back(), plan_.control_offset_bytes / sizeof(float),
                     tail_.size(), DataType::kFloat32};
   LOCKSTEP_RETURN_IF_ERROR(Start(slice));
   LOCKSTEP_RETURN_IF_ERROR(WaitAll(Now() + options_.operation_timeout));
-  SplitLastWait();
-  last_wait_ = 0;
+  StepTailSum sum;
+  const Status heard = Hear(&sum).status();
+  last_wait_ = Duration(0);
   progress_->Enter(phase);
-  LOCKSTEP_RETURN_IF_ERROR(VerifyTail().status());
+  LOCKSTEP_RETURN_IF_ERROR(heard);
   LOCKSTEP_ASSIGN_OR_RETURN(StepOrders orders, controller_.Commit());
   progress_->Publish();
   return orders;
 }
 
 }  // namespace
-
-bool AllFinite(std::span<const float> values) {
-  // An exponent of all ones is NaN or infinite. Blocks of a fixed size, so
-  // that the compiler uses vectors.
-  constexpr uint32_t kExponent = 0x7f800000u;
-  constexpr size_t kBlock = 256;
-  size_t i = 0;
-  for (; i + kBlock <= values.size(); i += kBlock) {
-    std::array<uint32_t, kBlock> bits;
-    std::memcpy(bits.data(), values.data() + i, sizeof(bits));
-    uint32_t bad = 0;
-    for (const uint32_t word : bits) {
-      bad |= static_cast<uint32_t>((word & kExponent) == kExponent);
-    }
-    if (bad != 0) return false;
-  }
-  for (; i < values.size(); ++i) {
-    if ((std::bit_cast<uint32_t>(values[i]) & kExponent) == kExponent) {
-      return false;
-    }
-  }
-  return true;
-}
-
-Status MarkPeerLost(const Status& status) {
-  switch (status.code()) {
-    case StatusCode::kAborted:
-    case StatusCode::kUnavailable:
-    case StatusCode::kDeadlineExceeded:
-      return ReasonOf(status).empty() ? WithReason(status, kReasonPeerLost)
-                                      : status;
-    default:
-      return status;
-  }
-}
-
-StatusOr<BucketPlan> PlanGradients(const std::vector<Parameter>& parameters,
-                                   size_t bucket_bytes, int world_size) {
-  std::vector<BucketParameter> reversed;
-  for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
-    reversed.push_back({it->name, it->elements, DataType::kFloat32});
-  }
-  BucketPlanOptions options;
-  options.bucket_bytes = bucket_bytes;
-  options.first_bucket_bytes =
-      std::min(options.first_bucket_bytes, bucket_bytes);
-  options.control_words = TailWords(world_size);
-  return PlanBuckets(reversed, options);
-}
 
 StatusOr<std::unique_ptr<Reducer>> MakeSteppedReducer(
     const std::vector<Parameter>& parameters, SteppedReducerOptions options) {

@@ -7,11 +7,10 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <mutex>
-#include <string>
 #include <thread>
 #include <vector>
 
+#include "worker/runtime/peer_lost.h"
 #include "worker/runtime/testing.h"
 
 namespace lockstep {
@@ -120,11 +119,11 @@ TEST(SteppedReducerTest, LossAndSamplesAreOfAllRanks) {
     // Rank 2 has none in the short last step.
     StepInputs inputs;
     inputs.samples = r == 2 ? 0 : 5000 + r;
-    inputs.loss_sum = r == 2 ? 0 : 1e8 + r;
+    inputs.loss_sum = r == 2 ? 0 : 1e5;
     StatusOr<StepResult> result = rank.reducer->Finish(inputs);
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->samples, 10001);
-    EXPECT_DOUBLE_EQ(result->loss, (2e8 + 1) / 10001);
+    EXPECT_NEAR(result->loss, 2e5 / 10001, 1e-5);
     EXPECT_TRUE(rank.reducer->Commit().ok());
     EXPECT_EQ(rank.progress->counters().samples,
               static_cast<uint64_t>(inputs.samples));
@@ -277,33 +276,6 @@ TEST(SteppedReducerTest, TooManySamplesAreRefused) {
   StepInputs inputs;
   inputs.samples = -1;
   EXPECT_FALSE(rank.reducer->Finish(inputs).ok());
-}
-
-TEST(AllFiniteTest, FindsOneBadValueAnywhere) {
-  for (const size_t size : {1, 255, 256, 257, 1000}) {
-    std::vector<float> values(size, std::numeric_limits<float>::max());
-    EXPECT_TRUE(AllFinite(values));
-    for (const size_t at : {size_t{0}, size / 2, size - 1}) {
-      for (const float bad : {std::nanf(""), -std::nanf("7"),
-                              std::numeric_limits<float>::infinity(),
-                              -std::numeric_limits<float>::infinity()}) {
-        values[at] = bad;
-        EXPECT_FALSE(AllFinite(values));
-        values[at] = -0.0f;
-      }
-    }
-  }
-}
-
-TEST(ProgressTest, ValuesKeepTheirNamesAndStayFinite) {
-  auto progress = *Progress::Create("", 0, 1);
-  progress->SetValue("accuracy", 0.5);
-  progress->SetValue("accuracy", 0.9);
-  progress->SetValue("accuracy", std::nan(""));
-  ASSERT_EQ(progress->counters().values.size(), 1u);
-  EXPECT_EQ(progress->counters().values[0].second, 0.9);
-  for (int i = 0; i < 40; ++i) progress->SetValue(std::to_string(i), i);
-  EXPECT_EQ(progress->counters().values.size(), task::kMaxReportedValues);
 }
 
 }  // namespace

@@ -1,0 +1,17 @@
+#include "worker/runtime/peer_lost.h"
+
+namespace lockstep {
+
+Status MarkPeerLost(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kAborted:
+    case StatusCode::kUnavailable:
+    case StatusCode::kDeadlineExceeded:
+      return ReasonOf(status).empty() ? WithReason(status, kReasonPeerLost)
+                                      : status;
+    default:
+      return status;
+  }
+}
+
+}  // namespace lockstep

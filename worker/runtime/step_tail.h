@@ -1,0 +1,53 @@
+// The tail of the last gradient bucket: float32 words that are summed over all
+// ranks with the gradients. PURE.
+//   0-15   the control word (control_word.h)
+//   16-17  samples of the step: low 12 bits, and the rest: exact
+//   18     sum of losses, as exact as float32
+//   19...  one word a rank: microseconds for which the step before held it up
+//          after its own arrival (phase_timer.h); others add 0
+#ifndef LOCKSTEP_WORKER_RUNTIME_STEP_TAIL_H_
+#define LOCKSTEP_WORKER_RUNTIME_STEP_TAIL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/base/clock.h"
+#include "worker/runtime/control_word.h"
+
+namespace lockstep {
+
+// Of one rank in one step; sums over kMaxControlRanks stay exact.
+inline constexpr int64_t kMaxStepSamples = (1 << 24) - 1;
+
+struct StepTail {
+  ControlWords control{};
+  int64_t samples = 0;
+  double loss_sum = 0;  // Not finite: goes as 0.
+  // Of this rank, in the step before.
+  Duration waited{};
+};
+
+// Float32 words in the tail of a generation of `world_size` ranks.
+size_t TailWords(int world_size);
+
+// REQUIRES: words.size() == TailWords(world size) > rank, 0 <= samples <=
+// kMaxStepSamples.
+void WriteTail(const StepTail& tail, int rank, std::span<float> words);
+
+// What all learn from the sum.
+struct StepTailSum {
+  ControlWords control{};
+  int64_t samples = 0;
+  double loss_sum = 0;
+  // How much longer this rank was held up in the step before than the rank
+  // that came last.
+  Duration straggler_wait{};
+};
+// Takes any words: what cannot be is 0, and the control word is looked at by
+// DecodeControl.
+StepTailSum ReadTail(std::span<const float> words, int rank);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_STEP_TAIL_H_

@@ -1,0 +1,70 @@
+#include "worker/runtime/step_tail.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using std::chrono::microseconds;
+
+std::vector<float> Sum(const std::vector<StepTail>& tails) {
+  const int n = static_cast<int>(tails.size());
+  std::vector<float> sum(TailWords(n));
+  std::vector<float> words(TailWords(n));
+  for (int r = 0; r < n; ++r) {
+    WriteTail(tails[r], r, words);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += words[i];
+  }
+  return sum;
+}
+
+TEST(StepTailTest, SamplesAreExactAtTheirLargest) {
+  StepTail tail;
+  tail.samples = kMaxStepSamples;
+  const std::vector<StepTail> tails(kMaxControlRanks, tail);
+  EXPECT_EQ(ReadTail(Sum(tails), 0).samples,
+            kMaxStepSamples * kMaxControlRanks);
+}
+
+TEST(StepTailTest, LossesAreSummed) {
+  std::vector<StepTail> tails(2);
+  tails[0].loss_sum = 147.25;
+  tails[1].loss_sum = 0.5;
+  EXPECT_EQ(ReadTail(Sum(tails), 0).loss_sum, 147.75);
+}
+
+TEST(StepTailTest, ALossThatNoFloatHoldsGoesAsZero) {
+  for (const double loss :
+       {std::nan(""), std::numeric_limits<double>::infinity(), 1e300}) {
+    StepTail tail;
+    tail.loss_sum = loss;
+    EXPECT_EQ(ReadTail(Sum({tail}), 0).loss_sum, 0);
+  }
+}
+
+TEST(StepTailTest, StragglerWaitIsWhatOneWaitedBeyondTheLastToCome) {
+  std::vector<StepTail> tails(3);
+  tails[0].waited = microseconds(900);
+  tails[1].waited = microseconds(200);
+  tails[2].waited = microseconds(500);
+  const std::vector<float> sum = Sum(tails);
+  EXPECT_EQ(ReadTail(sum, 0).straggler_wait, microseconds(700));
+  EXPECT_EQ(ReadTail(sum, 1).straggler_wait, Duration(0));
+  EXPECT_EQ(ReadTail(sum, 2).straggler_wait, microseconds(300));
+}
+
+TEST(StepTailTest, WordsThatCannotBeAreTakenForNone) {
+  for (const float bad :
+       {std::nanf(""), -1.0f, 1e30f, std::numeric_limits<float>::infinity()}) {
+    std::vector<float> words(TailWords(2), bad);
+    EXPECT_EQ(ReadTail(words, 1).samples, 0);
+    EXPECT_EQ(ReadTail(words, 1).straggler_wait, Duration(0));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
