@@ -1,0 +1,75 @@
+#include "worker/trainer/environment.h"
+
+#include <dlfcn.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+namespace lockstep {
+namespace {
+
+// A handler reaches nothing but what is static.
+volatile std::sig_atomic_t caught_signal = 0;
+
+void Catch(int signal) { caught_signal = signal; }
+
+}  // namespace
+
+void KeepFreedMemory() {
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  // 4 GiB do not fit its int: the largest that does, in whole pages.
+  ::mallopt(M_TRIM_THRESHOLD, 0x7ffff000);
+}
+
+int ChooseThreads(int asked, const char* omp_num_threads, double cpus) {
+  if (asked > 0) return asked;
+  if (omp_num_threads != nullptr) {
+    // "4", or "4,2" for nested regions.
+    int threads = 0;
+    const char* end = omp_num_threads + std::strlen(omp_num_threads);
+    if (std::from_chars(omp_num_threads, end, threads).ec == std::errc() &&
+        threads > 0) {
+      return std::min(threads, 1024);
+    }
+  }
+  if (cpus >= 1) return static_cast<int>(std::min(std::floor(cpus), 1024.0));
+  return 1;
+}
+
+void SetBlasThreads(int threads) {
+  using SetThreads = void (*)(int);
+  if (auto set = reinterpret_cast<SetThreads>(
+          ::dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))) {
+    set(threads);
+  }
+}
+
+std::optional<std::string> SlowBlasWarning(std::string_view maps) {
+  // Debian keeps each BLAS in a directory that bears its name, and the
+  // reference one in "blas".
+  const size_t blas = maps.find("/blas/libblas.so");
+  if (blas == std::string_view::npos) return std::nullopt;
+  return "the BLAS here is the reference one, which trains more than ten "
+         "times slower than OpenBLAS: install libopenblas0-pthread";
+}
+
+StopSignal::StopSignal() {
+  caught_signal = 0;
+  struct sigaction action = {};
+  action.sa_handler = Catch;
+  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  ::sigaction(SIGTERM, &action, &old_term_);
+  ::sigaction(SIGINT, &action, &old_int_);
+}
+
+StopSignal::~StopSignal() {
+  ::sigaction(SIGTERM, &old_term_, nullptr);
+  ::sigaction(SIGINT, &old_int_, nullptr);
+}
+
+int StopSignal::caught() const { return caught_signal; }
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+// What lockstep-train sets up in its own process before it trains.
+#ifndef LOCKSTEP_WORKER_TRAINER_ENVIRONMENT_H_
+#define LOCKSTEP_WORKER_TRAINER_ENVIRONMENT_H_
+
+#include <csignal>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+// First thing in main. glibc would give the large temporaries of a step back
+// to the kernel and fault them in again in the next one: a quarter of the time
+// of small models. Now it keeps them.
+void KeepFreedMemory();
+
+// How many threads an operation may use: `asked`, else what `omp_num_threads`
+// (of the environment, may be null) says, else whole `cpus`, at least 1. Two
+// ranks that use all cores each would be slower than one.
+int ChooseThreads(int asked, const char* omp_num_threads, double cpus);
+
+// OpenBLAS has threads of its own, besides LibTorch's. Does nothing without it.
+void SetBlasThreads(int threads);
+
+// A sentence where the BLAS in this process is the slow reference one, by the
+// files that are mapped; `maps` is the text of /proc/self/maps.
+std::optional<std::string> SlowBlasWarning(std::string_view maps);
+
+// While it lives, SIGTERM and SIGINT only set a flag, once; a second one ends
+// the process as ever. At most one at a time.
+class StopSignal {
+ public:
+  StopSignal();
+  ~StopSignal();
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+
+  // The signal, or 0.
+  int caught() const;
+
+ private:
+  struct sigaction old_term_ = {};
+  struct sigaction old_int_ = {};
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_TRAINER_ENVIRONMENT_H_

@@ -1,0 +1,34 @@
+// The failures that --allow_faults lets a test ask for.
+#ifndef LOCKSTEP_WORKER_TRAINER_FAULTS_H_
+#define LOCKSTEP_WORKER_TRAINER_FAULTS_H_
+
+#include <cstdint>
+
+#include "common/base/status.h"
+#include "worker/trainer/options.h"
+
+namespace lockstep {
+
+class Faults {
+ public:
+  // On rank `rank` in the `attempt`-th attempt of the job, from 1.
+  Faults(const FaultOptions& options, int rank, int attempt)
+      : options_(options),
+        armed_(options.allowed && rank == options.on_rank &&
+               attempt <= options.attempts) {}
+
+  // Before the computation of `step`. May kill the process or take long.
+  Status BeforeStep(int64_t step) const;
+  // Whether a gradient of `step` is to be spoiled.
+  bool SpoilsGradient(int64_t step) const {
+    return armed_ && step == options_.nan_at_step;
+  }
+
+ private:
+  const FaultOptions options_;
+  const bool armed_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_TRAINER_FAULTS_H_

@@ -1,0 +1,35 @@
+// The networks that lockstep-train knows. Only models.cc and replica.cc, which
+// include LibTorch, include this.
+//
+// No layer keeps statistics of a batch: normalisation is GroupNorm, which
+// looks at one sample at a time. So replicas stay equal, and n ranks with b
+// samples each compute what one rank with n * b computes. There is no dropout
+// either. Parameters have PyTorch's names ("conv1.weight"), and a model in
+// PyTorch with the same modules loads them.
+#ifndef LOCKSTEP_WORKER_TRAINER_MODELS_H_
+#define LOCKSTEP_WORKER_TRAINER_MODELS_H_
+
+#include <torch/torch.h>
+
+#include <memory>
+
+#include "common/base/status.h"
+#include "worker/trainer/replica.h"
+
+namespace lockstep {
+
+class Classifier : public torch::nn::Module {
+ public:
+  // Images (N, channels, height, width) to logits (N, classes).
+  virtual torch::Tensor forward(torch::Tensor images) = 0;
+};
+
+// With fresh weights, drawn from torch's default generator. InvalidArgument
+// for an unknown name or images too small for the model. May throw what
+// LibTorch throws.
+StatusOr<std::shared_ptr<Classifier>> MakeClassifier(
+    const ModelOptions& options);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_TRAINER_MODELS_H_

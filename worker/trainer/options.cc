@@ -1,0 +1,244 @@
+#include "worker/trainer/options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+
+#include "common/base/version.h"
+
+namespace lockstep {
+namespace {
+
+Status CheckChoice(const char* flag, const std::string& value,
+                   std::initializer_list<const char*> choices) {
+  std::string list;
+  for (const char* choice : choices) {
+    if (value == choice) return OkStatus();
+    list += list.empty() ? choice : fmt::format(" or {}", choice);
+  }
+  return InvalidArgument("{} is '{}': it can be {}", flag, value, list);
+}
+
+Status CheckRange(const char* flag, int64_t value, int64_t min, int64_t max) {
+  if (value >= min && value <= max) return OkStatus();
+  return InvalidArgument("{} is {}: it must be from {} to {}", flag, value, min,
+                         max);
+}
+
+Status CheckNumber(const char* flag, double value, double min, double max) {
+  if (std::isfinite(value) && value >= min && value <= max) return OkStatus();
+  return InvalidArgument("{} is {}: it must be from {} to {}", flag, value, min,
+                         max);
+}
+
+Status CheckFaults(const FaultOptions& faults) {
+  const bool any = faults.fail_at_step != 0 || faults.kill_at_step != 0 ||
+                   faults.nan_at_step != 0 || faults.step_delay != Duration() ||
+                   !faults.points.empty();
+  if (any && !faults.allowed) {
+    return InvalidArgument(
+        "--fail-at-step, --kill-at-step, --nan-at-step, --step-delay-ms and "
+        "--faults make failures on purpose: they need --allow_faults");
+  }
+  for (int64_t step :
+       {faults.fail_at_step, faults.kill_at_step, faults.nan_at_step}) {
+    if (step < 0) return InvalidArgument("steps of faults count from 1");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckRange("--on-rank", faults.on_rank, 0, 1 << 20));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckRange("--fault-attempts", faults.attempts, 0, 1 << 20));
+  return CheckRange("--step-delay-ms", faults.step_delay / Duration(1000000), 0,
+                    60'000);
+}
+
+void AddDataFlags(CLI::App* app, TrainerOptions* o) {
+  app->add_option("--train", o->train,
+                  "Training data: a directory, files or globs of TFRecord "
+                  "shards")
+      ->required()
+      ->type_name("PATH");
+  app->add_option("--eval", o->eval,
+                  "Held-out data for the accuracy; without it there is none")
+      ->type_name("PATH");
+  app->add_option("--model", o->model, "cnn (small images) or resnet")
+      ->capture_default_str();
+  app->add_option("--classes", o->classes,
+                  "Number of classes; 0: the largest training label + 1, for "
+                  "which all training data is read once");
+}
+
+void AddTrainingFlags(CLI::App* app, TrainerOptions* o) {
+  app->add_option("--epochs", o->epochs, "Times through the training data")
+      ->capture_default_str();
+  app->add_option("--max-steps", o->max_steps,
+                  "End after so many steps; 0: after the epochs");
+  app->add_option("--batch-size", o->batch_size,
+                  "Samples a step of each replica")
+      ->capture_default_str();
+  app->add_option("--optimizer", o->optimizer, "sgd or adam")
+      ->capture_default_str();
+  app->add_option("--learning-rate", o->learning_rate,
+                  "Default: 0.05 for sgd, 0.001 for adam");
+  app->add_option("--momentum", o->momentum, "Of sgd; 0: none")
+      ->capture_default_str();
+  app->add_option("--weight-decay", o->weight_decay,
+                  "Adds so much of each weight to its gradient")
+      ->capture_default_str();
+  app->add_option("--scale-lr", o->scale_lr,
+                  "linear: the learning rate is meant for --reference-batch "
+                  "samples a step and grows with the global batch; or none")
+      ->capture_default_str();
+  app->add_option("--reference-batch", o->reference_batch, "See --scale-lr")
+      ->capture_default_str();
+  app->add_option("--lr-schedule", o->lr_schedule,
+                  "cosine: falls to 0 until the last step; or constant")
+      ->capture_default_str();
+  app->add_option("--warmup-steps", o->warmup_steps,
+                  "Steps in which the learning rate rises from 0")
+      ->capture_default_str();
+  app->add_option("--seed", o->seed, "Of weights and of the samples' order")
+      ->capture_default_str();
+  app->add_option("--eval-every-epochs", o->eval_every_epochs,
+                  "0: only at the end")
+      ->capture_default_str();
+  app->add_option("--early-stopping-patience", o->early_stopping_patience,
+                  "End after so many evaluations in a row without a better "
+                  "accuracy; 0: never");
+}
+
+void AddRunFlags(CLI::App* app, TrainerOptions* o) {
+  app->add_option("--output", o->output,
+                  "Directory for model.safetensors. Default: the job's output "
+                  "directory; without a job nothing is written")
+      ->type_name("DIR");
+  app->add_option("--checkpoint-dir", o->checkpoint_dir,
+                  "Default: checkpoints in the output directory")
+      ->type_name("DIR");
+  app->add_option("--checkpoint-interval", o->checkpoint_interval,
+                  "Steps between checkpoints of a run without a job; a job's "
+                  "own interval counts in a job");
+  app->add_option("--log-every", o->log_every, "Steps between lines; 0: none")
+      ->capture_default_str();
+  app->add_option("--threads", o->threads,
+                  "Threads of one rank's arithmetic; 0: OMP_NUM_THREADS, else "
+                  "the rank's cpus, else 1");
+  app->add_flag("--param-hash", o->param_hash,
+                "Print a hash of the final parameters");
+}
+
+void AddFaultFlags(CLI::App* app, FaultOptions* f, int64_t* delay_ms) {
+  const std::string group = "Faults, for tests (need --allow_faults)";
+  app->add_flag("--allow_faults", f->allowed, "Allow what follows")
+      ->group(group);
+  app->add_option("--fail-at-step", f->fail_at_step, "Fail in this step")
+      ->group(group);
+  app->add_option("--kill-at-step", f->kill_at_step, "Die by SIGKILL in it")
+      ->group(group);
+  app->add_option("--nan-at-step", f->nan_at_step, "A gradient becomes NaN")
+      ->group(group);
+  app->add_option("--on-rank", f->on_rank, "On which rank")
+      ->group(group)
+      ->capture_default_str();
+  app->add_option("--fault-attempts", f->attempts,
+                  "Only in so many first attempts")
+      ->group(group)
+      ->capture_default_str();
+  app->add_option("--step-delay-ms", *delay_ms, "Make each step longer")
+      ->group(group);
+  app->add_option("--faults", f->points, "Fault points: name=crash@2,...")
+      ->group(group);
+}
+
+}  // namespace
+
+std::map<std::string, std::string> ConfigOf(const TrainerOptions& o) {
+  return {
+      {"program", fmt::format("lockstep-train {}", kVersion)},
+      {"model", o.model},
+      {"classes", fmt::format("{}", o.classes)},
+      {"epochs", fmt::format("{}", o.epochs)},
+      {"max-steps", fmt::format("{}", o.max_steps)},
+      {"batch-size", fmt::format("{}", o.batch_size)},
+      {"optimizer", o.optimizer},
+      {"learning-rate", fmt::format("{}", o.learning_rate)},
+      {"momentum", fmt::format("{}", o.momentum)},
+      {"weight-decay", fmt::format("{}", o.weight_decay)},
+      {"scale-lr", o.scale_lr},
+      {"reference-batch", fmt::format("{}", o.reference_batch)},
+      {"lr-schedule", o.lr_schedule},
+      {"warmup-steps", fmt::format("{}", o.warmup_steps)},
+      {"seed", fmt::format("{}", o.seed)},
+      {"eval-every-epochs", fmt::format("{}", o.eval_every_epochs)},
+      {"early-stopping-patience", fmt::format("{}", o.early_stopping_patience)},
+  };
+}
+
+Status CheckOptions(const TrainerOptions& o) {
+  constexpr int64_t kMany = int64_t{1} << 40;
+  if (o.train.empty()) return InvalidArgument("--train names no data");
+  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("--model", o.model, {"cnn", "resnet"}));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckChoice("--optimizer", o.optimizer, {"sgd", "adam"}));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckChoice("--scale-lr", o.scale_lr, {"none", "linear"}));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckChoice("--lr-schedule", o.lr_schedule, {"constant", "cosine"}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRange("--classes", o.classes, 0, 1 << 20));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRange("--epochs", o.epochs, 1, 1 << 20));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRange("--max-steps", o.max_steps, 0, kMany));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckRange("--batch-size", o.batch_size, 1, 1 << 20));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckRange("--reference-batch", o.reference_batch, 1, 1 << 30));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckRange("--warmup-steps", o.warmup_steps, 0, kMany));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckRange("--eval-every-epochs", o.eval_every_epochs, 0, kMany));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRange("--early-stopping-patience",
+                                      o.early_stopping_patience, 0, kMany));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckRange("--checkpoint-interval", o.checkpoint_interval, 0, kMany));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRange("--log-every", o.log_every, 0, kMany));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRange("--threads", o.threads, 0, 1024));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckNumber("--learning-rate", o.learning_rate, 0, 1e6));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber("--momentum", o.momentum, 0, 1));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber("--weight-decay", o.weight_decay, 0, 1));
+  if (o.early_stopping_patience > 0 && o.eval.empty()) {
+    return InvalidArgument(
+        "--early-stopping-patience looks at the accuracy: it needs --eval");
+  }
+  return CheckFaults(o.faults);
+}
+
+StatusOr<std::optional<TrainerOptions>> ParseFlags(int argc, char** argv) {
+  TrainerOptions options;
+  int64_t delay_ms = 0;
+  CLI::App app(
+      "Trains an image classifier on TFRecord shards, alone or as one rank of "
+      "a lockstep job.",
+      "lockstep-train");
+  app.set_version_flag("--version", std::string(kVersion));
+  AddDataFlags(&app, &options);
+  AddTrainingFlags(&app, &options);
+  AddRunFlags(&app, &options);
+  AddFaultFlags(&app, &options.faults, &delay_ms);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {
+      app.exit(error);  // Help or version, to stdout.
+      return std::optional<TrainerOptions>();
+    }
+    return InvalidArgument("{} (see --help)", error.what());
+  }
+  options.faults.step_delay = Duration(delay_ms * 1'000'000);
+  if (options.learning_rate == 0) {
+    options.learning_rate = options.optimizer == "adam" ? 0.001 : 0.05;
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options));
+  return std::optional<TrainerOptions>(std::move(options));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+// What lockstep-train is asked to do: its flags, checked. PURE, apart from
+// ParseFlags, which prints help.
+#ifndef LOCKSTEP_WORKER_TRAINER_OPTIONS_H_
+#define LOCKSTEP_WORKER_TRAINER_OPTIONS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+
+namespace lockstep {
+
+// Failures made on purpose, for tests of what lies around a trainer. Refused
+// without --allow_faults. Each happens on rank `on_rank` only, and only in the
+// first `attempts` attempts of a job, so that a restarted job gets past it.
+struct FaultOptions {
+  bool allowed = false;
+  int64_t fail_at_step = 0;  // 0: never. Ends with an error of its own.
+  int64_t kill_at_step = 0;  // SIGKILL to itself.
+  int64_t nan_at_step = 0;   // One gradient is not a number.
+  int on_rank = 0;
+  int attempts = 1;
+  // Each step takes this much longer, on all ranks.
+  Duration step_delay{};
+  // Fault points, as in common/base/fault_point.h.
+  std::string points;
+};
+
+struct TrainerOptions {
+  // Files, directories or globs of TFRecord shards. No `eval`: no accuracy.
+  std::vector<std::string> train;
+  std::vector<std::string> eval;
+
+  std::string model = "cnn";  // "cnn" or "resnet".
+  int64_t classes = 0;        // 0: the largest label of the training data + 1.
+
+  int64_t epochs = 6;
+  int64_t max_steps = 0;          // 0: as many as the epochs have.
+  int64_t batch_size = 64;        // Samples of one rank in one step.
+  std::string optimizer = "sgd";  // "sgd" or "adam".
+  double learning_rate = 0;       // 0: 0.05 for sgd, 0.001 for adam.
+  double momentum = 0.9;
+  double weight_decay = 0.0005;
+  // "linear": the rate is for `reference_batch` samples a step, and grows with
+  // the global batch. "none": as given.
+  std::string scale_lr = "none";
+  int64_t reference_batch = 64;
+  std::string lr_schedule = "cosine";  // Or "constant".
+  int64_t warmup_steps = 0;
+  uint64_t seed = 1;
+
+  int64_t eval_every_epochs = 1;
+  int64_t early_stopping_patience = 0;  // Evaluations; 0: never stop early.
+
+  // Empty: the job's output directory, and "checkpoints" in it. A run that
+  // lockstep did not start has none unless given, and then writes no files.
+  std::string output;
+  std::string checkpoint_dir;
+  // Of a run that lockstep did not start; a job's spec says it for a job.
+  int64_t checkpoint_interval = 0;
+
+  int64_t log_every = 100;
+  int threads = 0;  // 0: OMP_NUM_THREADS, else the rank's cpus, else 1.
+  bool param_hash = false;
+  FaultOptions faults;
+};
+
+// The values that must be equal on all ranks, by the names of their flags.
+std::map<std::string, std::string> ConfigOf(const TrainerOptions& options);
+
+// InvalidArgument names the flag, what is wrong and what would work.
+Status CheckOptions(const TrainerOptions& options);
+
+// Options, checked and with defaults filled in. Nothing when --help or
+// --version was asked for and has been printed. InvalidArgument: wrong usage.
+StatusOr<std::optional<TrainerOptions>> ParseFlags(int argc, char** argv);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_TRAINER_OPTIONS_H_

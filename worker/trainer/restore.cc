@@ -1,0 +1,132 @@
+#include "worker/trainer/restore.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "common/base/logging.h"
+#include "worker/checkpoint/cleanup.h"
+#include "worker/checkpoint/reader.h"
+
+namespace lockstep {
+namespace {
+
+using checkpoint::Checkpoint;
+
+std::vector<checkpoint::LineageEntry> LineageOf(const Session& session) {
+  std::vector<checkpoint::LineageEntry> lineage;
+  for (const SessionLineage& entry : session.lineage()) {
+    lineage.push_back({entry.generation, entry.start_step});
+  }
+  return lineage;
+}
+
+void Tell(Session* session, const std::string& sentence) {
+  LOG_WARN("{}", sentence);
+  session->ReportEvent(sentence);
+}
+
+// Rank 0's part: the path of the checkpoint to go on from, or nothing.
+StatusOr<std::string> Find(FileSystem* fs, Session* session,
+                           const std::string& root) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::vector<std::string> strangers,
+      checkpoint::TakeOver(fs, root, session->job(), session->generation()));
+  for (const std::string& name : strangers) {
+    Tell(session, fmt::format("kept as {}/{}: it was there before this job",
+                              root, name));
+  }
+  const auto lineage = LineageOf(*session);
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const checkpoint::FindResult found,
+      checkpoint::FindNewest(fs, root, session->job(),
+                             [&](const checkpoint::CheckpointKey& key) {
+                               return checkpoint::IsOnLineage(lineage, key);
+                             }));
+  for (const checkpoint::Damaged& damaged : found.damaged) {
+    Tell(session,
+         fmt::format("checkpoint {} is damaged ({}) and {}", damaged.name,
+                     damaged.reason,
+                     damaged.kept_as.empty() ? "could not be set aside"
+                                             : "kept as " + damaged.kept_as));
+  }
+  return found.newest ? found.newest->path() : std::string();
+}
+
+Status CheckFacts(const Checkpoint& saved,
+                  const std::map<std::string, std::string>& facts) {
+  for (const auto& [name, value] : facts) {
+    const auto it = saved.manifest().metadata.find(name);
+    if (it == saved.manifest().metadata.end() || it->second == value) continue;
+    return FailedPrecondition("{} was made with {} '{}', and this run has '{}'",
+                              saved.path(), name, it->second, value);
+  }
+  return OkStatus();
+}
+
+StatusOr<Restored> Load(FileSystem* fs, const Session& session,
+                        const std::string& path,
+                        const std::map<std::string, std::string>& facts,
+                        Replica* replica, Optimizer* optimizer) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Checkpoint saved, Checkpoint::Open(fs, path));
+  LOCKSTEP_RETURN_IF_ERROR(CheckFacts(saved, facts));
+  LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::Shard state, saved.ReadShard(0));
+  LOCKSTEP_RETURN_IF_ERROR(
+      Annotate(LoadState(state, StateTensors(*replica, optimizer)), path));
+
+  Restored restored;
+  restored.from = saved.manifest().key();
+  const std::optional<std::string_view> progress = state.Blob("progress");
+  if (!progress) return DataLoss("{} has no progress", path);
+  LOCKSTEP_ASSIGN_OR_RETURN(restored.progress, DecodeTrainProgress(*progress));
+
+  const auto rank = static_cast<uint32_t>(session.rank());
+  if (rank >= saved.manifest().world_size) return restored;
+  LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::Shard own, saved.ReadShard(rank));
+  if (const std::optional<std::string_view> rng = own.Blob("rng")) {
+    LOCKSTEP_RETURN_IF_ERROR(replica->RestoreRng(*rng));
+  }
+  return restored;
+}
+
+// Replicas that begin different would stay different.
+Status CompareReplicas(Session* session, const Replica& replica,
+                       Optimizer* optimizer) {
+  const uint64_t hash = checkpoint::StateHash(StateTensors(replica, optimizer));
+  std::string bytes(sizeof(hash), '\0');
+  std::memcpy(bytes.data(), &hash, sizeof(hash));
+  std::string of_chief = bytes;
+  LOCKSTEP_RETURN_IF_ERROR(session->Broadcast(&of_chief));
+  if (of_chief == bytes) return OkStatus();
+  return WithReason(
+      FailedPrecondition("rank {} begins with other parameters than rank 0",
+                         session->rank()),
+      "DIVERGED");
+}
+
+}  // namespace
+
+StatusOr<Restored> Restore(FileSystem* fs, Session* session,
+                           const std::string& root,
+                           const std::map<std::string, std::string>& facts,
+                           Replica* replica, Optimizer* optimizer) {
+  std::string path;
+  if (session->chief() && !root.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(path, Find(fs, session, root));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(session->Broadcast(&path));
+  Restored restored;
+  if (!path.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        restored, Load(fs, *session, path, facts, replica, optimizer));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CompareReplicas(session, *replica, optimizer));
+  // Also "from nothing" where there might have been something: what the
+  // coordinator takes for the beginning may have been found damaged.
+  if (session->chief() && session->generation() > 1) {
+    session->ReportResumed(restored.progress.step);
+  }
+  return restored;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// Where a training begins: at the newest whole checkpoint, or from nothing.
+#ifndef LOCKSTEP_WORKER_TRAINER_RESTORE_H_
+#define LOCKSTEP_WORKER_TRAINER_RESTORE_H_
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "common/base/file.h"
+#include "common/base/status.h"
+#include "worker/checkpoint/layout.h"
+#include "worker/runtime/session.h"
+#include "worker/trainer/optimizer.h"
+#include "worker/trainer/replica.h"
+#include "worker/trainer/train_state.h"
+
+namespace lockstep {
+
+struct Restored {
+  std::optional<checkpoint::CheckpointKey> from;  // Nothing: from nothing.
+  TrainProgress progress;
+};
+
+// All ranks alike, after Form. Rank 0 takes `root` over and finds the newest
+// checkpoint on the session's lineage whose every byte is right; damaged ones
+// are set aside and become events of the job. Then all load it: parameters,
+// optimizer, and each rank its own random numbers (a rank that the saving job
+// did not have keeps its fresh ones). Last, all compare what they hold.
+//
+// `facts` are what must be equal between the saving run and this one; they are
+// looked up in the manifest's metadata. FailedPrecondition names the first
+// that differs, or a tensor that does not fit.
+StatusOr<Restored> Restore(FileSystem* fs, Session* session,
+                           const std::string& root,
+                           const std::map<std::string, std::string>& facts,
+                           Replica* replica, Optimizer* optimizer);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_TRAINER_RESTORE_H_

@@ -1,0 +1,187 @@
+#include "worker/trainer/saver.h"
+
+#include <utility>
+
+#include "common/base/logging.h"
+
+namespace lockstep {
+namespace {
+
+using checkpoint::AsyncWriter;
+
+// Below the time-out of a reduction: whoever waits for the others' votes must
+// not give up before they do.
+constexpr Duration kWriteDeadline = std::chrono::minutes(4);
+// How long a due checkpoint waits for the one before to be published.
+constexpr Duration kPublishPatience = std::chrono::seconds(30);
+constexpr Duration kTurn = std::chrono::seconds(1);
+
+AsyncWriter::Options WriterOptions(const Session& session,
+                                   const SaverOptions& options) {
+  // Both live as long as the process, as a hanging write may.
+  static const SystemClock* const clock = new SystemClock;
+  AsyncWriter::Options writer;
+  writer.fs = RealFileSystem();
+  writer.clock = clock;
+  writer.root = options.root;
+  writer.job = session.job();
+  writer.generation = session.generation();
+  writer.rank = static_cast<uint32_t>(session.rank());
+  writer.world_size = static_cast<uint32_t>(session.world_size());
+  for (const SessionLineage& entry : session.lineage()) {
+    writer.lineage.push_back({entry.generation, entry.start_step});
+  }
+  // The coordinator said where it would begin; here is where it did.
+  if (writer.lineage.empty() ||
+      writer.lineage.back().generation != session.generation()) {
+    writer.lineage.push_back({session.generation(), 0});
+  }
+  writer.lineage.back().start_step = options.start_step;
+  writer.metadata = options.metadata;
+  writer.retention.keep_last = session.checkpoint_keep();
+  writer.restored = options.restored;
+  writer.deadline = kWriteDeadline;
+  return writer;
+}
+
+}  // namespace
+
+std::string JoinPath(const std::string& directory, const std::string& name) {
+  if (directory.empty()) return directory;
+  return directory.back() == '/' ? directory + name : directory + "/" + name;
+}
+
+Saver::Saver(Session* session, Reducer* reducer, const SaverOptions& options)
+    : session_(session),
+      reducer_(reducer),
+      complete_step_(options.restored ? options.restored->step : -1) {
+  if (options.root.empty()) return;
+  writer_ = std::make_unique<AsyncWriter>(WriterOptions(*session, options));
+}
+
+void Saver::Tell(const std::string& sentence) {
+  LOG_WARN("rank {}: {}", session_->rank(), sentence);
+  session_->ReportEvent(sentence);
+}
+
+Status Saver::Obey(const StepOrders& orders, const StateFunction& state) {
+  if (orders.settled) Settled(*orders.settled);
+  if (orders.checkpoint) return Begin(*orders.checkpoint, state);
+  return OkStatus();
+}
+
+Status Saver::Begin(const CheckpointOrder& order, const StateFunction& state) {
+  session_->Enter(Phase::kCheckpoint);
+  const Status started = Start(order, state);
+  session_->Enter(Phase::kOther);
+  if (started.ok()) return OkStatus();
+  Tell(Message(
+      Annotate(started, fmt::format("no checkpoint of step {}", order.step))));
+  return reducer_->Vote(order.id, false);
+}
+
+Status Saver::Start(const CheckpointOrder& order, const StateFunction& state) {
+  if (!writer_) return FailedPrecondition("there is no output directory");
+  // Rank 0 may still publish the one before.
+  const MonoTime patience = SystemClock().Now().mono + kPublishPatience;
+  while (writer_->in_flight() && SystemClock().Now().mono < patience) {
+    if (auto event = writer_->Wait(kTurn)) {
+      LOCKSTEP_RETURN_IF_ERROR(Handle(*event));
+    }
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(SavedState saved, state());
+  checkpoint::Snapshot snapshot = writer_->NewSnapshot();
+  snapshot.Clear();
+  if (session_->chief()) {
+    LOCKSTEP_RETURN_IF_ERROR(snapshot.Copy(saved.tensors));
+    snapshot.AddBlob("progress", EncodeTrainProgress(saved.progress));
+  }
+  snapshot.AddBlob("rng", std::move(saved.rng));
+  AsyncWriter::Request request;
+  request.step = order.step;
+  request.id = order.id;
+  request.cursor = {saved.progress.cursor.epoch,
+                    saved.progress.cursor.position};
+  request.state_hash = checkpoint::StateHash(saved.tensors);
+  LOCKSTEP_RETURN_IF_ERROR(writer_->Begin(request, std::move(snapshot)));
+  writing_ = order;
+  return OkStatus();
+}
+
+void Saver::Settled(const CheckpointSettled& settled) {
+  if (settled.complete) complete_step_ = settled.order.step;
+  if (!writer_ || !session_->chief()) return;
+  if (!settled.complete) {
+    writer_->Abandon(Aborted("a rank could not write its part"));
+    return;
+  }
+  if (Status status = writer_->PublishWhenAllVoted(); !status.ok()) {
+    Tell(fmt::format("checkpoint of step {} is lost: {}", settled.order.step,
+                     Message(status)));
+  }
+}
+
+Status Saver::Look() {
+  if (!writer_) return OkStatus();
+  while (auto event = writer_->Poll()) {
+    LOCKSTEP_RETURN_IF_ERROR(Handle(*event));
+  }
+  return OkStatus();
+}
+
+Status Saver::Handle(const AsyncWriter::Event& event) {
+  const bool asked = reducer_->in_flight() &&
+                     reducer_->in_flight()->step == event.step &&
+                     !reducer_->voted();
+  switch (event.kind) {
+    case AsyncWriter::kVoted:
+      session_->CountCheckpoint(event.step);
+      return asked ? reducer_->Vote(writing_.id, true) : OkStatus();
+    case AsyncWriter::kPublished:
+      session_->ReportCheckpoint(writing_, event.path,
+                                 static_cast<int64_t>(event.bytes));
+      LOG_INFO("checkpoint of step {}: {} ({} bytes, {})", event.step,
+               event.path, event.bytes, FormatDuration(event.elapsed));
+      if (!event.warning.ok()) Tell(Message(event.warning));
+      return OkStatus();
+    case AsyncWriter::kFailed:
+      Tell(Message(event.status));
+      return asked ? reducer_->Vote(writing_.id, false) : OkStatus();
+  }
+  return OkStatus();
+}
+
+Status Saver::WaitForWriter() {
+  if (auto event = writer_->Wait(kTurn)) return Handle(*event);
+  session_->Publish();
+  if (writer_->in_flight() || reducer_->voted()) return OkStatus();
+  return reducer_->Vote(reducer_->in_flight()->id, false);  // Nothing comes.
+}
+
+Status Saver::Finish() {
+  session_->Enter(Phase::kCheckpoint);
+  while (reducer_->in_flight()) {
+    // The writer's deadline ends this.
+    while (!reducer_->voted()) {
+      LOCKSTEP_RETURN_IF_ERROR(WaitForWriter());
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(const StepOrders orders, reducer_->Settle());
+    if (orders.settled) Settled(*orders.settled);
+  }
+  while (writer_ && writer_->in_flight()) {
+    LOCKSTEP_RETURN_IF_ERROR(WaitForWriter());
+  }
+  LOCKSTEP_RETURN_IF_ERROR(Look());
+  session_->Enter(Phase::kOther);
+  return OkStatus();
+}
+
+Status Saver::SaveNow(const StateFunction& state) {
+  if (!writer_ || complete_step_ == reducer_->committed()) return OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(const CheckpointOrder order,
+                            reducer_->BeginCheckpoint());
+  LOCKSTEP_RETURN_IF_ERROR(Begin(order, state));
+  return Finish();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+// Checkpoints of a training loop: between the reducer, which says when all
+// ranks begin one and when all have written, and the writer, whose thread
+// writes while training goes on.
+//
+//   after each Commit:   saver.Obey(orders, state)    // settle, begin
+//                        saver.Look()                 // votes, results
+//   at the end:          saver.Finish()               // nothing in flight
+//                        saver.SaveNow(state)         // and the last one
+//
+// A failed checkpoint is an event and never ends training. Errors returned are
+// the reducer's. Thread-compatible: the training loop's.
+#ifndef LOCKSTEP_WORKER_TRAINER_SAVER_H_
+#define LOCKSTEP_WORKER_TRAINER_SAVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "worker/checkpoint/async_writer.h"
+#include "worker/runtime/session.h"
+#include "worker/trainer/train_state.h"
+
+namespace lockstep {
+
+// The state to save; copied before the call returns.
+struct SavedState {
+  std::vector<checkpoint::TensorView> tensors;
+  TrainProgress progress;
+  std::string rng;
+};
+
+struct SaverOptions {
+  // Empty: there is no place for checkpoints, all are given up.
+  std::string root;
+  // Goes into each manifest.
+  std::map<std::string, std::string> metadata;
+  // The step that this generation began with.
+  int64_t start_step = 0;
+  // What was restored, if anything.
+  std::optional<checkpoint::CheckpointKey> restored;
+};
+
+class Saver {
+ public:
+  // Makes the state to save. Only called when it is needed.
+  using StateFunction = std::function<StatusOr<SavedState>()>;
+
+  // Both are borrowed.
+  Saver(Session* session, Reducer* reducer, const SaverOptions& options);
+
+  // What Commit ordered about checkpoints.
+  Status Obey(const StepOrders& orders, const StateFunction& state);
+  // Passes on what the writer has done by now.
+  Status Look();
+
+  // Waits until what is in flight is settled and, on rank 0, published or
+  // failed. No step may follow. All ranks alike.
+  Status Finish();
+  // After Finish: a checkpoint of the state as it is, waited for, unless there
+  // is one. All ranks alike.
+  Status SaveNow(const StateFunction& state);
+
+ private:
+  Status Begin(const CheckpointOrder& order, const StateFunction& state);
+  Status Start(const CheckpointOrder& order, const StateFunction& state);
+  void Settled(const CheckpointSettled& settled);
+  Status Handle(const checkpoint::AsyncWriter::Event& event);
+  Status WaitForWriter();
+  void Tell(const std::string& sentence);
+
+  Session* const session_;
+  Reducer* const reducer_;
+  std::unique_ptr<checkpoint::AsyncWriter> writer_;  // None without a root.
+  // What the writer works at, also after all voted: rank 0 publishes.
+  CheckpointOrder writing_;
+  // The newest that is complete; equal on all ranks.
+  int64_t complete_step_;
+};
+
+// "a/b" and "c": "a/b/c"; an empty directory stays empty.
+std::string JoinPath(const std::string& directory, const std::string& name);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_TRAINER_SAVER_H_

@@ -1,0 +1,327 @@
+#include "worker/trainer/train_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "common/base/logging.h"
+#include "worker/checkpoint/safetensors.h"
+#include "worker/trainer/evaluation.h"
+#include "worker/trainer/input.h"
+#include "worker/trainer/restore.h"
+
+namespace lockstep {
+namespace {
+
+MonoTime Now() { return SystemClock().Now().mono; }
+
+}  // namespace
+
+TrainLoop::TrainLoop(FileSystem* fs, Session* session,
+                     const TrainerOptions& options)
+    : fs_(fs),
+      session_(session),
+      options_(options),
+      faults_(options.faults, session->rank(), session->attempt()) {}
+
+TrainLoop::~TrainLoop() = default;
+
+Status TrainLoop::Run() {
+  // Every rank sees the same data, and says so when they form.
+  LOCKSTEP_RETURN_IF_ERROR(OpenData());
+  LOCKSTEP_RETURN_IF_ERROR(Form());
+  // Every rank begins with the same parameters: drawn from the same seed, or
+  // loaded from the same checkpoint.
+  LOCKSTEP_RETURN_IF_ERROR(MakeReplica());
+  LOCKSTEP_RETURN_IF_ERROR(RestoreState());
+  LOCKSTEP_RETURN_IF_ERROR(Connect());
+  while (!Ended()) {
+    LOCKSTEP_RETURN_IF_ERROR(Step());
+  }
+  return End();
+}
+
+Status TrainLoop::Step() {
+  const int64_t step = reducer_->step();
+  if (stop_signal_->caught() != 0) session_->RequestDrain();
+
+  // This rank's stripe of the step's samples. It can be empty where the last
+  // step of an epoch is short.
+  session_->Enter(Phase::kInput);
+  LOCKSTEP_RETURN_IF_ERROR(NextBatch(input_.get(), &batch_));
+
+  // Forward and backward. Each gradient goes to its place in a bucket of the
+  // communicator as soon as it is there, and full buckets set out at once.
+  session_->Enter(Phase::kCompute);
+  LOCKSTEP_RETURN_IF_ERROR(faults_.BeforeStep(step));
+  LOCKSTEP_ASSIGN_OR_RETURN(const double loss_sum, ComputeGradients(step));
+
+  // The sum over all ranks, and with it the control word: after Finish every
+  // rank knows that every rank is at this step and that the sum is good.
+  StepInputs inputs;
+  inputs.samples = static_cast<int64_t>(batch_.count);
+  inputs.loss_sum = loss_sum;
+  inputs.epoch = batch_.end.epoch;
+  inputs.position = batch_.end.position;
+  inputs.learning_rate = schedule_.At(step);
+  if (reducer_->wants_state_hash()) inputs.state_hash = StateHashNow();
+  LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result, reducer_->Finish(inputs));
+
+  // Only now may the parameters change. A step whose gradient is not finite
+  // is skipped by all; it is committed all the same, its samples are used up.
+  session_->Enter(Phase::kOptimizer);
+  if (result.apply) Apply(inputs.learning_rate);
+  LOCKSTEP_ASSIGN_OR_RETURN(const StepOrders orders, reducer_->Commit());
+  session_->Enter(Phase::kOther);
+  progress_.step = step;
+  progress_.cursor = batch_.end;
+  narrator_->Step(step, batch_.begin.epoch, result, inputs.learning_rate,
+                  Now());
+
+  // What belongs to this step comes before its checkpoint, so that a run that
+  // goes on from there need not do it again.
+  LOCKSTEP_RETURN_IF_ERROR(EvaluateIfDue());
+  LOCKSTEP_RETURN_IF_ERROR(saver_->Obey(orders, [this] { return Save(); }));
+  ordered_to_stop_ = orders.stop.has_value();
+  told_to_stop_ = orders.drain;
+  return saver_->Look();
+}
+
+bool TrainLoop::Ended() const {
+  return progress_.step >= plan_.total_steps || progress_.stopped_early ||
+         ordered_to_stop_ || told_to_stop_;
+}
+
+StatusOr<double> TrainLoop::ComputeGradients(int64_t step) {
+  if (batch_.count == 0) {
+    reducer_->ZeroGradients();
+    return 0.0;
+  }
+  return replica_->Backward(
+      batch_, [&](size_t i, std::span<const float> gradient) {
+        const std::span<float> place = reducer_->gradient(i);
+        std::copy(gradient.begin(), gradient.end(), place.begin());
+        if (i == 0 && faults_.SpoilsGradient(step)) {
+          place[0] = std::numeric_limits<float>::quiet_NaN();
+        }
+        return reducer_->Ready(i);
+      });
+}
+
+void TrainLoop::Apply(double learning_rate) {
+  std::vector<std::span<const float>> gradients;
+  for (size_t i = 0; i < reducer_->parameters(); ++i) {
+    gradients.emplace_back(reducer_->gradient(i));
+  }
+  optimizer_->Step(learning_rate, gradients);
+}
+
+Status TrainLoop::EvaluateIfDue() {
+  const bool epoch_ends = batch_.end.epoch != batch_.begin.epoch ||
+                          batch_.end.position == data_->plan.samples();
+  const auto epochs_done = static_cast<int64_t>(batch_.begin.epoch) + 1;
+  if (!data_->eval || !epoch_ends || options_.eval_every_epochs == 0 ||
+      epochs_done % options_.eval_every_epochs != 0) {
+    return OkStatus();
+  }
+  return EvaluateNow();
+}
+
+Status TrainLoop::EvaluateNow() {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const Evaluation evaluation,
+      Evaluate(session_, replica_.get(), *data_, classes_));
+  progress_.Observe(evaluation.accuracy, evaluation.loss,
+                    options_.early_stopping_patience);
+  narrator_->Evaluated(progress_, evaluation.samples);
+  narrator_->Resume(Now());
+  return OkStatus();
+}
+
+Status TrainLoop::OpenData() {
+  LOCKSTEP_ASSIGN_OR_RETURN(data_,
+                            OpenJobData(fs_, options_, session_->world_size()));
+  plan_.epochs = options_.epochs;
+  plan_.steps_per_epoch = static_cast<int64_t>(data_->plan.steps_per_epoch());
+  plan_.global_batch = options_.batch_size * session_->world_size();
+  plan_.total_steps = plan_.epochs * plan_.steps_per_epoch;
+  if (options_.max_steps > 0) {
+    plan_.total_steps = std::min(plan_.total_steps, options_.max_steps);
+  }
+  output_ =
+      options_.output.empty() ? session_->output_directory() : options_.output;
+  checkpoint_root_ = options_.checkpoint_dir.empty()
+                         ? JoinPath(output_, "checkpoints")
+                         : options_.checkpoint_dir;
+  schedule_.learning_rate = options_.learning_rate;
+  if (options_.scale_lr == "linear") {
+    schedule_.learning_rate *= static_cast<double>(plan_.global_batch) /
+                               static_cast<double>(options_.reference_batch);
+  }
+  schedule_.warmup_steps = options_.warmup_steps;
+  if (options_.lr_schedule == "cosine") {
+    schedule_.cosine_steps = plan_.total_steps;
+  }
+  return OkStatus();
+}
+
+Status TrainLoop::Form() {
+  facts_ = ConfigOf(options_);
+  facts_.merge(ConfigOf(*data_));
+  LOCKSTEP_RETURN_IF_ERROR(session_->Form(facts_));
+  // Here and not before: only rank 0 need read all labels.
+  std::string classes = std::to_string(options_.classes);
+  if (options_.classes == 0 && session_->chief()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t counted,
+                              CountClasses(*data_->train));
+    classes = std::to_string(counted);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(session_->Broadcast(&classes));
+  classes_ = std::stoll(classes);
+  facts_["classes"] = classes;
+  return OkStatus();
+}
+
+Status TrainLoop::MakeReplica() {
+  ModelOptions model;
+  model.name = options_.model;
+  model.shape = data_->shape;
+  model.classes = classes_;
+  model.seed = options_.seed;
+  LOCKSTEP_ASSIGN_OR_RETURN(replica_, Replica::Create(model, session_->rank()));
+  OptimizerOptions optimizer;
+  optimizer.kind = options_.optimizer;
+  optimizer.momentum = options_.momentum;
+  optimizer.weight_decay = options_.weight_decay;
+  std::vector<OptimizedParameter> parameters;
+  for (size_t i = 0; i < replica_->parameters(); ++i) {
+    parameters.push_back({replica_->tensors()[i].name, replica_->values(i)});
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(optimizer_,
+                            MakeOptimizer(optimizer, std::move(parameters)));
+  return OkStatus();
+}
+
+Status TrainLoop::RestoreState() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Restored restored,
+                            Restore(fs_, session_, checkpoint_root_, facts_,
+                                    replica_.get(), optimizer_.get()));
+  progress_ = restored.progress;
+  restored_from_ = restored.from;
+  return OkStatus();
+}
+
+// What goes on from the state: input, reducer, checkpoints.
+Status TrainLoop::Connect() {
+  std::vector<Parameter> parameters;
+  int64_t weights = 0;
+  for (size_t i = 0; i < replica_->parameters(); ++i) {
+    const size_t elements = replica_->values(i).size();
+    parameters.push_back({replica_->tensors()[i].name, elements});
+    weights += static_cast<int64_t>(elements);
+  }
+  ReducerOptions reducer;
+  reducer.start_step = progress_.step;
+  reducer.total_steps = plan_.total_steps;
+  reducer.global_batch = plan_.global_batch;
+  LOCKSTEP_ASSIGN_OR_RETURN(reducer_,
+                            session_->MakeReducer(parameters, reducer));
+
+  PrefetcherOptions input;
+  input.rank = static_cast<uint64_t>(session_->rank());
+  input.world = static_cast<uint64_t>(session_->world_size());
+  input.start = progress_.cursor;
+  input.end_epoch = static_cast<uint64_t>(options_.epochs);
+  input.shape = data_->shape;
+  input.classes = static_cast<uint32_t>(classes_);
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      input_, Prefetcher::Start(data_->train, data_->plan, input));
+
+  SaverOptions saver;
+  saver.root = checkpoint_root_;
+  saver.metadata = facts_;
+  saver.start_step = progress_.step;
+  saver.restored = restored_from_;
+  saver_ = std::make_unique<Saver>(session_, reducer_.get(), saver);
+
+  narrator_ = std::make_unique<Narrator>(session_, plan_, options_.log_every);
+  narrator_->Begin(
+      fmt::format("{} with {} parameters for {} classes of {} images; {} "
+                  "samples, {} held out",
+                  options_.model, weights, classes_, FormatShape(data_->shape),
+                  data_->train->samples(),
+                  data_->eval ? data_->eval->samples() : 0),
+      progress_);
+  narrator_->Resume(Now());
+  stop_signal_.emplace();
+  return OkStatus();
+}
+
+Status TrainLoop::End() {
+  LOCKSTEP_RETURN_IF_ERROR(saver_->Finish());
+  const bool stopped = ordered_to_stop_ || told_to_stop_;
+  if (!stopped && data_->eval && progress_.evaluated_step != progress_.step) {
+    LOCKSTEP_RETURN_IF_ERROR(EvaluateNow());
+  }
+  LOCKSTEP_RETURN_IF_ERROR(saver_->SaveNow([this] { return Save(); }));
+  if (!stopped) LOCKSTEP_RETURN_IF_ERROR(SaveModel());
+  if (options_.param_hash) PrintParameterHash();
+  // Nobody leaves before all is written: who ends early looks lost.
+  LOCKSTEP_RETURN_IF_ERROR(session_->Barrier());
+  if (told_to_stop_) {
+    return WithReason(
+        Cancelled("told to stop by a signal after step {}", progress_.step),
+        kReasonStopped);
+  }
+  narrator_->Say(fmt::format("{} after step {} of {}",
+                             ordered_to_stop_ ? "stopped as ordered"
+                             : progress_.stopped_early
+                                 ? "ended early, the accuracy rises no more,"
+                                 : "done",
+                             progress_.step, plan_.total_steps));
+  return OkStatus();
+}
+
+Status TrainLoop::SaveModel() {
+  if (!session_->chief() || output_.empty()) return OkStatus();
+  session_->Enter(Phase::kCheckpoint);
+  checkpoint::Metadata metadata = {
+      {"format", "pt"},
+      {"model", options_.model},
+      {"classes", std::to_string(classes_)},
+      {"image", FormatShape(data_->shape)},
+      {"input", "(N, channels, height, width), each pixel / 127.5 - 1"},
+      {"job", session_->job()},
+      {"step", std::to_string(progress_.step)},
+  };
+  if (progress_.accuracy >= 0) {
+    metadata["accuracy"] = fmt::format("{:.6f}", progress_.accuracy);
+  }
+  const std::string path = JoinPath(output_, "model.safetensors");
+  LOCKSTEP_RETURN_IF_ERROR(
+      checkpoint::SaveSafetensors(fs_, path, replica_->tensors(), metadata));
+  session_->ReportArtifact("model", path);
+  narrator_->Say("model: " + path);
+  session_->Enter(Phase::kOther);
+  return OkStatus();
+}
+
+void TrainLoop::PrintParameterHash() {
+  fmt::print("param_hash rank={} step={} {:016x}\n", session_->rank(),
+             progress_.step, checkpoint::StateHash(replica_->tensors()));
+}
+
+StatusOr<SavedState> TrainLoop::Save() {
+  LOCKSTEP_ASSIGN_OR_RETURN(std::string rng, replica_->SaveRng());
+  return SavedState{StateTensors(*replica_, optimizer_.get()), progress_,
+                    std::move(rng)};
+}
+
+uint64_t TrainLoop::StateHashNow() {
+  return checkpoint::StateHash(StateTensors(*replica_, optimizer_.get()));
+}
+
+}  // namespace lockstep

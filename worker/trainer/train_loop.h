@@ -1,0 +1,98 @@
+// Trains one model on one rank of a job: the reference user of the runtime
+// library. Read TrainLoop::Run first.
+#ifndef LOCKSTEP_WORKER_TRAINER_TRAIN_LOOP_H_
+#define LOCKSTEP_WORKER_TRAINER_TRAIN_LOOP_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/base/file.h"
+#include "common/base/status.h"
+#include "worker/data/prefetcher.h"
+#include "worker/runtime/session.h"
+#include "worker/trainer/environment.h"
+#include "worker/trainer/faults.h"
+#include "worker/trainer/job_data.h"
+#include "worker/trainer/narrator.h"
+#include "worker/trainer/optimizer.h"
+#include "worker/trainer/options.h"
+#include "worker/trainer/replica.h"
+#include "worker/trainer/saver.h"
+#include "worker/trainer/schedule.h"
+#include "worker/trainer/train_state.h"
+
+namespace lockstep {
+
+// Reason of the error with which a rank ends that was told to stop by a
+// signal. The state is in a checkpoint, where there is a place for one.
+inline constexpr char kReasonStopped[] = "STOPPED";
+
+// Once from Join to Leave. Thread-compatible.
+class TrainLoop {
+ public:
+  // Both are borrowed.
+  TrainLoop(FileSystem* fs, Session* session, const TrainerOptions& options);
+  ~TrainLoop();
+
+  // OK: trained to the end, or the coordinator ordered a stop. Errors are for
+  // Session::Leave.
+  Status Run();
+
+ private:
+  // Before the first step.
+  Status OpenData();
+  Status Form();
+  Status MakeReplica();
+  Status RestoreState();
+  Status Connect();
+
+  // Each step.
+  bool Ended() const;
+  Status Step();
+  StatusOr<double> ComputeGradients(int64_t step);
+  void Apply(double learning_rate);
+  Status EvaluateIfDue();
+
+  // After the last step.
+  Status End();
+  Status EvaluateNow();
+  Status SaveModel();
+  void PrintParameterHash();
+
+  StatusOr<SavedState> Save();
+  uint64_t StateHashNow();
+
+  FileSystem* const fs_;
+  Session* const session_;
+  const TrainerOptions options_;
+  const Faults faults_;
+
+  std::optional<JobData> data_;
+  Plan plan_;
+  int64_t classes_ = 0;
+  std::string output_;  // Empty: nothing is written.
+  std::string checkpoint_root_;
+  std::map<std::string, std::string> facts_;  // Config and data, by name.
+
+  std::unique_ptr<Replica> replica_;
+  std::unique_ptr<Reducer> reducer_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Schedule schedule_;
+  std::unique_ptr<Saver> saver_;
+  std::unique_ptr<Prefetcher> input_;
+  std::unique_ptr<Narrator> narrator_;
+  std::optional<StopSignal> stop_signal_;
+
+  TrainProgress progress_;
+  std::optional<checkpoint::CheckpointKey> restored_from_;
+  Batch batch_;
+  bool ordered_to_stop_ = false;  // By the coordinator.
+  bool told_to_stop_ = false;     // Some rank, by a signal.
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_TRAINER_TRAIN_LOOP_H_

@@ -1,0 +1,62 @@
+// All that training is: what a checkpoint holds and a resumed run gets back.
+//
+//   tensors   the parameters ("conv1.weight"), the optimizer's state
+//             ("optimizer.momentum.conv1.weight") and its count of steps
+//   progress  where the data stands, and what evaluations have said so far
+//   rng       of each rank, the state of the generator of random numbers
+//
+// The learning rate is a function of the step and needs no state.
+#ifndef LOCKSTEP_WORKER_TRAINER_TRAIN_STATE_H_
+#define LOCKSTEP_WORKER_TRAINER_TRAIN_STATE_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+#include "worker/checkpoint/shard.h"
+#include "worker/checkpoint/tensor_view.h"
+#include "worker/data/shard_plan.h"
+#include "worker/trainer/optimizer.h"
+#include "worker/trainer/replica.h"
+
+namespace lockstep {
+
+struct TrainProgress {
+  int64_t step = 0;   // In the state, skipped ones counted.
+  DataCursor cursor;  // Where the next step begins.
+  // Of the evaluations so far; below 0: none.
+  double accuracy = -1;
+  double evaluation_loss = -1;
+  double best_accuracy = -1;
+  int64_t evaluations_without_gain = 0;
+  int64_t evaluated_step = -1;
+  // They have not gained for so long that no step follows.
+  bool stopped_early = false;
+
+  // Takes the result of an evaluation after `step`. `patience` 0: never stop.
+  void Observe(double accuracy, double loss, int64_t patience);
+
+  bool operator==(const TrainProgress&) const = default;
+};
+
+// JSON, exact for every number.
+std::string EncodeTrainProgress(const TrainProgress& progress);
+// DataLoss for anything that Encode did not make.
+StatusOr<TrainProgress> DecodeTrainProgress(std::string_view text);
+
+// The tensors of the state, in place: valid as long as both.
+std::vector<checkpoint::TensorView> StateTensors(const Replica& replica,
+                                                 Optimizer* optimizer);
+
+// Copies `saved` over the tensors that StateTensors named. FailedPrecondition
+// names the first that `saved` lacks or has in another type or shape; nothing
+// has been copied then.
+Status LoadState(const checkpoint::Shard& saved,
+                 std::span<const checkpoint::TensorView> tensors);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_TRAINER_TRAIN_STATE_H_

@@ -1,0 +1,90 @@
+// lockstep-train: trains an image classifier, as one rank of a job or alone.
+//
+// Exits with 0 when the training is done (or was stopped by order of the
+// coordinator), 2 for wrong usage, 75 when it ends because a peer is gone,
+// 128 + signal when a signal told it to stop, and 1 for failures of its own,
+// after a last sentence on standard error and to the job.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/base/fault_point.h"
+#include "common/base/file.h"
+#include "common/base/logging.h"
+#include "common/base/status.h"
+#include "worker/runtime/session.h"
+#include "worker/trainer/environment.h"
+#include "worker/trainer/options.h"
+#include "worker/trainer/replica.h"
+#include "worker/trainer/train_loop.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kExitUsage = 2;
+constexpr int kExitTerminated = 128 + 15;
+
+int Fail(const Status& status, int code) {
+  fmt::print(stderr, "lockstep-train: {}\n", Message(status));
+  return code;
+}
+
+void WarnOfSlowBlas(const Session& session) {
+  if (!session.chief()) return;
+  std::string maps;
+  if (std::FILE* file = std::fopen("/proc/self/maps", "re")) {
+    char block[4096];
+    while (size_t size = std::fread(block, 1, sizeof(block), file)) {
+      maps.append(block, size);
+    }
+    std::fclose(file);
+  }
+  if (auto warning = SlowBlasWarning(maps)) LOG_WARN("{}", *warning);
+}
+
+// Everything but the session, so that all is gone when Leave is called.
+Status Train(Session* session, const TrainerOptions& options) {
+  TrainLoop loop(RealFileSystem(), session, options);
+  return loop.Run();
+}
+
+int Main(int argc, char** argv) {
+  KeepFreedMemory();
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  InitLogging("train", "info");
+  StatusOr<std::optional<TrainerOptions>> options = ParseFlags(argc, argv);
+  if (!options.ok()) return Fail(options.status(), kExitUsage);
+  if (!options->has_value()) return 0;
+  if (!(*options)->faults.points.empty()) {
+    const Status faults = EnableFaults((*options)->faults.points);
+    if (!faults.ok()) return Fail(faults, kExitUsage);
+  }
+
+  SessionOptions join;
+  join.local_output_directory = (*options)->output;
+  join.local_checkpoint_interval = (*options)->checkpoint_interval;
+  StatusOr<std::unique_ptr<Session>> session = Session::Join(join);
+  if (!session.ok()) {
+    return Fail(session.status(), Session::ExitCodeFor(session.status()));
+  }
+  const int threads = ChooseThreads(
+      (*options)->threads, std::getenv("OMP_NUM_THREADS"), (*session)->cpus());
+  ConfigureTorch(threads);
+  SetBlasThreads(threads);
+  WarnOfSlowBlas(**session);
+
+  const Status status = Train(session->get(), **options);
+  const int code = (*session)->Leave(status);
+  if (status.ok()) return 0;
+  return Fail(status,
+              ReasonOf(status) == kReasonStopped ? kExitTerminated : code);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) { return lockstep::Main(argc, argv); }
