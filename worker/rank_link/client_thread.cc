@@ -1,0 +1,258 @@
+// The thread of a RankLink: connects, reads, writes, repeats.
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "worker/rank_link/client_impl.h"
+#include "worker/rank_link/packet.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr Duration kFirstBackoff = milliseconds(10);
+constexpr Duration kLastBackoff = milliseconds(1000);
+constexpr Duration kClosingTime = milliseconds(200);
+constexpr size_t kMaxQueued = 4096;
+
+MonoTime Now() { return SystemClock().Now().mono; }
+
+}  // namespace
+
+void RankLink::Impl::Start() {
+  // The program's signals are for its own threads.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { Loop(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+RankLink::Impl::~Impl() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    stop_at_ = Now() + kClosingTime;
+  }
+  Wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void RankLink::Impl::Wake() {
+  const uint64_t one = 1;
+  (void)!::write(wake_.get(), &one, sizeof(one));
+}
+
+// Until `fd` (-1: none) is ready, Wake() or `timeout`.
+void RankLink::Impl::Sleep(int fd, short events, Duration timeout) {
+  pollfd waited[2] = {{wake_.get(), POLLIN, 0}, {fd, events, 0}};
+  const auto ms = std::chrono::ceil<milliseconds>(timeout);
+  ::poll(waited, fd < 0 ? 1 : 2, static_cast<int>(ms.count()));
+  uint64_t count;
+  (void)!::read(wake_.get(), &count, sizeof(count));
+}
+
+void RankLink::Impl::Loop() {
+  Duration backoff = kFirstBackoff;
+  while (true) {
+    bool wants_write = false;
+    {
+      MutexLock lock(&mu_);
+      wants_write = connected_ && !out_.empty();
+      if (stopping_ && (!wants_write || Now() >= stop_at_)) break;
+      // A refused rank has no one to talk to.
+      if (over_.code() == StatusCode::kPermissionDenied && !fd_) break;
+    }
+    if (!fd_) {
+      if (TryConnect()) continue;
+      Sleep(-1, 0, backoff);
+      backoff = std::min(2 * backoff, kLastBackoff);
+      continue;
+    }
+    Sleep(fd_.get(), static_cast<short>(POLLIN | (wants_write ? POLLOUT : 0)),
+          kLastBackoff);
+    // What it said before it closed is read in any case.
+    const bool sent = Send();
+    if (!Receive() || !sent) {
+      MutexLock lock(&mu_);
+      Disconnect();
+    }
+    MutexLock lock(&mu_);
+    if (connected_) backoff = kFirstBackoff;
+  }
+  fd_.Reset();
+  MutexLock lock(&mu_);
+  connected_ = false;
+  changed_.NotifyAll();
+}
+
+bool RankLink::Impl::TryConnect() {
+  {
+    MutexLock lock(&mu_);
+    if (frozen_) return false;
+    connecting_ = true;
+  }
+  StatusOr<Fd> fd = ConnectPackets(identity_.path);
+  bool connected = fd.ok();
+  if (connected) {
+    v1::RankMessage message;
+    v1::RankHello* hello = message.mutable_hello();
+    hello->set_job(identity_.key.job);
+    hello->set_generation(identity_.key.generation);
+    hello->set_rank(identity_.key.rank);
+    hello->set_nonce(identity_.nonce);
+    connected = SendPacket(fd->get(), message.SerializeAsString()) ==
+                PacketResult::kDone;
+  }
+  MutexLock lock(&mu_);
+  connecting_ = false;
+  if (!fd.ok()) connect_error_ = Message(fd.status());
+  if (connected) fd_ = *std::move(fd);
+  changed_.NotifyAll();
+  return connected;
+}
+
+void RankLink::Impl::Disconnect() {
+  fd_.Reset();
+  connected_ = false;
+  connect_error_ = "the worker daemon closed the connection";
+  std::erase_if(out_, [](const Packet& packet) { return packet.repeated; });
+  changed_.NotifyAll();
+}
+
+bool RankLink::Impl::Send() {
+  MutexLock lock(&mu_);
+  if (!connected_) return true;
+  while (!out_.empty()) {
+    switch (SendPacket(fd_.get(), out_.front().bytes)) {
+      case PacketResult::kDone:
+        out_.pop_front();
+        break;
+      case PacketResult::kWouldBlock:
+        return true;
+      case PacketResult::kClosed:
+      case PacketResult::kOversized:  // Not possible: looked at when queued.
+        return false;
+    }
+  }
+  changed_.NotifyAll();
+  return true;
+}
+
+bool RankLink::Impl::Receive() {
+  std::string packet;
+  while (true) {
+    const PacketResult result = ReceivePacket(fd_.get(), &packet);
+    if (result == PacketResult::kWouldBlock) return true;
+    if (result != PacketResult::kDone) return false;
+    v1::DaemonMessage message;
+    if (!message.ParseFromString(packet)) return false;
+    OnMessage(message);
+  }
+}
+
+void RankLink::Impl::OnMessage(const v1::DaemonMessage& message) {
+  using Case = v1::DaemonMessage::MessageCase;
+  std::string why;
+  {
+    MutexLock lock(&mu_);
+    bool over = false;
+    switch (message.message_case()) {
+      case Case::kWelcome:
+        OnWelcome(message.welcome());
+        break;
+      case Case::kRefusal:
+        why = "the worker daemon refuses this rank: " +
+              message.refusal().message();
+        over = Over(PermissionDenied("{}", why)) && welcome_.has_value();
+        break;
+      case Case::kAbort:
+        why = message.abort().message();
+        if (why.empty()) why = "the generation was ended";
+        over = Over(Aborted("{}", why));
+        break;
+      case Case::kValue:
+        if (asked_.erase(message.value().key()) > 0) {
+          values_[message.value().key()] = message.value().value();
+        }
+        break;
+      case Case::kGo:
+        go_ = true;
+        puts_.clear();
+        break;
+      case Case::kDirective:
+      case Case::MESSAGE_NOT_SET:
+        break;
+    }
+    changed_.NotifyAll();
+    if (!over) why.clear();
+  }
+  if (!why.empty() && callbacks_.abort) callbacks_.abort(why);
+  if (message.has_directive() && callbacks_.directive) {
+    callbacks_.directive(message.directive());
+  }
+}
+
+void RankLink::Impl::OnWelcome(const v1::RankWelcome& welcome) {
+  if (!welcome_) welcome_ = welcome;
+  connected_ = true;
+  QueueLatest();
+}
+
+bool RankLink::Impl::Over(Status why) {
+  if (!over_.ok()) return false;
+  over_ = std::move(why);
+  return true;
+}
+
+void RankLink::Impl::QueueMessage(const v1::RankMessage& message,
+                                  bool repeated) {
+  // What is repeated is made anew at the next Welcome.
+  if (repeated && !connected_) return;
+  if (out_.size() >= kMaxQueued) {
+    // A daemon that has not read for long: the latest is enough.
+    std::erase_if(out_, [](const Packet& packet) { return packet.repeated; });
+    if (repeated) return QueueLatest();
+    if (out_.size() >= kMaxQueued) return;
+  }
+  out_.push_back({message.SerializeAsString(), repeated});
+}
+
+// In front of the events that wait.
+void RankLink::Impl::QueueLatest() {
+  std::deque<Packet> events;
+  events.swap(out_);
+  v1::RankMessage message;
+  for (const auto& [key, value] : puts_) {
+    message.mutable_put()->set_key(key);
+    message.mutable_put()->set_value(value);
+    QueueMessage(message, true);
+  }
+  for (const std::string& key : asked_) {
+    message.mutable_get()->set_key(key);
+    QueueMessage(message, true);
+  }
+  if (joined_) {
+    message.mutable_joined();
+    QueueMessage(message, true);
+  }
+  for (const auto& [name, path] : artifacts_) {
+    message.mutable_report()->Clear();
+    message.mutable_report()->set_artifact_name(name);
+    message.mutable_report()->set_artifact_path(path);
+    QueueMessage(message, true);
+  }
+  if (latest_.ByteSizeLong() > 0) {
+    *message.mutable_report() = latest_;
+    QueueMessage(message, true);
+  }
+  for (Packet& packet : events) out_.push_back(std::move(packet));
+}
+
+}  // namespace lockstep
