@@ -54,6 +54,7 @@ bool Coordinator::store_healthy() const {
 
 StatusOr<std::optional<std::string>> Coordinator::FindAnswer(
     const RequestKey& request) {
+  if (request.id.empty()) return std::optional<std::string>();
   const auto it = requests_.find({request.client, request.id});
   if (it == requests_.end()) return std::optional<std::string>();
   if (it->second.method != request.method ||
@@ -85,8 +86,10 @@ StatusOr<std::string> Coordinator::Answer(const RequestKey& request, Job job,
   std::map<JobName, Job> changed;
   const JobName name = job.spec.name;
   changed.emplace(name, std::move(job));
+  std::optional<AnsweredRequest> remembered;
+  if (!request.id.empty()) remembered = std::move(answered);
   LOCKSTEP_RETURN_IF_ERROR(
-      CommitJobs(std::move(changed), std::move(answered), now));
+      CommitJobs(std::move(changed), std::move(remembered), now));
   Touch(name);
   Reconcile(now);
   return response;

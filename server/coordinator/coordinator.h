@@ -148,7 +148,8 @@ class Coordinator {
                          const std::string& value);
   Status OnRendezvousGet(SessionId session, const JobName& job,
                          Generation generation, const std::string& key);
-  // InvalidArgument unless `uid` is that job's: logs of others are refused.
+  // NotFound: a job or attempt that is not (or no longer) known; its bytes
+  // may go. PermissionDenied: that rank never ran on this node.
   Status CheckLog(SessionId session, const JobName& job, const std::string& uid,
                   Generation generation, int32_t rank);
   void OnStreamEnd(SessionId session);
@@ -225,6 +226,14 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteStarted(const JobName& job, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeProgress(const RankStatus& said, Entry* entry, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null: of a generation that is over.
+  StatusOr<Rendezvous*> FindBoard(const NodeName& node, const JobName& job,
+                                  Generation generation)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static Status Charge(const JobName& job, Generation generation, size_t bytes,
+                       Rendezvous* board);
 
   const CoordinatorOptions options_;
   Store* const store_;

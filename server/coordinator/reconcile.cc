@@ -89,7 +89,7 @@ void Coordinator::ScheduleQueue(Time now, std::map<JobName, Job>* changed) {
     if (changed->contains(name) || entry.job->cancel_requested) continue;
     QueuedJob queued;
     queued.job = entry.job.get();
-    queued.waited = now.wall - entry.job->create_time;
+    queued.waited = now.wall - entry.job->state_time;
     queued.backing_off =
         entry.job->not_before && now.wall < *entry.job->not_before;
     queue.push_back(queued);
@@ -263,10 +263,11 @@ void Coordinator::Reconcile(Time now) {
     std::vector<JobName> names;
     for (const auto& [name, job] : changed) names.push_back(name);
     if (!CommitJobs(std::move(changed), std::nullopt, now).ok()) {
-      // Nothing happened; the next tick tries again.
+      // Nothing happened; the next tick tries again. What was decided before
+      // is told all the same.
       dirty_.insert(decided.begin(), decided.end());
       capacity_changed_ = true;
-      return;
+      break;
     }
     for (const JobName& name : names) Touch(name);
   }

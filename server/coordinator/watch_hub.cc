@@ -1,5 +1,7 @@
 #include "server/coordinator/watch_hub.h"
 
+#include <algorithm>
+
 namespace lockstep {
 
 void WatchHub::Start(int64_t version) {
@@ -41,7 +43,8 @@ void WatchHub::Close() {
 WatchHub::News WatchHub::Collect(const JobName& job, int64_t version,
                                  uint64_t progress_sequence) const {
   News news;
-  news.version = newest_;
+  // A commit of nodes alone is not published, so a watcher may be ahead.
+  news.version = std::max(version, newest_);
   news.progress_sequence = progress_sequence_;
   for (const Change& change : changes_) {
     if (change.version > version &&

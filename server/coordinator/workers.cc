@@ -10,6 +10,8 @@ namespace {
 
 // Of one generation: more is a program gone wild.
 constexpr size_t kMaxRendezvousBytes = 256 << 20;
+// As many as a registration may list.
+constexpr size_t kMaxGangsOfNode = 4096;
 
 }  // namespace
 
@@ -39,12 +41,13 @@ StatusOr<Coordinator::SessionId> Coordinator::Register(
   const Time now = clock_->Now();
   const Member* known = members_.Find(info.name);
   const bool is_new = known == nullptr || !(known->info == info);
-  LOCKSTEP_RETURN_IF_ERROR(members_.Register(info, now));
+  LOCKSTEP_RETURN_IF_ERROR(members_.CheckRegister(info));
   if (is_new) {
     StoreBatch batch;
     batch.nodes.push_back(&info);
     LOCKSTEP_RETURN_IF_ERROR(Commit(&batch));
   }
+  LOCKSTEP_RETURN_IF_ERROR(members_.Register(info, now));
   NodeSoft& soft = nodes_[info.name];
   if (soft.session) {
     sessions_.erase(soft.session->id);
@@ -92,6 +95,20 @@ void Coordinator::NoteStarted(const JobName& job, Time now) {
   }
 }
 
+void Coordinator::TakeProgress(const RankStatus& said, Entry* entry, Time now) {
+  const auto before = entry->meter.last_step_time();
+  entry->meter.Take(said.rank, said.progress, now.mono);
+  entry->progress_news = true;
+  if (entry->job->spec.kind != JobKind::kNative ||
+      entry->meter.last_step_time() == before) {
+    return;
+  }
+  // A finished step needed every rank: all hosts of the job live.
+  for (const NodeName& peer : NodesOf(*entry->job)) {
+    members_.Prove(peer, now.mono);
+  }
+}
+
 Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
                                 double cpu_utilization,
                                 int64_t memory_available_bytes,
@@ -114,22 +131,15 @@ Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
     const auto gang = soft.gangs.find({report.job, report.generation});
     if (gang == soft.gangs.end()) continue;
     Entry* entry = CurrentEntry(report.job, report.generation);
+    if (entry != nullptr && entry->job->uid != gang->second.job_uid) {
+      entry = nullptr;
+    }
     for (const RankStatus& said : report.ranks) {
       for (RankStatus& rank : gang->second.ranks) {
         if (rank.rank != said.rank || rank.exit) continue;
         rank.progress = said.progress;
         rank.usage = said.usage;
-      }
-      if (entry == nullptr) continue;
-      const auto before = entry->meter.last_step_time();
-      entry->meter.Take(said.rank, said.progress, now.mono);
-      entry->progress_news = true;
-      // A finished step needed every rank: all hosts of the job live.
-      if (entry->job->spec.kind == JobKind::kNative &&
-          entry->meter.last_step_time() != before) {
-        for (const NodeName& peer : NodesOf(*entry->job)) {
-          members_.Prove(peer, now.mono);
-        }
+        if (entry != nullptr) TakeProgress(said, entry, now);
       }
     }
   }
@@ -142,11 +152,40 @@ Status Coordinator::OnGangStatus(SessionId session, const GangStatus& status) {
   MutexLock lock(&mu_);
   LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node, NodeOf(session));
   const Time now = clock_->Now();
-  nodes_[node].gangs[{status.job, status.generation}] = status;
+  auto& gangs = nodes_[node].gangs;
+  const GangKey key{status.job, status.generation};
+  if (gangs.size() >= kMaxGangsOfNode && !gangs.contains(key)) {
+    return ResourceExhausted("node {} reports more than {} gangs", node,
+                             kMaxGangsOfNode);
+  }
+  gangs[key] = status;
   Touch(status.job);
   tell_.insert(node);
   NoteStarted(status.job, now);
   Reconcile(now);
+  return OkStatus();
+}
+
+StatusOr<Coordinator::Rendezvous*> Coordinator::FindBoard(
+    const NodeName& node, const JobName& job, Generation generation) {
+  Entry* entry = CurrentEntry(job, generation);
+  if (entry == nullptr) return nullptr;
+  // The nodes of a generation never change, so this is no late message.
+  if (!NodesOf(*entry->job).contains(node)) {
+    return PermissionDenied("job {} g{}: node {} has no rank of it", job,
+                            generation, node);
+  }
+  return &entry->rendezvous;
+}
+
+Status Coordinator::Charge(const JobName& job, Generation generation,
+                           size_t bytes, Rendezvous* board) {
+  if (board->bytes + bytes > kMaxRendezvousBytes) {
+    return ResourceExhausted(
+        "job {} g{}: its ranks put more than {} into the rendezvous", job,
+        generation, FormatBytes(kMaxRendezvousBytes));
+  }
+  board->bytes += bytes;
   return OkStatus();
 }
 
@@ -155,27 +194,22 @@ Status Coordinator::OnRendezvousPut(SessionId session, const JobName& job,
                                     const std::string& key,
                                     const std::string& value) {
   MutexLock lock(&mu_);
-  LOCKSTEP_RETURN_IF_ERROR(NodeOf(session).status());
-  Entry* entry = CurrentEntry(job, generation);
-  if (entry == nullptr) return OkStatus();  // Of a generation that is over.
-  Rendezvous& board = entry->rendezvous;
-  if (board.values.contains(key)) return OkStatus();
-  if (board.bytes + key.size() + value.size() > kMaxRendezvousBytes) {
-    return ResourceExhausted(
-        "job {} g{}: its ranks put more than {} into the "
-        "rendezvous",
-        job, generation, FormatBytes(kMaxRendezvousBytes));
-  }
-  board.bytes += key.size() + value.size();
-  board.values[key] = value;
-  const auto waiting = board.waiting.find(key);
-  if (waiting == board.waiting.end()) return OkStatus();
-  for (const NodeName& node : waiting->second) {
-    if (auto& peer = nodes_[node].session) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node, NodeOf(session));
+  LOCKSTEP_ASSIGN_OR_RETURN(Rendezvous * board,
+                            FindBoard(node, job, generation));
+  // Of a generation that is over, or said before.
+  if (board == nullptr || board->values.contains(key)) return OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(
+      Charge(job, generation, key.size() + value.size(), board));
+  board->values[key] = value;
+  const auto waiting = board->waiting.find(key);
+  if (waiting == board->waiting.end()) return OkStatus();
+  for (const NodeName& name : waiting->second) {
+    if (auto& peer = nodes_[name].session) {
       peer->link->SendRendezvous(job, generation, key, value);
     }
   }
-  board.waiting.erase(waiting);
+  board->waiting.erase(waiting);
   return OkStatus();
 }
 
@@ -184,15 +218,19 @@ Status Coordinator::OnRendezvousGet(SessionId session, const JobName& job,
                                     const std::string& key) {
   MutexLock lock(&mu_);
   LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node, NodeOf(session));
-  Entry* entry = CurrentEntry(job, generation);
-  if (entry == nullptr) return OkStatus();
-  const auto value = entry->rendezvous.values.find(key);
-  if (value == entry->rendezvous.values.end()) {
-    entry->rendezvous.waiting[key].insert(node);
-  } else {
+  LOCKSTEP_ASSIGN_OR_RETURN(Rendezvous * board,
+                            FindBoard(node, job, generation));
+  if (board == nullptr) return OkStatus();
+  if (const auto value = board->values.find(key);
+      value != board->values.end()) {
     nodes_[node].session->link->SendRendezvous(job, generation, key,
                                                value->second);
+    return OkStatus();
   }
+  if (!board->waiting.contains(key)) {
+    LOCKSTEP_RETURN_IF_ERROR(Charge(job, generation, key.size(), board));
+  }
+  board->waiting[key].insert(node);
   return OkStatus();
 }
 
@@ -213,14 +251,16 @@ Status Coordinator::CheckLog(SessionId session, const JobName& job,
                          [&](const RankStatus& r) { return r.rank == rank; });
     });
   };
-  if (generation == stored.generation && on_node(stored.tasks)) {
-    return OkStatus();
-  }
+  const std::vector<TaskStatus>* tasks =
+      generation == stored.generation ? &stored.tasks : nullptr;
   for (const Attempt& attempt : stored.attempts) {
-    if (attempt.generation == generation && on_node(attempt.tasks)) {
-      return OkStatus();
-    }
+    if (attempt.generation == generation) tasks = &attempt.tasks;
   }
+  if (tasks == nullptr) {
+    return NotFound("log of job {} g{}: that attempt is no longer kept", job,
+                    generation);
+  }
+  if (on_node(*tasks)) return OkStatus();
   return PermissionDenied("log of job {} g{} rank {}: it never ran on node {}",
                           job, generation, rank, node);
 }

@@ -19,6 +19,8 @@ double GpuHour(const Job& job, const Prices& prices) {
 
 Bill BillAt(const Job& job, const Prices& prices, WallTime now) {
   Bill bill = job.bill;
+  // The price of the day stays with a job that has ended.
+  if (IsFinal(job.state) && !bill.currency.empty()) return bill;
   for (const Hold& hold : job.holds) {
     const double seconds = ToSeconds(std::max(Duration{}, now - hold.since));
     bill.core_seconds += hold.resources.cpus * seconds;

@@ -23,7 +23,8 @@ struct Prices {
   std::map<std::string, double> gpu_hours;
 };
 
-// Use up to `now`, current holds included, and its price.
+// Use up to `now`, current holds included, and its price; of a job that has
+// ended with a bill, that bill.
 Bill BillAt(const Job& job, const Prices& prices, WallTime now);
 
 }  // namespace lockstep

@@ -36,12 +36,23 @@ std::string RankLabel(const Job& job, int32_t rank) {
   return fmt::format("rank {}", rank);
 }
 
+std::string Shorten(std::string sentence) {
+  static constexpr std::string_view kMore = "...";
+  if (sentence.size() <= kMaxSentence) return sentence;
+  size_t end = kMaxSentence - kMore.size();
+  while (end > 0 && (static_cast<unsigned char>(sentence[end]) & 0xc0) == 0x80)
+    --end;
+  sentence.resize(end);
+  sentence += kMore;
+  return sentence;
+}
+
 void AddEvent(Job* job, Reason reason, std::string message, Time now) {
   Event event;
   event.time = now.wall;
   event.generation = job->generation;
   event.reason = reason;
-  event.message = std::move(message);
+  event.message = Shorten(std::move(message));
   job->events.push_back(std::move(event));
   if (job->events.size() > kMaxEvents) {
     job->events.erase(job->events.begin() + kKeptFirstEvents);
@@ -49,6 +60,7 @@ void AddEvent(Job* job, Reason reason, std::string message, Time now) {
 }
 
 void EnterState(Job* job, JobState state, Cause cause, Time now) {
+  cause.message = Shorten(std::move(cause.message));
   if (!IsFinal(job->state)) {
     job->phase_durations[job->state] +=
         std::max(Duration{}, now.wall - job->state_time);

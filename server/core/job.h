@@ -68,6 +68,8 @@ struct Job {
   // What FINISHING ends in.
   std::optional<JobState> outcome;
   bool cancel_requested = false;
+  // When `generation` began.
+  WallTime attempt_start{};
   // Steps committed before this generation.
   int64_t committed_before = 0;
   // Oldest first; the last one is `generation`, once it is placed.
@@ -81,12 +83,12 @@ struct Job {
   int32_t failed_formings = 0;
   // By node, the highest number of its rank events already recorded.
   std::map<NodeName, uint32_t> event_numbers;
-  // When ranks exited 42 lately.
+  // When ranks exited 42 in the last minute.
   std::vector<WallTime> free_restarts;
   // The first failure without progress; told when the budget is used up.
   std::optional<Cause> first_failure;
   int32_t first_failure_code = 0;
-  // Ranks of ended attempts: their phases and use go into the summary.
+  // Sums over the ended attempts, by rank: phases and use, for the summary.
   std::vector<RankStatus> ended_ranks;
 
   bool operator==(const Job&) const = default;
@@ -105,6 +107,13 @@ const RankStatus& DecidingRank(const Job& job);
 
 // "rank 1 (worker 0 on b)".
 std::string RankLabel(const Job& job, int32_t rank);
+
+// Events and causes are sentences: what is longer is cut, at the end of a
+// UTF-8 character. Ranks may say anything, and it must stay storable.
+inline constexpr size_t kMaxSentence = 2000;
+std::string Shorten(std::string sentence);
+
+inline constexpr size_t kMaxArtifactsOfJob = 64;
 
 // Appends an event; the oldest go when there are more than kMaxEvents, the
 // first kKeptFirstEvents always stay.

@@ -5,120 +5,12 @@
 
 #include <algorithm>
 
+#include "server/core/generation.h"
+#include "server/core/reports.h"
 #include "server/core/verdict.h"
 
 namespace lockstep {
 namespace {
-
-constexpr size_t kMaxAttempts = 20;
-
-const GangStatus* GangOf(const JobView& view, const NodeName& node,
-                         Generation generation) {
-  const auto it = view.nodes.find(node);
-  if (it == view.nodes.end()) return nullptr;
-  const auto gang = it->second.gangs.find(generation);
-  return gang == it->second.gangs.end() ? nullptr : &gang->second;
-}
-
-bool IsLost(const JobView& view, const NodeName& node) {
-  const auto it = view.nodes.find(node);
-  return it != view.nodes.end() && it->second.state == NodeState::kLost;
-}
-
-std::string AddressOf(const JobView& view, const NodeName& node) {
-  const auto it = view.nodes.find(node);
-  return it == view.nodes.end() ? std::string() : it->second.address;
-}
-
-// The node is there, has told everything it has, and this is not among it.
-bool SaysNothing(const JobView& view, const NodeName& node,
-                 Generation generation) {
-  const auto it = view.nodes.find(node);
-  return it != view.nodes.end() && it->second.reported &&
-         it->second.state == NodeState::kReady &&
-         !it->second.gangs.contains(generation);
-}
-
-bool HoldsAnything(const Job& job, Generation generation) {
-  return std::any_of(job.holds.begin(), job.holds.end(), [&](const Hold& hold) {
-    return hold.generation <= generation;
-  });
-}
-
-// ---- Taking in what nodes report -------------------------------------------
-
-void TakeRank(RankStatus* known, const RankStatus& said) {
-  if (said.state > known->state) known->state = said.state;
-  if (said.pid != 0) known->pid = said.pid;
-  if (said.exit && !known->exit) {
-    known->exit = said.exit;
-    known->state = RankState::kExited;
-    // Counters are final now: this is where they become durable.
-    known->progress = said.progress;
-    known->usage = said.usage;
-  }
-}
-
-void TakeReport(Job* job, const GangStatus& gang, const NodeName& node,
-                Time now) {
-  for (TaskStatus& task : job->tasks) {
-    if (task.node != node) continue;
-    for (RankStatus& rank : task.ranks) {
-      for (const RankStatus& said : gang.ranks) {
-        if (said.rank == rank.rank) TakeRank(&rank, said);
-      }
-    }
-  }
-  if (gang.checkpoint &&
-      (!job->last_checkpoint ||
-       gang.checkpoint->generation > job->last_checkpoint->generation ||
-       gang.checkpoint->step > job->last_checkpoint->step)) {
-    job->last_checkpoint = gang.checkpoint;
-    if (job->last_checkpoint->time == WallTime{}) {
-      job->last_checkpoint->time = now.wall;
-    }
-    job->committed_step =
-        std::max(job->committed_step.value_or(-1), gang.checkpoint->step);
-  }
-  for (const auto& [name, path] : gang.artifacts) job->artifacts[name] = path;
-  if (gang.resumed_step && !job->lineage.empty() &&
-      job->lineage.back().generation == gang.generation &&
-      job->lineage.back().start_step != *gang.resumed_step) {
-    job->lineage.back().start_step = *gang.resumed_step;
-  }
-  std::erase_if(job->directives, [&](const Directive& directive) {
-    return directive.id <= gang.directive_done;
-  });
-  uint32_t& seen = job->event_numbers[node];
-  for (const RankEvent& event : gang.events) {
-    if (event.number <= seen) continue;
-    seen = event.number;
-    AddEvent(job, event.reason,
-             fmt::format("{}: {}", RankLabel(*job, event.rank), event.message),
-             now);
-  }
-}
-
-void TakeReports(Job* job, const JobView& view, Time now) {
-  for (const NodeName& node : NodesOf(*job)) {
-    if (const GangStatus* gang = GangOf(view, node, job->generation)) {
-      TakeReport(job, *gang, node, now);
-    }
-  }
-  // A node whose part is over holds nothing any more. One that never heard of
-  // it says so too: STOP of something unknown is acknowledged.
-  const std::vector<Hold> holds = job->holds;
-  for (const Hold& hold : holds) {
-    const GangStatus* gang = GangOf(view, hold.node, hold.generation);
-    const bool over = gang != nullptr && (gang->phase == GangPhase::kStopped ||
-                                          gang->phase == GangPhase::kRefused);
-    if (over || IsLost(view, hold.node)) {
-      if (hold.generation < job->generation || job->failing || job->outcome) {
-        ReleaseHolds(job, hold.node, hold.generation, now.wall);
-      }
-    }
-  }
-}
 
 // ---- Ends ------------------------------------------------------------------
 
@@ -132,109 +24,19 @@ void Finish(Job* job, JobState outcome, Cause cause, int32_t exit_code,
 
 // Stops the generation; what comes next is decided when it is gone.
 void Fail(Job* job, Cause cause, Time now) {
+  cause.message = Shorten(std::move(cause.message));
   AddEvent(job, cause.reason, cause.message + "; stopping the generation", now);
   job->cause = {Reason::kStoppingRanks,
                 cause.message + "; stopping the other ranks"};
   job->failing = std::move(cause);
 }
 
-// Of this generation, by what was stored or is only known in memory.
-int64_t HighestCommitted(const Job& job, const JobView& view) {
-  int64_t highest = -1;
-  for (const RankStatus* rank : RanksOf(job)) {
-    highest = std::max(highest, rank->progress.committed_step);
-  }
-  for (const NodeName& node : NodesOf(job)) {
-    const GangStatus* gang = GangOf(view, node, job.generation);
-    if (gang == nullptr) continue;
-    for (const RankStatus& rank : gang->ranks) {
-      highest = std::max(highest, rank.progress.committed_step);
-    }
-  }
-  return highest;
-}
-
-void CloseAttempt(Job* job, const JobView& view, const Cause& cause, Time now) {
-  if (job->attempt > 0 &&
-      (job->attempts.empty() ||
-       job->attempts.back().generation != job->generation)) {
-    Attempt attempt;
-    attempt.ordinal = job->attempt;
-    attempt.generation = job->generation;
-    attempt.start_time =
-        job->holds.empty() ? job->state_time : job->holds.front().since;
-    attempt.end_time = now.wall;
-    attempt.end_cause = cause;
-    attempt.tasks = job->tasks;
-    if (!job->lineage.empty() && job->lineage.back().start_step > 0) {
-      attempt.resumed_step = job->lineage.back().start_step;
-    }
-    for (const RankStatus* rank : RanksOf(*job)) {
-      if (rank->exit) job->ended_ranks.push_back(*rank);
-    }
-    job->attempts.push_back(std::move(attempt));
-    if (job->attempts.size() > kMaxAttempts) {
-      job->attempts.erase(job->attempts.begin());
-    }
-  }
-  const int64_t highest = HighestCommitted(*job, view);
-  if (highest > job->committed_step.value_or(0)) job->committed_step = highest;
-}
-
-// ---- New generations -------------------------------------------------------
-
-void StartGeneration(Job* job, Time now) {
-  ++job->generation;
-  ++job->attempt;
-  job->cluster.reset();
-  job->job_key.clear();
-  job->failing.reset();
-  job->committed_before = job->committed_step.value_or(0);
-  job->event_numbers.clear();
-  // Ids count from 1 in each generation.
-  job->next_directive = 1;
-  for (Directive& directive : job->directives) {
-    directive.id = job->next_directive++;
-  }
-  const int64_t start = job->last_checkpoint ? job->last_checkpoint->step : 0;
-  job->lineage.push_back({job->generation, start});
-  for (TaskStatus& task : job->tasks) {
-    task.address.clear();
-    for (RankStatus& rank : task.ranks) {
-      RankStatus fresh;
-      fresh.rank = rank.rank;
-      fresh.local_rank = rank.local_rank;
-      rank = fresh;
-    }
-  }
-  for (const NodeName& node : NodesOf(*job)) {
-    Hold hold;
-    hold.node = node;
-    hold.generation = job->generation;
-    hold.since = now.wall;
-    for (const TaskStatus& task : job->tasks) {
-      if (task.node != node) continue;
-      for (const RoleSpec& role : job->spec.roles) {
-        if (role.type != task.type) continue;
-        hold.resources.cpus += role.resources.cpus;
-        hold.resources.memory_bytes += role.resources.memory_bytes;
-        hold.resources.gpus += role.resources.gpus;
-      }
-      hold.gpus.insert(hold.gpus.end(), task.gpus.begin(), task.gpus.end());
-    }
-    job->holds.push_back(std::move(hold));
-  }
-  EnterState(job, JobState::kPreparing,
-             {Reason::kPreparingNodes,
-              fmt::format("generation {} on {}", job->generation,
-                          fmt::join(NodesOf(*job), ", "))},
-             now);
-}
-
 // Everything of the failed generation is gone: try again or give up.
 void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   std::optional<Failure> failure = FirstFailure(*job);
-  if (!failure || job->failing->reason == Reason::kNodeLost) {
+  // Ranks that were only stopped do not explain a timeout or a lost node.
+  if (!failure || job->failing->reason == Reason::kNodeLost ||
+      (failure->victim && !(failure->cause == *job->failing))) {
     failure = FailureOf(*job->failing);
   }
   const bool was_running = job->state == JobState::kRunning;
@@ -247,6 +49,7 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
       PlanRestart(*job, *failure, progress, was_running, now);
   CloseAttempt(job, view, failure->cause, now);
   job->failures_without_progress = plan.failures_without_progress;
+  if (!was_running) ++job->failed_formings;
   if (progress || !job->first_failure) {
     job->first_failure = failure->cause;
     job->first_failure_code = failure->exit_code;
@@ -255,6 +58,9 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
     Finish(job, JobState::kFailed, plan.cause, plan.exit_code, now);
     return;
   }
+  std::erase_if(job->free_restarts, [&](WallTime time) {
+    return now.wall - time >= kFreeRestartWindow;
+  });
   if (failure->free_restart) job->free_restarts.push_back(now.wall);
   ++job->restarts;
   job->not_before = now.wall + plan.backoff;
@@ -273,7 +79,6 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
         return it != view.nodes.end() && it->second.state == NodeState::kReady;
       });
   if (in_place) {
-    job->not_before.reset();
     StartGeneration(job, now);
     return;
   }
@@ -333,57 +138,13 @@ bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
   return false;
 }
 
-void MakeClusterSpec(Job* job, const JobView& view) {
-  ClusterSpec spec;
-  spec.job = job->spec.name;
-  spec.job_uid = job->uid;
-  spec.generation = job->generation;
-  std::map<NodeName, size_t> used;
-  for (TaskStatus& task : job->tasks) {
-    const GangStatus* gang = GangOf(view, task.node, job->generation);
-    const size_t at = used[task.node]++;
-    const int32_t port =
-        gang != nullptr && at < gang->ports.size() ? gang->ports[at] : 0;
-    task.address = fmt::format("{}:{}", AddressOf(view, task.node), port);
-    TaskSpec entry{task.type, task.index, task.node, task.address, {}};
-    for (const RankStatus& rank : task.ranks) {
-      RankSpec r;
-      r.rank = rank.rank;
-      r.local_rank = rank.local_rank;
-      const size_t per_rank = task.gpus.size() / task.ranks.size();
-      for (size_t i = 0; i < per_rank; ++i) {
-        r.gpus.push_back(
-            task.gpus[static_cast<size_t>(rank.local_rank) * per_rank + i]);
-      }
-      entry.ranks.push_back(std::move(r));
-    }
-    if (task.type == TaskType::kChief || task.type == TaskType::kWorker) {
-      spec.world_size += static_cast<int32_t>(task.ranks.size());
-    }
-    spec.tasks.push_back(std::move(entry));
-  }
-  const TaskStatus& first = job->tasks.front();
-  spec.master_address = first.address.substr(0, first.address.rfind(':'));
-  if (const GangStatus* gang = GangOf(view, first.node, job->generation)) {
-    spec.master_port = gang->master_port;
-  }
-  job->cluster = std::move(spec);
-  job->job_key = view.fresh_key;
-}
-
 void DecidePreparing(Job* job, const JobView& view,
                      const LifecycleTimeouts& timeouts, Time now) {
   const bool launched = job->cluster.has_value();
   if (CheckNodes(job, view, launched, now)) return;
   if (!launched) {
     std::vector<NodeName> missing;
-    for (const NodeName& node : NodesOf(*job)) {
-      const GangStatus* gang = GangOf(view, node, job->generation);
-      if (gang == nullptr || gang->phase < GangPhase::kPrepared) {
-        missing.push_back(node);
-      }
-    }
-    if (missing.empty() && !HoldsAnything(*job, job->generation - 1)) {
+    if (AllPrepared(*job, view, &missing)) {
       MakeClusterSpec(job, view);
       if (job->spec.kind == JobKind::kNative) {
         EnterState(job, JobState::kForming,
@@ -404,10 +165,13 @@ void DecidePreparing(Job* job, const JobView& view,
     }
     return;
   }
-  // A program job that is being started.
-  if (AnyRankFailed(*job)) {
+  // A program job that is being started. One that is short may be over before
+  // all of it was seen to run; its success counts all the same.
+  const RankStatus& deciding = DecidingRank(*job);
+  const bool done = deciding.exit && deciding.exit->ok();
+  if (!done && AnyRankFailed(*job)) {
     Fail(job, FirstFailure(*job)->cause, now);
-  } else if (AllRanks(*job, RankState::kStarted)) {
+  } else if (done || AllRanks(*job, RankState::kStarted)) {
     job->failed_formings = 0;
     EnterState(job, JobState::kRunning, {Reason::kRunning, ""}, now);
   } else if (now.mono - view.state_since > timeouts.prepare + timeouts.launch) {
@@ -438,7 +202,6 @@ void DecideForming(Job* job, const JobView& view,
                               now.mono - *view.all_started_since > timeouts.join
                         : now.mono - view.state_since > timeouts.launch;
   if (!late) return;
-  ++job->failed_formings;
   Fail(job,
        {Reason::kFormTimeout,
         fmt::format(
@@ -460,16 +223,7 @@ void DecideRunning(Job* job, const JobView& view, Time now) {
     Fail(job, FirstFailure(*job)->cause, now);
     return;
   }
-  if (CheckNodes(job, view, true, now)) return;
-  if (job->spec.max_running_time &&
-      PhaseDuration(*job, JobState::kRunning, now.wall) >
-          *job->spec.max_running_time) {
-    Finish(job, JobState::kCancelled,
-           {Reason::kMaxRunningTime,
-            fmt::format("ran for longer than maxRunningTime ({})",
-                        FormatDuration(*job->spec.max_running_time))},
-           1, now);
-  }
+  CheckNodes(job, view, true, now);
 }
 
 void DecideFinishing(Job* job, const JobView& view, Time now) {
@@ -478,24 +232,53 @@ void DecideFinishing(Job* job, const JobView& view, Time now) {
   EnterState(job, *job->outcome, job->cause, now);
 }
 
-void DecideWaiting(Job* job, Time now) {
-  const bool never_ran = !job->start_time.has_value();
-  if (job->cancel_requested ||
-      (never_ran && job->spec.max_wait_time &&
-       now.wall - job->create_time > *job->spec.max_wait_time)) {
-    const Cause cause =
-        job->cancel_requested
-            ? job->cause
-            : Cause{Reason::kMaxWaitTime,
-                    fmt::format("waited for longer than maxWaitTime ({})",
-                                FormatDuration(*job->spec.max_wait_time))};
-    job->exit_code = 1;
-    job->outcome = JobState::kCancelled;
-    if (job->holds.empty()) {
-      EnterState(job, JobState::kCancelled, cause, now);
-    } else {
-      Finish(job, JobState::kCancelled, cause, 1, now);
-    }
+// Limits that the job itself set: they count over all attempts.
+std::optional<Cause> OverTime(const Job& job, Time now) {
+  const JobSpec& spec = job.spec;
+  if (!job.start_time && spec.max_wait_time &&
+      now.wall - job.create_time > *spec.max_wait_time) {
+    return Cause{Reason::kMaxWaitTime,
+                 fmt::format("waited for longer than maxWaitTime ({})",
+                             FormatDuration(*spec.max_wait_time))};
+  }
+  if (job.start_time && spec.max_running_time &&
+      now.wall - *job.start_time > *spec.max_running_time) {
+    return Cause{Reason::kMaxRunningTime,
+                 fmt::format("ran for longer than maxRunningTime ({})",
+                             FormatDuration(*spec.max_running_time))};
+  }
+  return std::nullopt;
+}
+
+void EndEarly(Job* job, const JobView& view, Cause cause, Time now) {
+  if (!job->holds.empty()) {
+    Finish(job, JobState::kCancelled, std::move(cause), 1, now);
+    return;
+  }
+  CloseAttempt(job, view, cause, now);
+  job->exit_code = 1;
+  job->failing.reset();
+  job->outcome = JobState::kCancelled;
+  EnterState(job, JobState::kCancelled, std::move(cause), now);
+}
+
+void DecideState(Job* job, const JobView& view,
+                 const LifecycleTimeouts& timeouts, Time now) {
+  switch (job->state) {
+    case JobState::kPreparing:
+      DecidePreparing(job, view, timeouts, now);
+      break;
+    case JobState::kForming:
+      DecideForming(job, view, timeouts, now);
+      break;
+    case JobState::kRunning:
+      DecideRunning(job, view, now);
+      break;
+    case JobState::kFinishing:
+      DecideFinishing(job, view, now);
+      break;
+    default:
+      break;  // QUEUED and PLACING wait for Place().
   }
 }
 
@@ -506,35 +289,18 @@ Job Decide(const Job& before, const JobView& view,
   if (IsFinal(before.state)) return before;
   Job job = before;
   TakeReports(&job, view, now);
-  if (job.cancel_requested && !job.outcome && IsActive(job.state)) {
-    Finish(&job, JobState::kCancelled, job.cause, 1, now);
+  if (job.cancel_requested && !job.outcome) {
+    EndEarly(&job, view, job.cause, now);
     return job;
   }
-  if (job.failing) {
-    if (!HoldsAnything(job, job.generation)) {
+  if (!job.failing) DecideState(&job, view, timeouts, now);
+  if (!job.outcome) {
+    // A job that has just come to its end by itself is not cut short.
+    if (std::optional<Cause> cause = OverTime(job, now)) {
+      EndEarly(&job, view, *std::move(cause), now);
+    } else if (before.failing && job.holds.empty()) {
       DecideAfterFailure(&job, view, now);
     }
-    return job;
-  }
-  switch (job.state) {
-    case JobState::kQueued:
-    case JobState::kPlacing:
-      DecideWaiting(&job, now);
-      break;
-    case JobState::kPreparing:
-      DecidePreparing(&job, view, timeouts, now);
-      break;
-    case JobState::kForming:
-      DecideForming(&job, view, timeouts, now);
-      break;
-    case JobState::kRunning:
-      DecideRunning(&job, view, now);
-      break;
-    case JobState::kFinishing:
-      DecideFinishing(&job, view, now);
-      break;
-    default:
-      break;
   }
   return job;
 }
@@ -542,7 +308,6 @@ Job Decide(const Job& before, const JobView& view,
 Job Place(const Job& before, const std::vector<TaskPlacement>& placement,
           Time now) {
   Job job = before;
-  job.not_before.reset();
   if (job.state == JobState::kQueued) {
     EnterState(&job, JobState::kPlacing, {Reason::kNone, ""}, now);
   }
@@ -612,6 +377,18 @@ StatusOr<Job> AddCheckpointDirective(const Job& before, Time now) {
                           "job {} is {}, not RUNNING: there is nothing to save",
                           name, Name(before.state)),
                       "NOT_RUNNING");
+  }
+  // The control word has room for 12 bits of an id.
+  constexpr uint32_t kMaxDirective = 4095;
+  constexpr size_t kMaxPending = 16;
+  if (before.directives.size() >= kMaxPending ||
+      before.next_directive > kMaxDirective) {
+    return WithReason(
+        FailedPrecondition(
+            "job {} has been asked for {} checkpoints that it has not made "
+            "yet, and for {} in this generation: wait for one of them",
+            name, before.directives.size(), before.next_directive - 1),
+        "TOO_MANY_CHECKPOINTS");
   }
   Job job = before;
   job.directives.push_back({job.next_directive++, DirectiveKind::kCheckpoint});

@@ -19,9 +19,14 @@
 //   FORMING    ranks start and form the communicator; all joined: RUNNING.
 //   RUNNING    until the deciding rank exits 0, or any rank fails.
 //   failing    not a state of its own: the generation is told to stop; when no
-//              node holds anything of it the verdict is given over all exits.
+//              node has anything of it the verdict is given over all exits.
+//              Until then it keeps its places, and may go on in them.
 //   FINISHING  durable: every rank is told to end; the state becomes final,
 //              and the last hold goes, when each node acknowledged or is lost.
+//
+// A cancel, maxWaitTime (until the first RUNNING) and maxRunningTime (from it)
+// lead from any of them to FINISHING(CANCELLED); where nothing is held, to
+// CANCELLED.
 //
 // Callers commit the returned job before anybody hears of it.
 #ifndef LOCKSTEP_SERVER_CORE_LIFECYCLE_H_

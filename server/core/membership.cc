@@ -13,7 +13,7 @@ void Membership::Restore(const NodeInfo& info, Time now) {
   member.message = "not heard of since the coordinator started";
 }
 
-Status Membership::Register(const NodeInfo& info, Time now) {
+Status Membership::CheckRegister(const NodeInfo& info) const {
   const auto it = members_.find(info.name);
   if (it != members_.end()) {
     const Member& known = it->second;
@@ -35,6 +35,11 @@ Status Membership::Register(const NodeInfo& info, Time now) {
           "CLONED_NODE");
     }
   }
+  return OkStatus();
+}
+
+Status Membership::Register(const NodeInfo& info, Time now) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRegister(info));
   Member& member = members_[info.name];
   member.info = info;
   member.state = NodeState::kReady;

@@ -3,6 +3,7 @@
 // Pure: no I/O, no lock, no clock. Callers pass `now`, which never goes back.
 //
 //   (new) -Register-> READY -lease over or stream broken-> UNKNOWN
+//   UNKNOWN, LOST -a beat on a stream that is still there-> READY
 //   UNKNOWN -Register same or higher incarnation-> READY
 //   UNKNOWN -silent for lost_after and none of its jobs stepped-> LOST
 //   LOST -Register-> READY (its old ranks are told to stop)
@@ -54,6 +55,8 @@ class Membership {
   // counter and other nonces are clones: the second is refused with Aborted
   // while the first is READY.
   Status Register(const NodeInfo& info, Time now);
+  // What Register would answer; changes nothing.
+  Status CheckRegister(const NodeInfo& info) const;
 
   // Aborted when the incarnation is not the admitted one; NotFound: register.
   Status Beat(const NodeName& node, const Incarnation& incarnation,

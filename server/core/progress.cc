@@ -13,7 +13,7 @@ void ProgressMeter::Reset(Generation generation) {
 void ProgressMeter::Take(int32_t rank, const RankProgress& progress,
                          MonoTime now) {
   const auto known = ranks_.find(rank);
-  if (known == ranks_.end() ||
+  if (known != ranks_.end() &&
       progress.committed_step > known->second.committed_step) {
     last_step_time_ = now;
   }

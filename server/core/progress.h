@@ -31,7 +31,7 @@ class ProgressMeter {
   void Take(int32_t rank, const RankProgress& progress, MonoTime now);
 
   JobProgressInfo Info() const;
-  // When the newest committed step last rose; nullopt: never.
+  // When a rank was last seen to commit one more step; nullopt: never.
   std::optional<MonoTime> last_step_time() const { return last_step_time_; }
 
  private:

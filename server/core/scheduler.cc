@@ -1,6 +1,7 @@
 #include "server/core/scheduler.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace lockstep {
 namespace {
@@ -78,31 +79,66 @@ std::vector<GangTask> TasksOf(const JobSpec& spec) {
   return tasks;
 }
 
-// Returns how many tasks found a place; all of them: a placement.
-size_t PlaceTasks(std::vector<GangTask>* tasks,
-                  const std::vector<HostCapacity>& hosts) {
+// The order in which tasks look for a place: the hardest to place first. What
+// is hardest depends on what is short, so several are tried.
+enum class HardestBy { kGpus, kCpus, kMemory };
+
+void SortHardestFirst(HardestBy by, std::vector<GangTask*>* tasks) {
+  const auto key = [by](const GangTask* task) {
+    const Resources& r = task->role->resources;
+    // GPUs of any type come after those of one type: they are less choosy.
+    const double gpus = r.gpus + (r.gpu_type.empty() ? 0.0 : 0.5);
+    const double memory = static_cast<double>(r.memory_bytes);
+    switch (by) {
+      case HardestBy::kCpus:
+        return std::make_tuple(r.cpus, gpus, memory);
+      case HardestBy::kMemory:
+        return std::make_tuple(memory, gpus, r.cpus);
+      default:
+        return std::make_tuple(gpus, r.cpus, memory);
+    }
+  };
+  // Stable: the chief before its equals.
+  std::stable_sort(
+      tasks->begin(), tasks->end(),
+      [&](const GangTask* a, const GangTask* b) { return key(a) > key(b); });
+}
+
+// Hosts with the most of what the gang needs come first, so that it takes few
+// of them; one that needs no GPU leaves hosts with GPUs alone where it can.
+std::vector<FreeHost> HostsInOrder(const std::vector<HostCapacity>& hosts,
+                                   bool needs_gpus) {
   std::vector<FreeHost> free;
   for (const HostCapacity& host : hosts) {
     if (host.ready) free.push_back(FreeOf(host));
   }
-  std::sort(free.begin(), free.end(), [](const FreeHost& a, const FreeHost& b) {
-    if (a.gpus.size() != b.gpus.size()) return a.gpus.size() > b.gpus.size();
-    if (a.cpus != b.cpus) return a.cpus > b.cpus;
-    return a.host->node < b.host->node;
-  });
-  // The hardest to place first; the chief before its equals.
-  std::vector<GangTask*> by_size;
-  for (GangTask& task : *tasks) by_size.push_back(&task);
-  std::stable_sort(by_size.begin(), by_size.end(),
-                   [](const GangTask* a, const GangTask* b) {
-                     const Resources& x = a->role->resources;
-                     const Resources& y = b->role->resources;
-                     if (x.gpus != y.gpus) return x.gpus > y.gpus;
-                     if (x.cpus != y.cpus) return x.cpus > y.cpus;
-                     return x.memory_bytes > y.memory_bytes;
-                   });
+  std::sort(free.begin(), free.end(),
+            [needs_gpus](const FreeHost& a, const FreeHost& b) {
+              if (needs_gpus && a.gpus.size() != b.gpus.size()) {
+                return a.gpus.size() > b.gpus.size();
+              }
+              if (a.cpus != b.cpus) return a.cpus > b.cpus;
+              if (a.gpus.size() != b.gpus.size()) {
+                return a.gpus.size() < b.gpus.size();
+              }
+              return a.host->node < b.host->node;
+            });
+  return free;
+}
+
+// Returns how many tasks found a place; all of them: a placement.
+size_t PlaceTasksBy(HardestBy by, std::vector<GangTask>* tasks,
+                    const std::vector<HostCapacity>& hosts) {
+  std::vector<GangTask*> ordered;
+  bool needs_gpus = false;
+  for (GangTask& task : *tasks) {
+    ordered.push_back(&task);
+    needs_gpus = needs_gpus || task.role->resources.gpus > 0;
+  }
+  std::vector<FreeHost> free = HostsInOrder(hosts, needs_gpus);
+  SortHardestFirst(by, &ordered);
   size_t placed = 0;
-  for (GangTask* task : by_size) {
+  for (GangTask* task : ordered) {
     for (FreeHost& host : free) {
       if (!Fits(task->role->resources, host)) continue;
       task->placement.node = host.host->node;
@@ -112,6 +148,17 @@ size_t PlaceTasks(std::vector<GangTask>* tasks,
     }
   }
   return placed;
+}
+
+size_t PlaceTasks(std::vector<GangTask>* tasks,
+                  const std::vector<HostCapacity>& hosts) {
+  size_t most = 0;
+  for (const HardestBy by :
+       {HardestBy::kGpus, HardestBy::kCpus, HardestBy::kMemory}) {
+    most = std::max(most, PlaceTasksBy(by, tasks, hosts));
+    if (most == tasks->size()) break;
+  }
+  return most;
 }
 
 void Occupy(const JobSpec& spec, const std::vector<TaskPlacement>& placement,
@@ -135,7 +182,12 @@ Resources Sum(const JobSpec& spec) {
   Resources sum;
   for (const RoleSpec& role : spec.roles) {
     sum.cpus += role.resources.cpus * role.count;
-    sum.memory_bytes += role.resources.memory_bytes * role.count;
+    // 65536 tasks of an exbibyte each are too much for 64 bits.
+    const double memory =
+        static_cast<double>(sum.memory_bytes) +
+        static_cast<double>(role.resources.memory_bytes) * role.count;
+    sum.memory_bytes =
+        memory >= 0x1p62 ? int64_t{1} << 62 : static_cast<int64_t>(memory);
     sum.gpus += role.resources.gpus * role.count;
     if (!role.resources.gpu_type.empty())
       sum.gpu_type = role.resources.gpu_type;
@@ -155,8 +207,23 @@ Resources FreeSum(const std::vector<HostCapacity>& hosts) {
   return sum;
 }
 
-// "worker needs 8 cpus, and no node has more than 4 (node b)": of the first
-// role that no empty host can take; empty when every role fits somewhere.
+double PartOf(const Resources& need, const HostCapacity& host) {
+  double part = 1;
+  if (need.cpus > 0) part = std::min(part, host.capacity.cpus / need.cpus);
+  if (need.memory_bytes > 0) {
+    part = std::min(part, static_cast<double>(host.capacity.memory_bytes) /
+                              static_cast<double>(need.memory_bytes));
+  }
+  if (need.gpus > 0) {
+    const size_t gpus = MatchingGpus(FreeOf(host), need.gpu_type).size();
+    part = std::min(part, static_cast<double>(gpus) / need.gpus);
+  }
+  return part;
+}
+
+// "a worker task needs 8 cpus, more than any node has more than 4 (node b)": of
+// the first role that no empty host can take; empty when every role fits
+// somewhere.
 std::string TooLargeForAnyHost(const JobSpec& spec,
                                const std::vector<HostCapacity>& hosts) {
   for (const RoleSpec& role : spec.roles) {
@@ -165,16 +232,12 @@ std::string TooLargeForAnyHost(const JobSpec& spec,
         hosts.begin(), hosts.end(),
         [&](const HostCapacity& host) { return Fits(need, FreeOf(host)); });
     if (fits) continue;
+    // The host that has the largest part of what is shortest on it.
     const HostCapacity* best = &hosts.front();
-    size_t best_gpus = 0;
     for (const HostCapacity& host : hosts) {
-      const size_t gpus = MatchingGpus(FreeOf(host), need.gpu_type).size();
-      if (gpus > best_gpus ||
-          (gpus == best_gpus && host.capacity.cpus > best->capacity.cpus)) {
-        best = &host;
-        best_gpus = gpus;
-      }
+      if (PartOf(need, host) > PartOf(need, *best)) best = &host;
     }
+    const size_t best_gpus = MatchingGpus(FreeOf(*best), need.gpu_type).size();
     Resources nearest = need;
     nearest.cpus = std::min(need.cpus, best->capacity.cpus);
     nearest.memory_bytes =
@@ -186,6 +249,14 @@ std::string TooLargeForAnyHost(const JobSpec& spec,
         Name(role.type), Describe(need), Describe(nearest), best->node);
   }
   return "";
+}
+
+std::vector<HostCapacity> Emptied(std::vector<HostCapacity> hosts) {
+  for (HostCapacity& host : hosts) {
+    host.allocated = {};
+    host.allocated_gpus.clear();
+  }
+  return hosts;
 }
 
 }  // namespace
@@ -207,7 +278,10 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
                      if (a.job->spec.priority != b.job->spec.priority) {
                        return a.job->spec.priority > b.job->spec.priority;
                      }
-                     return a.job->create_time < b.job->create_time;
+                     if (a.job->create_time != b.job->create_time) {
+                       return a.job->create_time < b.job->create_time;
+                     }
+                     return a.job->spec.name < b.job->spec.name;
                    });
   ScheduleResult result;
   const bool any_ready =
@@ -251,18 +325,19 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
         fmt::format("needs {} in {} tasks; free on ready nodes: {}",
                     Describe(Sum(spec)), TasksOf(spec).size(),
                     Describe(FreeSum(hosts)))};
-    if (queued.waited > options.ageing_limit) blocked = queued.job;
+    // Waiting for a node to come back must not stop all others.
+    if (queued.waited > options.ageing_limit &&
+        PlaceGang(spec, Emptied(hosts))) {
+      blocked = queued.job;
+    }
   }
   return result;
 }
 
 Status CheckCanEverFit(const JobSpec& spec, std::vector<HostCapacity> hosts) {
   if (hosts.empty()) return OkStatus();
-  for (HostCapacity& host : hosts) {
-    host.ready = true;
-    host.allocated = {};
-    host.allocated_gpus.clear();
-  }
+  hosts = Emptied(std::move(hosts));
+  for (HostCapacity& host : hosts) host.ready = true;
   std::string text = TooLargeForAnyHost(spec, hosts);
   if (text.empty()) {
     std::vector<GangTask> tasks = TasksOf(spec);

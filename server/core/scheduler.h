@@ -1,10 +1,11 @@
 // Which job goes where: all of a gang at once or nothing. Pure.
 //
 // Order: priority, then age. A smaller job may pass one that does not fit,
-// until that one has waited for `ageing_limit`; then nobody passes it.
-// Tasks go to as few hosts as possible: GPU tasks first, on the hosts with the
-// most free GPUs, then by CPU; ties by node name. The same input always gives
-// the same placement.
+// until that one has waited for `ageing_limit`; then nobody passes it, unless
+// the nodes that it needs are not READY.
+// Tasks go to few hosts: the largest first, each on the first host that has
+// room; hosts by free GPUs (of a gang that needs any), then CPUs; ties by node
+// name. The same input, in any order, gives the same placement.
 #ifndef LOCKSTEP_SERVER_CORE_SCHEDULER_H_
 #define LOCKSTEP_SERVER_CORE_SCHEDULER_H_
 
@@ -31,6 +32,7 @@ struct HostCapacity {
 
 struct QueuedJob {
   const Job* job = nullptr;
+  // In QUEUED or PLACING.
   Duration waited{};
   // Not before its backoff is over.
   bool backing_off = false;

@@ -54,10 +54,11 @@ std::optional<Failure> FirstFailure(const Job& job) {
   if (first == nullptr) return std::nullopt;
   Failure failure;
   failure.cause = {ReasonOf(*first->exit),
-                   fmt::format("{}: {}", RankLabel(job, first->rank),
-                               Describe(*first->exit))};
+                   Shorten(fmt::format("{}: {}", RankLabel(job, first->rank),
+                                       Describe(*first->exit)))};
   failure.exit_code = ShellCode(*first->exit);
   failure.fatal = IsFatal(*first->exit);
+  failure.victim = first->exit->victim;
   failure.free_restart = failure.cause.reason == Reason::kRestartRequested;
   return failure;
 }
@@ -82,9 +83,9 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
     return plan;
   }
   if (failure.free_restart) {
-    const auto recent =
-        std::count_if(job.free_restarts.begin(), job.free_restarts.end(),
-                      [&](WallTime t) { return now.wall - t < 60s; });
+    const auto recent = std::count_if(
+        job.free_restarts.begin(), job.free_restarts.end(),
+        [&](WallTime t) { return now.wall - t < kFreeRestartWindow; });
     if (made_progress || recent < 2) {
       plan.restart = true;
       return plan;
@@ -100,7 +101,7 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
                                ? *job.first_failure
                                : failure.cause;
       plan.cause = {Reason::kRestartBudget,
-                    fmt::format("failed {} times without a new step; first: {}",
+                    fmt::format("failed {} times without progress; first: {}",
                                 failures, first.message)};
       if (job.first_failure && !made_progress && job.first_failure_code != 0) {
         plan.exit_code = job.first_failure_code;

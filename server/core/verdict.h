@@ -15,6 +15,8 @@ struct Failure {
   // Trying again cannot help: exit 2, 126, 127, out of memory, ranks that
   // disagree about what they compute.
   bool fatal = false;
+  // The rank ended because of something else: its word is the last to count.
+  bool victim = false;
   // Exit 42: the program asks for a restart; no try is used up.
   bool free_restart = false;
 };
@@ -27,6 +29,9 @@ std::optional<Failure> FirstFailure(const Job& job);
 // What a cause that no rank's exit stands for (a lost node, a refusal, a
 // timeout) means for the job.
 Failure FailureOf(const Cause& cause);
+
+// How long a restart that a program asked for is remembered.
+inline constexpr Duration kFreeRestartWindow = std::chrono::seconds(60);
 
 struct RestartPlan {
   bool restart = false;

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <set>
 
 #include "common/base/fd.h"
 #include "common/base/logging.h"
@@ -79,71 +78,70 @@ StatusOr<LogStore::Target*> LogStore::Open(const LogKey& key) {
   LOCKSTEP_ASSIGN_OR_RETURN(target.file, files_->OpenAppend(path, 0600));
   LOCKSTEP_ASSIGN_OR_RETURN(const FileInfo info, files_->Stat(path));
   target.size = info.size;
+  // Of a run before this one, or of a write that failed.
+  target.unsynced = target.size > 0;
+  if (target.size == 0) {
+    LOCKSTEP_RETURN_IF_ERROR(files_->SyncDir(JoinPath(dir_, key.job_uid)));
+  }
   target.ended = files_->Exists(PathOf(key, "end"));
   return &open_.emplace(key, std::move(target)).first->second;
 }
 
-bool LogStore::WriteOne(const Piece& piece, Target* target) {
-  if (piece.offset > target->size) return false;
+Status LogStore::WriteOne(const Piece& piece, Target* target) {
+  if (piece.offset > target->size) return OkStatus();  // A gap.
   const uint64_t known = target->size - piece.offset;
   if (known < piece.data.size()) {
     const std::string_view fresh = std::string_view(piece.data).substr(known);
-    if (const Status status = target->file->Append(fresh); !status.ok()) {
-      LOG_ERROR("logs: {}", Message(status));
-      // How much arrived is the file's to say.
-      const auto info = files_->Stat(PathOf(piece.key, "log"));
-      target->size = info.ok() ? info->size : 0;
-      return false;
-    }
+    LOCKSTEP_RETURN_IF_ERROR(target->file->Append(fresh));
     target->size += fresh.size();
+    target->unsynced = true;
   }
-  return true;
+  if (piece.end && piece.offset + piece.data.size() == target->size) {
+    target->ending = true;
+  }
+  return OkStatus();
+}
+
+Status LogStore::Settle(const LogKey& key, Target* target) {
+  if (target->unsynced) LOCKSTEP_RETURN_IF_ERROR(target->file->Sync());
+  target->unsynced = false;
+  if (target->ending && !target->ended) {
+    LOCKSTEP_RETURN_IF_ERROR(files_->WriteAtomic(PathOf(key, "end"), "", 0600));
+    target->ended = true;
+  }
+  return OkStatus();
 }
 
 void LogStore::WriteAll(std::deque<Piece> pieces) {
-  struct Done {
-    bool wrote = false;
-    bool end = false;
-    OnAck on_ack;
-  };
-  std::map<LogKey, Done> done;
+  // The last one asked of each log answers for all.
+  std::map<LogKey, OnAck> asked;
+  std::map<LogKey, Status> failed;
   for (Piece& piece : pieces) {
+    if (failed.contains(piece.key)) continue;
     auto target = Open(piece.key);
-    if (!target.ok()) {
-      LOG_ERROR("logs: {}", Message(target.status()));
+    const Status status =
+        target.ok() ? WriteOne(piece, *target) : target.status();
+    if (!status.ok()) failed[piece.key] = status;
+    asked[piece.key] = std::move(piece.on_ack);
+  }
+  for (auto& [key, on_ack] : asked) {
+    const auto it = open_.find(key);
+    const auto failure = failed.find(key);
+    Status status = failure == failed.end() ? OkStatus() : failure->second;
+    if (status.ok()) {
+      if (it == open_.end()) continue;  // Closed to make room: sent again.
+      status = Settle(key, &it->second);
+    }
+    if (!status.ok()) {
+      // What was written may be lost, and how much arrived is the file's to
+      // say: nothing is acknowledged, and the file is looked at anew.
+      LOG_ERROR("logs: {}", Message(status));
+      open_.erase(key);
       continue;
     }
-    Done& entry = done[piece.key];
-    entry.on_ack = std::move(piece.on_ack);
-    if (WriteOne(piece, *target)) {
-      entry.wrote = true;
-      entry.end = entry.end || piece.end;
-    }
-  }
-  for (auto& [key, entry] : done) {
-    const auto it = open_.find(key);
-    if (it == open_.end()) continue;  // Closed to make room: sent again.
-    Target& target = it->second;
-    if (entry.wrote) {
-      if (const Status status = target.file->Sync(); !status.ok()) {
-        // What was written may be lost: nothing of it is acknowledged, and
-        // the file is looked at anew.
-        LOG_ERROR("logs: {}", Message(status));
-        open_.erase(it);
-        continue;
-      }
-    }
-    if (entry.end && !target.ended) {
-      const Status status = files_->WriteAtomic(PathOf(key, "end"), "", 0600);
-      if (!status.ok()) {
-        LOG_ERROR("logs: {}", Message(status));
-        continue;
-      }
-      target.ended = true;
-    }
-    const Ack ack{target.size, target.ended};
-    if (target.ended) open_.erase(it);
-    entry.on_ack(ack);
+    const Ack ack{it->second.size, it->second.ended};
+    if (ack.end) open_.erase(it);
+    on_ack(ack);
   }
 }
 

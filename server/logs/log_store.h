@@ -77,6 +77,10 @@ class LogStore {
   struct Target {
     std::unique_ptr<WritableFile> file;
     uint64_t size = 0;
+    bool unsynced = false;
+    // The last piece has been written.
+    bool ending = false;
+    // ... and that is on disk.
     bool ended = false;
   };
 
@@ -84,8 +88,10 @@ class LogStore {
   void Run();
   void WriteAll(std::deque<Piece> pieces);
   StatusOr<Target*> Open(const LogKey& key);
-  // Returns false when the piece's bytes were not stored.
-  bool WriteOne(const Piece& piece, Target* target);
+  // Writes what is new of `piece`; nothing of one that begins beyond the end.
+  static Status WriteOne(const Piece& piece, Target* target);
+  // Makes what was written durable.
+  Status Settle(const LogKey& key, Target* target);
 
   FileSystem* const files_;
   const std::string dir_;

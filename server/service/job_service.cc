@@ -147,9 +147,12 @@ grpc::Status JobService::ListJobs(grpc::ServerContext*,
     states.insert(*parsed);
   }
   std::vector<JobSnapshot> jobs = coordinator_->ListJobs();
+  // The last job of the page before stays, to be found: it may be in another
+  // state by now.
+  const std::string last = LastShown(request->page_token());
   if (!states.empty()) {
     std::erase_if(jobs, [&](const JobSnapshot& job) {
-      return !states.contains(job.job->state);
+      return !states.contains(job.job->state) && job.job->spec.name != last;
     });
   }
   std::vector<std::string> names;
@@ -183,6 +186,13 @@ grpc::Status JobService::WatchJobs(
       return ToGrpc(job.status());
     }
   }
+  if (version > coordinator_->version()) {
+    return ToGrpc(WithReason(
+        OutOfRange("resource_version: {} is later than anything that happened "
+                   "here (now at {}); start again without one",
+                   version, coordinator_->version()),
+        "VERSION_UNKNOWN"));
+  }
   if (version == 0) {
     // Read before the jobs are: what changes meanwhile is sent twice, never
     // missed.
@@ -202,6 +212,8 @@ grpc::Status JobService::WatchJobs(
   }
   uint64_t progress_sequence = 0;
   auto next_bookmark = std::chrono::steady_clock::now() + kBookmarkInterval;
+  // Who comes back may have seen the end already.
+  ended = ended || (request->resource_version() != 0 && IsOver(name, version));
   while (!ended && !context->IsCancelled()) {
     const auto now = std::chrono::steady_clock::now();
     const auto news =
@@ -229,6 +241,7 @@ grpc::Status JobService::WatchJobs(
     }
     version = news->version;
     progress_sequence = news->progress_sequence;
+    if (!ended && news->changes.empty() && IsOver(name, version)) break;
     if (now >= next_bookmark) {
       next_bookmark = now + kBookmarkInterval;
       v1::WatchJobsResponse response;
@@ -237,6 +250,13 @@ grpc::Status JobService::WatchJobs(
     }
   }
   return grpc::Status::OK;
+}
+
+bool JobService::IsOver(const std::string& name, int64_t version) {
+  if (name.empty()) return false;
+  const auto job = coordinator_->GetJob(name);
+  return job.ok() && IsFinal(job->job->state) &&
+         job->job->resource_version <= version;
 }
 
 grpc::Status JobService::CancelJob(grpc::ServerContext* context,
@@ -257,6 +277,7 @@ grpc::Status JobService::StreamLogs(
     grpc::ServerContext* context, const v1::StreamLogsRequest* request,
     grpc::ServerWriter<v1::StreamLogsResponse>* writer) {
   if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
+  if (Status s = CheckLogRequest(*request); !s.ok()) return ToGrpc(s);
   LogStream stream(coordinator_, logs_, *request);
   return ToGrpc(stream.Run(
       [&](const v1::StreamLogsResponse& lines) { return writer->Write(lines); },

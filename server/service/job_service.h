@@ -36,6 +36,9 @@ class JobService final : public v1::JobService::Service {
       v1::RequestCheckpointResponse* response) override;
 
  private:
+  // Whether nothing can happen to the job `name` after `version`.
+  bool IsOver(const std::string& name, int64_t version);
+
   Coordinator* const coordinator_;
   WatchHub* const hub_;
   LogStore* const logs_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <utility>
 
 #include "common/base/log_line.h"
 #include "common/wire/value_wire.h"
@@ -12,6 +13,8 @@ namespace {
 constexpr size_t kReadBytes = 256 << 10;
 // Well below the 4 MiB that a gRPC message may have.
 constexpr size_t kMaxMessageBytes = 1 << 20;
+// Lines are kept in memory until the end of the log is reached.
+constexpr int64_t kMaxTail = 100'000;
 // A reader who follows looks at the job's state at least so often.
 constexpr Duration kPoll = std::chrono::milliseconds(500);
 
@@ -20,6 +23,27 @@ int64_t Nanos(const google::protobuf::Timestamp& time) {
 }
 
 }  // namespace
+
+Status CheckLogRequest(const v1::StreamLogsRequest& request) {
+  if (request.attempt() < 0) {
+    return InvalidArgument("attempt: must be 0 (all) or more, not {}",
+                           request.attempt());
+  }
+  if (request.tail() < 0 || request.tail() > kMaxTail) {
+    return InvalidArgument("tail: must be 0 (all) to {}, not {}", kMaxTail,
+                           request.tail());
+  }
+  if (request.ranks_size() > kMaxRanks) {
+    return InvalidArgument("ranks: names more than {}", kMaxRanks);
+  }
+  for (const int32_t rank : request.ranks()) {
+    if (rank < 0) {
+      return InvalidArgument("ranks: must be 0 or more, not {}", rank);
+    }
+  }
+  if (request.has_since()) return FromProto(request.since(), "since").status();
+  return OkStatus();
+}
 
 void LogStream::AddSources(const Job& job, const std::vector<TaskStatus>& tasks,
                            Generation generation, int32_t attempt) {
@@ -36,7 +60,8 @@ void LogStream::AddSources(const Job& job, const std::vector<TaskStatus>& tasks,
       source.attempt = attempt;
       source.type = task.type;
       source.index = task.index;
-      sources_.emplace(source.key, source);
+      sources_.emplace(source.key, source).first->second.never_started =
+          rank.state < RankState::kStarted;
     }
   }
 }
@@ -57,25 +82,22 @@ void LogStream::TakeLine(Source* source, std::string_view bytes,
     parsed = {};
     parsed.text = bytes;
   }
-  if (!parsed.full) {
-    source->partial += parsed.text;
-    if (source->partial.size() < kMaxMessageBytes / 2) return;
-    parsed.text = {};
-  }
-  if (parsed.unix_nanos < Nanos(request_.since())) {
-    source->partial.clear();
-    return;
-  }
+  const std::string name =
+      parsed.stream == cri::LogStream::kStderr ? "stderr" : "stdout";
+  std::string& partial = source->partial[name];
+  partial += parsed.text;
+  // A line without end is cut: it must fit a message.
+  if (!parsed.full && partial.size() < kMaxMessageBytes / 2) return;
+  const std::string text = std::exchange(partial, std::string());
+  if (parsed.unix_nanos < Nanos(request_.since())) return;
   v1::LogLine line;
   *line.mutable_time() = ToProto(FromUnixNanos(parsed.unix_nanos));
   line.set_rank(source->key.rank);
   line.set_attempt(source->attempt);
-  line.set_stream(parsed.stream == cri::LogStream::kStderr ? "stderr"
-                                                           : "stdout");
-  line.set_text(source->partial + std::string(parsed.text));
+  line.set_stream(name);
+  line.set_text(text);
   line.set_task_type(ToProto(source->type));
   line.set_task_index(source->index);
-  source->partial.clear();
   lines->push_back(std::move(line));
 }
 
@@ -167,8 +189,9 @@ Status LogStream::Run(
     if (gone || cancelled()) return OkStatus();
     const bool all_done =
         IsFinal(snapshot.job->state) &&
-        std::all_of(sources_.begin(), sources_.end(),
-                    [](const auto& entry) { return entry.second.done; });
+        std::all_of(sources_.begin(), sources_.end(), [](const auto& entry) {
+          return entry.second.done || entry.second.never_started;
+        });
     if (!request_.follow() || all_done) return OkStatus();
     // A job that ended long ago on a node that is gone has logs without end.
     if (IsFinal(snapshot.job->state) && snapshot.job->end_time &&

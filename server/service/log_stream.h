@@ -15,9 +15,12 @@
 
 namespace lockstep {
 
+// InvalidArgument names the field.
+Status CheckLogRequest(const v1::StreamLogsRequest& request);
+
 class LogStream {
  public:
-  // `coordinator` and `logs` outlive it.
+  // `coordinator` and `logs` outlive it. REQUIRES: CheckLogRequest is OK.
   LogStream(Coordinator* coordinator, LogStore* logs,
             v1::StreamLogsRequest request)
       : coordinator_(coordinator), logs_(logs), request_(std::move(request)) {}
@@ -37,8 +40,11 @@ class LogStream {
     uint64_t offset = 0;
     // Bytes of a line that is not complete yet.
     std::string rest;
-    // P lines seen so far of a longer one.
-    std::string partial;
+    // P lines seen so far of a longer one, by stream: the rank's two streams
+    // are not in step.
+    std::map<std::string, std::string> partial;
+    // Its process never was: there is no log to wait for once the job is over.
+    bool never_started = false;
     bool done = false;
   };
 

@@ -22,12 +22,20 @@ struct Page {
   std::string next_token;
 };
 
+inline constexpr char kPageTokenPrefix[] = "after:";
+
+// The entry that `token` names as the last one shown; empty: none.
+inline std::string LastShown(const std::string& token) {
+  return token.starts_with(kPageTokenPrefix)
+             ? token.substr(sizeof(kPageTokenPrefix) - 1)
+             : std::string();
+}
+
 // Cuts the page that follows the entry named in `token` (opaque: "after:NAME")
 // out of entries whose names are `names`, in the order shown.
 // InvalidArgument: the token is not one of ours, or its entry is gone.
 inline StatusOr<Page> CutPage(const std::vector<std::string>& names,
                               int32_t page_size, const std::string& token) {
-  static constexpr char kPrefix[] = "after:";
   if (page_size < 0) {
     return InvalidArgument("page_size: must be 0 or more, not {}", page_size);
   }
@@ -35,10 +43,7 @@ inline StatusOr<Page> CutPage(const std::vector<std::string>& names,
   page_size = std::min(page_size, kMaxPageSize);
   Page page;
   if (!token.empty()) {
-    const bool ours = token.starts_with(kPrefix);
-    const auto last = ours ? std::find(names.begin(), names.end(),
-                                       token.substr(sizeof(kPrefix) - 1))
-                           : names.end();
+    const auto last = std::find(names.begin(), names.end(), LastShown(token));
     if (last == names.end()) {
       return InvalidArgument(
           "page_token: not one that this list gave; start again without it");
@@ -47,7 +52,8 @@ inline StatusOr<Page> CutPage(const std::vector<std::string>& names,
   }
   page.end =
       std::min(names.size(), page.begin + static_cast<size_t>(page_size));
-  if (page.end < names.size()) page.next_token = kPrefix + names[page.end - 1];
+  if (page.end < names.size())
+    page.next_token = kPageTokenPrefix + names[page.end - 1];
   return page;
 }
 

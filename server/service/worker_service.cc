@@ -132,9 +132,11 @@ class Stream final : public Reactor {
 
  private:
   Status Take(const v1::WorkerMessage& message) {
-    if (session_ == 0 &&
-        message.message_case() != v1::WorkerMessage::kRegister) {
-      return InvalidArgument("the first message must be register");
+    const bool registers =
+        message.message_case() == v1::WorkerMessage::kRegister;
+    if (registers != (session_ == 0)) {
+      return InvalidArgument(
+          "the first message of a stream must be register, and no other");
     }
     switch (message.message_case()) {
       case v1::WorkerMessage::kRegister:

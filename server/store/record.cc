@@ -64,6 +64,9 @@ void PutDecisionState(const Job& job, v1::StoredJob* out) {
     *out->mutable_first_failure() = ToProto(*job.first_failure);
   }
   out->set_first_failure_code(job.first_failure_code);
+  if (job.attempt_start != WallTime{}) {
+    *out->mutable_attempt_start() = ToProto(job.attempt_start);
+  }
 }
 
 Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
@@ -100,6 +103,10 @@ Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
                               FromProto(stored.first_failure()));
   }
   job->first_failure_code = stored.first_failure_code();
+  if (stored.has_attempt_start()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(job->attempt_start,
+                              FromProto(stored.attempt_start()));
+  }
   return OkStatus();
 }
 

@@ -89,12 +89,15 @@ class SqliteStore final : public Store {
         nullptr);
     if (code != SQLITE_OK) return Failed("opening", code);
     sqlite3_extended_result_codes(db_, 1);
-    // The lock is taken at the first read and kept until the end: a second
-    // coordinator on this file gets SQLITE_BUSY.
+    // The lock is taken here and kept until the end: a second coordinator on
+    // this file gets SQLITE_BUSY. Nothing is written before the file is known
+    // to be ours: journal_mode alone would change another program's.
     LOCKSTEP_RETURN_IF_ERROR(Execute("PRAGMA locking_mode=EXCLUSIVE"));
+    LOCKSTEP_RETURN_IF_ERROR(Execute("BEGIN EXCLUSIVE"));
+    LOCKSTEP_RETURN_IF_ERROR(CheckIdentity());
+    LOCKSTEP_RETURN_IF_ERROR(Execute("COMMIT"));
     LOCKSTEP_RETURN_IF_ERROR(Execute("PRAGMA journal_mode=WAL"));
     LOCKSTEP_RETURN_IF_ERROR(Execute("PRAGMA synchronous=FULL"));
-    LOCKSTEP_RETURN_IF_ERROR(CheckIdentity());
     return Migrate();
   }
 
@@ -105,23 +108,26 @@ class SqliteStore final : public Store {
     LOCKSTEP_ASSIGN_OR_RETURN(const int64_t epoch, Counter("epoch"));
     snapshot.epoch = static_cast<uint64_t>(epoch);
     LOCKSTEP_ASSIGN_OR_RETURN(snapshot.version, Counter("version"));
-    LOCKSTEP_RETURN_IF_ERROR(
-        ForEach("SELECT record FROM jobs", [&](const Statement& row) -> Status {
-          LOCKSTEP_ASSIGN_OR_RETURN(Job job, DecodeJob(row.Blob(0)));
-          snapshot.jobs.push_back(std::move(job));
+    LOCKSTEP_RETURN_IF_ERROR(ForEach("SELECT record, name FROM jobs",
+                                     [&](const Statement& row) -> Status {
+                                       auto job = DecodeJob(row.Blob(0));
+                                       if (!job.ok())
+                                         return BadRow(row, job.status());
+                                       snapshot.jobs.push_back(*std::move(job));
+                                       return OkStatus();
+                                     }));
+    LOCKSTEP_RETURN_IF_ERROR(ForEach(
+        "SELECT record, name FROM nodes", [&](const Statement& row) -> Status {
+          auto node = DecodeNode(row.Blob(0));
+          if (!node.ok()) return BadRow(row, node.status());
+          snapshot.nodes.push_back(*std::move(node));
           return OkStatus();
         }));
     LOCKSTEP_RETURN_IF_ERROR(ForEach(
-        "SELECT record FROM nodes", [&](const Statement& row) -> Status {
-          LOCKSTEP_ASSIGN_OR_RETURN(NodeInfo node, DecodeNode(row.Blob(0)));
-          snapshot.nodes.push_back(std::move(node));
-          return OkStatus();
-        }));
-    LOCKSTEP_RETURN_IF_ERROR(ForEach(
-        "SELECT record FROM requests", [&](const Statement& row) -> Status {
-          LOCKSTEP_ASSIGN_OR_RETURN(AnsweredRequest request,
-                                    DecodeRequest(row.Blob(0)));
-          snapshot.requests.push_back(std::move(request));
+        "SELECT record, id FROM requests", [&](const Statement& row) -> Status {
+          auto request = DecodeRequest(row.Blob(0));
+          if (!request.ok()) return BadRow(row, request.status());
+          snapshot.requests.push_back(*std::move(request));
           return OkStatus();
         }));
     return snapshot;
@@ -152,10 +158,7 @@ class SqliteStore final : public Store {
             what, path_);
       case SQLITE_NOTADB:
       case SQLITE_CORRUPT:
-        return DataLoss(
-            "{} {}: it is damaged or no database ({}); restore it from a "
-            "backup, or move it away to start empty",
-            what, path_, detail);
+        return Damaged(what, detail);
       case SQLITE_FULL:
         return ResourceExhausted("{} {}: the disk is full", what, path_);
       case SQLITE_CANTOPEN:
@@ -165,6 +168,18 @@ class SqliteStore final : public Store {
       default:
         return Unavailable("{} {}: {}", what, path_, detail);
     }
+  }
+
+  Status Damaged(std::string_view what, const std::string& detail) const {
+    return DataLoss(
+        "{} {}: it is damaged or no database ({}); restore it from a backup, "
+        "or move it away to start empty",
+        what, path_, detail);
+  }
+
+  // The second column names the row.
+  Status BadRow(const Statement& row, const Status& status) const {
+    return Annotate(status, fmt::format("{}: {}", path_, row.Text(1)));
   }
 
   Status Execute(const char* sql) {
@@ -208,14 +223,13 @@ class SqliteStore final : public Store {
           "its own",
           path_);
     }
-    bool whole = true;
+    std::string found;
     LOCKSTEP_RETURN_IF_ERROR(
         ForEach("PRAGMA quick_check(1)", [&](const Statement& row) {
-          whole = row.Text(0) == "ok";
+          found = row.Text(0);
           return OkStatus();
         }));
-    if (!whole) return Failed("checking", SQLITE_CORRUPT);
-    return OkStatus();
+    return found == "ok" ? OkStatus() : Damaged("checking", found);
   }
 
   Status Migrate() {

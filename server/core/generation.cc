@@ -1,0 +1,181 @@
+#include "server/core/generation.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "server/core/reports.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMaxAttempts = 20;
+
+Hold HoldOn(const Job& job, const NodeName& node, Time now) {
+  Hold hold;
+  hold.node = node;
+  hold.generation = job.generation;
+  hold.since = now.wall;
+  for (const TaskStatus& task : job.tasks) {
+    if (task.node != node) continue;
+    for (const RoleSpec& role : job.spec.roles) {
+      if (role.type != task.type) continue;
+      hold.resources.cpus += role.resources.cpus;
+      hold.resources.memory_bytes += role.resources.memory_bytes;
+      hold.resources.gpus += role.resources.gpus;
+    }
+    hold.gpus.insert(hold.gpus.end(), task.gpus.begin(), task.gpus.end());
+  }
+  return hold;
+}
+
+void Add(const PhaseSeconds& more, PhaseSeconds* sum) {
+  sum->input += more.input;
+  sum->compute += more.compute;
+  sum->allreduce += more.allreduce;
+  sum->straggler_wait += more.straggler_wait;
+  sum->optimizer += more.optimizer;
+  sum->checkpoint += more.checkpoint;
+  sum->evaluation += more.evaluation;
+  sum->other += more.other;
+}
+
+// One entry per rank, however many attempts there were: a job may be restarted
+// for ever.
+void AddEndedRank(Job* job, const RankStatus& ended) {
+  const auto known = std::find_if(
+      job->ended_ranks.begin(), job->ended_ranks.end(),
+      [&](const RankStatus& rank) { return rank.rank == ended.rank; });
+  if (known == job->ended_ranks.end()) {
+    job->ended_ranks.push_back(ended);
+    return;
+  }
+  RankStatus sum = ended;
+  Add(known->progress.phases, &sum.progress.phases);
+  sum.progress.samples += known->progress.samples;
+  sum.progress.allreduce_bytes += known->progress.allreduce_bytes;
+  sum.progress.collectives += known->progress.collectives;
+  sum.progress.skipped_steps += known->progress.skipped_steps;
+  sum.progress.checkpoints += known->progress.checkpoints;
+  sum.usage.cpu_seconds += known->usage.cpu_seconds;
+  sum.usage.seconds += known->usage.seconds;
+  sum.usage.memory_peak_bytes =
+      std::max(sum.usage.memory_peak_bytes, known->usage.memory_peak_bytes);
+  *known = std::move(sum);
+}
+
+}  // namespace
+
+void StartGeneration(Job* job, Time now) {
+  ++job->generation;
+  ++job->attempt;
+  job->cluster.reset();
+  job->job_key.clear();
+  job->attempt_start = now.wall;
+  job->failing.reset();
+  job->not_before.reset();
+  job->committed_before = job->committed_step.value_or(0);
+  job->event_numbers.clear();
+  // Ids count from 1 in each generation.
+  job->next_directive = 1;
+  for (Directive& directive : job->directives) {
+    directive.id = job->next_directive++;
+  }
+  const int64_t start = job->last_checkpoint ? job->last_checkpoint->step : 0;
+  job->lineage.push_back({job->generation, start});
+  for (TaskStatus& task : job->tasks) {
+    task.address.clear();
+    for (RankStatus& rank : task.ranks) {
+      RankStatus fresh;
+      fresh.rank = rank.rank;
+      fresh.local_rank = rank.local_rank;
+      rank = fresh;
+    }
+  }
+  for (const NodeName& node : NodesOf(*job)) {
+    job->holds.push_back(HoldOn(*job, node, now));
+  }
+  EnterState(job, JobState::kPreparing,
+             {Reason::kPreparingNodes,
+              fmt::format("generation {} on {}", job->generation,
+                          fmt::join(NodesOf(*job), ", "))},
+             now);
+}
+
+bool AllPrepared(const Job& job, const JobView& view,
+                 std::vector<NodeName>* missing) {
+  for (const NodeName& node : NodesOf(job)) {
+    const auto tasks = std::count_if(
+        job.tasks.begin(), job.tasks.end(),
+        [&](const TaskStatus& task) { return task.node == node; });
+    const GangStatus* gang = GangOf(view, node, job.generation);
+    if (gang == nullptr || gang->phase != GangPhase::kPrepared ||
+        gang->ports.size() != static_cast<size_t>(tasks)) {
+      missing->push_back(node);
+    }
+  }
+  return missing->empty();
+}
+
+void MakeClusterSpec(Job* job, const JobView& view) {
+  ClusterSpec spec;
+  spec.job = job->spec.name;
+  spec.job_uid = job->uid;
+  spec.generation = job->generation;
+  std::map<NodeName, size_t> used;
+  for (TaskStatus& task : job->tasks) {
+    const GangStatus* gang = GangOf(view, task.node, job->generation);
+    task.address = fmt::format("{}:{}", view.nodes.at(task.node).address,
+                               gang->ports[used[task.node]++]);
+    TaskSpec entry{task.type, task.index, task.node, task.address, {}};
+    for (const RankStatus& rank : task.ranks) {
+      RankSpec r;
+      r.rank = rank.rank;
+      r.local_rank = rank.local_rank;
+      const size_t per_rank = task.gpus.size() / task.ranks.size();
+      for (size_t i = 0; i < per_rank; ++i) {
+        r.gpus.push_back(
+            task.gpus[static_cast<size_t>(rank.local_rank) * per_rank + i]);
+      }
+      entry.ranks.push_back(std::move(r));
+    }
+    if (task.type == TaskType::kChief || task.type == TaskType::kWorker) {
+      spec.world_size += static_cast<int32_t>(task.ranks.size());
+    }
+    spec.tasks.push_back(std::move(entry));
+  }
+  const NodeName& first = job->tasks.front().node;
+  spec.master_address = view.nodes.at(first).address;
+  spec.master_port = GangOf(view, first, job->generation)->master_port;
+  job->cluster = std::move(spec);
+  job->job_key = view.fresh_key;
+}
+
+void CloseAttempt(Job* job, const JobView& view, const Cause& cause, Time now) {
+  if (job->attempt > 0 &&
+      (job->attempts.empty() ||
+       job->attempts.back().generation != job->generation)) {
+    Attempt attempt;
+    attempt.ordinal = job->attempt;
+    attempt.generation = job->generation;
+    attempt.start_time = job->attempt_start;
+    attempt.end_time = now.wall;
+    attempt.end_cause = cause;
+    attempt.tasks = job->tasks;
+    if (!job->lineage.empty() && job->lineage.back().start_step > 0) {
+      attempt.resumed_step = job->lineage.back().start_step;
+    }
+    for (const RankStatus* rank : RanksOf(*job)) {
+      if (rank->exit) AddEndedRank(job, *rank);
+    }
+    job->attempts.push_back(std::move(attempt));
+    if (job->attempts.size() > kMaxAttempts) {
+      job->attempts.erase(job->attempts.begin());
+    }
+  }
+  const int64_t highest = HighestCommitted(*job, view);
+  if (highest > job->committed_step.value_or(0)) job->committed_step = highest;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,153 @@
+#include "server/core/reports.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+void TakeRank(RankStatus* known, const RankStatus& said) {
+  if (said.state > known->state) known->state = said.state;
+  if (said.pid != 0) known->pid = said.pid;
+  if (said.exit && !known->exit) {
+    known->exit = said.exit;
+    known->state = RankState::kExited;
+    // Counters are final now: this is where they become durable.
+    known->progress = said.progress;
+    known->usage = said.usage;
+  }
+}
+
+// Rank 0's host alone knows what was published; a checkpoint of another
+// generation is not this one's to report.
+void TakeCheckpoint(Job* job, const GangStatus& gang, Time now) {
+  if (!gang.checkpoint || gang.checkpoint->generation != gang.generation) {
+    return;
+  }
+  const auto age = [](const Checkpoint& checkpoint) {
+    return std::make_pair(checkpoint.generation, checkpoint.step);
+  };
+  if (job->last_checkpoint &&
+      age(*gang.checkpoint) <= age(*job->last_checkpoint)) {
+    return;
+  }
+  job->last_checkpoint = gang.checkpoint;
+  if (job->last_checkpoint->time == WallTime{}) {
+    job->last_checkpoint->time = now.wall;
+  }
+  job->committed_step =
+      std::max(job->committed_step.value_or(-1), gang.checkpoint->step);
+}
+
+void TakeEvents(Job* job, const GangStatus& gang, const NodeName& node,
+                Time now) {
+  if (gang.events.empty()) return;
+  uint32_t& seen = job->event_numbers[node];
+  for (const RankEvent& event : gang.events) {
+    if (event.number <= seen) continue;
+    seen = event.number;
+    AddEvent(job, event.reason,
+             fmt::format("{}: {}", RankLabel(*job, event.rank), event.message),
+             now);
+  }
+}
+
+void TakeReport(Job* job, const GangStatus& gang, const NodeName& node,
+                Time now) {
+  for (TaskStatus& task : job->tasks) {
+    if (task.node != node) continue;
+    for (RankStatus& rank : task.ranks) {
+      for (const RankStatus& said : gang.ranks) {
+        if (said.rank == rank.rank) TakeRank(&rank, said);
+      }
+    }
+  }
+  TakeCheckpoint(job, gang, now);
+  for (const auto& [name, path] : gang.artifacts) {
+    if (job->artifacts.size() < kMaxArtifactsOfJob ||
+        job->artifacts.contains(name)) {
+      job->artifacts[name] = path;
+    }
+  }
+  if (gang.resumed_step && !job->lineage.empty() &&
+      job->lineage.back().generation == gang.generation) {
+    job->lineage.back().start_step = std::max<int64_t>(0, *gang.resumed_step);
+  }
+  std::erase_if(job->directives, [&](const Directive& directive) {
+    return directive.id <= gang.directive_done;
+  });
+  TakeEvents(job, gang, node, now);
+}
+
+// A node whose part is over holds nothing any more. One that never heard of
+// it says so too: STOP of something unknown is acknowledged.
+void ReleaseWhatIsGone(Job* job, const JobView& view, Time now) {
+  const auto gone = [&](const Hold& hold) {
+    const GangStatus* gang = GangOf(view, hold.node, hold.generation);
+    return IsLost(view, hold.node) ||
+           (gang != nullptr && (gang->phase == GangPhase::kStopped ||
+                                gang->phase == GangPhase::kRefused));
+  };
+  // A generation that failed keeps everything until it is gone everywhere:
+  // its successor may go on in the same places.
+  const bool all_gone = std::all_of(job->holds.begin(), job->holds.end(), gone);
+  const std::vector<Hold> holds = job->holds;
+  for (const Hold& hold : holds) {
+    const bool wanted = hold.generation == job->generation && !job->outcome &&
+                        !(job->failing && all_gone);
+    if (!wanted && gone(hold)) {
+      ReleaseHolds(job, hold.node, hold.generation, now.wall);
+    }
+  }
+}
+
+}  // namespace
+
+const GangStatus* GangOf(const JobView& view, const NodeName& node,
+                         Generation generation) {
+  const auto it = view.nodes.find(node);
+  if (it == view.nodes.end()) return nullptr;
+  const auto gang = it->second.gangs.find(generation);
+  return gang == it->second.gangs.end() ? nullptr : &gang->second;
+}
+
+bool IsLost(const JobView& view, const NodeName& node) {
+  const auto it = view.nodes.find(node);
+  return it != view.nodes.end() && it->second.state == NodeState::kLost;
+}
+
+bool SaysNothing(const JobView& view, const NodeName& node,
+                 Generation generation) {
+  const auto it = view.nodes.find(node);
+  return it != view.nodes.end() && it->second.reported &&
+         it->second.state == NodeState::kReady &&
+         !it->second.gangs.contains(generation);
+}
+
+void TakeReports(Job* job, const JobView& view, Time now) {
+  for (const NodeName& node : NodesOf(*job)) {
+    if (const GangStatus* gang = GangOf(view, node, job->generation)) {
+      TakeReport(job, *gang, node, now);
+    }
+  }
+  ReleaseWhatIsGone(job, view, now);
+}
+
+int64_t HighestCommitted(const Job& job, const JobView& view) {
+  int64_t highest = -1;
+  for (const RankStatus* rank : RanksOf(job)) {
+    highest = std::max(highest, rank->progress.committed_step);
+  }
+  for (const NodeName& node : NodesOf(job)) {
+    const GangStatus* gang = GangOf(view, node, job.generation);
+    if (gang == nullptr) continue;
+    for (const RankStatus& rank : gang->ranks) {
+      highest = std::max(highest, rank.progress.committed_step);
+    }
+  }
+  return highest;
+}
+
+}  // namespace lockstep
