@@ -401,6 +401,29 @@ TEST(FormTest, MissingPeersAreNamedAtTheDeadline) {
   });
 }
 
+TEST(FormTest, WorksOverIpv6) {
+  signal(SIGPIPE, SIG_IGN);
+  MapRendezvousStore store;
+  std::atomic<int> formed{0};
+  std::atomic<int> without{0};
+  SpawnRanks(3, [&](int rank) {
+    auto options = TestOptions(rank, 3, &store);
+    options.bind_address = "::1";
+    auto c = FormCommunicator(options);
+    if (!c.ok() && absl::IsInvalidArgument(c.status())) {
+      ++without;
+      return;
+    }
+    ASSERT_TRUE(c.ok()) << c.status();
+    ++formed;
+    EXPECT_TRUE(
+        lockstep::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong)
+            .ok());
+  });
+  if (without == 3) GTEST_SKIP() << "this host has no IPv6 loopback";
+  EXPECT_EQ(formed, 3);
+}
+
 TEST(FormTest, WrongWordsInTheStoreAreAnError) {
   signal(SIGPIPE, SIG_IGN);
   for (const char* value : {"", "LGM1 1 3\n", "LGM1 1 2\nshort", "\n\n\n"}) {

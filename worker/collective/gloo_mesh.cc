@@ -1,26 +1,22 @@
 #include "worker/collective/gloo_mesh.h"
 
-#include <arpa/inet.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <gloo/common/error.h>
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <utility>
 
 #include "worker/collective/gloo_buffer.h"
+#include "worker/collective/sockets.h"
 
 namespace lockstep {
 namespace {
@@ -78,55 +74,6 @@ sockaddr_storage SocketAddress(const Bytes& address) {
   return gloo::transport::tcp::Address(address).getSockaddr();
 }
 
-// By address, then port, as Gloo compares them to decide who connects: bytes
-// in network order, ports as integers.
-int Compare(const sockaddr_storage& a, const sockaddr_storage& b) {
-  if (a.ss_family != b.ss_family) return a.ss_family - b.ss_family;
-  if (a.ss_family == AF_INET) {
-    const auto& x = reinterpret_cast<const sockaddr_in&>(a);
-    const auto& y = reinterpret_cast<const sockaddr_in&>(b);
-    const int order = std::memcmp(&x.sin_addr, &y.sin_addr, sizeof(in_addr));
-    return order != 0 ? order : x.sin_port - y.sin_port;
-  }
-  const auto& x = reinterpret_cast<const sockaddr_in6&>(a);
-  const auto& y = reinterpret_cast<const sockaddr_in6&>(b);
-  const int order = std::memcmp(&x.sin6_addr, &y.sin6_addr, sizeof(in6_addr));
-  return order != 0 ? order : x.sin6_port - y.sin6_port;
-}
-
-struct Ends {
-  sockaddr_storage local{};
-  sockaddr_storage remote{};
-};
-
-// False where `fd` is no connected socket.
-bool GetEnds(int fd, Ends* ends) {
-  socklen_t size = sizeof(ends->local);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&ends->local), &size) != 0) {
-    return false;
-  }
-  size = sizeof(ends->remote);
-  return getpeername(fd, reinterpret_cast<sockaddr*>(&ends->remote), &size) ==
-         0;
-}
-
-// The descriptors of this process that are sockets.
-std::vector<int> OpenSockets() {
-  std::vector<int> sockets;
-  DIR* dir = opendir("/proc/self/fd");
-  if (dir == nullptr) return sockets;
-  while (const dirent* entry = readdir(dir)) {
-    char target[32];
-    const ssize_t size =
-        readlinkat(dirfd(dir), entry->d_name, target, sizeof(target));
-    if (size > 8 && std::memcmp(target, "socket:[", 8) == 0) {
-      sockets.push_back(std::atoi(entry->d_name));
-    }
-  }
-  closedir(dir);
-  return sockets;
-}
-
 Status CheckOptions(const CommunicatorOptions& options) {
   if (options.size > kMaxRanks) {
     return InvalidArgument(
@@ -134,22 +81,18 @@ Status CheckOptions(const CommunicatorOptions& options) {
         "above {} ranks, not used for {}",
         options.label, kMaxRanks, options.size);
   }
-  in_addr v4{};
-  in6_addr v6{};
-  const char* text = options.bind_address.c_str();
-  const bool is_v4 = inet_pton(AF_INET, text, &v4) == 1;
-  const bool is_v6 = inet_pton(AF_INET6, text, &v6) == 1;
-  if (!is_v4 && !is_v6) {
-    return InvalidArgument("{}: \"{}\" is no IP address to bind to",
-                           options.label, options.bind_address);
-  }
-  if ((is_v4 && v4.s_addr == htonl(INADDR_ANY)) ||
-      (is_v6 && std::memcmp(&v6, &in6addr_any, sizeof(v6)) == 0)) {
+  const auto address = ParseAddress(options.bind_address);
+  if (!address.ok()) return Annotate(address.status(), options.label);
+  if (IsAnyAddress(*address)) {
     return InvalidArgument(
         "{}: the data plane is not bound to every address; give the one of the "
         "data network",
         options.label);
   }
+  // Gloo tries it too, but leaks memory when it fails.
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(
+      TryToBind(*address), fmt::format("{}: cannot bind to {}", options.label,
+                                       options.bind_address)));
   struct sigaction action {};
   if (sigaction(SIGPIPE, nullptr, &action) != 0 ||
       action.sa_handler != SIG_IGN) {
@@ -272,12 +215,12 @@ Status GlooMesh::FindConnections(const std::vector<Bytes>& ours,
     if (i == rank) continue;
     const sockaddr_storage our_end = SocketAddress(ours[i]);
     const sockaddr_storage their_end = SocketAddress(theirs[i]);
-    const bool we_connected = Compare(our_end, their_end) > 0;
+    const bool we_connected = CompareAddresses(our_end, their_end) > 0;
     const auto is_it = [&](int fd) {
-      Ends ends;
+      SocketEnds ends;
       if (!GetEnds(fd, &ends)) return false;
-      return we_connected ? Compare(ends.remote, their_end) == 0
-                          : Compare(ends.local, our_end) == 0;
+      return we_connected ? CompareAddresses(ends.remote, their_end) == 0
+                          : CompareAddresses(ends.local, our_end) == 0;
     };
     for (const int fd : sockets) {
       if (!is_it(fd)) continue;

@@ -1,0 +1,89 @@
+#include "worker/collective/sockets.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <netinet/in.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "common/base/fd.h"
+
+namespace lockstep {
+
+int CompareAddresses(const sockaddr_storage& a, const sockaddr_storage& b) {
+  if (a.ss_family != b.ss_family) return a.ss_family - b.ss_family;
+  if (a.ss_family == AF_INET) {
+    const auto& x = reinterpret_cast<const sockaddr_in&>(a);
+    const auto& y = reinterpret_cast<const sockaddr_in&>(b);
+    const int order = std::memcmp(&x.sin_addr, &y.sin_addr, sizeof(in_addr));
+    return order != 0 ? order : x.sin_port - y.sin_port;
+  }
+  const auto& x = reinterpret_cast<const sockaddr_in6&>(a);
+  const auto& y = reinterpret_cast<const sockaddr_in6&>(b);
+  const int order = std::memcmp(&x.sin6_addr, &y.sin6_addr, sizeof(in6_addr));
+  return order != 0 ? order : x.sin6_port - y.sin6_port;
+}
+
+StatusOr<sockaddr_storage> ParseAddress(const std::string& text) {
+  sockaddr_storage storage{};
+  auto* const v4 = reinterpret_cast<sockaddr_in*>(&storage);
+  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&storage);
+  if (inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+  } else if (inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+  } else {
+    return InvalidArgument("\"{}\" is no IP address to bind to", text);
+  }
+  return storage;
+}
+
+bool IsAnyAddress(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr ==
+           htonl(INADDR_ANY);
+  }
+  return std::memcmp(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr,
+                     &in6addr_any, sizeof(in6addr_any)) == 0;
+}
+
+Status TryToBind(const sockaddr_storage& address) {
+  const socklen_t size =
+      address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  const Fd fd(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd ||
+      bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) {
+    return InvalidArgument("{}", std::strerror(errno));
+  }
+  return OkStatus();
+}
+
+bool GetEnds(int fd, SocketEnds* ends) {
+  socklen_t size = sizeof(ends->local);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&ends->local), &size) != 0) {
+    return false;
+  }
+  size = sizeof(ends->remote);
+  return getpeername(fd, reinterpret_cast<sockaddr*>(&ends->remote), &size) ==
+         0;
+}
+
+std::vector<int> OpenSockets() {
+  std::vector<int> sockets;
+  DIR* dir = opendir("/proc/self/fd");
+  if (dir == nullptr) return sockets;
+  while (const dirent* entry = readdir(dir)) {
+    char target[32];
+    const ssize_t size =
+        readlinkat(dirfd(dir), entry->d_name, target, sizeof(target));
+    if (size > 8 && std::memcmp(target, "socket:[", 8) == 0) {
+      sockets.push_back(std::atoi(entry->d_name));
+    }
+  }
+  closedir(dir);
+  return sockets;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// Sockets of this process: addresses, and which descriptors they are.
+#ifndef LOCKSTEP_WORKER_COLLECTIVE_SOCKETS_H_
+#define LOCKSTEP_WORKER_COLLECTIVE_SOCKETS_H_
+
+#include <sys/socket.h>
+
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace lockstep {
+
+// By family, address bytes in network order, then port as the integer that
+// its network order makes on this machine: the order by which Gloo decides
+// who of two connects. IPv4 and IPv6 only.
+int CompareAddresses(const sockaddr_storage& a, const sockaddr_storage& b);
+
+// An IPv4 or IPv6 address in digits, port 0. InvalidArgument for anything
+// else, names included.
+StatusOr<sockaddr_storage> ParseAddress(const std::string& text);
+// 0.0.0.0 or ::.
+bool IsAnyAddress(const sockaddr_storage& address);
+// That this host has `address`: InvalidArgument says why not.
+Status TryToBind(const sockaddr_storage& address);
+
+struct SocketEnds {
+  sockaddr_storage local{};
+  sockaddr_storage remote{};
+};
+// False where `fd` is no connected socket.
+bool GetEnds(int fd, SocketEnds* ends);
+
+// The descriptors of this process that are sockets. Others may open and close
+// some meanwhile: check what a descriptor is before using it.
+std::vector<int> OpenSockets();
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_COLLECTIVE_SOCKETS_H_
