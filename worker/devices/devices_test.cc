@@ -54,6 +54,20 @@ TEST_F(NvmlTest, ALibraryThatIsNoneOfNvmlIsRefused) {
   EXPECT_EQ(Nvml::Open("libc.so.6").status().code(), StatusCode::kUnavailable);
 }
 
+TEST(SelectGpusTest, ByCountAndByWhatTheDaemonMaySee) {
+  const std::vector<Gpu> gpus = {
+      {0, "GPU-a", "T4", 1}, {1, "GPU-b", "T4", 1}, {2, "GPU-c", "T4", 1}};
+  EXPECT_EQ(SelectGpus(gpus, std::nullopt, std::nullopt).size(), 3u);
+  EXPECT_EQ(SelectGpus(gpus, std::nullopt, 0).size(), 0u);
+  const auto some = SelectGpus(gpus, "2,GPU-a", std::nullopt);
+  ASSERT_EQ(some.size(), 2u);
+  EXPECT_EQ(some[0].index, 2);
+  EXPECT_EQ(some[1].index, 0);
+  EXPECT_EQ(SelectGpus(gpus, "2,GPU-a", 1).size(), 1u);
+  EXPECT_EQ(SelectGpus(gpus, "", std::nullopt).size(), 0u);
+  EXPECT_EQ(SelectGpus(gpus, "1,9,0", std::nullopt).size(), 1u);
+}
+
 TEST(HostCapacityTest, LimitsOfCgroups) {
   EXPECT_DOUBLE_EQ(ParseCpuMax("150000 100000\n").value(), 1.5);
   EXPECT_FALSE(ParseCpuMax("max 100000\n").has_value());

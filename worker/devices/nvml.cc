@@ -178,4 +178,30 @@ std::unique_ptr<Nvml> OpenNvmlIfThere(const std::string& library) {
   return nullptr;
 }
 
+std::vector<Gpu> SelectGpus(const std::vector<Gpu>& gpus,
+                            const std::optional<std::string>& visible,
+                            std::optional<int32_t> most) {
+  std::vector<Gpu> selected;
+  if (!visible) {
+    selected = gpus;
+  } else {
+    for (size_t at = 0; at < visible->size();) {
+      const size_t end = std::min(visible->find(',', at), visible->size());
+      const std::string name = visible->substr(at, end - at);
+      const auto found =
+          std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
+            return std::to_string(gpu.index) == name || gpu.uuid == name;
+          });
+      // As CUDA does: what comes after an unknown one is not visible.
+      if (found == gpus.end()) break;
+      selected.push_back(*found);
+      at = end + 1;
+    }
+  }
+  if (most && selected.size() > static_cast<size_t>(*most)) {
+    selected.resize(static_cast<size_t>(*most));
+  }
+  return selected;
+}
+
 }  // namespace lockstep

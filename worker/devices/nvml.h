@@ -64,6 +64,13 @@ class Nvml {
 // driver. A driver that does not answer is a warning in the log, and no GPUs.
 std::unique_ptr<Nvml> OpenNvmlIfThere(const std::string& library);
 
+// The GPUs that a daemon offers: those that `visible` names (its own
+// CUDA_VISIBLE_DEVICES: indices or UUIDs; absent: all), and of them the first
+// `most` (absent: all). Pure.
+std::vector<Gpu> SelectGpus(const std::vector<Gpu>& gpus,
+                            const std::optional<std::string>& visible,
+                            std::optional<int32_t> most);
+
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_WORKER_DEVICES_NVML_H_

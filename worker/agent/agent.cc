@@ -1,0 +1,282 @@
+#include "worker/agent/agent.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/logging.h"
+#include "worker/rank_link/packet.h"
+
+namespace lockstep {
+namespace {
+
+AgentOptions CoreOptions(const AgentConfig& config) {
+  AgentOptions options;
+  options.node = config.node.name;
+  return options;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Agent>> Agent::Create(AgentConfig config,
+                                               EventLoop* loop,
+                                               FileSystem* files,
+                                               const Nvml* nvml) {
+  // The longest name of a socket in there: 16 digits and ".sock".
+  if (const size_t size = config.runtime_dir.size() + 1 + 21;
+      size > kMaxSocketPath) {
+    return InvalidArgument(
+        "--runtime_dir {} is too long: a socket in it would have a path of {} "
+        "bytes, and Linux takes {}",
+        config.runtime_dir, size, kMaxSocketPath);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(config.runtime_dir, 0711));
+  std::unique_ptr<Agent> agent(new Agent(std::move(config), loop, files, nvml));
+  LOCKSTEP_RETURN_IF_ERROR(agent->store_.Init());
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      agent->link_,
+      RankLinkServer::Listen(JoinPath(agent->config_.runtime_dir, "link.sock"),
+                             agent.get()));
+  return agent;
+}
+
+Agent::Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
+             const Nvml* nvml)
+    : config_(std::move(config)),
+      loop_(loop),
+      files_(files),
+      nvml_(nvml),
+      metrics_(std::make_shared<AgentMetrics>()),
+      core_(CoreOptions(config_)),
+      store_(files, config_.dir),
+      shipper_(LogShipperOptions(), files),
+      supervisor_(std::make_unique<Supervisor>(loop, config_.shim_program,
+                                               config_.node.boot_id, this)),
+      heartbeat_interval_(config_.heartbeat_interval) {}
+
+Agent::~Agent() {
+  *alive_ = false;
+  work_.reset();  // Its jobs use the rest.
+  if (link_) loop_->Unwatch(link_->fd());
+}
+
+Status Agent::Start(CoordinatorClient* client) {
+  client_ = client;
+  LOCKSTEP_ASSIGN_OR_RETURN(const TaskStore::Found found, store_.LoadAll());
+  AdoptAll(found);
+  LOCKSTEP_RETURN_IF_ERROR(
+      loop_->Watch(link_->fd(), [this] { link_->Dispatch(); }));
+  Tick();
+  Connect();
+  return OkStatus();
+}
+
+Status Agent::Ready() const {
+  return ready_ ? OkStatus()
+                : Unavailable("the coordinator has not admitted this worker");
+}
+
+void Agent::Execute(Actions actions) {
+  std::set<GangKey> changed;
+  std::set<GangKey> launched;
+  for (const Action& action : actions) {
+    const RankKey link_key{action.gang.job, action.gang.generation,
+                           action.rank};
+    const RankRef ref{action.gang, action.rank};
+    switch (action.kind) {
+      case Action::Kind::kPrepare:
+        Prepare(action.gang);
+        break;
+      case Action::Kind::kStartRank:
+        if (launched.insert(action.gang).second) BeforeLaunch(action.gang);
+        StartRank(action.gang, action.rank);
+        break;
+      case Action::Kind::kGo:
+        link_->SendGo(link_key);
+        break;
+      case Action::Kind::kAbort:
+        link_->SendAbort(link_key, action.message);
+        break;
+      case Action::Kind::kDirective:
+        link_->SendDirective(link_key, action.directive.id,
+                             action.directive.kind == DirectiveKind::kStop
+                                 ? v1::RankDirective::STOP
+                                 : v1::RankDirective::CHECKPOINT);
+        break;
+      case Action::Kind::kKillTree:
+        supervisor_->KillTree(ref, action.grace);
+        break;
+      case Action::Kind::kRelease:
+        gangs_[action.gang].leases.clear();
+        break;
+      case Action::Kind::kReport:
+        changed.insert(action.gang);
+        break;
+      case Action::Kind::kForget:
+        changed.erase(action.gang);
+        Forget(action.gang);
+        break;
+    }
+  }
+  for (const GangKey& key : changed) Report(key);
+  SetCoreTimer();
+}
+
+void Agent::SetCoreTimer() {
+  if (core_timer_ != 0) loop_->CancelTimer(core_timer_);
+  core_timer_ = 0;
+  const auto deadline = core_.NextDeadline();
+  if (!deadline) return;
+  core_timer_ = loop_->At(*deadline, [this, alive = alive_] {
+    if (!*alive) return;
+    core_timer_ = 0;
+    Actions actions;
+    core_.OnTick(loop_->Now(), &actions);
+    Execute(std::move(actions));
+  });
+}
+
+void Agent::Report(const GangKey& key) {
+  const AgentCore::Gang* gang = core_.Find(key);
+  if (gang == nullptr) return;
+  // From LAUNCHED on there is something that the next daemon must find.
+  if (gang->status.phase >= GangPhase::kLaunched &&
+      gang->assignment.spec.has_value()) {
+    if (const Status saved = Save(key); !saved.ok()) {
+      LOG_ERROR("{}: {}", Describe(key), Message(saved));
+    }
+  }
+  v1::WorkerMessage message;
+  *message.mutable_gang_status() = ToProto(FullStatus(*gang));
+  Send(message);
+}
+
+GangStatus Agent::FullStatus(const AgentCore::Gang& gang) {
+  GangStatus status = gang.status;
+  const GangKey key{status.job, status.generation};
+  for (RankStatus& rank : status.ranks) {
+    const auto it = ranks_.find({key, rank.rank});
+    if (it == ranks_.end() || rank.exit) continue;
+    rank.progress = it->second.progress;
+    rank.usage = it->second.usage;
+  }
+  return status;
+}
+
+Status Agent::Save(const GangKey& key) {
+  const AgentCore::Gang* gang = core_.Find(key);
+  if (gang == nullptr) return OkStatus();
+  return store_.Save(
+      {gang->assignment, FullStatus(*gang), gangs_[key].link_nonces});
+}
+
+void Agent::Prepare(const GangKey& key) {
+  const AgentCore::Gang* gang = core_.Find(key);
+  if (gang == nullptr) return;
+  auto spec = std::make_shared<GangSpec>(*gang->assignment.spec);
+  auto input = std::make_shared<PreflightInput>();
+  input->spec = spec.get();
+  const auto path = config_.environment.find("PATH");
+  input->path = path == config_.environment.end()
+                    ? std::string("/usr/local/bin:/usr/bin:/bin")
+                    : path->second;
+  input->task_directory = store_.GangDirectory(key);
+  input->user = config_.user;
+  input->gpus = config_.node.gpus;
+  for (const auto& [other, busy] : core_.gangs()) {
+    if (other == key || !busy.assignment.spec ||
+        busy.status.phase == GangPhase::kStopped ||
+        busy.status.phase == GangPhase::kRefused) {
+      continue;
+    }
+    for (const LocalTask& task : busy.assignment.spec->tasks) {
+      input->gpus_in_use.insert(task.gpus.begin(), task.gpus.end());
+    }
+  }
+  const bool has_first_rank = std::any_of(
+      spec->tasks.begin(), spec->tasks.end(), [](const LocalTask& task) {
+        return std::any_of(task.ranks.begin(), task.ranks.end(),
+                           [](const RankSpec& rank) { return rank.rank == 0; });
+      });
+  work_->Add([this, key, spec, input, has_first_rank, alive = alive_] {
+    auto prepared = std::make_shared<Prepared>();
+    prepared->status = Preflight(files_, *input);
+    if (prepared->status.ok()) {
+      auto leases =
+          LeasePorts(static_cast<int>(spec->tasks.size()) + has_first_rank,
+                     config_.port_ranges);
+      prepared->status = leases.status();
+      if (leases.ok()) {
+        prepared->leases = *std::move(leases);
+        if (has_first_rank) {
+          prepared->master_port = prepared->leases.back().port();
+        }
+      }
+    }
+    loop_->Post([this, key, prepared, alive] {
+      if (*alive) OnPrepareDone(key, std::move(*prepared));
+    });
+  });
+}
+
+void Agent::OnPrepareDone(const GangKey& key, Prepared prepared) {
+  Actions actions;
+  if (!prepared.status.ok()) {
+    LOG_WARN("{}: refused: {}", Describe(key), Message(prepared.status));
+    core_.OnRefused(key, {Reason::kPrepareRefused, Message(prepared.status)},
+                    &actions);
+  } else {
+    std::vector<int32_t> ports;
+    for (const PortLease& lease : prepared.leases) {
+      ports.push_back(lease.port());
+    }
+    if (prepared.master_port != 0) ports.pop_back();
+    gangs_[key].leases = std::move(prepared.leases);
+    core_.OnPrepared(key, std::move(ports), prepared.master_port, &actions);
+  }
+  Execute(std::move(actions));
+}
+
+void Agent::Forget(const GangKey& key) {
+  for (const auto& [ref, info] : ranks_) {
+    if (ref.gang == key) link_->Forget({key.job, key.generation, ref.rank});
+  }
+  gangs_.erase(key);
+  forgotten_[key] = loop_->Now().mono;
+  RemoveForgotten();
+}
+
+void Agent::RemoveForgotten() {
+  const MonoTime now = loop_->Now().mono;
+  std::erase_if(forgotten_, [&](const auto& entry) {
+    const GangKey& key = entry.first;
+    if (core_.Find(key) != nullptr) return true;  // It came back.
+    std::vector<RankRef> refs;
+    bool shipped = true;
+    for (const auto& [ref, info] : ranks_) {
+      if (ref.gang != key) continue;
+      refs.push_back(ref);
+      shipped = shipped && shipper_.Done(ref);
+    }
+    if (!shipped && now - entry.second < config_.forget_after) return false;
+    for (const RankRef& ref : refs) {
+      finished_.emplace_back(now, ReadingOf(ref, ranks_[ref]));
+      shipper_.Remove(ref);
+      ranks_.erase(ref);
+    }
+    if (const Status removed = store_.Remove(key); !removed.ok()) {
+      LOG_WARN("{}: {}", Describe(key), Message(removed));
+    }
+    return true;
+  });
+}
+
+void Agent::OnRankStarted(const RankRef& ref, int64_t pid) {
+  LOG_INFO("{}: started as process {}", Describe(ref), pid);
+  Actions actions;
+  core_.OnRankStarted(ref.gang, ref.rank, pid, &actions);
+  Execute(std::move(actions));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,193 @@
+// What a worker daemon does about the gangs that it is told to run.
+//
+// Pure: no I/O, no lock, no clock. Level-triggered: goals and events come in
+// any order and any number of times; out come actions. Thread-compatible: the
+// daemon's event loop owns it.
+//
+// A gang is this node's part of one generation of a job:
+//
+//   phase      on                                  becomes, and does
+//   (none)     PREPARE                             PREPARING
+//   (none)     LAUNCH, GO                          REFUSED: it never prepared
+//   (none)     STOP                                STOPPED: nothing is there
+//   PREPARING  every lower generation of the job   kPrepare
+//              here is over
+//   PREPARING  prepared                            PREPARED
+//   PREPARING  refused                             REFUSED
+//   PREPARED   LAUNCH, GO with our ports           LAUNCHED, kStartRank each
+//   PREPARED   LAUNCH, GO with other ports         REFUSED
+//   LAUNCHED   GO                                  kGo to each joined rank
+//   PREPARING,
+//   PREPARED   STOP                                STOPPED, kRelease
+//   LAUNCHED   STOP                                STOPPING, kAbort, kKillTree
+//   LAUNCHED,
+//   STOPPING   the last rank has exited            STOPPED, kRelease
+//   STOPPING   `grace` and kForceAfter are over    kKillTree at once, repeated
+//   REFUSED,
+//   STOPPED    FORGET                              (none), kForget
+//   others     FORGET                              as STOP, later forgotten
+//
+// Goals only rise. Any goal below STOP for a generation is also a STOP of all
+// lower ones of that job; a goal below STOP for a generation lower than one
+// that is here already is refused. Each change of what the coordinator would
+// want to know is a kReport.
+#ifndef LOCKSTEP_WORKER_AGENT_AGENT_CORE_H_
+#define LOCKSTEP_WORKER_AGENT_AGENT_CORE_H_
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/model/assignment.h"
+#include "common/model/node.h"
+
+namespace lockstep {
+
+struct GangKey {
+  JobName job;
+  Generation generation = 0;
+
+  auto operator<=>(const GangKey&) const = default;
+};
+
+// "job mnist g3".
+std::string Describe(const GangKey& key);
+
+struct Action {
+  enum class Kind {
+    // Check the host and lease ports: answer with OnPrepared or OnRefused.
+    kPrepare,
+    // Answer with OnRankStarted and OnRankExited.
+    kStartRank,
+    // To the rank, over its link.
+    kGo,
+    kAbort,
+    kDirective,
+    // SIGTERM to the rank's tree, SIGKILL after `grace` (0: at once).
+    kKillTree,
+    // Ports and the like of the gang are free.
+    kRelease,
+    // The status changed.
+    kReport,
+    // Its records and files may go; the gang is no longer known here.
+    kForget,
+  };
+  Kind kind = Kind::kReport;
+  GangKey gang;
+  int32_t rank = 0;
+  Duration grace{};
+  std::string message;  // kAbort.
+  Directive directive;  // kDirective.
+
+  bool operator==(const Action&) const = default;
+};
+using Actions = std::vector<Action>;
+
+// What a rank wants known. What is absent says nothing.
+struct RankNews {
+  std::optional<Checkpoint> checkpoint;
+  std::string artifact_name;
+  std::string artifact_path;
+  std::string event;
+  std::string failure;
+  Reason failure_reason = Reason::kNone;
+  bool victim = false;
+  std::optional<int64_t> resumed_step;
+  uint32_t directive_done = 0;
+};
+
+struct AgentOptions {
+  NodeName node;
+  // Of generations that a higher one ends.
+  Duration implied_grace = std::chrono::seconds(1);
+  // SIGKILL by us, after the shim should have sent it.
+  Duration force_after = std::chrono::seconds(2);
+};
+
+// Exit code of a native rank that ended because its peer was gone.
+inline constexpr int32_t kPeerLostCode = 75;
+// Newest events of a gang that are kept and reported.
+inline constexpr size_t kKeptEvents = 256;
+
+class AgentCore {
+ public:
+  struct Gang {
+    // With the highest goal so far, and what came with it.
+    Assignment assignment;
+    GangStatus status;
+    bool prepare_asked = false;
+    bool forget_when_over = false;
+    // When to kill by force next.
+    std::optional<MonoTime> kill_at;
+    uint32_t last_event = 0;
+    uint32_t last_directive = 0;
+    struct LastWords {
+      std::string failure;
+      Reason reason = Reason::kNone;
+      bool victim = false;
+    };
+    std::map<int32_t, LastWords> words;
+  };
+
+  explicit AgentCore(AgentOptions options) : options_(std::move(options)) {}
+
+  // What a daemon of this node started before. `status` holds its ranks; those
+  // without exit are alive, as far as is known.
+  void Adopt(const Assignment& assignment, GangStatus status);
+
+  // Aborted: from a coordinator of a lower epoch than one seen before.
+  // FailedPrecondition: a higher generation of the job is here.
+  Status OnAssignment(const Assignment& assignment, Time now, Actions* out);
+
+  void OnPrepared(const GangKey& key, std::vector<int32_t> ports,
+                  int32_t master_port, Actions* out);
+  void OnRefused(const GangKey& key, Cause cause, Actions* out);
+  // Its exec succeeded. Repeats do nothing.
+  void OnRankStarted(const GangKey& key, int32_t rank, int64_t pid,
+                     Actions* out);
+  void OnRankJoined(const GangKey& key, int32_t rank, Actions* out);
+  void OnRankNews(const GangKey& key, int32_t rank, const RankNews& news,
+                  Time now, Actions* out);
+  // The rank and its tree are gone. The first exit counts.
+  void OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,
+                    const RankProgress& progress, const Usage& usage,
+                    Actions* out);
+  // Call at NextDeadline or later.
+  void OnTick(Time now, Actions* out);
+  std::optional<MonoTime> NextDeadline() const;
+
+  const Gang* Find(const GangKey& key) const;
+  const std::map<GangKey, Gang>& gangs() const { return gangs_; }
+  uint64_t epoch() const { return epoch_; }
+
+ private:
+  void Raise(const GangKey& key, const Assignment& assignment, Time now,
+             Actions* out);
+  void StartFresh(const GangKey& key, const Assignment& assignment,
+                  Actions* out);
+  void Stop(const GangKey& key, Gang* gang, Duration grace,
+            const std::string& message, Time now, Actions* out);
+  void Launch(const GangKey& key, Gang* gang, Actions* out);
+  void Go(const GangKey& key, Gang* gang, Actions* out);
+  void EndIfOver(const GangKey& key, Gang* gang, Actions* out);
+  void Over(const GangKey& key, Gang* gang, GangPhase phase, Actions* out);
+  void ForgetIfAsked(const GangKey& key, Actions* out);
+  void PrepareWaiting(const JobName& job, Actions* out);
+  bool LowerOnesAreOver(const GangKey& key) const;
+  Status CheckPorts(const Gang& gang) const;
+  RankStatus* FindRank(const GangKey& key, int32_t rank, Gang** gang);
+
+  const AgentOptions options_;
+  uint64_t epoch_ = 0;
+  std::map<GangKey, Gang> gangs_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_AGENT_CORE_H_

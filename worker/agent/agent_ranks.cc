@@ -1,0 +1,388 @@
+// Ranks: starting, finding again, reading.
+#include <errno.h>
+#include <openssl/evp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "common/base/logging.h"
+#include "common/base/random.h"
+#include "worker/agent/agent.h"
+#include "worker/agent/rank_readings.h"
+#include "worker/shim/shim_client.h"
+
+namespace lockstep {
+namespace {
+
+// How long a finished task's last readings stay on /metrics.
+constexpr Duration kKeepFinished = std::chrono::minutes(15);
+constexpr size_t kMostFinished = 1000;
+constexpr uint32_t kNonceFd = 3;
+
+std::string Sha256(std::string_view text) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr);
+  return std::string(reinterpret_cast<const char*>(digest), size);
+}
+
+const LocalTask* TaskOf(const GangSpec& spec, int32_t rank) {
+  for (const LocalTask& task : spec.tasks) {
+    for (const RankSpec& r : task.ranks) {
+      if (r.rank == rank) return &task;
+    }
+  }
+  return nullptr;
+}
+
+bool IsNative(const Assignment& assignment) {
+  return assignment.spec && assignment.spec->kind == JobKind::kNative;
+}
+
+v1::RankWelcome MakeWelcome(const Assignment& assignment, const LocalTask& task,
+                            int32_t rank, const std::string& address,
+                            const std::string& page) {
+  v1::RankWelcome welcome;
+  welcome.set_rank(rank);
+  welcome.set_world_size(assignment.cluster->world_size);
+  for (const RankSpec& r : task.ranks) {
+    if (r.rank == rank) welcome.set_local_rank(r.local_rank);
+  }
+  welcome.set_local_size(static_cast<int32_t>(task.ranks.size()));
+  welcome.set_generation(assignment.generation);
+  welcome.set_job(assignment.job);
+  welcome.set_job_key(assignment.job_key);
+  welcome.set_spec_hash(Sha256(CanonicalText(*assignment.cluster)));
+  welcome.set_bind_address(address);
+  welcome.set_output_directory(assignment.spec->output_directory);
+  welcome.set_checkpoint_interval_steps(
+      assignment.spec->checkpoint.interval_steps);
+  welcome.set_checkpoint_keep(assignment.spec->checkpoint.keep);
+  // The newest ones: a packet holds 64 KiB.
+  const auto& lineage = assignment.spec->lineage;
+  for (size_t i = lineage.size() > 1000 ? lineage.size() - 1000 : 0;
+       i < lineage.size(); ++i) {
+    v1::RankLineage* entry = welcome.add_lineage();
+    entry->set_generation(lineage[i].generation);
+    entry->set_start_step(lineage[i].start_step);
+  }
+  welcome.set_page_path(page);
+  for (const int32_t gpu : GpusOfRank(assignment, rank)) {
+    welcome.add_gpus(gpu);
+  }
+  welcome.set_cpus(CpusPerRank(task));
+  welcome.set_attempt(assignment.spec->attempt);
+  return welcome;
+}
+
+}  // namespace
+
+Agent::RankInfo& Agent::InfoOf(const RankRef& ref) {
+  const auto it = ranks_.find(ref);
+  if (it != ranks_.end()) return it->second;
+  RankInfo& info = ranks_[ref];
+  info.paths = store_.PathsOf(ref.gang, ref.rank);
+  info.start = loop_->Now().wall;
+  const AgentCore::Gang* gang = core_.Find(ref.gang);
+  if (gang != nullptr && gang->assignment.spec) {
+    if (const LocalTask* task = TaskOf(*gang->assignment.spec, ref.rank)) {
+      info.type = task->type;
+      info.index = task->index;
+    }
+    info.gpus = GpusOfRank(gang->assignment, ref.rank);
+  }
+  return info;
+}
+
+void Agent::BeforeLaunch(const GangKey& key) {
+  const AgentCore::Gang* gang = core_.Find(key);
+  if (gang == nullptr) return;
+  GangInfo& info = gangs_[key];
+  for (const RankStatus& rank : gang->status.ranks) {
+    info.link_nonces[rank.rank] = RandomBytes(32);
+  }
+  // The ranks may bind them from now on; other daemons stay excluded.
+  for (PortLease& lease : info.leases) lease.ReleaseTcp();
+  // Before any process exists, so that the next daemon knows of all.
+  if (const Status saved = Save(key); !saved.ok()) {
+    LOG_ERROR("{}: {}", Describe(key), Message(saved));
+  }
+}
+
+void Agent::ExpectRank(const GangKey& key, int32_t rank) {
+  const AgentCore::Gang* gang = core_.Find(key);
+  if (gang == nullptr || !IsNative(gang->assignment) ||
+      !gang->assignment.cluster) {
+    return;
+  }
+  const LocalTask* task = TaskOf(*gang->assignment.spec, rank);
+  const auto nonce = gangs_[key].link_nonces.find(rank);
+  if (task == nullptr || nonce == gangs_[key].link_nonces.end()) return;
+  link_->Expect({key.job, key.generation, rank}, nonce->second,
+                config_.user ? config_.user->uid : geteuid(),
+                MakeWelcome(gang->assignment, *task, rank, config_.node.address,
+                            store_.PathsOf(key, rank).page));
+}
+
+task::ShimSpec Agent::MakeShimSpec(const RankRef& ref,
+                                   const Assignment& assignment,
+                                   const LocalTask& task) {
+  const RankPaths paths = store_.PathsOf(ref.gang, ref.rank);
+  RankEnvironmentInput input;
+  input.daemon = config_.environment;
+  input.assignment = &assignment;
+  input.task = &task;
+  input.rank = ref.rank;
+  if (config_.user) input.home = config_.user->home;
+  if (IsNative(assignment)) input.link = link_->path();
+  input.nonce_fd = kNonceFd;
+
+  task::ShimSpec spec;
+  spec.job = ref.gang.job;
+  spec.generation = ref.gang.generation;
+  spec.rank = static_cast<uint32_t>(ref.rank);
+  spec.argv = task.argv;
+  spec.env = ToStrings(MakeRankEnvironment(input));
+  spec.cwd = assignment.spec->working_directory.empty()
+                 ? paths.work
+                 : assignment.spec->working_directory;
+  if (config_.user) {
+    spec.set_ids = true;
+    spec.uid = config_.user->uid;
+    spec.gid = config_.user->gid;
+    spec.groups = {config_.user->groups.begin(), config_.user->groups.end()};
+  }
+  spec.log_path = paths.log;
+  spec.task_record_path = paths.task_record;
+  spec.exit_record_path = paths.exit_record;
+  spec.page_path = paths.page;
+  spec.socket_path = JoinPath(config_.runtime_dir, RandomHex(8) + ".sock");
+  spec.nonce = RandomHex(16);
+  if (IsNative(assignment)) {
+    spec.secret = gangs_[ref.gang].link_nonces[ref.rank];
+    spec.secret_fd = kNonceFd;
+  }
+  for (const PortLease& lease : gangs_[ref.gang].leases) {
+    spec.ports.push_back(static_cast<uint32_t>(lease.port()));
+  }
+  return spec;
+}
+
+void Agent::StartRank(const GangKey& key, int32_t rank) {
+  const AgentCore::Gang* gang = core_.Find(key);
+  if (gang == nullptr || !gang->assignment.spec) return;
+  const LocalTask* task = TaskOf(*gang->assignment.spec, rank);
+  if (task == nullptr) return;
+  const RankRef ref{key, rank};
+  const RankInfo& info = InfoOf(ref);
+  shipper_.Add(ref, gang->assignment.job_uid, info.paths.log);
+  const Status made = store_.MakeRankDirectories(
+      key, rank, config_.user ? config_.user->uid : geteuid(),
+      config_.user ? config_.user->gid : getegid());
+  if (!made.ok()) {
+    task::ExitRecord record;
+    record.kind = task::ExitKind::kNotStarted;
+    record.start_errno = EIO;
+    record.message = Message(made);
+    record.end_unix_nanos = ToUnixNanos(loop_->Now().wall);
+    OnRankExited(ref, record);
+    return;
+  }
+  ExpectRank(key, rank);
+  supervisor_->Start(ref, MakeShimSpec(ref, gang->assignment, *task),
+                     info.paths);
+}
+
+void Agent::OnRankExited(const RankRef& ref, const task::ExitRecord& record) {
+  RankInfo& info = InfoOf(ref);
+  ReadPage(ref, &info, /*last=*/true);
+  info.usage = ToUsage(record, info.usage);
+  info.ended = true;
+  shipper_.SetEnded(ref);
+  const ExitStatus exit = ToExitStatus(record);
+  LOG_INFO("{}: {}", Describe(ref), task::DescribeExit(record));
+  if (record.tree_left > 0) {
+    LOG_WARN("{}: {} of its processes could not be killed", Describe(ref),
+             record.tree_left);
+  }
+  Actions actions;
+  core_.OnRankExited(ref.gang, ref.rank, exit, info.progress, info.usage,
+                     &actions);
+  Execute(std::move(actions));
+}
+
+void Agent::ReadPage(const RankRef& ref, RankInfo* info, bool last) {
+  std::string error;
+  if (info->page == nullptr) {
+    info->page = task::PageReader::Open(info->paths.page, &error);
+    if (info->page == nullptr) return;  // Not made yet, or no native rank.
+  }
+  task::RankPage page;
+  const auto result = last ? info->page->ReadLast(&page, &error)
+                           : info->page->Read(&page, &error);
+  if (result == task::PageReader::Result::kOk) {
+    info->progress = ToProgress(page, ref.gang.generation);
+  }
+  // Its writer may have made the file anew: look again.
+  if (result == task::PageReader::Result::kBad) info->page.reset();
+}
+
+void Agent::SampleRank(const RankRef& ref, RankInfo* info,
+                       const std::vector<ProcessStat>& all) {
+  ReadPage(ref, info, /*last=*/false);
+  const auto shim = supervisor_->ShimPid(ref);
+  if (!shim) return;
+  const auto tree = ReadTreeMetrics(*shim, all);
+  if (!tree.ok()) return;
+  Usage& usage = info->usage;
+  usage.cpu_seconds =
+      std::max(usage.cpu_seconds, tree->user_seconds + tree->system_seconds);
+  usage.memory_bytes = static_cast<int64_t>(tree->resident_bytes);
+  usage.memory_peak_bytes =
+      std::max(usage.memory_peak_bytes, usage.memory_bytes);
+  usage.seconds = std::max(0.0, ToSeconds(loop_->Now().wall - info->start));
+  info->read_bytes = std::max(info->read_bytes, tree->read_bytes);
+  info->write_bytes = std::max(info->write_bytes, tree->write_bytes);
+}
+
+void Agent::Sample() {
+  const auto host = ReadHostMetrics();
+  if (host.ok()) {
+    const double total = host->cpu.Total() - last_cpu_.Total();
+    const double busy = host->cpu.Busy() - last_cpu_.Busy();
+    if (total > 0) cpu_utilization_ = std::clamp(busy / total, 0.0, 1.0);
+    last_cpu_ = host->cpu;
+    memory_available_ = static_cast<int64_t>(host->memory.available);
+  }
+  const bool any_live =
+      std::any_of(ranks_.begin(), ranks_.end(),
+                  [](const auto& entry) { return !entry.second.ended; });
+  if (any_live) {
+    const std::vector<ProcessStat> all = ReadAllProcesses();
+    for (auto& [ref, info] : ranks_) {
+      if (!info.ended) SampleRank(ref, &info, all);
+    }
+  }
+  PublishMetrics(host.ok() ? *host : HostMetrics());
+}
+
+TaskReading Agent::ReadingOf(const RankRef& ref, const RankInfo& info) const {
+  return {ref.gang.job,
+          std::string(Name(info.type)),
+          info.index,
+          ref.rank,
+          info.usage.cpu_seconds,
+          info.usage.memory_bytes,
+          info.usage.memory_peak_bytes,
+          info.read_bytes,
+          info.write_bytes,
+          shipper_.BytesSent(ref)};
+}
+
+void Agent::PublishMetrics(const HostMetrics& host) {
+  AgentReadings readings;
+  readings.host = host;
+  readings.cpus_offered = config_.node.capacity.cpus;
+  readings.memory_offered_bytes = config_.node.capacity.memory_bytes;
+  readings.connected = welcomed_;
+  readings.reconnects = reconnects_;
+  if (nvml_ != nullptr) readings.gpus = nvml_->Read();
+  for (auto& [ref, info] : ranks_) {
+    // The mean over a rank's life of its GPUs' utilization.
+    for (const GpuReading& gpu : readings.gpus) {
+      if (info.ended || !gpu.utilization ||
+          std::count(info.gpus.begin(), info.gpus.end(), gpu.index) == 0) {
+        continue;
+      }
+      info.gpu_sum += *gpu.utilization;
+      ++info.gpu_samples;
+      info.usage.gpu_utilization =
+          info.gpu_sum / static_cast<double>(info.gpu_samples);
+    }
+    readings.tasks.push_back(ReadingOf(ref, info));
+  }
+  // Ranks that were forgotten meanwhile stay for a scrape or two; a rank of a
+  // later generation of the job takes the place of an earlier one.
+  const MonoTime now = loop_->Now().mono;
+  std::erase_if(finished_, [&](const auto& entry) {
+    return now - entry.first > kKeepFinished;
+  });
+  if (finished_.size() > kMostFinished) {
+    finished_.erase(finished_.begin(), finished_.end() - kMostFinished);
+  }
+  std::map<std::tuple<std::string, std::string, int32_t, int32_t>, TaskReading>
+      newest;
+  const auto put = [&](const TaskReading& task) {
+    newest[{task.job, task.role, task.index, task.rank}] = task;
+  };
+  for (const auto& [when, task] : finished_) put(task);
+  for (const TaskReading& task : readings.tasks) put(task);
+  readings.tasks.clear();
+  for (auto& [key, task] : newest) readings.tasks.push_back(std::move(task));
+  metrics_->Set(std::move(readings));
+}
+
+void Agent::AdoptAll(const TaskStore::Found& found) {
+  for (const StoredGang& stored : found.gangs) AdoptGang(stored);
+  for (const std::string& directory : found.damaged) ClearDamaged(directory);
+}
+
+void Agent::AdoptGang(const StoredGang& stored) {
+  const GangKey key{stored.assignment.job, stored.assignment.generation};
+  LOG_INFO("{}: found from before the restart, {}", Describe(key),
+           Name(stored.status.phase));
+  core_.Adopt(stored.assignment, stored.status);
+  GangInfo& gang = gangs_[key];
+  gang.link_nonces = stored.link_nonces;
+  std::vector<int32_t> ports = stored.status.ports;
+  if (stored.status.master_port != 0)
+    ports.push_back(stored.status.master_port);
+  const bool over = stored.status.phase == GangPhase::kStopped ||
+                    stored.status.phase == GangPhase::kRefused;
+  for (const int32_t port : ports) {
+    if (over) break;
+    auto lease = PortLease::Adopt(port);
+    if (lease.ok()) {
+      gang.leases.push_back(*std::move(lease));
+    } else {
+      LOG_WARN("{}: {}", Describe(key), Message(lease.status()));
+    }
+  }
+  for (const RankStatus& rank : stored.status.ranks) {
+    const RankRef ref{key, rank.rank};
+    RankInfo& info = InfoOf(ref);
+    info.progress = rank.progress;
+    info.usage = rank.usage;
+    shipper_.Add(ref, stored.assignment.job_uid, info.paths.log);
+    if (rank.exit || over) {
+      info.ended = true;
+      shipper_.SetEnded(ref);
+      continue;
+    }
+    if (const auto record = ReadTaskRecord(info.paths.task_record);
+        record.ok()) {
+      info.start = FromUnixNanos(record->started_unix_nanos);
+    }
+    ExpectRank(key, rank.rank);
+    supervisor_->Adopt(ref, info.paths);
+  }
+}
+
+void Agent::ClearDamaged(const std::string& directory) {
+  LOG_ERROR(
+      "{} holds no readable record of its gang: its processes are "
+      "killed and it is removed",
+      directory);
+  const auto names = files_->List(directory);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    const auto record =
+        ReadTaskRecord(JoinPath(JoinPath(directory, name), "task.record"));
+    if (!record.ok() || record->boot_id != config_.node.boot_id) continue;
+    KillLeftovers(*record);  // The shim is of its own session.
+  }
+  (void)files_->RemoveAll(directory);
+}
+
+}  // namespace lockstep

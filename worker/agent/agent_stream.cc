@@ -1,0 +1,314 @@
+// The stream to the coordinator, and what ranks and coordinator say to each
+// other through it.
+#include <algorithm>
+#include <utility>
+
+#include "common/base/logging.h"
+#include "common/base/random.h"
+#include "common/wire/field_checker.h"
+#include "worker/agent/agent.h"
+#include "worker/agent/rank_readings.h"
+#include "worker/rank_link/packet.h"
+
+namespace lockstep {
+namespace {
+
+// Logs, readings and cleaning up, beside what events cause.
+constexpr Duration kTick = std::chrono::milliseconds(200);
+constexpr size_t kMaxPutBytes = 64 << 20;  // Of one gang.
+
+GangKey KeyOf(const RankKey& key) { return {key.job, key.generation}; }
+
+}  // namespace
+
+CoordinatorClient::Events Agent::ClientEvents() {
+  CoordinatorClient::Events events;
+  events.message = [this, alive = alive_](uint64_t stream,
+                                          v1::CoordinatorMessage message) {
+    auto shared = std::make_shared<v1::CoordinatorMessage>(std::move(message));
+    loop_->Post([this, alive, stream, shared] {
+      if (*alive) OnMessage(stream, *shared);
+    });
+  };
+  events.closed = [this, alive = alive_](uint64_t stream, Status status) {
+    loop_->Post([this, alive, stream, status] {
+      if (*alive) OnClosed(stream, status);
+    });
+  };
+  return events;
+}
+
+void Agent::Send(const v1::WorkerMessage& message) {
+  // Before Register there is nothing to add to: it tells everything.
+  if (open_) client_->Send(message);
+}
+
+void Agent::Connect() {
+  Registration registration;
+  registration.node = config_.node;
+  for (const auto& [key, gang] : core_.gangs()) {
+    registration.gangs.push_back(FullStatus(gang));
+  }
+  sequence_ = 0;
+  open_ = true;
+  welcomed_ = false;
+  stream_ = client_->Connect(ToProto(registration));
+  welcome_timer_ =
+      loop_->At(loop_->Now().mono + config_.welcome_timeout,
+                [this, alive = alive_, stream = stream_] {
+                  if (!*alive || stream != stream_ || welcomed_ || !open_)
+                    return;
+                  LOG_WARN("the coordinator does not answer: connecting again");
+                  client_->Disconnect();
+                });
+}
+
+void Agent::OnClosed(uint64_t stream, const Status& status) {
+  if (stream != stream_ || !open_) return;
+  open_ = false;
+  welcomed_ = false;
+  ready_ = false;
+  ++reconnects_;
+  loop_->CancelTimer(beat_timer_);
+  loop_->CancelTimer(welcome_timer_);
+  if (status.code() == StatusCode::kAborted) {
+    fatal_ = Aborted("another daemon speaks for node {} now: {}",
+                     config_.node.name, Message(status));
+    loop_->Stop();
+    return;
+  }
+  const std::string complaint =
+      status.ok() ? "the coordinator closed the stream" : status.ToString();
+  if (complaint != last_complaint_) {
+    LOG_WARN("not connected with the coordinator: {}", complaint);
+    last_complaint_ = complaint;
+  }
+  backoff_ = backoff_ == Duration{}
+                 ? config_.reconnect_first
+                 : std::min(backoff_ * 2, config_.reconnect_most);
+  // Between half and the whole: many daemons must not come at one time.
+  const Duration wait =
+      backoff_ / 2 +
+      Duration(static_cast<int64_t>(
+          RandomUint64() % static_cast<uint64_t>(backoff_.count() / 2 + 1)));
+  loop_->At(loop_->Now().mono + wait, [this, alive = alive_] {
+    if (*alive && !open_) Connect();
+  });
+}
+
+void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
+  if (stream != stream_ || !open_) return;
+  const auto refuse = [](const Status& status) {
+    LOG_ERROR("a message of the coordinator makes no sense: {}",
+              Message(status));
+  };
+  switch (message.message_case()) {
+    case v1::CoordinatorMessage::kWelcome: {
+      const auto welcome = FromProto(message.welcome());
+      if (!welcome.ok()) return refuse(welcome.status());
+      return OnWelcome(*welcome);
+    }
+    case v1::CoordinatorMessage::kAssignment: {
+      const auto assignment = FromProto(message.assignment());
+      if (!assignment.ok()) return refuse(assignment.status());
+      Actions actions;
+      const Status taken =
+          core_.OnAssignment(*assignment, loop_->Now(), &actions);
+      if (!taken.ok()) LOG_WARN("refused: {}", Message(taken));
+      highest_epoch_ = std::max(highest_epoch_, core_.epoch());
+      return Execute(std::move(actions));
+    }
+    case v1::CoordinatorMessage::kRendezvousValue: {
+      const auto entry = FromProto(message.rendezvous_value());
+      if (!entry.ok()) return refuse(entry.status());
+      return OnRendezvousValue(*entry);
+    }
+    case v1::CoordinatorMessage::kLogAck: {
+      const auto ack = FromProto(message.log_ack());
+      if (!ack.ok()) return refuse(ack.status());
+      shipper_.OnAck(*ack, loop_->Now().mono);
+      return ShipLogs();
+    }
+    case v1::CoordinatorMessage::kHeartbeatAck:
+    case v1::CoordinatorMessage::MESSAGE_NOT_SET:
+      return;
+  }
+}
+
+void Agent::OnWelcome(const WelcomeInfo& welcome) {
+  if (welcome.epoch < highest_epoch_) {
+    LOG_WARN("a coordinator of epoch {} answered after one of epoch {}",
+             welcome.epoch, highest_epoch_);
+    client_->Disconnect();
+    return;
+  }
+  highest_epoch_ = welcome.epoch;
+  welcomed_ = true;
+  ready_ = true;
+  backoff_ = Duration{};
+  last_complaint_.clear();
+  loop_->CancelTimer(welcome_timer_);
+  heartbeat_interval_ = std::clamp(welcome.heartbeat_interval,
+                                   Duration(std::chrono::milliseconds(10)),
+                                   Duration(std::chrono::seconds(60)));
+  LOG_INFO("connected with coordinator epoch {} of cluster \"{}\"",
+           welcome.epoch, welcome.cluster);
+  shipper_.OnReconnect();
+  // The coordinator keeps the rendezvous in memory only: say all again.
+  for (const auto& [key, gang] : gangs_) {
+    for (const auto& [name, value] : gang.puts) {
+      v1::WorkerMessage message;
+      *message.mutable_rendezvous_put() =
+          ToRendezvousPut({key.job, key.generation, name, value});
+      Send(message);
+    }
+    for (const auto& [name, ranks] : gang.gets) {
+      v1::WorkerMessage message;
+      *message.mutable_rendezvous_get() =
+          ToRendezvousGet({key.job, key.generation, name, ""});
+      Send(message);
+    }
+  }
+  Beat();
+  ShipLogs();
+}
+
+void Agent::Beat() {
+  if (!welcomed_) return;
+  NodeHeartbeat beat;
+  beat.sequence = ++sequence_;
+  beat.cpu_utilization = cpu_utilization_;
+  beat.memory_available_bytes = memory_available_;
+  for (const auto& [key, gang] : core_.gangs()) {
+    GangProgress progress{key.job, key.generation, {}};
+    for (const RankStatus& rank : gang.status.ranks) {
+      const RankRef ref{key, rank.rank};
+      const auto it = ranks_.find(ref);
+      if (rank.exit || it == ranks_.end()) continue;
+      ReadPage(ref, &it->second, /*last=*/false);
+      RankStatus status;
+      status.rank = rank.rank;
+      status.progress = it->second.progress;
+      status.usage = it->second.usage;
+      progress.ranks.push_back(std::move(status));
+    }
+    if (!progress.ranks.empty()) beat.gangs.push_back(std::move(progress));
+  }
+  v1::WorkerMessage message;
+  *message.mutable_heartbeat() = ToProto(beat);
+  Send(message);
+  loop_->CancelTimer(beat_timer_);
+  beat_timer_ = loop_->At(loop_->Now().mono + heartbeat_interval_,
+                          [this, alive = alive_] {
+                            if (*alive) Beat();
+                          });
+}
+
+void Agent::ShipLogs() {
+  if (!welcomed_) return;
+  for (const LogPiece& piece : shipper_.Take(loop_->Now().mono)) {
+    v1::WorkerMessage message;
+    *message.mutable_log_chunk() = ToProto(piece);
+    Send(message);
+  }
+}
+
+void Agent::Tick() {
+  if (loop_->Now().mono >= next_sample_) {
+    next_sample_ = loop_->Now().mono + std::chrono::seconds(1);
+    Sample();
+  }
+  ShipLogs();
+  RemoveForgotten();
+  loop_->At(loop_->Now().mono + kTick, [this, alive = alive_] {
+    if (*alive) Tick();
+  });
+}
+
+// ---- From ranks ------------------------------------------------------------
+
+void Agent::OnPut(const RankKey& key, const std::string& name,
+                  const std::string& value) {
+  if (core_.Find(KeyOf(key)) == nullptr) return;
+  GangInfo& gang = gangs_[KeyOf(key)];
+  if (name.empty() || name.size() > kMaxWireKey ||
+      CleanText(name, kMaxWireKey) != name || value.size() > kMaxWireValue ||
+      gang.put_bytes + name.size() + value.size() > kMaxPutBytes) {
+    LOG_WARN("{}: a rendezvous entry is refused: {} bytes under a key of {}",
+             Describe(key), value.size(), name.size());
+    return;
+  }
+  // Written once; a repeat is sent again, in case it was lost.
+  const auto [it, is_new] = gang.puts.emplace(name, value);
+  if (is_new) gang.put_bytes += name.size() + value.size();
+  v1::WorkerMessage message;
+  *message.mutable_rendezvous_put() =
+      ToRendezvousPut({key.job, key.generation, name, it->second});
+  Send(message);
+}
+
+void Agent::OnGet(const RankKey& key, const std::string& name) {
+  if (core_.Find(KeyOf(key)) == nullptr || name.empty() ||
+      name.size() > kMaxWireKey || CleanText(name, kMaxWireKey) != name) {
+    return;
+  }
+  GangInfo& gang = gangs_[KeyOf(key)];
+  if (const auto it = gang.values.find(name); it != gang.values.end()) {
+    link_->SendValue(key, name, it->second);
+    return;
+  }
+  gang.gets[name].insert(key.rank);
+  v1::WorkerMessage message;
+  *message.mutable_rendezvous_get() =
+      ToRendezvousGet({key.job, key.generation, name, ""});
+  Send(message);
+}
+
+void Agent::OnRendezvousValue(const RendezvousEntry& entry) {
+  const GangKey key{entry.job, entry.generation};
+  const auto it = gangs_.find(key);
+  if (it == gangs_.end()) return;
+  it->second.values[entry.key] = entry.value;
+  const auto waiting = it->second.gets.extract(entry.key);
+  if (waiting.empty()) return;
+  for (const int32_t rank : waiting.mapped()) {
+    link_->SendValue({key.job, key.generation, rank}, entry.key, entry.value);
+  }
+}
+
+void Agent::OnJoined(const RankKey& key) {
+  Actions actions;
+  core_.OnRankJoined(KeyOf(key), key.rank, &actions);
+  Execute(std::move(actions));
+}
+
+void Agent::OnReport(const RankKey& key, const v1::RankReport& report) {
+  constexpr size_t kMaxSentence = 1024;
+  RankNews news;
+  if (!report.checkpoint_path().empty()) {
+    Checkpoint checkpoint;
+    checkpoint.step =
+        std::clamp<int64_t>(report.checkpoint_step(), 0, kMaxExact);
+    checkpoint.path = CleanText(report.checkpoint_path(), 4095);
+    checkpoint.bytes = std::max<int64_t>(0, report.checkpoint_bytes());
+    news.checkpoint = std::move(checkpoint);
+  }
+  news.artifact_name = CleanText(report.artifact_name(), 64);
+  news.artifact_path = CleanText(report.artifact_path(), 4095);
+  news.event = CleanText(report.event(), kMaxSentence);
+  news.failure = CleanText(report.failure(), kMaxSentence);
+  const auto reason =
+      FromProto(static_cast<v1::Reason>(report.failure_reason()));
+  if (reason.ok()) news.failure_reason = *reason;
+  news.victim = report.victim();
+  if (report.has_resumed_step()) {
+    news.resumed_step =
+        std::clamp<int64_t>(report.resumed_step(), -1, kMaxExact);
+  }
+  news.directive_done = std::min(report.directive_done(), 4095u);
+  Actions actions;
+  core_.OnRankNews(KeyOf(key), key.rank, news, loop_->Now(), &actions);
+  Execute(std::move(actions));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,470 @@
+// The worker daemon against a coordinator over real gRPC, with the real shim
+// and real processes. The daemon's loop runs on a thread of the test's.
+#include "worker/agent/agent.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "common/base/random.h"
+#include "common/os/process.h"
+#include "common/rpc/channel.h"
+#include "worker/agent/fake_coordinator.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// One life of a daemon.
+class Daemon {
+ public:
+  Daemon(const AgentConfig& config, const std::string& coordinator) {
+    auto loop = EventLoop::Create(&clock_);
+    EXPECT_TRUE(loop.ok());
+    loop_ = *std::move(loop);
+    auto agent = Agent::Create(config, loop_.get(), RealFileSystem(), nullptr);
+    EXPECT_TRUE(agent.ok()) << agent.status();
+    agent_ = *std::move(agent);
+    ChannelOptions options;
+    options.target = coordinator;
+    options.insecure_loopback = true;
+    auto channel = MakeChannel(options);
+    EXPECT_TRUE(channel.ok()) << channel.status();
+    client_ = MakeGrpcCoordinatorClient(*channel, agent_->ClientEvents());
+    const Status started = agent_->Start(client_.get());
+    EXPECT_TRUE(started.ok()) << started;
+    thread_ = std::thread([this] { loop_->Run(); });
+  }
+  ~Daemon() { (void)Stop(); }
+  // As on SIGTERM. What it started goes on.
+  Status Stop() {
+    loop_->Stop();
+    return Wait();
+  }
+  // Until it leaves by itself.
+  Status Wait() {
+    if (thread_.joinable()) thread_.join();
+    return agent_->fatal();
+  }
+  Agent* agent() { return agent_.get(); }
+
+ private:
+  SystemClock clock_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<Agent> agent_;
+  std::unique_ptr<CoordinatorClient> client_;
+  std::thread thread_;
+};
+
+class AgentTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    signal(SIGPIPE, SIG_IGN);
+    const char* bin = getenv("LOCKSTEP_BIN");
+    ASSERT_NE(bin, nullptr) << "set LOCKSTEP_BIN to the folder of the binaries";
+    char name[] = "/tmp/lockstep-agent-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    dir_ = name;
+    config_.node.name = "node-a";
+    config_.node.incarnation = {1, 1};
+    config_.node.boot_id = BootId().value();
+    config_.node.hostname = "host";
+    config_.node.version = "0";
+    config_.node.address = "127.0.0.1";
+    config_.node.capacity = {4, 1 << 30, 0, ""};
+    config_.dir = dir_;
+    config_.runtime_dir = dir_ + "/run";
+    config_.shim_program = JoinPath(bin, "lockstep-shim");
+    config_.environment = {{"PATH", "/usr/bin:/bin"}};
+    config_.port_ranges = {{20000, 32000}};
+    config_.reconnect_first = 5ms;
+    config_.reconnect_most = 20ms;
+    ASSERT_TRUE(coordinator_.Start().ok());
+    StartDaemon();
+    ASSERT_TRUE(
+        coordinator_.Eventually([&] { return !coordinator_.beats.empty(); }));
+  }
+  void TearDown() override {
+    daemon_.reset();
+    coordinator_.Stop();
+    EXPECT_THAT(coordinator_.errors, IsEmpty());
+    // What a failed test has left.
+    for (const auto& [key, status] : coordinator_.statuses) {
+      for (const RankStatus& rank : status.ranks) {
+        const auto start = StartTime(static_cast<pid_t>(rank.pid));
+        if (rank.exit || !start.ok() || rank.pid == 0) continue;
+        const auto held = OpenVerified({static_cast<pid_t>(rank.pid), *start});
+        if (held.ok()) (void)SendSignal(*held, SIGKILL);
+      }
+    }
+    EXPECT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
+  }
+
+  void StartDaemon() {
+    daemon_.reset();
+    daemon_ = std::make_unique<Daemon>(config_, coordinator_.address());
+  }
+
+  Assignment Order(Goal goal, std::vector<std::string> argv,
+                   JobKind kind = JobKind::kProgram, int ranks = 1,
+                   Generation generation = 1) {
+    Assignment a;
+    a.job = "job";
+    a.job_uid = "uid";
+    a.generation = generation;
+    a.epoch = 1;
+    a.goal = goal;
+    a.grace = 300ms;
+    a.stop_message = "the test says so";
+    if (goal >= Goal::kStop) return a;
+    LocalTask task;
+    task.argv = std::move(argv);
+    for (int i = 0; i < ranks; ++i) task.ranks.push_back({i, i, {}});
+    a.spec.emplace();
+    a.spec->kind = kind;
+    a.spec->tasks = {task};
+    a.spec->lineage = {{generation, 0}};
+    a.job_key = std::string(32, 'k');
+    if (goal == Goal::kPrepare) return a;
+    const GangStatus& status = coordinator_.statuses[{"job", generation}];
+    a.cluster.emplace();
+    a.cluster->job = "job";
+    a.cluster->job_uid = "uid";
+    a.cluster->generation = generation;
+    a.cluster->world_size = ranks;
+    a.cluster->tasks = {
+        {TaskType::kChief, 0, "node-a",
+         fmt::format("127.0.0.1:{}",
+                     status.ports.empty() ? 1 : status.ports[0]),
+         task.ranks}};
+    a.cluster->master_address = "127.0.0.1";
+    a.cluster->master_port = status.master_port;
+    return a;
+  }
+  const GangStatus& Said(Generation generation = 1) {
+    return coordinator_.statuses[{"job", generation}];
+  }
+  bool Reaches(GangPhase phase, Generation generation = 1) {
+    return coordinator_.Eventually(
+        [&] { return Said(generation).phase == phase; });
+  }
+  // From nothing to running ranks.
+  void Launch(std::vector<std::string> argv, JobKind kind = JobKind::kProgram,
+              int ranks = 1, Generation generation = 1) {
+    coordinator_.Send(Order(Goal::kPrepare, argv, kind, ranks, generation));
+    ASSERT_TRUE(Reaches(GangPhase::kPrepared, generation))
+        << Said(generation).refusal.message;
+    coordinator_.Send(Order(Goal::kLaunch, argv, kind, ranks, generation));
+  }
+  bool AllAre(RankState state, Generation generation = 1) {
+    return coordinator_.Eventually([&] {
+      const GangStatus& said = Said(generation);
+      return !said.ranks.empty() &&
+             std::all_of(
+                 said.ranks.begin(), said.ranks.end(),
+                 [&](const RankStatus& rank) { return rank.state == state; });
+    });
+  }
+  std::string LogOf(int32_t rank, Generation generation = 1) {
+    const RankRef ref{{"job", generation}, rank};
+    EXPECT_TRUE(
+        coordinator_.Eventually([&] { return coordinator_.logs[ref].end; }));
+    return coordinator_.logs[ref].bytes;
+  }
+  std::string FakeRank() { return AGENT_FAKE_RANK; }
+
+  std::string dir_;
+  AgentConfig config_;
+  FakeCoordinator coordinator_;
+  std::unique_ptr<Daemon> daemon_;
+};
+
+TEST_F(AgentTest, AProgramRunsAndItsExitAndOutputArrive) {
+  Launch({"/bin/sh", "-c", "echo hi $RANK; echo bad >&2; exit 3"});
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+  ASSERT_THAT(Said().ranks, SizeIs(1));
+  const RankStatus& rank = Said().ranks[0];
+  ASSERT_TRUE(rank.exit.has_value());
+  EXPECT_EQ(rank.exit->how, ExitStatus::How::kCode);
+  EXPECT_EQ(rank.exit->value, 3);
+  EXPECT_FALSE(rank.exit->victim);
+  EXPECT_GT(rank.pid, 0);
+  EXPECT_GT(rank.usage.seconds, 0);
+  EXPECT_GT(rank.usage.memory_peak_bytes, 0);
+  const std::string log = LogOf(0);
+  EXPECT_THAT(log, HasSubstr(" stdout F hi 0\n"));
+  EXPECT_THAT(log, HasSubstr(" stderr F bad\n"));
+  // Forgotten: nothing is left here.
+  coordinator_.Send(Order(Goal::kForget, {}));
+  EXPECT_TRUE(coordinator_.Eventually(
+      [&] { return RealFileSystem()->List(dir_ + "/tasks")->empty(); }));
+}
+
+TEST_F(AgentTest, AProgramThatIsNotHereIsRefusedWhilePreparing) {
+  coordinator_.Send(Order(Goal::kPrepare, {"no-such-program-of-ours"}));
+  ASSERT_TRUE(Reaches(GangPhase::kRefused));
+  EXPECT_THAT(Said().refusal.message,
+              HasSubstr("no-such-program-of-ours is not in PATH"));
+  EXPECT_EQ(Said().refusal.reason, Reason::kPrepareRefused);
+}
+
+TEST_F(AgentTest, AnOutputDirectoryThatCannotBeWrittenIsRefused) {
+  Assignment order = Order(Goal::kPrepare, {"sh"});
+  order.spec->output_directory = "/proc/nothing";
+  coordinator_.Send(order);
+  ASSERT_TRUE(Reaches(GangPhase::kRefused));
+  EXPECT_THAT(Said().refusal.message, HasSubstr("/proc/nothing"));
+}
+
+TEST_F(AgentTest, WhatCannotBeExecutedSaysWhy) {
+  const std::string tool = dir_ + "/tool";
+  ASSERT_TRUE(
+      RealFileSystem()->WriteAtomic(tool, "#!/no/such/shell\n", 0755).ok());
+  Launch({tool});
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+  const ExitStatus exit = *Said().ranks[0].exit;
+  EXPECT_EQ(exit.how, ExitStatus::How::kExecErrno);
+  EXPECT_EQ(exit.value, ENOENT);
+  EXPECT_THAT(exit.message, HasSubstr("/no/such/shell"));
+}
+
+TEST_F(AgentTest, NativeRanksMeetJoinGoAndReport) {
+  Launch({FakeRank(), "ok"}, JobKind::kNative, 2);
+  ASSERT_TRUE(AllAre(RankState::kJoined));
+  Assignment go = Order(Goal::kGo, {FakeRank(), "ok"}, JobKind::kNative, 2);
+  coordinator_.Send(go);
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+  for (const RankStatus& rank : Said().ranks) {
+    ASSERT_TRUE(rank.exit.has_value());
+    EXPECT_TRUE(rank.exit->ok()) << Describe(*rank.exit);
+    // From its page, read after its end.
+    EXPECT_EQ(rank.progress.committed_step, 7);
+    EXPECT_EQ(rank.progress.samples, 640);
+  }
+  EXPECT_EQ(Said().checkpoint->path, "/out/checkpoint-7");
+  EXPECT_EQ(Said().checkpoint->generation, 1u);
+  EXPECT_EQ(Said().artifacts.at("model"), "/out/model");
+  EXPECT_EQ(Said().resumed_step, 3);
+  EXPECT_THAT(Said().events, SizeIs(2));
+  EXPECT_THAT(LogOf(1), HasSubstr("got \"value of 0\""));
+  EXPECT_THAT(LogOf(0), HasSubstr("got \"value of 1\""));
+}
+
+TEST_F(AgentTest, LastWordsOfARankAreInItsExit) {
+  Launch({FakeRank(), "fail"}, JobKind::kNative);
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+  const ExitStatus exit = *Said().ranks[0].exit;
+  EXPECT_EQ(exit.message, "replicas differ");
+  EXPECT_EQ(exit.reason, Reason::kDiverged);
+}
+
+TEST_F(AgentTest, StopAbortsNativeRanksOverTheirLink) {
+  Launch({FakeRank(), "wait"}, JobKind::kNative, 2);
+  ASSERT_TRUE(AllAre(RankState::kJoined));
+  coordinator_.Send(
+      Order(Goal::kGo, {FakeRank(), "wait"}, JobKind::kNative, 2));
+  ASSERT_TRUE(
+      coordinator_.Eventually([&] { return Said().events.size() == 2; }));
+  Assignment stop = Order(Goal::kStop, {});
+  stop.grace = 20s;  // They go by themselves.
+  coordinator_.Send(stop);
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+  for (const RankStatus& rank : Said().ranks) {
+    EXPECT_EQ(rank.exit->value, kPeerLostCode);
+    EXPECT_TRUE(rank.exit->victim);
+  }
+  EXPECT_THAT(LogOf(0), HasSubstr("aborted: the test says so"));
+}
+
+TEST_F(AgentTest, WhoIgnoresSigtermIsKilledWithHisChildren) {
+  Launch({"/bin/sh", "-c", "trap '' TERM; sleep 1000 & sleep 1000"});
+  ASSERT_TRUE(AllAre(RankState::kStarted));
+  coordinator_.Send(Order(Goal::kStop, {}));
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+  EXPECT_EQ(Said().ranks[0].exit->how, ExitStatus::How::kSignal);
+  EXPECT_TRUE(Said().ranks[0].exit->victim);
+}
+
+TEST_F(AgentTest, AHigherGenerationIsPreparedWhenTheLowerOneIsGone) {
+  Launch({"/bin/sh", "-c", "exec sleep 1000"});
+  ASSERT_TRUE(AllAre(RankState::kStarted));
+  coordinator_.Send(Order(Goal::kPrepare, {"sh"}, JobKind::kProgram, 1, 2));
+  ASSERT_TRUE(Reaches(GangPhase::kPrepared, 2));
+  EXPECT_EQ(Said(1).phase, GangPhase::kStopped);
+  EXPECT_TRUE(Said(1).ranks[0].exit.has_value());
+}
+
+TEST_F(AgentTest, StopOfSomethingUnknownIsAcknowledged) {
+  coordinator_.Send(Order(Goal::kStop, {}));
+  EXPECT_TRUE(Reaches(GangPhase::kStopped));
+}
+
+TEST_F(AgentTest, ALostStreamCostsNothingAndIsFollowedByAFullReport) {
+  Launch({"/bin/sh", "-c", "exec sleep 1000"});
+  ASSERT_TRUE(AllAre(RankState::kStarted));
+  const int64_t pid = Said().ranks[0].pid;
+  coordinator_.Drop();
+  ASSERT_TRUE(
+      coordinator_.Eventually([&] { return coordinator_.registers == 2; }));
+  ASSERT_THAT(coordinator_.registration.gangs, SizeIs(1));
+  EXPECT_EQ(coordinator_.registration.gangs[0].ranks[0].pid, pid);
+  EXPECT_EQ(coordinator_.registration.gangs[0].phase, GangPhase::kLaunched);
+  EXPECT_TRUE(daemon_->agent()->Ready().ok());
+  coordinator_.Send(Order(Goal::kStop, {}));
+  EXPECT_TRUE(Reaches(GangPhase::kStopped));
+}
+
+TEST_F(AgentTest, ARankThatEndsWhileTheCoordinatorIsAwayIsReportedLater) {
+  const std::string flag = dir_ + "/flag";
+  Launch({"/bin/sh", "-c",
+          "echo one; while [ ! -e " + flag +
+              " ]; do sleep 0.01; done; "
+              "echo two; exit 5"});
+  ASSERT_TRUE(AllAre(RankState::kStarted));
+  coordinator_.Stop();
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(flag, "").ok());
+  ASSERT_TRUE(coordinator_.Start().ok());
+  ASSERT_TRUE(coordinator_.Eventually([&] {
+    const auto& gangs = coordinator_.registration.gangs;
+    return Said().phase == GangPhase::kStopped ||
+           (gangs.size() == 1 && gangs[0].phase == GangPhase::kStopped);
+  }));
+  const std::string log = LogOf(0);
+  EXPECT_THAT(log, HasSubstr("one"));
+  EXPECT_THAT(log, HasSubstr("two"));
+}
+
+TEST_F(AgentTest, ARestartedDaemonAdoptsItsRanks) {
+  Launch({FakeRank(), "wait"}, JobKind::kNative, 2);
+  ASSERT_TRUE(AllAre(RankState::kJoined));
+  const int64_t pid = Said().ranks[1].pid;
+  config_.node.incarnation.counter = 2;
+  StartDaemon();
+  ASSERT_TRUE(coordinator_.Eventually(
+      [&] { return coordinator_.registration.node.incarnation.counter == 2; }));
+  ASSERT_THAT(coordinator_.registration.gangs, SizeIs(1));
+  const GangStatus adopted = coordinator_.registration.gangs[0];
+  EXPECT_EQ(adopted.phase, GangPhase::kLaunched);
+  EXPECT_EQ(adopted.ranks[1].pid, pid);
+  EXPECT_EQ(adopted.ports, Said().ports);
+  // Its ranks have come back to the link and are let go.
+  coordinator_.Send(
+      Order(Goal::kGo, {FakeRank(), "wait"}, JobKind::kNative, 2));
+  ASSERT_TRUE(
+      coordinator_.Eventually([&] { return Said().events.size() == 2; }));
+  coordinator_.Send(Order(Goal::kStop, {}));
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+  for (const RankStatus& rank : Said().ranks) {
+    EXPECT_EQ(rank.exit->value, kPeerLostCode);
+  }
+  EXPECT_THAT(LogOf(0), HasSubstr("go\n"));
+}
+
+TEST_F(AgentTest, WhatEndedWhileNoDaemonRanIsInTheNextOnesFirstReport) {
+  const std::string flag = dir_ + "/flag";
+  Launch({"/bin/sh", "-c",
+          "while [ ! -e " + flag + " ]; do sleep 0.01; done; exit 6"});
+  ASSERT_TRUE(AllAre(RankState::kStarted));
+  const auto start = StartTime(static_cast<pid_t>(Said().ranks[0].pid));
+  ASSERT_TRUE(start.ok());
+  const auto rank =
+      OpenVerified({static_cast<pid_t>(Said().ranks[0].pid), *start});
+  ASSERT_TRUE(rank.ok());
+  daemon_.reset();
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(flag, "").ok());
+  (void)WaitExit(*rank, SystemClock().Now().mono + 10s);
+  StartDaemon();
+  ASSERT_TRUE(coordinator_.Eventually([&] {
+    const auto& gangs = coordinator_.registration.gangs;
+    const GangStatus* gang = Said().phase == GangPhase::kStopped ? &Said()
+                             : gangs.size() == 1                 ? &gangs[0]
+                                                                 : nullptr;
+    return gang != nullptr && gang->phase == GangPhase::kStopped &&
+           gang->ranks[0].exit->value == 6;
+  }));
+}
+
+TEST_F(AgentTest, AKilledShimTakesItsRankWithIt) {
+  Launch({"/bin/sh", "-c", "sleep 1000 & exec sleep 1000"});
+  ASSERT_TRUE(AllAre(RankState::kStarted));
+  const auto record = ReadTaskRecord(dir_ + "/tasks/job.g1/rank-0/task.record");
+  ASSERT_TRUE(record.ok()) << record.status();
+  const auto shim = OpenVerified({record->shim.pid, record->shim.start_time});
+  ASSERT_TRUE(shim.ok());
+  ASSERT_TRUE(SendSignal(*shim, SIGKILL).ok());
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+  EXPECT_THAT(Said().ranks[0].exit->message, HasSubstr("lockstep-shim"));
+  EXPECT_FALSE(Said().ranks[0].exit->ok());
+}
+
+TEST_F(AgentTest, HeartbeatsCarryProgressAndUse) {
+  Launch({FakeRank(), "wait"}, JobKind::kNative);
+  ASSERT_TRUE(AllAre(RankState::kJoined));
+  ASSERT_TRUE(coordinator_.Eventually([&] {
+    if (coordinator_.beats.empty()) return false;
+    const NodeHeartbeat& beat = coordinator_.beats.back();
+    return !beat.gangs.empty() &&
+           beat.gangs[0].ranks[0].progress.committed_step == 7 &&
+           beat.gangs[0].ranks[0].usage.memory_bytes > 0 &&
+           beat.memory_available_bytes > 0;
+  }));
+  coordinator_.Send(Order(Goal::kStop, {}));
+  EXPECT_TRUE(Reaches(GangPhase::kStopped));
+}
+
+TEST_F(AgentTest, MetricsShowHostAndTasks) {
+  Launch({"/bin/sh", "-c", "exit 0"});
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+  bool task = false;
+  ASSERT_TRUE(coordinator_.Eventually([&] {
+    for (const auto& family : daemon_->agent()->metrics()->Collect()) {
+      task = task || family.name == "lockstep_task_cpu_seconds_total";
+    }
+    return task;
+  }));
+}
+
+TEST_F(AgentTest, ALaterDaemonOfTheNodeEndsThisOne) {
+  coordinator_.Refuse(grpc::Status(grpc::ABORTED, "a later one registered"));
+  coordinator_.Drop();
+  const Status fatal = daemon_->Wait();
+  EXPECT_EQ(fatal.code(), StatusCode::kAborted);
+  EXPECT_THAT(Message(fatal), HasSubstr("another daemon speaks for node"));
+}
+
+TEST_F(AgentTest, ARefusalThatMayPassIsTriedAgain) {
+  coordinator_.Refuse(grpc::Status(grpc::UNAVAILABLE, "starting"));
+  coordinator_.Drop();
+  ASSERT_TRUE(
+      coordinator_.Eventually([&] { return coordinator_.registers >= 4; }));
+  EXPECT_FALSE(daemon_->agent()->Ready().ok());
+  coordinator_.Refuse(grpc::Status::OK);
+  const size_t beats = coordinator_.beats.size();
+  EXPECT_TRUE(coordinator_.Eventually(
+      [&] { return coordinator_.beats.size() > beats; }));
+}
+
+TEST(AgentCreateTest, ARuntimeDirectoryThatNoSocketFitsIsRefused) {
+  SystemClock clock;
+  const auto loop = EventLoop::Create(&clock);
+  ASSERT_TRUE(loop.ok());
+  AgentConfig config;
+  config.runtime_dir = "/tmp/" + std::string(90, 'x');
+  const auto agent =
+      Agent::Create(config, loop->get(), RealFileSystem(), nullptr);
+  EXPECT_EQ(agent.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(agent.status()), HasSubstr("--runtime_dir"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+// A coordinator for the tests of the worker daemon: real gRPC, no decisions.
+// It keeps what the daemon says and sends what the test says.
+#ifndef LOCKSTEP_WORKER_AGENT_FAKE_COORDINATOR_H_
+#define LOCKSTEP_WORKER_AGENT_FAKE_COORDINATOR_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "common/rpc/server.h"
+#include "common/wire/worker_wire.h"
+#include "lockstep/v1/worker.grpc.pb.h"
+#include "worker/agent/supervisor.h"
+
+namespace lockstep {
+
+class FakeCoordinator final : public v1::WorkerService::Service {
+ public:
+  explicit FakeCoordinator(uint64_t epoch = 1) : epoch_(epoch) {}
+  ~FakeCoordinator() override { Stop(); }
+
+  // On a free port, or again on the one of before.
+  Status Start();
+  void Stop();
+  const std::string& address() const { return address_; }
+
+  void Send(const Assignment& assignment);
+  // Ends the stream; the daemon comes again.
+  void Drop();
+  // What the next Register is answered; OK: Welcome.
+  void Refuse(grpc::Status status);
+
+  // Waits until `condition` holds, at most 20 s. It runs under the lock.
+  bool Eventually(const std::function<bool()>& condition);
+
+  struct Log {
+    std::string bytes;
+    bool end = false;
+  };
+  // What came so far. Only within Eventually, or once nothing comes any more.
+  int registers = 0;
+  Registration registration;
+  std::map<GangKey, GangStatus> statuses;
+  std::vector<NodeHeartbeat> beats;
+  std::map<RankRef, Log> logs;
+  std::vector<std::string> errors;
+
+  grpc::Status Connect(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::WorkerMessage>*
+          stream) override;
+
+ private:
+  using Stream =
+      grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::WorkerMessage>;
+  void Take(const v1::WorkerMessage& message, Stream* stream);
+  void TakeLog(const LogPiece& piece, Stream* stream);
+
+  const uint64_t epoch_;
+  std::string address_ = "127.0.0.1:0";
+  std::unique_ptr<RpcServer> server_;
+  Mutex mu_;  // Over everything here but server_ and address_.
+  CondVar changed_;
+  Stream* stream_ = nullptr;
+  grpc::ServerContext* context_ = nullptr;
+  grpc::Status refusal_;
+  std::map<std::pair<GangKey, std::string>, std::string> values_;
+  std::vector<RendezvousEntry> waiting_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_FAKE_COORDINATOR_H_

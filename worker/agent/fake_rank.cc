@@ -1,0 +1,114 @@
+// A native rank for tests, with the real end of the link and no training.
+//
+//   fake_rank ok      puts, gets, joins, waits for Go, reports, exits 0
+//   fake_rank wait    the same, then waits for Abort and exits 75
+//   fake_rank fail    joins, then fails with last words
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "common/base/clock.h"
+#include "worker/rank_link/client.h"
+#include "worker/task/rank_page.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""s;
+using std::chrono_literals::operator""ms;
+
+MonoTime In(Duration d) { return SystemClock().Now().mono + d; }
+
+int Fail(const Status& status) {
+  printf("fake_rank: %s\n", status.ToString().c_str());
+  return 1;
+}
+
+void WritePage(const v1::RankWelcome& welcome) {
+  std::string error;
+  const auto page = task::PageWriter::Create(
+      welcome.page_path(), static_cast<uint32_t>(welcome.rank()), &error);
+  if (page == nullptr) {
+    printf("fake_rank: %s\n", error.c_str());
+    return;
+  }
+  task::RankProgress progress;
+  progress.generation = welcome.generation();
+  progress.step = 8;
+  progress.last_committed = 7;
+  progress.phase = task::RankPhase::kCompute;
+  page->SetProgress(progress);
+  task::RankCounters counters;
+  counters.samples = 640;
+  page->SetCounters(counters);
+}
+
+int RunRank(const std::string& mode) {
+  auto identity = RankIdentityFromEnvironment();
+  if (!identity.ok()) return Fail(identity.status());
+  if (!identity->has_value()) return Fail(NotFound("this is no rank"));
+  std::atomic<bool> aborted{false};
+  RankLinkCallbacks callbacks;
+  callbacks.abort = [&](const std::string& why) {
+    printf("aborted: %s\n", why.c_str());
+    fflush(stdout);
+    aborted = true;
+  };
+  callbacks.directive = [](const v1::RankDirective& directive) {
+    printf("directive %u\n", directive.id());
+    fflush(stdout);
+  };
+  auto link = RankLink::Connect(**identity, callbacks, In(10s));
+  if (!link.ok()) return Fail(link.status());
+  const v1::RankWelcome& welcome = (*link)->welcome();
+  WritePage(welcome);
+  const std::string own = std::to_string(welcome.rank());
+  Status status = (*link)->Put("address/" + own, "value of " + own);
+  if (!status.ok()) return Fail(status);
+  for (int rank = 0; rank < welcome.world_size(); ++rank) {
+    const auto value = (*link)->Get("address/" + std::to_string(rank), In(10s));
+    if (!value.ok()) return Fail(value.status());
+    printf("got \"%s\"\n", value->c_str());
+  }
+  (*link)->SendJoined();
+  if (mode == "fail") {
+    v1::RankReport report;
+    report.set_failure("replicas differ");
+    report.set_failure_reason(54);
+    (*link)->Report(report);
+    (void)(*link)->Flush(In(1s));
+    return 1;
+  }
+  status = (*link)->WaitForGo(In(20s));
+  if (!status.ok()) return Fail(status);
+  printf("go\n");
+  fflush(stdout);
+  v1::RankReport report;
+  report.set_checkpoint_step(7);
+  report.set_checkpoint_path("/out/checkpoint-7");
+  report.set_checkpoint_bytes(99);
+  report.set_artifact_name("model");
+  report.set_artifact_path("/out/model");
+  report.set_event("half way");
+  report.set_has_resumed_step(true);
+  report.set_resumed_step(3);
+  (*link)->Report(report);
+  status = (*link)->Flush(In(5s));
+  if (!status.ok()) return Fail(status);
+  // There is nothing to wait on but a flag that another thread sets.
+  while (mode == "wait" && !aborted) std::this_thread::sleep_for(5ms);
+  return mode == "wait" ? 75 : 0;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  signal(SIGTERM, SIG_IGN);  // Abort comes over the link.
+  return lockstep::RunRank(argc > 1 ? argv[1] : "ok");
+}

@@ -1,0 +1,67 @@
+// Ports that programs on this host are promised.
+//
+// A lease excludes other worker daemons of the same network namespace by an
+// abstract Unix socket per port, for as long as it lives. Until ReleaseTcp it
+// also keeps strangers out by a bound socket that never listens.
+//
+// Ports are taken from outside the kernel's ephemeral range, where any
+// connection of anybody could land on them. Thread-compatible.
+#ifndef LOCKSTEP_WORKER_AGENT_PORT_LEASE_H_
+#define LOCKSTEP_WORKER_AGENT_PORT_LEASE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/fd.h"
+#include "common/base/status.h"
+
+namespace lockstep {
+
+struct PortRange {
+  int32_t first = 0;
+  int32_t last = 0;  // Inclusive.
+
+  bool operator==(const PortRange&) const = default;
+};
+
+// Of /proc/sys/net/ipv4/ip_local_port_range: "32768\t60999\n".
+StatusOr<PortRange> ParsePortRange(std::string_view text);
+
+// Unprivileged ports outside `ephemeral`, in at most two ranges, without those
+// below 10,000 where services live.
+std::vector<PortRange> LeasableRanges(const PortRange& ephemeral);
+
+class PortLease {
+ public:
+  PortLease(PortLease&&) = default;
+  PortLease& operator=(PortLease&&) = default;
+
+  int32_t port() const { return port_; }
+  // The program that it is for may bind it now.
+  void ReleaseTcp() { tcp_.Reset(); }
+
+  // A free port; AlreadyExists when `port` is taken by anybody.
+  static StatusOr<PortLease> Take(int32_t port);
+  // For a task that runs already and may have bound it: excludes daemons only.
+  static StatusOr<PortLease> Adopt(int32_t port);
+
+ private:
+  PortLease(int32_t port, Fd exclusion, Fd tcp)
+      : port_(port), exclusion_(std::move(exclusion)), tcp_(std::move(tcp)) {}
+
+  int32_t port_ = 0;
+  Fd exclusion_;
+  Fd tcp_;
+};
+
+// Leases `count` ports of `ranges`, or none. Starts at a random one, so that a
+// port comes again late. ResourceExhausted when there are not as many.
+StatusOr<std::vector<PortLease>> LeasePorts(
+    int count, const std::vector<PortRange>& ranges);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_PORT_LEASE_H_

@@ -1,0 +1,120 @@
+#include "worker/agent/preflight.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class PreflightTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/lockstep-preflight-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    dir_ = name;
+    LocalTask task;
+    task.argv = {"sh"};
+    task.ranks = {{0, 0, {}}};
+    spec_.tasks = {task};
+    input_.spec = &spec_;
+    input_.path = "/nowhere:/usr/bin:/bin";
+    input_.task_directory = dir_;
+    input_.gpus = {{0, "", "T4", 1}, {1, "", "T4", 1}};
+  }
+  void TearDown() override {
+    EXPECT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
+  }
+  std::string Complaint() {
+    const Status status = Preflight(RealFileSystem(), input_);
+    if (status.ok()) return "OK";
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    return Message(status);
+  }
+
+  std::string dir_;
+  GangSpec spec_;
+  PreflightInput input_;
+};
+
+TEST_F(PreflightTest, AProgramIsLookedUpInThePathOfTheJob) {
+  EXPECT_EQ(Complaint(), "OK");
+  spec_.tasks[0].argv = {"no-such-program-of-ours"};
+  EXPECT_THAT(Complaint(), HasSubstr("not in PATH (/nowhere:/usr/bin:/bin)"));
+  spec_.tasks[0].argv = {"sh"};
+  spec_.tasks[0].environment["PATH"] = "/nowhere";
+  EXPECT_THAT(Complaint(), HasSubstr("not in PATH (/nowhere)"));
+}
+
+TEST_F(PreflightTest, AProgramWithASlashIsTakenAsItIs) {
+  spec_.tasks[0].argv = {"/bin/sh"};
+  EXPECT_EQ(Complaint(), "OK");
+  spec_.tasks[0].argv = {"./tool"};
+  EXPECT_THAT(Complaint(), HasSubstr(dir_ + "/./tool is not on this host"));
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(dir_ + "/tool", "x", 0644).ok());
+  EXPECT_THAT(Complaint(), HasSubstr("is no executable file"));
+  ASSERT_EQ(chmod((dir_ + "/tool").c_str(), 0755), 0);
+  EXPECT_EQ(Complaint(), "OK");
+  spec_.tasks[0].argv = {dir_ + "/"};
+  EXPECT_THAT(Complaint(), HasSubstr("no executable file"));
+}
+
+TEST_F(PreflightTest, TheOutputDirectoryIsMadeAndWrittenTo) {
+  spec_.output_directory = dir_ + "/a/b/";
+  EXPECT_EQ(Complaint(), "OK");
+  EXPECT_THAT(RealFileSystem()->List(dir_ + "/a/b").value(), IsEmpty());
+}
+
+TEST_F(PreflightTest, AnOutputDirectoryThatCannotBeIsNamed) {
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(dir_ + "/file", "x").ok());
+  spec_.output_directory = dir_ + "/file/out";
+  EXPECT_THAT(Complaint(), HasSubstr("/file/out cannot be made"));
+  spec_.output_directory = dir_ + "/file";
+  EXPECT_THAT(Complaint(), HasSubstr("/file"));
+  // Even root cannot write there.
+  spec_.output_directory = "/proc";
+  EXPECT_THAT(Complaint(), HasSubstr("/proc is not writable"));
+}
+
+TEST_F(PreflightTest, ADirectoryOfSomebodyElseIsNotForTheTasksUser) {
+  TaskUser user;
+  user.uid = geteuid() + 1000;
+  user.gid = getegid() + 1000;
+  input_.user = user;
+  ASSERT_EQ(chmod(dir_.c_str(), 0755), 0);
+  spec_.output_directory = dir_;
+  EXPECT_THAT(Complaint(), HasSubstr("not writable for user"));
+  ASSERT_EQ(chmod(dir_.c_str(), 0777), 0);
+  EXPECT_EQ(Complaint(), "OK");
+  if (geteuid() != 0) return;
+  spec_.output_directory = dir_ + "/made/for/it";
+  EXPECT_EQ(Complaint(), "OK");
+  struct stat info {};
+  ASSERT_EQ(stat((dir_ + "/made").c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, user.uid);
+}
+
+TEST_F(PreflightTest, TheWorkingDirectoryMustBeThere) {
+  spec_.working_directory = dir_ + "/none";
+  EXPECT_THAT(Complaint(), HasSubstr("working directory"));
+}
+
+TEST_F(PreflightTest, GpusMustBeHereAndFree) {
+  spec_.tasks[0].gpus = {1};
+  spec_.tasks[0].resources.gpus = 1;
+  EXPECT_EQ(Complaint(), "OK");
+  input_.gpus_in_use = {1};
+  EXPECT_THAT(Complaint(), HasSubstr("GPU 1 is in use"));
+  spec_.tasks[0].gpus = {2};
+  EXPECT_THAT(Complaint(), HasSubstr("GPU 2 is not on this host"));
+  spec_.tasks[0].gpus = {0};
+  spec_.tasks[0].resources.gpus = 2;
+  EXPECT_THAT(Complaint(), HasSubstr("needs 2 GPUs and was given 1"));
+}
+
+}  // namespace
+}  // namespace lockstep

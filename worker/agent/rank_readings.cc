@@ -1,0 +1,139 @@
+#include "worker/agent/rank_readings.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kMaxExact = uint64_t{1} << 53;
+
+int64_t Count(uint64_t value) {
+  return static_cast<int64_t>(std::min(value, kMaxExact));
+}
+
+// Above this the coordinator takes no number.
+double Bounded(double value) {
+  return std::isfinite(value) ? std::clamp(value, -1e300, 1e300) : 0;
+}
+
+double PhaseTime(const task::RankCounters& counters, task::RankPhase phase) {
+  const double seconds = counters.phase_seconds[static_cast<size_t>(phase)];
+  return std::isfinite(seconds) ? std::clamp(seconds, 0.0, 1e12) : 0;
+}
+
+// Bytes of the UTF-8 character that `text` begins with (RFC 3629); 0: none.
+size_t CharacterSize(std::string_view text) {
+  const auto at = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const unsigned first = at(0);
+  const auto follows = [&](size_t i, unsigned low = 0x80,
+                           unsigned high = 0xbf) {
+    return at(i) >= low && at(i) <= high;
+  };
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return follows(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    const unsigned low = first == 0xe0 ? 0xa0 : 0x80;
+    const unsigned high = first == 0xed ? 0x9f : 0xbf;  // No surrogates.
+    return follows(1, low, high) && follows(2) ? 3 : 0;
+  }
+  if (first >= 0xf0 && first <= 0xf4) {
+    const unsigned low = first == 0xf0 ? 0x90 : 0x80;
+    const unsigned high = first == 0xf4 ? 0x8f : 0xbf;
+    return follows(1, low, high) && follows(2) && follows(3) ? 4 : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+RankProgress ToProgress(const task::RankPage& page, Generation generation) {
+  RankProgress out;
+  if (page.progress.generation != generation) return out;
+  out.step = Count(page.progress.step);
+  out.committed_step = std::clamp<int64_t>(page.progress.last_committed, -1,
+                                           static_cast<int64_t>(kMaxExact));
+  out.phase = task::RankPhaseName(page.progress.phase);
+  if (!page.has_counters) return out;
+  const task::RankCounters& c = page.counters;
+  out.total_steps = Count(c.total_steps);
+  out.epoch = static_cast<double>(Count(c.epoch));
+  out.samples = Count(c.samples);
+  if (c.has_loss) out.loss = Bounded(c.last_loss);
+  if (c.has_learning_rate) out.learning_rate = Bounded(c.last_learning_rate);
+  using Phase = task::RankPhase;
+  out.phases = {
+      PhaseTime(c, Phase::kInput),      PhaseTime(c, Phase::kCompute),
+      PhaseTime(c, Phase::kAllReduce),  PhaseTime(c, Phase::kStragglerWait),
+      PhaseTime(c, Phase::kOptimizer),  PhaseTime(c, Phase::kCheckpoint),
+      PhaseTime(c, Phase::kEvaluation), PhaseTime(c, Phase::kOther)};
+  out.allreduce_bytes = Count(c.allreduce_bytes);
+  out.collectives = Count(c.collectives);
+  out.skipped_steps = Count(c.steps_skipped);
+  out.checkpoints = Count(c.checkpoints_saved);
+  for (const auto& [name, value] : c.values) {
+    out.values[CleanText(name, 64)] = Bounded(value);
+  }
+  return out;
+}
+
+ExitStatus ToExitStatus(const task::ExitRecord& record) {
+  ExitStatus exit;
+  exit.end_time = FromUnixNanos(std::max<int64_t>(0, record.end_unix_nanos));
+  exit.message = CleanText(record.message, 2048);
+  switch (record.kind) {
+    case task::ExitKind::kExited:
+      exit.how = ExitStatus::How::kCode;
+      exit.value = WEXITSTATUS(record.wait_status);
+      break;
+    case task::ExitKind::kSignaled:
+      exit.how = ExitStatus::How::kSignal;
+      exit.value = std::clamp(WTERMSIG(record.wait_status), 1, 64);
+      break;
+    case task::ExitKind::kNotStarted:
+      exit.how = ExitStatus::How::kExecErrno;
+      exit.value = std::clamp(record.start_errno, 0, 4095);
+      break;
+  }
+  return exit;
+}
+
+Usage ToUsage(const task::ExitRecord& record, const Usage& sampled) {
+  Usage usage = sampled;
+  usage.memory_bytes = 0;
+  const double cpu = static_cast<double>(record.user_nanos) / 1e9 +
+                     static_cast<double>(record.system_nanos) / 1e9;
+  usage.cpu_seconds = std::clamp(std::max(cpu, sampled.cpu_seconds), 0.0, 1e12);
+  usage.memory_peak_bytes =
+      std::max(sampled.memory_peak_bytes, Count(record.max_rss_bytes));
+  const double seconds = static_cast<double>(record.end_mono_nanos) / 1e9 -
+                         static_cast<double>(record.start_mono_nanos) / 1e9;
+  usage.seconds = std::clamp(seconds, 0.0, 1e12);
+  return usage;
+}
+
+std::string CleanText(std::string_view text, size_t limit) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t size = CharacterSize(text);
+    if (out.size() + std::max<size_t>(size, 1) > limit) break;
+    const auto first = static_cast<unsigned char>(text[0]);
+    const bool control =
+        (first < 0x20 && first != '\n' && first != '\t') || first == 0x7f;
+    if (size == 0 || control) {
+      out += '?';
+      text.remove_prefix(1);
+    } else {
+      out += text.substr(0, size);
+      text.remove_prefix(size);
+    }
+  }
+  return out;
+}
+
+}  // namespace lockstep

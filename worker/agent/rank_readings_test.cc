@@ -1,0 +1,107 @@
+#include "worker/agent/rank_readings.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+TEST(RankReadingsTest, APageBecomesProgress) {
+  task::RankPage page;
+  page.progress.generation = 3;
+  page.progress.step = 11;
+  page.progress.last_committed = 10;
+  page.progress.phase = task::RankPhase::kAllReduce;
+  page.has_counters = true;
+  page.counters.samples = 640;
+  page.counters.phase_seconds[1] = 2.5;
+  page.counters.has_loss = true;
+  page.counters.last_loss = 0.5;
+  page.counters.values = {{"accuracy", 0.9}};
+  const RankProgress progress = ToProgress(page, 3);
+  EXPECT_EQ(progress.step, 11);
+  EXPECT_EQ(progress.committed_step, 10);
+  EXPECT_EQ(progress.phase, "allreduce");
+  EXPECT_EQ(progress.samples, 640);
+  EXPECT_EQ(progress.phases.compute, 2.5);
+  EXPECT_EQ(progress.loss, 0.5);
+  EXPECT_EQ(progress.values.at("accuracy"), 0.9);
+  // A page of another generation says nothing about this one.
+  EXPECT_EQ(ToProgress(page, 4), RankProgress());
+}
+
+TEST(RankReadingsTest, NumbersThatCannotBeAreBounded) {
+  task::RankPage page;
+  page.progress.step = UINT64_MAX;
+  page.progress.last_committed = INT64_MIN;
+  page.has_counters = true;
+  page.counters.phase_seconds[0] = std::numeric_limits<double>::quiet_NaN();
+  page.counters.phase_seconds[1] = -5;
+  page.counters.has_loss = true;
+  page.counters.last_loss = std::numeric_limits<double>::infinity();
+  page.counters.samples = UINT64_MAX;
+  const RankProgress progress = ToProgress(page, 0);
+  EXPECT_EQ(progress.step, int64_t{1} << 53);
+  EXPECT_EQ(progress.committed_step, -1);
+  EXPECT_EQ(progress.phases.input, 0);
+  EXPECT_EQ(progress.phases.compute, 0);
+  EXPECT_EQ(progress.loss, 0);
+  EXPECT_EQ(progress.samples, int64_t{1} << 53);
+}
+
+TEST(RankReadingsTest, ExitRecordsBecomeExits) {
+  task::ExitRecord record;
+  record.kind = task::ExitKind::kExited;
+  record.wait_status = 3 << 8;
+  record.end_unix_nanos = 5;
+  EXPECT_EQ(ToExitStatus(record).how, ExitStatus::How::kCode);
+  EXPECT_EQ(ToExitStatus(record).value, 3);
+  EXPECT_EQ(ToUnixNanos(ToExitStatus(record).end_time), 5);
+  record.kind = task::ExitKind::kSignaled;
+  record.wait_status = SIGKILL;
+  EXPECT_EQ(ToExitStatus(record).how, ExitStatus::How::kSignal);
+  EXPECT_EQ(ToExitStatus(record).value, 9);
+  record.kind = task::ExitKind::kNotStarted;
+  record.start_errno = ENOENT;
+  record.message = "no such file";
+  EXPECT_EQ(ToExitStatus(record).how, ExitStatus::How::kExecErrno);
+  EXPECT_EQ(ToExitStatus(record).value, ENOENT);
+  EXPECT_EQ(ToExitStatus(record).message, "no such file");
+}
+
+TEST(RankReadingsTest, FinalUseIsTheRecordsAndNeverLessThanWasSeen) {
+  task::ExitRecord record;
+  record.user_nanos = 1'500'000'000;
+  record.system_nanos = 500'000'000;
+  record.max_rss_bytes = 100;
+  record.start_mono_nanos = 1'000'000'000;
+  record.end_mono_nanos = 4'000'000'000;
+  Usage sampled;
+  sampled.memory_bytes = 70;
+  sampled.memory_peak_bytes = 200;  // Of several processes together.
+  sampled.gpu_utilization = 0.5;
+  const Usage usage = ToUsage(record, sampled);
+  EXPECT_DOUBLE_EQ(usage.cpu_seconds, 2);
+  EXPECT_DOUBLE_EQ(usage.seconds, 3);
+  EXPECT_EQ(usage.memory_bytes, 0);
+  EXPECT_EQ(usage.memory_peak_bytes, 200);
+  EXPECT_EQ(usage.gpu_utilization, 0.5);
+}
+
+TEST(RankReadingsTest, TextIsCleanedAndCut) {
+  EXPECT_EQ(CleanText("plain\ttext\n", 100), "plain\ttext\n");
+  EXPECT_EQ(CleanText(std::string("a\0b\x1b[2J", 7), 100), "a?b?[2J");
+  EXPECT_EQ(CleanText("gr\xc3\xbc\xc3\x9f", 100), "gr\xc3\xbc\xc3\x9f");
+  // Cut short, overlong, a surrogate, beyond U+10FFFF.
+  EXPECT_EQ(CleanText("\xc3", 100), "?");
+  EXPECT_EQ(CleanText("\xc0\xaf", 100), "??");
+  EXPECT_EQ(CleanText("\xed\xa0\x80", 100), "???");
+  EXPECT_EQ(CleanText("\xf4\x90\x80\x80", 100), "????");
+  EXPECT_EQ(CleanText("\xe2\x82\xac", 2), "");  // Never half a character.
+  EXPECT_EQ(CleanText(std::string(1000, 'x'), 10).size(), 10u);
+}
+
+}  // namespace
+}  // namespace lockstep

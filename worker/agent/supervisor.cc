@@ -1,0 +1,290 @@
+#include "worker/agent/supervisor.h"
+
+#include <errno.h>
+#include <signal.h>
+
+#include <set>
+#include <utility>
+
+#include "common/base/file.h"
+#include "common/base/logging.h"
+#include "common/os/procfs.h"
+#include "worker/agent/rank_readings.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Duration kAnswerTime = std::chrono::milliseconds(500);
+constexpr Duration kConnectRetry = std::chrono::milliseconds(3);
+// A shim listens before it starts its rank: longer than any start takes.
+constexpr Duration kConnectTime = std::chrono::seconds(20);
+
+ProcessId ToId(const task::ProcessRef& ref) {
+  return {ref.pid, ref.start_time};
+}
+
+}  // namespace
+
+std::string Describe(const RankRef& ref) {
+  return fmt::format("{} rank {}", Describe(ref.gang), ref.rank);
+}
+
+int KillLeftovers(const task::TaskRecord& record) {
+  const std::vector<ProcessStat> all = ReadAllProcesses();
+  std::set<pid_t> doomed;
+  for (const ProcessStat& process : all) {
+    // The shim leads a session of its own, which nothing older can be in.
+    if (record.shim.pid > 0 && process.session == record.shim.pid &&
+        process.start_time >= record.shim.start_time) {
+      doomed.insert(process.pid);
+    }
+    if (process.pid == record.process.pid &&
+        process.start_time == record.process.start_time) {
+      for (const pid_t pid : TreeOf(process.pid, all)) doomed.insert(pid);
+    }
+  }
+  int reached = 0;
+  for (const ProcessStat& process : all) {
+    if (!doomed.contains(process.pid)) continue;
+    const auto held = OpenVerified({process.pid, process.start_time});
+    if (held.ok() && SendSignal(*held, SIGKILL).ok()) ++reached;
+  }
+  return reached;
+}
+
+Supervisor::Supervisor(EventLoop* loop, std::string shim_program,
+                       std::string boot_id, SupervisorHandler* handler)
+    : loop_(loop),
+      shim_program_(std::move(shim_program)),
+      boot_id_(std::move(boot_id)),
+      handler_(handler) {}
+
+Supervisor::~Supervisor() {
+  *alive_ = false;
+  for (auto& [ref, rank] : ranks_) {
+    CloseClient(&rank);
+    if (rank.shim) loop_->Unwatch(rank.shim->pidfd.get());
+  }
+}
+
+Supervisor::Rank* Supervisor::Find(const RankRef& ref) {
+  const auto it = ranks_.find(ref);
+  return it == ranks_.end() ? nullptr : &it->second;
+}
+
+std::optional<pid_t> Supervisor::ShimPid(const RankRef& ref) const {
+  const auto it = ranks_.find(ref);
+  if (it == ranks_.end() || !it->second.shim) return std::nullopt;
+  return it->second.shim->id.pid;
+}
+
+void Supervisor::Start(const RankRef& ref, const task::ShimSpec& spec,
+                       const RankPaths& paths) {
+  Rank& rank = ranks_[ref];
+  rank.paths = paths;
+  rank.socket = spec.socket_path;
+  rank.nonce = spec.nonce;
+  auto shim = StartShim(shim_program_, spec, paths.shim_errors);
+  if (!shim.ok()) {
+    task::ExitRecord record;
+    record.kind = task::ExitKind::kNotStarted;
+    record.start_errno = EINVAL;
+    record.message = Message(shim.status());
+    record.end_unix_nanos = ToUnixNanos(Now().wall);
+    End(ref, record);
+    return;
+  }
+  Hold(ref, *std::move(shim));
+}
+
+void Supervisor::Adopt(const RankRef& ref, const RankPaths& paths) {
+  Rank& rank = ranks_[ref];
+  rank.paths = paths;
+  if (const auto record = ReadExitRecord(paths.exit_record); record.ok()) {
+    End(ref, *record);
+    return;
+  }
+  const auto record = ReadTaskRecord(paths.task_record);
+  if (!record.ok()) {
+    EndWithoutRecord(ref, "the worker daemon ended before it was started");
+    return;
+  }
+  if (record->boot_id != boot_id_) {
+    EndWithoutRecord(ref, "its host restarted");
+    return;
+  }
+  rank.socket = record->socket_path;
+  rank.nonce = record->nonce;
+  auto shim = OpenVerified(ToId(record->shim));
+  if (shim.ok()) {
+    Hold(ref, *std::move(shim));
+    return;
+  }
+  // It may have written its record since.
+  if (const auto late = ReadExitRecord(paths.exit_record); late.ok()) {
+    End(ref, *late);
+    return;
+  }
+  KillLeftovers(*record);
+  EndWithoutRecord(ref, "the process that held it is gone");
+}
+
+void Supervisor::Hold(const RankRef& ref, Process shim) {
+  Rank* rank = Find(ref);
+  rank->shim = std::move(shim);
+  rank->connect_by = Now().mono + kConnectTime;
+  const Status watched =
+      loop_->Watch(rank->shim->pidfd.get(), [this, ref] { OnShimEnded(ref); });
+  if (!watched.ok()) {
+    LOG_ERROR("{}: {}", Describe(ref), Message(watched));
+  }
+  Connect(ref);
+}
+
+void Supervisor::Connect(const RankRef& ref) {
+  Rank* rank = Find(ref);
+  if (rank == nullptr || rank->ended || rank->client) return;
+  auto client = ShimClient::Connect(rank->socket, rank->nonce, Now().mono);
+  if (client.ok()) {
+    rank->client = *std::move(client);
+    const Status watched = loop_->Watch(rank->client->fd(),
+                                        [this, ref] { OnClientReadable(ref); });
+    if (!watched.ok()) LOG_ERROR("{}: {}", Describe(ref), Message(watched));
+    if (rank->kill_when_connected) {
+      KillTree(ref, *std::exchange(rank->kill_when_connected, std::nullopt));
+      rank = Find(ref);
+      if (rank == nullptr || !rank->client) return;
+    }
+    const task::ShimReply state = rank->client->last();
+    OnState(ref, state);
+    return;
+  }
+  if (Now().mono >= rank->connect_by) {
+    LOG_ERROR("{}: its shim does not answer and is killed: {}", Describe(ref),
+              Message(client.status()));
+    if (rank->shim) (void)SendSignal(*rank->shim, SIGKILL);
+    return;  // OnShimEnded goes on.
+  }
+  loop_->At(Now().mono + kConnectRetry, [this, ref, alive = alive_] {
+    if (*alive) Connect(ref);
+  });
+}
+
+void Supervisor::OnClientReadable(const RankRef& ref) {
+  for (;;) {
+    Rank* rank = Find(ref);
+    if (rank == nullptr || !rank->client) return;
+    auto push = rank->client->TakePush();
+    if (!push.ok()) {
+      // Gone (its pidfd tells) or confused: connect again while it lives.
+      CloseClient(rank);
+      rank->connect_by = Now().mono + kConnectTime;
+      loop_->At(Now().mono + kConnectRetry, [this, ref, alive = alive_] {
+        if (*alive) Connect(ref);
+      });
+      return;
+    }
+    if (!push->has_value()) return;
+    OnState(ref, **push);
+  }
+}
+
+void Supervisor::OnState(const RankRef& ref, const task::ShimReply& state) {
+  using Phase = task::ShimReply::Phase;
+  Rank* rank = Find(ref);
+  if (rank == nullptr || rank->ended) return;
+  const bool never_ran = state.phase == Phase::kExited &&
+                         state.exit_record.kind == task::ExitKind::kNotStarted;
+  if (!rank->started && state.phase >= Phase::kRunning && !never_ran &&
+      state.process.pid > 0) {
+    rank->started = true;
+    handler_->OnRankStarted(ref, state.process.pid);
+  }
+  if (state.phase == Phase::kExited) End(ref, state.exit_record);
+}
+
+void Supervisor::OnShimEnded(const RankRef& ref) {
+  Rank* rank = Find(ref);
+  if (rank == nullptr || !rank->shim) return;
+  (void)WaitExit(*rank->shim, Now().mono);  // Reaps our own child.
+  loop_->Unwatch(rank->shim->pidfd.get());
+  rank->shim.reset();
+  if (rank->ended) {
+    ranks_.erase(ref);
+    return;
+  }
+  OnClientReadable(ref);  // Its last words.
+  rank = Find(ref);
+  if (rank == nullptr || rank->ended) {
+    ranks_.erase(ref);
+    return;
+  }
+  if (const auto record = ReadExitRecord(rank->paths.exit_record);
+      record.ok()) {
+    End(ref, *record);
+    return;
+  }
+  const auto record = ReadTaskRecord(rank->paths.task_record);
+  std::string why = "the process that held it (lockstep-shim) ended";
+  if (record.ok()) {
+    KillLeftovers(*record);
+  } else if (const auto said =
+                 RealFileSystem()->Read(rank->paths.shim_errors, 64 << 10);
+             said.ok() && !said->empty()) {
+    why += ": " + CleanText(*said, 1024);
+  }
+  EndWithoutRecord(ref, why);
+}
+
+void Supervisor::KillTree(const RankRef& ref, Duration grace) {
+  Rank* rank = Find(ref);
+  if (rank == nullptr || rank->ended) return;
+  const bool at_once = grace <= Duration{};
+  if (rank->client) {
+    const auto answer = rank->client->KillTree(grace, Now().mono + kAnswerTime);
+    if (!answer.ok()) {
+      LOG_WARN("{}: its shim did not take the order to end: {}", Describe(ref),
+               Message(answer.status()));
+    } else if (!at_once) {
+      return;
+    }
+  } else {
+    rank->kill_when_connected = grace;
+  }
+  if (!at_once || ++rank->forced < 2 || !rank->shim) return;
+  LOG_WARN("{}: did not end and is killed with its shim", Describe(ref));
+  if (const auto record = ReadTaskRecord(rank->paths.task_record);
+      record.ok()) {
+    KillLeftovers(*record);
+  }
+  (void)SendSignal(*rank->shim, SIGKILL);
+}
+
+void Supervisor::CloseClient(Rank* rank) {
+  if (!rank->client) return;
+  loop_->Unwatch(rank->client->fd());
+  rank->client.reset();
+}
+
+void Supervisor::End(const RankRef& ref, const task::ExitRecord& record) {
+  Rank* rank = Find(ref);
+  rank->ended = true;
+  // First it is ours, then the shim may go.
+  handler_->OnRankExited(ref, record);
+  rank = Find(ref);
+  if (rank == nullptr) return;
+  if (rank->client) (void)rank->client->Forget(Now().mono + kAnswerTime);
+  CloseClient(rank);
+  if (!rank->shim) ranks_.erase(ref);
+}
+
+void Supervisor::EndWithoutRecord(const RankRef& ref, const std::string& why) {
+  task::ExitRecord record;
+  record.kind = task::ExitKind::kSignaled;
+  record.wait_status = SIGKILL;
+  record.message = why;
+  record.end_unix_nanos = ToUnixNanos(Now().wall);
+  End(ref, record);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,111 @@
+// Starts one lockstep-shim per rank, watches it, finds it again after a
+// restart of the daemon, and says how its rank ended.
+//
+// Nothing is signalled by a bare pid: requests go over the shim's socket;
+// where a shim is gone or does not answer, processes are held by pidfds whose
+// start time was checked.
+//
+// Everything runs on the event loop's thread. A shim answers at once, so that
+// a request waits for it, for at most kAnswerTime.
+#ifndef LOCKSTEP_WORKER_AGENT_SUPERVISOR_H_
+#define LOCKSTEP_WORKER_AGENT_SUPERVISOR_H_
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/os/process.h"
+#include "worker/agent/agent_core.h"
+#include "worker/agent/event_loop.h"
+#include "worker/agent/task_store.h"
+#include "worker/shim/shim_client.h"
+
+namespace lockstep {
+
+struct RankRef {
+  GangKey gang;
+  int32_t rank = 0;
+
+  auto operator<=>(const RankRef&) const = default;
+};
+// "job mnist g3 rank 0".
+std::string Describe(const RankRef& ref);
+
+class SupervisorHandler {
+ public:
+  virtual ~SupervisorHandler() = default;
+  // Its exec succeeded. Once for each rank.
+  virtual void OnRankStarted(const RankRef& ref, int64_t pid) = 0;
+  // The rank and its tree are gone. Once, and the last word about it.
+  virtual void OnRankExited(const RankRef& ref,
+                            const task::ExitRecord& record) = 0;
+};
+
+class Supervisor {
+ public:
+  // All are borrowed. `shim_program` is an absolute path.
+  Supervisor(EventLoop* loop, std::string shim_program, std::string boot_id,
+             SupervisorHandler* handler);
+  // Leaves every rank running.
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  // A failure to start is told by OnRankExited as well.
+  void Start(const RankRef& ref, const task::ShimSpec& spec,
+             const RankPaths& paths);
+  // A rank that an earlier daemon started, or was about to.
+  void Adopt(const RankRef& ref, const RankPaths& paths);
+  // SIGTERM to the tree, SIGKILL after `grace`. Of a rank that does not go
+  // when told to go at once, the shim itself is killed at the second time.
+  void KillTree(const RankRef& ref, Duration grace);
+
+  // Whose tree holds all processes of the rank; absent: none is known.
+  std::optional<pid_t> ShimPid(const RankRef& ref) const;
+
+ private:
+  struct Rank {
+    RankPaths paths;
+    std::string socket;
+    std::string nonce;
+    std::optional<Process> shim;
+    std::unique_ptr<ShimClient> client;
+    bool started = false;
+    bool ended = false;
+    int forced = 0;
+    std::optional<Duration> kill_when_connected;
+    MonoTime connect_by;
+  };
+
+  void Hold(const RankRef& ref, Process shim);
+  void Connect(const RankRef& ref);
+  void OnClientReadable(const RankRef& ref);
+  void OnState(const RankRef& ref, const task::ShimReply& state);
+  void OnShimEnded(const RankRef& ref);
+  void CloseClient(Rank* rank);
+  void End(const RankRef& ref, const task::ExitRecord& record);
+  void EndWithoutRecord(const RankRef& ref, const std::string& why);
+  Rank* Find(const RankRef& ref);
+  Time Now() const { return loop_->Now(); }
+
+  EventLoop* const loop_;
+  const std::string shim_program_;
+  const std::string boot_id_;
+  SupervisorHandler* const handler_;
+  std::map<RankRef, Rank> ranks_;
+  // Cleared by the destructor, for callbacks that outlive this.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+// SIGKILL, by verified pidfds, to what is left of a shim's session and of the
+// rank's tree. Returns how many it reached.
+int KillLeftovers(const task::TaskRecord& record);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_SUPERVISOR_H_

@@ -1,0 +1,150 @@
+#include "worker/agent/task_store.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <utility>
+
+#include "common/wire/worker_wire.h"
+#include "worker/task/bytes.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kMagic = "LSGANG01";
+constexpr uint32_t kVersion = 1;
+constexpr size_t kMaxMessage = 8 << 20;
+
+}  // namespace
+
+std::string EncodeStoredGang(const StoredGang& gang) {
+  task::ByteWriter writer;
+  writer.Str(ToProto(gang.assignment).SerializeAsString());
+  writer.Str(ToProto(gang.status).SerializeAsString());
+  writer.U32(static_cast<uint32_t>(gang.link_nonces.size()));
+  for (const auto& [rank, nonce] : gang.link_nonces) {
+    writer.I32(rank);
+    writer.Str(nonce);
+  }
+  return task::Seal(kMagic, kVersion, writer.Take());
+}
+
+StatusOr<StoredGang> DecodeStoredGang(std::string_view bytes) {
+  std::string_view payload;
+  std::string error;
+  if (!task::Unseal("gang", kMagic, kVersion, bytes, &payload, &error)) {
+    return DataLoss("{}", error);
+  }
+  task::ByteReader reader(payload);
+  v1::Assignment assignment;
+  v1::GangStatus status;
+  StoredGang gang;
+  const bool parsed = assignment.ParseFromString(reader.Str(kMaxMessage)) &&
+                      status.ParseFromString(reader.Str(kMaxMessage));
+  const uint32_t count = reader.U32();
+  for (uint32_t i = 0; reader.ok() && i < count; ++i) {
+    const int32_t rank = reader.I32();
+    gang.link_nonces[rank] = reader.Str(64);
+  }
+  if (!parsed || !reader.AtEnd()) {
+    return DataLoss("the gang record is cut short or has a field too many");
+  }
+  auto a = FromProto(assignment);
+  auto s = FromProto(status);
+  if (!a.ok()) return DataLoss("{}", Message(a.status()));
+  if (!s.ok()) return DataLoss("{}", Message(s.status()));
+  gang.assignment = *std::move(a);
+  gang.status = *std::move(s);
+  return gang;
+}
+
+TaskStore::TaskStore(FileSystem* files, const std::string& dir)
+    : files_(files), root_(JoinPath(dir, "tasks")) {}
+
+Status TaskStore::Init() { return files_->MakeDirs(root_, 0711); }
+
+std::string TaskStore::GangDirectory(const GangKey& key) const {
+  return JoinPath(root_, fmt::format("{}.g{}", key.job, key.generation));
+}
+
+RankPaths TaskStore::PathsOf(const GangKey& key, int32_t rank) const {
+  RankPaths paths;
+  paths.directory = JoinPath(GangDirectory(key), fmt::format("rank-{}", rank));
+  paths.work = JoinPath(paths.directory, "work");
+  paths.page = JoinPath(paths.work, ".lockstep-page");
+  paths.log = JoinPath(paths.directory, "log");
+  paths.task_record = JoinPath(paths.directory, "task.record");
+  paths.exit_record = JoinPath(paths.directory, "exit.record");
+  paths.shim_errors = JoinPath(paths.directory, "shim.err");
+  return paths;
+}
+
+Status TaskStore::MakeRankDirectories(const GangKey& key, int32_t rank,
+                                      uid_t uid, gid_t gid) {
+  const RankPaths paths = PathsOf(key, rank);
+  LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(GangDirectory(key), 0711));
+  LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(paths.directory, 0711));
+  LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(paths.work, 0755));
+  if (uid != geteuid() && chown(paths.work.c_str(), uid, gid) != 0) {
+    return ErrnoStatus(errno, "giving " + paths.work + " to the task's user");
+  }
+  return OkStatus();
+}
+
+Status TaskStore::Save(const StoredGang& gang) {
+  const GangKey key{gang.assignment.job, gang.assignment.generation};
+  LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(GangDirectory(key), 0711));
+  // It holds the job's key.
+  return files_->WriteAtomic(JoinPath(GangDirectory(key), "gang"),
+                             EncodeStoredGang(gang), 0600);
+}
+
+Status TaskStore::Remove(const GangKey& key) {
+  return files_->RemoveAll(GangDirectory(key));
+}
+
+StatusOr<TaskStore::Found> TaskStore::LoadAll() {
+  Found found;
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                            files_->List(root_));
+  for (const std::string& name : names) {
+    const std::string directory = JoinPath(root_, name);
+    const auto bytes = files_->Read(JoinPath(directory, "gang"), 32 << 20);
+    auto gang = bytes.ok() ? DecodeStoredGang(*bytes)
+                           : StatusOr<StoredGang>(bytes.status());
+    // A directory that was renamed by hand is not what its record says.
+    if (gang.ok() &&
+        GangDirectory({gang->assignment.job, gang->assignment.generation}) ==
+            directory) {
+      found.gangs.push_back(*std::move(gang));
+    } else {
+      found.damaged.push_back(directory);
+    }
+  }
+  return found;
+}
+
+StatusOr<uint64_t> NextIncarnation(FileSystem* files, const std::string& dir) {
+  const std::string path = JoinPath(dir, "incarnation");
+  uint64_t counter = 0;
+  const auto text = files->Read(path, 64);
+  if (text.ok()) {
+    const char* end = text->data() + text->size();
+    const auto parsed = std::from_chars(text->data(), end, counter);
+    if (parsed.ec != std::errc() || parsed.ptr == text->data() ||
+        std::string_view(parsed.ptr, end) != "\n" || counter == UINT64_MAX) {
+      return DataLoss(
+          "{} is damaged: restore it, or remove it and have the node forgotten",
+          path);
+    }
+  } else if (text.status().code() != StatusCode::kNotFound) {
+    return text.status();
+  }
+  ++counter;
+  LOCKSTEP_RETURN_IF_ERROR(
+      files->WriteAtomic(path, fmt::format("{}\n", counter), 0600));
+  return counter;
+}
+
+}  // namespace lockstep

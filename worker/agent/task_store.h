@@ -1,0 +1,87 @@
+// Where a daemon keeps what it must find again after a restart: a directory
+// per gang and, in it, one per rank.
+//
+//   DIR/tasks/JOB.gN/gang                 assignment, status and link nonces
+//   DIR/tasks/JOB.gN/rank-R/task.record   by the shim (worker/task)
+//                          exit.record    by the shim
+//                          log, log.*     by the shim
+//                          shim.err       what the shim could not record
+//                          work/          the rank's own: its working
+//                                         directory and its page
+//
+// Thread-compatible.
+#ifndef LOCKSTEP_WORKER_AGENT_TASK_STORE_H_
+#define LOCKSTEP_WORKER_AGENT_TASK_STORE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/base/file.h"
+#include "common/base/status.h"
+#include "common/model/assignment.h"
+#include "common/model/node.h"
+#include "worker/agent/agent_core.h"
+
+namespace lockstep {
+
+struct RankPaths {
+  std::string directory;
+  std::string work;
+  std::string page;
+  std::string log;
+  std::string task_record;
+  std::string exit_record;
+  std::string shim_errors;
+};
+
+struct StoredGang {
+  Assignment assignment;
+  GangStatus status;
+  // By rank: what it proves itself with on the daemon's link.
+  std::map<int32_t, std::string> link_nonces;
+
+  bool operator==(const StoredGang&) const = default;
+};
+
+std::string EncodeStoredGang(const StoredGang& gang);
+// DataLoss says what is wrong with the bytes.
+StatusOr<StoredGang> DecodeStoredGang(std::string_view bytes);
+
+class TaskStore {
+ public:
+  // `files` is borrowed; `dir` is the daemon's state directory.
+  TaskStore(FileSystem* files, const std::string& dir);
+
+  Status Init();
+  std::string GangDirectory(const GangKey& key) const;
+  RankPaths PathsOf(const GangKey& key, int32_t rank) const;
+
+  // Makes the directories of a rank; `work` belongs to the task's user.
+  Status MakeRankDirectories(const GangKey& key, int32_t rank, uid_t uid,
+                             gid_t gid);
+  // Durable once it is OK.
+  Status Save(const StoredGang& gang);
+  Status Remove(const GangKey& key);
+
+  struct Found {
+    std::vector<StoredGang> gangs;
+    // Directories of gangs whose file is missing or damaged.
+    std::vector<std::string> damaged;
+  };
+  StatusOr<Found> LoadAll();
+
+ private:
+  FileSystem* const files_;
+  const std::string root_;
+};
+
+// The daemon's start counter in DIR/incarnation: raised, and on disk, before
+// anybody hears it. DataLoss when the file is damaged: two daemons with one
+// number must not be.
+StatusOr<uint64_t> NextIncarnation(FileSystem* files, const std::string& dir);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_TASK_STORE_H_

@@ -1,0 +1,415 @@
+// lockstep-worker: builds the object graph and waits for a signal. The ranks
+// that it started go on when it leaves; the next one adopts them.
+
+#include <grp.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pwd.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "common/base/clock.h"
+#include "common/base/fault_point.h"
+#include "common/base/fd.h"
+#include "common/base/file.h"
+#include "common/base/host_port.h"
+#include "common/base/logging.h"
+#include "common/base/random.h"
+#include "common/base/version.h"
+#include "common/http/metrics.h"
+#include "common/http/server.h"
+#include "common/model/names.h"
+#include "common/os/process.h"
+#include "common/os/procfs.h"
+#include "common/pki/credentials.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/grpc_log.h"
+#include "worker/agent/agent.h"
+#include "worker/devices/host_capacity.h"
+#include "worker/devices/nvml.h"
+
+namespace lockstep {
+namespace {
+
+struct Flags {
+  std::string dir;
+  std::string runtime_dir;
+  std::string coordinator;
+  std::string node;
+  std::string address;
+  std::string http_address = "127.0.0.1:9464";
+  std::string http_tls_certificate;
+  std::string http_tls_key;
+  std::optional<double> cpus;
+  std::optional<uint64_t> memory;
+  std::optional<int32_t> gpus;
+  std::string ca;
+  std::string cert;
+  std::string key;
+  bool insecure_loopback = false;
+  std::string shim;
+  std::string task_user;
+  std::string nvml_library = Nvml::kLibrary;
+  std::string log_level = "info";
+  std::string allow_faults;
+};
+
+// Returns false when the program should end with *exit_code.
+bool ParseFlags(int argc, char** argv, Flags* flags, int* exit_code) {
+  CLI::App app{"Runs the ranks of jobs on this host.", "lockstep-worker"};
+  app.set_version_flag("--version", std::string(kVersion));
+  app.add_option("--dir", flags->dir, "Directory of its state")->required();
+  app.add_option("--runtime_dir", flags->runtime_dir,
+                 "Directory of its sockets; short (DIR/run)");
+  app.add_option("--coordinator", flags->coordinator,
+                 "HOST:PORT of the coordinator")
+      ->required();
+  app.add_option("--node", flags->node,
+                 "Name of this node (the certificate's, else the host's)");
+  app.add_option("--address", flags->address,
+                 "IP address that other nodes' ranks reach this host's by (the "
+                 "one that leads to the coordinator)");
+  app.add_option("--http_address", flags->http_address,
+                 "HOST:PORT for /metrics and health; loopback unless TLS")
+      ->capture_default_str();
+  app.add_option("--http_tls_certificate", flags->http_tls_certificate,
+                 "PEM certificate of the HTTP port");
+  app.add_option("--http_tls_key", flags->http_tls_key,
+                 "PEM key of the HTTP port");
+  app.add_option("--cpus", flags->cpus, "Cores offered (all)")
+      ->check(CLI::Range(0.001, 65536.0));
+  app.add_option("--memory", flags->memory,
+                 "Memory offered: bytes, or 16GiB (all)")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("--gpus", flags->gpus, "GPUs offered, the first so many (all)")
+      ->check(CLI::Range(0, 4096));
+  app.add_option("--ca", flags->ca, "PEM certificate of the cluster's CA");
+  app.add_option("--cert", flags->cert, "PEM certificate of this node");
+  app.add_option("--key", flags->key, "PEM key of this node");
+  app.add_flag("--insecure_loopback", flags->insecure_loopback,
+               "No TLS; only to a coordinator on loopback");
+  app.add_option("--shim", flags->shim,
+                 "Path of lockstep-shim (beside this program)");
+  app.add_option("--task_user", flags->task_user,
+                 "User that ranks run as; needs root (the daemon's own)");
+  app.add_option("--nvml_library", flags->nvml_library,
+                 "Library that knows the GPUs")
+      ->capture_default_str();
+  app.add_option("--log_level", flags->log_level, "debug, info, warn or error")
+      ->capture_default_str();
+  app.add_option("--allow_faults", flags->allow_faults,
+                 "For tests: NAME=crash@N,NAME=error@N");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    *exit_code = app.exit(e) == 0 ? 0 : 2;
+    return false;
+  }
+  return true;
+}
+
+StatusOr<std::string> ShimPath(const std::string& flag) {
+  std::string path = flag;
+  if (path.empty()) {
+    char self[PATH_MAX];
+    const ssize_t size = readlink("/proc/self/exe", self, sizeof(self));
+    if (size <= 0) return ErrnoStatus(errno, "finding this program");
+    path.assign(self, static_cast<size_t>(size));
+    path = JoinPath(path.substr(0, path.rfind('/')), "lockstep-shim");
+  }
+  if (path.front() != '/' || access(path.c_str(), X_OK) != 0) {
+    return NotFound(
+        "lockstep-shim is not at {}: give its absolute path with "
+        "--shim",
+        path);
+  }
+  return path;
+}
+
+StatusOr<TaskUser> FindUser(const std::string& name) {
+  passwd entry{};
+  passwd* found = nullptr;
+  char buffer[16384];
+  if (getpwnam_r(name.c_str(), &entry, buffer, sizeof(buffer), &found) != 0 ||
+      found == nullptr) {
+    return NotFound("--task_user: there is no user {}", name);
+  }
+  if (entry.pw_uid == 0) {
+    return InvalidArgument("--task_user {} is root: name another user", name);
+  }
+  if (geteuid() != 0 && geteuid() != entry.pw_uid) {
+    return PermissionDenied("--task_user {} needs root", name);
+  }
+  TaskUser user{entry.pw_uid, entry.pw_gid, {}, entry.pw_dir};
+  int count = 256;
+  user.groups.resize(static_cast<size_t>(count));
+  if (getgrouplist(name.c_str(), entry.pw_gid, user.groups.data(), &count) <
+      0) {
+    return InvalidArgument("--task_user {} is in more than 256 groups", name);
+  }
+  user.groups.resize(static_cast<size_t>(count));
+  return user;
+}
+
+// The address of this host on the way to `target`: connecting a datagram
+// socket chooses it and sends nothing.
+StatusOr<std::string> AddressTowards(const HostPort& target) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* list = nullptr;
+  const int error = getaddrinfo(
+      target.host.c_str(), std::to_string(target.port).c_str(), &hints, &list);
+  if (error != 0) {
+    return Unavailable("--coordinator {}: {}", target.host,
+                       gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list,
+                                                             freeaddrinfo);
+  for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
+    const Fd fd(socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage own{};
+    socklen_t size = sizeof(own);
+    char text[NI_MAXHOST];
+    if (fd && connect(fd.get(), at->ai_addr, at->ai_addrlen) == 0 &&
+        getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
+        getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text, sizeof(text),
+                    nullptr, 0, NI_NUMERICHOST) == 0) {
+      return std::string(text);
+    }
+  }
+  return Unavailable("no way to {}: name this host's address with --address",
+                     target.host);
+}
+
+std::string HostName() {
+  char name[HOST_NAME_MAX + 1] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+// "Host_A.lan" -> "host-a".
+std::string NodeNameOf(const std::string& hostname) {
+  std::string name =
+      hostname.substr(0, std::min(hostname.find('.'), size_t{63}));
+  for (char& c : name) {
+    if (c >= 'A' && c <= 'Z') {
+      c = static_cast<char>(c - 'A' + 'a');
+    } else if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9')) {
+      c = '-';
+    }
+  }
+  return name;
+}
+
+// Blocks the signals that end the program; call before any thread starts.
+Fd BlockSignals() {
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  return Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+// Everything with a lifetime, destroyed in reverse order.
+struct App {
+  SystemClock clock;
+  Fd signals;
+  Fd lock;
+  std::unique_ptr<EventLoop> loop;
+  std::unique_ptr<Nvml> nvml;
+  std::unique_ptr<Agent> agent;
+  std::unique_ptr<CoordinatorClient> client;
+  std::unique_ptr<HttpServer> http;
+
+  Status LockDirectory(const std::string& dir);
+  Status DescribeNode(const Flags& flags, NodeInfo* node);
+  StatusOr<ChannelOptions> Channel(const Flags& flags, std::string* node);
+  Status ServeHttp(const Flags& flags);
+  Status Start(const Flags& flags);
+  Status Run();
+};
+
+Status App::LockDirectory(const std::string& dir) {
+  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->MakeDirs(dir, 0711));
+  const std::string path = JoinPath(dir, "lock");
+  lock.Reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock) return ErrnoStatus(errno, "opening " + path);
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return FailedPrecondition("another lockstep-worker runs in {}", dir);
+  }
+  return OkStatus();
+}
+
+StatusOr<ChannelOptions> App::Channel(const Flags& flags, std::string* node) {
+  ChannelOptions options;
+  options.target = flags.coordinator;
+  options.insecure_loopback = flags.insecure_loopback;
+  if (flags.insecure_loopback) return options;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      options.credentials,
+      LoadCredentials(RealFileSystem(), {flags.ca, flags.cert, flags.key},
+                      clock.Now().wall));
+  const Identity& identity = options.credentials->identity;
+  if (identity.kind != Identity::Kind::kWorker) {
+    return InvalidArgument("--cert {} is of {}, not of a worker", flags.cert,
+                           Describe(identity));
+  }
+  if (node->empty()) *node = identity.name;
+  if (*node != identity.name) {
+    return InvalidArgument("--node {} has the certificate of {}", *node,
+                           Describe(identity));
+  }
+  return options;
+}
+
+Status App::DescribeNode(const Flags& flags, NodeInfo* node) {
+  node->hostname = HostName();
+  if (node->name.empty()) node->name = NodeNameOf(node->hostname);
+  if (!IsNodeName(node->name)) {
+    return InvalidArgument(
+        "\"{}\" is no node name (at most 63 lower-case letters, digits or "
+        "\"-\"): choose one with --node",
+        node->name);
+  }
+  node->version = kVersion;
+  LOCKSTEP_ASSIGN_OR_RETURN(node->boot_id, BootId());
+  node->address = flags.address;
+  if (node->address.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const HostPort target,
+                              ParseHostPort(flags.coordinator));
+    LOCKSTEP_ASSIGN_OR_RETURN(node->address, AddressTowards(target));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const HostCapacity host, ReadHostCapacity());
+  node->capacity.cpus = flags.cpus.value_or(host.cpus);
+  node->capacity.memory_bytes =
+      flags.memory ? static_cast<int64_t>(*flags.memory) : host.memory_bytes;
+  nvml = OpenNvmlIfThere(flags.nvml_library);
+  if (nvml != nullptr) {
+    const char* visible = getenv("CUDA_VISIBLE_DEVICES");
+    node->gpus = SelectGpus(
+        nvml->gpus(),
+        visible == nullptr ? std::nullopt : std::optional<std::string>(visible),
+        flags.gpus);
+  }
+  node->capacity.gpus = static_cast<int32_t>(node->gpus.size());
+  if (!node->gpus.empty()) node->capacity.gpu_type = node->gpus[0].model;
+  LOCKSTEP_ASSIGN_OR_RETURN(node->incarnation.counter,
+                            NextIncarnation(RealFileSystem(), flags.dir));
+  node->incarnation.nonce = RandomUint64();
+  return OkStatus();
+}
+
+Status App::ServeHttp(const Flags& flags) {
+  HttpServerOptions options;
+  options.address = flags.http_address;
+  options.tls_certificate = flags.http_tls_certificate;
+  options.tls_key = flags.http_tls_key;
+  LOCKSTEP_ASSIGN_OR_RETURN(http, HttpServer::Create(options));
+  StandardPages pages;
+  pages.program = "lockstep-worker";
+  pages.collectables = {agent->metrics()};
+  pages.ready = [this] { return agent->Ready(); };
+  AddStandardPages(pages, http.get());
+  LOCKSTEP_RETURN_IF_ERROR(http->Start());
+  agent->SetHttpAddress(http->address());
+  return OkStatus();
+}
+
+Status App::Start(const Flags& flags) {
+  LOCKSTEP_RETURN_IF_ERROR(LockDirectory(flags.dir));
+  AgentConfig config;
+  config.node.name = flags.node;
+  LOCKSTEP_ASSIGN_OR_RETURN(const ChannelOptions channel_options,
+                            Channel(flags, &config.node.name));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto channel, MakeChannel(channel_options));
+  LOCKSTEP_RETURN_IF_ERROR(DescribeNode(flags, &config.node));
+  config.dir = flags.dir;
+  config.runtime_dir = flags.runtime_dir.empty() ? JoinPath(flags.dir, "run")
+                                                 : flags.runtime_dir;
+  LOCKSTEP_ASSIGN_OR_RETURN(config.shim_program, ShimPath(flags.shim));
+  if (!flags.task_user.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(config.user, FindUser(flags.task_user));
+  }
+  config.environment = FromStrings(CurrentEnvironment());
+  PortRange ephemeral{32768, 60999};  // Linux's default.
+  if (const auto text = ReadProcFile("/proc/sys/net/ipv4/ip_local_port_range");
+      text.ok()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(ephemeral, ParsePortRange(*text));
+  }
+  config.port_ranges = LeasableRanges(ephemeral);
+
+  const NodeInfo node = config.node;
+  LOCKSTEP_ASSIGN_OR_RETURN(loop, EventLoop::Create(&clock));
+  LOCKSTEP_ASSIGN_OR_RETURN(agent, Agent::Create(std::move(config), loop.get(),
+                                                 RealFileSystem(), nvml.get()));
+  LOCKSTEP_RETURN_IF_ERROR(ServeHttp(flags));
+  client = MakeGrpcCoordinatorClient(channel, agent->ClientEvents());
+  LOCKSTEP_RETURN_IF_ERROR(agent->Start(client.get()));
+  const nlohmann::json endpoint = {
+      {"pid", ::getpid()}, {"node", node.name}, {"http", http->address()}};
+  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->WriteAtomic(
+      JoinPath(flags.dir, "endpoint.json"), endpoint.dump() + "\n"));
+  LOG_INFO("node {} at {} offers {}; HTTP on {}", node.name, node.address,
+           Describe(node.capacity), http->address());
+  if (geteuid() == 0 && flags.task_user.empty()) {
+    LOG_WARN("ranks run as root: name another user with --task_user");
+  }
+  return OkStatus();
+}
+
+Status App::Run() {
+  LOCKSTEP_RETURN_IF_ERROR(loop->Watch(signals.get(), [this] {
+    signalfd_siginfo info{};
+    if (read(signals.get(), &info, sizeof(info)) != sizeof(info)) return;
+    LOG_INFO("SIG{}: leaving; ranks go on",
+             sigabbrev_np(static_cast<int>(info.ssi_signo)));
+    loop->Stop();
+  }));
+  loop->Run();
+  loop->Unwatch(signals.get());
+  // A file system that hangs must not keep the program: SIGALRM ends it.
+  alarm(10);
+  return agent->fatal();
+}
+
+Status RunWorker(const Flags& flags) {
+  InitLogging("worker", flags.log_level);
+  RedirectGrpcLog(GrpcLog::kToOurs);
+  if (!flags.allow_faults.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(EnableFaults(flags.allow_faults));
+  }
+  App app;
+  app.signals = BlockSignals();
+  LOCKSTEP_RETURN_IF_ERROR(app.Start(flags));
+  return app.Run();
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  lockstep::Flags flags;
+  int exit_code = 0;
+  if (!lockstep::ParseFlags(argc, argv, &flags, &exit_code)) return exit_code;
+  const lockstep::Status status = lockstep::RunWorker(flags);
+  if (!status.ok()) {
+    fprintf(stderr, "lockstep-worker: %s\n", lockstep::Message(status).c_str());
+    return 1;
+  }
+  return 0;
+}
