@@ -55,7 +55,7 @@ StatusOr<Coordinator::SessionId> Coordinator::Register(
         Aborted("a later stream of node {} has registered", info.name),
         "STALE_SESSION"));
   }
-  soft.session.emplace();
+  soft.session = Session();
   soft.session->id = next_session_++;
   soft.session->incarnation = info.incarnation;
   soft.session->link = std::move(link);
