@@ -65,7 +65,6 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Open(
 StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     const LocalClusterOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(auto cluster, Make(options));
-  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->MakeDirs(cluster->layout_.dir));
   LOCKSTEP_RETURN_IF_ERROR(cluster->Up().status());
   return cluster;
 }
@@ -102,6 +101,7 @@ Status LocalCluster::WriteState() {
 
 StatusOr<std::vector<std::string>> LocalCluster::Up() {
   std::vector<std::string> started;
+  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->MakeDirs(layout_.dir));
   {
     LOCKSTEP_ASSIGN_OR_RETURN(const Fd lock,
                               LockFile(layout_.LockFile(), kLockTimeout));

@@ -90,6 +90,10 @@ class LocalCluster {
   // something else while daemons run.
   static StatusOr<std::unique_ptr<LocalCluster>> Start(
       const LocalClusterOptions& options);
+  // Checks the options and touches nothing: for who wants to hear what Up
+  // started.
+  static StatusOr<std::unique_ptr<LocalCluster>> Make(
+      const LocalClusterOptions& options);
   // Changes nothing. NotFound where there is none.
   static StatusOr<std::unique_ptr<LocalCluster>> Open(
       const LocalClusterOptions& options);
@@ -134,8 +138,6 @@ class LocalCluster {
  private:
   LocalCluster(LocalClusterOptions options, LocalLayout layout);
 
-  static StatusOr<std::unique_ptr<LocalCluster>> Make(
-      const LocalClusterOptions& options);
   std::vector<std::string> DaemonNames() const;
   Status CheckName(const std::string& daemon) const;
   Status ReadRecords();

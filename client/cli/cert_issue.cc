@@ -1,0 +1,64 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <ostream>
+
+#include "client/cli/cli.h"
+#include "client/cli/pki_dir.h"
+#include "common/base/file.h"
+
+namespace lockstep {
+namespace {
+
+struct Options {
+  std::string dir;
+  std::string kind;
+  std::string name;
+  std::string role = "submitter";
+  std::string output;
+};
+
+StatusOr<int> Run(const Cli& cli, const Options& options) {
+  CliEnvironment* const env = cli.env;
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string dir, PkiDir(options.dir, *env));
+  const std::string output =
+      options.output.empty()
+          ? fmt::format("{}/{}-{}", dir, options.kind, options.name)
+          : JoinPath(env->working_directory, options.output);
+  LOCKSTEP_RETURN_IF_ERROR(IssueCertificate(dir, options.kind, options.name,
+                                            options.role, output,
+                                            env->clock->Now().wall));
+  *env->err << fmt::format(
+      "wrote ca.crt, tls.crt and tls.key for {} {}; copy the folder to where "
+      "it is used, by a way that keeps the key secret\n",
+      options.kind, options.name);
+  *env->out << output << "\n";
+  return 0;
+}
+
+}  // namespace
+
+void AddCertIssue(CLI::App* parent, Cli* cli) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const app = AddCommand(
+      parent, "issue", "Issue a certificate for a daemon or a user",
+      "  lockstep cert issue worker host-a\n"
+      "  lockstep cert issue user ann --role viewer --to /tmp/ann\n"
+      "\nViewers read; submitters also submit, and change their own jobs;"
+      "\nadmins change all. A worker's NAME is that of its node (--node).");
+  app->add_option("kind", options->kind, "worker, user or coordinator")
+      ->check(CLI::IsMember({"worker", "user", "coordinator"}))
+      ->required();
+  app->add_option("name", options->name, "Of the node or user")->required();
+  app->add_option("--role", options->role, "viewer, submitter or admin")
+      ->check(CLI::IsMember({"viewer", "submitter", "admin"}))
+      ->capture_default_str();
+  AddPkiDirOption(app, &options->dir);
+  app->add_option("--to", options->output,
+                  "Folder for the files (default: beside the CA)")
+      ->type_name("DIR");
+  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,257 @@
+#include "client/cli/cli.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <istream>
+#include <ostream>
+
+#include "client/cli/errors.h"
+#include "client/cli/external.h"
+#include "common/base/version.h"
+#include "common/model/names.h"
+
+namespace lockstep {
+namespace {
+
+// Every name and alias among the commands of `app`.
+std::vector<std::string> CommandNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands({})) {
+    names.push_back(sub->get_name());
+  }
+  return names;
+}
+
+CLI::App* FindCommand(CLI::App* app, const std::string& name) {
+  for (CLI::App* sub : app->get_subcommands({})) {
+    const auto& aliases = sub->get_aliases();
+    if (sub->get_name() == name ||
+        std::find(aliases.begin(), aliases.end(), name) != aliases.end()) {
+      return sub;
+    }
+  }
+  return nullptr;
+}
+
+// The number of arguments up to the first that is not an option of `app`
+// itself or an option's value.
+size_t SkipOptions(CLI::App* app, const std::vector<std::string>& args,
+                   size_t begin) {
+  size_t i = begin;
+  while (i < args.size() && args[i].size() > 1 && args[i][0] == '-') {
+    const CLI::Option* const option = app->get_option_no_throw(args[i]);
+    const bool takes_value = option && option->get_items_expected_max() > 0;
+    i += takes_value ? 2 : 1;
+  }
+  return i;
+}
+
+// Walks the tree along the words of `args`. What it finds wrong it says
+// better than the parser would.
+struct Walk {
+  CLI::App* app = nullptr;
+  // The word that is no command of `app`; empty: none.
+  std::string unknown;
+  // Its index in the arguments.
+  size_t index = 0;
+};
+
+Walk WalkTree(CLI::App* root, const std::vector<std::string>& args) {
+  Walk walk{root, "", 0};
+  size_t i = 0;
+  while (!walk.app->get_subcommands({}).empty()) {
+    i = SkipOptions(walk.app, args, i);
+    if (i >= args.size()) return walk;
+    CLI::App* const next = FindCommand(walk.app, args[i]);
+    if (!next) {
+      walk.unknown = args[i];
+      walk.index = i;
+      return walk;
+    }
+    walk.app = next;
+    ++i;
+  }
+  return walk;
+}
+
+std::string FullName(const CLI::App* app) {
+  std::string name = app->get_name();
+  for (const CLI::App* p = app->get_parent(); p; p = p->get_parent()) {
+    name = p->get_name() + " " + name;
+  }
+  return name;
+}
+
+int UnknownCommand(const Walk& walk, CliEnvironment* env) {
+  const std::string near = Nearest(walk.unknown, CommandNames(*walk.app));
+  *env->err << fmt::format("lockstep: {} has no command {}", FullName(walk.app),
+                           Printable(walk.unknown));
+  if (!near.empty()) *env->err << fmt::format("; did you mean {}?", near);
+  *env->err << fmt::format("\n{} --help lists them\n", FullName(walk.app));
+  return kExitUsage;
+}
+
+int Parse(CLI::App* app, const Walk& walk, std::vector<std::string> args,
+          CliEnvironment* env) {
+  // CLI11 wants them back to front.
+  std::reverse(args.begin(), args.end());
+  try {
+    app->parse(args);
+  } catch (const CLI::CallForHelp&) {
+    *env->out << walk.app->help(
+        walk.app->get_parent() ? FullName(walk.app->get_parent()) : "");
+    return 0;
+  } catch (const CLI::CallForVersion&) {
+    *env->out << "lockstep " << kVersion << "\n";
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    *env->err << fmt::format("lockstep: {}\n{} --help tells more\n",
+                             Printable(e.what()), FullName(walk.app));
+    return kExitUsage;
+  }
+  return -1;
+}
+
+CLI::App* AddGroup(CLI::App* root, const std::string& name,
+                   const std::string& alias, const std::string& description,
+                   const std::string& example) {
+  CLI::App* const group = root->add_subcommand(name, description);
+  if (!alias.empty()) group->alias(alias);
+  group->require_subcommand(1);
+  group->footer("\nExample:\n  " + example);
+  return group;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Client>> Cli::Connect() const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const ClientOptions options,
+                            ResolveConnection(connection, *env));
+  return Client::Connect(options);
+}
+
+StatusOr<bool> Cli::Confirm(const std::string& question, bool yes) const {
+  if (yes) return true;
+  if (!env->in_is_tty || !env->err_is_tty) {
+    return InvalidArgument("{}: give --yes, as nobody can be asked here",
+                           question);
+  }
+  *env->err << question << " [y/N] " << std::flush;
+  std::string answer;
+  std::getline(*env->in, answer);
+  return answer == "y" || answer == "Y" || answer == "yes";
+}
+
+void AddConnectionOptions(CLI::App* app, Cli* cli) {
+  ConnectionFlags* const c = &cli->connection;
+  const char* const group = "Connection (else LOCKSTEP_*, else the context)";
+  app->add_option("--context", c->context, "Context of the configuration file")
+      ->group(group);
+  app->add_option("--address", c->address, "HOST:PORT of the coordinator")
+      ->group(group);
+  app->add_option("--ca", c->ca, "PEM file of the cluster's CA")->group(group);
+  app->add_option("--cert", c->cert, "PEM file of our certificate")
+      ->group(group);
+  app->add_option("--key", c->key, "PEM file of its key")->group(group);
+  app->add_flag("--insecure-loopback,--insecure_loopback", c->insecure_loopback,
+                "No TLS; on this machine only")
+      ->group(group);
+}
+
+void AddOutputOption(CLI::App* app, Cli* cli) {
+  app->add_option("-o,--output-format", cli->output,
+                  "table, wide, json, yaml or name")
+      ->check(CLI::IsMember({"table", "wide", "json", "yaml", "name"}))
+      ->type_name("FORMAT")
+      ->capture_default_str();
+  app->add_option("--color", cli->color, "auto, always or never")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->type_name("WHEN")
+      ->capture_default_str();
+}
+
+CLI::App* AddCommand(CLI::App* parent, const std::string& name,
+                     const std::string& description,
+                     const std::string& examples) {
+  CLI::App* const app = parent->add_subcommand(name, description);
+  app->footer("\nExamples:\n" + examples);
+  return app;
+}
+
+std::unique_ptr<CLI::App> BuildApp(Cli* cli) {
+  auto root = std::make_unique<CLI::App>(
+      "Trains on several hosts in lockstep: submit, watch and cancel jobs.",
+      "lockstep");
+  root->set_version_flag("--version", kVersion);
+  root->require_subcommand(1);
+  root->footer(
+      "\nAny other NAME runs the program lockstep-NAME beside this one, as in"
+      "\n`lockstep data pack`.\n\nExample:\n"
+      "  lockstep local up && lockstep submit --tasks 2 -- hostname");
+  CLI::App* const local =
+      AddGroup(root.get(), "local", "", "A whole cluster on this machine",
+               "lockstep local up --workers 2");
+  AddLocalUp(local, cli);
+  AddLocalDown(local, cli);
+  AddLocalStatus(local, cli);
+  AddSubmit(root.get(), cli);
+  CLI::App* const jobs = AddGroup(root.get(), "jobs", "job", "Jobs",
+                                  "lockstep jobs describe fashion");
+  AddJobsList(jobs, cli);
+  AddJobsDescribe(jobs, cli);
+  AddJobsWait(jobs, cli);
+  AddJobsCancel(jobs, cli);
+  AddJobsLogs(jobs, cli);
+  AddJobsCheckpoint(jobs, cli);
+  CLI::App* const nodes =
+      AddGroup(root.get(), "nodes", "node", "Hosts with their worker daemons",
+               "lockstep nodes list -o wide");
+  AddNodesList(nodes, cli);
+  AddNodesDescribe(nodes, cli);
+  AddInit(root.get(), cli);
+  CLI::App* const cert =
+      AddGroup(root.get(), "cert", "", "Certificates of daemons and users",
+               "lockstep cert issue worker host-a");
+  AddCertIssue(cert, cli);
+  AddVersion(root.get(), cli);
+  return root;
+}
+
+int RunCli(const std::vector<std::string>& all, CliEnvironment* env) {
+  Cli cli;
+  cli.env = env;
+  const auto dashes = std::find(all.begin(), all.end(), "--");
+  std::vector<std::string> args(all.begin(), dashes);
+  if (!args.empty() && args[0] == "help") {
+    args.erase(args.begin());
+    args.push_back("--help");
+  }
+  const std::unique_ptr<CLI::App> app = BuildApp(&cli);
+  const Walk walk = WalkTree(app.get(), args);
+  if (!walk.unknown.empty()) {
+    if (walk.app == app.get()) {
+      RunExternal(env->program_dir, all, walk.index);
+    }
+    return UnknownCommand(walk, env);
+  }
+  if (dashes != all.end()) {
+    cli.has_program = true;
+    cli.program.assign(dashes + 1, all.end());
+  }
+  const int parsed = Parse(app.get(), walk, args, env);
+  if (parsed >= 0) return parsed;
+  const bool takes_program = walk.app->get_name() == "submit";
+  if (cli.has_program && !takes_program) {
+    *env->err << fmt::format("lockstep: {} takes nothing after --\n",
+                             FullName(walk.app));
+    return kExitUsage;
+  }
+  const StatusOr<int> code = cli.run();
+  if (code.ok()) return *code;
+  *env->err << ErrorLine(code.status()) << "\n";
+  return ExitCodeOf(code.status());
+}
+
+}  // namespace lockstep

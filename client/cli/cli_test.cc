@@ -1,0 +1,348 @@
+// The program as a whole, against a coordinator that answers from a table.
+#include "client/cli/cli.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <sstream>
+
+#include "client/lib/fake_coordinator.h"
+#include "common/base/file.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class CliTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/lockstep-test-XXXXXX";
+    dir_ = mkdtemp(name);
+    auto server = FakeCoordinator::Start();
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    env_.out = &out_;
+    env_.err = &err_;
+    env_.in = &in_;
+    env_.clock = &clock_;
+    env_.working_directory = dir_;
+    env_.program_dir = dir_;
+    env_.variables = {{"HOME", dir_},
+                      {"LOCKSTEP_ADDRESS", server_->address()},
+                      {"LOCKSTEP_INSECURE_LOOPBACK", "1"}};
+  }
+  void TearDown() override { RealFileSystem()->RemoveAll(dir_).IgnoreError(); }
+
+  int Run(std::vector<std::string> args) {
+    out_.str("");
+    err_.str("");
+    return RunCli(args, &env_);
+  }
+
+  static v1::Job Ended(const std::string& name, v1::JobState state) {
+    v1::Job job;
+    job.set_name(name);
+    job.set_state(state);
+    job.set_generation(1);
+    v1::TaskStatus* const task = job.add_tasks();
+    task->set_type(v1::TASK_TYPE_CHIEF);
+    task->set_node("host-a");
+    v1::RankStatus* const rank = task->add_ranks();
+    rank->mutable_exit()->set_code(state == v1::JOB_STATE_FAILED ? 3 : 0);
+    if (state == v1::JOB_STATE_FAILED) job.set_exit_code(3);
+    return job;
+  }
+  // The job, and a watch that shows it running, then as it is.
+  void ServeJob(const v1::Job& job) {
+    server_->Update([&](FakeAnswers* a) {
+      a->jobs = {job};
+      v1::Job running = job;
+      running.set_state(v1::JOB_STATE_RUNNING);
+      a->watch.resize(3);
+      *a->watch[0].mutable_job() = running;
+      a->watch[1].set_synced(1);
+      *a->watch[2].mutable_job() = job;
+    });
+  }
+
+  std::string dir_;
+  SystemClock clock_;
+  std::ostringstream out_;
+  std::ostringstream err_;
+  std::istringstream in_;
+  CliEnvironment env_;
+  std::unique_ptr<FakeCoordinator> server_;
+};
+
+void WalkApp(const CLI::App& app, const std::string& path, int* leaves) {
+  EXPECT_FALSE(app.get_description().empty()) << path;
+  EXPECT_THAT(app.get_footer(), HasSubstr("Example")) << path;
+  EXPECT_NE(app.get_help_ptr(), nullptr) << path;
+  EXPECT_TRUE(app.get_help_ptr() && app.get_help_ptr()->check_name("-h"))
+      << path;
+  const auto commands =
+      app.get_subcommands([](const CLI::App*) { return true; });
+  *leaves += commands.empty();
+  for (const CLI::Option* option : app.get_options()) {
+    EXPECT_FALSE(option->get_description().empty())
+        << path << " " << option->get_name();
+  }
+  for (const CLI::App* command : commands) {
+    WalkApp(*command, path + " " + command->get_name(), leaves);
+  }
+}
+
+TEST_F(CliTest, EveryCommandHasHelpAndAnExample) {
+  Cli cli;
+  cli.env = &env_;
+  const auto app = BuildApp(&cli);
+  int leaves = 0;
+  WalkApp(*app, "lockstep", &leaves);
+  EXPECT_EQ(leaves, 15);
+}
+
+TEST_F(CliTest, HelpGoesToStdout) {
+  EXPECT_EQ(Run({"jobs", "list", "--help"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("lockstep jobs list"));
+  EXPECT_THAT(out_.str(), HasSubstr("--state"));
+  EXPECT_EQ(Run({"help", "submit"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("lockstep submit"));
+  EXPECT_THAT(err_.str(), IsEmpty());
+}
+
+TEST_F(CliTest, UsageErrors) {
+  EXPECT_EQ(Run({}), 2);
+  EXPECT_EQ(Run({"jobs"}), 2);
+  EXPECT_EQ(Run({"jobs", "lst"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("lockstep jobs has no command lst; did "
+                                    "you mean list?"));
+  EXPECT_EQ(Run({"sumbit", "--", "a"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("did you mean submit?"));
+  EXPECT_EQ(Run({"jobs", "list", "--nonsense"}), 2);
+  EXPECT_EQ(Run({"jobs", "list", "-o", "xml"}), 2);
+  EXPECT_EQ(Run({"jobs", "list", "--", "x"}), 2);
+  EXPECT_EQ(Run({"jobs", "describe"}), 2);
+  EXPECT_THAT(out_.str(), IsEmpty());
+}
+
+TEST_F(CliTest, Version) {
+  EXPECT_EQ(Run({"version"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("lockstep 0."));
+  EXPECT_EQ(Run({"--version"}), 0);
+  EXPECT_EQ(Run({"version", "-o", "json"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("{\"version\": \"0."));
+}
+
+TEST_F(CliTest, SubmitDetached) {
+  EXPECT_EQ(
+      Run({"submit", "--name", "a", "--tasks", "2", "--env", "X=1", "--env",
+           "Y=2", "--detach", "--", "prog", "--flag", "--", "x"}),
+      0)
+      << err_.str();
+  EXPECT_EQ(out_.str(), "a\n");
+  const auto submits = server_->Answers().submits;
+  ASSERT_EQ(submits.size(), 1u);
+  const v1::JobSpec& spec = submits[0].spec();
+  EXPECT_EQ(spec.argv_size(), 4);
+  EXPECT_EQ(spec.argv(1), "--flag");
+  EXPECT_EQ(spec.argv(2), "--");
+  EXPECT_EQ(spec.environment().size(), 2u);
+  EXPECT_EQ(spec.roles_size(), 2);
+}
+
+TEST_F(CliTest, SubmitFollowsToTheEnd) {
+  ServeJob(Ended("a", v1::JOB_STATE_SUCCEEDED));
+  EXPECT_EQ(Run({"submit", "--name", "a", "--", "prog"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("a SUCCEEDED"));
+  EXPECT_THAT(err_.str(), HasSubstr("running"));
+}
+
+TEST_F(CliTest, FailureReturnsTheRanksCodeAndShowsItsLastLines) {
+  ServeJob(Ended("a", v1::JOB_STATE_FAILED));
+  server_->Update([](FakeAnswers* a) {
+    a->lines.emplace_back().set_text("cannot open the data");
+  });
+  EXPECT_EQ(Run({"jobs", "wait", "a", "-o", "json"}), 3);
+  EXPECT_THAT(out_.str(), HasSubstr("\"state\": \"JOB_STATE_FAILED\""));
+  EXPECT_THAT(
+      err_.str(),
+      HasSubstr("first cause: rank 0 (chief 0 on host-a): exit code 3"));
+  EXPECT_THAT(err_.str(), HasSubstr("cannot open the data"));
+}
+
+TEST_F(CliTest, WaitTimesOutAndCtrlCDetaches) {
+  v1::Job job = Ended("a", v1::JOB_STATE_RUNNING);
+  ServeJob(job);
+  server_->Update([](FakeAnswers* a) { a->endless = true; });
+  EXPECT_EQ(Run({"job", "wait", "a", "--timeout", "50ms", "-q"}), 124);
+  EXPECT_THAT(err_.str(), HasSubstr("job a is RUNNING after 50 ms"));
+  env_.interrupted = [] { return true; };
+  EXPECT_EQ(Run({"jobs", "wait", "a"}), 130);
+  EXPECT_THAT(err_.str(), HasSubstr("lockstep jobs wait a"));
+}
+
+TEST_F(CliTest, DryRunShowsThePlace) {
+  EXPECT_EQ(Run({"submit", "--name", "a", "--dry-run", "--", "prog"}), 0);
+  EXPECT_EQ(out_.str(), "TASK     NODE    GPUS\nchief 0  host-a  -\n");
+  EXPECT_TRUE(server_->Answers().submits[0].validate_only());
+  EXPECT_THAT(server_->Answers().jobs, IsEmpty());
+}
+
+TEST_F(CliTest, SubmitFromAFileAndFromStdin) {
+  const std::string path = dir_ + "/job.yaml";
+  ASSERT_TRUE(
+      RealFileSystem()->WriteAtomic(path, "name: filed\nargv: [prog]\n").ok());
+  EXPECT_EQ(Run({"submit", "-f", path, "--detach"}), 0) << err_.str();
+  EXPECT_EQ(out_.str(), "filed\n");
+  in_.str("argv: [prog]\npriorty: 3\n");
+  EXPECT_EQ(Run({"submit", "-f", "-", "--detach"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("stdin:2:1: JobSpec has no field priorty; "
+                                    "did you mean priority?"));
+  EXPECT_EQ(Run({"submit", "--detach"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("no program"));
+}
+
+TEST_F(CliTest, ExitCodesOfErrors) {
+  const auto with = [&](const Status& error) {
+    server_->Update([&](FakeAnswers* a) { a->errors = {error}; });
+    return Run({"submit", "--detach", "--", "prog"});
+  };
+  EXPECT_EQ(with(InvalidArgument("bad")), 2);
+  EXPECT_EQ(with(PermissionDenied("no")), 4);
+  EXPECT_EQ(with(Unauthenticated("who")), 4);
+  EXPECT_EQ(with(WithReason(FailedPrecondition("too big"), "NEVER_FITS")), 5);
+  EXPECT_THAT(err_.str(), HasSubstr("too big [NEVER_FITS]"));
+  EXPECT_EQ(with(AlreadyExists("taken")), 1);
+  EXPECT_EQ(Run({"jobs", "describe", "nobody"}), 3);
+  server_.reset();
+  EXPECT_EQ(Run({"jobs", "list"}), 6);
+}
+
+TEST_F(CliTest, JobsListFormats) {
+  server_->Update([](FakeAnswers* a) {
+    a->jobs = {Ended("a", v1::JOB_STATE_SUCCEEDED),
+               Ended("b", v1::JOB_STATE_FAILED),
+               Ended("c", v1::JOB_STATE_SUCCEEDED)};
+  });
+  EXPECT_EQ(Run({"jobs", "list", "-o", "name", "--state", "succeeded"}), 0)
+      << err_.str();
+  EXPECT_EQ(out_.str(), "a\nc\n");
+  EXPECT_EQ(Run({"jobs", "list", "-o", "json"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("\"jobs\": ["));
+  EXPECT_EQ(Run({"jobs", "list", "-o", "yaml"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("state: JOB_STATE_FAILED"));
+  EXPECT_EQ(Run({"jobs", "list", "-o", "wide"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("OWNER"));
+  EXPECT_EQ(Run({"jobs", "list", "--state", "asleep"}), 2);
+}
+
+TEST_F(CliTest, ColourOnlyWhereItIsWanted) {
+  server_->Update(
+      [](FakeAnswers* a) { a->jobs = {Ended("a", v1::JOB_STATE_FAILED)}; });
+  EXPECT_EQ(Run({"jobs", "list"}), 0);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("\x1b[")));
+  EXPECT_EQ(Run({"jobs", "list", "--color", "always"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("\x1b[31mFAILED"));
+}
+
+TEST_F(CliTest, LogsCancelCheckpoint) {
+  server_->Update([](FakeAnswers* a) {
+    a->jobs = {Ended("a", v1::JOB_STATE_RUNNING)};
+    for (int rank = 0; rank < 3; ++rank) {
+      v1::LogLine& line = a->lines.emplace_back();
+      line.set_rank(rank);
+      line.set_text("line of " + std::to_string(rank));
+    }
+  });
+  EXPECT_EQ(Run({"jobs", "logs", "a", "--rank", "1-2", "--tail", "5", "--since",
+                 "10m"}),
+            0)
+      << err_.str();
+  EXPECT_EQ(out_.str(), "line of 1\nline of 2\n");
+  const auto request = server_->Answers().log_requests.back();
+  EXPECT_EQ(request.tail(), 5);
+  EXPECT_TRUE(request.has_since());
+  EXPECT_EQ(Run({"jobs", "logs", "a", "--rank", "x"}), 2);
+  EXPECT_EQ(Run({"jobs", "checkpoint", "a"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("checkpoint 7 of a"));
+  EXPECT_EQ(Run({"jobs", "cancel", "a", "--wait"}), 0);
+  EXPECT_EQ(out_.str(), "a CANCELLED\n");
+}
+
+TEST_F(CliTest, Nodes) {
+  server_->Update([](FakeAnswers* a) {
+    v1::Node& node = a->nodes.emplace_back();
+    node.set_name("host-a");
+    node.set_state(v1::NODE_STATE_READY);
+  });
+  EXPECT_EQ(Run({"nodes", "list"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("host-a  READY"));
+  EXPECT_EQ(Run({"node", "describe", "host-a", "-o", "json"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("\"NODE_STATE_READY\""));
+  EXPECT_EQ(Run({"nodes", "describe", "host-b"}), 3);
+}
+
+TEST_F(CliTest, InitAndCertificates) {
+  const std::string pki = dir_ + "/pki";
+  EXPECT_EQ(Run({"cert", "issue", "worker", "host-a", "--dir", pki}), 3);
+  EXPECT_THAT(err_.str(), HasSubstr("lockstep init"));
+  EXPECT_EQ(Run({"init", "--dir", pki, "--cluster", "lab"}), 0) << err_.str();
+  EXPECT_EQ(out_.str(), pki + "\n");
+  EXPECT_EQ(Run({"init", "--dir", pki}), 1);
+  EXPECT_EQ(Run({"cert", "issue", "worker", "host-a", "--dir", pki}), 0);
+  EXPECT_EQ(out_.str(), pki + "/worker-host-a\n");
+  EXPECT_TRUE(RealFileSystem()->Exists(pki + "/worker-host-a/tls.key"));
+  EXPECT_TRUE(RealFileSystem()->Exists(pki + "/coordinator/tls.crt"));
+  EXPECT_EQ(Run({"cert", "issue", "user", "ann", "--role", "viewer", "--dir",
+                 pki, "--to", "ann"}),
+            0);
+  EXPECT_EQ(out_.str(), dir_ + "/ann\n");
+  EXPECT_EQ(Run({"cert", "issue", "worker", "Bad_Name", "--dir", pki}), 2);
+  EXPECT_EQ(Run({"cert", "issue", "user", "ann", "--role", "king"}), 2);
+}
+
+TEST_F(CliTest, LocalWithoutACluster) {
+  EXPECT_EQ(Run({"local", "status", "--dir", "nowhere"}), 3);
+  EXPECT_THAT(err_.str(), HasSubstr("lockstep local up"));
+  EXPECT_EQ(Run({"local", "down", "--dir", "nowhere"}), 0);
+}
+
+TEST_F(CliTest, DestructionIsAskedForOrRefused) {
+  Cli cli;
+  cli.env = &env_;
+  EXPECT_EQ(cli.Confirm("Remove?", false).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_TRUE(*cli.Confirm("Remove?", true));
+  env_.in_is_tty = env_.err_is_tty = true;
+  in_.str("y\n\n");
+  EXPECT_TRUE(*cli.Confirm("Remove?", false));
+  EXPECT_FALSE(*cli.Confirm("Remove?", false));
+}
+
+TEST_F(CliTest, OtherNamesAreProgramsBesideIt) {
+  const std::string program = dir_ + "/lockstep-hello";
+  ASSERT_TRUE(RealFileSystem()
+                  ->WriteAtomic(program,
+                                "#!/bin/sh\ntest \"$1 $2\" = "
+                                "'-x y' && exit 42\n")
+                  .ok());
+  chmod(program.c_str(), 0755);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(RunCli({"hello", "-x", "y"}, &env_));
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 42);
+  EXPECT_EQ(Run({"../hello"}), 2);
+}
+
+}  // namespace
+}  // namespace lockstep

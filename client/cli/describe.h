@@ -1,0 +1,31 @@
+// `lockstep jobs list|describe` and `nodes list|describe` as text. Pure.
+#ifndef LOCKSTEP_CLIENT_CLI_DESCRIBE_H_
+#define LOCKSTEP_CLIENT_CLI_DESCRIBE_H_
+
+#include <string>
+#include <vector>
+
+#include "client/cli/text.h"
+#include "common/base/clock.h"
+#include "lockstep/v1/types.pb.h"
+
+namespace lockstep {
+
+std::string FormatJobs(const std::vector<v1::Job>& jobs, bool wide,
+                       WallTime now, const Style& style);
+
+// In the order one asks: what state, why, since when, where, how fast, what it
+// uses, what it costs, what happened.
+std::string FormatJob(const v1::Job& job, WallTime now, const Style& style);
+
+std::string FormatNodes(const std::vector<v1::Node>& nodes, bool wide,
+                        WallTime now, const Style& style);
+std::string FormatNode(const v1::Node& node, WallTime now, const Style& style);
+
+// TASK, NODE, GPUS: where --dry-run would place a job.
+std::string FormatPlacement(
+    const google::protobuf::RepeatedPtrField<v1::TaskStatus>& tasks);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_CLI_DESCRIBE_H_

@@ -1,0 +1,45 @@
+// What a command sees of the world: streams, variables, the clock. main.cc
+// gives it the real ones, tests others.
+#ifndef LOCKSTEP_CLIENT_CLI_ENVIRONMENT_H_
+#define LOCKSTEP_CLIENT_CLI_ENVIRONMENT_H_
+
+#include <functional>
+#include <iosfwd>
+#include <map>
+#include <string>
+
+#include "common/base/clock.h"
+
+namespace lockstep {
+
+struct CliEnvironment {
+  // Data goes to `out`, everything else to `err`.
+  std::ostream* out = nullptr;
+  std::ostream* err = nullptr;
+  std::istream* in = nullptr;
+  bool out_is_tty = false;
+  bool err_is_tty = false;
+  bool in_is_tty = false;
+  // Of the terminal behind `err`.
+  int columns = 80;
+  std::map<std::string, std::string> variables;
+  // Where lockstep-NAME programs and the daemons are.
+  std::string program_dir;
+  // The working directory; absolute.
+  std::string working_directory;
+  // /etc/lockstep/config.yaml, but for tests.
+  std::string system_config;
+  const Clock* clock = nullptr;
+  // Whether Ctrl-C was pressed since the command began to ask.
+  std::function<bool()> interrupted;
+
+  // Empty where it is not set.
+  std::string Variable(const std::string& name) const {
+    const auto it = variables.find(name);
+    return it == variables.end() ? "" : it->second;
+  }
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_CLI_ENVIRONMENT_H_

@@ -1,0 +1,20 @@
+// What an error means for the exit code, and how it reads. Pure.
+#ifndef LOCKSTEP_CLIENT_CLI_ERRORS_H_
+#define LOCKSTEP_CLIENT_CLI_ERRORS_H_
+
+#include <string>
+
+#include "common/base/status.h"
+
+namespace lockstep {
+
+// 2 usage, 3 not found, 4 denied, 5 unschedulable (reason NEVER_FITS),
+// 6 unavailable, else 1.
+int ExitCodeOf(const Status& status);
+
+// "lockstep: TEXT [REASON]".
+std::string ErrorLine(const Status& status);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_CLI_ERRORS_H_

@@ -1,0 +1,203 @@
+#include "client/cli/follow.h"
+
+#include <fmt/format.h>
+
+#include <deque>
+#include <ostream>
+#include <thread>
+
+#include "client/cli/describe.h"
+#include "client/cli/job_view.h"
+#include "client/cli/progress.h"
+#include "client/cli/summary.h"
+#include "common/base/mutex.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(200);
+constexpr int64_t kLastLines = 20;
+
+// The watch on a thread of its own, its messages taken one by one.
+class Watcher {
+ public:
+  Watcher(Client* client, const std::string& job)
+      : thread_([this, client, job] { Watch(client, job); }) {}
+  ~Watcher() {
+    stop_.Stop();
+    thread_.join();
+  }
+
+  struct News {
+    std::optional<v1::WatchJobsResponse> message;
+    // The stream is broken and being taken up again.
+    std::optional<Status> interruption;
+    // The stream has ended.
+    std::optional<Status> end;
+  };
+  // The next, or an empty one after `timeout`.
+  News Next(Duration timeout) {
+    MutexLock lock(&mu_);
+    if (queue_.empty()) changed_.WaitFor(&mu_, timeout);
+    if (queue_.empty()) return {};
+    News news = std::move(queue_.front());
+    queue_.pop_front();
+    return news;
+  }
+
+ private:
+  void Push(News news) {
+    MutexLock lock(&mu_);
+    queue_.push_back(std::move(news));
+    changed_.NotifyOne();
+  }
+  void Watch(Client* client, const std::string& job) {
+    WatchOptions options;
+    options.name = job;
+    options.on_interrupted = [this](const Status& status) {
+      Push({std::nullopt, status, std::nullopt});
+    };
+    const Status end = client->WatchJobs(
+        options,
+        [this](const v1::WatchJobsResponse& message) {
+          Push({message, std::nullopt, std::nullopt});
+          return !(message.has_job() && IsFinalState(message.job().state()));
+        },
+        &stop_);
+    Push({std::nullopt, std::nullopt, end});
+  }
+
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<News> queue_ ABSL_GUARDED_BY(mu_);
+  StopToken stop_;
+  std::thread thread_;  // Last: it uses the others.
+};
+
+enum class Outcome { kEnded, kInterrupted, kTimedOut };
+
+StatusOr<Outcome> Follow(const Cli& cli, Client* client,
+                         const FollowOptions& options) {
+  CliEnvironment* const env = cli.env;
+  FollowPrinter printer(env->err_is_tty, env->columns, cli.ErrStyle());
+  const auto print = [&](const std::string& text) {
+    if (!options.quiet && !text.empty()) *env->err << text << std::flush;
+  };
+  const MonoTime start = env->clock->Now().mono;
+  Watcher watcher(client, options.job);
+  while (true) {
+    const Watcher::News news = watcher.Next(kTick);
+    const Time now = env->clock->Now();
+    if (news.message && news.message->has_job()) {
+      print(printer.OnJob(news.message->job(), now));
+    } else if (news.message && news.message->has_progress()) {
+      print(printer.OnProgress(news.message->progress(), now));
+    } else if (news.interruption) {
+      print(
+          printer.Say(fmt::format("  the coordinator is away ({}); the job "
+                                  "goes on, trying again",
+                                  Message(*news.interruption))));
+    } else if (news.end) {
+      print(printer.Finish());
+      if (!news.end->ok()) return *news.end;
+      return Outcome::kEnded;
+    } else {
+      print(printer.OnTick(now));
+    }
+    if (env->interrupted && env->interrupted()) {
+      print(printer.Finish());
+      return Outcome::kInterrupted;
+    }
+    if (options.timeout && now.mono - start >= *options.timeout) {
+      print(printer.Finish());
+      return Outcome::kTimedOut;
+    }
+  }
+}
+
+std::vector<v1::LogLine> LastLines(Client* client, const v1::Job& job) {
+  std::vector<v1::LogLine> lines;
+  const auto failure = FirstFailure(job);
+  if (!failure) return lines;
+  LogOptions options;
+  options.name = job.name();
+  options.ranks = {failure->rank->rank()};
+  options.attempt = failure->attempt;
+  options.tail = kLastLines;
+  // Whatever can be had: the failure is told without them too.
+  client
+      ->StreamLogs(
+          options,
+          [&](const v1::LogLine& line) {
+            lines.push_back(line);
+            return static_cast<int64_t>(lines.size()) < kLastLines;
+          },
+          nullptr)
+      .IgnoreError();
+  return lines;
+}
+
+StatusOr<int> ShowEnd(const Cli& cli, Client* client, const v1::Job& job) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
+  if (output == Output::kTable || output == Output::kWide) {
+    *cli.env->out << FormatSummary(job, cli.OutStyle());
+  } else {
+    LOCKSTEP_RETURN_IF_ERROR(WriteJob(cli, job));
+  }
+  if (job.state() == v1::JOB_STATE_FAILED) {
+    *cli.env->out << std::flush;
+    *cli.env->err << FormatFailure(job, LastLines(client, job), cli.ErrStyle());
+  }
+  return ExitCodeOf(job);
+}
+
+}  // namespace
+
+Status WriteJob(const Cli& cli, const v1::Job& job) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
+  switch (output) {
+    case Output::kJson:
+      *cli.env->out << ToJson(job);
+      break;
+    case Output::kYaml:
+      *cli.env->out << ToYaml(job);
+      break;
+    case Output::kName:
+      *cli.env->out << job.name() << "\n";
+      break;
+    default:
+      *cli.env->out << FormatJob(job, cli.env->clock->Now().wall,
+                                 cli.OutStyle());
+  }
+  return OkStatus();
+}
+
+StatusOr<int> FollowToEnd(const Cli& cli, Client* client,
+                          const FollowOptions& options) {
+  CliEnvironment* const env = cli.env;
+  LOCKSTEP_ASSIGN_OR_RETURN(const Outcome outcome,
+                            Follow(cli, client, options));
+  if (outcome == Outcome::kInterrupted) {
+    *env->err << fmt::format(
+        "detached; the job goes on. To come back:  lockstep jobs wait {0}\n"
+        "its output:  lockstep jobs logs -f {0}\n"
+        "to end it:   lockstep jobs cancel {0}\n",
+        options.job);
+    return kExitInterrupted;
+  }
+  // The watch leaves out what only Get gives.
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(options.job));
+  if (outcome == Outcome::kTimedOut && !IsFinalState(job.state())) {
+    *env->err << fmt::format("lockstep: job {} is {} after {}\n", options.job,
+                             Text(job.state()),
+                             FormatDuration(*options.timeout));
+    return kExitTimedOut;
+  }
+  if (!IsFinalState(job.state())) {
+    return Unavailable("the coordinator ended the watch while job {} is {}",
+                       options.job, Text(job.state()));
+  }
+  return ShowEnd(cli, client, job);
+}
+
+}  // namespace lockstep

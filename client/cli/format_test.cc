@@ -1,0 +1,360 @@
+// Text as people see it: tables, numbers, describe, summary.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/cli/describe.h"
+#include "client/cli/job_view.h"
+#include "client/cli/log_text.h"
+#include "client/cli/output.h"
+#include "client/cli/parse.h"
+#include "client/cli/summary.h"
+#include "client/cli/text.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int64_t kStart = 1'767'225'600;  // 2026-01-01 00:00:00 UTC
+
+void Phase(const char* name, double seconds, v1::Job* job) {
+  v1::PhaseDuration* const phase = job->add_phases();
+  phase->set_phase(name);
+  phase->mutable_duration()->set_seconds(static_cast<int64_t>(seconds));
+  phase->mutable_duration()->set_nanos(
+      static_cast<int32_t>((seconds - static_cast<int64_t>(seconds)) * 1e9));
+}
+
+void FillRank(int number, v1::RankStatus* rank) {
+  rank->set_rank(number);
+  rank->set_state(v1::RANK_STATE_EXITED);
+  rank->mutable_exit()->set_code(0);
+  v1::RankProgress* const progress = rank->mutable_progress();
+  progress->set_committed_step(1000);
+  progress->set_total_steps(1000);
+  progress->set_samples(64000);
+  progress->set_loss(0.25);
+  progress->mutable_phases()->set_compute(60);
+  progress->mutable_phases()->set_allreduce(20);
+  progress->mutable_phases()->set_straggler_wait(10);
+  progress->mutable_phases()->set_input(5);
+  progress->mutable_phases()->set_optimizer(3);
+  progress->mutable_phases()->set_checkpoint(1);
+  progress->mutable_phases()->set_other(1);
+  (*progress->mutable_values())["accuracy"] = 0.8912;
+  (*progress->mutable_values())["global_batch"] = 128;
+  rank->mutable_usage()->set_seconds(100);
+  rank->mutable_usage()->set_cpu_seconds(95);
+  rank->mutable_usage()->set_memory_peak_bytes((300 + number) << 20);
+}
+
+v1::Job TrainedJob() {
+  v1::Job job;
+  job.set_name("fashion");
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  job.set_generation(1);
+  job.set_attempt(1);
+  job.set_owner("user/ann");
+  job.set_committed_step(1000);
+  job.mutable_create_time()->set_seconds(kStart);
+  job.mutable_start_time()->set_seconds(kStart + 2);
+  job.mutable_end_time()->set_seconds(kStart + 105);
+  job.mutable_state_time()->set_seconds(kStart + 105);
+  job.mutable_cause()->set_reason(v1::REASON_COMPLETED);
+  job.mutable_cause()->set_message("all ranks ended with code 0");
+  v1::JobSpec* const spec = job.mutable_spec();
+  spec->set_kind(v1::JOB_KIND_NATIVE);
+  spec->add_argv("lockstep-train");
+  Phase("queued", 0.1, &job);
+  Phase("running", 103, &job);
+  const v1::TaskType types[] = {v1::TASK_TYPE_CHIEF, v1::TASK_TYPE_WORKER};
+  for (int i = 0; i < 2; ++i) {
+    v1::RoleSpec* const role = spec->add_roles();
+    role->set_type(types[i]);
+    role->set_count(1);
+    role->mutable_resources()->set_cpus(1);
+    v1::TaskStatus* const task = job.add_tasks();
+    task->set_type(types[i]);
+    task->set_index(0);
+    task->set_node(i == 0 ? "worker-0" : "worker-1");
+    FillRank(i, task->add_ranks());
+  }
+  (*job.mutable_artifacts())["model"] = "/out/model.safetensors";
+  job.mutable_last_checkpoint()->set_step(1000);
+  job.mutable_last_checkpoint()->set_path("/out/checkpoints/1000");
+  job.mutable_last_checkpoint()->set_bytes(3 << 20);
+  job.mutable_bill()->set_core_seconds(206);
+  job.mutable_bill()->set_cost(0.0123);
+  job.mutable_bill()->set_currency("USD");
+  return job;
+}
+
+TEST(TextTest, Numbers) {
+  EXPECT_EQ(Grouped(0), "0");
+  EXPECT_EQ(Grouped(999), "999");
+  EXPECT_EQ(Grouped(1000), "1,000");
+  EXPECT_EQ(Grouped(-1234567), "-1,234,567");
+  EXPECT_EQ(Number(0.891234), "0.8912");
+  EXPECT_EQ(Number(12345.6), "12,346");
+  EXPECT_EQ(Number(64), "64");
+}
+
+TEST(TextTest, AgeTakesTheUnitThatSaysEnough) {
+  EXPECT_EQ(Age(std::chrono::seconds(-5)), "0s");
+  EXPECT_EQ(Age(std::chrono::seconds(119)), "119s");
+  EXPECT_EQ(Age(std::chrono::minutes(5)), "5m");
+  EXPECT_EQ(Age(std::chrono::hours(3)), "3h");
+  EXPECT_EQ(Age(std::chrono::hours(72)), "3d");
+}
+
+TEST(TextTest, TableIsAsWideAsItMustBe) {
+  EXPECT_EQ(RenderTable({"NAME", "STATE"},
+                        {{"a", "\x1b[32mREADY\x1b[0m"}, {"longer", ""}}),
+            "NAME    STATE\n"
+            "a       \x1b[32mREADY\x1b[0m\n"
+            "longer\n");
+  EXPECT_EQ(VisibleWidth("\x1b[1mä\x1b[0m"), 1u);
+}
+
+TEST(TextTest, ControlCharactersOfOthersAreShownNotObeyed) {
+  EXPECT_EQ(Printable("a\x1b[2Jb\nc"), "a\\x1b[2Jb c");
+}
+
+TEST(TextTest, ColorIsAskedForInOneOrder) {
+  CliEnvironment env;
+  EXPECT_TRUE(WantsColor("auto", env, true));
+  EXPECT_FALSE(WantsColor("auto", env, false));
+  EXPECT_TRUE(WantsColor("always", env, false));
+  env.variables["TERM"] = "dumb";
+  EXPECT_FALSE(WantsColor("auto", env, true));
+  env.variables["CLICOLOR_FORCE"] = "1";
+  EXPECT_TRUE(WantsColor("auto", env, false));
+  env.variables["NO_COLOR"] = "1";
+  EXPECT_FALSE(WantsColor("auto", env, true));
+  EXPECT_TRUE(WantsColor("always", env, false));
+}
+
+TEST(TextTest, UnknownEnumValuesAreShownAsNumbers) {
+  EXPECT_EQ(Text(static_cast<v1::JobState>(77)), "77");
+  EXPECT_EQ(Text(v1::REASON_NO_CAPACITY), "NO_CAPACITY");
+  EXPECT_EQ(Text(v1::TASK_TYPE_PS), "ps");
+}
+
+TEST(ParseTest, Bytes) {
+  EXPECT_EQ(*ParseBytes("1000"), 1000);
+  EXPECT_EQ(*ParseBytes("512MiB"), 512ll << 20);
+  EXPECT_EQ(*ParseBytes("2G"), 2ll << 30);
+  EXPECT_EQ(*ParseBytes("1.5 GiB"), 3ll << 29);
+  EXPECT_EQ(*ParseBytes("4kB"), 4096);
+  for (const char* bad : {"", "x", "-1", "2X", "1GiBs", "99999999T", "nan"}) {
+    EXPECT_FALSE(ParseBytes(bad).ok()) << bad;
+  }
+}
+
+TEST(ParseTest, Durations) {
+  EXPECT_EQ(*ParseDuration("90"), std::chrono::seconds(90));
+  EXPECT_EQ(*ParseDuration("1h30m"), std::chrono::minutes(90));
+  EXPECT_EQ(*ParseDuration("500ms"), std::chrono::milliseconds(500));
+  EXPECT_EQ(*ParseDuration("2d"), std::chrono::hours(48));
+  for (const char* bad : {"", "h", "1x", "1h30", "-5s", "1e9d"}) {
+    EXPECT_FALSE(ParseDuration(bad).ok()) << bad;
+  }
+}
+
+TEST(ParseTest, Ranks) {
+  EXPECT_THAT(*ParseRanks("5,0-2,1"), ElementsAre(0, 1, 2, 5));
+  for (const char* bad : {"", "a", "3-1", "1,", "-1", "0-999999999", "1--2"}) {
+    EXPECT_FALSE(ParseRanks(bad).ok()) << bad;
+  }
+}
+
+TEST(ParseTest, Since) {
+  const WallTime now = FromUnixNanos(kStart * 1'000'000'000);
+  EXPECT_EQ(*ParseSince("10m", now), now - std::chrono::minutes(10));
+  EXPECT_EQ(*ParseSince("2026-01-01T00:00:00Z", WallTime()), now);
+  EXPECT_FALSE(ParseSince("yesterday", now).ok());
+}
+
+TEST(OutputTest, JsonIsTheProtobufMappingAndYamlSaysTheSame) {
+  v1::Job job;
+  job.set_name("no");
+  job.set_uid("123");
+  job.set_state(v1::JOB_STATE_FAILED);
+  job.set_exit_code(3);
+  (*job.mutable_artifacts())["model"] = "/out: x";
+  EXPECT_THAT(ToJson(job), HasSubstr("\"exitCode\": 3"));
+  EXPECT_THAT(ToJson(job), HasSubstr("\"restarts\": 0"));
+  const std::string yaml = ToYaml(job);
+  EXPECT_THAT(yaml, HasSubstr("name: \"no\"\n"));
+  EXPECT_THAT(yaml, HasSubstr("uid: \"123\"\n"));
+  EXPECT_THAT(yaml, HasSubstr("state: JOB_STATE_FAILED\n"));
+  EXPECT_THAT(yaml, HasSubstr("exitCode: 3\n"));
+  EXPECT_THAT(yaml, HasSubstr("model: \"/out: x\"\n"));
+}
+
+TEST(JobViewTest, SharesAddUpToAHundredPercent) {
+  v1::PhaseSeconds p;
+  p.set_compute(1);
+  p.set_input(1);
+  p.set_other(1);
+  int sum = 0;
+  for (const auto& [name, share] : PhaseShares(p)) sum += share;
+  EXPECT_EQ(sum, 1000);
+  EXPECT_TRUE(PhaseShares(v1::PhaseSeconds()).empty());
+}
+
+TEST(JobViewTest, FirstFailureIsTheEarliestThatIsNoVictim) {
+  v1::Job job = TrainedJob();
+  v1::ExitStatus* const victim =
+      job.mutable_tasks(0)->mutable_ranks(0)->mutable_exit();
+  victim->set_signal(15);
+  victim->set_victim(true);
+  victim->mutable_end_time()->set_seconds(1);
+  EXPECT_FALSE(FirstFailure(job).has_value());
+  v1::ExitStatus* const culprit =
+      job.mutable_tasks(1)->mutable_ranks(0)->mutable_exit();
+  culprit->set_signal(9);
+  culprit->mutable_end_time()->set_seconds(2);
+  ASSERT_TRUE(FirstFailure(job).has_value());
+  EXPECT_EQ(FirstFailure(job)->rank->rank(), 1);
+  EXPECT_EQ(DescribeExit(*culprit), "signal 9 (Killed)");
+}
+
+TEST(JobViewTest, EndedAttemptIsCountedOnce) {
+  v1::Job job = TrainedJob();
+  v1::Attempt* const attempt = job.add_attempts();
+  attempt->set_ordinal(1);
+  attempt->set_generation(1);
+  *attempt->mutable_tasks() = job.tasks();
+  EXPECT_EQ(AllRanks(job).size(), 2u);
+  EXPECT_EQ(Sum(job).samples, 128000);
+}
+
+TEST(JobViewTest, ExitCodes) {
+  v1::Job job;
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(ExitCodeOf(job), 0);
+  job.set_state(v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(ExitCodeOf(job), 1);
+  job.set_state(v1::JOB_STATE_FAILED);
+  EXPECT_EQ(ExitCodeOf(job), 1);
+  job.set_exit_code(137);
+  EXPECT_EQ(ExitCodeOf(job), 137);
+}
+
+TEST(SummaryTest, Succeeded) {
+  EXPECT_EQ(FormatSummary(TrainedJob(), Style{}),
+            "fashion SUCCEEDED after 1 m 45 s\n"
+            "  phases      queued 100 ms, running 1 m 43 s\n"
+            "  result      accuracy 0.8912, loss 0.25\n"
+            "  training    1,000 steps, global batch 128, 2 replicas, 128,000 "
+            "samples\n"
+            "  model       /out/model.safetensors\n"
+            "  checkpoint  /out/checkpoints/1000 (step 1,000, 3 MiB)\n"
+            "  used        CPU 0.95 cores a rank (190 core-seconds), memory "
+            "peak 301 MiB (rank 1), no GPU\n"
+            "  step time   100 ms: compute 60.0 %, all-reduce 20.0 %, "
+            "straggler wait 10.0 %, input 5.0 %, optimizer 3.0 %, checkpoint "
+            "1.0 %, other 1.0 %\n"
+            "  bill        206 core-seconds, 0 GPU-seconds: 0.0123 USD\n");
+}
+
+TEST(SummaryTest, OfAJobThatNeverRanSaysOnlyWhatIsKnown) {
+  v1::Job job;
+  job.set_name("a");
+  job.set_state(v1::JOB_STATE_CANCELLED);
+  job.mutable_cause()->set_message("cancelled by user/ann");
+  Phase("queued", 3, &job);
+  EXPECT_EQ(FormatSummary(job, Style{}),
+            "a CANCELLED: cancelled by user/ann\n"
+            "  phases      queued 3.0 s\n");
+}
+
+TEST(SummaryTest, FailureNamesTheRankAndItsLastLines) {
+  v1::Job job = TrainedJob();
+  job.set_state(v1::JOB_STATE_FAILED);
+  v1::ExitStatus* const exit =
+      job.mutable_tasks(1)->mutable_ranks(0)->mutable_exit();
+  exit->set_code(3);
+  exit->set_message("no such data set");
+  v1::LogLine line;
+  line.set_text("cannot open /data\x1b[0m");
+  EXPECT_EQ(FormatFailure(job, {line}, Style{}),
+            "first cause: rank 1 (worker 0 on worker-1): exit code 3: no such "
+            "data set\n"
+            "last lines of rank 1:\n"
+            "  cannot open /data\\x1b[0m\n");
+}
+
+TEST(DescribeTest, AnswersInTheOrderOneAsks) {
+  v1::Job job = TrainedJob();
+  v1::Event* const event = job.add_events();
+  event->mutable_time()->set_seconds(kStart + 2);
+  event->set_generation(1);
+  event->set_reason(v1::REASON_RUNNING);
+  event->set_message("2 ranks formed");
+  const WallTime now = FromUnixNanos((kStart + 200) * 1'000'000'000);
+  const std::string text = FormatJob(job, now, Style{});
+  size_t last = 0;
+  for (const char* part :
+       {"state        SUCCEEDED", "why          COMPLETED: all ranks ended",
+        "since        2026-01-01 00:01:45 UTC (95s ago)", "Where\n",
+        "  0     chief 0   worker-0  exit code 0", "How fast\n",
+        "What it uses\n", "What it costs\n", "What happened\n",
+        "2026-01-01 00:00:02 UTC  1           RUNNING  2 ranks formed"}) {
+    const size_t at = text.find(part, last);
+    ASSERT_NE(at, std::string::npos) << part << " after " << last << "\n"
+                                     << text;
+    last = at;
+  }
+}
+
+TEST(DescribeTest, JobsTable) {
+  v1::Job waiting;
+  waiting.set_name("next");
+  waiting.set_state(v1::JOB_STATE_QUEUED);
+  waiting.mutable_create_time()->set_seconds(kStart + 140);
+  waiting.mutable_cause()->set_message("fashion holds the GPUs");
+  waiting.mutable_spec()->add_roles()->set_count(4);
+  const WallTime now = FromUnixNanos((kStart + 200) * 1'000'000'000);
+  EXPECT_EQ(FormatJobs({TrainedJob(), waiting}, false, now, Style{}),
+            "NAME     STATE      TASKS  STEP   RAN   AGE  WHY\n"
+            "fashion  SUCCEEDED  2      1,000  103s  3m\n"
+            "next     QUEUED     4      -      -     60s  fashion holds "
+            "the GPUs\n");
+}
+
+TEST(DescribeTest, Nodes) {
+  v1::Node node;
+  node.set_name("host-a");
+  node.set_state(v1::NODE_STATE_READY);
+  node.mutable_capacity()->set_cpus(4);
+  node.mutable_capacity()->set_memory_bytes(8ll << 30);
+  node.mutable_allocated()->set_cpus(1.5);
+  node.add_jobs("fashion");
+  node.mutable_last_heartbeat()->set_seconds(kStart);
+  const WallTime now = FromUnixNanos((kStart + 1) * 1'000'000'000);
+  EXPECT_EQ(FormatNodes({node}, false, now, Style{}),
+            "NAME    STATE  CPUS   MEMORY     GPUS  JOBS  HEARTBEAT  WHY\n"
+            "host-a  READY  1.5/4  0 B/8 GiB  0/0   1     1s ago\n");
+  const std::string text = FormatNode(node, now, Style{});
+  EXPECT_THAT(text, HasSubstr("limits       not enforced"));
+  EXPECT_THAT(text, HasSubstr("jobs         fashion"));
+}
+
+TEST(LogTextTest, TextIsLeftAsItIs) {
+  v1::LogLine line;
+  line.mutable_time()->set_seconds(kStart);
+  line.set_rank(3);
+  line.set_task_type(v1::TASK_TYPE_WORKER);
+  line.set_task_index(2);
+  line.set_text("a\x1b[1mb\xff");
+  EXPECT_EQ(FormatLogLine(line, {}, Style{}), "a\x1b[1mb\xff\n");
+  EXPECT_EQ(FormatLogLine(line, {true, true}, Style{}),
+            "[3 worker 2] 2026-01-01T00:00:00.000Z a\x1b[1mb\xff\n");
+}
+
+}  // namespace
+}  // namespace lockstep

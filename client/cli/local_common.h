@@ -1,0 +1,32 @@
+// What the `lockstep local` commands share.
+#ifndef LOCKSTEP_CLIENT_CLI_LOCAL_COMMON_H_
+#define LOCKSTEP_CLIENT_CLI_LOCAL_COMMON_H_
+
+#include <string>
+#include <vector>
+
+#include "client/cli/cli.h"
+#include "client/local/local_cluster.h"
+
+namespace lockstep {
+
+// --dir of all three.
+void AddLocalDirOption(CLI::App* app, std::string* dir);
+
+// `dir`, or $XDG_DATA_HOME/lockstep/local, or ~/.local/share/lockstep/local.
+// FailedPrecondition when neither variable is set.
+StatusOr<std::string> LocalDir(const std::string& dir,
+                               const CliEnvironment& env);
+
+// The daemons, one a line.
+std::string FormatDaemons(const std::vector<DaemonStatus>& daemons,
+                          const Style& style);
+// {"directory", "running", "daemons": [{"name", "running", "pid", "grpc",
+// "http", "directory", "log"}]}; grpc of the coordinator only.
+std::string DaemonsJson(const std::string& dir,
+                        const std::vector<DaemonStatus>& daemons);
+Status WriteDaemons(const Cli& cli, const LocalCluster& cluster);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_CLI_LOCAL_COMMON_H_

@@ -1,0 +1,72 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <ostream>
+
+#include "client/cli/local_common.h"
+
+namespace lockstep {
+namespace {
+
+struct Options {
+  std::string dir;
+  bool clean = false;
+  bool yes = false;
+};
+
+StatusOr<int> Run(const Cli& cli, const Options& options) {
+  CliEnvironment* const env = cli.env;
+  LocalClusterOptions cluster_options;
+  LOCKSTEP_ASSIGN_OR_RETURN(cluster_options.dir, LocalDir(options.dir, *env));
+  auto cluster = LocalCluster::Open(cluster_options);
+  if (cluster.status().code() == StatusCode::kNotFound) {
+    *env->err << Message(cluster.status()) << "\n";
+    return 0;
+  }
+  if (!cluster.ok()) return cluster.status();
+  if (options.clean) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const bool go,
+        cli.Confirm(fmt::format("Remove the cluster in {} with all its jobs "
+                                "and logs?",
+                                cluster_options.dir),
+                    options.yes));
+    if (!go) return kExitError;
+  }
+  DownOptions down;
+  down.clean = options.clean;
+  const std::string address = (*cluster)->grpc_address();
+  LOCKSTEP_ASSIGN_OR_RETURN(const DownResult result, (*cluster)->Down(down));
+  *env->err << fmt::format("stopped {} daemons", result.daemons);
+  if (result.cancelled_jobs > 0) {
+    *env->err << fmt::format(", cancelled {} jobs", result.cancelled_jobs);
+  }
+  if (result.killed_tasks > 0) {
+    *env->err << fmt::format(", killed {} ranks", result.killed_tasks);
+  }
+  *env->err << "\n";
+  if (options.clean) {
+    LOCKSTEP_RETURN_IF_ERROR(RemoveContexts(*env, address));
+    *env->err << fmt::format("removed {}\n", cluster_options.dir);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void AddLocalDown(CLI::App* parent, Cli* cli) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const app = AddCommand(
+      parent, "down", "Cancel the local cluster's jobs and stop its daemons",
+      "  lockstep local down\n"
+      "  lockstep local down --clean --yes\n"
+      "\nJobs have 15 s to end, daemons 10 s; then they are killed.");
+  AddLocalDirOption(app, &options->dir);
+  app->add_flag("--clean", options->clean,
+                "Also remove its jobs, logs, certificates and context");
+  app->add_flag("-y,--yes", options->yes, "Do not ask");
+  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+}
+
+}  // namespace lockstep

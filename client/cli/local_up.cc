@@ -1,0 +1,110 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <ostream>
+
+#include "client/cli/local_common.h"
+#include "client/cli/parse.h"
+
+namespace lockstep {
+namespace {
+
+struct Options {
+  std::string dir;
+  LocalClusterOptions cluster;
+  std::string memory;
+  std::string context = "local";
+  bool no_context = false;
+  double timeout_seconds = 30;
+};
+
+// A name for the certificate: [A-Za-z0-9][A-Za-z0-9._-]{0,62}.
+std::string UserName(const CliEnvironment& env) {
+  std::string name = env.Variable("USER").substr(0, 63);
+  std::erase_if(name, [](unsigned char c) {
+    return !isascii(c) || (!isalnum(c) && c != '-' && c != '_');
+  });
+  return name.empty() || !isalnum(static_cast<unsigned char>(name[0])) ? "local"
+                                                                       : name;
+}
+
+ContextEntry EntryOf(const ClientOptions& options) {
+  return {options.address, options.ca, options.certificate, options.key,
+          options.insecure_loopback};
+}
+
+StatusOr<int> Run(const Cli& cli, Options options) {
+  CliEnvironment* const env = cli.env;
+  LOCKSTEP_ASSIGN_OR_RETURN(options.cluster.dir, LocalDir(options.dir, *env));
+  if (!options.memory.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(options.cluster.memory_bytes,
+                              ParseBytes(options.memory));
+  }
+  options.cluster.user = UserName(*env);
+  options.cluster.bin_dir = env->Variable("LOCKSTEP_BIN");
+  if (options.cluster.bin_dir.empty()) {
+    options.cluster.bin_dir = env->program_dir;
+  }
+  options.cluster.ready_timeout = Seconds(options.timeout_seconds);
+  // Where it was there before, Start would not say what it started.
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto cluster,
+                            LocalCluster::Make(options.cluster));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> started,
+                            cluster->Up());
+  if (started.empty()) {
+    *env->err << fmt::format("all daemons were running in {}\n",
+                             cluster->layout().dir);
+  } else {
+    *env->err << fmt::format("started {} in {}\n", fmt::join(started, ", "),
+                             cluster->layout().dir);
+  }
+  if (!options.no_context) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const std::string path,
+        SaveContext(*env, options.context, EntryOf(cluster->client_options())));
+    *env->err << fmt::format("context {} written to {} and made current\n",
+                             options.context, path);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(WriteDaemons(cli, *cluster));
+  return 0;
+}
+
+}  // namespace
+
+void AddLocalUp(CLI::App* parent, Cli* cli) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const app = AddCommand(
+      parent, "up",
+      "Start a cluster on this machine, or what of it does not run",
+      "  lockstep local up\n"
+      "  lockstep local up --workers 4 --dir /tmp/cluster --no-context\n"
+      "\nThe machine's CPUs, memory and GPUs are divided between the workers."
+      "\nPorts are chosen once and kept; TLS is on, with a CA of its own. Run"
+      "\nagain it starts what has stopped and leaves the rest.");
+  LocalClusterOptions* const c = &options->cluster;
+  app->add_option("--workers", c->workers, "Worker daemons (default: 2)");
+  AddLocalDirOption(app, &options->dir);
+  app->add_option("--cpus", c->cpus,
+                  "CPUs of all workers together (default: this machine's)");
+  app->add_option("--memory", options->memory,
+                  "Memory of all workers together, as 8GiB")
+      ->type_name("SIZE");
+  app->add_option("--gpus", c->gpus, "GPUs of all workers together");
+  app->add_option("--prices", c->prices, "Price table for the coordinator")
+      ->type_name("FILE");
+  app->add_option("--log-level", c->log_level, "debug, info, warn or error");
+  app->add_option("--context-name", options->context,
+                  "Name of the context that is written")
+      ->capture_default_str();
+  app->add_flag("--no-context", options->no_context, "Write no context");
+  app->add_option("--timeout", options->timeout_seconds,
+                  "Seconds until all must be ready")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  AddOutputOption(app, cli);
+  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+#include "client/cli/pki_dir.h"
+
+#include <CLI/CLI.hpp>
+
+#include "common/base/file.h"
+#include "common/pki/ca.h"
+
+namespace lockstep {
+
+void AddPkiDirOption(CLI::App* app, std::string* dir) {
+  app->add_option("--dir", *dir,
+                  "The CA's directory (default: ~/.config/lockstep/pki)")
+      ->type_name("DIR");
+}
+
+StatusOr<std::string> PkiDir(const std::string& dir,
+                             const CliEnvironment& env) {
+  if (!dir.empty()) return JoinPath(env.working_directory, dir);
+  const std::string config = env.Variable("XDG_CONFIG_HOME");
+  if (!config.empty() && config[0] == '/') return config + "/lockstep/pki";
+  const std::string home = env.Variable("HOME");
+  if (home.empty()) {
+    return FailedPrecondition(
+        "neither HOME nor XDG_CONFIG_HOME is set: give --dir DIR");
+  }
+  return home + "/.config/lockstep/pki";
+}
+
+std::string CaDirIn(const std::string& pki_dir) { return pki_dir + "/ca"; }
+
+Status IssueCertificate(const std::string& pki_dir, const std::string& kind,
+                        const std::string& name, const std::string& role,
+                        const std::string& output, WallTime now) {
+  const auto ca =
+      CertificateAuthority::Load(RealFileSystem(), CaDirIn(pki_dir), now);
+  if (ca.status().code() == StatusCode::kNotFound) {
+    return NotFound("there is no CA in {}; `lockstep init` makes one",
+                    CaDirIn(pki_dir));
+  }
+  if (!ca.ok()) return ca.status();
+  LeafRequest request;
+  if (kind == "worker") {
+    request.identity = WorkerIdentity(ca->cluster(), name);
+  } else if (kind == "coordinator") {
+    request.identity = CoordinatorIdentity(ca->cluster(), name);
+    request.names = {"localhost", "127.0.0.1"};
+  } else {
+    LOCKSTEP_ASSIGN_OR_RETURN(const UserRole user_role, ParseUserRole(role));
+    request.identity = UserIdentity(ca->cluster(), user_role, name);
+  }
+  return IssueInto(RealFileSystem(), output, *ca, request, now).status();
+}
+
+}  // namespace lockstep

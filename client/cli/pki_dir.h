@@ -1,0 +1,34 @@
+// Where `lockstep init` keeps a cluster's CA.
+#ifndef LOCKSTEP_CLIENT_CLI_PKI_DIR_H_
+#define LOCKSTEP_CLIENT_CLI_PKI_DIR_H_
+
+#include <string>
+
+#include "client/cli/environment.h"
+#include "common/base/clock.h"
+#include "common/base/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace lockstep {
+
+void AddPkiDirOption(CLI::App* app, std::string* dir);
+
+// `dir`, or $XDG_CONFIG_HOME/lockstep/pki, or ~/.config/lockstep/pki.
+// FailedPrecondition when neither variable is set.
+StatusOr<std::string> PkiDir(const std::string& dir, const CliEnvironment& env);
+
+// The ca folder in it.
+std::string CaDirIn(const std::string& pki_dir);
+
+// Issues `worker`, `user` or `coordinator` NAME with the CA of `pki_dir` into
+// `output`. `role`: of users only.
+Status IssueCertificate(const std::string& pki_dir, const std::string& kind,
+                        const std::string& name, const std::string& role,
+                        const std::string& output, WallTime now);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_CLI_PKI_DIR_H_

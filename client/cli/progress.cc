@@ -1,0 +1,143 @@
+#include "client/cli/progress.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "client/lib/client.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Duration kPlainInterval = std::chrono::seconds(10);
+constexpr int kBarWidth = 24;
+constexpr char kClearLine[] = "\r\x1b[K";
+
+// 0..1; negative: not known.
+double Done(const v1::RankProgress& chief) {
+  if (chief.total_steps() <= 0) return -1;
+  return std::clamp(static_cast<double>(chief.committed_step()) /
+                        static_cast<double>(chief.total_steps()),
+                    0.0, 1.0);
+}
+
+std::string PhaseLine(const std::string& phase, const std::string& rest) {
+  return fmt::format("  {:<11} {}", phase, rest);
+}
+
+}  // namespace
+
+std::string ProgressText(const v1::JobProgress& progress) {
+  const v1::RankProgress& chief = progress.chief();
+  std::string text =
+      "step " + Grouped(std::max<int64_t>(0, chief.committed_step()));
+  if (const double done = Done(chief); done >= 0) {
+    text +=
+        fmt::format("/{} ({:.0f} %)", Grouped(chief.total_steps()), done * 100);
+  }
+  if (progress.samples_per_second() > 0) {
+    text +=
+        fmt::format("  {} samples/s", Number(progress.samples_per_second()));
+  }
+  if (chief.committed_step() > 0) {
+    text += fmt::format("  loss {}", Number(chief.loss()));
+  }
+  if (progress.has_eta()) {
+    text += "  eta " + FormatDuration(ToDuration(progress.eta()));
+  }
+  return text;
+}
+
+std::string ProgressBar(const v1::JobProgress& progress, int columns) {
+  std::string text = ProgressText(progress);
+  const double done = Done(progress.chief());
+  if (done >= 0) {
+    const int filled = static_cast<int>(done * kBarWidth);
+    std::string bar(filled, '=');
+    if (filled < kBarWidth) bar += '>';
+    bar.resize(kBarWidth, ' ');
+    text = fmt::format("[{}] {}", bar, text);
+  }
+  // A line that wraps could not be written over.
+  if (static_cast<int>(text.size()) >= columns) text.resize(columns - 1);
+  return text;
+}
+
+std::string FollowPrinter::Line(const std::string& text) const {
+  return (is_tty_ ? kClearLine : "") + text + "\n";
+}
+
+std::string FollowPrinter::Say(const std::string& line) { return Line(line); }
+
+std::string FollowPrinter::Finish() { return is_tty_ ? kClearLine : ""; }
+
+std::string FollowPrinter::LiveText(Time now) const {
+  if (job_->state() == v1::JOB_STATE_RUNNING && progress_ &&
+      progress_->chief().committed_step() > 0) {
+    return is_tty_ ? ProgressBar(*progress_, columns_)
+                   : ProgressText(*progress_);
+  }
+  const Duration elapsed =
+      std::max(Duration::zero(), now.wall - ToWallTime(job_->state_time()));
+  std::string text =
+      PhaseLine(PhaseText(job_->state()), FormatDuration(elapsed));
+  if (!job_->cause().message().empty() &&
+      job_->state() != v1::JOB_STATE_RUNNING) {
+    text += "  " + Printable(job_->cause().message());
+  }
+  if (is_tty_ && static_cast<int>(text.size()) >= columns_) {
+    text.resize(columns_ - 1);
+  }
+  return text;
+}
+
+std::string FollowPrinter::OnJob(const v1::Job& job, Time now) {
+  std::string out;
+  const bool changed = !job_ || job_->state() != job.state() ||
+                       job_->generation() != job.generation();
+  // Reasons to wait are news too: "other jobs hold what it needs".
+  const bool news = changed || job_->cause().message() != job.cause().message();
+  job_ = job;
+  const std::string current = PhaseText(job.state());
+  for (const v1::PhaseDuration& phase : job.phases()) {
+    const Duration total = ToDuration(phase.duration());
+    Duration& told = told_[phase.phase()];
+    // The phase it is in is not over.
+    if (phase.phase() == current || total <= told) continue;
+    out += Line(PhaseLine(phase.phase(), FormatDuration(total - told)));
+    told = total;
+  }
+  for (; attempts_told_ < job.attempts_size(); ++attempts_told_) {
+    const v1::Attempt& attempt = job.attempts(attempts_told_);
+    if (IsFinalState(job.state()) || attempt.end_cause().message().empty()) {
+      continue;
+    }
+    out += Line(
+        style_.Bold(fmt::format("  attempt {} ended: {}", attempt.ordinal(),
+                                Printable(attempt.end_cause().message()))));
+    progress_.reset();
+  }
+  if (IsFinalState(job.state())) return out;
+  if (is_tty_) return out + kClearLine + LiveText(now);
+  if (news && !current.empty()) {
+    out += LiveText(now) + "\n";
+    last_plain_ = now.mono;
+  }
+  return out;
+}
+
+std::string FollowPrinter::OnProgress(const v1::JobProgress& progress,
+                                      Time now) {
+  progress_ = progress;
+  return OnTick(now);
+}
+
+std::string FollowPrinter::OnTick(Time now) {
+  if (!job_ || IsFinalState(job_->state())) return "";
+  if (is_tty_) return kClearLine + LiveText(now);
+  if (last_plain_ && now.mono - *last_plain_ < kPlainInterval) return "";
+  last_plain_ = now.mono;
+  return LiveText(now) + "\n";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+// Following a job: what is written to stderr while it goes. Pure: messages and
+// `now` in, text out.
+#ifndef LOCKSTEP_CLIENT_CLI_PROGRESS_H_
+#define LOCKSTEP_CLIENT_CLI_PROGRESS_H_
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "client/cli/text.h"
+#include "common/base/clock.h"
+#include "lockstep/v1/types.pb.h"
+
+namespace lockstep {
+
+// "step 1,200/2,345 (51 %)  3,170 samples/s  loss 0.4321  eta 1 m 20 s"; what
+// is not known is left out.
+std::string ProgressText(const v1::JobProgress& progress);
+// The same behind a bar, cut at `columns`; without a bar where the total is
+// not known.
+std::string ProgressBar(const v1::JobProgress& progress, int columns);
+
+// On a terminal: one line per finished phase, and a last line that is written
+// over and over. Else: plain lines, at a change and every 10 s.
+class FollowPrinter {
+ public:
+  FollowPrinter(bool is_tty, int columns, Style style)
+      : is_tty_(is_tty), columns_(columns), style_(style) {}
+
+  // Each returns what to write now, escape sequences and newlines included.
+  std::string OnJob(const v1::Job& job, Time now);
+  std::string OnProgress(const v1::JobProgress& progress, Time now);
+  // To be called about 5 times a second.
+  std::string OnTick(Time now);
+  // A sentence of the caller between the lines.
+  std::string Say(const std::string& line);
+  // Takes the live line away.
+  std::string Finish();
+
+ private:
+  std::string LiveText(Time now) const;
+  std::string Line(const std::string& text) const;
+
+  const bool is_tty_;
+  const int columns_;
+  const Style style_;
+  std::optional<v1::Job> job_;
+  std::optional<v1::JobProgress> progress_;
+  // By phase: how much of its time was told already.
+  std::map<std::string, Duration> told_;
+  int attempts_told_ = 0;
+  std::optional<MonoTime> last_plain_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_CLI_PROGRESS_H_

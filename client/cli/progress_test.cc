@@ -1,0 +1,117 @@
+#include "client/cli/progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kStart = 1'767'225'600;
+
+// `seconds` after the job was submitted.
+Time At(double seconds) {
+  return {MonoTime(Seconds(1000 + seconds)),
+          FromUnixNanos(kStart * 1'000'000'000) + Seconds(seconds)};
+}
+
+v1::Job JobIn(v1::JobState state, int64_t since) {
+  v1::Job job;
+  job.set_name("a");
+  job.set_state(state);
+  job.set_generation(1);
+  job.mutable_state_time()->set_seconds(kStart + since);
+  return job;
+}
+
+void Phase(const char* name, int64_t seconds, v1::Job* job) {
+  v1::PhaseDuration* const phase = job->add_phases();
+  phase->set_phase(name);
+  phase->mutable_duration()->set_seconds(seconds);
+}
+
+v1::JobProgress Progress(int64_t step, int64_t total) {
+  v1::JobProgress progress;
+  progress.mutable_chief()->set_committed_step(step);
+  progress.mutable_chief()->set_total_steps(total);
+  progress.mutable_chief()->set_loss(0.4321);
+  progress.set_samples_per_second(3170.2);
+  progress.mutable_eta()->set_seconds(80);
+  return progress;
+}
+
+TEST(ProgressTest, Text) {
+  EXPECT_EQ(ProgressText(Progress(1200, 2400)),
+            "step 1,200/2,400 (50 %)  3,170 samples/s  loss 0.4321  eta 1 m 20 "
+            "s");
+  v1::JobProgress unknown;
+  unknown.mutable_chief()->set_committed_step(-1);
+  EXPECT_EQ(ProgressText(unknown), "step 0");
+}
+
+TEST(ProgressTest, BarIsCutAtTheTerminalsEdge) {
+  EXPECT_EQ(ProgressBar(Progress(1200, 2400), 200),
+            "[============>           ] step 1,200/2,400 (50 %)  3,170 "
+            "samples/s  loss 0.4321  eta 1 m 20 s");
+  EXPECT_EQ(ProgressBar(Progress(2400, 2400), 200).substr(0, 26),
+            "[========================]");
+  EXPECT_EQ(ProgressBar(Progress(1200, 2400), 40).size(), 39u);
+}
+
+TEST(FollowPrinterTest, PlainLinesAtChangesAndEveryTenSeconds) {
+  FollowPrinter printer(false, 80, Style{});
+  v1::Job job = JobIn(v1::JOB_STATE_QUEUED, 0);
+  job.mutable_cause()->set_message("no node is free");
+  EXPECT_EQ(printer.OnJob(job, At(1)),
+            "  queued      1.0 s  no node is free\n");
+  EXPECT_EQ(printer.OnJob(job, At(2)), "");
+  EXPECT_EQ(printer.OnTick(At(5)), "");
+  EXPECT_EQ(printer.OnTick(At(11.5)),
+            "  queued      11.5 s  no node is free\n");
+  job = JobIn(v1::JOB_STATE_RUNNING, 12);
+  Phase("queued", 12, &job);
+  Phase("running", 0, &job);
+  EXPECT_EQ(printer.OnJob(job, At(12)),
+            "  queued      12.0 s\n  running     0 ms\n");
+  EXPECT_EQ(printer.OnProgress(Progress(1, 10), At(13)), "");
+  EXPECT_THAT(printer.OnProgress(Progress(2, 10), At(22)),
+              HasSubstr("step 2/10 (20 %)"));
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  job.mutable_phases(1)->mutable_duration()->set_seconds(20);
+  EXPECT_EQ(printer.OnJob(job, At(32)), "  running     20.0 s\n");
+  EXPECT_EQ(printer.OnTick(At(60)), "");
+}
+
+TEST(FollowPrinterTest, RestartIsToldWithItsReason) {
+  FollowPrinter printer(false, 80, Style{});
+  v1::Job job = JobIn(v1::JOB_STATE_RUNNING, 0);
+  printer.OnJob(job, At(0));
+  job = JobIn(v1::JOB_STATE_PREPARING, 10);
+  job.set_generation(2);
+  Phase("running", 10, &job);
+  v1::Attempt* const attempt = job.add_attempts();
+  attempt->set_ordinal(1);
+  attempt->mutable_end_cause()->set_message("rank 1 was killed by signal 9");
+  EXPECT_EQ(printer.OnJob(job, At(10)),
+            "  running     10.0 s\n"
+            "  attempt 1 ended: rank 1 was killed by signal 9\n"
+            "  preparing   0 ms\n");
+}
+
+TEST(FollowPrinterTest, TerminalLineIsWrittenOver) {
+  FollowPrinter printer(true, 80, Style{});
+  EXPECT_EQ(printer.OnJob(JobIn(v1::JOB_STATE_FORMING, 0), At(1)),
+            "\r\x1b[K  forming     1.0 s");
+  EXPECT_EQ(printer.OnTick(At(1.2)), "\r\x1b[K  forming     1.2 s");
+  v1::Job job = JobIn(v1::JOB_STATE_RUNNING, 2);
+  Phase("forming", 2, &job);
+  EXPECT_EQ(printer.OnJob(job, At(2)),
+            "\r\x1b[K  forming     2.0 s\n\r\x1b[K  running     0 ms");
+  EXPECT_THAT(printer.OnProgress(Progress(1, 10), At(3)),
+              HasSubstr("\r\x1b[K[==>"));
+  EXPECT_EQ(printer.Finish(), "\r\x1b[K");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,221 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <iterator>
+#include <memory>
+#include <ostream>
+
+#include "client/cli/cli.h"
+#include "client/cli/describe.h"
+#include "client/cli/follow.h"
+#include "client/cli/job_file.h"
+#include "client/cli/job_view.h"
+#include "client/cli/submit_spec.h"
+#include "common/base/file.h"
+#include "common/base/random.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kMaxJobFile = 1 << 20;
+
+constexpr char kExamples[] =
+    "  lockstep submit --tasks 2 --name hello -- echo hello\n"
+    "  lockstep submit --tasks 2 --checkpoint-interval-steps 200 -- "
+    "lockstep-train --data /data/fashion\n"
+    "  lockstep submit -f job.yaml --dry-run\n"
+    "\nWhat follows -- is the program and its arguments; a program without "
+    "\"/\""
+    "\nis looked up in PATH of the nodes. Flags win over the file. Without"
+    "\n--detach it follows the job to its end and returns its exit code: 0 for"
+    "\nSUCCEEDED, for FAILED that of the first rank that failed (else 1), 1 for"
+    "\nCANCELLED; Ctrl-C leaves the job running and returns 130.\n"
+    "\nA job file has the fields of JobSpec in YAML:\n"
+    "  name: fashion\n"
+    "  kind: native\n"
+    "  roles:\n"
+    "  - {type: chief, count: 1, resources: {cpus: 1, memoryBytes: 1GiB}}\n"
+    "  - {type: worker, count: 1, resources: {cpus: 1, memoryBytes: 1GiB}}\n"
+    "  argv: [lockstep-train, --data, /data/fashion]\n"
+    "  checkpoint: {intervalSteps: 200}";
+
+struct Options {
+  SubmitFlags flags;
+  std::string file;
+  bool dry_run = false;
+  bool detach = false;
+};
+
+StatusOr<v1::JobSpec> ReadFile(const std::string& path, CliEnvironment* env) {
+  if (path.empty()) return v1::JobSpec();
+  if (path == "-") {
+    const std::string text{std::istreambuf_iterator<char>(*env->in), {}};
+    return ParseJobFile(text, "stdin");
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text,
+                            RealFileSystem()->Read(path, kMaxJobFile));
+  return ParseJobFile(text, path);
+}
+
+Status ShowPlan(const Cli& cli, const v1::SubmitJobResponse& response) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
+  std::ostream& out = *cli.env->out;
+  if (output == Output::kJson) {
+    out << ToJson(response);
+  } else if (output == Output::kYaml) {
+    out << ToYaml(response);
+  } else if (output == Output::kName) {
+    out << response.job().name() << "\n";
+  } else if (response.placement_size() > 0) {
+    out << FormatPlacement(response.placement());
+  } else {
+    out << fmt::format("{} would wait: {}{}{}\n", response.job().name(),
+                       Printable(response.waiting().message()),
+                       response.waiting().message().empty() ? "" : " ",
+                       "[" + Text(response.waiting().reason()) + "]");
+  }
+  return OkStatus();
+}
+
+StatusOr<int> Run(const Cli& cli, const Options& options) {
+  CliEnvironment* const env = cli.env;
+  SubmitFlags flags = options.flags;
+  flags.program = cli.program;
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::JobSpec file,
+                            ReadFile(options.file, env));
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::JobSpec spec,
+                            BuildSpec(flags, file, *env, RandomHex(3)));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  SubmitOptions submit;
+  submit.validate_only = options.dry_run;
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::SubmitJobResponse response,
+                            client->SubmitJob(spec, submit));
+  if (options.dry_run) {
+    LOCKSTEP_RETURN_IF_ERROR(ShowPlan(cli, response));
+    return 0;
+  }
+  *env->err << fmt::format("job {} submitted: {} tasks, {} ranks{}\n",
+                           spec.name(), TaskCount(spec), RankCount(spec),
+                           spec.output_directory().empty()
+                               ? ""
+                               : ", output in " + spec.output_directory());
+  if (!options.detach) {
+    FollowOptions follow;
+    follow.job = spec.name();
+    return FollowToEnd(cli, client.get(), follow);
+  }
+  *env->err << fmt::format("to follow it:  lockstep jobs wait {}\n",
+                           spec.name());
+  if (cli.output == "table" || cli.output == "wide") {
+    *env->out << spec.name() << "\n";
+  } else {
+    LOCKSTEP_RETURN_IF_ERROR(WriteJob(cli, response.job()));
+  }
+  return 0;
+}
+
+void AddTaskOptions(CLI::App* app, SubmitFlags* f) {
+  const char* const group = "Tasks";
+  app->add_option("--tasks", f->tasks,
+                  "Tasks: a chief and N - 1 workers (default: 1)")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
+  app->add_option("--ranks-per-task", f->ranks_per_task,
+                  "Processes of a task (default: 1)")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
+  app->add_option("--cpus", f->cpus,
+                  "Cores of a task, as 0.5 (default: 1 a rank)")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  app->add_option("--memory", f->memory,
+                  "Memory of a task, as 2GiB (default: none is reserved)")
+      ->type_name("SIZE")
+      ->group(group);
+  app->add_option("--gpus", f->gpus, "GPUs of a task (default: 0)")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  app->add_option("--gpu-type", f->gpu_type,
+                  "Model of the GPUs, as T4 (default: any)")
+      ->group(group);
+  app->add_option("--env", f->env,
+                  "NAME=VALUE for every rank, or NAME as it is set here; may "
+                  "be given several times")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->group(group);
+  app->add_option("--working-directory", f->working_directory,
+                  "Where ranks start (default: the task's own folder)")
+      ->type_name("DIR")
+      ->group(group);
+}
+
+void AddJobOptions(CLI::App* app, SubmitFlags* f) {
+  const char* const group = "Job";
+  app->add_option("--name", f->name,
+                  "Unique for ever (default: the program's, and six digits)")
+      ->group(group);
+  app->add_option("--kind", f->kind,
+                  "native or program (default: native for lockstep-train, "
+                  "else program)")
+      ->check(CLI::IsMember({"native", "program"}))
+      ->group(group);
+  app->add_option("--output", f->output,
+                  "Output directory, seen by all hosts (default: of native "
+                  "jobs ~/lockstep/NAME, of programs none)")
+      ->type_name("DIR")
+      ->group(group);
+  app->add_option("--checkpoint-interval-steps", f->checkpoint_interval_steps,
+                  "A checkpoint every N steps (default: none by step)")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  app->add_option("--checkpoint-keep", f->checkpoint_keep,
+                  "How many checkpoints are kept (default: 3)")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
+  app->add_option("--restart-budget", f->restart_budget,
+                  "Failures without progress before the job fails "
+                  "(default: 3)")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  app->add_option("--priority", f->priority,
+                  "0 to 1000, larger first (default: 0)")
+      ->check(CLI::Range(0, 1000))
+      ->group(group);
+  app->add_option("--max-running-time", f->max_running_time,
+                  "End it after so long, as 2h (default: no limit)")
+      ->type_name("DURATION")
+      ->group(group);
+  app->add_option("--max-wait-time", f->max_wait_time,
+                  "End it when it does not run after so long, as 10m "
+                  "(default: no limit)")
+      ->type_name("DURATION")
+      ->group(group);
+  app->add_option("--label", f->labels, "KEY=VALUE; may be given several times")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->group(group);
+  app->add_option("--comment", f->comment, "Free text")->group(group);
+}
+
+}  // namespace
+
+void AddSubmit(CLI::App* parent, Cli* cli) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const app =
+      AddCommand(parent, "submit", "Submit a job: [OPTIONS] -- PROGRAM ARGS...",
+                 kExamples);
+  app->add_option("-f,--file", options->file,
+                  "Job file in YAML; - reads it from stdin")
+      ->type_name("FILE");
+  app->add_flag("--dry-run", options->dry_run,
+                "Check it and show where it would go; submit nothing");
+  app->add_flag("--detach", options->detach, "Do not follow it");
+  AddJobOptions(app, &options->flags);
+  AddTaskOptions(app, &options->flags);
+  AddOutputOption(app, cli);
+  AddConnectionOptions(app, cli);
+  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+}
+
+}  // namespace lockstep

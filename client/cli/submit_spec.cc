@@ -1,0 +1,218 @@
+#include "client/cli/submit_spec.h"
+
+#include <algorithm>
+
+#include "client/cli/parse.h"
+#include "common/base/file.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMaxNameStem = 40;
+
+std::string BaseName(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+// A job's name: [A-Za-z][A-Za-z0-9_-]*, from a program's.
+std::string NameFrom(const std::string& program, const std::string& random) {
+  std::string stem = BaseName(program);
+  stem = stem.substr(0, stem.find('.'));
+  for (char& c : stem) {
+    const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                      (c >= '0' && c <= '9') || c == '_' || c == '-';
+    if (!good) c = '-';
+  }
+  const bool letter = !stem.empty() && ((stem[0] >= 'a' && stem[0] <= 'z') ||
+                                        (stem[0] >= 'A' && stem[0] <= 'Z'));
+  if (!letter) stem = "job" + (stem.empty() ? "" : "-" + stem);
+  return stem.substr(0, kMaxNameStem) + "-" + random;
+}
+
+std::string Absolute(const std::string& path, const CliEnvironment& env) {
+  return JoinPath(env.working_directory,
+                  path.compare(0, 2, "./") == 0 ? path.substr(2) : path);
+}
+
+Status FlagError(const char* flag, const Status& status) {
+  return Annotate(status, flag);
+}
+
+Status SetKind(const SubmitFlags& flags, v1::JobSpec* spec) {
+  if (flags.kind) {
+    if (*flags.kind == "native") {
+      spec->set_kind(v1::JOB_KIND_NATIVE);
+    } else if (*flags.kind == "program") {
+      spec->set_kind(v1::JOB_KIND_PROGRAM);
+    } else {
+      return InvalidArgument("--kind: \"{}\" is neither native nor program",
+                             *flags.kind);
+    }
+  } else if (spec->kind() == v1::JOB_KIND_UNSPECIFIED) {
+    const bool trainer =
+        spec->argv_size() > 0 && BaseName(spec->argv(0)) == "lockstep-train";
+    spec->set_kind(trainer ? v1::JOB_KIND_NATIVE : v1::JOB_KIND_PROGRAM);
+  }
+  return OkStatus();
+}
+
+Status SetTasks(int32_t tasks, v1::JobSpec* spec) {
+  if (tasks < 1) return InvalidArgument("--tasks: {} is less than 1", tasks);
+  // Everything but how many stays as the file has it.
+  v1::RoleSpec chief;
+  v1::RoleSpec worker;
+  std::vector<v1::RoleSpec> others;
+  for (const v1::RoleSpec& role : spec->roles()) {
+    if (role.type() == v1::TASK_TYPE_CHIEF) {
+      chief = role;
+    } else if (role.type() == v1::TASK_TYPE_WORKER) {
+      worker = role;
+    } else {
+      others.push_back(role);
+    }
+  }
+  if (worker.type() == v1::TASK_TYPE_UNSPECIFIED) worker = chief;
+  chief.set_type(v1::TASK_TYPE_CHIEF);
+  chief.set_count(1);
+  worker.set_type(v1::TASK_TYPE_WORKER);
+  worker.set_count(tasks - 1);
+  spec->clear_roles();
+  *spec->add_roles() = chief;
+  if (tasks > 1) *spec->add_roles() = worker;
+  for (const v1::RoleSpec& role : others) *spec->add_roles() = role;
+  return OkStatus();
+}
+
+Status SetResources(const SubmitFlags& flags, bool from_file,
+                    v1::JobSpec* spec) {
+  for (v1::RoleSpec& role : *spec->mutable_roles()) {
+    if (flags.ranks_per_task) role.set_ranks_per_task(*flags.ranks_per_task);
+    v1::Resources* const resources = role.mutable_resources();
+    if (flags.memory) {
+      const auto bytes = ParseBytes(*flags.memory);
+      if (!bytes.ok()) return FlagError("--memory", bytes.status());
+      resources->set_memory_bytes(*bytes);
+    }
+    if (flags.gpus) resources->set_gpus(*flags.gpus);
+    if (flags.gpu_type) resources->set_gpu_type(*flags.gpu_type);
+    if (flags.cpus) {
+      resources->set_cpus(*flags.cpus);
+    } else if (!from_file) {
+      resources->set_cpus(std::max(1, role.ranks_per_task()));
+    }
+  }
+  return OkStatus();
+}
+
+Status SetEnvironment(const SubmitFlags& flags, const CliEnvironment& env,
+                      v1::JobSpec* spec) {
+  for (const std::string& text : flags.env) {
+    if (text.find('=') == std::string::npos) {
+      if (!env.variables.count(text)) {
+        return InvalidArgument("--env {}: it is not set here; give {}=VALUE",
+                               text, text);
+      }
+      (*spec->mutable_environment())[text] = env.Variable(text);
+      continue;
+    }
+    const auto pair = ParsePair(text);
+    if (!pair.ok()) return FlagError("--env", pair.status());
+    (*spec->mutable_environment())[pair->first] = pair->second;
+  }
+  for (const std::string& text : flags.labels) {
+    const auto pair = ParsePair(text);
+    if (!pair.ok()) return FlagError("--label", pair.status());
+    (*spec->mutable_labels())[pair->first] = pair->second;
+  }
+  return OkStatus();
+}
+
+Status SetDuration(const char* flag, const std::optional<std::string>& text,
+                   google::protobuf::Duration* field) {
+  const auto duration = ParseDuration(*text);
+  if (!duration.ok()) return FlagError(flag, duration.status());
+  field->set_seconds(duration->count() / 1'000'000'000);
+  field->set_nanos(static_cast<int32_t>(duration->count() % 1'000'000'000));
+  return OkStatus();
+}
+
+Status SetLimits(const SubmitFlags& flags, v1::JobSpec* spec) {
+  if (flags.checkpoint_interval_steps) {
+    spec->mutable_checkpoint()->set_interval_steps(
+        *flags.checkpoint_interval_steps);
+  }
+  if (flags.checkpoint_keep) {
+    spec->mutable_checkpoint()->set_keep(*flags.checkpoint_keep);
+  }
+  if (flags.restart_budget) spec->set_restart_budget(*flags.restart_budget);
+  if (flags.priority) spec->set_priority(*flags.priority);
+  if (flags.max_running_time) {
+    LOCKSTEP_RETURN_IF_ERROR(SetDuration("--max-running-time",
+                                         flags.max_running_time,
+                                         spec->mutable_max_running_time()));
+  }
+  if (flags.max_wait_time) {
+    LOCKSTEP_RETURN_IF_ERROR(SetDuration("--max-wait-time", flags.max_wait_time,
+                                         spec->mutable_max_wait_time()));
+  }
+  return OkStatus();
+}
+
+void SetPaths(const SubmitFlags& flags, const CliEnvironment& env,
+              v1::JobSpec* spec) {
+  if (flags.working_directory) {
+    spec->set_working_directory(Absolute(*flags.working_directory, env));
+  }
+  if (flags.output) {
+    spec->set_output_directory(
+        flags.output->empty() ? "" : Absolute(*flags.output, env));
+  } else if (spec->output_directory().empty() &&
+             spec->kind() == v1::JOB_KIND_NATIVE &&
+             !env.Variable("HOME").empty()) {
+    spec->set_output_directory(env.Variable("HOME") + "/lockstep/" +
+                               spec->name());
+  }
+}
+
+}  // namespace
+
+StatusOr<v1::JobSpec> BuildSpec(const SubmitFlags& flags,
+                                const v1::JobSpec& file,
+                                const CliEnvironment& env,
+                                const std::string& random) {
+  v1::JobSpec spec = file;
+  if (!flags.program.empty()) {
+    spec.clear_argv();
+    for (const std::string& arg : flags.program) spec.add_argv(arg);
+    if (spec.argv(0).find('/') != std::string::npos) {
+      spec.set_argv(0, Absolute(spec.argv(0), env));
+    }
+  }
+  const bool roles_have_programs =
+      spec.roles_size() > 0 &&
+      std::all_of(spec.roles().begin(), spec.roles().end(),
+                  [](const v1::RoleSpec& r) { return r.argv_size() > 0; });
+  if (spec.argv_size() == 0 && !roles_have_programs) {
+    return InvalidArgument(
+        "there is no program to run: lockstep submit [OPTIONS] -- PROGRAM "
+        "ARGS...");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(SetKind(flags, &spec));
+  const bool file_roles = file.roles_size() > 0;
+  if (flags.tasks || !file_roles) {
+    LOCKSTEP_RETURN_IF_ERROR(SetTasks(flags.tasks.value_or(1), &spec));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(SetResources(flags, file_roles, &spec));
+  LOCKSTEP_RETURN_IF_ERROR(SetEnvironment(flags, env, &spec));
+  LOCKSTEP_RETURN_IF_ERROR(SetLimits(flags, &spec));
+  if (flags.name) spec.set_name(*flags.name);
+  if (spec.name().empty()) {
+    spec.set_name(NameFrom(
+        spec.argv_size() > 0 ? spec.argv(0) : spec.roles(0).argv(0), random));
+  }
+  if (flags.comment) spec.set_comment(*flags.comment);
+  SetPaths(flags, env, &spec);
+  return spec;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+// From flags and a job file to the JobSpec that is submitted. Pure.
+#ifndef LOCKSTEP_CLIENT_CLI_SUBMIT_SPEC_H_
+#define LOCKSTEP_CLIENT_CLI_SUBMIT_SPEC_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/cli/environment.h"
+#include "common/base/status.h"
+#include "lockstep/v1/types.pb.h"
+
+namespace lockstep {
+
+// As given; unset: not given. Texts are parsed here.
+struct SubmitFlags {
+  std::optional<std::string> name;
+  std::optional<std::string> kind;
+  std::optional<int32_t> tasks;
+  std::optional<int32_t> ranks_per_task;
+  std::optional<double> cpus;
+  std::optional<std::string> memory;
+  std::optional<int32_t> gpus;
+  std::optional<std::string> gpu_type;
+  std::optional<std::string> output;
+  std::vector<std::string> env;
+  std::optional<int64_t> checkpoint_interval_steps;
+  std::optional<int32_t> checkpoint_keep;
+  std::optional<int32_t> restart_budget;
+  std::optional<int32_t> priority;
+  std::optional<std::string> max_running_time;
+  std::optional<std::string> max_wait_time;
+  std::vector<std::string> labels;
+  std::optional<std::string> working_directory;
+  std::optional<std::string> comment;
+  std::vector<std::string> program;
+};
+
+// Flags win over `file` (an empty JobSpec: no file). What neither says:
+//   kind     native for a program named lockstep-train, else program
+//   roles    one chief; --tasks N: a chief and N - 1 workers
+//   cpus     1 a rank
+//   name     the program's name and six random digits (`random`)
+//   output   of native jobs $HOME/lockstep/NAME; of programs none
+// A program or path with a "/" that is relative is made absolute by the
+// working directory. "--env NAME" takes NAME's value from the environment.
+// InvalidArgument names the flag.
+StatusOr<v1::JobSpec> BuildSpec(const SubmitFlags& flags,
+                                const v1::JobSpec& file,
+                                const CliEnvironment& env,
+                                const std::string& random);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_CLI_SUBMIT_SPEC_H_

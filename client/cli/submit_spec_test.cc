@@ -1,0 +1,118 @@
+#include "client/cli/submit_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/model/names.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+CliEnvironment Env() {
+  CliEnvironment env;
+  env.variables = {{"HOME", "/home/ann"}, {"TOKEN", "t"}};
+  env.working_directory = "/work";
+  return env;
+}
+
+SubmitFlags Program(std::vector<std::string> program) {
+  SubmitFlags flags;
+  flags.program = std::move(program);
+  return flags;
+}
+
+TEST(SubmitSpecTest, DefaultsOfAProgram) {
+  const auto spec =
+      BuildSpec(Program({"./train.py", "x"}), {}, Env(), "abc123");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->name(), "train-abc123");
+  EXPECT_EQ(spec->kind(), v1::JOB_KIND_PROGRAM);
+  EXPECT_EQ(spec->argv(0), "/work/train.py");
+  EXPECT_EQ(spec->output_directory(), "");
+  ASSERT_EQ(spec->roles_size(), 1);
+  EXPECT_EQ(spec->roles(0).type(), v1::TASK_TYPE_CHIEF);
+  EXPECT_EQ(spec->roles(0).resources().cpus(), 1);
+  EXPECT_FALSE(spec->has_restart_budget());
+}
+
+TEST(SubmitSpecTest, DefaultsOfTheTrainer) {
+  SubmitFlags flags = Program({"lockstep-train"});
+  flags.tasks = 3;
+  flags.ranks_per_task = 2;
+  const auto spec = BuildSpec(flags, {}, Env(), "abc123");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->kind(), v1::JOB_KIND_NATIVE);
+  EXPECT_EQ(spec->argv(0), "lockstep-train");
+  EXPECT_EQ(spec->output_directory(),
+            "/home/ann/lockstep/lockstep-train-abc123");
+  ASSERT_EQ(spec->roles_size(), 2);
+  EXPECT_EQ(spec->roles(1).type(), v1::TASK_TYPE_WORKER);
+  EXPECT_EQ(spec->roles(1).count(), 2);
+  EXPECT_EQ(spec->roles(1).resources().cpus(), 2);
+}
+
+TEST(SubmitSpecTest, FlagsWinOverTheFile) {
+  v1::JobSpec file;
+  file.set_name("file");
+  file.set_output_directory("/out/file");
+  file.set_priority(5);
+  file.add_argv("prog");
+  (*file.mutable_environment())["A"] = "1";
+  v1::RoleSpec* const chief = file.add_roles();
+  chief->set_type(v1::TASK_TYPE_CHIEF);
+  chief->set_count(1);
+  chief->mutable_resources()->set_cpus(4);
+  SubmitFlags flags;
+  flags.tasks = 2;
+  flags.memory = "1GiB";
+  flags.output = "here";
+  flags.env = {"A=2", "TOKEN", "B=x=y"};
+  flags.labels = {"team=vision"};
+  flags.max_running_time = "2h";
+  flags.restart_budget = 0;
+  const auto spec = BuildSpec(flags, file, Env(), "abc123");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->name(), "file");
+  EXPECT_EQ(spec->priority(), 5);
+  EXPECT_EQ(spec->output_directory(), "/work/here");
+  EXPECT_EQ(spec->environment().at("A"), "2");
+  EXPECT_EQ(spec->environment().at("TOKEN"), "t");
+  EXPECT_EQ(spec->environment().at("B"), "x=y");
+  EXPECT_EQ(spec->labels().at("team"), "vision");
+  EXPECT_EQ(spec->max_running_time().seconds(), 7200);
+  EXPECT_TRUE(spec->has_restart_budget());
+  ASSERT_EQ(spec->roles_size(), 2);
+  // The worker is like the chief where the file has none.
+  EXPECT_EQ(spec->roles(1).resources().cpus(), 4);
+  EXPECT_EQ(spec->roles(1).resources().memory_bytes(), 1ll << 30);
+}
+
+TEST(SubmitSpecTest, ErrorsNameTheFlag) {
+  const auto error = [](const SubmitFlags& flags) {
+    return Message(BuildSpec(flags, {}, Env(), "abc123").status());
+  };
+  EXPECT_THAT(error({}), HasSubstr("no program"));
+  SubmitFlags flags = Program({"a"});
+  flags.memory = "much";
+  EXPECT_THAT(error(flags), HasSubstr("--memory"));
+  flags = Program({"a"});
+  flags.env = {"UNSET"};
+  EXPECT_THAT(error(flags), HasSubstr("--env UNSET"));
+  flags = Program({"a"});
+  flags.max_wait_time = "soon";
+  EXPECT_THAT(error(flags), HasSubstr("--max-wait-time"));
+}
+
+TEST(SubmitSpecTest, AnyProgramMakesAJobName) {
+  for (const char* program :
+       {"/usr/bin/python3.11", "9lives", ".hidden", "ä", "a b", "x"}) {
+    const auto spec = BuildSpec(Program({program}), {}, Env(), "abc123");
+    ASSERT_TRUE(spec.ok());
+    EXPECT_TRUE(IsJobName(spec->name())) << spec->name();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

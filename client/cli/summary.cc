@@ -1,0 +1,228 @@
+#include "client/cli/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "client/cli/job_view.h"
+#include "common/model/resources.h"
+
+namespace lockstep {
+namespace {
+
+// "  label        text\n", or nothing where there is no text.
+std::string Row(const std::string& label, const std::string& text) {
+  if (text.empty()) return "";
+  return fmt::format("  {:<11} {}\n", label, text);
+}
+
+void Add(const std::string& part, std::string* text) {
+  if (!text->empty()) *text += ", ";
+  *text += part;
+}
+
+// Of the chief, in the last attempt; null: it never ran.
+const v1::RankProgress* ChiefProgress(const v1::Job& job) {
+  for (const RankView& view : LastRanks(job)) {
+    if (view.rank->rank() == 0) return &view.rank->progress();
+  }
+  return nullptr;
+}
+
+std::string CheckpointText(const v1::Job& job) {
+  if (!job.has_last_checkpoint()) return "";
+  const v1::Checkpoint& c = job.last_checkpoint();
+  std::string text =
+      fmt::format("{} (step {}", Printable(c.path()), Grouped(c.step()));
+  if (c.bytes() > 0) text += ", " + FormatBytes(c.bytes());
+  return text + ")";
+}
+
+// Wall time of a rank of the last attempt for each step it made; 0: not known.
+double SecondsPerStep(const v1::Job& job) {
+  const std::vector<RankView> ranks = LastRanks(job);
+  if (ranks.empty()) return 0;
+  int64_t begin = 0;
+  if (job.attempts_size() > 0) {
+    const v1::Attempt& last = job.attempts(job.attempts_size() - 1);
+    // A resumed attempt that has not ended does not say yet from where.
+    if (last.generation() != job.generation()) return 0;
+    begin = last.resumed_step();
+  }
+  double seconds = 0;
+  int64_t steps = 0;
+  for (const RankView& view : ranks) {
+    const v1::RankProgress& progress = view.rank->progress();
+    seconds += SumOf(progress.phases());
+    steps += std::max<int64_t>(0, progress.committed_step() - begin);
+  }
+  return steps > 0 ? seconds / static_cast<double>(steps) : 0;
+}
+
+// Values that are told elsewhere in the summary.
+bool IsShownElsewhere(const std::string& name) {
+  return name == "global_batch";
+}
+
+}  // namespace
+
+std::string PhasesText(const v1::Job& job) {
+  std::string text;
+  for (const v1::PhaseDuration& phase : job.phases()) {
+    Add(phase.phase() + " " + FormatDuration(ToDuration(phase.duration())),
+        &text);
+  }
+  return text;
+}
+
+std::string ValuesText(const v1::Job& job) {
+  const v1::RankProgress* const chief = ChiefProgress(job);
+  if (!chief) return "";
+  std::string text;
+  const auto add = [&](const std::string& name, double value) {
+    Add(Printable(name) + " " + Number(value), &text);
+  };
+  // A protobuf map has no order.
+  std::vector<std::pair<std::string, double>> values(chief->values().begin(),
+                                                     chief->values().end());
+  // What one looks for first.
+  std::sort(values.begin(), values.end(), [](const auto& a, const auto& b) {
+    const bool a_first = a.first == "accuracy";
+    const bool b_first = b.first == "accuracy";
+    return a_first != b_first ? a_first : a.first < b.first;
+  });
+  for (const auto& [name, value] : values) {
+    if (!IsShownElsewhere(name)) add(name, value);
+  }
+  if (chief->committed_step() > 0 && !chief->values().count("loss")) {
+    add("loss", chief->loss());
+  }
+  return text;
+}
+
+std::string TrainingText(const v1::Job& job) {
+  std::string text;
+  if (job.committed_step() > 0) {
+    Add(Grouped(job.committed_step()) + " steps", &text);
+  }
+  const v1::RankProgress* const chief = ChiefProgress(job);
+  if (chief) {
+    const auto batch = chief->values().find("global_batch");
+    if (batch != chief->values().end()) {
+      Add("global batch " + Number(batch->second), &text);
+    }
+  }
+  if (job.spec().kind() == v1::JOB_KIND_NATIVE) {
+    const int ranks = RankCount(job.spec());
+    Add(fmt::format("{} replica{}", ranks, ranks == 1 ? "" : "s"), &text);
+  }
+  const Totals totals = Sum(job);
+  if (totals.samples > 0) Add(Grouped(totals.samples) + " samples", &text);
+  if (job.restarts() > 0) {
+    Add(fmt::format("{} restart{}", job.restarts(),
+                    job.restarts() == 1 ? "" : "s"),
+        &text);
+  }
+  return text;
+}
+
+std::string StepTimeText(const v1::Job& job) {
+  const Totals totals = Sum(job);
+  const auto shares = PhaseShares(totals.phases);
+  if (shares.empty()) return "";
+  std::string split;
+  for (const auto& [name, share] : shares) {
+    if (share == 0 && name == "evaluation") continue;
+    Add(fmt::format("{} {}.{} %", name, share / 10, share % 10), &split);
+  }
+  const double seconds = SecondsPerStep(job);
+  if (seconds <= 0) return split;
+  return fmt::format("{} ms: {}", Number(seconds * 1e3), split);
+}
+
+std::string UsageText(const v1::Job& job) {
+  const Totals totals = Sum(job);
+  if (totals.rank_seconds <= 0) return "";
+  std::string text = fmt::format(
+      "CPU {} cores a rank ({} core-seconds), memory peak {} (rank {})",
+      Number(totals.cpu_seconds / totals.rank_seconds),
+      Number(totals.cpu_seconds), FormatBytes(totals.memory_peak_bytes),
+      totals.memory_peak_rank);
+  if (totals.gpu_utilization) {
+    text += fmt::format(", GPU {:.0f} %", *totals.gpu_utilization * 100);
+  } else {
+    text += ", no GPU";
+  }
+  return text;
+}
+
+std::string BillText(const v1::Job& job) {
+  if (!job.has_bill()) return "";
+  const v1::Bill& bill = job.bill();
+  std::string text =
+      fmt::format("{} core-seconds, {} GPU-seconds",
+                  Number(bill.core_seconds()), Number(bill.gpu_seconds()));
+  if (bill.currency().empty()) return text + "; the site has no price table";
+  return text + fmt::format(": {:.4f} {}", bill.cost(), bill.currency());
+}
+
+std::string FormatSummary(const v1::Job& job, const Style& style) {
+  std::string text = fmt::format("{} {}", style.Bold(Printable(job.name())),
+                                 style.State(job.state()));
+  if (job.has_end_time() && job.has_create_time()) {
+    text += " after " + FormatDuration(ToWallTime(job.end_time()) -
+                                       ToWallTime(job.create_time()));
+  }
+  if (job.state() != v1::JOB_STATE_SUCCEEDED &&
+      !job.cause().message().empty()) {
+    text += ": " + Printable(job.cause().message());
+  }
+  text += "\n";
+  text += Row("phases", PhasesText(job));
+  text += Row("result", ValuesText(job));
+  text += Row("training", TrainingText(job));
+  // "model" first, then the rest by name.
+  const auto model = job.artifacts().find("model");
+  if (model != job.artifacts().end()) {
+    text += Row("model", Printable(model->second));
+  }
+  std::vector<std::pair<std::string, std::string>> artifacts(
+      job.artifacts().begin(), job.artifacts().end());
+  std::sort(artifacts.begin(), artifacts.end());
+  for (const auto& [name, path] : artifacts) {
+    if (name != "model") text += Row(Printable(name), Printable(path));
+  }
+  text += Row("checkpoint", CheckpointText(job));
+  text += Row("used", UsageText(job));
+  text += Row("step time", StepTimeText(job));
+  text += Row("bill", BillText(job));
+  return text;
+}
+
+std::string FormatFailure(const v1::Job& job,
+                          const std::vector<v1::LogLine>& last_lines,
+                          const Style& style) {
+  std::string text = style.Red("first cause: ");
+  const auto failure = FirstFailure(job);
+  if (failure) {
+    text += fmt::format("rank {} ({} on {}): {}", failure->rank->rank(),
+                        TaskText(*failure->task), failure->task->node(),
+                        DescribeExit(failure->rank->exit()));
+    if (!failure->rank->exit().message().empty()) {
+      text += ": " + Printable(failure->rank->exit().message());
+    }
+  } else {
+    text += fmt::format("{} ({})", Printable(job.cause().message()),
+                        Text(job.cause().reason()));
+  }
+  text += "\n";
+  if (failure && !last_lines.empty()) {
+    text += fmt::format("last lines of rank {}:\n", failure->rank->rank());
+    for (const v1::LogLine& line : last_lines) {
+      text += "  " + Printable(line.text()) + "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+// How values look: numbers, times, states, tables, colour. Pure.
+#ifndef LOCKSTEP_CLIENT_CLI_TEXT_H_
+#define LOCKSTEP_CLIENT_CLI_TEXT_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/cli/environment.h"
+#include "common/base/clock.h"
+#include "lockstep/v1/types.pb.h"
+
+namespace lockstep {
+
+// Colours and weights, or none of them. A state is never told by colour alone.
+struct Style {
+  bool color = false;
+
+  std::string Bold(std::string_view text) const;
+  std::string Dim(std::string_view text) const;
+  std::string Red(std::string_view text) const;
+  // The state's name in its colour.
+  std::string State(v1::JobState state) const;
+  std::string State(v1::NodeState state) const;
+};
+
+// `flag` is auto, always or never; of auto: NO_COLOR, then CLICOLOR_FORCE,
+// then TERM=dumb, then whether it goes to a terminal.
+bool WantsColor(std::string_view flag, const CliEnvironment& env, bool is_tty);
+
+// "QUEUED", "chief", "RANK_EXIT", "native".
+std::string Text(v1::JobState state);
+std::string Text(v1::NodeState state);
+std::string Text(v1::TaskType type);
+std::string Text(v1::JobKind kind);
+std::string Text(v1::Reason reason);
+std::string Text(v1::RankState state);
+// "queued" ... "finishing"; empty for final states.
+std::string PhaseText(v1::JobState state);
+
+// "1,234,567".
+std::string Grouped(int64_t value);
+// Four digits at most before it is grouped: "0.8912", "12.3", "1,234".
+std::string Number(double value);
+
+Duration ToDuration(const google::protobuf::Duration& d);
+WallTime ToWallTime(const google::protobuf::Timestamp& t);
+// "2026-01-31 12:00:00 UTC", "-" where it is not set.
+std::string TimeText(bool set, const google::protobuf::Timestamp& t);
+// The coarsest unit that says enough: "12s", "5m", "3h", "2d".
+std::string Age(Duration d);
+
+// Without escape sequences; one column a UTF-8 code point.
+size_t VisibleWidth(std::string_view text);
+std::string PadRight(std::string text, size_t width);
+
+// Columns two spaces apart, each as wide as its widest cell, no blanks at line
+// ends. A row may be shorter than the header.
+std::string RenderTable(const std::vector<std::string>& header,
+                        const std::vector<std::vector<std::string>>& rows);
+
+// Control characters as "\x1b": names and messages come from others.
+std::string Printable(std::string_view text);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_CLI_TEXT_H_
