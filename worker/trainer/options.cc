@@ -57,9 +57,11 @@ void AddDataFlags(CLI::App* app, TrainerOptions* o) {
                   "Training data: a directory, files or globs of TFRecord "
                   "shards")
       ->required()
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("PATH");
   app->add_option("--eval", o->eval,
                   "Held-out data for the accuracy; without it there is none")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("PATH");
   app->add_option("--model", o->model, "cnn (small images) or resnet")
       ->capture_default_str();
@@ -220,6 +222,8 @@ StatusOr<std::optional<TrainerOptions>> ParseFlags(int argc, char** argv) {
       "a lockstep job.",
       "lockstep-train");
   app.set_version_flag("--version", std::string(kVersion));
+  // A flag that is given again replaces what was given before.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   AddDataFlags(&app, &options);
   AddTrainingFlags(&app, &options);
   AddRunFlags(&app, &options);

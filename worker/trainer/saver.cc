@@ -46,11 +46,6 @@ AsyncWriter::Options WriterOptions(const Session& session,
 
 }  // namespace
 
-std::string JoinPath(const std::string& directory, const std::string& name) {
-  if (directory.empty()) return directory;
-  return directory.back() == '/' ? directory + name : directory + "/" + name;
-}
-
 Saver::Saver(Session* session, Reducer* reducer, const SaverOptions& options)
     : session_(session),
       reducer_(reducer),

@@ -82,9 +82,6 @@ class Saver {
   int64_t complete_step_;
 };
 
-// "a/b" and "c": "a/b/c"; an empty directory stays empty.
-std::string JoinPath(const std::string& directory, const std::string& name);
-
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_WORKER_TRAINER_SAVER_H_

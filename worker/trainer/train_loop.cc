@@ -153,9 +153,10 @@ Status TrainLoop::OpenData() {
   }
   output_ =
       options_.output.empty() ? session_->output_directory() : options_.output;
-  checkpoint_root_ = options_.checkpoint_dir.empty()
-                         ? JoinPath(output_, "checkpoints")
-                         : options_.checkpoint_dir;
+  checkpoint_root_ = options_.checkpoint_dir;
+  if (checkpoint_root_.empty() && !output_.empty()) {
+    checkpoint_root_ = JoinPath(output_, "checkpoints");
+  }
   schedule_.learning_rate = options_.learning_rate;
   if (options_.scale_lr == "linear") {
     schedule_.learning_rate *= static_cast<double>(plan_.global_batch) /

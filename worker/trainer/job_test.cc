@@ -1,0 +1,207 @@
+// Whole jobs of lockstep-train processes: the arithmetic of synchronous
+// training, evaluation, and how a job ends.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "common/base/file.h"
+#include "worker/checkpoint/safetensors.h"
+#include "worker/trainer/testing.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class JobTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    data_ = new TempDir;
+    // The sizes of the flowers in the tutorials this follows.
+    WriteQuarters(data_->path() + "/train", 5656, 1);
+    WriteQuarters(data_->path() + "/eval", 503, 2);
+  }
+  static void TearDownTestSuite() { delete data_; }
+
+  // SGD without anything that would hide a difference.
+  static JobOptions Job(int ranks, int batch, std::string output) {
+    JobOptions job;
+    job.ranks = ranks;
+    job.output = std::move(output);
+    job.flags = {"--train",        data_->path() + "/train",
+                 "--batch-size",   std::to_string(batch),
+                 "--epochs",       "1",
+                 "--classes",      "4",
+                 "--momentum",     "0",
+                 "--weight-decay", "0",
+                 "--lr-schedule",  "constant",
+                 "--param-hash"};
+    return job;
+  }
+  static void Add(JobOptions* job, std::initializer_list<std::string> flags) {
+    job->flags.insert(job->flags.end(), flags);
+  }
+  std::string Output(const std::string& name) const {
+    return output_.path() + "/" + name;
+  }
+  static void ExpectAllOk(const std::vector<RankResult>& results) {
+    for (const RankResult& result : results) {
+      EXPECT_EQ(result.code, 0) << result.output;
+    }
+  }
+
+  static TempDir* data_;
+  TempDir output_;
+};
+TempDir* JobTest::data_ = nullptr;
+
+TEST_F(JobTest, StepsOfAnEpoch) {
+  auto one = RunJob(Job(1, 64, Output("one")));
+  ExpectAllOk(one);
+  EXPECT_THAT(one[0].output, AllOf(HasSubstr("1 epochs of 89 steps"),
+                                   HasSubstr("done after step 89 of 89")));
+  auto two = RunJob(Job(2, 64, Output("two")));
+  ExpectAllOk(two);
+  EXPECT_THAT(two[0].output, AllOf(HasSubstr("1 epochs of 45 steps"),
+                                   HasSubstr("done after step 45 of 45")));
+  EXPECT_EQ(ParamHash(two[0]).substr(0, 3), "45 ");
+}
+
+TEST_F(JobTest, TwoReplicasEqualOneWithTwiceTheBatch) {
+  ExpectAllOk(RunJob(Job(1, 128, Output("one"))));
+  ExpectAllOk(RunJob(Job(2, 64, Output("two"))));
+  const auto one = checkpoint::Safetensors::Load(
+      RealFileSystem(), Output("one") + "/model.safetensors");
+  const auto two = checkpoint::Safetensors::Load(
+      RealFileSystem(), Output("two") + "/model.safetensors");
+  ASSERT_TRUE(one.ok()) << one.status();
+  ASSERT_TRUE(two.ok()) << two.status();
+  ASSERT_EQ(one->tensors().size(), 10u);
+  for (const checkpoint::TensorView& tensor : one->tensors()) {
+    const checkpoint::TensorView* other = two->Find(tensor.name);
+    ASSERT_NE(other, nullptr) << tensor.name;
+    ASSERT_EQ(other->bytes, tensor.bytes);
+    const auto* a = static_cast<const float*>(tensor.data);
+    const auto* b = static_cast<const float*>(other->data);
+    double difference = 0;
+    double size = 0;
+    for (uint64_t k = 0; k < tensor.bytes / sizeof(float); ++k) {
+      difference += std::pow(double{a[k]} - double{b[k]}, 2);
+      size += std::pow(double{a[k]}, 2);
+    }
+    EXPECT_LE(std::sqrt(difference / size), 1e-5) << tensor.name;
+  }
+}
+
+TEST_F(JobTest, TwoRunsAreBitEqual) {
+  for (const char* optimizer : {"sgd", "adam"}) {
+    JobOptions job = Job(2, 64, Output(std::string("a") + optimizer));
+    Add(&job, {"--optimizer", optimizer, "--momentum", "0.9"});
+    auto first = RunJob(job);
+    job.output = Output(std::string("b") + optimizer);
+    auto second = RunJob(job);
+    ExpectAllOk(first);
+    ExpectAllOk(second);
+    EXPECT_EQ(ParamHash(first[0]), ParamHash(first[1]));
+    EXPECT_EQ(ParamHash(first[0]), ParamHash(second[0]));
+  }
+}
+
+TEST_F(JobTest, LearnsAndEvaluatesEachSampleOnce) {
+  JobOptions job = Job(2, 32, Output("o"));
+  Add(&job, {"--eval", data_->path() + "/eval", "--epochs", "2"});
+  TestJob running(job);
+  const auto results = running.Wait();
+  ExpectAllOk(results);
+  // An odd number of samples on two ranks: evaluation fails if one is lost.
+  EXPECT_THAT(results[0].output, HasSubstr("on 503 held-out samples"));
+  EXPECT_THAT(results[0].output, HasSubstr("accuracy 0.9"));
+  std::string model;
+  std::string saved;
+  for (const v1::RankReport& report : running.reports(0)) {
+    if (report.artifact_name() == "model") model = report.artifact_path();
+    if (!report.checkpoint_path().empty()) saved = report.checkpoint_path();
+  }
+  EXPECT_EQ(model, Output("o") + "/model.safetensors");
+  EXPECT_EQ(saved, Output("o") + "/checkpoints/step-000000178.g1");
+}
+
+TEST_F(JobTest, StopsEarlyWhereTheAccuracyRisesNoMore) {
+  JobOptions job = Job(1, 64, Output("o"));
+  Add(&job, {"--eval", data_->path() + "/eval", "--epochs", "9",
+             "--learning-rate", "1e-30", "--early-stopping-patience", "2"});
+  const auto results = RunJob(job);
+  ExpectAllOk(results);
+  EXPECT_THAT(results[0].output, HasSubstr("ended early"));
+  EXPECT_THAT(results[0].output, HasSubstr("after step 267 of 801"));
+}
+
+TEST_F(JobTest, AllSkipAStepWhoseGradientIsNoNumber) {
+  JobOptions job = Job(2, 64, Output("o"));
+  Add(&job, {"--allow_faults", "--nan-at-step", "7", "--on-rank", "1"});
+  TestJob running(job);
+  const auto results = running.Wait();
+  ExpectAllOk(results);
+  EXPECT_THAT(results[0].output, HasSubstr("step 7 was skipped"));
+  EXPECT_EQ(ParamHash(results[0]), ParamHash(results[1]));
+  EXPECT_EQ(ParamHash(results[0]).substr(0, 3), "45 ");
+}
+
+TEST_F(JobTest, RanksThatDisagreeSayInWhat) {
+  JobOptions job = Job(2, 64, Output("o"));
+  job.only_rank = 1;
+  job.only = {"--learning-rate", "0.2"};
+  for (const RankResult& result : RunJob(job)) {
+    EXPECT_NE(result.code, 0);
+    EXPECT_THAT(result.output, HasSubstr("learning-rate"));
+  }
+}
+
+TEST_F(JobTest, AnOwnFailureIsToldApartFromItsVictims) {
+  JobOptions job = Job(2, 64, Output("o"));
+  Add(&job, {"--allow_faults", "--fail-at-step", "5", "--on-rank", "1"});
+  TestJob running(job);
+  const auto results = running.Wait();
+  EXPECT_EQ(results[0].code, 75) << results[0].output;
+  EXPECT_EQ(results[1].code, 1) << results[1].output;
+  const auto said = running.reports(1);
+  ASSERT_FALSE(said.empty());
+  EXPECT_THAT(said.back().failure(), HasSubstr("step 5 fails"));
+  EXPECT_FALSE(said.back().victim());
+}
+
+TEST_F(JobTest, RunsAloneWithoutAJob) {
+  const RankResult result =
+      RunAlone({"--train", data_->path() + "/train", "--max-steps", "20",
+                "--log-every", "10", "--param-hash", "--output", Output("o")});
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("step 20/20"));
+  // The classes were counted.
+  EXPECT_THAT(result.output, HasSubstr("4 classes"));
+  EXPECT_TRUE(RealFileSystem()->Exists(Output("o") + "/model.safetensors"));
+}
+
+TEST_F(JobTest, WrongUseAndMissingData) {
+  RankResult result = RunAlone({"--train", "x", "--epochs", "many"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.output, HasSubstr("--epochs"));
+  result = RunAlone({"--train", Output("nowhere")});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.output, HasSubstr("nowhere"));
+  result = RunAlone({"--help"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.output, HasSubstr("--learning-rate"));
+  // A file where the output directory should be.
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(Output("file"), "").ok());
+  result = RunAlone({"--train", data_->path() + "/train", "--output",
+                     Output("file"), "--max-steps", "2"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.output, HasSubstr("file"));
+  EXPECT_THAT(result.output, Not(HasSubstr("terminate called")));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,204 @@
+// Jobs of lockstep-train processes that are killed, stopped or told something,
+// and go on as the next generation.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "common/base/file.h"
+#include "worker/trainer/testing.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RecoveryTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    data_ = new TempDir;
+    WriteQuarters(data_->path() + "/train", 1000, 1);
+    WriteQuarters(data_->path() + "/eval", 100, 2);
+  }
+  static void TearDownTestSuite() { delete data_; }
+
+  // 3 epochs of 16 steps, a checkpoint every 10. What a checkpoint must hold
+  // matters: momentum, schedule, position, early stopping.
+  static JobOptions Job(std::string output) {
+    JobOptions job;
+    job.ranks = 2;
+    job.output = std::move(output);
+    job.checkpoint_interval = 10;
+    job.flags = {"--train",      data_->path() + "/train",
+                 "--eval",       data_->path() + "/eval",
+                 "--batch-size", "32",
+                 "--epochs",     "3",
+                 "--classes",    "4",
+                 "--param-hash"};
+    return job;
+  }
+  static JobOptions Next(JobOptions job, int64_t start) {
+    ++job.generation;
+    job.starts.push_back(start);
+    return job;
+  }
+  static void Add(JobOptions* job, std::initializer_list<std::string> flags) {
+    job->flags.insert(job->flags.end(), flags);
+  }
+  // The last checkpoint that rank 0 told of.
+  static int64_t LastCheckpoint(TestJob* job) {
+    int64_t step = 0;
+    for (const v1::RankReport& report : job->reports(0)) {
+      if (!report.checkpoint_path().empty()) step = report.checkpoint_step();
+    }
+    return step;
+  }
+  static bool WaitForCheckpoint(TestJob* job) {
+    return job->daemon().WaitFor([job] {
+      for (const auto& [key, report] : job->daemon().reports) {
+        if (!report.checkpoint_path().empty()) return true;
+      }
+      return false;
+    });
+  }
+  std::string Output(const std::string& name) const {
+    return output_.path() + "/" + name;
+  }
+
+  static TempDir* data_;
+  TempDir output_;
+};
+TempDir* RecoveryTest::data_ = nullptr;
+
+TEST_F(RecoveryTest, AKilledJobGoesOnBitEqual) {
+  for (const char* optimizer : {"sgd", "adam"}) {
+    const std::string name = optimizer;
+    JobOptions undisturbed = Job(Output(name));
+    Add(&undisturbed, {"--optimizer", optimizer});
+    const auto expected = RunJob(undisturbed);
+    ASSERT_EQ(expected[0].code, 0) << expected[0].output;
+
+    JobOptions job = undisturbed;
+    job.output = Output(name + "-killed");
+    // Steps are slow, so that a checkpoint is published by then.
+    Add(&job, {"--allow_faults", "--kill-at-step", "38", "--on-rank", "1",
+               "--step-delay-ms", "10"});
+    int64_t start = 0;
+    {
+      TestJob first(job);
+      const auto results = first.Wait();
+      EXPECT_EQ(results[0].code, 75) << results[0].output;
+      EXPECT_EQ(results[1].code, 128 + SIGKILL) << results[1].output;
+      start = LastCheckpoint(&first);
+      ASSERT_GE(start, 10) << results[0].output;
+    }
+    TestJob second(Next(job, start));
+    const auto results = second.Wait();
+    ASSERT_EQ(results[0].code, 0) << results[0].output;
+    EXPECT_THAT(results[0].output, HasSubstr("going on after step"));
+    EXPECT_EQ(ParamHash(results[0]), ParamHash(expected[0]));
+    EXPECT_EQ(ParamHash(results[1]), ParamHash(expected[1]));
+    bool resumed = false;
+    for (const v1::RankReport& report : second.reports(0)) {
+      if (!report.has_resumed_step()) continue;
+      resumed = true;
+      EXPECT_EQ(report.resumed_step(), start);
+    }
+    EXPECT_TRUE(resumed);
+  }
+}
+
+TEST_F(RecoveryTest, ADamagedCheckpointIsSetAsideAndToldOf) {
+  const auto expected = RunJob(Job(Output("whole")));
+  JobOptions job = Job(Output("o"));
+  Add(&job,
+      {"--allow_faults", "--fail-at-step", "38", "--step-delay-ms", "10"});
+  int64_t newest = 0;
+  {
+    TestJob first(job);
+    first.Wait();
+    newest = LastCheckpoint(&first);
+  }
+  ASSERT_GE(newest, 20);
+  const std::string name = fmt::format("step-{:09}.g1", newest);
+  const std::string shard =
+      Output("o") + "/checkpoints/" + name + "/shard-00000-of-00002";
+  StatusOr<std::string> bytes = RealFileSystem()->Read(shard);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  (*bytes)[bytes->size() / 2] ^= 1;
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(shard, *bytes).ok());
+
+  TestJob second(Next(job, newest));
+  const auto results = second.Wait();
+  ASSERT_EQ(results[0].code, 0) << results[0].output;
+  EXPECT_EQ(ParamHash(results[0]), ParamHash(expected[0]));
+  std::string events;
+  int64_t resumed = -1;
+  for (const v1::RankReport& report : second.reports(0)) {
+    events += report.event();
+    if (report.has_resumed_step()) resumed = report.resumed_step();
+  }
+  EXPECT_THAT(events, HasSubstr(name + " is damaged"));
+  EXPECT_EQ(resumed, newest - 10);
+}
+
+TEST_F(RecoveryTest, CheckpointAndStopByOrder) {
+  JobOptions job = Job(Output("o"));
+  job.checkpoint_interval = 0;
+  Add(&job, {"--epochs", "1000", "--allow_faults", "--step-delay-ms", "2"});
+  TestJob running(job);
+  running.daemon().With([&](RankLinkServer* server) {
+    server->SendDirective(running.key(0), 1, v1::RankDirective::CHECKPOINT);
+  });
+  ASSERT_TRUE(WaitForCheckpoint(&running));
+  running.daemon().With([&](RankLinkServer* server) {
+    server->SendDirective(running.key(0), 2, v1::RankDirective::STOP);
+  });
+  const auto results = running.Wait();
+  EXPECT_EQ(results[0].code, 0) << results[0].output;
+  EXPECT_EQ(results[1].code, 0) << results[1].output;
+  EXPECT_THAT(results[0].output, HasSubstr("stopped as ordered after step"));
+  EXPECT_EQ(ParamHash(results[0]), ParamHash(results[1]));
+  bool done = false;
+  for (const v1::RankReport& report : running.reports(0)) {
+    done = done || report.directive_done() == 1;
+  }
+  EXPECT_TRUE(done);
+  // Not trained to the end: no model.
+  EXPECT_FALSE(RealFileSystem()->Exists(Output("o") + "/model.safetensors"));
+}
+
+TEST_F(RecoveryTest, ASignalToOneStopsAllAtAStepWithACheckpoint) {
+  const auto expected = RunJob(Job(Output("whole")));
+  JobOptions job = Job(Output("o"));
+  Add(&job, {"--allow_faults", "--step-delay-ms", "20"});
+  int64_t start = 0;
+  {
+    TestJob first(job);
+    ASSERT_TRUE(WaitForCheckpoint(&first));
+    ::kill(first.pid(1), SIGTERM);
+    const auto results = first.Wait();
+    EXPECT_EQ(results[0].code, 128 + SIGTERM) << results[0].output;
+    EXPECT_EQ(results[1].code, 128 + SIGTERM) << results[1].output;
+    start = LastCheckpoint(&first);
+    EXPECT_THAT(results[0].output,
+                HasSubstr(fmt::format("after step {}", start)));
+  }
+  const auto results = RunJob(Next(Job(Output("o")), start));
+  ASSERT_EQ(results[0].code, 0) << results[0].output;
+  EXPECT_EQ(ParamHash(results[0]), ParamHash(expected[0]));
+}
+
+TEST_F(RecoveryTest, AFailedCheckpointDoesNotEndTraining) {
+  JobOptions job = Job(Output("o"));
+  Add(&job, {"--allow_faults"});
+  job.only_rank = 1;
+  job.only = {"--faults", "checkpoint.rank.written=error@1"};
+  TestJob running(job);
+  const auto results = running.Wait();
+  EXPECT_EQ(results[0].code, 0) << results[0].output;
+  EXPECT_EQ(results[1].code, 0) << results[1].output;
+  EXPECT_EQ(LastCheckpoint(&running), 48);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+// For tests: small data that can be learnt, and whole jobs of lockstep-train
+// processes under a daemon that is only its rank link.
+#ifndef LOCKSTEP_WORKER_TRAINER_TESTING_H_
+#define LOCKSTEP_WORKER_TRAINER_TESTING_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "worker/rank_link/testing.h"
+
+namespace lockstep {
+
+// Writes `samples` images of 8 x 8 x 1 in 4 classes to shards in `directory`:
+// noise with a bright quarter, which is the class. The same for the same seed.
+void WriteQuarters(const std::string& directory, uint64_t samples,
+                   uint64_t seed);
+
+struct RankResult {
+  // The exit code, 128 + signal, or -1 when it had to be killed at the end of
+  // the test's patience.
+  int code = -1;
+  std::string output;  // Standard output and error.
+};
+
+struct JobOptions {
+  int ranks = 1;
+  std::string output;
+  // The same for all ranks, but what `only` adds for one.
+  std::vector<std::string> flags;
+  int only_rank = -1;
+  std::vector<std::string> only;
+  int64_t checkpoint_interval = 0;
+  uint64_t generation = 1;
+  // Where each generation up to this one began; [0] is generation 1.
+  std::vector<int64_t> starts = {0};
+};
+
+// One generation of a job: processes from the constructor on.
+class TestJob {
+ public:
+  // The program lies in $LOCKSTEP_BIN.
+  explicit TestJob(const JobOptions& options);
+  // Kills what is left.
+  ~TestJob();
+  TestJob(const TestJob&) = delete;
+  TestJob& operator=(const TestJob&) = delete;
+
+  TestDaemon& daemon() { return *daemon_; }
+  RankKey key(int rank) const;
+  pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
+
+  // Waits for all, at most 100 s.
+  std::vector<RankResult> Wait();
+  // The reports of rank `rank` so far.
+  std::vector<v1::RankReport> reports(int rank);
+
+ private:
+  void Start(int rank);
+  std::string OutputPath(int rank) const;
+
+  const JobOptions options_;
+  TempDir dir_;
+  std::unique_ptr<TestDaemon> daemon_;
+  std::vector<pid_t> pids_;  // 0 once reaped.
+};
+
+// Runs a job to its end.
+std::vector<RankResult> RunJob(const JobOptions& options);
+
+// lockstep-train without a job.
+RankResult RunAlone(const std::vector<std::string>& flags);
+
+// What --param-hash printed, e.g. "45 0123456789abcdef" (step and hash), or a
+// text that says that there is none.
+std::string ParamHash(const RankResult& result);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_TRAINER_TESTING_H_
