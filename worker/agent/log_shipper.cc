@@ -94,24 +94,25 @@ std::vector<LogPiece> LogShipper::Take(MonoTime now) {
     }
     in_flight += log.sent - log.acked;
   }
-  // From where the last turn ended, so that no log starves the others.
-  auto it = logs_.lower_bound(next_);
-  for (size_t i = 0; i < logs_.size(); ++i, ++it) {
+  // One chunk of each in turn, from where the last turn ended, so that a loud
+  // log does not starve the others.
+  for (size_t idle = 0;
+       idle < logs_.size() && in_flight < options_.max_in_flight;) {
+    auto it = logs_.upper_bound(next_);
     if (it == logs_.end()) it = logs_.begin();
     auto& [ref, log] = *it;
-    while (in_flight < options_.max_in_flight) {
-      if (log.sent == log.acked) log.progress = now;
-      auto piece = TakePiece(
-          ref, &log,
-          std::min(options_.chunk, options_.max_in_flight - in_flight));
-      if (!piece) break;
-      in_flight += piece->data.size();
-      pieces.push_back(*std::move(piece));
+    next_ = ref;
+    if (log.sent == log.acked) log.progress = now;
+    auto piece =
+        TakePiece(ref, &log,
+                  std::min(options_.chunk, options_.max_in_flight - in_flight));
+    if (!piece) {
+      ++idle;
+      continue;
     }
-    if (in_flight >= options_.max_in_flight) {
-      next_ = ref;
-      break;
-    }
+    idle = 0;
+    in_flight += piece->data.size();
+    pieces.push_back(*std::move(piece));
   }
   return pieces;
 }

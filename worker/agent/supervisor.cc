@@ -193,10 +193,11 @@ void Supervisor::OnState(const RankRef& ref, const task::ShimReply& state) {
   using Phase = task::ShimReply::Phase;
   Rank* rank = Find(ref);
   if (rank == nullptr || rank->ended) return;
-  const bool never_ran = state.phase == Phase::kExited &&
-                         state.exit_record.kind == task::ExitKind::kNotStarted;
-  if (!rank->started && state.phase >= Phase::kRunning && !never_ran &&
-      state.process.pid > 0) {
+  // While it is ending, whether it ever ran is not known yet.
+  const bool ran = state.phase == Phase::kRunning ||
+                   (state.phase == Phase::kExited &&
+                    state.exit_record.kind != task::ExitKind::kNotStarted);
+  if (!rank->started && ran && state.process.pid > 0) {
     rank->started = true;
     handler_->OnRankStarted(ref, state.process.pid);
   }
