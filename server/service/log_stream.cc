@@ -17,6 +17,10 @@ constexpr size_t kMaxMessageBytes = 1 << 20;
 constexpr int64_t kMaxTail = 100'000;
 // A reader who follows looks at the job's state at least so often.
 constexpr Duration kPoll = std::chrono::milliseconds(500);
+// How long after the end of a job its last lines are waited for: by a reader
+// that follows, and by one that only wants what is there.
+constexpr Duration kLastLines = std::chrono::seconds(30);
+constexpr Duration kLastLinesUnasked = std::chrono::seconds(5);
 
 int64_t Nanos(const google::protobuf::Timestamp& time) {
   return time.seconds() * 1'000'000'000 + time.nanos();
@@ -192,11 +196,13 @@ Status LogStream::Run(
         std::all_of(sources_.begin(), sources_.end(), [](const auto& entry) {
           return entry.second.done || entry.second.never_started;
         });
-    if (!request_.follow() || all_done) return OkStatus();
-    // A job that ended long ago on a node that is gone has logs without end.
-    if (IsFinal(snapshot.job->state) && snapshot.job->end_time &&
+    const bool final = IsFinal(snapshot.job->state);
+    if (all_done || (!request_.follow() && !final)) return OkStatus();
+    // What a job wrote last is on its way when it ends. One that ended long
+    // ago on a node that is gone has logs without end.
+    if (final && snapshot.job->end_time &&
         SystemClock().Now().wall - *snapshot.job->end_time >
-            std::chrono::seconds(30)) {
+            (request_.follow() ? kLastLines : kLastLinesUnasked)) {
       return OkStatus();
     }
     logs_->WaitForChange(seen, SystemClock().Now().mono + kPoll);

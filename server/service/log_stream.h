@@ -27,6 +27,8 @@ class LogStream {
 
   // Sends what is there, by time over all ranks as far as it is known, and
   // with `follow` what comes, until the job has ended and every log with it.
+  // Of a job that has just ended it waits for what is on its way: without
+  // `follow` until 5 s after its end.
   // `write` returns false when the reader is gone.
   Status Run(const std::function<bool(const v1::StreamLogsResponse&)>& write,
              const std::function<bool()>& cancelled);
