@@ -136,7 +136,7 @@ class AgentTest : public testing::Test {
     a.spec->lineage = {{generation, 0}};
     a.job_key = std::string(32, 'k');
     if (goal == Goal::kPrepare) return a;
-    const GangStatus& status = coordinator_.statuses[{"job", generation}];
+    const GangStatus status = Said(generation);
     a.cluster.emplace();
     a.cluster->job = "job";
     a.cluster->job_uid = "uid";
@@ -151,12 +151,21 @@ class AgentTest : public testing::Test {
     a.cluster->master_port = status.master_port;
     return a;
   }
-  const GangStatus& Said(Generation generation = 1) {
-    return coordinator_.statuses[{"job", generation}];
+  // Within Eventually; else Said.
+  const GangStatus& Peek(Generation generation = 1) {
+    static const GangStatus kNone;
+    const auto it = coordinator_.statuses.find({"job", generation});
+    return it == coordinator_.statuses.end() ? kNone : it->second;
+  }
+  GangStatus Said(Generation generation = 1) {
+    return coordinator_.Locked([&] { return Peek(generation); });
+  }
+  Registration Registered() {
+    return coordinator_.Locked([&] { return coordinator_.registration; });
   }
   bool Reaches(GangPhase phase, Generation generation = 1) {
     return coordinator_.Eventually(
-        [&] { return Said(generation).phase == phase; });
+        [&] { return Peek(generation).phase == phase; });
   }
   // From nothing to running ranks.
   void Launch(std::vector<std::string> argv, JobKind kind = JobKind::kProgram,
@@ -168,7 +177,7 @@ class AgentTest : public testing::Test {
   }
   bool AllAre(RankState state, Generation generation = 1) {
     return coordinator_.Eventually([&] {
-      const GangStatus& said = Said(generation);
+      const GangStatus& said = Peek(generation);
       return !said.ranks.empty() &&
              std::all_of(
                  said.ranks.begin(), said.ranks.end(),
@@ -179,7 +188,7 @@ class AgentTest : public testing::Test {
     const RankRef ref{{"job", generation}, rank};
     EXPECT_TRUE(
         coordinator_.Eventually([&] { return coordinator_.logs[ref].end; }));
-    return coordinator_.logs[ref].bytes;
+    return coordinator_.Locked([&] { return coordinator_.logs[ref].bytes; });
   }
   std::string FakeRank() { return AGENT_FAKE_RANK; }
 
@@ -193,7 +202,7 @@ TEST_F(AgentTest, AProgramRunsAndItsExitAndOutputArrive) {
   Launch({"/bin/sh", "-c", "echo hi $RANK; echo bad >&2; exit 3"});
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
   ASSERT_THAT(Said().ranks, SizeIs(1));
-  const RankStatus& rank = Said().ranks[0];
+  const RankStatus rank = Said().ranks[0];
   ASSERT_TRUE(rank.exit.has_value());
   EXPECT_EQ(rank.exit->how, ExitStatus::How::kCode);
   EXPECT_EQ(rank.exit->value, 3);
@@ -244,7 +253,8 @@ TEST_F(AgentTest, NativeRanksMeetJoinGoAndReport) {
   Assignment go = Order(Goal::kGo, {FakeRank(), "ok"}, JobKind::kNative, 2);
   coordinator_.Send(go);
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  for (const RankStatus& rank : Said().ranks) {
+  const GangStatus said = Said();
+  for (const RankStatus& rank : said.ranks) {
     ASSERT_TRUE(rank.exit.has_value());
     EXPECT_TRUE(rank.exit->ok()) << Describe(*rank.exit);
     // From its page, read after its end.
@@ -274,12 +284,13 @@ TEST_F(AgentTest, StopAbortsNativeRanksOverTheirLink) {
   coordinator_.Send(
       Order(Goal::kGo, {FakeRank(), "wait"}, JobKind::kNative, 2));
   ASSERT_TRUE(
-      coordinator_.Eventually([&] { return Said().events.size() == 2; }));
+      coordinator_.Eventually([&] { return Peek().events.size() == 2; }));
   Assignment stop = Order(Goal::kStop, {});
   stop.grace = 20s;  // They go by themselves.
   coordinator_.Send(stop);
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  for (const RankStatus& rank : Said().ranks) {
+  const GangStatus said = Said();
+  for (const RankStatus& rank : said.ranks) {
     EXPECT_EQ(rank.exit->value, kPeerLostCode);
     EXPECT_TRUE(rank.exit->victim);
   }
@@ -316,9 +327,9 @@ TEST_F(AgentTest, ALostStreamCostsNothingAndIsFollowedByAFullReport) {
   coordinator_.Drop();
   ASSERT_TRUE(
       coordinator_.Eventually([&] { return coordinator_.registers == 2; }));
-  ASSERT_THAT(coordinator_.registration.gangs, SizeIs(1));
-  EXPECT_EQ(coordinator_.registration.gangs[0].ranks[0].pid, pid);
-  EXPECT_EQ(coordinator_.registration.gangs[0].phase, GangPhase::kLaunched);
+  ASSERT_THAT(Registered().gangs, SizeIs(1));
+  EXPECT_EQ(Registered().gangs[0].ranks[0].pid, pid);
+  EXPECT_EQ(Registered().gangs[0].phase, GangPhase::kLaunched);
   EXPECT_TRUE(
       coordinator_.Eventually([&] { return daemon_->agent()->Ready().ok(); }));
   coordinator_.Send(Order(Goal::kStop, {}));
@@ -337,7 +348,7 @@ TEST_F(AgentTest, ARankThatEndsWhileTheCoordinatorIsAwayIsReportedLater) {
   ASSERT_TRUE(coordinator_.Start().ok());
   ASSERT_TRUE(coordinator_.Eventually([&] {
     const auto& gangs = coordinator_.registration.gangs;
-    return Said().phase == GangPhase::kStopped ||
+    return Peek().phase == GangPhase::kStopped ||
            (gangs.size() == 1 && gangs[0].phase == GangPhase::kStopped);
   }));
   const std::string log = LogOf(0);
@@ -353,8 +364,8 @@ TEST_F(AgentTest, ARestartedDaemonAdoptsItsRanks) {
   StartDaemon();
   ASSERT_TRUE(coordinator_.Eventually(
       [&] { return coordinator_.registration.node.incarnation.counter == 2; }));
-  ASSERT_THAT(coordinator_.registration.gangs, SizeIs(1));
-  const GangStatus adopted = coordinator_.registration.gangs[0];
+  ASSERT_THAT(Registered().gangs, SizeIs(1));
+  const GangStatus adopted = Registered().gangs[0];
   EXPECT_EQ(adopted.phase, GangPhase::kLaunched);
   EXPECT_EQ(adopted.ranks[1].pid, pid);
   EXPECT_EQ(adopted.ports, Said().ports);
@@ -362,10 +373,11 @@ TEST_F(AgentTest, ARestartedDaemonAdoptsItsRanks) {
   coordinator_.Send(
       Order(Goal::kGo, {FakeRank(), "wait"}, JobKind::kNative, 2));
   ASSERT_TRUE(
-      coordinator_.Eventually([&] { return Said().events.size() == 2; }));
+      coordinator_.Eventually([&] { return Peek().events.size() == 2; }));
   coordinator_.Send(Order(Goal::kStop, {}));
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
-  for (const RankStatus& rank : Said().ranks) {
+  const GangStatus said = Said();
+  for (const RankStatus& rank : said.ranks) {
     EXPECT_EQ(rank.exit->value, kPeerLostCode);
   }
   EXPECT_THAT(LogOf(0), HasSubstr("go\n"));
@@ -387,7 +399,7 @@ TEST_F(AgentTest, WhatEndedWhileNoDaemonRanIsInTheNextOnesFirstReport) {
   StartDaemon();
   ASSERT_TRUE(coordinator_.Eventually([&] {
     const auto& gangs = coordinator_.registration.gangs;
-    const GangStatus* gang = Said().phase == GangPhase::kStopped ? &Said()
+    const GangStatus* gang = Peek().phase == GangPhase::kStopped ? &Peek()
                              : gangs.size() == 1                 ? &gangs[0]
                                                                  : nullptr;
     return gang != nullptr && gang->phase == GangPhase::kStopped &&
@@ -450,7 +462,8 @@ TEST_F(AgentTest, ARefusalThatMayPassIsTriedAgain) {
       coordinator_.Eventually([&] { return coordinator_.registers >= 4; }));
   EXPECT_FALSE(daemon_->agent()->Ready().ok());
   coordinator_.Refuse(grpc::Status::OK);
-  const size_t beats = coordinator_.beats.size();
+  const size_t beats =
+      coordinator_.Locked([&] { return coordinator_.beats.size(); });
   EXPECT_TRUE(coordinator_.Eventually(
       [&] { return coordinator_.beats.size() > beats; }));
 }

@@ -37,11 +37,18 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   // Waits until `condition` holds, at most 20 s. It runs under the lock.
   bool Eventually(const std::function<bool()>& condition);
 
+  // What `read` gives, under the lock.
+  template <typename F>
+  auto Locked(const F& read) {
+    MutexLock lock(&mu_);
+    return read();
+  }
+
   struct Log {
     std::string bytes;
     bool end = false;
   };
-  // What came so far. Only within Eventually, or once nothing comes any more.
+  // What came so far. Only within Eventually and Locked.
   int registers = 0;
   Registration registration;
   std::map<GangKey, GangStatus> statuses;

@@ -85,7 +85,11 @@ RankProgress ToProgress(const task::RankPage& page, Generation generation) {
 ExitStatus ToExitStatus(const task::ExitRecord& record) {
   ExitStatus exit;
   exit.end_time = FromUnixNanos(std::max<int64_t>(0, record.end_unix_nanos));
-  exit.message = CleanText(record.message, 2048);
+  // How it ended is said by `how` and `value`: only what is beyond that.
+  if (record.kind == task::ExitKind::kNotStarted ||
+      record.message != task::DescribeExit(record)) {
+    exit.message = CleanText(record.message, 2048);
+  }
   switch (record.kind) {
     case task::ExitKind::kExited:
       exit.how = ExitStatus::How::kCode;

@@ -193,11 +193,9 @@ void Supervisor::OnState(const RankRef& ref, const task::ShimReply& state) {
   using Phase = task::ShimReply::Phase;
   Rank* rank = Find(ref);
   if (rank == nullptr || rank->ended) return;
-  // While it is ending, whether it ever ran is not known yet.
-  const bool ran = state.phase == Phase::kRunning ||
-                   (state.phase == Phase::kExited &&
-                    state.exit_record.kind != task::ExitKind::kNotStarted);
-  if (!rank->started && ran && state.process.pid > 0) {
+  // While it is ending, whether it ever ran is not known yet: End tells.
+  if (!rank->started && state.phase == Phase::kRunning &&
+      state.process.pid > 0) {
     rank->started = true;
     handler_->OnRankStarted(ref, state.process.pid);
   }
@@ -243,6 +241,10 @@ void Supervisor::KillTree(const RankRef& ref, Duration grace) {
   const bool at_once = grace <= Duration{};
   if (rank->client) {
     const auto answer = rank->client->KillTree(grace, Now().mono + kAnswerTime);
+    // What came before the answer has left the socket: no event tells of it.
+    loop_->At(Now().mono, [this, ref, alive = alive_] {
+      if (*alive) OnClientReadable(ref);
+    });
     if (!answer.ok()) {
       LOG_WARN("{}: its shim did not take the order to end: {}", Describe(ref),
                Message(answer.status()));
@@ -270,6 +272,14 @@ void Supervisor::CloseClient(Rank* rank) {
 void Supervisor::End(const RankRef& ref, const task::ExitRecord& record) {
   Rank* rank = Find(ref);
   rank->ended = true;
+  // It may have ended before it could be seen running.
+  if (!rank->started && record.kind != task::ExitKind::kNotStarted &&
+      record.process.pid > 0) {
+    rank->started = true;
+    handler_->OnRankStarted(ref, record.process.pid);
+    rank = Find(ref);
+    if (rank == nullptr) return;
+  }
   // First it is ours, then the shim may go.
   handler_->OnRankExited(ref, record);
   rank = Find(ref);
