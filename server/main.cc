@@ -173,6 +173,7 @@ Status Run(Config config) {
   app.hub.Close();
   app.logs->Close();
   app.rpc->SetServing(false);
+  app.coordinator->CloseStreams();
   app.rpc->Shutdown();
   return OkStatus();
 }

@@ -153,6 +153,8 @@ class Coordinator {
   Status CheckLog(SessionId session, const JobName& job, const std::string& uid,
                   Generation generation, int32_t rank);
   void OnStreamEnd(SessionId session);
+  // Ends all streams: the coordinator is leaving, daemons shall try again.
+  void CloseStreams();
 
   // Leases, timeouts, backoffs, progress for watchers. Every 100 ms or so.
   void Tick();

@@ -265,6 +265,14 @@ Status Coordinator::CheckLog(SessionId session, const JobName& job,
                           job, generation, rank, node);
 }
 
+void Coordinator::CloseStreams() {
+  MutexLock lock(&mu_);
+  for (auto& [name, soft] : nodes_) {
+    if (!soft.session) continue;
+    soft.session->link->Close(Unavailable("the coordinator is leaving"));
+  }
+}
+
 void Coordinator::OnStreamEnd(SessionId session) {
   MutexLock lock(&mu_);
   const auto it = sessions_.find(session);
