@@ -1,0 +1,197 @@
+// Ranks that die, and jobs that cannot work.
+#include <signal.h>
+#include <unistd.h>
+
+#include "common/os/process.h"
+#include "tests/cluster/fixture.h"
+#include "tests/cluster/step_model.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+double Seconds(const google::protobuf::Timestamp& time) {
+  return static_cast<double>(time.seconds()) + time.nanos() * 1e-9;
+}
+
+class FailureTest : public ClusterTest {
+ protected:
+  void KillRank(const v1::Job& job, int rank) {
+    const auto pid = static_cast<pid_t>(PidOf(job, rank));
+    ASSERT_GT(pid, 0);
+    const auto start = StartTime(pid);
+    ASSERT_TRUE(start.ok()) << start.status();
+    const auto process = OpenVerified({pid, *start});
+    ASSERT_TRUE(process.ok()) << process.status();
+    ASSERT_TRUE(SendSignal(*process, SIGKILL).ok());
+  }
+  // A budget of `budget`, and retries at once.
+  v1::JobSpec WithBudget(v1::JobSpec spec, int budget) {
+    spec.set_restart_budget(budget);
+    return spec;
+  }
+};
+
+TEST_F(FailureTest, AKilledRankCostsOneGenerationAndNoStep) {
+  v1::JobSpec spec = Steps("killed", 2, {"--steps", "200", "--step_ms", "5"});
+  spec.mutable_checkpoint()->set_interval_steps(20);
+  Submit(spec);
+  const v1::Job running = WaitUntil(
+      "killed", "two checkpoints",
+      [](const v1::Job& job) { return job.last_checkpoint().step() >= 40; });
+  KillRank(running, 1);
+  const v1::Job job = WaitEnd("killed", v1::JOB_STATE_SUCCEEDED);
+
+  EXPECT_EQ(job.generation(), 2u);
+  EXPECT_EQ(job.restarts(), 1);
+  ASSERT_EQ(job.attempts_size(), 2);
+  const v1::Attempt& first = job.attempts(0);
+  EXPECT_EQ(first.end_cause().reason(), v1::REASON_RANK_SIGNAL);
+  EXPECT_THAT(first.end_cause().message(), HasSubstr("rank 1"));
+  EXPECT_THAT(first.end_cause().message(), HasSubstr("SIGKILL"));
+  // Cut and stopped within a second, as a victim.
+  const v1::ExitStatus& killed = first.tasks(1).ranks(0).exit();
+  const v1::ExitStatus& victim = first.tasks(0).ranks(0).exit();
+  EXPECT_EQ(killed.signal(), SIGKILL);
+  EXPECT_FALSE(killed.victim());
+  EXPECT_TRUE(victim.victim()) << victim.DebugString();
+  EXPECT_LT(Seconds(victim.end_time()) - Seconds(killed.end_time()), 1.0);
+
+  const v1::Attempt& second = job.attempts(1);
+  EXPECT_GE(second.resumed_step(), 40);
+  EXPECT_EQ(second.resumed_step() % 20, 0);
+  // As if nothing had happened.
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(Line("killed", rank, "start ", 2),
+              "start " + std::to_string(second.resumed_step()));
+    EXPECT_EQ(
+        Line("killed", rank, "done ", 2),
+        "done 200 skipped 0 hash " + HashWeights(ExpectedWeights(200, 8)));
+  }
+}
+
+TEST_F(FailureTest, WithoutACheckpointItBeginsAgain) {
+  v1::JobSpec spec = Steps("again", 2,
+                           {"--steps", "40", "--fail_step", "25", "--fail_rank",
+                            "0", "--fail_how", "segv"});
+  const v1::Job job = RunJob(spec, v1::JOB_STATE_SUCCEEDED);
+  ASSERT_EQ(job.attempts_size(), 2);
+  EXPECT_THAT(job.attempts(0).end_cause().message(), HasSubstr("rank 0"));
+  EXPECT_THAT(job.attempts(0).end_cause().message(), HasSubstr("SIGSEGV"));
+  EXPECT_EQ(Line("again", 1, "start ", 2), "start 0");
+  EXPECT_EQ(Line("again", 1, "done ", 2),
+            "done 40 skipped 0 hash " + HashWeights(ExpectedWeights(40, 8)));
+}
+
+TEST_F(FailureTest, TheErrorOfARankIsTheCause) {
+  v1::JobSpec spec =
+      WithBudget(Steps("error", 2,
+                       {"--steps", "40", "--fail_step", "3", "--fail_rank", "1",
+                        "--fail_how", "error", "--fail_attempts", "9"}),
+                 0);
+  const v1::Job job = RunJob(spec, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job.exit_code(), 1);
+  EXPECT_EQ(job.attempts_size(), 1);
+  EXPECT_THAT(job.cause().message(), HasSubstr("rank 1"));
+  EXPECT_THAT(job.cause().message(), HasSubstr("asked to fail"));
+}
+
+TEST_F(FailureTest, TheBudgetCountsFailuresWithoutProgress) {
+  // Resumes at 20 each time, and dies at 30: no new step after the first.
+  v1::JobSpec spec =
+      WithBudget(Steps("budget", 2,
+                       {"--steps", "40", "--fail_step", "30", "--fail_rank",
+                        "1", "--fail_attempts", "99", "--step_ms", "5"}),
+                 2);
+  spec.mutable_checkpoint()->set_interval_steps(20);
+  const v1::Job job = RunJob(spec, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job.cause().reason(), v1::REASON_RESTART_BUDGET);
+  EXPECT_THAT(job.cause().message(), HasSubstr("rank 1"));
+  EXPECT_EQ(job.exit_code(), 128 + SIGKILL);
+  // The first one made 29 steps, the next two none: three in a row.
+  EXPECT_EQ(job.attempts_size(), 3);
+  EXPECT_EQ(job.failures_without_progress(), 3);
+}
+
+TEST_F(FailureTest, AProgramThatCrashesAtOnceFailsTheJob) {
+  const v1::Job job =
+      RunJob(WithBudget(Shell("crash", 2, "echo starting; exit 7"), 1),
+             v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job.exit_code(), 7);
+  EXPECT_EQ(job.attempts_size(), 2);
+  EXPECT_EQ(job.cause().reason(), v1::REASON_RESTART_BUDGET);
+  EXPECT_THAT(job.cause().message(), HasSubstr("exit code 7"));
+  EXPECT_EQ(job.attempts(0).end_cause().reason(), v1::REASON_RANK_EXIT);
+  EXPECT_EQ(Output("crash", 0, 1).size(), 1u);
+}
+
+TEST_F(FailureTest, CodesThatAreFinalEndItAtOnce) {
+  for (const int code : {2, 126, 127}) {
+    const std::string name = "code" + std::to_string(code);
+    const v1::Job job = RunJob(Shell(name, 1, "exit " + std::to_string(code)),
+                               v1::JOB_STATE_FAILED);
+    EXPECT_EQ(job.exit_code(), code);
+    EXPECT_EQ(job.attempts_size(), 1);
+  }
+}
+
+TEST_F(FailureTest, Code42AsksForARestart) {
+  const std::string marker = Path("once");
+  const v1::Job job = RunJob(
+      WithBudget(
+          Shell("restart", 1,
+                "[ -e " + marker + " ] && exit 0; : > " + marker + "; exit 42"),
+          0),
+      v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(job.attempts_size(), 2);
+  EXPECT_EQ(job.attempts(0).end_cause().reason(), v1::REASON_RESTART_REQUESTED);
+  EXPECT_EQ(job.failures_without_progress(), 0);
+}
+
+TEST_F(FailureTest, AProgramThatIsNotThereIsNamedWithItsNode) {
+  const v1::Job job =
+      RunJob(Program("missing", 2, {"no-such-program"}), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job.cause().reason(), v1::REASON_PREPARE_REFUSED);
+  EXPECT_THAT(job.cause().message(), HasSubstr("no-such-program"));
+  EXPECT_THAT(job.cause().message(), HasSubstr("worker-"));
+  EXPECT_LE(job.attempts_size(), 1);
+  EXPECT_NE(job.exit_code(), 0);
+}
+
+TEST_F(FailureTest, AnOutputDirectoryThatCannotBeIsRefused) {
+  // Root may write everywhere: a file in the way stops it too.
+  WriteFile(Path("file"), "x");
+  v1::JobSpec spec = Steps("nowhere", 2, {});
+  spec.set_output_directory(Path("file") + "/out");
+  const v1::Job job = RunJob(spec, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job.cause().reason(), v1::REASON_PREPARE_REFUSED);
+  EXPECT_THAT(job.cause().message(), HasSubstr(Path("file") + "/out"));
+  EXPECT_THAT(job.cause().message(), HasSubstr("worker-"));
+
+  spec = Steps("proc", 1, {});
+  spec.set_output_directory("/proc/lockstep");
+  const v1::Job unwritable = RunJob(spec, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(unwritable.cause().reason(), v1::REASON_PREPARE_REFUSED);
+  EXPECT_THAT(unwritable.cause().message(), HasSubstr("/proc/lockstep"));
+}
+
+// A program that catches SIGTERM and never leaves.
+TEST_F(FailureTest, DeafRanksAreKilledWhenAnotherFails) {
+  const v1::Job job =
+      RunJob(WithBudget(Shell("deaf", 2,
+                              "[ $RANK = 1 ] && exit 5; trap '' TERM; "
+                              "while :; do sleep 0.05; done"),
+                        0),
+             v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job.exit_code(), 5);
+  const v1::Attempt& attempt = job.attempts(0);
+  const v1::ExitStatus& deaf = attempt.tasks(0).ranks(0).exit();
+  EXPECT_EQ(deaf.signal(), SIGKILL);
+  EXPECT_LT(Seconds(deaf.end_time()) -
+                Seconds(attempt.tasks(1).ranks(0).exit().end_time()),
+            2.5);
+}
+
+}  // namespace
+}  // namespace lockstep

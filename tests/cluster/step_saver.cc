@@ -1,0 +1,184 @@
+#include "tests/cluster/step_saver.h"
+
+#include <cstring>
+#include <utility>
+
+#include "worker/checkpoint/cleanup.h"
+#include "worker/checkpoint/reader.h"
+
+namespace lockstep {
+namespace {
+
+using checkpoint::AsyncWriter;
+
+constexpr Duration kTurn = std::chrono::milliseconds(200);
+
+std::vector<checkpoint::LineageEntry> LineageOf(const Session& session) {
+  std::vector<checkpoint::LineageEntry> lineage;
+  for (const SessionLineage& entry : session.lineage()) {
+    lineage.push_back({entry.generation, entry.start_step});
+  }
+  return lineage;
+}
+
+// The path of the newest checkpoint, or nothing.
+StatusOr<std::string> FindPath(Session* session) {
+  FileSystem* const files = RealFileSystem();
+  const std::string root = CheckpointRoot(*session);
+  LOCKSTEP_RETURN_IF_ERROR(
+      checkpoint::TakeOver(files, root, session->job(), session->generation())
+          .status());
+  const auto lineage = LineageOf(*session);
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const checkpoint::FindResult found,
+      checkpoint::FindNewest(files, root, session->job(),
+                             [&](const checkpoint::CheckpointKey& key) {
+                               return checkpoint::IsOnLineage(lineage, key);
+                             }));
+  for (const checkpoint::Damaged& damaged : found.damaged) {
+    session->ReportEvent(fmt::format("checkpoint {} is damaged", damaged.name));
+  }
+  return found.newest ? found.newest->path() : std::string();
+}
+
+}  // namespace
+
+std::string CheckpointRoot(const Session& session) {
+  return JoinPath(session.output_directory(), "checkpoints");
+}
+
+StatusOr<std::optional<checkpoint::CheckpointKey>> RestoreSteps(
+    Session* session, const std::vector<checkpoint::TensorView>& weights) {
+  std::optional<checkpoint::CheckpointKey> key;
+  if (session->output_directory().empty()) return key;
+  std::string path;
+  if (session->chief()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(path, FindPath(session));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(session->Broadcast(&path));
+  if (!path.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const checkpoint::Checkpoint saved,
+        checkpoint::Checkpoint::Open(RealFileSystem(), path));
+    LOCKSTEP_ASSIGN_OR_RETURN(const checkpoint::Shard shard,
+                              saved.ReadShard(0));
+    for (const checkpoint::TensorView& to : weights) {
+      const checkpoint::TensorView* const from = shard.Find(to.name);
+      if (from == nullptr || from->bytes != to.bytes) {
+        return DataLoss("{} has no tensor {}", path, to.name);
+      }
+      std::memcpy(const_cast<void*>(to.data), from->data, to.bytes);
+    }
+    key = saved.manifest().key();
+  }
+  if (session->chief() && session->generation() > 1) {
+    session->ReportResumed(key ? key->step : 0);
+  }
+  return key;
+}
+
+StepSaver::StepSaver(Session* session, Reducer* reducer, int64_t batch,
+                     std::optional<checkpoint::CheckpointKey> restored,
+                     std::vector<checkpoint::TensorView> weights)
+    : session_(session),
+      reducer_(reducer),
+      batch_(batch),
+      weights_(std::move(weights)) {
+  if (session->output_directory().empty()) return;
+  // Lives as long as the process, as a hanging write may.
+  static const SystemClock* const clock = new SystemClock;
+  AsyncWriter::Options options;
+  options.fs = RealFileSystem();
+  options.clock = clock;
+  options.root = CheckpointRoot(*session);
+  options.job = session->job();
+  options.generation = session->generation();
+  options.rank = static_cast<uint32_t>(session->rank());
+  options.world_size = static_cast<uint32_t>(session->world_size());
+  options.lineage = LineageOf(*session);
+  if (!options.lineage.empty()) {
+    options.lineage.back().start_step = restored ? restored->step : 0;
+  }
+  options.retention.keep_last = session->checkpoint_keep();
+  options.restored = restored;
+  writer_ = std::make_unique<AsyncWriter>(std::move(options));
+}
+
+Status StepSaver::AfterStep(const StepOrders& orders) {
+  if (orders.settled) Settled(*orders.settled);
+  if (orders.checkpoint) LOCKSTEP_RETURN_IF_ERROR(Begin(*orders.checkpoint));
+  if (!writer_) return OkStatus();
+  while (auto event = writer_->Poll()) {
+    LOCKSTEP_RETURN_IF_ERROR(Handle(*event));
+  }
+  return OkStatus();
+}
+
+Status StepSaver::Begin(const CheckpointOrder& order) {
+  if (!writer_) return reducer_->Vote(order.id, false);
+  while (writer_->in_flight()) {  // Until its deadline at most.
+    if (auto event = writer_->Wait(kTurn)) {
+      LOCKSTEP_RETURN_IF_ERROR(Handle(*event));
+    }
+  }
+  checkpoint::Snapshot snapshot = writer_->NewSnapshot();
+  if (session_->chief()) {
+    LOCKSTEP_RETURN_IF_ERROR(snapshot.Copy(weights_));
+  } else {
+    snapshot.Clear();
+  }
+  AsyncWriter::Request request;
+  request.step = order.step;
+  request.id = order.id;
+  request.cursor = {0, static_cast<uint64_t>(order.step * batch_)};
+  request.state_hash = checkpoint::StateHash(weights_);
+  writing_ = order;
+  return writer_->Begin(request, std::move(snapshot));
+}
+
+void StepSaver::Settled(const CheckpointSettled& settled) {
+  if (!writer_ || !session_->chief()) return;
+  if (!settled.complete) {
+    writer_->Abandon(Aborted("a rank could not write its part"));
+  } else if (Status status = writer_->PublishWhenAllVoted(); !status.ok()) {
+    session_->ReportEvent(Message(status));
+  }
+}
+
+Status StepSaver::Handle(const AsyncWriter::Event& event) {
+  const bool asked = reducer_->in_flight() && !reducer_->voted() &&
+                     reducer_->in_flight()->step == event.step;
+  switch (event.kind) {
+    case AsyncWriter::kVoted:
+      session_->CountCheckpoint(event.step);
+      return asked ? reducer_->Vote(writing_.id, true) : OkStatus();
+    case AsyncWriter::kPublished:
+      session_->ReportCheckpoint(writing_, event.path,
+                                 static_cast<int64_t>(event.bytes));
+      return OkStatus();
+    case AsyncWriter::kFailed:
+      session_->ReportEvent(Message(event.status));
+      return asked ? reducer_->Vote(writing_.id, false) : OkStatus();
+  }
+  return OkStatus();
+}
+
+Status StepSaver::Finish() {
+  while (reducer_->in_flight()) {
+    while (!reducer_->voted()) {
+      if (auto event = writer_->Wait(kTurn)) {
+        LOCKSTEP_RETURN_IF_ERROR(Handle(*event));
+      }
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(const StepOrders orders, reducer_->Settle());
+    if (orders.settled) Settled(*orders.settled);
+  }
+  while (writer_ && writer_->in_flight()) {
+    if (auto event = writer_->Wait(kTurn)) {
+      LOCKSTEP_RETURN_IF_ERROR(Handle(*event));
+    }
+  }
+  return writer_ ? AfterStep({}) : OkStatus();
+}
+
+}  // namespace lockstep

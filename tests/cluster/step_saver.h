@@ -1,0 +1,51 @@
+// Checkpoints of step_program: the writer's and the reducer's words, passed on
+// to each other. Small on purpose: it shows the least that a program does.
+#ifndef LOCKSTEP_TESTS_CLUSTER_STEP_SAVER_H_
+#define LOCKSTEP_TESTS_CLUSTER_STEP_SAVER_H_
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "worker/checkpoint/async_writer.h"
+#include "worker/runtime/session.h"
+
+namespace lockstep {
+
+class StepSaver {
+ public:
+  // All are borrowed. `weights` are the state that is saved.
+  StepSaver(Session* session, Reducer* reducer, int64_t batch,
+            std::optional<checkpoint::CheckpointKey> restored,
+            std::vector<checkpoint::TensorView> weights);
+
+  // After each Commit, on all ranks.
+  Status AfterStep(const StepOrders& orders);
+  // After the last step: until nothing is in flight.
+  Status Finish();
+
+ private:
+  Status Begin(const CheckpointOrder& order);
+  void Settled(const CheckpointSettled& settled);
+  Status Handle(const checkpoint::AsyncWriter::Event& event);
+
+  Session* const session_;
+  Reducer* const reducer_;
+  const int64_t batch_;
+  const std::vector<checkpoint::TensorView> weights_;
+  CheckpointOrder writing_;
+  std::unique_ptr<checkpoint::AsyncWriter> writer_;
+};
+
+// The directory of a job's checkpoints.
+std::string CheckpointRoot(const Session& session);
+
+// Rank 0 looks for the newest checkpoint, all load it into `weights`, whose
+// memory is the caller's. Nothing: the job begins from nothing.
+StatusOr<std::optional<checkpoint::CheckpointKey>> RestoreSteps(
+    Session* session, const std::vector<checkpoint::TensorView>& weights);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TESTS_CLUSTER_STEP_SAVER_H_

@@ -1,0 +1,191 @@
+// The main job, small: pack, train on ranks, save; and the arithmetic of
+// synchronous training with a real network.
+#include <cmath>
+#include <random>
+
+#include "tests/cluster/fixture.h"
+#include "worker/checkpoint/safetensors.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kSide = 28;
+// Packing and LibTorch are slow under load.
+constexpr Duration kTrainingTime = std::chrono::seconds(120);
+
+std::string BigEndian(uint32_t value) {
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16),
+          static_cast<char>(value >> 8), static_cast<char>(value)};
+}
+
+class TrainerTest : public ClusterTest {
+ protected:
+  void SetUp() override {
+    if (!RealFileSystem()->Exists(Binary("lockstep-train"))) {
+      manual_start_ = true;
+      GTEST_SKIP() << "lockstep-train was not built (no LibTorch)";
+    }
+    ClusterTest::SetUp();
+  }
+
+  // `count` images whose class, of 4, is where they are bright. Returns the
+  // directory of their shards.
+  std::string Pack(const std::string& name, int count) {
+    std::mt19937 random(count);
+    std::string images = BigEndian(0x803) + BigEndian(count) +
+                         BigEndian(kSide) + BigEndian(kSide);
+    std::string labels = BigEndian(0x801) + BigEndian(count);
+    for (int i = 0; i < count; ++i) {
+      const int label = static_cast<int>(random() % 4);
+      labels.push_back(static_cast<char>(label));
+      for (int y = 0; y < kSide; ++y) {
+        for (int x = 0; x < kSide; ++x) {
+          const bool bright = (x < kSide / 2) == (label % 2 == 0) &&
+                              (y < kSide / 2) == (label / 2 == 0);
+          images.push_back(
+              static_cast<char>(random() % 100 + (bright ? 150 : 0)));
+        }
+      }
+    }
+    WriteFile(Path(name + "-images"), images);
+    WriteFile(Path(name + "-labels"), labels);
+    const CommandResult packed = RunCommand(
+        {Binary("lockstep-data"), "pack", "idx", "--images",
+         Path(name + "-images"), "--labels", Path(name + "-labels"), "--out",
+         Path(name), "--name", "synthetic", "--records-per-shard", "1000"});
+    EXPECT_EQ(packed.code, 0) << packed.err;
+    return Path(name);
+  }
+
+  v1::JobSpec Train(const std::string& name, int tasks,
+                    std::vector<std::string> flags) {
+    flags.insert(flags.begin(), "lockstep-train");
+    v1::JobSpec spec = Spec(name, v1::JOB_KIND_NATIVE, tasks, std::move(flags));
+    spec.set_output_directory(OutputOf(name));
+    return spec;
+  }
+  // Without anything that would hide a difference.
+  v1::Job TrainEpoch(const std::string& name, int tasks, int batch) {
+    return RunJob(
+        Train(name, tasks,
+              {"--train", data_, "--epochs", "1", "--batch-size",
+               std::to_string(batch), "--momentum", "0", "--lr-schedule",
+               "constant", "--learning-rate", "0.01"}),
+        v1::JOB_STATE_SUCCEEDED, kTrainingTime);
+  }
+  std::string ModelBytes(const std::string& job) {
+    return ReadFile(OutputOf(job) + "/model.safetensors");
+  }
+
+  std::string data_;
+};
+
+TEST_F(TrainerTest, TheMainJobSmall) {
+  const std::string train = Pack("train", 1200);
+  const std::string eval = Pack("eval", 200);
+  const CommandResult checked =
+      RunCommand({Binary("lockstep"), "data", "check", train});
+  EXPECT_EQ(checked.code, 0) << checked.err;
+
+  v1::JobSpec spec = Train("main", 2,
+                           {"--train", train, "--eval", eval, "--epochs", "1",
+                            "--batch-size", "20"});
+  spec.mutable_checkpoint()->set_interval_steps(10);
+  const v1::Job job = RunJob(spec, v1::JOB_STATE_SUCCEEDED, kTrainingTime);
+  EXPECT_EQ(job.committed_step(), 30);
+  EXPECT_EQ(job.last_checkpoint().step(), 30);
+  EXPECT_EQ(job.artifacts().at("model"),
+            OutputOf("main") + "/model.safetensors");
+  ASSERT_EQ(job.attempts_size(), 1);
+  const v1::RankStatus& chief = job.attempts(0).tasks(0).ranks(0);
+  EXPECT_GT(chief.progress().values().at("accuracy"), 0.9);
+  EXPECT_EQ(chief.progress().samples() +
+                job.attempts(0).tasks(1).ranks(0).progress().samples(),
+            1200);
+  // Its time by phases is its wall time.
+  const v1::PhaseSeconds& p = chief.progress().phases();
+  const double sum = p.input() + p.compute() + p.allreduce() +
+                     p.straggler_wait() + p.optimizer() + p.checkpoint() +
+                     p.evaluation() + p.other();
+  EXPECT_GT(sum, 0.3 * chief.usage().seconds());
+  EXPECT_LE(sum, chief.usage().seconds() + 0.1);
+  const auto model = checkpoint::Safetensors::Load(RealFileSystem(),
+                                                   job.artifacts().at("model"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_NE(model->Find("conv1.weight"), nullptr);
+}
+
+// 5,656 samples: 89 steps of 64, the last one short; 45 of 2 x 64.
+TEST_F(TrainerTest, TheArithmeticOfSynchronousTraining) {
+  data_ = Pack("data", 5656);
+  EXPECT_EQ(TrainEpoch("one64", 1, 64).committed_step(), 89);
+  EXPECT_EQ(TrainEpoch("two64", 2, 64).committed_step(), 45);
+  EXPECT_EQ(TrainEpoch("one128", 1, 128).committed_step(), 45);
+  EXPECT_EQ(TrainEpoch("again64", 2, 64).committed_step(), 45);
+
+  EXPECT_TRUE(ModelBytes("two64") == ModelBytes("again64"))
+      << "two runs differ";
+
+  const auto a = checkpoint::Safetensors::Load(
+      RealFileSystem(), OutputOf("one128") + "/model.safetensors");
+  const auto b = checkpoint::Safetensors::Load(
+      RealFileSystem(), OutputOf("two64") + "/model.safetensors");
+  const auto c = checkpoint::Safetensors::Load(
+      RealFileSystem(), OutputOf("one64") + "/model.safetensors");
+  ASSERT_TRUE(a.ok() && b.ok() && c.ok());
+  double most = 0;
+  double other = 0;
+  for (const checkpoint::TensorView& tensor : a->tensors()) {
+    const auto* const two = b->Find(tensor.name);
+    const auto* const small = c->Find(tensor.name);
+    ASSERT_NE(two, nullptr);
+    ASSERT_NE(small, nullptr);
+    const auto distance = [&](const checkpoint::TensorView& to) {
+      const auto* const x = static_cast<const float*>(tensor.data);
+      const auto* const y = static_cast<const float*>(to.data);
+      double difference = 0;
+      double norm = 0;
+      for (size_t i = 0; i < tensor.bytes / sizeof(float); ++i) {
+        difference += (double{x[i]} - y[i]) * (double{x[i]} - y[i]);
+        norm += double{x[i]} * x[i];
+      }
+      return std::sqrt(difference / norm);
+    };
+    EXPECT_LE(distance(*two), 1e-5) << tensor.name;
+    most = std::max(most, distance(*two));
+    other = std::max(other, distance(*small));
+  }
+  // It would show: another batch size gives another model.
+  EXPECT_GT(other, 1e-3);
+  std::printf("2 x 64 against 1 x 128: at most %.2g of a tensor's norm\n",
+              most);
+}
+
+TEST_F(TrainerTest, AKilledTrainerGoesOnToTheSameModel) {
+  data_ = Pack("data", 1280);
+  const std::vector<std::string> flags = {
+      "--train",      data_, "--epochs",    "2",
+      "--batch-size", "32",  "--optimizer", "adam"};
+  v1::JobSpec calm = Train("calm", 2, flags);
+  calm.mutable_checkpoint()->set_interval_steps(8);
+  RunJob(calm, v1::JOB_STATE_SUCCEEDED, kTrainingTime);
+
+  std::vector<std::string> faulty = flags;
+  for (const char* flag : {"--allow_faults", "--kill-at-step", "29",
+                           "--on-rank", "1", "--step-delay-ms", "20"}) {
+    faulty.push_back(flag);
+  }
+  v1::JobSpec spec = Train("killed", 2, faulty);
+  spec.mutable_checkpoint()->set_interval_steps(8);
+  const v1::Job job = RunJob(spec, v1::JOB_STATE_SUCCEEDED, kTrainingTime);
+  ASSERT_EQ(job.attempts_size(), 2);
+  EXPECT_THAT(job.attempts(0).end_cause().message(), HasSubstr("rank 1"));
+  EXPECT_GE(job.attempts(1).resumed_step(), 8);
+  EXPECT_EQ(job.committed_step(), 40);
+  EXPECT_TRUE(ModelBytes("calm") == ModelBytes("killed"));
+}
+
+}  // namespace
+}  // namespace lockstep
