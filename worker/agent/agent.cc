@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/fault_point.h"
 #include "common/base/logging.h"
 #include "worker/rank_link/packet.h"
 
@@ -273,9 +274,11 @@ void Agent::RemoveForgotten() {
 }
 
 void Agent::OnRankStarted(const RankRef& ref, int64_t pid) {
-  LOG_INFO("{}: started as process {}", Describe(ref), pid);
+  (void)FaultPoint("worker.after_start");
   Actions actions;
   core_.OnRankStarted(ref.gang, ref.rank, pid, &actions);
+  LOG_INFO("{}: {} as process {}", Describe(ref),
+           actions.empty() ? "goes on" : "started", pid);
   Execute(std::move(actions));
 }
 

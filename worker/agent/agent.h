@@ -197,7 +197,8 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   bool welcomed_ = false;
   std::atomic<bool> ready_{false};
   uint64_t highest_epoch_ = 0;
-  uint64_t sequence_ = 0;
+  uint64_t sequence_ = 0;  // Of heartbeats in this stream.
+  uint64_t acknowledged_ = 0;
   uint64_t reconnects_ = 0;
   Duration heartbeat_interval_;
   Duration backoff_{};

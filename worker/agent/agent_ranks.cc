@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "common/base/fault_point.h"
 #include "common/base/logging.h"
 #include "common/base/random.h"
 #include "worker/agent/agent.h"
@@ -109,6 +110,7 @@ void Agent::BeforeLaunch(const GangKey& key) {
   if (const Status saved = Save(key); !saved.ok()) {
     LOG_ERROR("{}: {}", Describe(key), Message(saved));
   }
+  (void)FaultPoint("worker.before_start");
 }
 
 void Agent::ExpectRank(const GangKey& key, int32_t rank) {
@@ -202,6 +204,7 @@ void Agent::OnRankExited(const RankRef& ref, const task::ExitRecord& record) {
   info.ended = true;
   shipper_.SetEnded(ref);
   const ExitStatus exit = ToExitStatus(record);
+  (void)FaultPoint("worker.before_exit");
   LOG_INFO("{}: {}", Describe(ref), task::DescribeExit(record));
   if (record.tree_left > 0) {
     LOG_WARN("{}: {} of its processes could not be killed", Describe(ref),

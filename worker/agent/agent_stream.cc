@@ -15,6 +15,8 @@ namespace {
 
 // Logs, readings and cleaning up, beside what events cause.
 constexpr Duration kTick = std::chrono::milliseconds(200);
+// A stream that takes messages and gives none back is a dead one.
+constexpr uint64_t kMaxUnacknowledged = 60;
 constexpr size_t kMaxPutBytes = 64 << 20;  // Of one gang.
 
 GangKey KeyOf(const RankKey& key) { return {key.job, key.generation}; }
@@ -50,6 +52,7 @@ void Agent::Connect() {
     registration.gangs.push_back(FullStatus(gang));
   }
   sequence_ = 0;
+  acknowledged_ = 0;
   open_ = true;
   welcomed_ = false;
   stream_ = client_->Connect(ToProto(registration));
@@ -130,6 +133,9 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
       return ShipLogs();
     }
     case v1::CoordinatorMessage::kHeartbeatAck:
+      acknowledged_ =
+          std::max(acknowledged_, message.heartbeat_ack().sequence());
+      return;
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       return;
   }
@@ -175,6 +181,11 @@ void Agent::OnWelcome(const WelcomeInfo& welcome) {
 
 void Agent::Beat() {
   if (!welcomed_) return;
+  if (sequence_ > acknowledged_ + kMaxUnacknowledged) {
+    LOG_WARN("the coordinator does not answer heartbeats: connecting again");
+    client_->Disconnect();
+    return;
+  }
   NodeHeartbeat beat;
   beat.sequence = ++sequence_;
   beat.cpu_utilization = cpu_utilization_;

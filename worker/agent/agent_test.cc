@@ -407,6 +407,47 @@ TEST_F(AgentTest, WhatEndedWhileNoDaemonRanIsInTheNextOnesFirstReport) {
   }));
 }
 
+TEST_F(AgentTest, RanksThatCannotBeFoundAgainAreReportedDead) {
+  Launch({"/bin/sh", "-c", "exit 0"}, JobKind::kProgram, 2);
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+  const Assignment order =
+      Order(Goal::kLaunch, {"/bin/sh"}, JobKind::kProgram, 2);
+  daemon_.reset();
+  // As if it had died right before it started them; of one there is a record
+  // from before the host restarted.
+  TaskStore store(RealFileSystem(), dir_);
+  StoredGang gang;
+  gang.assignment = order;
+  gang.status = Said();
+  gang.status.phase = GangPhase::kLaunched;
+  for (RankStatus& rank : gang.status.ranks) {
+    rank.state = RankState::kPrepared;
+    rank.exit.reset();
+  }
+  ASSERT_TRUE(store.Save(gang).ok());
+  const RankPaths first = store.PathsOf({"job", 1}, 0);
+  const RankPaths second = store.PathsOf({"job", 1}, 1);
+  auto record = ReadTaskRecord(second.task_record);
+  ASSERT_TRUE(record.ok()) << record.status();
+  record->boot_id = "another";
+  ASSERT_TRUE(
+      RealFileSystem()
+          ->WriteAtomic(second.task_record, task::EncodeTaskRecord(*record))
+          .ok());
+  for (const std::string& path :
+       {first.task_record, first.exit_record, second.exit_record}) {
+    ASSERT_TRUE(RealFileSystem()->Remove(path).ok());
+  }
+  StartDaemon();
+  ASSERT_TRUE(
+      coordinator_.Eventually([&] { return coordinator_.registers == 2; }));
+  const GangStatus found = Registered().gangs.at(0);
+  EXPECT_EQ(found.phase, GangPhase::kStopped);
+  EXPECT_THAT(found.ranks[0].exit->message, HasSubstr("before it was started"));
+  EXPECT_THAT(found.ranks[1].exit->message, HasSubstr("its host restarted"));
+  EXPECT_EQ(found.ranks[1].exit->how, ExitStatus::How::kSignal);
+}
+
 TEST_F(AgentTest, AKilledShimTakesItsRankWithIt) {
   Launch({"/bin/sh", "-c", "sleep 1000 & exec sleep 1000"});
   ASSERT_TRUE(AllAre(RankState::kStarted));

@@ -92,8 +92,11 @@ void FakeCoordinator::Take(const v1::WorkerMessage& message, Stream* stream) {
   v1::CoordinatorMessage answer;
   switch (message.message_case()) {
     case v1::WorkerMessage::kHeartbeat:
-      keep(FromProto(message.heartbeat()),
-           [&](const NodeHeartbeat& beat) { beats.push_back(beat); });
+      keep(FromProto(message.heartbeat()), [&](const NodeHeartbeat& beat) {
+        beats.push_back(beat);
+        answer.mutable_heartbeat_ack()->set_sequence(beat.sequence);
+        stream->Write(answer);
+      });
       break;
     case v1::WorkerMessage::kGangStatus:
       keep(FromProto(message.gang_status()), [&](const GangStatus& status) {
