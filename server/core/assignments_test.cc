@@ -1,0 +1,202 @@
+#include "server/core/assignments.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "server/core/testing.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""ns;
+using std::chrono_literals::operator""s;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+std::vector<Assignment> For(const Scene& s, const NodeName& node) {
+  return DesiredAssignments(s.job, s.view, node, StopGraces{}, s.timeouts,
+                            s.now);
+}
+Assignment One(const Scene& s, const NodeName& node) {
+  const auto wanted = For(s, node);
+  EXPECT_THAT(wanted, SizeIs(1));
+  return wanted.empty() ? Assignment() : wanted[0];
+}
+Scene Native() { return Scene(NativeSpec("j", 2)); }
+
+TEST(AssignmentsTest, NothingBeforeThePlacement) {
+  EXPECT_THAT(For(Native(), "a"), IsEmpty());
+}
+
+TEST(AssignmentsTest, GoalFollowsTheState) {
+  Scene s = Native();
+  s.job.spec.environment = {{"X", "job"}, {"Y", "job"}};
+  s.job.spec.roles[1].environment = {{"X", "role"}};
+  s.job.spec.roles[1].argv = {"other"};
+  s.Put({"a", "b"});
+  Assignment a = One(s, "b");
+  EXPECT_EQ(a.goal, Goal::kPrepare);
+  EXPECT_EQ(a.generation, 1u);
+  EXPECT_EQ(a.job_uid, "uid");
+  EXPECT_FALSE(a.cluster);
+  ASSERT_TRUE(a.spec);
+  ASSERT_THAT(a.spec->tasks, SizeIs(1));
+  EXPECT_EQ(a.spec->tasks[0].type, TaskType::kWorker);
+  EXPECT_THAT(a.spec->tasks[0].argv, ElementsAre("other"));
+  EXPECT_EQ(a.spec->tasks[0].environment.at("X"), "role");
+  EXPECT_EQ(a.spec->tasks[0].environment.at("Y"), "job");
+  EXPECT_EQ(a.spec->tasks[0].ranks[0].rank, 1);
+  EXPECT_THAT(a.spec->lineage, ElementsAre(LineageEntry{1, 0}));
+  EXPECT_THAT(For(s, "c"), IsEmpty());
+
+  s.Prepared();
+  s.Settle();
+  a = One(s, "a");
+  EXPECT_EQ(a.goal, Goal::kLaunch);
+  EXPECT_EQ(a.cluster, s.job.cluster);
+  EXPECT_EQ(a.job_key, s.job.job_key);
+
+  s.Started();
+  s.Joined();
+  s.Settle();
+  EXPECT_EQ(One(s, "a").goal, Goal::kGo);
+  s.job = *AddCheckpointDirective(s.job, s.now);
+  EXPECT_THAT(One(s, "a").directives, SizeIs(1));
+}
+
+TEST(AssignmentsTest, ProgramIsLaunchedWhilePreparing) {
+  Scene s(ProgramSpec("p", {Role(TaskType::kChief, 1)}));
+  s.Put({"a"});
+  s.Prepared();
+  s.Settle();
+  ASSERT_EQ(s.job.state, JobState::kPreparing);
+  EXPECT_EQ(One(s, "a").goal, Goal::kLaunch);
+}
+
+TEST(AssignmentsTest, SameHoweverOftenItIsAsked) {
+  Scene s = Native();
+  s.Run({"a", "b"});
+  EXPECT_EQ(For(s, "a"), For(s, "a"));
+}
+
+TEST(AssignmentsTest, FailureStopsAllWithAShortGrace) {
+  Scene s = Native();
+  s.Run({"a", "b"});
+  s.Exited(1, Signal(SIGKILL));
+  s.Settle();
+  const Assignment a = One(s, "a");
+  EXPECT_EQ(a.goal, Goal::kStop);
+  EXPECT_EQ(a.grace, 1s);
+  EXPECT_EQ(a.stop_message, s.job.failing->message);
+  EXPECT_FALSE(a.spec);
+  EXPECT_EQ(a.job_key, "");
+}
+
+TEST(AssignmentsTest, CancelLeavesTime) {
+  Scene s = Native();
+  s.Run({"a", "b"});
+  s.job = Cancel(s.job, "user/ann", s.now);
+  s.Settle();
+  EXPECT_EQ(One(s, "a").goal, Goal::kStop);
+  EXPECT_EQ(One(s, "a").grace, 30s);
+  EXPECT_EQ(One(s, "a").stop_message, "cancelled by user/ann");
+}
+
+TEST(AssignmentsTest, WorkersMayEndByThemselvesAfterTheChief) {
+  Scene s = Native();
+  s.Run({"a", "b"});
+  s.Exited(0, Code(0));
+  s.Settle();
+  EXPECT_EQ(One(s, "b").goal, Goal::kGo);
+  s.Advance(10s - 1ns);
+  EXPECT_EQ(One(s, "b").goal, Goal::kGo);
+  s.Advance(1ns);
+  EXPECT_EQ(One(s, "b").goal, Goal::kStop);
+  EXPECT_EQ(One(s, "b").grace, 1s);
+}
+
+TEST(AssignmentsTest, GraceIsOverWhenAllWorkersAre) {
+  Scene s = Native();
+  s.Run({"a", "b"});
+  s.Exited(0, Code(0));
+  s.Exited(1, Code(5));
+  s.Settle();
+  EXPECT_EQ(One(s, "b").goal, Goal::kStop);
+}
+
+TEST(AssignmentsTest, ParameterServersAreNotWaitedFor) {
+  Scene s(ProgramSpec("p", {Role(TaskType::kChief, 1), Role(TaskType::kPs, 1),
+                            Role(TaskType::kEvaluator, 1)}));
+  s.Run({"a", "b", "c"});
+  s.Exited(0, Code(0));
+  s.Settle();
+  EXPECT_EQ(One(s, "b").goal, Goal::kStop);
+  EXPECT_EQ(One(s, "c").goal, Goal::kStop);
+}
+
+TEST(AssignmentsTest, ForgetOnlyOnceTheEndIsStored) {
+  Scene s = Native();
+  s.Run({"a", "b"});
+  s.Exited(0, Code(0));
+  s.Settle();
+  s.Stopped("a");
+  EXPECT_EQ(One(s, "a").goal, Goal::kGo) << "reported, not yet taken in";
+  s.Settle();
+  EXPECT_EQ(One(s, "a").goal, Goal::kForget);
+  s.Stopped("b");
+  s.Settle();
+  EXPECT_EQ(One(s, "b").goal, Goal::kForget);
+}
+
+TEST(AssignmentsTest, OldGenerationIsForgottenAndTheNextPrepared) {
+  Scene s = Native();
+  s.Run({"a", "b"});
+  s.Exited(1, Code(1));
+  s.Settle();
+  s.AllStopped();
+  EXPECT_EQ(One(s, "a").goal, Goal::kStop);
+  s.Settle();
+  const auto wanted = For(s, "a");
+  ASSERT_THAT(wanted, SizeIs(2));
+  EXPECT_EQ(wanted[0].generation, 1u);
+  EXPECT_EQ(wanted[0].goal, Goal::kForget);
+  EXPECT_EQ(wanted[1].generation, 2u);
+  EXPECT_EQ(wanted[1].goal, Goal::kPrepare);
+  EXPECT_THAT(wanted[1].spec->lineage, SizeIs(2));
+  EXPECT_EQ(wanted[1].spec->restart_count, 1);
+}
+
+TEST(AssignmentsTest, LostNodesOldRanksAreStoppedWhenItComesBack) {
+  Scene s = Native();
+  s.Run({"a", "b"});
+  s.view.nodes["b"].state = NodeState::kLost;
+  s.Settle();
+  s.Stopped("a");
+  s.Settle();
+  ASSERT_EQ(s.job.state, JobState::kPlacing);
+  s.view.nodes["b"].state = NodeState::kReady;
+  EXPECT_EQ(One(s, "b").goal, Goal::kStop);
+  s.view.nodes["b"].gangs.at(1).phase = GangPhase::kStopped;
+  EXPECT_EQ(One(s, "b").goal, Goal::kForget);
+}
+
+TEST(AssignmentsTest, GangOfNobodyIsStoppedThenForgotten) {
+  GangStatus gang;
+  gang.job = "ghost";
+  gang.job_uid = "u";
+  gang.generation = 4;
+  gang.phase = GangPhase::kLaunched;
+  EXPECT_EQ(DisownedAssignment(gang).goal, Goal::kStop);
+  EXPECT_EQ(DisownedAssignment(gang).generation, 4u);
+  EXPECT_EQ(DisownedAssignment(gang).job_uid, "u");
+  gang.phase = GangPhase::kStopped;
+  EXPECT_EQ(DisownedAssignment(gang).goal, Goal::kForget);
+  gang.phase = GangPhase::kRefused;
+  EXPECT_EQ(DisownedAssignment(gang).goal, Goal::kForget);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,140 @@
+// Whatever nodes say, in whatever order: the rules of every state hold.
+// Scene::Settle checks them after each decision.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "server/core/testing.h"
+
+namespace lockstep {
+namespace {
+
+// Draws reports without sense as readily as sensible ones.
+class Chaos {
+ public:
+  Chaos(uint32_t seed, JobSpec spec) : random_(seed), scene_(std::move(spec)) {}
+
+  Scene& scene() { return scene_; }
+  int Upto(int n) { return static_cast<int>(random_() % n); }
+
+  void Act() {
+    Job& job = scene_.job;
+    if ((job.state == JobState::kQueued || job.state == JobState::kPlacing) &&
+        Upto(3) == 0 && !job.cancel_requested) {
+      std::vector<NodeName> nodes;
+      for (const RoleSpec& role : job.spec.roles) {
+        for (int i = 0; i < role.count; ++i) nodes.push_back(AnyNode());
+      }
+      return scene_.Put(nodes);
+    }
+    switch (Upto(9)) {
+      case 0:
+        return scene_.Advance(std::chrono::milliseconds(Upto(20000)));
+      case 1:
+        if (Upto(40) == 0) job = Cancel(job, "user/ann", scene_.now);
+        return;
+      case 2:
+        return ChangeNode();
+      case 3:
+        if (!job.tasks.empty()) scene_.Prepared();
+        return;
+      case 4:
+        if (Upto(3) == 0) scene_.AllStopped();
+        return;
+      default:
+        if (!job.tasks.empty()) ChangeRank();
+    }
+  }
+
+ private:
+  NodeName AnyNode() {
+    return std::string(1, static_cast<char>('a' + Upto(4)));
+  }
+
+  void ChangeNode() {
+    JobView::Node& node = scene_.view.nodes[AnyNode()];
+    node.address = "10.0.0.9";
+    node.reported = Upto(4) > 0;
+    node.state = static_cast<NodeState>(1 + (Upto(12) == 0 ? Upto(3) : 0));
+    if (Upto(20) == 0) node.gangs.clear();
+    for (auto& [generation, gang] : node.gangs) {
+      gang.phase = static_cast<GangPhase>(1 + Upto(6));
+      if (Upto(10) == 0) gang.refusal = {Reason::kNodeLost, "forgot"};
+      if (Upto(10) == 0) gang.resumed_step = Upto(100) - 1;
+      if (Upto(10) == 0) gang.ports.clear();
+      gang.directive_done = static_cast<uint32_t>(Upto(5));
+      if (Upto(5) == 0) {
+        gang.checkpoint =
+            Checkpoint{Upto(50), generation + Upto(2), "/out", {}, 1};
+      }
+      gang.events.push_back({static_cast<uint32_t>(Upto(9)), Upto(5),
+                             scene_.now.wall, Reason::kNone, "hello"});
+      if (gang.events.size() > 5) gang.events.clear();
+    }
+  }
+
+  void ChangeRank() {
+    auto ranks = RanksOf(scene_.job);
+    RankStatus& rank = scene_.Rank(ranks[Upto(ranks.size())]->rank);
+    rank.state = static_cast<RankState>(1 + Upto(4));
+    rank.progress.committed_step = Upto(60);
+    if (rank.state != RankState::kExited) {
+      rank.exit.reset();
+      return;
+    }
+    static constexpr int32_t kCodes[] = {0, 0, 1, 2, 42, 42, 75, 137};
+    rank.exit = Upto(4) == 0 ? Signal(1 + Upto(31)) : Code(kCodes[Upto(8)]);
+    rank.exit->victim = Upto(2) == 0;
+    rank.exit->end_time = scene_.now.wall;
+  }
+
+  std::mt19937 random_;
+  Scene scene_;
+};
+
+TEST(LifecyclePropertyTest, RulesHoldWhateverIsReported) {
+  std::map<JobState, int> ends;
+  Generation generations = 0;
+  for (uint32_t seed = 0; seed < 400; ++seed) {
+    JobSpec spec = seed % 2 == 0 ? NativeSpec("j", 3)
+                                 : ProgramSpec("j", {Role(TaskType::kChief, 1),
+                                                     Role(TaskType::kPs, 2)});
+    spec.restart_budget = static_cast<int32_t>(seed % 5);
+    if (seed % 7 == 0) spec.max_running_time = std::chrono::minutes(5);
+    Chaos chaos(seed, std::move(spec));
+    for (int step = 0; step < 400; ++step) {
+      chaos.Act();
+      chaos.scene().Settle();
+      if (testing::Test::HasFatalFailure()) {
+        FAIL() << "seed " << seed << " step " << step;
+      }
+    }
+    ++ends[chaos.scene().job.state];
+    generations += chaos.scene().job.generation;
+  }
+  // It got about.
+  EXPECT_GT(ends[JobState::kSucceeded], 10);
+  EXPECT_GT(ends[JobState::kFailed], 10);
+  EXPECT_GT(ends[JobState::kCancelled], 10);
+  EXPECT_GT(generations, 800u);
+}
+
+// From anywhere, when nodes behave again, a cancelled job ends.
+TEST(LifecyclePropertyTest, CancelAlwaysEndsOnceAllIsGone) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    Chaos chaos(seed, NativeSpec("j", 3));
+    for (int step = 0; step < 30; ++step) {
+      chaos.Act();
+      chaos.scene().Settle();
+    }
+    Scene& s = chaos.scene();
+    s.job = Cancel(s.job, "user/ann", s.now);
+    s.Settle();
+    s.AllStopped();
+    s.Settle();
+    ASSERT_TRUE(IsFinal(s.job.state)) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

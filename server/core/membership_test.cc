@@ -1,0 +1,188 @@
+#include "server/core/membership.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/core/testing.h"
+#include "tests/support/fake_clock.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""ns;
+using std::chrono_literals::operator""s;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr Incarnation kFirst{1, 11};
+constexpr Incarnation kSecond{2, 22};
+
+class MembershipTest : public testing::Test {
+ protected:
+  static NodeInfo Node(Incarnation incarnation) {
+    NodeInfo info;
+    info.name = "a";
+    info.incarnation = incarnation;
+    return info;
+  }
+  Status Register(Incarnation incarnation) {
+    return members_.Register(Node(incarnation), clock_.Now());
+  }
+  Status Beat(Incarnation incarnation) {
+    return members_.Beat("a", incarnation, 0.5, 100, clock_.Now());
+  }
+  std::vector<NodeName> Expire(bool may_lose = true) {
+    return members_.Expire(clock_.Now(),
+                           [=](const NodeName&) { return may_lose; });
+  }
+  NodeState State() { return members_.Find("a")->state; }
+
+  FakeClock clock_;
+  Membership members_{MembershipOptions{3s, 65s}};
+};
+
+TEST_F(MembershipTest, RegisteredNodeIsReady) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  EXPECT_EQ(State(), NodeState::kReady);
+  EXPECT_EQ(members_.Find("a")->last_beat_wall, clock_.Now().wall);
+}
+
+TEST_F(MembershipTest, LeaseEndsJustAfterItsTime) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  clock_.Advance(3s);
+  EXPECT_THAT(Expire(), IsEmpty());
+  clock_.Advance(1ns);
+  EXPECT_THAT(Expire(), ElementsAre("a"));
+  EXPECT_EQ(State(), NodeState::kUnknown);
+  EXPECT_THAT(members_.Find("a")->message, HasSubstr("3.0 s"));
+  EXPECT_THAT(Expire(), IsEmpty()) << "told once";
+}
+
+TEST_F(MembershipTest, BeatRenews) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  clock_.Advance(3s);
+  ASSERT_TRUE(Beat(kFirst).ok());
+  clock_.Advance(3s);
+  EXPECT_THAT(Expire(), IsEmpty());
+  EXPECT_EQ(members_.Find("a")->cpu_utilization, 0.5);
+  EXPECT_EQ(members_.Find("a")->memory_available_bytes, 100);
+}
+
+TEST_F(MembershipTest, BeatBringsANodeBack) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  clock_.Advance(100s);
+  Expire();
+  ASSERT_TRUE(Beat(kFirst).ok());
+  EXPECT_EQ(State(), NodeState::kReady);
+  EXPECT_EQ(members_.Find("a")->message, "");
+}
+
+TEST_F(MembershipTest, SilentNodeIsLostAfterAWhile) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  clock_.Advance(65s);
+  Expire();
+  EXPECT_THAT(Expire(), IsEmpty());
+  clock_.Advance(1ns);
+  EXPECT_THAT(Expire(), ElementsAre("a"));
+  EXPECT_EQ(State(), NodeState::kLost);
+  EXPECT_THAT(Expire(), IsEmpty());
+}
+
+TEST_F(MembershipTest, NodeWithProgramsIsNeverLostBySilence) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  clock_.Advance(100000s);
+  Expire(false);
+  EXPECT_THAT(Expire(false), IsEmpty());
+  EXPECT_EQ(State(), NodeState::kUnknown);
+}
+
+TEST_F(MembershipTest, StepsProveThatASilentNodeLives) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  clock_.Advance(60s);
+  Expire();
+  members_.Prove("a", clock_.Now().mono);
+  clock_.Advance(65s);
+  EXPECT_THAT(Expire(), IsEmpty());
+  EXPECT_EQ(State(), NodeState::kUnknown) << "proof is no beat";
+  clock_.Advance(1ns);
+  EXPECT_THAT(Expire(), ElementsAre("a"));
+}
+
+TEST_F(MembershipTest, LaterProcessTakesOverAndTheFirstIsRefused) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  ASSERT_TRUE(Register(kSecond).ok());
+  EXPECT_EQ(Beat(kFirst).code(), StatusCode::kAborted);
+  EXPECT_EQ(ReasonOf(Beat(kFirst)), "STALE_INCARNATION");
+  EXPECT_EQ(ReasonOf(Register(kFirst)), "STALE_INCARNATION");
+  EXPECT_TRUE(Beat(kSecond).ok());
+}
+
+TEST_F(MembershipTest, SameProcessMayRegisterAgain) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  EXPECT_TRUE(Register(kFirst).ok());
+  members_.Disconnect("a", kFirst);
+  EXPECT_EQ(State(), NodeState::kUnknown);
+  EXPECT_TRUE(Register(kFirst).ok());
+  EXPECT_EQ(State(), NodeState::kReady);
+}
+
+TEST_F(MembershipTest, CloneIsRefusedWhileTheFirstLives) {
+  const Incarnation clone{1, 12};
+  ASSERT_TRUE(Register(kFirst).ok());
+  EXPECT_EQ(ReasonOf(Register(clone)), "CLONED_NODE");
+  EXPECT_TRUE(Beat(kFirst).ok());
+  clock_.Advance(4s);
+  Expire();
+  EXPECT_TRUE(Register(clone).ok()) << "the first is silent";
+  EXPECT_EQ(Beat(kFirst).code(), StatusCode::kAborted);
+}
+
+TEST_F(MembershipTest, CheckRegisterChangesNothing) {
+  EXPECT_TRUE(members_.CheckRegister(Node(kFirst)).ok());
+  EXPECT_EQ(members_.Find("a"), nullptr);
+}
+
+TEST_F(MembershipTest, StrangersMustRegister) {
+  EXPECT_EQ(Beat(kFirst).code(), StatusCode::kNotFound);
+}
+
+TEST_F(MembershipTest, EndOfAnOldStreamIsNoMatter) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  ASSERT_TRUE(Register(kSecond).ok());
+  members_.Disconnect("a", kFirst);
+  EXPECT_EQ(State(), NodeState::kReady);
+  members_.Disconnect("b", kFirst);
+}
+
+TEST_F(MembershipTest, RestoredNodeIsUnknownAndSilentSinceTheStart) {
+  members_.Restore(Node(kFirst), clock_.Now());
+  EXPECT_EQ(State(), NodeState::kUnknown);
+  clock_.Advance(65s);
+  EXPECT_THAT(Expire(), IsEmpty());
+  clock_.Advance(1ns);
+  EXPECT_THAT(Expire(), ElementsAre("a"));
+  EXPECT_TRUE(Register(kFirst).ok());
+  EXPECT_EQ(State(), NodeState::kReady);
+}
+
+TEST_F(MembershipTest, LostNodeComesBackByRegistering) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  clock_.Advance(100s);
+  Expire();
+  Expire();
+  ASSERT_EQ(State(), NodeState::kLost);
+  EXPECT_TRUE(Register(kSecond).ok());
+  EXPECT_EQ(State(), NodeState::kReady);
+}
+
+TEST_F(MembershipTest, WallClockDecidesNothing) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  clock_.JumpWall(std::chrono::hours(1));
+  EXPECT_THAT(Expire(), IsEmpty());
+  clock_.JumpWall(-std::chrono::hours(2));
+  EXPECT_THAT(Expire(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+// The progress meter, and the bill.
+#include "server/core/progress.h"
+
+#include <gtest/gtest.h>
+
+#include "server/core/bill.h"
+#include "server/core/testing.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""h;
+using std::chrono_literals::operator""s;
+
+RankProgress At(int64_t committed, int64_t samples, int64_t total = 0) {
+  RankProgress progress;
+  progress.committed_step = committed;
+  progress.samples = samples;
+  progress.total_steps = total;
+  return progress;
+}
+
+class ProgressMeterTest : public testing::Test {
+ protected:
+  ProgressMeterTest() { meter_.Reset(1); }
+  MonoTime now_{1h};
+  ProgressMeter meter_;
+};
+
+TEST_F(ProgressMeterTest, NothingIsMeasuredAtFirst) {
+  EXPECT_EQ(meter_.Info().steps_per_second, 0);
+  EXPECT_FALSE(meter_.last_step_time());
+  meter_.Take(0, At(500, 1000), now_);
+  EXPECT_EQ(meter_.Info().steps_per_second, 0);
+  EXPECT_FALSE(meter_.last_step_time()) << "when that was is not known";
+}
+
+TEST_F(ProgressMeterTest, RatesAreOfAllRanks) {
+  for (int i = 0; i <= 4; ++i) {
+    meter_.Take(1, At(i * 10, i * 100), now_);
+    meter_.Take(0, At(i * 10, i * 100, 100), now_);
+    now_ += 1s;
+  }
+  EXPECT_DOUBLE_EQ(meter_.Info().steps_per_second, 10);
+  EXPECT_DOUBLE_EQ(meter_.Info().samples_per_second, 200);
+  ASSERT_TRUE(meter_.Info().eta);
+  EXPECT_DOUBLE_EQ(ToSeconds(*meter_.Info().eta), 6);
+  EXPECT_EQ(meter_.last_step_time(), now_ - 1s);
+}
+
+TEST_F(ProgressMeterTest, RateFollowsTheLastSeconds) {
+  for (int i = 0; i < 100; ++i) {
+    meter_.Take(0, At(i < 50 ? i : 50, 0), now_);
+    now_ += 1s;
+  }
+  EXPECT_EQ(meter_.Info().steps_per_second, 0) << "it stands still";
+}
+
+TEST_F(ProgressMeterTest, NothingLeftIsNoTimeLeft) {
+  meter_.Take(0, At(9, 0, 10), now_);
+  meter_.Take(0, At(10, 0, 10), now_ + 1s);
+  EXPECT_EQ(meter_.Info().eta, Duration{});
+}
+
+TEST_F(ProgressMeterTest, NextGenerationStartsAnew) {
+  meter_.Take(0, At(1, 0), now_);
+  meter_.Take(0, At(9, 0), now_ + 1s);
+  meter_.Reset(1);
+  EXPECT_GT(meter_.Info().steps_per_second, 0);
+  meter_.Reset(2);
+  EXPECT_EQ(meter_.Info().steps_per_second, 0);
+  EXPECT_EQ(meter_.Info().generation, 2u);
+}
+
+TEST(BillTest, CountsFromTheHoldToTheRelease) {
+  Scene s(NativeSpec("j", 2));
+  for (RoleSpec& role : s.job.spec.roles) role.resources = {2, 0, 1, "T4"};
+  s.Put({"a", "b"});
+  for (Hold& hold : s.job.holds) hold.gpus = {0};
+  Prices prices;
+  prices.core_hour = 1;
+  prices.gpu_hours = {{"V100", 100}, {"T4", 10}};
+  s.Advance(1h);
+  Bill bill = BillAt(s.job, prices, s.now.wall);
+  EXPECT_DOUBLE_EQ(bill.core_seconds, 4 * 3600);
+  EXPECT_DOUBLE_EQ(bill.gpu_seconds, 2 * 3600);
+  EXPECT_DOUBLE_EQ(bill.cost, 4 + 20);
+  EXPECT_EQ(bill.currency, "USD");
+  ReleaseHolds(&s.job, "a", 1, s.now.wall);
+  s.Advance(1h);
+  bill = BillAt(s.job, prices, s.now.wall);
+  EXPECT_DOUBLE_EQ(bill.core_seconds, 6 * 3600);
+  EXPECT_DOUBLE_EQ(bill.cost, 6 + 30);
+}
+
+TEST(BillTest, ReleaseIsUpToTheGeneration) {
+  Scene s(NativeSpec("j", 1));
+  s.Put({"a"});
+  s.job.holds.push_back(s.job.holds[0]);
+  s.job.holds[1].generation = 5;
+  ReleaseHolds(&s.job, "a", 4, s.now.wall);
+  ASSERT_EQ(s.job.holds.size(), 1u);
+  EXPECT_EQ(s.job.holds[0].generation, 5u);
+  ReleaseHolds(&s.job, "b", 9, s.now.wall);
+  EXPECT_EQ(s.job.holds.size(), 1u);
+}
+
+TEST(BillTest, JobThatEndedKeepsItsPrice) {
+  Job job;
+  job.state = JobState::kSucceeded;
+  job.bill = {3600, 0, 7, "EUR"};
+  EXPECT_EQ(BillAt(job, Prices{}, {}), job.bill);
+}
+
+TEST(BillTest, ClockThatWentBackCostsNothing) {
+  Scene s(NativeSpec("j", 1));
+  s.Put({"a"});
+  EXPECT_EQ(BillAt(s.job, Prices{}, s.now.wall - 1h).core_seconds, 0);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,312 @@
+#include "tests/support/fake_daemon.h"
+
+#include <csignal>
+
+namespace lockstep {
+
+// Called with the coordinator's lock held: queues, and nothing else.
+class FakeDaemon::Link final : public WorkerLink {
+ public:
+  void SendAssignment(const Assignment& assignment) override {
+    MutexLock lock(&mu_);
+    arrived_.push_back(assignment);
+  }
+  void SendRendezvous(const JobName& job, Generation generation,
+                      const std::string& key,
+                      const std::string& value) override {
+    MutexLock lock(&mu_);
+    values_.push_back(fmt::format("{} g{} {}={}", job, generation, key, value));
+  }
+  void SendHeartbeatAck(uint64_t sequence) override {
+    MutexLock lock(&mu_);
+    acknowledged_ = sequence;
+  }
+  void Close(const Status& status) override {
+    MutexLock lock(&mu_);
+    closed_ = status;
+  }
+
+  std::deque<Assignment> TakeArrived() {
+    MutexLock lock(&mu_);
+    return std::exchange(arrived_, {});
+  }
+  std::vector<std::string> TakeValues() {
+    MutexLock lock(&mu_);
+    return std::exchange(values_, {});
+  }
+  uint64_t acknowledged() const {
+    MutexLock lock(&mu_);
+    return acknowledged_;
+  }
+  Status closed() const {
+    MutexLock lock(&mu_);
+    return closed_;
+  }
+
+ private:
+  mutable Mutex mu_;
+  std::deque<Assignment> arrived_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> values_ ABSL_GUARDED_BY(mu_);
+  uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
+  Status closed_ ABSL_GUARDED_BY(mu_);
+};
+
+ExitStatus ExitCode(int32_t code) {
+  ExitStatus exit;
+  exit.value = code;
+  return exit;
+}
+
+ExitStatus KilledBy(int32_t signal) {
+  ExitStatus exit;
+  exit.how = ExitStatus::How::kSignal;
+  exit.value = signal;
+  return exit;
+}
+
+FakeDaemon::FakeDaemon(NodeName node, Resources capacity,
+                       std::vector<Gpu> gpus) {
+  info.name = std::move(node);
+  info.incarnation = {1, 77};
+  info.boot_id = "boot";
+  info.hostname = info.name;
+  info.version = "test";
+  info.address = "10.0.0.1";
+  info.capacity = std::move(capacity);
+  info.gpus = std::move(gpus);
+}
+
+Status FakeDaemon::Connect(Coordinator* coordinator) {
+  Disconnect();
+  auto link = std::make_shared<Link>();
+  std::vector<GangStatus> report;
+  for (const auto& [key, gang] : gangs) report.push_back(gang.status);
+  LOCKSTEP_ASSIGN_OR_RETURN(session_,
+                            coordinator->Register(info, report, link));
+  link_ = std::move(link);
+  coordinator_ = coordinator;
+  beats_ = 0;
+  return OkStatus();
+}
+
+void FakeDaemon::Disconnect() {
+  if (coordinator_ != nullptr) coordinator_->OnStreamEnd(session_);
+  coordinator_ = nullptr;
+  link_.reset();
+}
+
+void FakeDaemon::Restart(bool adopt) {
+  Disconnect();
+  ++info.incarnation.counter;
+  if (!adopt) {
+    info.boot_id += "x";
+    gangs.clear();
+  }
+}
+
+FakeDaemon::Gang* FakeDaemon::Find(const JobName& job) {
+  Gang* found = nullptr;
+  for (auto& [key, gang] : gangs) {
+    if (key.first == job) found = &gang;
+  }
+  return found;
+}
+
+bool FakeDaemon::Alive(const Gang& gang) {
+  for (const RankStatus& rank : gang.status.ranks) {
+    if (rank.state == RankState::kStarted || rank.state == RankState::kJoined) {
+      return true;
+    }
+  }
+  return false;
+}
+
+uint64_t FakeDaemon::acknowledged() const {
+  return link_ ? link_->acknowledged() : 0;
+}
+
+Status FakeDaemon::closed() const {
+  return link_ ? link_->closed() : OkStatus();
+}
+
+Status FakeDaemon::Report(const Gang& gang) {
+  return coordinator_->OnGangStatus(session_, gang.status);
+}
+
+void FakeDaemon::Prepare(Gang* gang) {
+  GangStatus& status = gang->status;
+  status.phase = GangPhase::kPrepared;
+  status.ports.clear();
+  for (const LocalTask& task : gang->assignment.spec->tasks) {
+    status.ports.push_back(next_port_++);
+    for (const RankSpec& rank : task.ranks) {
+      if (rank.rank == 0) status.master_port = next_port_++;
+    }
+  }
+  gang->dirty = true;
+}
+
+void FakeDaemon::Stop(Gang* gang) {
+  for (RankStatus& rank : gang->status.ranks) {
+    if (rank.state == RankState::kExited) continue;
+    if (rank.state == RankState::kPrepared) continue;
+    rank.state = RankState::kExited;
+    rank.exit = KilledBy(SIGTERM);
+    rank.exit->victim = true;
+  }
+  gang->status.phase = GangPhase::kStopped;
+  gang->dirty = true;
+}
+
+void FakeDaemon::Take(const Assignment& assignment) {
+  assignments.push_back(assignment);
+  const Key key{assignment.job, assignment.generation};
+  const auto known = gangs.find(key);
+  if (assignment.goal == Goal::kForget) {
+    if (known != gangs.end()) gangs.erase(known);
+    return;
+  }
+  if (known != gangs.end()) {
+    Gang& gang = known->second;
+    if (assignment.goal >= gang.assignment.goal) gang.assignment = assignment;
+    return;
+  }
+  Gang& gang = gangs[key];
+  gang.assignment = assignment;
+  gang.dirty = true;
+  gang.status.job = assignment.job;
+  gang.status.job_uid = assignment.job_uid;
+  gang.status.generation = assignment.generation;
+  if (assignment.goal == Goal::kStop) {
+    gang.status.phase = GangPhase::kStopped;
+    return;
+  }
+  if (assignment.goal > Goal::kPrepare) {
+    gang.status.phase = GangPhase::kRefused;
+    gang.status.refusal = {Reason::kNodeLost, "never prepared"};
+    return;
+  }
+  for (const LocalTask& task : assignment.spec->tasks) {
+    for (const RankSpec& rank : task.ranks) {
+      RankStatus status;
+      status.rank = rank.rank;
+      status.local_rank = rank.local_rank;
+      gang.status.ranks.push_back(status);
+    }
+  }
+}
+
+// One move towards the goal; false: nothing to do.
+bool FakeDaemon::Live(Gang* gang) {
+  GangStatus& status = gang->status;
+  const bool over = status.phase == GangPhase::kStopped ||
+                    status.phase == GangPhase::kRefused;
+  const Goal goal = gang->assignment.goal;
+  if (over) return false;
+  if (goal == Goal::kStop) {
+    if (!habits.stops) return false;
+    Stop(gang);
+    return true;
+  }
+  if (status.phase == GangPhase::kPreparing) {
+    if (!habits.prepares) return false;
+    Prepare(gang);
+    return true;
+  }
+  if (goal >= Goal::kLaunch && status.phase == GangPhase::kPrepared) {
+    if (!habits.starts) return false;
+    status.phase = GangPhase::kLaunched;
+    for (RankStatus& rank : status.ranks) {
+      rank.state = RankState::kStarted;
+      rank.pid = next_pid_++;
+    }
+    gang->dirty = true;
+    return true;
+  }
+  bool moved = false;
+  if (status.phase == GangPhase::kLaunched && habits.joins &&
+      gang->assignment.spec->kind == JobKind::kNative) {
+    for (RankStatus& rank : status.ranks) {
+      if (rank.state != RankState::kStarted) continue;
+      rank.state = RankState::kJoined;
+      moved = gang->dirty = true;
+    }
+  }
+  return moved;
+}
+
+bool FakeDaemon::Pump() {
+  bool happened = false;
+  if (link_) {
+    for (const Assignment& assignment : link_->TakeArrived()) {
+      Take(assignment);
+      happened = true;
+    }
+    for (std::string& value : link_->TakeValues()) {
+      rendezvous.push_back(std::move(value));
+      happened = true;
+    }
+  }
+  for (auto& [key, gang] : gangs) happened = Live(&gang) || happened;
+  if (coordinator_ == nullptr) return false;
+  for (auto& [key, gang] : gangs) {
+    if (!gang.dirty) continue;
+    gang.dirty = false;
+    happened = true;
+    if (!Report(gang).ok()) {
+      Disconnect();
+      break;
+    }
+  }
+  return happened;
+}
+
+Status FakeDaemon::Beat() {
+  return coordinator_->OnHeartbeat(session_, ++beats_, 0.5, 1 << 30, {});
+}
+
+Status FakeDaemon::Progress(const JobName& job, Generation generation,
+                            int64_t steps) {
+  const auto gang = gangs.find({job, generation});
+  if (gang == gangs.end()) return NotFound("no gang {} g{}", job, generation);
+  for (RankStatus& rank : gang->second.status.ranks) {
+    rank.progress.committed_step = steps;
+    rank.progress.step = steps + 1;
+    rank.progress.samples = steps * 10;
+  }
+  return coordinator_->OnHeartbeat(
+      session_, ++beats_, 0.5, 1 << 30,
+      {{job, generation, gang->second.status.ranks}});
+}
+
+void FakeDaemon::Exit(const JobName& job, int32_t rank, ExitStatus exit) {
+  Gang* gang = Find(job);
+  if (gang == nullptr) return;
+  bool all = true;
+  for (RankStatus& status : gang->status.ranks) {
+    if (status.rank == rank) {
+      status.state = RankState::kExited;
+      status.exit = exit;
+      gang->dirty = true;
+    }
+    all = all && status.state == RankState::kExited;
+  }
+  if (all) gang->status.phase = GangPhase::kStopped;
+}
+
+void FakeDaemon::Publish(const JobName& job, Generation generation,
+                         int64_t step) {
+  Gang& gang = gangs.at({job, generation});
+  gang.status.checkpoint =
+      Checkpoint{step, generation, fmt::format("/out/ckpt-{}", step), {}, 100};
+  gang.dirty = true;
+}
+
+void PumpAll(const std::vector<FakeDaemon*>& daemons) {
+  for (bool again = true; again;) {
+    again = false;
+    for (FakeDaemon* daemon : daemons) again = daemon->Pump() || again;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+// A worker daemon as the coordinator knows it, without processes.
+#ifndef LOCKSTEP_TESTS_SUPPORT_FAKE_DAEMON_H_
+#define LOCKSTEP_TESTS_SUPPORT_FAKE_DAEMON_H_
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "server/coordinator/coordinator.h"
+
+namespace lockstep {
+
+ExitStatus ExitCode(int32_t code);
+ExitStatus KilledBy(int32_t signal);
+
+// Follows proto/lockstep/v1/worker.proto: keeps gangs, moves them towards
+// their goals in Pump, reports what changed. What it does by itself can be
+// switched off. Thread-compatible, but for what the coordinator calls.
+class FakeDaemon {
+ public:
+  struct Habits {
+    bool prepares = true;
+    bool starts = true;
+    bool joins = true;
+    // Native ranks wait for Go, work, and end only when told to.
+    bool stops = true;
+  };
+  struct Gang {
+    Assignment assignment;
+    GangStatus status;
+    bool dirty = false;
+  };
+  using Key = std::pair<JobName, Generation>;
+
+  FakeDaemon(NodeName node, Resources capacity, std::vector<Gpu> gpus = {});
+
+  NodeInfo info;
+  Habits habits;
+  // What it has; assignments that arrived in order, all of them.
+  std::map<Key, Gang> gangs;
+  std::vector<Assignment> assignments;
+  std::vector<std::string> rendezvous;
+
+  // A new stream, with a full report.
+  Status Connect(Coordinator* coordinator);
+  // The stream ends; the daemon keeps everything.
+  void Disconnect();
+  // The process is started again; without `adopt` its host was rebooted.
+  void Restart(bool adopt);
+  // Takes what arrived and answers; false: nothing happened.
+  bool Pump();
+  Status Beat();
+  // Counts as `steps` committed by each rank of the gang, and tells.
+  Status Progress(const JobName& job, Generation generation, int64_t steps);
+
+  void Exit(const JobName& job, int32_t rank, ExitStatus exit);
+  void Publish(const JobName& job, Generation generation, int64_t step);
+  // The newest gang of the job; null: none.
+  Gang* Find(const JobName& job);
+  // Whether a rank of it is a live process.
+  static bool Alive(const Gang& gang);
+  bool connected() const { return coordinator_ != nullptr; }
+  Coordinator::SessionId session() const { return session_; }
+  Coordinator* coordinator() const { return coordinator_; }
+  uint64_t acknowledged() const;
+  // How the coordinator ended the stream; OK: it did not.
+  Status closed() const;
+
+ private:
+  class Link;
+
+  void Take(const Assignment& assignment);
+  void Prepare(Gang* gang);
+  void Stop(Gang* gang);
+  bool Live(Gang* gang);
+  Status Report(const Gang& gang);
+
+  std::shared_ptr<Link> link_;
+  Coordinator* coordinator_ = nullptr;
+  Coordinator::SessionId session_ = 0;
+  uint64_t beats_ = 0;
+  int32_t next_port_ = 20000;
+  int64_t next_pid_ = 1000;
+};
+
+// Pumps all until nothing happens.
+void PumpAll(const std::vector<FakeDaemon*>& daemons);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TESTS_SUPPORT_FAKE_DAEMON_H_

@@ -1,0 +1,79 @@
+#include "tests/support/memory_store.h"
+
+#include "server/store/record.h"
+
+namespace lockstep {
+
+StatusOr<StoreSnapshot> MemoryStore::Load() {
+  MutexLock lock(&mu_);
+  StoreSnapshot snapshot;
+  snapshot.epoch = ++epoch_;
+  snapshot.version = version_;
+  for (const auto& [name, bytes] : jobs_) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Job job, DecodeJob(bytes));
+    snapshot.jobs.push_back(std::move(job));
+  }
+  for (const auto& [name, bytes] : nodes_) {
+    LOCKSTEP_ASSIGN_OR_RETURN(NodeInfo node, DecodeNode(bytes));
+    snapshot.nodes.push_back(std::move(node));
+  }
+  for (const auto& [key, bytes] : requests_) {
+    LOCKSTEP_ASSIGN_OR_RETURN(AnsweredRequest request, DecodeRequest(bytes));
+    snapshot.requests.push_back(std::move(request));
+  }
+  return snapshot;
+}
+
+Status MemoryStore::Commit(const StoreBatch& batch) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_RETURN_IF_ERROR(failure_);
+  if (batch.version != version_ + 1) {
+    return Internal("commit {} came after {}", batch.version, version_);
+  }
+  std::map<std::string, std::string> jobs = jobs_;
+  for (const Job* job : batch.jobs) {
+    const std::string bytes = EncodeJob(*job);
+    const auto again = DecodeJob(bytes);
+    if (!again.ok()) return Annotate(again.status(), "cannot be read again");
+    if (!(*again == *job)) {
+      return Internal("job {} is another one after it was stored",
+                      job->spec.name);
+    }
+    jobs[job->spec.name] = bytes;
+  }
+  jobs_ = std::move(jobs);
+  for (const NodeInfo* node : batch.nodes) {
+    nodes_[node->name] = EncodeNode(*node);
+  }
+  if (batch.request) {
+    requests_[{batch.request->client, batch.request->id}] =
+        EncodeRequest(*batch.request);
+  }
+  if (batch.forget_requests_before) {
+    std::erase_if(requests_, [&](const auto& entry) {
+      const auto request = DecodeRequest(entry.second);
+      return request.ok() && request->time < *batch.forget_requests_before;
+    });
+  }
+  version_ = batch.version;
+  ++commits_;
+  written_jobs_ += static_cast<int64_t>(batch.jobs.size());
+  return OkStatus();
+}
+
+void MemoryStore::FailWith(Status status) {
+  MutexLock lock(&mu_);
+  failure_ = std::move(status);
+}
+
+int64_t MemoryStore::commits() const {
+  MutexLock lock(&mu_);
+  return commits_;
+}
+
+int64_t MemoryStore::written_jobs() const {
+  MutexLock lock(&mu_);
+  return written_jobs_;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// A store that forgets when its Memory goes, and fails when it is told to.
+#ifndef LOCKSTEP_TESTS_SUPPORT_MEMORY_STORE_H_
+#define LOCKSTEP_TESTS_SUPPORT_MEMORY_STORE_H_
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "common/base/mutex.h"
+#include "server/store/store.h"
+
+namespace lockstep {
+
+// Keeps records as bytes, as a disk does: what cannot be stored and read again
+// is found by every test. Several in a row may share one: a coordinator that
+// is started again. Thread-safe.
+class MemoryStore final : public Store {
+ public:
+  StatusOr<StoreSnapshot> Load() override;
+  Status Commit(const StoreBatch& batch) override;
+
+  // Each commit answers this until it is OK again.
+  void FailWith(Status status);
+  int64_t commits() const;
+  // Sum over all commits.
+  int64_t written_jobs() const;
+
+ private:
+  mutable Mutex mu_;
+  Status failure_ ABSL_GUARDED_BY(mu_);
+  uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t version_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t commits_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t written_jobs_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<std::string, std::string> jobs_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::string> nodes_ ABSL_GUARDED_BY(mu_);
+  std::map<std::pair<std::string, std::string>, std::string> requests_
+      ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TESTS_SUPPORT_MEMORY_STORE_H_
