@@ -49,7 +49,13 @@ void WarnOfSlowBlas(const Session& session) {
 // Everything but the session, so that all is gone when Leave is called.
 Status Train(Session* session, const TrainerOptions& options) {
   TrainLoop loop(RealFileSystem(), session, options);
-  return loop.Run();
+  const Status status = loop.Run();
+  // What of this step is under way must end before its buffers go, and no peer
+  // should wait for it meanwhile.
+  if (!status.ok() && session->communicator() != nullptr) {
+    session->communicator()->Abort(Message(status));
+  }
+  return status;
 }
 
 int Main(int argc, char** argv) {

@@ -61,11 +61,11 @@ TempDir* JobTest::data_ = nullptr;
 TEST_F(JobTest, StepsOfAnEpoch) {
   auto one = RunJob(Job(1, 64, Output("one")));
   ExpectAllOk(one);
-  EXPECT_THAT(one[0].output, AllOf(HasSubstr("1 epochs of 89 steps"),
+  EXPECT_THAT(one[0].output, AllOf(HasSubstr("1 epoch of 89 steps"),
                                    HasSubstr("done after step 89 of 89")));
   auto two = RunJob(Job(2, 64, Output("two")));
   ExpectAllOk(two);
-  EXPECT_THAT(two[0].output, AllOf(HasSubstr("1 epochs of 45 steps"),
+  EXPECT_THAT(two[0].output, AllOf(HasSubstr("1 epoch of 45 steps"),
                                    HasSubstr("done after step 45 of 45")));
   EXPECT_EQ(ParamHash(two[0]).substr(0, 3), "45 ");
 }
@@ -176,12 +176,15 @@ TEST_F(JobTest, AnOwnFailureIsToldApartFromItsVictims) {
 TEST_F(JobTest, RunsAloneWithoutAJob) {
   const RankResult result =
       RunAlone({"--train", data_->path() + "/train", "--max-steps", "20",
-                "--log-every", "10", "--param-hash", "--output", Output("o")});
+                "--log-every", "10", "--model", "resnet", "--output",
+                Output("o"), "--checkpoint-dir", Output("elsewhere")});
   EXPECT_EQ(result.code, 0) << result.output;
   EXPECT_THAT(result.output, HasSubstr("step 20/20"));
   // The classes were counted.
   EXPECT_THAT(result.output, HasSubstr("4 classes"));
   EXPECT_TRUE(RealFileSystem()->Exists(Output("o") + "/model.safetensors"));
+  EXPECT_TRUE(
+      RealFileSystem()->Exists(Output("elsewhere") + "/step-000000020.g1"));
 }
 
 TEST_F(JobTest, WrongUseAndMissingData) {

@@ -24,9 +24,10 @@ void Narrator::Say(const std::string& line) {
 void Narrator::Begin(const std::string& what, const TrainProgress& progress) {
   Say(what);
   Say(fmt::format(
-      "{} epochs of {} steps, {} samples a step on {} replica{}; {}",
-      plan_.epochs, plan_.steps_per_epoch, plan_.global_batch,
-      session_->world_size(), session_->world_size() == 1 ? "" : "s",
+      "{} epoch{} of {} steps, {} samples a step on {} replica{}; {}",
+      plan_.epochs, plan_.epochs == 1 ? "" : "s", plan_.steps_per_epoch,
+      plan_.global_batch, session_->world_size(),
+      session_->world_size() == 1 ? "" : "s",
       progress.step == 0 ? std::string("from the beginning")
                          : fmt::format("going on after step {} of {}",
                                        progress.step, plan_.total_steps)));
@@ -58,7 +59,7 @@ void Narrator::Step(int64_t step, uint64_t epoch, const StepResult& result,
     loss_sum_ += result.loss * static_cast<double>(result.samples);
     samples_ += result.samples;
   }
-  if (log_every_ > 0 && step % log_every_ == 0) {
+  if (log_every_ > 0 && (step % log_every_ == 0 || step == plan_.total_steps)) {
     Line(step, epoch, learning_rate, now);
   }
 }

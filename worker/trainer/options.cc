@@ -125,6 +125,9 @@ void AddRunFlags(CLI::App* app, TrainerOptions* o) {
   app->add_option("--threads", o->threads,
                   "Threads of one rank's arithmetic; 0: OMP_NUM_THREADS, else "
                   "the rank's cpus, else 1");
+  app->add_option("--input-threads", o->input_threads,
+                  "Threads of one rank that read and decode samples")
+      ->capture_default_str();
   app->add_flag("--param-hash", o->param_hash,
                 "Print a hash of the final parameters");
 }
@@ -203,6 +206,8 @@ Status CheckOptions(const TrainerOptions& o) {
       CheckRange("--checkpoint-interval", o.checkpoint_interval, 0, kMany));
   LOCKSTEP_RETURN_IF_ERROR(CheckRange("--log-every", o.log_every, 0, kMany));
   LOCKSTEP_RETURN_IF_ERROR(CheckRange("--threads", o.threads, 0, 1024));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckRange("--input-threads", o.input_threads, 1, 256));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckNumber("--learning-rate", o.learning_rate, 0, 1e6));
   LOCKSTEP_RETURN_IF_ERROR(CheckNumber("--momentum", o.momentum, 0, 1));

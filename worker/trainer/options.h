@@ -64,7 +64,9 @@ struct TrainerOptions {
   int64_t checkpoint_interval = 0;
 
   int64_t log_every = 100;
-  int threads = 0;  // 0: OMP_NUM_THREADS, else the rank's cpus, else 1.
+  int64_t input_threads = 1;  // That read and decode samples.
+  int threads =
+      0;  // Of arithmetic. 0: OMP_NUM_THREADS, else the rank's cpus, else 1.
   bool param_hash = false;
   FaultOptions faults;
 };

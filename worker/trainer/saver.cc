@@ -14,6 +14,8 @@ using checkpoint::AsyncWriter;
 constexpr Duration kWriteDeadline = std::chrono::minutes(4);
 // How long a due checkpoint waits for the one before to be published.
 constexpr Duration kPublishPatience = std::chrono::seconds(30);
+// For a write that is given up because the rank ends: its peers wait for it.
+constexpr Duration kShutdownGrace = std::chrono::seconds(2);
 constexpr Duration kTurn = std::chrono::seconds(1);
 
 AsyncWriter::Options WriterOptions(const Session& session,
@@ -41,6 +43,7 @@ AsyncWriter::Options WriterOptions(const Session& session,
   writer.retention.keep_last = session.checkpoint_keep();
   writer.restored = options.restored;
   writer.deadline = kWriteDeadline;
+  writer.shutdown_grace = kShutdownGrace;
   return writer;
 }
 
