@@ -135,10 +135,10 @@ StatusOr<std::unique_ptr<Client>> Cli::Connect() const {
 StatusOr<bool> Cli::Confirm(const std::string& question, bool yes) const {
   if (yes) return true;
   if (!env->in_is_tty || !env->err_is_tty) {
-    return InvalidArgument("{}: give --yes, as nobody can be asked here",
+    return InvalidArgument("{}? Give --yes: nobody can be asked here",
                            question);
   }
-  *env->err << question << " [y/N] " << std::flush;
+  *env->err << question << "? [y/N] " << std::flush;
   std::string answer;
   std::getline(*env->in, answer);
   return answer == "y" || answer == "Y" || answer == "yes";

@@ -50,7 +50,8 @@ struct Cli {
   Style ErrStyle() const { return {WantsColor(color, *env, env->err_is_tty)}; }
   StatusOr<Output> OutputFormat() const { return ParseOutput(output); }
   StatusOr<std::unique_ptr<Client>> Connect() const;
-  // Asks on stderr and reads a line: true for "y" or "yes". `yes` skips it.
+  // Asks "QUESTION?" on stderr and reads a line: true for "y" or "yes". `yes`
+  // skips it.
   // InvalidArgument without a terminal and without --yes.
   StatusOr<bool> Confirm(const std::string& question, bool yes) const;
 };

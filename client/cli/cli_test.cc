@@ -162,7 +162,7 @@ TEST_F(CliTest, SubmitFollowsToTheEnd) {
   ServeJob(Ended("a", v1::JOB_STATE_SUCCEEDED));
   EXPECT_EQ(Run({"submit", "--name", "a", "--", "prog"}), 0) << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr("a SUCCEEDED"));
-  EXPECT_THAT(err_.str(), HasSubstr("running"));
+  EXPECT_THAT(err_.str(), HasSubstr("job a submitted: 1 task, 1 rank"));
 }
 
 TEST_F(CliTest, FailureReturnsTheRanksCodeAndShowsItsLastLines) {
@@ -318,13 +318,13 @@ TEST_F(CliTest, LocalWithoutACluster) {
 TEST_F(CliTest, DestructionIsAskedForOrRefused) {
   Cli cli;
   cli.env = &env_;
-  EXPECT_EQ(cli.Confirm("Remove?", false).status().code(),
+  EXPECT_EQ(cli.Confirm("Remove it", false).status().code(),
             StatusCode::kInvalidArgument);
-  EXPECT_TRUE(*cli.Confirm("Remove?", true));
+  EXPECT_TRUE(*cli.Confirm("Remove it", true));
   env_.in_is_tty = env_.err_is_tty = true;
   in_.str("y\n\n");
-  EXPECT_TRUE(*cli.Confirm("Remove?", false));
-  EXPECT_FALSE(*cli.Confirm("Remove?", false));
+  EXPECT_TRUE(*cli.Confirm("Remove it", false));
+  EXPECT_FALSE(*cli.Confirm("Remove it", false));
 }
 
 TEST_F(CliTest, OtherNamesAreProgramsBesideIt) {

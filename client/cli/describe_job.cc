@@ -86,6 +86,13 @@ std::string RankStateText(const v1::RankStatus& rank) {
   return text;
 }
 
+// Now, or at most when it has ended.
+std::string MemoryText(const v1::Usage& usage) {
+  const int64_t bytes = usage.memory_bytes() > 0 ? usage.memory_bytes()
+                                                 : usage.memory_peak_bytes();
+  return bytes > 0 ? FormatBytes(bytes) : "-";
+}
+
 // Where: one row a rank of the current or last attempt.
 std::string RanksTable(const v1::Job& job) {
   std::vector<std::vector<std::string>> rows;
@@ -94,12 +101,13 @@ std::string RanksTable(const v1::Job& job) {
     rows.push_back(
         {fmt::format("{}", view.rank->rank()), TaskText(*view.task),
          view.task->node(), RankStateText(*view.rank),
-         Grouped(std::max<int64_t>(0, view.rank->progress().committed_step())),
-         usage.seconds() > 0
-             ? fmt::format("{} cores",
-                           Number(usage.cpu_seconds() / usage.seconds()))
+         view.rank->progress().committed_step() > 0
+             ? Grouped(view.rank->progress().committed_step())
              : "-",
-         usage.memory_bytes() > 0 ? FormatBytes(usage.memory_bytes()) : "-",
+         usage.seconds() > 0 ? fmt::format("{:.2f} cores", usage.cpu_seconds() /
+                                                               usage.seconds())
+                             : "-",
+         MemoryText(usage),
          view.task->gpus().empty()
              ? "-"
              : fmt::format("{}", fmt::join(view.task->gpus(), ","))});

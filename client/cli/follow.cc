@@ -17,6 +17,8 @@ namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(200);
 constexpr int64_t kLastLines = 20;
+constexpr int kLogPolls = 8;
+constexpr Duration kLogPollInterval = std::chrono::milliseconds(250);
 
 // The watch on a thread of its own, its messages taken one by one.
 class Watcher {
@@ -115,6 +117,8 @@ StatusOr<Outcome> Follow(const Cli& cli, Client* client,
   }
 }
 
+// The rank's last lines may still be on their way to the coordinator: asks
+// until they no longer grow.
 std::vector<v1::LogLine> LastLines(Client* client, const v1::Job& job) {
   std::vector<v1::LogLine> lines;
   const auto failure = FirstFailure(job);
@@ -124,16 +128,23 @@ std::vector<v1::LogLine> LastLines(Client* client, const v1::Job& job) {
   options.ranks = {failure->rank->rank()};
   options.attempt = failure->attempt;
   options.tail = kLastLines;
-  // Whatever can be had: the failure is told without them too.
-  client
-      ->StreamLogs(
-          options,
-          [&](const v1::LogLine& line) {
-            lines.push_back(line);
-            return static_cast<int64_t>(lines.size()) < kLastLines;
-          },
-          nullptr)
-      .IgnoreError();
+  StopToken pause;
+  for (int i = 0; i < kLogPolls; ++i) {
+    std::vector<v1::LogLine> now;
+    const Status status = client->StreamLogs(
+        options,
+        [&](const v1::LogLine& line) {
+          now.push_back(line);
+          return static_cast<int64_t>(now.size()) < kLastLines;
+        },
+        nullptr);
+    // The failure is told without them too.
+    if (!status.ok()) return lines;
+    const bool same = now.size() == lines.size();
+    lines = std::move(now);
+    if (same && !lines.empty()) break;
+    pause.WaitFor(kLogPollInterval);
+  }
   return lines;
 }
 

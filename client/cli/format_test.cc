@@ -258,7 +258,7 @@ TEST(SummaryTest, Succeeded) {
             "  step time   100 ms: compute 60.0 %, all-reduce 20.0 %, "
             "straggler wait 10.0 %, input 5.0 %, optimizer 3.0 %, checkpoint "
             "1.0 %, other 1.0 %\n"
-            "  bill        206 core-seconds, 0 GPU-seconds: 0.0123 USD\n");
+            "  bill        206 core-seconds, 0.0 GPU-seconds: 0.012300 USD\n");
 }
 
 TEST(SummaryTest, OfAJobThatNeverRanSaysOnlyWhatIsKnown) {

@@ -29,7 +29,7 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         const bool go,
         cli.Confirm(fmt::format("Remove the cluster in {} with all its jobs "
-                                "and logs?",
+                                "and logs",
                                 cluster_options.dir),
                     options.yes));
     if (!go) return kExitError;
@@ -38,12 +38,12 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
   down.clean = options.clean;
   const std::string address = (*cluster)->grpc_address();
   LOCKSTEP_ASSIGN_OR_RETURN(const DownResult result, (*cluster)->Down(down));
-  *env->err << fmt::format("stopped {} daemons", result.daemons);
+  *env->err << "stopped " << Count(result.daemons, "daemon");
   if (result.cancelled_jobs > 0) {
-    *env->err << fmt::format(", cancelled {} jobs", result.cancelled_jobs);
+    *env->err << ", cancelled " << Count(result.cancelled_jobs, "job");
   }
   if (result.killed_tasks > 0) {
-    *env->err << fmt::format(", killed {} ranks", result.killed_tasks);
+    *env->err << ", killed " << Count(result.killed_tasks, "rank");
   }
   *env->err << "\n";
   if (options.clean) {

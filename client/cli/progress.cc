@@ -10,7 +10,10 @@ namespace lockstep {
 namespace {
 
 constexpr Duration kPlainInterval = std::chrono::seconds(10);
+// A phase that is over sooner is told when it is over; no line before.
+constexpr Duration kNewsDelay = std::chrono::seconds(1);
 constexpr int kBarWidth = 24;
+constexpr int kLeastBarWidth = 8;
 constexpr char kClearLine[] = "\r\x1b[K";
 
 // 0..1; negative: not known.
@@ -51,11 +54,13 @@ std::string ProgressText(const v1::JobProgress& progress) {
 std::string ProgressBar(const v1::JobProgress& progress, int columns) {
   std::string text = ProgressText(progress);
   const double done = Done(progress.chief());
-  if (done >= 0) {
-    const int filled = static_cast<int>(done * kBarWidth);
-    std::string bar(filled, '=');
-    if (filled < kBarWidth) bar += '>';
-    bar.resize(kBarWidth, ' ');
+  // "[] " and the terminal's last column, where some terminals wrap.
+  const int room = columns - static_cast<int>(text.size()) - 4;
+  const int width = std::min(room, kBarWidth);
+  if (done >= 0 && width >= kLeastBarWidth) {
+    std::string bar(static_cast<size_t>(done * width), '=');
+    if (static_cast<int>(bar.size()) < width) bar += '>';
+    bar.resize(width, ' ');
     text = fmt::format("[{}] {}", bar, text);
   }
   // A line that wraps could not be written over.
@@ -93,10 +98,12 @@ std::string FollowPrinter::LiveText(Time now) const {
 
 std::string FollowPrinter::OnJob(const v1::Job& job, Time now) {
   std::string out;
-  const bool changed = !job_ || job_->state() != job.state() ||
-                       job_->generation() != job.generation();
-  // Reasons to wait are news too: "other jobs hold what it needs".
-  const bool news = changed || job_->cause().message() != job.cause().message();
+  // Another reason to wait is news too: "other jobs hold what it needs".
+  if (!job_ || job_->state() != job.state() ||
+      job_->generation() != job.generation() ||
+      job_->cause().message() != job.cause().message()) {
+    news_ = true;
+  }
   job_ = job;
   const std::string current = PhaseText(job.state());
   for (const v1::PhaseDuration& phase : job.phases()) {
@@ -118,12 +125,7 @@ std::string FollowPrinter::OnJob(const v1::Job& job, Time now) {
     progress_.reset();
   }
   if (IsFinalState(job.state())) return out;
-  if (is_tty_) return out + kClearLine + LiveText(now);
-  if (news && !current.empty()) {
-    out += LiveText(now) + "\n";
-    last_plain_ = now.mono;
-  }
-  return out;
+  return out + OnTick(now);
 }
 
 std::string FollowPrinter::OnProgress(const v1::JobProgress& progress,
@@ -135,7 +137,11 @@ std::string FollowPrinter::OnProgress(const v1::JobProgress& progress,
 std::string FollowPrinter::OnTick(Time now) {
   if (!job_ || IsFinalState(job_->state())) return "";
   if (is_tty_) return kClearLine + LiveText(now);
-  if (last_plain_ && now.mono - *last_plain_ < kPlainInterval) return "";
+  const bool due = last_plain_ && now.mono - *last_plain_ >= kPlainInterval;
+  const bool news =
+      news_ && now.wall - ToWallTime(job_->state_time()) >= kNewsDelay;
+  if (!due && !news) return "";
+  news_ = false;
   last_plain_ = now.mono;
   return LiveText(now) + "\n";
 }

@@ -16,12 +16,13 @@ namespace lockstep {
 // "step 1,200/2,345 (51 %)  3,170 samples/s  loss 0.4321  eta 1 m 20 s"; what
 // is not known is left out.
 std::string ProgressText(const v1::JobProgress& progress);
-// The same behind a bar, cut at `columns`; without a bar where the total is
-// not known.
+// The same behind a bar; without one where the total is not known or the line
+// would be too long. Shorter than `columns`.
 std::string ProgressBar(const v1::JobProgress& progress, int columns);
 
 // On a terminal: one line per finished phase, and a last line that is written
-// over and over. Else: plain lines, at a change and every 10 s.
+// over and over. Else plain lines: of each finished phase, of a phase that
+// lasts (after 1 s), and then every 10 s.
 class FollowPrinter {
  public:
   FollowPrinter(bool is_tty, int columns, Style style)
@@ -50,6 +51,8 @@ class FollowPrinter {
   std::map<std::string, Duration> told_;
   int attempts_told_ = 0;
   std::optional<MonoTime> last_plain_;
+  // The state or its reason changed since the last plain line.
+  bool news_ = false;
 };
 
 }  // namespace lockstep

@@ -56,6 +56,8 @@ TEST(ProgressTest, BarIsCutAtTheTerminalsEdge) {
             "samples/s  loss 0.4321  eta 1 m 20 s");
   EXPECT_EQ(ProgressBar(Progress(2400, 2400), 200).substr(0, 26),
             "[========================]");
+  EXPECT_EQ(ProgressBar(Progress(1200, 2400), 80).substr(0, 17),
+            "[====>    ] step ");
   EXPECT_EQ(ProgressBar(Progress(1200, 2400), 40).size(), 39u);
 }
 
@@ -72,10 +74,11 @@ TEST(FollowPrinterTest, PlainLinesAtChangesAndEveryTenSeconds) {
   job = JobIn(v1::JOB_STATE_RUNNING, 12);
   Phase("queued", 12, &job);
   Phase("running", 0, &job);
-  EXPECT_EQ(printer.OnJob(job, At(12)),
-            "  queued      12.0 s\n  running     0 ms\n");
-  EXPECT_EQ(printer.OnProgress(Progress(1, 10), At(13)), "");
-  EXPECT_THAT(printer.OnProgress(Progress(2, 10), At(22)),
+  EXPECT_EQ(printer.OnJob(job, At(12)), "  queued      12.0 s\n");
+  EXPECT_THAT(printer.OnProgress(Progress(1, 10), At(13)),
+              HasSubstr("step 1/10 (10 %)"));
+  EXPECT_EQ(printer.OnProgress(Progress(2, 10), At(14)), "");
+  EXPECT_THAT(printer.OnProgress(Progress(2, 10), At(23)),
               HasSubstr("step 2/10 (20 %)"));
   job.set_state(v1::JOB_STATE_SUCCEEDED);
   job.mutable_phases(1)->mutable_duration()->set_seconds(20);
@@ -95,8 +98,7 @@ TEST(FollowPrinterTest, RestartIsToldWithItsReason) {
   attempt->mutable_end_cause()->set_message("rank 1 was killed by signal 9");
   EXPECT_EQ(printer.OnJob(job, At(10)),
             "  running     10.0 s\n"
-            "  attempt 1 ended: rank 1 was killed by signal 9\n"
-            "  preparing   0 ms\n");
+            "  attempt 1 ended: rank 1 was killed by signal 9\n");
 }
 
 TEST(FollowPrinterTest, TerminalLineIsWrittenOver) {
@@ -109,7 +111,7 @@ TEST(FollowPrinterTest, TerminalLineIsWrittenOver) {
   EXPECT_EQ(printer.OnJob(job, At(2)),
             "\r\x1b[K  forming     2.0 s\n\r\x1b[K  running     0 ms");
   EXPECT_THAT(printer.OnProgress(Progress(1, 10), At(3)),
-              HasSubstr("\r\x1b[K[==>"));
+              HasSubstr("\r\x1b[K[=>"));
   EXPECT_EQ(printer.Finish(), "\r\x1b[K");
 }
 

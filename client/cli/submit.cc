@@ -94,8 +94,9 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
     LOCKSTEP_RETURN_IF_ERROR(ShowPlan(cli, response));
     return 0;
   }
-  *env->err << fmt::format("job {} submitted: {} tasks, {} ranks{}\n",
-                           spec.name(), TaskCount(spec), RankCount(spec),
+  *env->err << fmt::format("job {} submitted: {}, {}{}\n", spec.name(),
+                           Count(TaskCount(spec), "task"),
+                           Count(RankCount(spec), "rank"),
                            spec.output_directory().empty()
                                ? ""
                                : ", output in " + spec.output_directory());

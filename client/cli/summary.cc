@@ -61,7 +61,13 @@ double SecondsPerStep(const v1::Job& job) {
 
 // Values that are told elsewhere in the summary.
 bool IsShownElsewhere(const std::string& name) {
-  return name == "global_batch";
+  return name == "global_batch" || name == "replicas" || name == "epochs" ||
+         name == "steps_per_epoch";
+}
+
+// Seconds of use: tenths while they matter.
+std::string Decimal(double value) {
+  return value < 100 ? fmt::format("{:.1f}", value) : Number(value);
 }
 
 }  // namespace
@@ -107,21 +113,23 @@ std::string TrainingText(const v1::Job& job) {
   }
   const v1::RankProgress* const chief = ChiefProgress(job);
   if (chief) {
+    const auto epochs = chief->values().find("epochs");
+    if (epochs != chief->values().end()) {
+      Add(Number(epochs->second) + (epochs->second == 1 ? " epoch" : " epochs"),
+          &text);
+    }
     const auto batch = chief->values().find("global_batch");
     if (batch != chief->values().end()) {
       Add("global batch " + Number(batch->second), &text);
     }
   }
   if (job.spec().kind() == v1::JOB_KIND_NATIVE) {
-    const int ranks = RankCount(job.spec());
-    Add(fmt::format("{} replica{}", ranks, ranks == 1 ? "" : "s"), &text);
+    Add(Count(RankCount(job.spec()), "replica"), &text);
   }
   const Totals totals = Sum(job);
   if (totals.samples > 0) Add(Grouped(totals.samples) + " samples", &text);
   if (job.restarts() > 0) {
-    Add(fmt::format("{} restart{}", job.restarts(),
-                    job.restarts() == 1 ? "" : "s"),
-        &text);
+    Add(Count(job.restarts(), "restart"), &text);
   }
   return text;
 }
@@ -145,8 +153,8 @@ std::string UsageText(const v1::Job& job) {
   if (totals.rank_seconds <= 0) return "";
   std::string text = fmt::format(
       "CPU {} cores a rank ({} core-seconds), memory peak {} (rank {})",
-      Number(totals.cpu_seconds / totals.rank_seconds),
-      Number(totals.cpu_seconds), FormatBytes(totals.memory_peak_bytes),
+      fmt::format("{:.2f}", totals.cpu_seconds / totals.rank_seconds),
+      Decimal(totals.cpu_seconds), FormatBytes(totals.memory_peak_bytes),
       totals.memory_peak_rank);
   if (totals.gpu_utilization) {
     text += fmt::format(", GPU {:.0f} %", *totals.gpu_utilization * 100);
@@ -161,9 +169,9 @@ std::string BillText(const v1::Job& job) {
   const v1::Bill& bill = job.bill();
   std::string text =
       fmt::format("{} core-seconds, {} GPU-seconds",
-                  Number(bill.core_seconds()), Number(bill.gpu_seconds()));
+                  Decimal(bill.core_seconds()), Decimal(bill.gpu_seconds()));
   if (bill.currency().empty()) return text + "; the site has no price table";
-  return text + fmt::format(": {:.4f} {}", bill.cost(), bill.currency());
+  return text + fmt::format(": {:.6f} {}", bill.cost(), bill.currency());
 }
 
 std::string FormatSummary(const v1::Job& job, const Style& style) {

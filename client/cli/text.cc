@@ -115,6 +115,10 @@ std::string Grouped(int64_t value) {
   return digits;
 }
 
+std::string Count(int64_t n, std::string_view what) {
+  return fmt::format("{} {}{}", Grouped(n), what, n == 1 ? "" : "s");
+}
+
 std::string Number(double value) {
   if (!std::isfinite(value)) return fmt::format("{}", value);
   if (std::abs(value) >= 1e15) return fmt::format("{:.4g}", value);

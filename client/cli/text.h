@@ -41,6 +41,8 @@ std::string PhaseText(v1::JobState state);
 
 // "1,234,567".
 std::string Grouped(int64_t value);
+// "1 task", "2 tasks".
+std::string Count(int64_t n, std::string_view what);
 // Four digits at most before it is grouped: "0.8912", "12.3", "1,234".
 std::string Number(double value);
 
