@@ -1,6 +1,7 @@
 // Ranks: starting, finding again, reading.
 #include <errno.h>
 #include <openssl/evp.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -383,7 +384,9 @@ void Agent::ClearDamaged(const std::string& directory) {
     const auto record =
         ReadTaskRecord(JoinPath(JoinPath(directory, name), "task.record"));
     if (!record.ok() || record->boot_id != config_.node.boot_id) continue;
-    KillLeftovers(*record);  // The shim is of its own session.
+    const auto shim = OpenVerified({record->shim.pid, record->shim.start_time});
+    KillLeftovers(*record);
+    if (shim.ok()) (void)SendSignal(*shim, SIGKILL);
   }
   (void)files_->RemoveAll(directory);
 }

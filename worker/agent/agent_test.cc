@@ -449,8 +449,16 @@ TEST_F(AgentTest, RanksThatCannotBeFoundAgainAreReportedDead) {
 }
 
 TEST_F(AgentTest, AKilledShimTakesItsRankWithIt) {
-  Launch({"/bin/sh", "-c", "sleep 1000 & exec sleep 1000"});
+  const std::string child = dir_ + "/child";
+  Launch({"/bin/sh", "-c",
+          "sleep 1000 & echo $! > " + child + ".new; mv " + child + ".new " +
+              child + "; exec sleep 1000"});
   ASSERT_TRUE(AllAre(RankState::kStarted));
+  ASSERT_TRUE(
+      coordinator_.Eventually([&] { return RealFileSystem()->Exists(child); }));
+  const pid_t child_pid = atoi(RealFileSystem()->Read(child)->c_str());
+  const auto child_start = StartTime(child_pid);
+  ASSERT_TRUE(child_start.ok());
   const auto record = ReadTaskRecord(dir_ + "/tasks/job.g1/rank-0/task.record");
   ASSERT_TRUE(record.ok()) << record.status();
   const auto shim = OpenVerified({record->shim.pid, record->shim.start_time});
@@ -459,6 +467,9 @@ TEST_F(AgentTest, AKilledShimTakesItsRankWithIt) {
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
   EXPECT_THAT(Said().ranks[0].exit->message, HasSubstr("lockstep-shim"));
   EXPECT_FALSE(Said().ranks[0].exit->ok());
+  EXPECT_TRUE(coordinator_.Eventually([&] {
+    return !OpenVerified({child_pid, *child_start}).ok();
+  }));
 }
 
 TEST_F(AgentTest, HeartbeatsCarryProgressAndUse) {

@@ -23,6 +23,23 @@ ProcessId ToId(const task::ProcessRef& ref) {
   return {ref.pid, ref.start_time};
 }
 
+bool BelongsTo(pid_t pid, const task::TaskRecord& record) {
+  const auto environment = ReadProcFile(fmt::format("/proc/{}/environ", pid));
+  if (!environment.ok()) return false;
+  const std::string text = std::string(1, '\0') + *environment;
+  const auto has = [&](std::string_view name, const std::string& value) {
+    std::string entry(1, '\0');
+    entry += name;
+    entry += '=';
+    entry += value;
+    entry += '\0';
+    return text.find(entry) != std::string::npos;
+  };
+  return has("LOCKSTEP_JOB", record.job) &&
+         has("LOCKSTEP_GENERATION", std::to_string(record.generation)) &&
+         has("LOCKSTEP_RANK", std::to_string(record.rank));
+}
+
 }  // namespace
 
 std::string Describe(const RankRef& ref) {
@@ -33,14 +50,16 @@ int KillLeftovers(const task::TaskRecord& record) {
   const std::vector<ProcessStat> all = ReadAllProcesses();
   std::set<pid_t> doomed;
   for (const ProcessStat& process : all) {
-    // The shim leads a session of its own, which nothing older can be in.
-    if (record.shim.pid > 0 && process.session == record.shim.pid &&
-        process.start_time >= record.shim.start_time) {
-      doomed.insert(process.pid);
-    }
     if (process.pid == record.process.pid &&
         process.start_time == record.process.start_time) {
       for (const pid_t pid : TreeOf(process.pid, all)) doomed.insert(pid);
+    }
+    // Its children when it is gone itself: they are in the session that it
+    // led, and say whose they are. A session's number alone may come again.
+    if (record.process.pid > 0 && process.session == record.process.pid &&
+        process.start_time >= record.process.start_time &&
+        BelongsTo(process.pid, record)) {
+      doomed.insert(process.pid);
     }
   }
   int reached = 0;

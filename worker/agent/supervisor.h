@@ -102,8 +102,8 @@ class Supervisor {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
-// SIGKILL, by verified pidfds, to what is left of a shim's session and of the
-// rank's tree. Returns how many it reached.
+// SIGKILL, by verified pidfds, to a rank, its tree and what is left of the
+// session that it led, after its shim is gone. Returns how many it reached.
 int KillLeftovers(const task::TaskRecord& record);
 
 }  // namespace lockstep
