@@ -5,7 +5,7 @@
 //   roles:
 //   - {type: chief, count: 1, resources: {cpus: 1}}
 //   - {type: worker, count: 1, resources: {cpus: 1, memoryBytes: 2GiB}}
-//   argv: [lockstep-train, --data, /data/fashion]
+//   argv: [lockstep-train, --train, /data/fashion]
 //   maxRunningTime: 2h
 //
 // Beyond that mapping: enum values may be short and in any case ("chief"),

@@ -22,7 +22,7 @@ constexpr uint64_t kMaxJobFile = 1 << 20;
 constexpr char kExamples[] =
     "  lockstep submit --tasks 2 --name hello -- echo hello\n"
     "  lockstep submit --tasks 2 --checkpoint-interval-steps 200 -- "
-    "lockstep-train --data /data/fashion\n"
+    "lockstep-train --train /data/fashion\n"
     "  lockstep submit -f job.yaml --dry-run\n"
     "\nWhat follows -- is the program and its arguments; a program without "
     "\"/\""
@@ -36,7 +36,7 @@ constexpr char kExamples[] =
     "  roles:\n"
     "  - {type: chief, count: 1, resources: {cpus: 1, memoryBytes: 1GiB}}\n"
     "  - {type: worker, count: 1, resources: {cpus: 1, memoryBytes: 1GiB}}\n"
-    "  argv: [lockstep-train, --data, /data/fashion]\n"
+    "  argv: [lockstep-train, --train, /data/fashion]\n"
     "  checkpoint: {intervalSteps: 200}";
 
 struct Options {
@@ -153,8 +153,9 @@ void AddTaskOptions(CLI::App* app, SubmitFlags* f) {
 
 void AddJobOptions(CLI::App* app, SubmitFlags* f) {
   const char* const group = "Job";
-  app->add_option("--name", f->name,
-                  "Unique for ever (default: the program's, and six digits)")
+  app->add_option(
+         "--name", f->name,
+         "Unique for ever (default: the program's, and six hexadecimal digits)")
       ->group(group);
   app->add_option("--kind", f->kind,
                   "native or program (default: native for lockstep-train, "

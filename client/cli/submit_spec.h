@@ -42,7 +42,7 @@ struct SubmitFlags {
 //   kind     native for a program named lockstep-train, else program
 //   roles    one chief; --tasks N: a chief and N - 1 workers
 //   cpus     1 a rank
-//   name     the program's name and six random digits (`random`)
+//   name     the program's name and six hexadecimal digits (`random`)
 //   output   of native jobs $HOME/lockstep/NAME; of programs none
 // A program or path with a "/" that is relative is made absolute by the
 // working directory. "--env NAME" takes NAME's value from the environment.
