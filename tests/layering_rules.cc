@@ -69,6 +69,7 @@ const std::map<std::string, std::set<std::string>>& Layers() {
 const Strings kPure = {"common/model/",
                        "server/core/",
                        "worker/agent/agent_core",
+                       "worker/agent/rank_environment",
                        "worker/checkpoint/layout",
                        "worker/checkpoint/manifest",
                        "worker/checkpoint/retention",
