@@ -188,6 +188,19 @@ TEST_F(RecoveryTest, ASignalToOneStopsAllAtAStepWithACheckpoint) {
   EXPECT_EQ(ParamHash(results[0]), ParamHash(expected[0]));
 }
 
+// Lost after its last checkpoint, before anybody heard that it was done.
+TEST_F(RecoveryTest, AWholeTrainingIsOnlyEndedAgain) {
+  const auto first = RunJob(Job(Output("o")));
+  ASSERT_EQ(first[0].code, 0) << first[0].output;
+  const std::string model = Output("o") + "/model.safetensors";
+  ASSERT_TRUE(RealFileSystem()->Remove(model).ok());
+  const auto second = RunJob(Next(Job(Output("o")), 48));
+  EXPECT_EQ(second[0].code, 0) << second[0].output;
+  EXPECT_EQ(second[1].code, 0) << second[1].output;
+  EXPECT_EQ(ParamHash(second[0]), ParamHash(first[0]));
+  EXPECT_TRUE(RealFileSystem()->Exists(model));
+}
+
 TEST_F(RecoveryTest, AFailedCheckpointDoesNotEndTraining) {
   JobOptions job = Job(Output("o"));
   Add(&job, {"--allow_faults"});

@@ -142,22 +142,24 @@ Status TrainLoop::EvaluateNow() {
 
 Status TrainLoop::End() {
   LOCKSTEP_RETURN_IF_ERROR(saver_->Finish());
-  const bool stopped = ordered_to_stop_ || told_to_stop_;
-  if (!stopped && data_->eval && progress_.evaluated_step != progress_.step) {
+  // An order to stop that comes with the last step changes nothing.
+  const bool whole =
+      progress_.step >= plan_.total_steps || progress_.stopped_early;
+  if (whole && data_->eval && progress_.evaluated_step != progress_.step) {
     LOCKSTEP_RETURN_IF_ERROR(EvaluateNow());
   }
   LOCKSTEP_RETURN_IF_ERROR(saver_->SaveNow([this] { return Save(); }));
-  if (!stopped) LOCKSTEP_RETURN_IF_ERROR(SaveModel());
+  if (whole) LOCKSTEP_RETURN_IF_ERROR(SaveModel());
   if (options_.param_hash) PrintParameterHash();
   // Nobody leaves before all is written: who ends early looks lost.
   LOCKSTEP_RETURN_IF_ERROR(session_->Barrier());
-  if (told_to_stop_) {
+  if (!whole && told_to_stop_) {
     return WithReason(
         Cancelled("told to stop by a signal after step {}", progress_.step),
         kReasonStopped);
   }
   narrator_->Say(fmt::format("{} after step {} of {}",
-                             ordered_to_stop_ ? "stopped as ordered"
+                             !whole ? "stopped as ordered"
                              : progress_.stopped_early
                                  ? "ended early, the accuracy rises no more,"
                                  : "done",
