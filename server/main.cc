@@ -174,7 +174,9 @@ Status Run(Config config) {
   app.logs->Close();
   app.rpc->SetServing(false);
   app.coordinator->CloseStreams();
-  app.rpc->Shutdown();
+  // Streams are ended and calls take milliseconds; a client that only keeps
+  // its connection is not waited for.
+  app.rpc->Shutdown(500ms);
   return OkStatus();
 }
 

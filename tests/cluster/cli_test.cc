@@ -82,7 +82,7 @@ TEST_F(CliTest, AJobFromSubmitToLogs) {
   const CommandResult submit = Run({"submit", "--name", "hello", "--tasks", "2",
                                     "--", "sh", "-c", "echo hello from $RANK"});
   EXPECT_EQ(submit.code, 0) << submit.err;
-  EXPECT_THAT(submit.err, HasSubstr("SUCCEEDED"));
+  EXPECT_THAT(submit.out, HasSubstr("SUCCEEDED"));
   const std::string logs = Ok({"jobs", "logs", "hello"});
   EXPECT_THAT(logs, HasSubstr("hello from 0\n"));
   EXPECT_THAT(logs, HasSubstr("hello from 1\n"));

@@ -107,8 +107,9 @@ void ClusterTest::TearDown() {
   }
   if (cluster_) {
     if (client_) EndJobs();
+    client_.reset();
     StopDaemons();
-    if (HasFailure()) DumpLogs();
+    if (HasFailure() || getenv("LOCKSTEP_TEST_LOGS") != nullptr) DumpLogs();
     const auto down = cluster_->Down({});
     EXPECT_TRUE(down.ok()) << down.status();
     EXPECT_EQ(down.ok() ? down->killed_tasks : 0, 0) << "tasks were left over";

@@ -14,7 +14,7 @@ class RestartTest : public ClusterTest {
   v1::Job StartSteps(const std::string& name) {
     v1::JobSpec spec =
         Steps(name, 2,
-              {"--steps", "400", "--step_ms", "5", "--hold_step", "399",
+              {"--steps", "250", "--step_ms", "5", "--hold_step", "249",
                "--hold_file", Path("go"), "--print_steps", "1"});
     spec.mutable_checkpoint()->set_interval_steps(50);
     Submit(spec);
@@ -46,13 +46,13 @@ class RestartTest : public ClusterTest {
       EXPECT_EQ(ended.exit().code(), 0) << ended.exit().DebugString();
       EXPECT_EQ(
           Line(name, rank, "done "),
-          "done 400 skipped 0 hash " + HashWeights(ExpectedWeights(400, 8)));
+          "done 250 skipped 0 hash " + HashWeights(ExpectedWeights(250, 8)));
       std::vector<std::string> steps;
       for (const std::string& line : Output(name, rank)) {
         if (line.rfind("step ", 0) == 0) steps.push_back(line);
       }
-      ASSERT_EQ(steps.size(), 400u);
-      for (int i = 0; i < 400; ++i) {
+      ASSERT_EQ(steps.size(), 250u);
+      for (int i = 0; i < 250; ++i) {
         ASSERT_EQ(steps[i], "step " + std::to_string(i + 1));
       }
     }
@@ -93,7 +93,7 @@ TEST_F(RestartTest, AJobThatEndsWhileTheCoordinatorIsAwayHasEnded) {
   KillDaemon("coordinator");
   ExpectSteps(job, 5);
   WriteFile(Path("go"), "");
-  EXPECT_TRUE(Eventually([&] { return CommittedOnPage(job, 0) >= 400; }));
+  EXPECT_TRUE(Eventually([&] { return CommittedOnPage(job, 0) >= 250; }));
   StartDaemon("coordinator");
   ExpectUndisturbed(job);
 }
