@@ -1,7 +1,6 @@
 #include "server/service/job_service.h"
 
-#include <openssl/evp.h>
-
+#include "common/base/sha256.h"
 #include "common/model/names.h"
 #include "common/rpc/caller.h"
 #include "common/rpc/status_conversion.h"
@@ -18,13 +17,6 @@ using std::chrono_literals::operator""s;
 constexpr Duration kBookmarkInterval = 10s;
 // How soon a stream notices that its client is gone.
 constexpr Duration kCancelPoll = 1s;
-
-std::string Sha256(const std::string& bytes) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  EVP_Digest(bytes.data(), bytes.size(), digest, &size, EVP_sha256(), nullptr);
-  return std::string(reinterpret_cast<char*>(digest), size);
-}
 
 // Maps of equal content must give equal bytes.
 std::string Deterministic(const google::protobuf::Message& message) {

@@ -1,6 +1,5 @@
 // Ranks: starting, finding again, reading.
 #include <errno.h>
-#include <openssl/evp.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include "common/base/fault_point.h"
 #include "common/base/logging.h"
 #include "common/base/random.h"
+#include "common/base/sha256.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/rank_readings.h"
 #include "worker/shim/shim_client.h"
@@ -22,13 +22,6 @@ namespace {
 constexpr Duration kKeepFinished = std::chrono::minutes(15);
 constexpr size_t kMostFinished = 1000;
 constexpr uint32_t kNonceFd = 3;
-
-std::string Sha256(std::string_view text) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr);
-  return std::string(reinterpret_cast<const char*>(digest), size);
-}
 
 const LocalTask* TaskOf(const GangSpec& spec, int32_t rank) {
   for (const LocalTask& task : spec.tasks) {

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <vector>
 
+#include "common/base/sha256.h"
+
 namespace lockstep {
 namespace {
 
@@ -67,10 +69,6 @@ Config ParseCanonical(const std::string& text) {
     begin = end + 1;
   }
   return config;
-}
-
-void Sha256(std::string_view text, uint8_t* digest) {
-  SHA256(reinterpret_cast<const uint8_t*>(text.data()), text.size(), digest);
 }
 
 void Sign(const std::string& key, const Record& record, uint8_t* mac) {
@@ -194,7 +192,7 @@ class Handshaker {
     record.size = static_cast<uint32_t>(communicator_->size());
     std::memcpy(record.spec_hash, options_.spec_hash.data(),
                 options_.spec_hash.size());
-    Sha256(config_, record.config);
+    std::memcpy(record.config, Sha256(config_).data(), sizeof(record.config));
     Sign(options_.key, record, record.mac);
     return record;
   }
@@ -267,9 +265,8 @@ class Handshaker {
       const size_t bytes = std::min<size_t>(texts[rank].bytes, kMaxConfigBytes);
       const std::string text(texts[rank].text, bytes);
       // The fingerprint was signed, the text is not.
-      uint8_t digest[SHA256_DIGEST_LENGTH];
-      Sha256(text, digest);
-      if (std::memcmp(digest, records[rank].config, sizeof(digest)) != 0) {
+      if (std::memcmp(Sha256(text).data(), records[rank].config,
+                      sizeof(records[rank].config)) != 0) {
         return Unauthenticated(
             "rank {} sent a configuration that does not match its fingerprint",
             rank);
