@@ -1,10 +1,9 @@
 // A rank's membership in its job: the one object a training program makes.
 //
 //   int main() {
-//     auto session = Session::Join({});           // before any thread or
-//     socket if (!session.ok()) ... int code =
-//     (*session)->Leave(Train(session->get())); return code; // always Leave's
-//     code
+//     auto session = Session::Join({});  // before any thread or socket
+//     if (!session.ok()) return Complain(session.status());
+//     return (*session)->Leave(Train(session->get()));  // always Leave's code
 //   }
 //   Status Train(Session* session) {
 //     LOCKSTEP_RETURN_IF_ERROR(session->Form({{"model", "cnn"}, ...}));
