@@ -1,0 +1,281 @@
+#include "server/logs/log_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""s;
+
+const LogKey kKey{"uid", 1, 0};
+
+// The machine's files, until told to fail.
+class FailingFiles final : public FileSystem {
+ public:
+  std::atomic<bool> fail_append = false;
+  std::atomic<bool> fail_sync = false;
+
+  StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
+                                                 mode_t mode) override {
+    return real_->Create(path, mode);
+  }
+  StatusOr<std::unique_ptr<WritableFile>> OpenAppend(const std::string& path,
+                                                     mode_t mode) override {
+    LOCKSTEP_ASSIGN_OR_RETURN(auto file, real_->OpenAppend(path, mode));
+    return std::make_unique<File>(this, std::move(file));
+  }
+  StatusOr<std::string> Read(const std::string& path, uint64_t limit) override {
+    return real_->Read(path, limit);
+  }
+  StatusOr<FileInfo> Stat(const std::string& path) override {
+    return real_->Stat(path);
+  }
+  StatusOr<std::vector<std::string>> List(const std::string& path) override {
+    return real_->List(path);
+  }
+  Status MakeDirs(const std::string& path, mode_t mode) override {
+    return real_->MakeDirs(path, mode);
+  }
+  Status Rename(const std::string& from, const std::string& to) override {
+    return real_->Rename(from, to);
+  }
+  Status Remove(const std::string& path) override {
+    return real_->Remove(path);
+  }
+  Status RemoveAll(const std::string& path) override {
+    return real_->RemoveAll(path);
+  }
+  Status SyncDir(const std::string& path) override {
+    return real_->SyncDir(path);
+  }
+
+ private:
+  class File final : public WritableFile {
+   public:
+    File(FailingFiles* files, std::unique_ptr<WritableFile> file)
+        : files_(files), file_(std::move(file)) {}
+    // Half of it arrives, as on a full disk.
+    Status Append(std::string_view data) override {
+      if (!files_->fail_append) return file_->Append(data);
+      LOCKSTEP_RETURN_IF_ERROR(file_->Append(data.substr(0, data.size() / 2)));
+      return ResourceExhausted("the disk is full");
+    }
+    Status Sync() override {
+      return files_->fail_sync ? Unavailable("sync failed") : file_->Sync();
+    }
+    Status Close() override { return file_->Close(); }
+
+   private:
+    FailingFiles* const files_;
+    const std::unique_ptr<WritableFile> file_;
+  };
+
+  FileSystem* const real_ = RealFileSystem();
+};
+
+class LogStoreTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/lockstep-logs-XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    dir_ = name;
+    Reopen();
+  }
+  void TearDown() override {
+    store_.reset();
+    EXPECT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
+  }
+  void Reopen() {
+    store_.reset();
+    store_ = std::make_unique<LogStore>(&files_, JoinPath(dir_, "logs"));
+  }
+
+  Status Send(uint64_t offset, const std::string& data, bool end = false,
+              const LogKey& key = kKey) {
+    return store_->Append(key, offset, data, end,
+                          [this, key](const LogStore::Ack& ack) {
+                            MutexLock lock(&mu_);
+                            acks_[key].push_back(ack);
+                            acked_.NotifyAll();
+                          });
+  }
+  // Sends, and waits for what is said about it.
+  LogStore::Ack Append(uint64_t offset, const std::string& data,
+                       bool end = false, const LogKey& key = kKey) {
+    size_t seen = 0;
+    {
+      MutexLock lock(&mu_);
+      seen = acks_[key].size();
+    }
+    EXPECT_TRUE(Send(offset, data, end, key).ok());
+    const MonoTime deadline = SystemClock().Now().mono + 10s;
+    MutexLock lock(&mu_);
+    while (acks_[key].size() == seen) {
+      if (!acked_.WaitUntil(&mu_, deadline)) {
+        ADD_FAILURE() << "never acknowledged";
+        return {};
+      }
+    }
+    return acks_[key].back();
+  }
+  // Sends what cannot be written; returns when that was tried.
+  void AppendInVain(uint64_t offset, const std::string& data) {
+    const uint64_t before = store_->change();
+    ASSERT_TRUE(Send(offset, data).ok());
+    store_->WaitForChange(before, SystemClock().Now().mono + 10s);
+    EXPECT_GT(store_->change(), before);
+  }
+  size_t AckCount() {
+    MutexLock lock(&mu_);
+    return acks_[kKey].size();
+  }
+  std::string All(const LogKey& key = kKey) {
+    return store_->Read(key, 0, 1 << 20).value_or("unreadable");
+  }
+
+  std::string dir_;
+  FailingFiles files_;
+  Mutex mu_;
+  CondVar acked_;
+  std::map<LogKey, std::vector<LogStore::Ack>> acks_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<LogStore> store_;
+};
+
+TEST_F(LogStoreTest, BytesComeBackAsTheyCame) {
+  EXPECT_EQ(Append(0, "hello ").offset, 6u);
+  const std::string bytes("w\0rld\n", 6);
+  const LogStore::Ack ack = Append(6, bytes);
+  EXPECT_EQ(ack.offset, 12u);
+  EXPECT_FALSE(ack.end);
+  EXPECT_EQ(All(), "hello " + bytes);
+  EXPECT_EQ(store_->Read(kKey, 6, 3).value_or(""), bytes.substr(0, 3));
+  EXPECT_EQ(store_->Read(kKey, 100, 3).value_or("x"), "");
+  EXPECT_EQ(store_->Read({"none", 1, 0}, 0, 3).value_or("x"), "");
+}
+
+TEST_F(LogStoreTest, RepeatsAreSkipped) {
+  Append(0, "abcdef");
+  EXPECT_EQ(Append(0, "abcdef").offset, 6u);
+  EXPECT_EQ(Append(3, "defghi").offset, 9u);
+  EXPECT_EQ(Append(1, "b").offset, 9u);
+  EXPECT_EQ(All(), "abcdefghi");
+}
+
+TEST_F(LogStoreTest, GapIsDroppedAndAskedForAgain) {
+  Append(0, "abc");
+  const LogStore::Ack ack = Append(5, "fgh", true);
+  EXPECT_EQ(ack.offset, 3u);
+  EXPECT_FALSE(ack.end);
+  EXPECT_EQ(All(), "abc");
+  EXPECT_TRUE(Append(3, "defgh", true).end);
+  EXPECT_EQ(All(), "abcdefgh");
+}
+
+TEST_F(LogStoreTest, EndIsRememberedAndRepeatable) {
+  EXPECT_FALSE(store_->Ended(kKey));
+  Append(0, "abc");
+  EXPECT_TRUE(Append(3, "", true).end);
+  EXPECT_TRUE(store_->Ended(kKey));
+  Reopen();
+  EXPECT_TRUE(store_->Ended(kKey));
+  const LogStore::Ack again = Append(0, "abc", true);
+  EXPECT_TRUE(again.end);
+  EXPECT_EQ(again.offset, 3u);
+  EXPECT_EQ(All(), "abc");
+}
+
+TEST_F(LogStoreTest, EndOfAnOlderCopyIsNoEnd) {
+  Append(0, "abcdef");
+  EXPECT_FALSE(Append(0, "abc", true).end);
+}
+
+TEST_F(LogStoreTest, GoesOnAfterAReopen) {
+  Append(0, "abc");
+  Reopen();
+  EXPECT_EQ(Append(5, "x").offset, 3u);
+  EXPECT_EQ(Append(3, "def").offset, 6u);
+  EXPECT_EQ(All(), "abcdef");
+}
+
+TEST_F(LogStoreTest, LogsAreApart) {
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    for (Generation generation = 1; generation <= 2; ++generation) {
+      Append(0, fmt::format("g{} r{}", generation, rank), false,
+             {"uid", generation, rank});
+    }
+  }
+  EXPECT_EQ(All({"uid", 2, 1}), "g2 r1");
+  EXPECT_EQ(All({"uid", 1, 2}), "g1 r2");
+}
+
+TEST_F(LogStoreTest, MoreLogsThanMayBeOpen) {
+  for (int32_t rank = 0; rank < 260; ++rank) {
+    EXPECT_EQ(Append(0, "abc", false, {"uid", 1, rank}).offset, 3u);
+  }
+  EXPECT_EQ(Append(3, "abc", false, {"uid", 1, 0}).offset, 6u);
+  EXPECT_EQ(All({"uid", 1, 0}), "abcabc");
+}
+
+TEST_F(LogStoreTest, WhatCannotBeWrittenIsNotAcknowledged) {
+  Append(0, "abcd");
+  files_.fail_append = true;
+  AppendInVain(4, "efgh");
+  EXPECT_EQ(AckCount(), 1u);
+  files_.fail_append = false;
+  // Half of it was there; what is said now is true of the disk.
+  EXPECT_EQ(Append(4, "efgh").offset, 8u);
+  EXPECT_EQ(All(), "abcdefgh");
+}
+
+TEST_F(LogStoreTest, WhatCannotBeSyncedIsNotAcknowledged) {
+  files_.fail_sync = true;
+  AppendInVain(0, "abcd");
+  EXPECT_EQ(AckCount(), 0u);
+  files_.fail_sync = false;
+  EXPECT_EQ(Append(0, "abcd").offset, 4u);
+  EXPECT_EQ(All(), "abcd");
+}
+
+TEST_F(LogStoreTest, ReadersAreWoken) {
+  const uint64_t seen = store_->change();
+  std::thread reader(
+      [&] { store_->WaitForChange(seen, SystemClock().Now().mono + 10s); });
+  Append(0, "x");
+  reader.join();
+  EXPECT_GT(store_->change(), seen);
+}
+
+TEST_F(LogStoreTest, CloseWakesForGoodAndRefuses) {
+  const uint64_t seen = store_->change();
+  store_->Close();
+  store_->WaitForChange(seen + 100, SystemClock().Now().mono + 100s);
+  EXPECT_EQ(Send(0, "x").code(), StatusCode::kUnavailable);
+}
+
+TEST_F(LogStoreTest, DeadlineEndsTheWait) {
+  store_->WaitForChange(store_->change(), SystemClock().Now().mono);
+}
+
+// A shuffled, doubled, cut stream of pieces still makes the same log.
+TEST_F(LogStoreTest, AnyOrderOfPiecesMakesTheLog) {
+  std::string text;
+  for (int i = 0; i < 500; ++i) text += std::to_string(i) + "\n";
+  srand(1);
+  uint64_t acknowledged = 0;
+  for (int i = 0; i < 100000 && acknowledged < text.size(); ++i) {
+    const size_t from =
+        static_cast<size_t>(rand()) % std::min(text.size(), acknowledged + 100);
+    const size_t size = static_cast<size_t>(rand()) % 400;
+    acknowledged = Append(from, text.substr(from, size)).offset;
+  }
+  EXPECT_EQ(acknowledged, text.size());
+  EXPECT_EQ(All(), text);
+}
+
+}  // namespace
+}  // namespace lockstep

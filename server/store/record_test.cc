@@ -1,0 +1,174 @@
+#include "server/store/record.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/stubs/logging.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <random>
+
+#include "server/core/testing.h"
+#include "server/store/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(RecordTest, EveryFieldOfAJobComesBack) {
+  const Job job = FullJob();
+  const auto again = DecodeJob(EncodeJob(job));
+  ASSERT_TRUE(again.ok()) << Message(again.status());
+  EXPECT_EQ(again->spec, job.spec);
+  EXPECT_EQ(again->tasks, job.tasks);
+  EXPECT_EQ(again->attempts, job.attempts);
+  EXPECT_EQ(again->events, job.events);
+  EXPECT_EQ(again->phase_durations, job.phase_durations);
+  EXPECT_EQ(again->cluster, job.cluster);
+  EXPECT_EQ(again->holds, job.holds);
+  EXPECT_EQ(again->ended_ranks, job.ended_ranks);
+  EXPECT_EQ(*again, job);
+}
+
+// A field that somebody adds to Job and forgets here would compare equal
+// only because both sides have its default.
+TEST(RecordTest, TheFullJobIsFull) {
+  const Job job = FullJob();
+  const Job empty;
+  EXPECT_NE(job.spec, empty.spec);
+  EXPECT_NE(job.uid, empty.uid);
+  EXPECT_NE(job.owner, empty.owner);
+  EXPECT_NE(job.resource_version, empty.resource_version);
+  EXPECT_NE(job.exit_code, empty.exit_code);
+  EXPECT_NE(job.bill, empty.bill);
+  EXPECT_NE(job.attempt_start, empty.attempt_start);
+  EXPECT_NE(job.committed_before, empty.committed_before);
+  EXPECT_NE(job.next_directive, empty.next_directive);
+  EXPECT_NE(job.failed_formings, empty.failed_formings);
+  EXPECT_NE(job.first_failure_code, empty.first_failure_code);
+  EXPECT_TRUE(job.cancel_requested);
+  EXPECT_FALSE(job.artifacts.empty() || job.lineage.empty() ||
+               job.directives.empty() || job.event_numbers.empty() ||
+               job.free_restarts.empty());
+  EXPECT_TRUE(job.start_time && job.end_time && job.last_checkpoint &&
+              job.committed_step && job.cluster && job.failing && job.outcome &&
+              job.not_before && job.first_failure);
+}
+
+TEST(RecordTest, JobsOfEveryStateComeBack) {
+  Scene s(NativeSpec("j", 2));
+  const auto check = [&] {
+    const auto again = DecodeJob(EncodeJob(s.job));
+    ASSERT_TRUE(again.ok()) << Message(again.status());
+    EXPECT_EQ(*again, s.job) << Name(s.job.state);
+  };
+  check();
+  s.Put({"a", "b"});
+  check();
+  s.Prepared();
+  s.Settle();
+  check();
+  s.Started();
+  s.Joined();
+  s.Settle();
+  check();
+  s.Exited(0, Code(3));
+  s.Settle();
+  check();
+  s.AllStopped();
+  s.Settle();
+  check();
+  s.job = Cancel(s.job, "user/ann", s.now);
+  s.Settle();
+  check();
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kCancelled);
+  check();
+}
+
+// The longest that a node may say must not make the job unreadable.
+TEST(RecordTest, LongestSentencesOfNodesStayReadable) {
+  Scene s(NativeSpec("j", 2));
+  s.Run({"a", "b"});
+  ExitStatus exit = Code(1);
+  exit.message.assign(8192, 'x');
+  s.Gang("a").events.push_back(
+      {1, 0, s.now.wall, Reason::kNone, std::string(8192, 'y')});
+  s.Exited(1, exit);
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  s.Prepared();
+  s.Refused("b", {Reason::kPrepareRefused, std::string(8192, 'z')});
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFailed);
+  const auto again = DecodeJob(EncodeJob(s.job));
+  ASSERT_TRUE(again.ok()) << Message(again.status());
+  EXPECT_EQ(*again, s.job);
+}
+
+TEST(RecordTest, NodesAndRequestsComeBack) {
+  const NodeInfo node = FullNode();
+  const auto node_again = DecodeNode(EncodeNode(node));
+  ASSERT_TRUE(node_again.ok()) << Message(node_again.status());
+  EXPECT_EQ(*node_again, node);
+
+  const AnsweredRequest request = FullRequest();
+  const auto again = DecodeRequest(EncodeRequest(request));
+  ASSERT_TRUE(again.ok()) << Message(again.status());
+  EXPECT_EQ(again->client, request.client);
+  EXPECT_EQ(again->id, request.id);
+  EXPECT_EQ(again->method, request.method);
+  EXPECT_EQ(again->content_hash, request.content_hash);
+  EXPECT_EQ(again->response, request.response);
+  EXPECT_EQ(again->time, request.time);
+}
+
+TEST(RecordTest, NoBytesAreNoJob) {
+  const auto job = DecodeJob("");
+  EXPECT_EQ(job.status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(Message(job.status()), HasSubstr("damaged"));
+  EXPECT_EQ(DecodeJob("\xff\xff").status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(DecodeNode("\xff").status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(DecodeNode("").status().code(), StatusCode::kDataLoss);
+}
+
+TEST(RecordTest, RandomBytesNeverCrash) {
+  const google::protobuf::LogSilencer silence;
+  std::mt19937 random(3);
+  for (int i = 0; i < 20000; ++i) {
+    std::string bytes(random() % 200, '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+    for (const Status& status :
+         {DecodeJob(bytes).status(), DecodeNode(bytes).status()}) {
+      ASSERT_TRUE(status.ok() || status.code() == StatusCode::kDataLoss)
+          << status.ToString();
+    }
+    (void)DecodeRequest(bytes);
+  }
+}
+
+TEST(RecordTest, FlippedBytesAreReadOrRefusedButNeverCrash) {
+  const google::protobuf::LogSilencer silence;
+  std::mt19937 random(4);
+  const std::string good = EncodeJob(FullJob());
+  for (int i = 0; i < 5000; ++i) {
+    std::string bytes = good;
+    for (int flips = 1 + static_cast<int>(random() % 3); flips > 0; --flips) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    if (random() % 4 == 0) bytes.resize(random() % bytes.size());
+    const auto job = DecodeJob(bytes);
+    ASSERT_TRUE(job.ok() || job.status().code() == StatusCode::kDataLoss);
+    // What can be read can be written again.
+    if (job.ok()) {
+      ASSERT_FALSE(EncodeJob(*job).empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,292 @@
+#include "server/store/sqlite_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "common/base/fault_point.h"
+#include "common/base/file.h"
+#include "server/core/testing.h"
+#include "server/store/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class SqliteStoreTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/lockstep-store-XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    dir_ = name;
+    path_ = JoinPath(dir_, "coordinator.db");
+  }
+  void TearDown() override {
+    EXPECT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
+  }
+
+  std::unique_ptr<Store> Open() {
+    auto store = OpenSqliteStore(path_);
+    EXPECT_TRUE(store.ok()) << Message(store.status());
+    return store.ok() ? std::move(*store) : nullptr;
+  }
+  StoreSnapshot Load(Store* store) {
+    auto snapshot = store->Load();
+    EXPECT_TRUE(snapshot.ok()) << Message(snapshot.status());
+    return snapshot.value_or(StoreSnapshot{});
+  }
+  static Status CommitJob(Store* store, const Job& job, int64_t version) {
+    StoreBatch batch;
+    batch.version = version;
+    batch.jobs = {&job};
+    return store->Commit(batch);
+  }
+  // As another program would.
+  void Sql(const char* sql) {
+    sqlite3* db = nullptr;
+    ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
+    char* error = nullptr;
+    EXPECT_EQ(sqlite3_exec(db, sql, nullptr, nullptr, &error), SQLITE_OK)
+        << error;
+    sqlite3_close(db);
+  }
+  std::string Contents() {
+    return RealFileSystem()->Read(path_).value_or("unreadable");
+  }
+
+  std::string dir_;
+  std::string path_;
+};
+
+TEST_F(SqliteStoreTest, NewStoreIsEmpty) {
+  auto store = Open();
+  const StoreSnapshot snapshot = Load(store.get());
+  EXPECT_EQ(snapshot.epoch, 1u);
+  EXPECT_EQ(snapshot.version, 0);
+  EXPECT_THAT(snapshot.jobs, IsEmpty());
+  EXPECT_THAT(snapshot.nodes, IsEmpty());
+  EXPECT_THAT(snapshot.requests, IsEmpty());
+}
+
+TEST_F(SqliteStoreTest, EverythingIsThereAfterReopening) {
+  Job job = FullJob();
+  const NodeInfo node = FullNode();
+  {
+    auto store = Open();
+    Load(store.get());
+    StoreBatch batch;
+    batch.version = 1;
+    batch.jobs = {&job};
+    batch.nodes = {&node};
+    batch.request = FullRequest();
+    ASSERT_TRUE(store->Commit(batch).ok());
+  }
+  auto store = Open();
+  const StoreSnapshot snapshot = Load(store.get());
+  EXPECT_EQ(snapshot.version, 1);
+  ASSERT_THAT(snapshot.jobs, SizeIs(1));
+  EXPECT_EQ(snapshot.jobs[0], job);
+  ASSERT_THAT(snapshot.nodes, SizeIs(1));
+  EXPECT_EQ(snapshot.nodes[0], node);
+  ASSERT_THAT(snapshot.requests, SizeIs(1));
+  EXPECT_EQ(snapshot.requests[0].response, FullRequest().response);
+}
+
+TEST_F(SqliteStoreTest, LaterCommitsReplace) {
+  Job job = FullJob();
+  auto store = Open();
+  ASSERT_TRUE(CommitJob(store.get(), job, 1).ok());
+  job.exit_code = 5;
+  ASSERT_TRUE(CommitJob(store.get(), job, 2).ok());
+  const StoreSnapshot snapshot = Load(store.get());
+  ASSERT_THAT(snapshot.jobs, SizeIs(1));
+  EXPECT_EQ(snapshot.jobs[0].exit_code, 5);
+  EXPECT_EQ(snapshot.version, 2);
+}
+
+TEST_F(SqliteStoreTest, EpochRisesWithEveryStart) {
+  for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
+    auto store = Open();
+    EXPECT_EQ(Load(store.get()).epoch, epoch);
+  }
+}
+
+TEST_F(SqliteStoreTest, OldRequestsAreForgotten) {
+  auto store = Open();
+  StoreBatch batch;
+  batch.version = 1;
+  batch.request = FullRequest();
+  ASSERT_TRUE(store->Commit(batch).ok());
+  StoreBatch forget;
+  forget.version = 2;
+  forget.forget_requests_before = FullRequest().time;
+  ASSERT_TRUE(store->Commit(forget).ok());
+  EXPECT_THAT(Load(store.get()).requests, SizeIs(1)) << "exactly at the time";
+  forget.version = 3;
+  *forget.forget_requests_before += std::chrono::nanoseconds(1);
+  ASSERT_TRUE(store->Commit(forget).ok());
+  EXPECT_THAT(Load(store.get()).requests, IsEmpty());
+}
+
+TEST_F(SqliteStoreTest, MemoryStoreWorksToo) {
+  path_ = ":memory:";
+  auto store = Open();
+  ASSERT_TRUE(CommitJob(store.get(), FullJob(), 1).ok());
+  EXPECT_THAT(Load(store.get()).jobs, SizeIs(1));
+}
+
+// ---- Files that are not to be opened ----
+
+TEST_F(SqliteStoreTest, SecondCoordinatorIsRefused) {
+  auto first = Open();
+  const auto second = OpenSqliteStore(path_);
+  EXPECT_EQ(second.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(second.status()), HasSubstr(path_));
+  EXPECT_THAT(Message(second.status()),
+              HasSubstr("is a coordinator running on this directory already?"));
+  EXPECT_TRUE(CommitJob(first.get(), FullJob(), 1).ok());
+  first.reset();
+  EXPECT_TRUE(OpenSqliteStore(path_).ok());
+}
+
+TEST_F(SqliteStoreTest, SecondProcessIsRefusedToo) {
+  auto first = Open();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto second = OpenSqliteStore(path_);
+    ::_exit(second.status().code() == StatusCode::kFailedPrecondition ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST_F(SqliteStoreTest, FileOfAnotherProgramIsLeftAsItIs) {
+  Sql("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)");
+  const std::string before = Contents();
+  const auto store = OpenSqliteStore(path_);
+  EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(store.status()), HasSubstr("another program"));
+  EXPECT_EQ(Contents(), before);
+}
+
+TEST_F(SqliteStoreTest, TextIsNoDatabase) {
+  ASSERT_TRUE(
+      RealFileSystem()->WriteAtomic(path_, std::string(4096, 'x')).ok());
+  const auto store = OpenSqliteStore(path_);
+  EXPECT_EQ(store.status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(Message(store.status()), HasSubstr(path_));
+  EXPECT_THAT(Message(store.status()), HasSubstr("restore it from a backup"));
+}
+
+TEST_F(SqliteStoreTest, DamagedPagesAreNoticedAtTheStart) {
+  {
+    auto store = Open();
+    Job job = FullJob();
+    for (int i = 0; i < 50; ++i) {
+      job.spec.name = fmt::format("job{}", i);
+      ASSERT_TRUE(CommitJob(store.get(), job, i + 1).ok());
+    }
+  }
+  std::string bytes = Contents();
+  ASSERT_GT(bytes.size(), 40000u);
+  for (size_t i = 8192; i < bytes.size(); i += 512) bytes[i] ^= 0x5a;
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(path_, bytes).ok());
+  auto store = OpenSqliteStore(path_);
+  // Damage inside a record is the record's to notice.
+  const Status status = store.ok() ? (*store)->Load().status() : store.status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status.ToString();
+  EXPECT_THAT(Message(status), HasSubstr(path_));
+}
+
+TEST_F(SqliteStoreTest, DamagedRecordNamesFileAndJob) {
+  {
+    auto store = Open();
+    ASSERT_TRUE(CommitJob(store.get(), FullJob(), 1).ok());
+  }
+  Sql("UPDATE jobs SET record = x'ffff'");
+  auto store = Open();
+  const Status status = store->Load().status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(Message(status), HasSubstr(path_ + ": full"));
+}
+
+TEST_F(SqliteStoreTest, LaterSchemaIsRefusedAndKept) {
+  { auto store = Open(); }
+  Sql("PRAGMA user_version = 99");
+  const auto store = OpenSqliteStore(path_);
+  EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(store.status()), HasSubstr("later version (schema 99"));
+}
+
+TEST_F(SqliteStoreTest, MissingDirectoryIsNamed) {
+  path_ = JoinPath(dir_, "no/such/file.db");
+  EXPECT_THAT(Message(OpenSqliteStore(path_).status()), HasSubstr(path_));
+}
+
+// ---- Crashes and errors in the middle ----
+
+// Runs commits in a child that dies at the fault point; returns what a new
+// start finds.
+class StoreCrashTest : public SqliteStoreTest {
+ protected:
+  StoreSnapshot AfterCrash(const std::string& fault) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (!EnableFaults(fault).ok()) ::_exit(1);
+      auto store = OpenSqliteStore(path_);
+      if (!store.ok() || !(*store)->Load().ok()) ::_exit(2);
+      Job job = FullJob();
+      for (int i = 1; i <= 5; ++i) {
+        job.exit_code = i;
+        StoreBatch batch;
+        batch.version = i;
+        batch.jobs = {&job};
+        batch.request = FullRequest();
+        batch.request->id = std::to_string(i);
+        if (!(*store)->Commit(batch).ok()) ::_exit(3);
+      }
+      ::_exit(4);
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(WEXITSTATUS(status), kFaultExitCode) << fault;
+    auto store = Open();
+    return Load(store.get());
+  }
+};
+
+TEST_F(StoreCrashTest, CommitIsAllOrNothing) {
+  int64_t seen = 0;
+  for (int at = 1; at <= 5; ++at) {
+    const StoreSnapshot before =
+        AfterCrash(fmt::format("store.before_commit=crash@{}", at));
+    EXPECT_EQ(before.version, at - 1);
+    EXPECT_THAT(before.requests, SizeIs(at - 1));
+    if (at > 1) {
+      EXPECT_EQ(before.jobs[0].exit_code, at - 1);
+    }
+    ASSERT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
+    ASSERT_TRUE(RealFileSystem()->MakeDirs(dir_).ok());
+    const StoreSnapshot after =
+        AfterCrash(fmt::format("store.after_commit=crash@{}", at));
+    EXPECT_EQ(after.version, at);
+    EXPECT_THAT(after.requests, SizeIs(at));
+    EXPECT_EQ(after.jobs[0].exit_code, at);
+    EXPECT_EQ(after.epoch, 2u);
+    ASSERT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
+    ASSERT_TRUE(RealFileSystem()->MakeDirs(dir_).ok());
+    seen += after.version;
+  }
+  EXPECT_EQ(seen, 15);
+}
+
+}  // namespace
+}  // namespace lockstep
