@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/lib/client.h"
@@ -127,6 +128,13 @@ class LocalCluster {
   // 0 where it does not run.
   pid_t Pid(const std::string& daemon) const;
 
+  // For tests: LocalClusterOptions::extra_arguments of daemons that are
+  // started from now on.
+  void set_extra_arguments(
+      std::map<std::string, std::vector<std::string>> arguments) {
+    options_.extra_arguments = std::move(arguments);
+  }
+
   // How to connect as its admin.
   ClientOptions client_options() const;
   const LocalLayout& layout() const { return layout_; }
@@ -155,7 +163,7 @@ class LocalCluster {
   StatusOr<int> StopDaemons(Duration grace);
   Status RemoveOwnFiles();
 
-  const LocalClusterOptions options_;
+  LocalClusterOptions options_;
   const LocalLayout layout_;
   ClusterRecord record_;
   StateRecord state_;

@@ -1,4 +1,6 @@
 // The command line as somebody uses it, from `local up` to `local down`.
+#include <signal.h>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/cluster/fixture.h"
@@ -123,6 +125,23 @@ TEST_F(CliTest, ExitCodesSayHowItEnded) {
       Run({"submit", "--dry-run", "--tasks", "2", "--", "true"});
   EXPECT_EQ(dry.code, 0) << dry.err;
   EXPECT_THAT(dry.out, HasSubstr("worker-1"));
+}
+
+TEST_F(CliTest, CtrlCDetaches) {
+  Up();
+  const Command submit = StartCommand(
+      {Binary("lockstep"), "submit", "--name", "long", "--", "sleep", "1000"},
+      env_);
+  EXPECT_TRUE(Eventually([&] {
+    return Run({"jobs", "list", "--state", "running", "-o", "name"}).out ==
+           "long\n";
+  }));
+  ASSERT_TRUE(SendSignal(submit.process, SIGINT).ok());
+  const CommandResult result = WaitCommand(submit);
+  EXPECT_EQ(result.code, 130);
+  EXPECT_THAT(result.err, HasSubstr("jobs wait long"));
+  EXPECT_EQ(Ok({"jobs", "list", "--state", "running", "-o", "name"}), "long\n");
+  // `local down` cancels it.
 }
 
 TEST_F(CliTest, AJobFile) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "common/os/process.h"
+#include "common/os/procfs.h"
 #include "tests/cluster/fixture.h"
 #include "tests/cluster/step_model.h"
 
@@ -17,14 +18,16 @@ double Seconds(const google::protobuf::Timestamp& time) {
 
 class FailureTest : public ClusterTest {
  protected:
-  void KillRank(const v1::Job& job, int rank) {
+  Status Signal(const v1::Job& job, int rank, int signo) {
     const auto pid = static_cast<pid_t>(PidOf(job, rank));
-    ASSERT_GT(pid, 0);
-    const auto start = StartTime(pid);
-    ASSERT_TRUE(start.ok()) << start.status();
-    const auto process = OpenVerified({pid, *start});
-    ASSERT_TRUE(process.ok()) << process.status();
-    ASSERT_TRUE(SendSignal(*process, SIGKILL).ok());
+    LOCKSTEP_ASSIGN_OR_RETURN(const uint64_t start, StartTime(pid));
+    LOCKSTEP_ASSIGN_OR_RETURN(const Process process,
+                              OpenVerified({pid, start}));
+    return SendSignal(process, signo);
+  }
+  void KillRank(const v1::Job& job, int rank) {
+    const Status killed = Signal(job, rank, SIGKILL);
+    ASSERT_TRUE(killed.ok()) << killed;
   }
   // A budget of `budget`, and retries at once.
   v1::JobSpec WithBudget(v1::JobSpec spec, int budget) {
@@ -174,6 +177,76 @@ TEST_F(FailureTest, AnOutputDirectoryThatCannotBeIsRefused) {
   const v1::Job unwritable = RunJob(spec, v1::JOB_STATE_FAILED);
   EXPECT_EQ(unwritable.cause().reason(), v1::REASON_PREPARE_REFUSED);
   EXPECT_THAT(unwritable.cause().message(), HasSubstr("/proc/lockstep"));
+}
+
+// A checkpoint that is damaged on the disk is set aside, and the job goes on
+// from the one before.
+TEST_F(FailureTest, ADamagedCheckpointIsPassedOver) {
+  v1::JobSpec spec =
+      Steps("damaged", 2,
+            {"--steps", "100", "--hold_step", "90", "--hold_file", Path("go")});
+  spec.mutable_checkpoint()->set_interval_steps(20);
+  Submit(spec);
+  const v1::Job running = WaitUntil(
+      "damaged", "checkpoint 80",
+      [](const v1::Job& job) { return job.last_checkpoint().step() == 80; });
+  const std::string newest = running.last_checkpoint().path();
+  const std::string shard = newest + "/shard-00000-of-00002";
+  std::string bytes = ReadFile(shard);
+  ASSERT_GT(bytes.size(), 1000u);
+  bytes[bytes.size() / 2] ^= 1;
+  WriteFile(shard, bytes);
+  KillRank(running, 0);
+  WriteFile(Path("go"), "");
+  const v1::Job job = WaitEnd("damaged", v1::JOB_STATE_SUCCEEDED);
+  ASSERT_EQ(job.attempts_size(), 2);
+  EXPECT_EQ(job.attempts(1).resumed_step(), 60);
+  EXPECT_EQ(Line("damaged", 1, "done ", 2),
+            "done 100 skipped 0 hash " + HashWeights(ExpectedWeights(100, 8)));
+  std::string events;
+  for (const v1::Event& event : job.events()) events += event.message() + "\n";
+  EXPECT_THAT(events, HasSubstr("step-000000080.g1 is damaged"));
+  EXPECT_FALSE(RealFileSystem()->Exists(newest + "/MANIFEST"));
+}
+
+// It hears no signal but SIGKILL, and holds its peers up.
+TEST_F(FailureTest, AFrozenRankIsKilledWhenAnotherDies) {
+  v1::JobSpec spec = Steps("frozen", 2, {"--steps", "300", "--step_ms", "5"});
+  spec.mutable_checkpoint()->set_interval_steps(20);
+  Submit(spec);
+  const v1::Job running =
+      WaitUntil("frozen", "a checkpoint",
+                [](const v1::Job& job) { return job.has_last_checkpoint(); });
+  ASSERT_TRUE(Signal(running, 0, SIGSTOP).ok());
+  KillRank(running, 1);
+  const v1::Job job = WaitEnd("frozen", v1::JOB_STATE_SUCCEEDED);
+  ASSERT_EQ(job.attempts_size(), 2);
+  EXPECT_EQ(job.attempts(0).tasks(0).ranks(0).exit().signal(), SIGKILL);
+  EXPECT_THAT(job.attempts(0).end_cause().message(), HasSubstr("rank 1"));
+  EXPECT_EQ(Line("frozen", 0, "done ", 2),
+            "done 300 skipped 0 hash " + HashWeights(ExpectedWeights(300, 8)));
+}
+
+// Nobody can say any more how the rank ended, but it ends and so does what it
+// started.
+TEST_F(FailureTest, AKilledShimTakesItsRankAlong) {
+  v1::JobSpec spec = Steps("shim", 2, {"--steps", "300", "--step_ms", "5"});
+  spec.mutable_checkpoint()->set_interval_steps(20);
+  Submit(spec);
+  const v1::Job running =
+      WaitUntil("shim", "a checkpoint",
+                [](const v1::Job& job) { return job.has_last_checkpoint(); });
+  const auto rank = ReadProcessStat(static_cast<pid_t>(PidOf(running, 1)));
+  ASSERT_TRUE(rank.ok()) << rank.status();
+  const auto shim = ReadProcessStat(rank->parent);
+  ASSERT_TRUE(shim.ok()) << shim.status();
+  ASSERT_EQ(shim->command, "lockstep-shim");
+  const auto process = OpenVerified({shim->pid, shim->start_time});
+  ASSERT_TRUE(process.ok()) << process.status();
+  ASSERT_TRUE(SendSignal(*process, SIGKILL).ok());
+  const v1::Job job = WaitEnd("shim", v1::JOB_STATE_SUCCEEDED);
+  ASSERT_EQ(job.attempts_size(), 2);
+  EXPECT_FALSE(job.attempts(0).end_cause().message().empty());
 }
 
 // A program that catches SIGTERM and never leaves.

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/base/fault_point.h"
 #include "common/os/process.h"
 #include "common/os/procfs.h"
 #include "worker/task/rank_page.h"
@@ -354,10 +355,17 @@ void ClusterTest::StartAll() {
   ASSERT_TRUE(started.ok()) << started.status();
 }
 
-CommandResult ClusterTest::RunCommand(const std::vector<std::string>& argv,
-                                      const std::vector<std::string>& env,
-                                      Duration patience) {
-  CommandResult result;
+bool ClusterTest::FaultStruck(const std::string& daemon) {
+  const auto exit = cluster_->WaitEnded(daemon, Duration{});
+  if (!exit.ok()) return false;
+  EXPECT_TRUE(exit->code == kFaultExitCode)
+      << daemon << " " << exit->Describe();
+  stopped_.insert(daemon);
+  return true;
+}
+
+ClusterTest::Command ClusterTest::StartCommand(
+    const std::vector<std::string>& argv, const std::vector<std::string>& env) {
   SpawnOptions spawn;
   spawn.program = argv.at(0);
   spawn.argv = argv;
@@ -373,20 +381,35 @@ CommandResult ClusterTest::RunCommand(const std::vector<std::string>& argv,
   spawn.env.insert(spawn.env.end(), variables.begin(), variables.end());
   spawn.stdout_path = fmt::format("{}/command-{}.out", root_, ++commands_);
   spawn.stderr_path = fmt::format("{}/command-{}.err", root_, commands_);
-  const auto process = Spawn(spawn);
+  auto process = Spawn(spawn);
   EXPECT_TRUE(process.ok()) << process.status();
-  if (!process.ok()) return result;
-  const auto exit = WaitExit(*process, Now() + patience);
+  Command command;
+  if (process.ok()) command.process = *std::move(process);
+  command.out = spawn.stdout_path;
+  command.err = spawn.stderr_path;
+  return command;
+}
+
+CommandResult ClusterTest::WaitCommand(const Command& command,
+                                       Duration patience) {
+  CommandResult result;
+  if (!command.process.pidfd) return result;
+  const auto exit = WaitExit(command.process, Now() + patience);
   if (!exit.ok()) {
-    ADD_FAILURE() << fmt::format("{}", fmt::join(argv, " ")) << ": "
-                  << exit.status();
-    StopProcess(*process, std::chrono::seconds(1)).IgnoreError();
+    ADD_FAILURE() << exit.status();
+    StopProcess(command.process, std::chrono::seconds(1)).IgnoreError();
   } else {
     result.code = exit->signal != 0 ? 128 + exit->signal : exit->code;
   }
-  result.out = RealFileSystem()->Read(spawn.stdout_path).value_or("");
-  result.err = RealFileSystem()->Read(spawn.stderr_path).value_or("");
+  result.out = RealFileSystem()->Read(command.out).value_or("");
+  result.err = RealFileSystem()->Read(command.err).value_or("");
   return result;
+}
+
+CommandResult ClusterTest::RunCommand(const std::vector<std::string>& argv,
+                                      const std::vector<std::string>& env,
+                                      Duration patience) {
+  return WaitCommand(StartCommand(argv, env), patience);
 }
 
 std::string ClusterTest::Binary(const std::string& name) const {

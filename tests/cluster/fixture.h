@@ -24,6 +24,7 @@
 #include "common/base/clock.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/os/process.h"
 
 namespace lockstep {
 
@@ -116,9 +117,19 @@ class ClusterTest : public testing::Test {
   void StartDaemon(const std::string& daemon);
   // All that do not run.
   void StartAll();
+  // Whether the daemon has ended, by a fault point; false while it runs.
+  bool FaultStruck(const std::string& daemon);
 
-  // Runs a program of the build to its end. Its HOME is in the test's
-  // directory.
+  // Runs a program to its end. Its HOME is the test's directory.
+  struct Command {
+    Process process;
+    std::string out;
+    std::string err;
+  };
+  Command StartCommand(const std::vector<std::string>& argv,
+                       const std::vector<std::string>& env = {});
+  CommandResult WaitCommand(const Command& command,
+                            Duration patience = kPatience);
   CommandResult RunCommand(const std::vector<std::string>& argv,
                            const std::vector<std::string>& env = {},
                            Duration patience = kPatience);

@@ -145,6 +145,27 @@ TEST_F(RestartTest, CancelReachesRanksOfARestartedDaemon) {
   WaitEnd("cancel", v1::JOB_STATE_CANCELLED);
 }
 
+// It is over once the daemon is back and has said so.
+TEST_F(RestartTest, CancelWaitsForADaemonThatIsAway) {
+  StartSteps("away");
+  KillDaemon("worker-0");
+  ASSERT_TRUE(client()->CancelJob("away").ok());
+  const v1::Job job = WaitFor("away", v1::JOB_STATE_FINISHING);
+  EXPECT_EQ(job.cause().reason(), v1::REASON_CANCELLED_BY_USER);
+  StartDaemon("worker-0");
+  WaitEnd("away", v1::JOB_STATE_CANCELLED);
+}
+
+// The store is the first one's.
+TEST_F(RestartTest, ASecondCoordinatorOfTheSameStoreIsRefused) {
+  const CommandResult second = RunCommand(
+      {Binary("lockstep-coordinator"), "--dir",
+       cluster()->layout().DaemonDir("coordinator"), "--insecure_loopback"});
+  EXPECT_EQ(second.code, 1);
+  EXPECT_THAT(second.err, testing::HasSubstr("coordinator.db"));
+  RunJob(Shell("fine", 2, "true"), v1::JOB_STATE_SUCCEEDED);
+}
+
 TEST_F(RestartTest, ProgramsSurviveToo) {
   Submit(Shell("program", 2,
                "echo up; while [ ! -e " + Path("go") +

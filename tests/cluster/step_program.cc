@@ -153,7 +153,10 @@ class StepTrainer {
     LOCKSTEP_RETURN_IF_ERROR(saver->AfterStep(orders));
     *stopped = orders.stop.has_value();
     if (options_.print_steps != 0) Say("step {}", step);
-    return step == options_.hold_step ? Hold(step) : OkStatus();
+    if (step != options_.hold_step) return OkStatus();
+    // What is being saved is there before anybody looks.
+    LOCKSTEP_RETURN_IF_ERROR(saver->Finish());
+    return Hold(step);
   }
 
   Status Hold(int64_t step) {
