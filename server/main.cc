@@ -18,6 +18,7 @@
 #include "common/base/fault_point.h"
 #include "common/base/fd.h"
 #include "common/base/file.h"
+#include "common/base/leave.h"
 #include "common/base/logging.h"
 #include "common/base/random.h"
 #include "common/base/version.h"
@@ -191,7 +192,6 @@ int main(int argc, char** argv) {
   if (!status.ok()) {
     fprintf(stderr, "lockstep-coordinator: %s\n",
             lockstep::Message(status).c_str());
-    return 1;
   }
-  return 0;
+  lockstep::LeaveProcess(status.ok() ? 0 : 1);
 }

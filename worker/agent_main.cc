@@ -19,6 +19,7 @@
 #include "common/base/fd.h"
 #include "common/base/file.h"
 #include "common/base/host_port.h"
+#include "common/base/leave.h"
 #include "common/base/logging.h"
 #include "common/base/random.h"
 #include "common/base/version.h"
@@ -310,7 +311,6 @@ int main(int argc, char** argv) {
   const lockstep::Status status = lockstep::RunWorker(flags);
   if (!status.ok()) {
     fprintf(stderr, "lockstep-worker: %s\n", lockstep::Message(status).c_str());
-    return 1;
   }
-  return 0;
+  lockstep::LeaveProcess(status.ok() ? 0 : 1);
 }

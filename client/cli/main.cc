@@ -10,6 +10,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/environment.h"
+#include "common/base/leave.h"
 
 namespace {
 
@@ -70,12 +71,12 @@ int main(int argc, char** argv) {
   env.system_config = "/etc/lockstep/config.yaml";
   env.clock = &clock;
   env.interrupted = Interrupted;
-  const int code =
+  int code =
       lockstep::RunCli(std::vector<std::string>(argv + 1, argv + argc), &env);
   std::cout.flush();
   if (!std::cout.good() && code == 0) {
     std::cerr << "lockstep: writing to stdout failed\n";
-    return lockstep::kExitError;
+    code = lockstep::kExitError;
   }
-  return code;
+  lockstep::LeaveProcess(code);
 }

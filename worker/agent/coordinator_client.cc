@@ -123,11 +123,15 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
  private:
   void OnEnded(Stream* stream) ABSL_LOCKS_EXCLUDED(mu_) {
     std::unique_ptr<Stream> ended;
+    {
+      MutexLock lock(&mu_);
+      if (current_ == stream) current_ = nullptr;
+      ended = std::move(streams_[stream]);
+    }
+    // Before the destructor, which waits for the entry, may go on.
+    ended.reset();
     MutexLock lock(&mu_);
-    if (current_ == stream) current_ = nullptr;
-    const auto it = streams_.find(stream);
-    ended = std::move(it->second);
-    streams_.erase(it);
+    streams_.erase(stream);
     gone_.NotifyAll();
   }
 
