@@ -71,7 +71,11 @@ StatusOr<std::optional<std::string>> Coordinator::FindAnswer(
 // Commits `job` with the answer to the command that made it so.
 StatusOr<std::string> Coordinator::Answer(const RequestKey& request, Job job,
                                           const Encode& encode, Time now) {
-  job.resource_version = version_ + 1;
+  const JobName name = job.spec.name;
+  // A command that changes nothing is remembered, but is no change.
+  const auto known = jobs_.find(name);
+  const bool news = known == jobs_.end() || !(job == *known->second.job);
+  if (news) job.resource_version = version_ + 1;
   AnsweredRequest answered;
   answered.client = request.client;
   answered.id = request.id;
@@ -84,8 +88,7 @@ StatusOr<std::string> Coordinator::Answer(const RequestKey& request, Job job,
   answered.response = encode(snapshot);
   std::string response = answered.response;
   std::map<JobName, Job> changed;
-  const JobName name = job.spec.name;
-  changed.emplace(name, std::move(job));
+  if (news) changed.emplace(name, std::move(job));
   std::optional<AnsweredRequest> remembered;
   if (!request.id.empty()) remembered = std::move(answered);
   LOCKSTEP_RETURN_IF_ERROR(

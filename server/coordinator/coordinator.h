@@ -193,7 +193,9 @@ class Coordinator {
 
   // reconcile.cc
   void Reconcile(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  JobView ViewOf(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of the job's nodes, and of `also`.
+  JobView ViewOf(const Entry& entry, const NodeName& also = {})
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::map<JobName, Job> DecideDirty(Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ScheduleQueue(Time now, std::map<JobName, Job>* changed)

@@ -16,7 +16,7 @@ constexpr int kMaxRounds = 12;
 
 void Coordinator::Touch(const JobName& job) { dirty_.insert(job); }
 
-JobView Coordinator::ViewOf(const Entry& entry) {
+JobView Coordinator::ViewOf(const Entry& entry, const NodeName& also) {
   const Job& job = *entry.job;
   JobView view;
   view.state_since = entry.state_since;
@@ -26,6 +26,7 @@ JobView Coordinator::ViewOf(const Entry& entry) {
   }
   std::set<NodeName> names = NodesOf(job);
   for (const Hold& hold : job.holds) names.insert(hold.node);
+  if (!also.empty()) names.insert(also);
   for (const NodeName& name : names) {
     JobView::Node& node = view.nodes[name];
     if (const Member* member = members_.Find(name)) {
@@ -224,9 +225,11 @@ void Coordinator::Tell(const NodeName& node, Time now) {
   for (const JobName& name : names) {
     const auto it = jobs_.find(name);
     if (it == jobs_.end()) continue;
+    // The node may have something of a generation before the job moved away.
+    const JobView view = ViewOf(it->second, node);
     for (Assignment& assignment :
-         DesiredAssignments(*it->second.job, ViewOf(it->second), node,
-                            options_.graces, options_.timeouts, now)) {
+         DesiredAssignments(*it->second.job, view, node, options_.graces,
+                            options_.timeouts, now)) {
       wanted[{name, assignment.generation}] = std::move(assignment);
     }
   }

@@ -1,0 +1,116 @@
+// A coordinator on a store that forgets nothing when it is started again, with
+// daemons, and a clock that the test moves.
+#ifndef LOCKSTEP_SERVER_COORDINATOR_COORDINATOR_FIXTURE_H_
+#define LOCKSTEP_SERVER_COORDINATOR_COORDINATOR_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/coordinator/coordinator.h"
+#include "server/core/testing.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/fake_daemon.h"
+#include "tests/support/memory_store.h"
+
+namespace lockstep {
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  CoordinatorTest() { Start(); }
+
+  // ---- The coordinator ----
+  void Start() {
+    hub_ = std::make_unique<WatchHub>();
+    CoordinatorOptions options = options_;
+    options.new_uid = [this] { return "uid" + std::to_string(++uids_); };
+    options.new_key = [] { return std::string(32, 'k'); };
+    coordinator_ =
+        std::make_unique<Coordinator>(options, &store_, &clock_, hub_.get());
+    const Status status = coordinator_->Load();
+    ASSERT_TRUE(status.ok()) << Message(status);
+  }
+  // It dies; streams break; daemons come back when they are connected again.
+  void Restart() {
+    for (FakeDaemon* daemon : all_) daemon->Disconnect();
+    coordinator_.reset();
+    Start();
+  }
+  void Connect(FakeDaemon* daemon) {
+    const Status status = daemon->Connect(coordinator_.get());
+    ASSERT_TRUE(status.ok()) << Message(status);
+  }
+  // Everybody does what there is to do, ticks included.
+  void Run() {
+    PumpAll(all_);
+    coordinator_->Tick();
+    PumpAll(all_);
+  }
+  // Time passes for all, in steps as small as those of a real ticker.
+  void Pass(Duration time, Duration step = std::chrono::milliseconds(500)) {
+    for (Duration done{}; done < time; done += step) {
+      clock_.Advance(std::min(step, time - done));
+      for (FakeDaemon* daemon : all_) {
+        if (daemon->connected() && !silent_) (void)daemon->Beat();
+      }
+      Run();
+    }
+  }
+
+  // ---- Clients ----
+  static std::string Encode(const JobSnapshot& snapshot) {
+    return fmt::format("{} {} v{}", snapshot.job->spec.name,
+                       Name(snapshot.job->state),
+                       snapshot.job->resource_version);
+  }
+  static Status Anybody(const Job&) { return OkStatus(); }
+  StatusOr<std::string> Submit(const JobSpec& spec,
+                               const std::string& id = "") {
+    return coordinator_->Submit(
+        {"user/ann", id.empty() ? "submit-" + spec.name : id, "SubmitJob",
+         spec.name + spec.comment},
+        spec, "user/ann", Encode);
+  }
+  void MustSubmit(const JobSpec& spec) {
+    const auto answer = Submit(spec);
+    ASSERT_TRUE(answer.ok()) << Message(answer.status());
+  }
+  StatusOr<std::string> Cancel(const JobName& name) {
+    return coordinator_->CancelJob(
+        {"user/ann", "cancel-" + name, "CancelJob", name}, name, Anybody,
+        Encode);
+  }
+  Job Get(const JobName& name) {
+    const auto job = coordinator_->GetJob(name);
+    EXPECT_TRUE(job.ok()) << Message(job.status());
+    return job.ok() ? *job->job : Job();
+  }
+  JobState State(const JobName& name) { return Get(name).state; }
+  // Every job's uid, state and holds obey the rules; resources are not given
+  // twice.
+  void CheckBooking() {
+    for (const NodeSnapshot& node : coordinator_->ListNodes()) {
+      const Resources& capacity = node.member.info.capacity;
+      EXPECT_LE(node.allocated.cpus, capacity.cpus + 1e-6)
+          << node.member.info.name;
+      EXPECT_LE(node.allocated.memory_bytes, capacity.memory_bytes);
+    }
+  }
+
+  FakeClock clock_;
+  MemoryStore store_;
+  CoordinatorOptions options_;
+  std::unique_ptr<WatchHub> hub_;
+  std::unique_ptr<Coordinator> coordinator_;
+  int uids_ = 0;
+  bool silent_ = false;
+  FakeDaemon a_{"a", {2, int64_t{8} << 30, 0, ""}};
+  FakeDaemon b_{"b", {2, int64_t{8} << 30, 0, ""}};
+  std::vector<FakeDaemon*> all_ = {&a_, &b_};
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_COORDINATOR_COORDINATOR_FIXTURE_H_

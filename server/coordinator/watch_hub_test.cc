@@ -1,0 +1,143 @@
+#include "server/coordinator/watch_hub.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""s;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+MonoTime In(Duration time) { return SystemClock().Now().mono + time; }
+const MonoTime kNow{};
+
+class WatchHubTest : public testing::Test {
+ protected:
+  WatchHubTest() { hub_.Start(10); }
+  void Publish(int64_t version, const std::vector<JobName>& names) {
+    std::vector<std::shared_ptr<const Job>> jobs;
+    for (const JobName& name : names) {
+      auto job = std::make_shared<Job>();
+      job->spec.name = name;
+      job->resource_version = version;
+      jobs.push_back(std::move(job));
+    }
+    hub_.Publish(version, jobs);
+  }
+  WatchHub hub_{4};
+};
+
+TEST_F(WatchHubTest, ChangesAfterAVersionInOrder) {
+  Publish(11, {"a"});
+  Publish(12, {"b", "a"});
+  const auto news = hub_.Wait("", 10, 0, kNow);
+  ASSERT_TRUE(news.ok());
+  ASSERT_THAT(news->changes, SizeIs(3));
+  EXPECT_EQ(news->changes[0].version, 11);
+  EXPECT_EQ(news->changes[2].job->spec.name, "a");
+  EXPECT_EQ(news->version, 12);
+  EXPECT_THAT(hub_.Wait("", 11, 0, kNow)->changes, SizeIs(2));
+  EXPECT_THAT(hub_.Wait("a", 11, 0, kNow)->changes, SizeIs(1));
+  EXPECT_THAT(hub_.Wait("", 12, 0, kNow)->changes, IsEmpty());
+}
+
+TEST_F(WatchHubTest, TooOldIsSaid) {
+  EXPECT_EQ(hub_.Wait("", 9, 0, kNow).status().code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(ReasonOf(hub_.Wait("", -1, 0, kNow).status()), "VERSION_TOO_OLD");
+  for (int64_t version = 11; version <= 15; ++version) Publish(version, {"a"});
+  EXPECT_FALSE(hub_.Wait("", 10, 0, kNow).ok()) << "one is no longer kept";
+  EXPECT_THAT(hub_.Wait("", 11, 0, kNow)->changes, SizeIs(4));
+}
+
+TEST_F(WatchHubTest, LargeCommitThatIsNotKeptWholeIsNotGivenInPart) {
+  Publish(11, {"a", "b", "c", "d", "e"});
+  EXPECT_FALSE(hub_.Wait("", 10, 0, kNow).ok());
+  EXPECT_TRUE(hub_.Wait("", 11, 0, kNow).ok());
+}
+
+TEST_F(WatchHubTest, WaiterIsWokenByItsJobOnly) {
+  std::thread waiter([&] {
+    const auto news = hub_.Wait("b", 10, 0, In(20s));
+    ASSERT_TRUE(news.ok());
+    ASSERT_THAT(news->changes, SizeIs(1));
+    EXPECT_EQ(news->changes[0].version, 12);
+  });
+  Publish(11, {"a"});
+  Publish(12, {"b"});
+  waiter.join();
+}
+
+TEST_F(WatchHubTest, DeadlineGivesNothing) {
+  Publish(11, {"a"});
+  const auto news = hub_.Wait("b", 10, 0, kNow);
+  ASSERT_TRUE(news.ok());
+  EXPECT_THAT(news->changes, IsEmpty());
+  EXPECT_EQ(news->version, 11) << "what is not ours is not looked at again";
+}
+
+TEST_F(WatchHubTest, WatcherAheadOfTheHubStaysThere) {
+  // A commit of a node alone is not published.
+  const auto news = hub_.Wait("", 15, 0, kNow);
+  ASSERT_TRUE(news.ok());
+  EXPECT_EQ(news->version, 15);
+  Publish(16, {"a"});
+  EXPECT_THAT(hub_.Wait("", 15, 0, kNow)->changes, SizeIs(1));
+}
+
+TEST_F(WatchHubTest, ProgressIsTheNewestOnly) {
+  JobProgressInfo info;
+  for (int i = 1; i <= 3; ++i) {
+    info.steps_per_second = i;
+    hub_.PublishProgress("a", info);
+  }
+  const auto news = hub_.Wait("a", 10, 0, kNow);
+  ASSERT_TRUE(news.ok());
+  ASSERT_THAT(news->progress, SizeIs(1));
+  EXPECT_EQ(news->progress.at("a").steps_per_second, 3);
+  EXPECT_THAT(hub_.Wait("a", 10, news->progress_sequence, kNow)->progress,
+              IsEmpty());
+  EXPECT_THAT(hub_.Wait("b", 10, 0, kNow)->progress, IsEmpty());
+  hub_.ForgetProgress("a");
+  EXPECT_THAT(hub_.Wait("a", 10, 0, kNow)->progress, IsEmpty());
+}
+
+TEST_F(WatchHubTest, CloseWakesAll) {
+  std::thread waiter([&] {
+    EXPECT_EQ(hub_.Wait("", 10, 0, In(20s)).status().code(),
+              StatusCode::kUnavailable);
+  });
+  hub_.Close();
+  waiter.join();
+  EXPECT_FALSE(hub_.Wait("", 10, 0, In(20s)).ok());
+}
+
+// Two that publish and watch at once: each change is seen once, in order.
+TEST_F(WatchHubTest, NothingIsMissedInARace) {
+  WatchHub hub(100000);
+  hub.Start(0);
+  constexpr int64_t kChanges = 5000;
+  std::thread publisher([&] {
+    auto job = std::make_shared<Job>();
+    job->spec.name = "a";
+    for (int64_t version = 1; version <= kChanges; ++version) {
+      hub.Publish(version, {job});
+    }
+  });
+  int64_t seen = 0;
+  while (seen < kChanges) {
+    const auto news = hub.Wait("a", seen, 0, In(20s));
+    ASSERT_TRUE(news.ok());
+    ASSERT_FALSE(news->changes.empty()) << "after " << seen;
+    for (const WatchHub::Change& change : news->changes) {
+      ASSERT_EQ(change.version, ++seen);
+    }
+  }
+  publisher.join();
+}
+
+}  // namespace
+}  // namespace lockstep
