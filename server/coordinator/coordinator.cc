@@ -84,6 +84,7 @@ StatusOr<std::string> Coordinator::Answer(const RequestKey& request, Job job,
   answered.time = now.wall;
   JobSnapshot snapshot;
   snapshot.job = std::make_shared<const Job>(job);
+  snapshot.time = now.wall;
   snapshot.bill = BillAt(job, options_.prices, now.wall);
   answered.response = encode(snapshot);
   std::string response = answered.response;
@@ -181,6 +182,7 @@ StatusOr<std::vector<TaskPlacement>> Coordinator::Plan(const JobSpec& spec,
 JobSnapshot Coordinator::SnapshotOf(const Entry& entry, Time now) {
   JobSnapshot snapshot;
   snapshot.job = entry.job;
+  snapshot.time = now.wall;
   const Job& job = *entry.job;
   if (job.state == JobState::kQueued || job.state == JobState::kPlacing) {
     snapshot.waiting = entry.waiting;

@@ -63,6 +63,8 @@ struct RequestKey {
 // What is shown of a job: the stored part, and what is only known now.
 struct JobSnapshot {
   std::shared_ptr<const Job> job;
+  // When it was taken, by the coordinator's clock.
+  WallTime time{};
   // Of a job that waits: why, now.
   std::optional<Cause> waiting;
   // Newest reports of its ranks, by rank.

@@ -201,7 +201,7 @@ Status LogStream::Run(
     // What a job wrote last is on its way when it ends. One that ended long
     // ago on a node that is gone has logs without end.
     if (final && snapshot.job->end_time &&
-        SystemClock().Now().wall - *snapshot.job->end_time >
+        snapshot.time - *snapshot.job->end_time >
             (request_.follow() ? kLastLines : kLastLinesUnasked)) {
       return OkStatus();
     }

@@ -1,0 +1,540 @@
+#include <gmock/gmock.h>
+
+#include "tests/service/fixture.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""s;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+std::vector<std::string> NamesOf(const v1::ListJobsResponse& list) {
+  std::vector<std::string> names;
+  for (const v1::Job& job : list.jobs()) names.push_back(job.name());
+  return names;
+}
+
+// ---- SubmitJob ----
+
+TEST_F(ServiceTest, SubmittedJobIsQueuedAndTheCallers) {
+  const auto answer = Submit(SubmitRequest(Spec("mnist")));
+  ASSERT_TRUE(answer.ok()) << Message(answer.status());
+  const v1::Job& job = answer->job();
+  EXPECT_EQ(job.name(), "mnist");
+  EXPECT_EQ(job.uid(), "uid1");
+  EXPECT_EQ(job.owner(), "user/ann");
+  EXPECT_EQ(job.state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(job.resource_version(), 1);
+  EXPECT_EQ(job.spec().roles(0).ranks_per_task(), 1) << "defaults are filled";
+  EXPECT_EQ(job.spec().restart_budget(), 3);
+  const auto now = Get("mnist");
+  ASSERT_TRUE(now.ok());
+  EXPECT_EQ(now->cause().reason(), v1::REASON_NO_NODES);
+}
+
+TEST_F(ServiceTest, SubmitNamesTheBadField) {
+  struct Case {
+    const char* field;
+    std::function<void(v1::SubmitJobRequest*)> change;
+  };
+  const std::vector<Case> cases = {
+      {"spec.name", [](auto* r) { r->mutable_spec()->set_name("../x"); }},
+      {"spec.kind", [](auto* r) { r->mutable_spec()->clear_kind(); }},
+      {"spec.roles[0].count",
+       [](auto* r) { r->mutable_spec()->mutable_roles(0)->set_count(0); }},
+      {"spec.roles[0].resources.cpus",
+       [](auto* r) {
+         r->mutable_spec()->mutable_roles(0)->mutable_resources()->set_cpus(-1);
+       }},
+      {"spec.priority", [](auto* r) { r->mutable_spec()->set_priority(5000); }},
+      {"request_id", [](auto* r) { r->clear_request_id(); }},
+      {"request_id", [](auto* r) { r->set_request_id(std::string(65, 'x')); }},
+  };
+  for (const Case& c : cases) {
+    v1::SubmitJobRequest request = SubmitRequest(Spec("j"));
+    c.change(&request);
+    const Status status = Submit(request).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << c.field;
+    EXPECT_THAT(Message(status), HasSubstr(c.field));
+  }
+  EXPECT_EQ(coordinator_->version(), 0) << "nothing was stored";
+}
+
+TEST_F(ServiceTest, RepeatedSubmitGetsTheSameBytes) {
+  const v1::SubmitJobRequest request = SubmitRequest(Spec("j"));
+  const auto first = Submit(request);
+  ASSERT_TRUE(first.ok());
+  clock_.Advance(5s);
+  ASSERT_TRUE(Cancel("j", "c1").ok());
+  const auto again = Submit(request);
+  ASSERT_TRUE(again.ok()) << Message(again.status());
+  EXPECT_EQ(again->SerializeAsString(), first->SerializeAsString());
+}
+
+TEST_F(ServiceTest, SameRequestIdForOtherContentIsRefused) {
+  v1::SubmitJobRequest request = SubmitRequest(Spec("j"));
+  ASSERT_TRUE(Submit(request).ok());
+  request.mutable_spec()->set_comment("other");
+  const Status status = Submit(request).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(status), "REQUEST_ID_REUSED");
+  // Somebody else may draw the same id.
+  request.mutable_spec()->set_name("k");
+  EXPECT_TRUE(Submit(request, User("bob")).ok());
+}
+
+// The order of a map's entries on the wire is no content.
+TEST_F(ServiceTest, RepeatWithShuffledMapsIsTheSame) {
+  v1::JobSpec spec = Spec("j");
+  for (int i = 0; i < 20; ++i) {
+    (*spec.mutable_environment())["V" + std::to_string(i)] = "x";
+  }
+  v1::SubmitJobRequest request = SubmitRequest(spec);
+  ASSERT_TRUE(Submit(request).ok());
+  request.mutable_spec()->clear_environment();
+  for (int i = 19; i >= 0; --i) {
+    (*request.mutable_spec()->mutable_environment())["V" + std::to_string(i)] =
+        "x";
+  }
+  EXPECT_TRUE(Submit(request).ok());
+}
+
+TEST_F(ServiceTest, NameIsTakenForEver) {
+  MustSubmit("j");
+  const Status status = Submit(SubmitRequest(Spec("j"))).status();
+  EXPECT_EQ(status.code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(ReasonOf(status), "JOB_EXISTS");
+}
+
+TEST_F(ServiceTest, JobThatNeverFitsIsRefusedWithTheNearest) {
+  DaemonStream daemon(Worker("a"));
+  ASSERT_TRUE(daemon.Register("a"));
+  v1::JobSpec spec = Spec("j");
+  spec.mutable_roles(0)->mutable_resources()->set_cpus(8);
+  const Status status = Submit(SubmitRequest(spec)).status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(status), "NEVER_FITS");
+  EXPECT_THAT(Message(status), HasSubstr("4 cpus (node a)"));
+}
+
+TEST_F(ServiceTest, ValidateOnlyPlansAndStoresNothing) {
+  v1::SubmitJobRequest request = SubmitRequest(Spec("j"));
+  request.clear_request_id();
+  request.set_validate_only(true);
+  auto plan = Submit(request);
+  ASSERT_TRUE(plan.ok()) << Message(plan.status());
+  EXPECT_EQ(plan->waiting().reason(), v1::REASON_NO_NODES);
+  EXPECT_EQ(plan->placement_size(), 0);
+  DaemonStream daemon(Worker("a"));
+  ASSERT_TRUE(daemon.Register("a"));
+  plan = Submit(request);
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->placement_size(), 1);
+  EXPECT_EQ(plan->placement(0).node(), "a");
+  EXPECT_FALSE(plan->has_waiting());
+  EXPECT_EQ(plan->job().name(), "j");
+  EXPECT_FALSE(Get("j").ok());
+  request.mutable_spec()->clear_argv();
+  EXPECT_EQ(Submit(request).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(ServiceTest, RolesAreChecked) {
+  const auto request = SubmitRequest(Spec("j"));
+  EXPECT_EQ(Submit(request, User("viv", UserRole::kViewer)).status().code(),
+            StatusCode::kPermissionDenied);
+  EXPECT_EQ(Submit(request, Worker("a")).status().code(),
+            StatusCode::kPermissionDenied);
+  EXPECT_TRUE(Submit(request, User("root", UserRole::kAdmin)).ok());
+}
+
+TEST_F(ServiceTest, StoreThatCannotWriteIsUnavailable) {
+  store_.FailWith(Unavailable("writing: i/o error"));
+  auto context = Context();
+  // Retried by the channel until the deadline; this one is short.
+  context->set_deadline(std::chrono::system_clock::now() +
+                        std::chrono::milliseconds(500));
+  const auto stub = v1::JobService::NewStub(User("ann"));
+  v1::SubmitJobResponse response;
+  const grpc::Status status =
+      stub->SubmitJob(context.get(), SubmitRequest(Spec("j")), &response);
+  EXPECT_THAT(status.error_code(),
+              testing::AnyOf(grpc::StatusCode::UNAVAILABLE,
+                             grpc::StatusCode::DEADLINE_EXCEEDED));
+  EXPECT_FALSE(Get("j").ok());
+}
+
+// ---- GetJob ----
+
+TEST_F(ServiceTest, GetOffersNearNames) {
+  MustSubmit("mnist");
+  const Status status = Get("mnits").status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(ReasonOf(status), "NO_SUCH_JOB");
+  EXPECT_THAT(Message(status), HasSubstr("did you mean mnist?"));
+}
+
+TEST_F(ServiceTest, GetRefusesWhatIsNoName) {
+  for (const std::string name : {"", "a/b", "%s"}) {
+    const Status status = Get(name).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(Message(status), HasSubstr("name: "));
+    EXPECT_THAT(Message(status), HasSubstr("{0,62}"));
+  }
+}
+
+// ---- ListJobs ----
+
+TEST_F(ServiceTest, ListGoesByPagesNewestFirst) {
+  for (int i = 0; i < 5; ++i) {
+    MustSubmit("j" + std::to_string(i));
+    clock_.Advance(1s);
+  }
+  v1::ListJobsRequest request;
+  request.set_page_size(2);
+  std::vector<std::string> names;
+  int pages = 0;
+  for (;; ++pages) {
+    const auto page = List(request);
+    ASSERT_TRUE(page.ok()) << Message(page.status());
+    EXPECT_LE(page->jobs_size(), 2);
+    for (const std::string& name : NamesOf(*page)) names.push_back(name);
+    for (const v1::Job& job : page->jobs()) EXPECT_EQ(job.events_size(), 0);
+    if (page->next_page_token().empty()) break;
+    request.set_page_token(page->next_page_token());
+    // New ones come in front and disturb nobody.
+    MustSubmit("n" + std::to_string(pages));
+  }
+  EXPECT_EQ(pages, 2);
+  EXPECT_THAT(names, ElementsAre("j4", "j3", "j2", "j1", "j0"));
+}
+
+TEST_F(ServiceTest, ListOfAStateGoesOnWhenTheLastShownHasLeftIt) {
+  for (int i = 0; i < 3; ++i) {
+    MustSubmit("j" + std::to_string(i));
+    clock_.Advance(1s);
+  }
+  v1::ListJobsRequest request;
+  request.set_page_size(1);
+  request.add_states(v1::JOB_STATE_QUEUED);
+  auto page = List(request);
+  ASSERT_TRUE(page.ok());
+  EXPECT_THAT(NamesOf(*page), ElementsAre("j2"));
+  ASSERT_TRUE(Cancel("j2", "c").ok());
+  request.set_page_token(page->next_page_token());
+  page = List(request);
+  ASSERT_TRUE(page.ok()) << Message(page.status());
+  EXPECT_THAT(NamesOf(*page), ElementsAre("j1"));
+  request.clear_page_token();
+  request.clear_states();
+  request.add_states(v1::JOB_STATE_CANCELLED);
+  EXPECT_THAT(NamesOf(*List(request)), ElementsAre("j2"));
+}
+
+TEST_F(ServiceTest, ListRefusesForgedTokensAndStates) {
+  MustSubmit("j");
+  v1::ListJobsRequest request;
+  for (const std::string token : {"garbage", "after:", "after:zz"}) {
+    request.set_page_token(token);
+    const Status status = List(request).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << token;
+    EXPECT_THAT(Message(status), HasSubstr("page_token"));
+  }
+  request.clear_page_token();
+  request.set_page_size(-1);
+  EXPECT_THAT(Message(List(request).status()), HasSubstr("page_size"));
+  request.set_page_size(0);
+  request.add_states(static_cast<v1::JobState>(99));
+  EXPECT_THAT(Message(List(request).status()), HasSubstr("states"));
+}
+
+// ---- CancelJob ----
+
+TEST_F(ServiceTest, CancelIsTheOwnersAndAdmins) {
+  MustSubmit("j");
+  const Status status = Cancel("j", "c1", User("bob")).status();
+  EXPECT_EQ(status.code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(Message(status), HasSubstr("job j is of user/ann"));
+  EXPECT_EQ(State("j"), v1::JOB_STATE_QUEUED);
+  const auto job = Cancel("j", "c2", User("root", UserRole::kAdmin));
+  ASSERT_TRUE(job.ok());
+  EXPECT_EQ(State("j"), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(Get("j")->cause().message(), "cancelled by user/root");
+}
+
+TEST_F(ServiceTest, CancelOfAnEndedJobReturnsItAsItIs) {
+  MustSubmit("j");
+  ASSERT_TRUE(Cancel("j", "c1").ok());
+  const auto before = Get("j");
+  const auto again = Cancel("j", "c2");
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(Get("j")->resource_version(), before->resource_version());
+}
+
+TEST_F(ServiceTest, CancelChecksItsFields) {
+  EXPECT_EQ(Cancel("ghost", "c").status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(Message(Cancel("j", "").status()), HasSubstr("request_id"));
+  EXPECT_THAT(Message(Cancel("", "c").status()), HasSubstr("name"));
+}
+
+// ---- RequestCheckpoint ----
+
+class CheckpointServiceTest : public ServiceTest {
+ protected:
+  StatusOr<v1::RequestCheckpointResponse> Ask(const std::string& name,
+                                              const std::string& id,
+                                              const std::string& user = "ann") {
+    const auto stub = v1::JobService::NewStub(User(user));
+    v1::RequestCheckpointRequest request;
+    request.set_name(name);
+    request.set_request_id(id);
+    return Answer<v1::RequestCheckpointResponse>(
+        [&](auto* context, auto* response) {
+          return stub->RequestCheckpoint(context, request, response);
+        });
+  }
+};
+
+TEST_F(CheckpointServiceTest, DirectiveReachesTheDaemonOnce) {
+  DaemonStream daemon(Worker("a"));
+  ASSERT_TRUE(daemon.Register("a"));
+  v1::JobSpec spec = Spec("j");
+  spec.set_kind(v1::JOB_KIND_NATIVE);
+  spec.set_output_directory("/out");
+  ASSERT_TRUE(Submit(SubmitRequest(spec)).ok());
+  RunOn(&daemon, "j", true);
+  const auto answer = Ask("j", "k1");
+  ASSERT_TRUE(answer.ok()) << Message(answer.status());
+  EXPECT_EQ(answer->directive().id(), 1u);
+  EXPECT_EQ(answer->directive().kind(), v1::DIRECTIVE_KIND_CHECKPOINT);
+  EXPECT_EQ(Ask("j", "k1")->directive().id(), 1u) << "a repeat";
+  const Assignment assignment = daemon.NextAssignment();
+  EXPECT_EQ(assignment.goal, Goal::kGo);
+  EXPECT_THAT(assignment.directives, SizeIs(1));
+  EXPECT_EQ(Ask("j", "k2", "bob").status().code(),
+            StatusCode::kPermissionDenied);
+}
+
+TEST_F(CheckpointServiceTest, IsRefusedWithTheReason) {
+  MustSubmit("program");
+  EXPECT_EQ(ReasonOf(Ask("program", "1").status()), "NOT_NATIVE");
+  v1::JobSpec spec = Spec("native");
+  spec.set_kind(v1::JOB_KIND_NATIVE);
+  ASSERT_TRUE(Submit(SubmitRequest(spec)).ok());
+  EXPECT_EQ(ReasonOf(Ask("native", "2").status()), "NO_OUTPUT_DIRECTORY");
+  spec.set_name("waiting");
+  spec.set_output_directory("/out");
+  ASSERT_TRUE(Submit(SubmitRequest(spec)).ok());
+  const Status status = Ask("waiting", "3").status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(status), "NOT_RUNNING");
+  EXPECT_EQ(Ask("ghost", "4").status().code(), StatusCode::kNotFound);
+}
+
+// ---- WatchJobs ----
+
+class WatchServiceTest : public ServiceTest {
+ protected:
+  struct Watch {
+    Watch(const std::shared_ptr<grpc::Channel>& channel,
+          const std::string& name, int64_t version)
+        : stub(v1::JobService::NewStub(channel)), context(Context()) {
+      v1::WatchJobsRequest request;
+      request.set_name(name);
+      request.set_resource_version(version);
+      reader = stub->WatchJobs(context.get(), request);
+    }
+    ~Watch() {
+      context->TryCancel();
+      (void)End();
+    }
+    // The next event but progress and bookmarks; nullopt at the end.
+    std::optional<v1::WatchJobsResponse> Next() {
+      v1::WatchJobsResponse event;
+      while (reader->Read(&event)) {
+        if (event.has_job() ||
+            event.event_case() == v1::WatchJobsResponse::kSynced) {
+          return event;
+        }
+      }
+      return std::nullopt;
+    }
+    v1::JobState NextState() {
+      const auto event = Next();
+      return event && event->has_job() ? event->job().state()
+                                       : v1::JOB_STATE_UNSPECIFIED;
+    }
+    Status End() {
+      if (end) return *end;
+      v1::WatchJobsResponse event;
+      while (reader->Read(&event)) {
+      }
+      end = FromGrpc(reader->Finish());
+      return *end;
+    }
+    std::unique_ptr<v1::JobService::Stub> stub;
+    std::unique_ptr<grpc::ClientContext> context;
+    std::unique_ptr<grpc::ClientReader<v1::WatchJobsResponse>> reader;
+    std::optional<Status> end;
+  };
+  std::unique_ptr<Watch> Start(const std::string& name, int64_t version = 0) {
+    return std::make_unique<Watch>(User("viv", UserRole::kViewer), name,
+                                   version);
+  }
+};
+
+TEST_F(WatchServiceTest, SnapshotThenSyncedThenChangesThenTheEnd) {
+  DaemonStream daemon(Worker("a"));
+  MustSubmit("j");
+  const auto watch = Start("j");
+  EXPECT_EQ(watch->NextState(), v1::JOB_STATE_QUEUED);
+  const auto synced = watch->Next();
+  ASSERT_TRUE(synced);
+  EXPECT_EQ(synced->synced(), coordinator_->version());
+  ASSERT_TRUE(daemon.Register("a"));
+  End(&daemon, RunOn(&daemon, "j"));
+  std::vector<v1::JobState> states;
+  int64_t version = 0;
+  while (const auto event = watch->Next()) {
+    ASSERT_TRUE(event->has_job());
+    EXPECT_GE(event->job().resource_version(), version) << "in order";
+    version = event->job().resource_version();
+    if (states.empty() || states.back() != event->job().state()) {
+      states.push_back(event->job().state());
+    }
+  }
+  EXPECT_THAT(states,
+              ElementsAre(v1::JOB_STATE_PREPARING, v1::JOB_STATE_RUNNING,
+                          v1::JOB_STATE_FINISHING, v1::JOB_STATE_SUCCEEDED));
+  EXPECT_TRUE(watch->End().ok()) << watch->End().ToString();
+}
+
+TEST_F(WatchServiceTest, WatchOfAnEndedJobEndsAtOnce) {
+  MustSubmit("j");
+  ASSERT_TRUE(Cancel("j", "c").ok());
+  const auto watch = Start("j");
+  EXPECT_EQ(watch->NextState(), v1::JOB_STATE_CANCELLED);
+  EXPECT_TRUE(watch->End().ok());
+  // One who has seen the end and comes back is not kept either.
+  const auto again = Start("j", coordinator_->version());
+  EXPECT_TRUE(again->End().ok());
+}
+
+TEST_F(WatchServiceTest, ResumesAfterAVersion) {
+  MustSubmit("a1");
+  MustSubmit("b1");
+  const auto watch = Start("", 1);
+  const auto event = watch->Next();
+  ASSERT_TRUE(event && event->has_job());
+  EXPECT_EQ(event->job().name(), "b1");
+  MustSubmit("c1");
+  EXPECT_EQ(watch->Next()->job().name(), "c1");
+}
+
+TEST_F(WatchServiceTest, AllJobs) {
+  MustSubmit("a1");
+  const auto watch = Start("");
+  EXPECT_EQ(watch->Next()->job().name(), "a1");
+  EXPECT_TRUE(watch->Next()->has_job() == false) << "synced";
+  MustSubmit("b1");
+  EXPECT_EQ(watch->Next()->job().name(), "b1");
+}
+
+TEST_F(WatchServiceTest, RefusesVersionsItCannotServe) {
+  MustSubmit("j");
+  EXPECT_EQ(ReasonOf(Start("j", 1000)->End()), "VERSION_UNKNOWN");
+  EXPECT_EQ(Start("j", -5)->End().code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(Start("ghost")->End().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Start("a/b")->End().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(WatchServiceTest, CoordinatorThatLeavesSaysUnavailable) {
+  MustSubmit("j");
+  const auto watch = Start("j");
+  EXPECT_EQ(watch->NextState(), v1::JOB_STATE_QUEUED);
+  ASSERT_TRUE(watch->Next());
+  hub_->Close();
+  EXPECT_EQ(watch->End().code(), StatusCode::kUnavailable);
+}
+
+TEST_F(WatchServiceTest, ProgressComesBeside) {
+  DaemonStream daemon(Worker("a"));
+  ASSERT_TRUE(daemon.Register("a"));
+  v1::JobSpec spec = Spec("j");
+  spec.set_kind(v1::JOB_KIND_NATIVE);
+  ASSERT_TRUE(Submit(SubmitRequest(spec)).ok());
+  GangStatus status = RunOn(&daemon, "j", true);
+  const auto watch = Start("j");
+  const int64_t version = coordinator_->version();
+  for (int64_t step = 1; step <= 4; ++step) {
+    status.ranks[0].progress.committed_step = step;
+    status.ranks[0].progress.total_steps = 100;
+    clock_.Advance(1s);
+    ASSERT_TRUE(daemon.Beat(step, {{"j", 1, status.ranks}}));
+    ASSERT_TRUE(daemon.Read(v1::CoordinatorMessage::kHeartbeatAck));
+    coordinator_->Tick();
+  }
+  v1::WatchJobsResponse event;
+  while (watch->reader->Read(&event)) {
+    if (event.has_progress() && event.progress().chief().committed_step() == 4)
+      break;
+  }
+  ASSERT_TRUE(event.has_progress());
+  EXPECT_EQ(event.progress().job(), "j");
+  EXPECT_NEAR(event.progress().steps_per_second(), 1, 0.01);
+  EXPECT_EQ(coordinator_->version(), version) << "unversioned";
+  EXPECT_EQ(Get("j")->progress().chief().committed_step(), 4);
+  EXPECT_EQ(Get("j")->tasks(0).ranks(0).progress().committed_step(), 4);
+}
+
+// ---- ClusterService ----
+
+TEST_F(ServiceTest, NodesAreListedByName) {
+  DaemonStream b(Worker("b"));
+  DaemonStream a(Worker("a"));
+  ASSERT_TRUE(b.Register("b"));
+  ASSERT_TRUE(a.Register("a"));
+  MustSubmit("j");
+  const auto stub = v1::ClusterService::NewStub(User("viv", UserRole::kViewer));
+  v1::ListNodesRequest request;
+  request.set_page_size(1);
+  const auto list = [&] {
+    return Answer<v1::ListNodesResponse>([&](auto* context, auto* response) {
+      return stub->ListNodes(context, request, response);
+    });
+  };
+  auto page = list();
+  ASSERT_TRUE(page.ok()) << Message(page.status());
+  ASSERT_EQ(page->nodes_size(), 1);
+  EXPECT_EQ(page->nodes(0).name(), "a");
+  EXPECT_EQ(page->nodes(0).state(), v1::NODE_STATE_READY);
+  EXPECT_EQ(page->nodes(0).capacity().cpus(), 4);
+  EXPECT_EQ(page->nodes(0).allocated().cpus(), 1);
+  EXPECT_THAT(page->nodes(0).jobs(), ElementsAre("j"));
+  request.set_page_token(page->next_page_token());
+  page = list();
+  EXPECT_EQ(page->nodes(0).name(), "b");
+  EXPECT_EQ(page->next_page_token(), "");
+  request.set_page_token("x");
+  EXPECT_EQ(list().status().code(), StatusCode::kInvalidArgument);
+
+  v1::GetNodeRequest get;
+  get.set_name("b");
+  const auto node = Answer<v1::Node>([&](auto* context, auto* response) {
+    return stub->GetNode(context, get, response);
+  });
+  ASSERT_TRUE(node.ok());
+  EXPECT_EQ(node->hostname(), "b.example");
+  get.set_name("zz");
+  const Status status = Answer<v1::Node>([&](auto* context, auto* response) {
+                          return stub->GetNode(context, get, response);
+                        }).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(ReasonOf(status), "NO_SUCH_NODE");
+}
+
+}  // namespace
+}  // namespace lockstep
