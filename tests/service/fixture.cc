@@ -55,6 +55,11 @@ bool DaemonStream::Write(const v1::WorkerMessage& message) {
 
 std::optional<v1::CoordinatorMessage> DaemonStream::Read() {
   v1::CoordinatorMessage message;
+  if (registered_ && !early_.empty()) {
+    message = std::move(early_.front());
+    early_.pop_front();
+    return message;
+  }
   if (!stream_->Read(&message)) return std::nullopt;
   return message;
 }
@@ -104,7 +109,15 @@ bool DaemonStream::Register(const std::string& node, uint64_t counter,
   registration.gangs = gangs;
   v1::WorkerMessage message;
   *message.mutable_register_() = ToProto(registration);
-  return Write(message) && Read(v1::CoordinatorMessage::kWelcome).has_value();
+  if (!Write(message) || !Read(v1::CoordinatorMessage::kWelcome)) return false;
+  // The welcome comes before the node is a member; a beat is answered after.
+  if (!Beat(1)) return false;
+  for (;;) {
+    auto next = Read();
+    if (!next) return false;
+    if (next->has_heartbeat_ack()) return registered_ = true;
+    early_.push_back(*std::move(next));
+  }
 }
 
 bool DaemonStream::Report(const GangStatus& status) {

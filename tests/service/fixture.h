@@ -54,6 +54,7 @@ class DaemonStream {
   // Half-closes and reads to the end.
   Status Finish();
 
+  // True once the node is a member.
   bool Register(const std::string& node, uint64_t counter = 1,
                 const std::vector<GangStatus>& gangs = {}, double cpus = 4);
   bool Report(const GangStatus& status);
@@ -67,6 +68,9 @@ class DaemonStream {
   const std::unique_ptr<
       grpc::ClientReaderWriter<v1::WorkerMessage, v1::CoordinatorMessage>>
       stream_;
+  bool registered_ = false;
+  // What came while it registered.
+  std::deque<v1::CoordinatorMessage> early_;
   std::optional<Status> end_;
 };
 
