@@ -121,6 +121,10 @@ Status StepSaver::Begin(const CheckpointOrder& order) {
       LOCKSTEP_RETURN_IF_ERROR(Handle(*event));
     }
   }
+  // The writer is idle before its last event is taken.
+  while (auto event = writer_->Poll()) {
+    LOCKSTEP_RETURN_IF_ERROR(Handle(*event));
+  }
   checkpoint::Snapshot snapshot = writer_->NewSnapshot();
   if (session_->chief()) {
     LOCKSTEP_RETURN_IF_ERROR(snapshot.Copy(weights_));
@@ -170,8 +174,9 @@ Status StepSaver::Finish() {
         LOCKSTEP_RETURN_IF_ERROR(Handle(*event));
       }
     }
+    // It may order the checkpoint that waited for this one.
     LOCKSTEP_ASSIGN_OR_RETURN(const StepOrders orders, reducer_->Settle());
-    if (orders.settled) Settled(*orders.settled);
+    LOCKSTEP_RETURN_IF_ERROR(AfterStep(orders));
   }
   while (writer_ && writer_->in_flight()) {
     if (auto event = writer_->Wait(kTurn)) {

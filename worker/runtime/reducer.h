@@ -20,7 +20,11 @@
 //     if (orders.stop) break;
 //     if (saver.done()) reducer->Vote(id, saver.ok());
 //   }
-//   while (reducer->in_flight()) { saver.Wait(); Vote; Settle(); }
+//   while (reducer->in_flight()) {
+//     // wait for the saver, Vote
+//     LOCKSTEP_ASSIGN_OR_RETURN(StepOrders orders, reducer->Settle());
+//     // obey settled and checkpoint as above
+//   }
 //
 // Threads: the training loop's only. Errors end the generation: pass them to
 // Session::Leave. Made by Session::MakeReducer; must not outlive the session.
@@ -121,7 +125,9 @@ class Reducer {
   virtual const std::optional<CheckpointOrder>& in_flight() const = 0;
   virtual bool voted() const = 0;
   // When no more steps come: one round of the control word alone. All ranks
-  // call it alike, each after its vote, until in_flight() is empty.
+  // call it alike, each after its vote, until in_flight() is empty. It may
+  // order the checkpoint that waited for the one in flight: that is in flight
+  // from then on.
   virtual StatusOr<StepOrders> Settle() = 0;
   // All ranks alike, between steps: a checkpoint of the state as it is.
   virtual StatusOr<CheckpointOrder> BeginCheckpoint() = 0;
