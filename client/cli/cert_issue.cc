@@ -16,16 +16,27 @@ struct Options {
   std::string kind;
   std::string name;
   std::string role = "submitter";
+  bool has_role = false;
+  bool force = false;
   std::string output;
 };
 
 StatusOr<int> Run(const Cli& cli, const Options& options) {
   CliEnvironment* const env = cli.env;
+  if (options.has_role && options.kind != "user") {
+    return InvalidArgument("--role is of users; a {} has none", options.kind);
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string dir, PkiDir(options.dir, *env));
   const std::string output =
       options.output.empty()
           ? fmt::format("{}/{}-{}", dir, options.kind, options.name)
           : JoinPath(env->working_directory, options.output);
+  if (!options.force && RealFileSystem()->Exists(output + "/tls.key")) {
+    return AlreadyExists(
+        "there is a key in {} already; --force replaces it and its "
+        "certificate",
+        output);
+  }
   LOCKSTEP_RETURN_IF_ERROR(IssueCertificate(dir, options.kind, options.name,
                                             options.role, output,
                                             env->clock->Now().wall));
@@ -51,14 +62,21 @@ void AddCertIssue(CLI::App* parent, Cli* cli) {
       ->check(CLI::IsMember({"worker", "user", "coordinator"}))
       ->required();
   app->add_option("name", options->name, "Of the node or user")->required();
-  app->add_option("--role", options->role, "viewer, submitter or admin")
-      ->check(CLI::IsMember({"viewer", "submitter", "admin"}))
-      ->capture_default_str();
+  CLI::Option* const role =
+      app->add_option("--role", options->role,
+                      "Of users: viewer, submitter or admin")
+          ->check(CLI::IsMember({"viewer", "submitter", "admin"}))
+          ->capture_default_str();
   AddPkiDirOption(app, &options->dir);
   app->add_option("--to", options->output,
                   "Folder for the files (default: beside the CA)")
       ->type_name("DIR");
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  app->add_flag("--force", options->force,
+                "Replace the key and certificate that are there");
+  app->callback([=] {
+    options->has_role = role->count() > 0;
+    cli->run = [=] { return Run(*cli, *options); };
+  });
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <istream>
 #include <ostream>
 
@@ -172,6 +173,20 @@ void AddOutputOption(CLI::App* app, Cli* cli) {
       ->capture_default_str();
 }
 
+std::function<std::string(const std::string&)> AtLeast(int64_t least) {
+  return [least](const std::string& text) -> std::string {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0') {
+      return fmt::format("\"{}\" is not a number", Printable(text));
+    }
+    if (!(value >= static_cast<double>(least))) {
+      return fmt::format("{} is less than {}", Printable(text), least);
+    }
+    return "";
+  };
+}
+
 CLI::App* AddCommand(CLI::App* parent, const std::string& name,
                      const std::string& description,
                      const std::string& examples) {
@@ -188,7 +203,11 @@ std::unique_ptr<CLI::App> BuildApp(Cli* cli) {
   root->require_subcommand(1);
   root->footer(
       "\nAny other NAME runs the program lockstep-NAME beside this one, as in"
-      "\n`lockstep data pack`.\n\nExample:\n"
+      "\n`lockstep data pack`."
+      "\n\nExit codes: 0 good, 1 any other error, 2 wrong usage or request,"
+      "\n3 not found, 4 denied, 5 the job fits no node, 6 the coordinator is"
+      "\nnot reached, 124 --timeout is over, 130 after Ctrl-C. Commands that"
+      "\nfollow a job to its end return its exit code.\n\nExample:\n"
       "  lockstep local up && lockstep submit --tasks 2 -- hostname");
   CLI::App* const local =
       AddGroup(root.get(), "local", "", "A whole cluster on this machine",
@@ -235,6 +254,11 @@ int RunCli(const std::vector<std::string>& all, CliEnvironment* env) {
       RunExternal(env->program_dir, all, walk.index);
     }
     return UnknownCommand(walk, env);
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (IsUtf8(all[i])) continue;
+    *env->err << fmt::format("lockstep: argument {} is not UTF-8\n", i + 1);
+    return kExitUsage;
   }
   if (dashes != all.end()) {
     cli.has_program = true;

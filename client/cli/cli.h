@@ -5,6 +5,7 @@
 #ifndef LOCKSTEP_CLIENT_CLI_CLI_H_
 #define LOCKSTEP_CLIENT_CLI_CLI_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -67,6 +68,8 @@ int RunCli(const std::vector<std::string>& args, CliEnvironment* env);
 // For command files.
 void AddConnectionOptions(CLI::App* app, Cli* cli);
 void AddOutputOption(CLI::App* app, Cli* cli);
+// For CLI::Option::check: a number, not below `least`.
+std::function<std::string(const std::string&)> AtLeast(int64_t least);
 // A leaf: what it does in one line, and examples for its --help.
 CLI::App* AddCommand(CLI::App* parent, const std::string& name,
                      const std::string& description,

@@ -224,6 +224,7 @@ TEST_F(CliTest, ExitCodesOfErrors) {
   EXPECT_EQ(Run({"jobs", "describe", "nobody"}), 3);
   server_.reset();
   EXPECT_EQ(Run({"jobs", "list"}), 6);
+  EXPECT_THAT(err_.str(), HasSubstr("is it running there"));
 }
 
 TEST_F(CliTest, JobsListFormats) {
@@ -277,6 +278,48 @@ TEST_F(CliTest, LogsCancelCheckpoint) {
   EXPECT_EQ(out_.str(), "a CANCELLED\n");
 }
 
+TEST_F(CliTest, CancelGoesOnAfterAnError) {
+  server_->Update([](FakeAnswers* a) {
+    a->jobs = {Ended("a", v1::JOB_STATE_RUNNING),
+               Ended("b", v1::JOB_STATE_RUNNING)};
+  });
+  EXPECT_EQ(Run({"jobs", "cancel", "a", "nobody", "b", "--wait"}), 3);
+  EXPECT_EQ(out_.str(), "a CANCELLED\nb CANCELLED\n");
+  EXPECT_THAT(err_.str(), HasSubstr("nobody"));
+  EXPECT_EQ(Run({"jobs", "cancel", "a", "b", "-o", "json"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("\"jobs\": ["));
+  EXPECT_EQ(Run({"jobs", "cancel", "a", "b", "-o", "yaml"}), 0);
+  EXPECT_THAT(out_.str(), testing::StartsWith("---\nname: a"));
+  EXPECT_THAT(out_.str(), HasSubstr("\n---\nname: b"));
+}
+
+TEST_F(CliTest, ArgumentsAreUtf8) {
+  EXPECT_EQ(Run({"submit", "--detach", "--", "prog", "\xff"}), 2);
+  EXPECT_EQ(err_.str(), "lockstep: argument 5 is not UTF-8\n");
+  EXPECT_EQ(Run({"submit", "--detach", "--comment", "\xc3", "--", "prog"}), 2);
+  EXPECT_THAT(server_->Answers().submits, IsEmpty());
+  EXPECT_EQ(Run({"submit", "--detach", "--comment", "g\xc3\xb6", "--", "p"}), 0)
+      << err_.str();
+}
+
+TEST_F(CliTest, NumbersOutOfRangeAreToldShortly) {
+  EXPECT_EQ(Run({"submit", "--tasks", "0", "--", "prog"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--tasks: 0 is less than 1\n"));
+  EXPECT_EQ(Run({"jobs", "list", "--limit", "-1"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--limit: -1 is less than 0\n"));
+  EXPECT_EQ(Run({"jobs", "logs", "a", "--tail", "0"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--tail: 0 is less than 1\n"));
+  EXPECT_EQ(Run({"local", "up", "--timeout", "nan"}), 2);
+}
+
+TEST_F(CliTest, SubmitRefusesWhatWouldBeLost) {
+  EXPECT_EQ(Run({"submit", "--label", "a=b", "--label", "a=c", "--", "p"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("a is given twice"));
+  EXPECT_EQ(Run({"submit", "--name", "", "--", "p"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--name: it is empty"));
+  EXPECT_THAT(server_->Answers().submits, IsEmpty());
+}
+
 TEST_F(CliTest, Nodes) {
   server_->Update([](FakeAnswers* a) {
     v1::Node& node = a->nodes.emplace_back();
@@ -301,6 +344,13 @@ TEST_F(CliTest, InitAndCertificates) {
   EXPECT_EQ(out_.str(), pki + "/worker-host-a\n");
   EXPECT_TRUE(RealFileSystem()->Exists(pki + "/worker-host-a/tls.key"));
   EXPECT_TRUE(RealFileSystem()->Exists(pki + "/coordinator/tls.crt"));
+  EXPECT_EQ(Run({"cert", "issue", "worker", "host-a", "--dir", pki}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("--force"));
+  EXPECT_EQ(Run({"cert", "issue", "worker", "host-a", "--dir", pki, "--force"}),
+            0);
+  EXPECT_EQ(Run({"cert", "issue", "worker", "host-b", "--role", "viewer",
+                 "--dir", pki}),
+            2);
   EXPECT_EQ(Run({"cert", "issue", "user", "ann", "--role", "viewer", "--dir",
                  pki, "--to", "ann"}),
             0);
@@ -311,7 +361,8 @@ TEST_F(CliTest, InitAndCertificates) {
 
 TEST_F(CliTest, LocalWithoutACluster) {
   EXPECT_EQ(Run({"local", "status", "--dir", "nowhere"}), 3);
-  EXPECT_THAT(err_.str(), HasSubstr("lockstep local up"));
+  EXPECT_THAT(err_.str(),
+              HasSubstr("lockstep local up --dir " + dir_ + "/nowhere"));
   EXPECT_EQ(Run({"local", "down", "--dir", "nowhere"}), 0);
 }
 

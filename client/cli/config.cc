@@ -86,6 +86,17 @@ void Fill(const std::string& value, std::string* field) {
   if (field->empty()) *field = value;
 }
 
+// "there are a and b".
+std::string Choices(const std::vector<std::string>& names) {
+  if (names.empty()) return "there is none";
+  std::string text = names.size() == 1 ? "there is " : "there are ";
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) text += i + 1 == names.size() ? " and " : ", ";
+    text += names[i];
+  }
+  return text;
+}
+
 bool IsTrue(const std::string& text) {
   return text == "1" || text == "true" || text == "yes";
 }
@@ -161,13 +172,20 @@ StatusOr<ClientOptions> ResolveConnection(const ConnectionFlags& flags,
   }
   if (!wanted.context.empty() && !found && wanted.address.empty()) {
     const std::string near = Nearest(wanted.context, known);
-    return NotFound("there is no context {}{}", wanted.context,
+    return NotFound("there is no context {} in {}; {}{}", wanted.context,
+                    UserConfigPath(env), Choices(known),
                     near.empty() ? "" : "; did you mean " + near + "?");
   }
   Fill(entry.address, &wanted.address);
   Fill(entry.ca, &wanted.ca);
   Fill(entry.cert, &wanted.cert);
   Fill(entry.key, &wanted.key);
+  if (wanted.address.empty() && wanted.context.empty() && !known.empty()) {
+    return FailedPrecondition(
+        "no context is chosen: {} has no current-context; {}: give --context "
+        "NAME",
+        UserConfigPath(env), Choices(known));
+  }
   if (wanted.address.empty()) {
     return FailedPrecondition(
         "no cluster is known: `lockstep local up` starts one on this machine; "

@@ -81,11 +81,23 @@ TEST_F(ConfigTest, UnknownContextAndMissingFiles) {
   flags.context = "locla";
   EXPECT_THAT(Message(ResolveConnection(flags, env_).status()),
               HasSubstr("did you mean local?"));
+  EXPECT_THAT(Message(ResolveConnection(flags, env_).status()),
+              HasSubstr("in " + UserConfigPath(env_) + "; there is local;"));
   EXPECT_THAT(Message(ResolveConnection({}, env_).status()),
               HasSubstr("--ca FILE"));
   flags = {};
   flags.insecure_loopback = true;
   EXPECT_TRUE(ResolveConnection(flags, env_).ok());
+}
+
+TEST_F(ConfigTest, ContextsOfWhichNoneIsChosenAreNamed) {
+  ASSERT_TRUE(SaveContext(env_, "a", {"a:1", "", "", "", true}).ok());
+  ASSERT_TRUE(SaveContext(env_, "b", {"b:1", "", "", "", true}).ok());
+  ASSERT_TRUE(SaveContext(env_, "c", {"c:1", "", "", "", true}).ok());
+  ASSERT_TRUE(RemoveContexts(env_, "c:1").ok());
+  EXPECT_THAT(Message(ResolveConnection({}, env_).status()),
+              HasSubstr(UserConfigPath(env_) +
+                        " has no current-context; there are a and b"));
 }
 
 TEST_F(ConfigTest, SavedContextsStayAndRemovedOnesGo) {

@@ -141,9 +141,11 @@ std::string AttemptsText(const v1::Job& job) {
 std::string EventsText(const v1::Job& job) {
   std::vector<std::vector<std::string>> rows;
   for (const v1::Event& event : job.events()) {
-    rows.push_back({TimeText(event.has_time(), event.time()),
-                    fmt::format("{}", event.generation()), Text(event.reason()),
-                    Printable(event.message())});
+    rows.push_back(
+        {TimeText(event.has_time(), event.time()),
+         fmt::format("{}", event.generation()),
+         event.reason() == v1::REASON_UNSPECIFIED ? "-" : Text(event.reason()),
+         Printable(event.message())});
   }
   if (rows.empty()) return "";
   return RenderTable({"TIME", "GENERATION", "REASON", "WHAT"}, rows);
@@ -152,7 +154,9 @@ std::string EventsText(const v1::Job& job) {
 std::string StateRows(const v1::Job& job, WallTime now, const Style& style) {
   std::string text = Row("state", style.State(job.state()));
   std::string cause = Printable(job.cause().message());
-  if (job.cause().reason() != v1::REASON_UNSPECIFIED) {
+  // A reason that only says the state again is left out.
+  if (job.cause().reason() != v1::REASON_UNSPECIFIED &&
+      Text(job.cause().reason()) != Text(job.state())) {
     cause = fmt::format("{}{}{}", Text(job.cause().reason()),
                         cause.empty() ? "" : ": ", cause);
   }

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <ostream>
 
 #include "client/cli/cli.h"
+#include "client/cli/errors.h"
 #include "client/cli/follow.h"
 
 namespace lockstep {
@@ -15,22 +17,74 @@ struct Options {
   bool wait = false;
 };
 
+// What came of the names, in their order; the exit code is the worst of them.
+struct Outcome {
+  std::vector<v1::Job> jobs;
+  int code = 0;
+};
+
+void Take(const Cli& cli, const std::string& name, StatusOr<v1::Job> job,
+          Outcome* outcome) {
+  if (job.ok()) {
+    outcome->jobs.push_back(*std::move(job));
+    return;
+  }
+  const Status status = Annotate(job.status(), name);
+  *cli.env->err << ErrorLine(status) << "\n";
+  outcome->code = std::max(outcome->code, ExitCodeOf(status));
+}
+
+// A job keeps its state until its ranks have gone. One that was on its way to
+// another end already stays on it.
+bool IsBeingCancelled(const v1::Job& job) {
+  return !IsFinalState(job.state()) &&
+         (job.state() != v1::JOB_STATE_FINISHING ||
+          job.cause().reason() == v1::REASON_CANCELLED_BY_USER);
+}
+
+// One job as it is; of several one JSON message, as `jobs list` has it, or a
+// YAML document each.
+Status Write(const Cli& cli, const std::vector<v1::Job>& jobs, bool several) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
+  std::ostream& out = *cli.env->out;
+  if (output == Output::kJson && several) {
+    v1::ListJobsResponse all;
+    for (const v1::Job& job : jobs) *all.add_jobs() = job;
+    out << ToJson(all);
+    return OkStatus();
+  }
+  for (const v1::Job& job : jobs) {
+    if (output == Output::kTable || output == Output::kWide) {
+      out << fmt::format("{} {}\n", Printable(job.name()),
+                         IsBeingCancelled(job)
+                             ? "CANCELLING"
+                             : cli.OutStyle().State(job.state()));
+      continue;
+    }
+    if (output == Output::kYaml && several) out << "---\n";
+    LOCKSTEP_RETURN_IF_ERROR(WriteJob(cli, job));
+  }
+  return OkStatus();
+}
+
 StatusOr<int> Run(const Cli& cli, const Options& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  Outcome outcome;
   for (const std::string& name : options.names) {
-    LOCKSTEP_ASSIGN_OR_RETURN(v1::Job job, client->CancelJob(name));
-    if (options.wait) {
-      LOCKSTEP_ASSIGN_OR_RETURN(
-          job, client->WaitJob(name, std::chrono::minutes(2), nullptr));
-    }
-    if (cli.output == "table" || cli.output == "wide") {
-      *cli.env->out << fmt::format("{} {}\n", name,
-                                   cli.OutStyle().State(job.state()));
-    } else {
-      LOCKSTEP_RETURN_IF_ERROR(WriteJob(cli, job));
+    Take(cli, name, client->CancelJob(name), &outcome);
+  }
+  if (options.wait) {
+    // Only now: none waits for another to end before it is told to.
+    const std::vector<v1::Job> cancelled = std::move(outcome.jobs);
+    outcome.jobs.clear();
+    for (const v1::Job& job : cancelled) {
+      Take(cli, job.name(),
+           client->WaitJob(job.name(), std::chrono::minutes(2), nullptr),
+           &outcome);
     }
   }
-  return 0;
+  LOCKSTEP_RETURN_IF_ERROR(Write(cli, outcome.jobs, options.names.size() > 1));
+  return outcome.code;
 }
 
 }  // namespace
@@ -41,7 +95,9 @@ void AddJobsCancel(CLI::App* parent, Cli* cli) {
       parent, "cancel", "End jobs: SIGTERM to their ranks, 30 s later SIGKILL",
       "  lockstep jobs cancel fashion\n"
       "  lockstep jobs cancel fashion other --wait\n"
-      "\nA job that has ended already stays as it is.");
+      "\nA job that has ended already stays as it is. It returns when the"
+      "\ncoordinator knows; a job whose ranks still end is CANCELLING. No"
+      "\ncheckpoint is made; `lockstep jobs checkpoint` makes one before.");
   app->add_option("name", options->names, "The jobs")->required();
   app->add_flag("--wait", options->wait,
                 "Return when they have ended, at most 2 minutes each");

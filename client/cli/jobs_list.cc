@@ -64,7 +64,7 @@ void AddJobsList(CLI::App* parent, Cli* cli) {
                   "Only in these states, as running,queued")
       ->delimiter(',');
   app->add_option("--limit", options->limit, "At most so many (default: all)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(AtLeast(0));
   AddOutputOption(app, cli);
   AddConnectionOptions(app, cli);
   app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });

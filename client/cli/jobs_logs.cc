@@ -65,14 +65,14 @@ void AddJobsLogs(CLI::App* parent, Cli* cli) {
   app->add_flag("-f,--follow", options->log.follow,
                 "Go on until the job has ended");
   app->add_option("--tail", options->log.tail,
-                  "The last N lines of each rank (default: all)")
-      ->check(CLI::NonNegativeNumber);
+                  "The last N lines of each rank, at least 1 (default: all)")
+      ->check(AtLeast(1));
   app->add_option("--since", options->since,
                   "Lines after this, as 10m (ago) or 2026-01-31T12:00:00Z")
       ->type_name("TIME");
   app->add_option("--attempt", options->log.attempt,
                   "Only of this attempt, from 1 (default: all)")
-      ->check(CLI::PositiveNumber);
+      ->check(AtLeast(1));
   app->add_flag("--timestamps", options->format.timestamps,
                 "Each line's time first");
   app->add_flag("--prefix", options->format.prefix,

@@ -101,7 +101,7 @@ void AddLocalUp(CLI::App* parent, Cli* cli) {
   app->add_flag("--no-context", options->no_context, "Write no context");
   app->add_option("--timeout", options->timeout_seconds,
                   "Seconds until all must be ready")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->capture_default_str();
   AddOutputOption(app, cli);
   app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });

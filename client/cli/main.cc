@@ -1,5 +1,6 @@
 // lockstep: the command line client.
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/environment.h"
 #include "common/base/leave.h"
+#include "common/rpc/grpc_log.h"
 
 namespace {
 
@@ -45,9 +47,16 @@ int Columns() {
   return size.ws_col;
 }
 
+// Whether nobody reads our output any more, as behind `| head -1`.
+bool ReaderIsGone() {
+  pollfd out{STDOUT_FILENO, POLLOUT, 0};
+  return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  lockstep::RedirectGrpcLog(lockstep::GrpcLog::kSilent);
   // A reader that went away is seen as a failed write.
   signal(SIGPIPE, SIG_IGN);
   const lockstep::SystemClock clock;
@@ -74,7 +83,7 @@ int main(int argc, char** argv) {
   int code =
       lockstep::RunCli(std::vector<std::string>(argv + 1, argv + argc), &env);
   std::cout.flush();
-  if (!std::cout.good() && code == 0) {
+  if (!std::cout.good() && code == 0 && !ReaderIsGone()) {
     std::cerr << "lockstep: writing to stdout failed\n";
     code = lockstep::kExitError;
   }

@@ -119,22 +119,22 @@ void AddTaskOptions(CLI::App* app, SubmitFlags* f) {
   const char* const group = "Tasks";
   app->add_option("--tasks", f->tasks,
                   "Tasks: a chief and N - 1 workers (default: 1)")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->group(group);
   app->add_option("--ranks-per-task", f->ranks_per_task,
                   "Processes of a task (default: 1)")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->group(group);
   app->add_option("--cpus", f->cpus,
                   "Cores of a task, as 0.5 (default: 1 a rank)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->group(group);
   app->add_option("--memory", f->memory,
                   "Memory of a task, as 2GiB (default: none is reserved)")
       ->type_name("SIZE")
       ->group(group);
   app->add_option("--gpus", f->gpus, "GPUs of a task (default: 0)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->group(group);
   app->add_option("--gpu-type", f->gpu_type,
                   "Model of the GPUs, as T4 (default: any)")
@@ -169,16 +169,16 @@ void AddJobOptions(CLI::App* app, SubmitFlags* f) {
       ->group(group);
   app->add_option("--checkpoint-interval-steps", f->checkpoint_interval_steps,
                   "A checkpoint every N steps (default: none by step)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->group(group);
   app->add_option("--checkpoint-keep", f->checkpoint_keep,
                   "How many checkpoints are kept (default: 3)")
-      ->check(CLI::PositiveNumber)
+      ->check(AtLeast(1))
       ->group(group);
   app->add_option("--restart-budget", f->restart_budget,
                   "Failures without progress before the job fails "
                   "(default: 3)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(AtLeast(0))
       ->group(group);
   app->add_option("--priority", f->priority,
                   "0 to 1000, larger first (default: 0)")

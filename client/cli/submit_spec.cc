@@ -1,8 +1,10 @@
 #include "client/cli/submit_spec.h"
 
 #include <algorithm>
+#include <set>
 
 #include "client/cli/parse.h"
+#include "client/cli/text.h"
 #include "common/base/file.h"
 
 namespace lockstep {
@@ -112,6 +114,9 @@ Status SetEnvironment(const SubmitFlags& flags, const CliEnvironment& env,
         return InvalidArgument("--env {}: it is not set here; give {}=VALUE",
                                text, text);
       }
+      if (!IsUtf8(env.Variable(text))) {
+        return InvalidArgument("--env {}: its value here is not UTF-8", text);
+      }
       (*spec->mutable_environment())[text] = env.Variable(text);
       continue;
     }
@@ -119,9 +124,14 @@ Status SetEnvironment(const SubmitFlags& flags, const CliEnvironment& env,
     if (!pair.ok()) return FlagError("--env", pair.status());
     (*spec->mutable_environment())[pair->first] = pair->second;
   }
+  std::set<std::string> labels;
   for (const std::string& text : flags.labels) {
     const auto pair = ParsePair(text);
     if (!pair.ok()) return FlagError("--label", pair.status());
+    if (!labels.insert(pair->first).second) {
+      return InvalidArgument("--label {}: {} is given twice", text,
+                             pair->first);
+    }
     (*spec->mutable_labels())[pair->first] = pair->second;
   }
   return OkStatus();
@@ -205,6 +215,11 @@ StatusOr<v1::JobSpec> BuildSpec(const SubmitFlags& flags,
   LOCKSTEP_RETURN_IF_ERROR(SetResources(flags, file_roles, &spec));
   LOCKSTEP_RETURN_IF_ERROR(SetEnvironment(flags, env, &spec));
   LOCKSTEP_RETURN_IF_ERROR(SetLimits(flags, &spec));
+  if (flags.name && flags.name->empty()) {
+    return InvalidArgument(
+        "--name: it is empty; without the flag the program's name and six "
+        "hexadecimal digits are taken");
+  }
   if (flags.name) spec.set_name(*flags.name);
   if (spec.name().empty()) {
     spec.set_name(NameFrom(

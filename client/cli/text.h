@@ -62,6 +62,9 @@ std::string PadRight(std::string text, size_t width);
 std::string RenderTable(const std::vector<std::string>& header,
                         const std::vector<std::vector<std::string>>& rows);
 
+// Whether it is UTF-8 (RFC 3629), which is all that the API carries.
+bool IsUtf8(std::string_view text);
+
 // Control characters as "\x1b": names and messages come from others.
 std::string Printable(std::string_view text);
 

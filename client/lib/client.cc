@@ -15,11 +15,22 @@ namespace {
 
 constexpr int kPageSize = 500;
 
-// Says whom we asked where the text is gRPC's own about its sockets.
+}  // namespace
+
 Status Convert(const grpc::Status& status, const std::string& address) {
   const Status converted = FromGrpc(status);
   if (converted.code() == StatusCode::kUnavailable &&
       ReasonOf(converted).empty()) {
+    const std::string text = Message(converted);
+    // What gRPC's channel says of a connection that never was.
+    for (const char* part :
+         {"failed to connect", "DNS resolution failed", "andshake"}) {
+      if (text.find(part) == std::string::npos) continue;
+      return Unavailable(
+          "cannot reach the coordinator at {}: {}; is it running there, and "
+          "are --ca and --cert of its cluster?",
+          address, text);
+    }
     return Annotate(converted, "the coordinator at " + address);
   }
   if (converted.code() == StatusCode::kDeadlineExceeded) {
@@ -27,8 +38,6 @@ Status Convert(const grpc::Status& status, const std::string& address) {
   }
   return converted;
 }
-
-}  // namespace
 
 bool IsFinalState(v1::JobState state) {
   return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||

@@ -5,6 +5,7 @@
 #include <grpcpp/client_context.h>
 
 #include <memory>
+#include <string>
 
 #include "client/lib/client.h"
 #include "lockstep/v1/cluster.grpc.pb.h"
@@ -25,6 +26,10 @@ struct Client::Impl {
             options.timeout));
   }
 };
+
+// As FromGrpc; says whom we asked where the text is gRPC's own about its
+// sockets.
+Status Convert(const grpc::Status& status, const std::string& address);
 
 }  // namespace lockstep
 

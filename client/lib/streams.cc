@@ -167,7 +167,8 @@ Status Client::WatchJobs(const WatchOptions& options,
         return OkStatus();
       }
     }
-    const Status status = FromGrpc(reader->Finish());
+    const grpc::Status end = reader->Finish();
+    const Status status = FromGrpc(end);
     if (stop && stop->stopped()) return Stopped();
     if (status.ok()) return status;
     if (status.code() == StatusCode::kOutOfRange &&
@@ -177,7 +178,7 @@ Status Client::WatchJobs(const WatchOptions& options,
       continue;
     }
     if (!persistence.Retry(status)) {
-      return stop && stop->stopped() ? Stopped() : status;
+      return stop && stop->stopped() ? Stopped() : Convert(end, address());
     }
   }
 }
@@ -229,10 +230,11 @@ Status Client::StreamLogs(const LogOptions& options,
         }
       }
     }
-    const Status status = FromGrpc(reader->Finish());
+    const grpc::Status end = reader->Finish();
+    const Status status = FromGrpc(end);
     if (stop && stop->stopped()) return Stopped();
     if (status.ok() || !options.follow || !persistence.Retry(status)) {
-      return stop && stop->stopped() ? Stopped() : status;
+      return stop && stop->stopped() ? Stopped() : Convert(end, address());
     }
     restarted = true;
     filter.Restart();

@@ -76,7 +76,7 @@ Status LocalCluster::ReadRecords() {
   auto text = read(layout_.ClusterFile());
   if (text.status().code() == StatusCode::kNotFound) {
     return NotFound(
-        "there is no local cluster in {}; `lockstep local up` "
+        "there is no local cluster in {0}; `lockstep local up --dir {0}` "
         "makes one",
         layout_.dir);
   }

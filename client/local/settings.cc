@@ -69,8 +69,8 @@ Status LocalCluster::Write(const ClusterRecord& record) {
   for (const DaemonStatus& daemon : Daemons()) {
     if (daemon.running) {
       return FailedPrecondition(
-          "the cluster in {} runs with other settings; `lockstep local down` "
-          "first, then `up` with these",
+          "the cluster in {0} runs with other settings; `lockstep local down "
+          "--dir {0}` first, then `up` with these",
           layout_.dir);
     }
   }
