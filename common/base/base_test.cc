@@ -10,6 +10,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/fault_point.h"
 #include "common/base/file.h"
+#include "common/base/logging.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 
@@ -30,6 +31,14 @@ TEST(StatusTest, AnnotateKeepsCodeAndReason) {
 TEST(StatusTest, ErrnoBecomesTheMatchingCode) {
   EXPECT_EQ(ErrnoStatus(ENOSPC, "x").code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrnoStatus(ENOENT, "x").code(), StatusCode::kNotFound);
+}
+
+TEST(LoggingTest, LevelsAreKnownByName) {
+  for (const char* level : {"debug", "info", "warn", "error"}) {
+    EXPECT_TRUE(CheckLogLevel(level).ok()) << level;
+  }
+  EXPECT_THAT(Message(CheckLogLevel("loud")), testing::HasSubstr("\"loud\""));
+  EXPECT_FALSE(CheckLogLevel("").ok());
 }
 
 TEST(ClockTest, DurationsReadAsAPersonWouldSayThem) {

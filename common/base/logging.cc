@@ -6,6 +6,15 @@
 
 namespace lockstep {
 
+Status CheckLogLevel(const std::string& level) {
+  if (level == "debug" || level == "info" || level == "warn" ||
+      level == "error") {
+    return OkStatus();
+  }
+  return InvalidArgument(
+      "there is no log level \"{}\": it is debug, info, warn or error", level);
+}
+
 void InitLogging(const std::string& program, const std::string& level) {
   auto logger = spdlog::get(program);
   if (logger == nullptr) logger = spdlog::stderr_color_mt(program);

@@ -10,12 +10,17 @@
 
 #include <string>
 
+#include "common/base/status.h"
+
 #define LOG_DEBUG(...) ::spdlog::debug(__VA_ARGS__)
 #define LOG_INFO(...) ::spdlog::info(__VA_ARGS__)
 #define LOG_WARN(...) ::spdlog::warn(__VA_ARGS__)
 #define LOG_ERROR(...) ::spdlog::error(__VA_ARGS__)
 
 namespace lockstep {
+
+// InvalidArgument unless `level` is debug, info, warn or error: for flags.
+Status CheckLogLevel(const std::string& level);
 
 // Sets the format ("2026-01-31T12:00:00.123Z info coordinator: text"), the
 // level (debug, info, warn, error; others mean info) and flushing at each
