@@ -82,17 +82,7 @@ void LogWriter::AppendBytes(std::string_view line) {
 }
 
 void LogWriter::NextFile() {
-  if (file_offset_ == 0) {
-    // For people who read the file itself.
-    const std::string note =
-        "[lockstep: the log goes on in " + BaseName(path_) +
-        ".* beside this file, which hold about its newest " +
-        std::to_string(segment_bytes_ * task::kTailSegments) + " bytes]";
-    cri::AppendLogLine({WallNanos(), LogStream::kStderr, true, note}, &buffer_);
-    Flush();
-  } else {
-    full_.push_back(file_offset_);
-  }
+  if (file_offset_ > 0) full_.push_back(file_offset_);
   file_offset_ += file_bytes_;
   file_bytes_ = 0;
   fd_.Reset();
