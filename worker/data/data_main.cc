@@ -281,6 +281,10 @@ int Main(int argc, char** argv) {
                "lockstep-data");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("lockstep-data ") + kVersion);
+  app.footer(
+      "Example:\n"
+      "  lockstep-data pack jpeg --dir photos --size 64 --out data/train\n"
+      "  lockstep-data check data/train");
   CLI::App* pack =
       app.add_subcommand("pack", "Make shards NAME-NN-COUNT.tfrec");
   pack->require_subcommand(1);
