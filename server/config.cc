@@ -94,6 +94,7 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
       ->capture_default_str();
   app.add_option("--prices", config->prices_file, "Price table (YAML)");
   app.add_option("--log_level", config->log_level, "debug, info, warn or error")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str();
   app.add_option("--allow_faults", config->allow_faults,
                  "For tests: NAME=crash@N,NAME=error@N");

@@ -48,10 +48,12 @@ struct App {
   explicit App(const Config& c) : config(c) {}
 
   Status Start();
+  Status LoadIdentity();
   Status Serve();
 
   const Config config;
   SystemClock clock;
+  std::optional<Credentials> credentials;
   std::unique_ptr<Store> store;
   WatchHub hub;
   std::unique_ptr<LogStore> logs;
@@ -65,6 +67,8 @@ struct App {
 
 Status App::Start() {
   FileSystem* files = RealFileSystem();
+  // What can be refused is refused before the store is touched.
+  LOCKSTEP_RETURN_IF_ERROR(LoadIdentity());
   LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(config.dir, 0700));
   LOCKSTEP_ASSIGN_OR_RETURN(
       store, OpenSqliteStore(JoinPath(config.dir, "coordinator.db")));
@@ -87,16 +91,35 @@ Status App::Start() {
   return Serve();
 }
 
+Status App::LoadIdentity() {
+  if (config.insecure_loopback) return OkStatus();
+  if (config.ca.empty() || config.cert.empty() || config.key.empty()) {
+    return InvalidArgument(
+        "give --ca, --cert and --key (`lockstep init` makes them), or "
+        "--insecure_loopback to try it on this machine alone");
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      credentials,
+      LoadCredentials(RealFileSystem(), {config.ca, config.cert, config.key},
+                      clock.Now().wall));
+  const Identity& identity = credentials->identity;
+  if (identity.kind != Identity::Kind::kCoordinator) {
+    return InvalidArgument("{} is the certificate of {}, not a coordinator's",
+                           config.cert, Describe(identity));
+  }
+  if (identity.cluster != config.cluster) {
+    return InvalidArgument(
+        "{} is of cluster {}, and --cluster is {}: they must be the same",
+        config.cert, identity.cluster, config.cluster);
+  }
+  return OkStatus();
+}
+
 Status App::Serve() {
   RpcServerOptions options;
   options.address = config.listen;
   options.insecure_loopback = config.insecure_loopback;
-  if (!config.insecure_loopback) {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        options.credentials,
-        LoadCredentials(RealFileSystem(), {config.ca, config.cert, config.key},
-                        clock.Now().wall));
-  }
+  options.credentials = credentials;
   LOCKSTEP_ASSIGN_OR_RETURN(
       rpc, RpcServer::Start(options, {job_service.get(), cluster_service.get(),
                                       worker_service.get()}));

@@ -73,6 +73,8 @@ std::string_view Name(Reason reason) {
       return "RUNNING";
     case Reason::kStoppingRanks:
       return "STOPPING_RANKS";
+    case Reason::kNodeUnknown:
+      return "NODE_UNKNOWN";
     case Reason::kCompleted:
       return "COMPLETED";
     case Reason::kCancelledByUser:

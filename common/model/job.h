@@ -52,6 +52,7 @@ enum class Reason {
   kSettling = 8,
   kRunning = 20,
   kStoppingRanks = 21,
+  kNodeUnknown = 22,
   kCompleted = 40,
   kCancelledByUser = 41,
   kRankExit = 42,

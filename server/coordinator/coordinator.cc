@@ -1,11 +1,24 @@
 #include "server/coordinator/coordinator.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "common/base/logging.h"
 #include "common/model/names.h"
 
 namespace lockstep {
+namespace {
+
+// A step that takes longer is worth a word.
+constexpr Duration kQuietTime = std::chrono::seconds(30);
+
+// By name: /a/b and /a//b/ are the same.
+bool SameDirectory(const std::string& a, const std::string& b) {
+  return std::filesystem::path(a + "/").lexically_normal() ==
+         std::filesystem::path(b + "/").lexically_normal();
+}
+
+}  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options, Store* store,
                          const Clock* clock, WatchHub* hub)
@@ -112,6 +125,31 @@ StatusOr<Coordinator::Entry*> Coordinator::FindEntry(const JobName& name) {
       "NO_SUCH_JOB");
 }
 
+Status Coordinator::CheckNew(const JobSpec& spec) {
+  if (jobs_.contains(spec.name)) {
+    return WithReason(
+        AlreadyExists("there is a job {} already; names are never used twice",
+                      spec.name),
+        "JOB_EXISTS");
+  }
+  // Each would take the other's checkpoints away.
+  for (const JobName& name : live_) {
+    const JobSpec& other = jobs_.at(name).job->spec;
+    if (spec.kind != JobKind::kNative || other.kind != JobKind::kNative ||
+        spec.output_directory.empty() ||
+        !SameDirectory(spec.output_directory, other.output_directory)) {
+      continue;
+    }
+    return WithReason(
+        FailedPrecondition(
+            "spec.output_directory: job {}, which has not ended, writes to {}; "
+            "give this one a directory of its own, or wait",
+            name, other.output_directory),
+        "OUTPUT_IN_USE");
+  }
+  return CheckCanEverFit(spec, Hosts());
+}
+
 StatusOr<std::string> Coordinator::Submit(const RequestKey& request,
                                           const JobSpec& spec,
                                           const std::string& owner,
@@ -119,13 +157,7 @@ StatusOr<std::string> Coordinator::Submit(const RequestKey& request,
   MutexLock lock(&mu_);
   LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
   if (answer) return *std::move(answer);
-  if (jobs_.contains(spec.name)) {
-    return WithReason(
-        AlreadyExists("there is a job {} already; names are never used twice",
-                      spec.name),
-        "JOB_EXISTS");
-  }
-  LOCKSTEP_RETURN_IF_ERROR(CheckCanEverFit(spec, Hosts()));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNew(spec));
   const Time now = clock_->Now();
   return Answer(request, NewJob(spec, options_.new_uid(), owner, now), encode,
                 now);
@@ -161,13 +193,7 @@ StatusOr<std::string> Coordinator::RequestCheckpoint(const RequestKey& request,
 StatusOr<std::vector<TaskPlacement>> Coordinator::Plan(const JobSpec& spec,
                                                        Cause* waiting) {
   MutexLock lock(&mu_);
-  if (jobs_.contains(spec.name)) {
-    return WithReason(
-        AlreadyExists("there is a job {} already; names are never used twice",
-                      spec.name),
-        "JOB_EXISTS");
-  }
-  LOCKSTEP_RETURN_IF_ERROR(CheckCanEverFit(spec, Hosts()));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNew(spec));
   const Time now = clock_->Now();
   const Job job = NewJob(spec, "", "", now);
   ScheduleResult result =
@@ -178,6 +204,41 @@ StatusOr<std::vector<TaskPlacement>> Coordinator::Plan(const JobSpec& spec,
 }
 
 // ---- Views -----------------------------------------------------------------
+
+// What a person should know of an active job that only memory tells.
+std::optional<Cause> Coordinator::TroubleOf(const Entry& entry,
+                                            const JobSnapshot& snapshot,
+                                            Time now) {
+  const Job& job = *entry.job;
+  for (const NodeName& node : NodesOf(job)) {
+    const Member* member = members_.Find(node);
+    if (member == nullptr || member->state == NodeState::kReady) continue;
+    return Cause{
+        Reason::kNodeUnknown,
+        fmt::format("node {} is {} ({}); its ranks are left alone until "
+                    "it is back",
+                    node, Name(member->state), member->message)};
+  }
+  const auto last_step = entry.meter.last_step_time();
+  if (job.state != JobState::kRunning || job.failing ||
+      job.spec.kind != JobKind::kNative || !last_step ||
+      now.mono - *last_step < kQuietTime) {
+    return std::nullopt;
+  }
+  std::string doing;
+  for (const auto& [number, rank] : snapshot.live) {
+    doing += fmt::format(
+        "{}rank {} in {}", doing.empty() ? "" : ", ", number,
+        rank.progress.phase.empty() ? "no phase" : rank.progress.phase);
+    if (number >= 7) {
+      doing += ", ...";
+      break;
+    }
+  }
+  return Cause{Reason::kRunning,
+               fmt::format("no step for {}: {}",
+                           FormatDuration(now.mono - *last_step), doing)};
+}
 
 JobSnapshot Coordinator::SnapshotOf(const Entry& entry, Time now) {
   JobSnapshot snapshot;
@@ -199,6 +260,7 @@ JobSnapshot Coordinator::SnapshotOf(const Entry& entry, Time now) {
     if (job.state == JobState::kRunning || job.state == JobState::kFinishing) {
       snapshot.progress = entry.meter.Info();
     }
+    if (!snapshot.waiting) snapshot.waiting = TroubleOf(entry, snapshot, now);
   }
   snapshot.bill = BillAt(job, options_.prices, now.wall);
   return snapshot;

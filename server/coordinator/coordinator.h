@@ -65,7 +65,8 @@ struct JobSnapshot {
   std::shared_ptr<const Job> job;
   // When it was taken, by the coordinator's clock.
   WallTime time{};
-  // Of a job that waits: why, now.
+  // Of a job that waits: why, now. Of an active one: what is the matter, if
+  // anything is.
   std::optional<Cause> waiting;
   // Newest reports of its ranks, by rank.
   std::map<int32_t, RankStatus> live;
@@ -213,6 +214,11 @@ class Coordinator {
   void Touch(const JobName& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // coordinator.cc
+  // What speaks against a new job: its name, its directory, its size.
+  Status CheckNew(const JobSpec& spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<Cause> TroubleOf(const Entry& entry,
+                                 const JobSnapshot& snapshot, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StatusOr<std::optional<std::string>> FindAnswer(const RequestKey& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StatusOr<std::string> Answer(const RequestKey& request, Job job,
@@ -264,6 +270,7 @@ class Coordinator {
   bool capacity_changed_ ABSL_GUARDED_BY(mu_) = true;
   bool store_healthy_ ABSL_GUARDED_BY(mu_) = true;
   MonoTime last_progress_ ABSL_GUARDED_BY(mu_);
+  MonoTime last_probe_ ABSL_GUARDED_BY(mu_);
   WallTime last_forget_ ABSL_GUARDED_BY(mu_){};
   int64_t commits_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t failed_commits_ ABSL_GUARDED_BY(mu_) = 0;

@@ -12,6 +12,9 @@ namespace {
 // SUCCEEDED); more rounds than states are never needed.
 constexpr int kMaxRounds = 12;
 
+// How often a store that could not write is tried.
+constexpr Duration kProbeInterval = std::chrono::seconds(1);
+
 }  // namespace
 
 void Coordinator::Touch(const JobName& job) { dirty_.insert(job); }
@@ -123,6 +126,7 @@ Status Coordinator::Commit(StoreBatch* batch) {
     store_healthy_ = false;
     return status;
   }
+  if (!store_healthy_) LOG_INFO("the store can write again");
   store_healthy_ = true;
   version_ = batch->version;
   return OkStatus();
@@ -305,6 +309,12 @@ void Coordinator::Tick() {
     if (entry.job->not_before && now.wall >= *entry.job->not_before) {
       capacity_changed_ = true;
     }
+  }
+  if (!store_healthy_ && now.mono - last_probe_ >= kProbeInterval) {
+    last_probe_ = now.mono;
+    // Commands are refused, so nothing else would find out.
+    StoreBatch probe;
+    if (Commit(&probe).ok()) hub_->Publish(version_, {});
   }
   if (now.mono - last_progress_ >= std::chrono::seconds(1)) {
     last_progress_ = now.mono;

@@ -36,7 +36,7 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   std::optional<Failure> failure = FirstFailure(*job);
   // Ranks that were only stopped do not explain a timeout or a lost node.
   if (!failure || job->failing->reason == Reason::kNodeLost ||
-      (failure->victim && !(failure->cause == *job->failing))) {
+      (failure->victim && !IsOfARank(*job, *job->failing))) {
     failure = FailureOf(*job->failing);
   }
   const bool was_running = job->state == JobState::kRunning;
@@ -189,6 +189,18 @@ void DecideForming(Job* job, const JobView& view,
   if (CheckNodes(job, view, true, now)) return;
   if (AnyRankFailed(*job)) {
     Fail(job, FirstFailure(*job)->cause, now);
+    return;
+  }
+  // Nothing was computed yet: success without the others cannot be.
+  for (const RankStatus* rank : RanksOf(*job)) {
+    if (!rank->exit) continue;
+    Fail(
+        job,
+        {Reason::kRankExit,
+         fmt::format("{}: {} before the gang was formed; is it linked with the "
+                     "runtime library? Others are jobs of kind program",
+                     RankLabel(*job, rank->rank), Describe(*rank->exit))},
+        now);
     return;
   }
   if (AllRanks(*job, RankState::kJoined)) {

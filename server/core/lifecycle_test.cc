@@ -337,6 +337,37 @@ TEST(LifecycleTest, TimeoutStaysTheCauseWhenItsRanksAreStopped) {
   EXPECT_EQ(s.job.exit_code, 1);
 }
 
+// A program that knows nothing of gangs, submitted as a native job.
+TEST(LifecycleTest, RankThatEndsWellBeforeTheGangIsFormedFailsTheJob) {
+  Scene s = Forming();
+  s.Started();
+  s.Exited(1, Code(0));
+  s.Settle();
+  ASSERT_TRUE(s.job.failing);
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFailed);
+  EXPECT_EQ(s.job.cause.reason, Reason::kRankExit);
+  EXPECT_THAT(s.job.cause.message, HasSubstr("before the gang was formed"));
+}
+
+// Which of the victims was first is found out late; it is no reason to fail.
+TEST(LifecycleTest, VictimsOnlyAreTriedAgain) {
+  Scene s = Running();
+  s.Advance(1s);
+  s.Exited(1, Victim(Code(75)));
+  s.Settle();
+  ASSERT_TRUE(s.job.failing);
+  ExitStatus earlier = Victim(Code(75));
+  earlier.end_time = s.now.wall - 500ms;
+  s.Exited(0, earlier);
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kPreparing);
+  EXPECT_EQ(s.job.generation, 2u);
+}
+
 TEST(LifecycleTest, FailedFormingIsTriedAgainAfterABackoff) {
   Scene s = Forming();
   s.Started();

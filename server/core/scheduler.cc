@@ -1,5 +1,7 @@
 #include "server/core/scheduler.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <tuple>
 
@@ -259,6 +261,29 @@ std::vector<HostCapacity> Emptied(std::vector<HostCapacity> hosts) {
   return hosts;
 }
 
+// "needs 2 cpus in 2 tasks; free on ready nodes: 0 cpus; not ready: b".
+std::string DescribeShortage(const JobSpec& spec,
+                             const std::vector<HostCapacity>& hosts) {
+  const Resources need = Sum(spec);
+  const Resources free = FreeSum(hosts);
+  std::vector<std::string> parts;
+  if (need.cpus > 0) parts.push_back(fmt::format("{:g} cpus", free.cpus));
+  if (need.memory_bytes > 0) parts.push_back(FormatBytes(free.memory_bytes));
+  if (need.gpus > 0) parts.push_back(fmt::format("{} GPUs", free.gpus));
+  const size_t tasks = TasksOf(spec).size();
+  std::string text = fmt::format(
+      "needs {} in {} task{}; free on ready nodes: {}", Describe(need), tasks,
+      tasks == 1 ? "" : "s", fmt::join(parts, ", "));
+  std::vector<std::string> away;
+  for (const HostCapacity& host : hosts) {
+    if (!host.ready && away.size() < 5) away.push_back(host.node);
+  }
+  if (!away.empty()) {
+    text += fmt::format("; not ready: {}", fmt::join(away, ", "));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::optional<std::vector<TaskPlacement>> PlaceGang(
@@ -320,11 +345,8 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
       result.placed.push_back({spec.name, *std::move(placement)});
       continue;
     }
-    result.waiting[spec.name] = {
-        Reason::kNoCapacity,
-        fmt::format("needs {} in {} tasks; free on ready nodes: {}",
-                    Describe(Sum(spec)), TasksOf(spec).size(),
-                    Describe(FreeSum(hosts)))};
+    result.waiting[spec.name] = {Reason::kNoCapacity,
+                                 DescribeShortage(spec, hosts)};
     // Waiting for a node to come back must not stop all others.
     if (queued.waited > options.ageing_limit &&
         PlaceGang(spec, Emptied(hosts))) {

@@ -219,7 +219,7 @@ TEST_F(ScheduleTest, TwoInOneRoundShareWhatIsThere) {
 TEST_F(ScheduleTest, ReasonsOfThoseThatWait) {
   Add("x", 3, 8);
   EXPECT_THAT(Run().waiting.at("x").message,
-              HasSubstr("needs 8 cpus in 1 tasks; free on ready nodes: 4"));
+              HasSubstr("needs 8 cpus in 1 task; free on ready nodes: 4 cpus"));
   queue_[0].backing_off = true;
   EXPECT_EQ(Run().waiting.at("x").reason, Reason::kBackoff);
   queue_[0].backing_off = false;

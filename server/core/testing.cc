@@ -21,7 +21,7 @@ JobSpec NativeSpec(const JobName& name, int32_t tasks) {
   JobSpec spec = ProgramSpec(name, {Role(TaskType::kChief, 1)});
   if (tasks > 1) spec.roles.push_back(Role(TaskType::kWorker, tasks - 1));
   spec.kind = JobKind::kNative;
-  spec.output_directory = "/out";
+  spec.output_directory = "/out/" + name;
   return spec;
 }
 

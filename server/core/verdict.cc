@@ -39,7 +39,20 @@ Duration Backoff(Duration first, Duration most, int32_t failures) {
   return std::min(wait, most);
 }
 
+Cause CauseOf(const Job& job, const RankStatus& rank) {
+  return {ReasonOf(*rank.exit),
+          Shorten(fmt::format("{}: {}", RankLabel(job, rank.rank),
+                              Describe(*rank.exit)))};
+}
+
 }  // namespace
+
+bool IsOfARank(const Job& job, const Cause& cause) {
+  const auto ranks = RanksOf(job);
+  return std::any_of(ranks.begin(), ranks.end(), [&](const RankStatus* rank) {
+    return rank->exit && !rank->exit->ok() && CauseOf(job, *rank) == cause;
+  });
+}
 
 std::optional<Failure> FirstFailure(const Job& job) {
   const RankStatus* first = nullptr;
@@ -53,9 +66,7 @@ std::optional<Failure> FirstFailure(const Job& job) {
   }
   if (first == nullptr) return std::nullopt;
   Failure failure;
-  failure.cause = {ReasonOf(*first->exit),
-                   Shorten(fmt::format("{}: {}", RankLabel(job, first->rank),
-                                       Describe(*first->exit)))};
+  failure.cause = CauseOf(job, *first);
   failure.exit_code = ShellCode(*first->exit);
   failure.fatal = IsFatal(*first->exit);
   failure.victim = first->exit->victim;
@@ -66,8 +77,11 @@ std::optional<Failure> FirstFailure(const Job& job) {
 Failure FailureOf(const Cause& cause) {
   Failure failure;
   failure.cause = cause;
+  // RANK_EXIT without a rank that failed: one ended well before its gang was
+  // formed.
   failure.fatal = cause.reason == Reason::kPrepareRefused ||
-                  cause.reason == Reason::kExecFailed;
+                  cause.reason == Reason::kExecFailed ||
+                  cause.reason == Reason::kRankExit;
   return failure;
 }
 

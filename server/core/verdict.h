@@ -26,6 +26,9 @@ struct Failure {
 // them. nullopt: no rank failed.
 std::optional<Failure> FirstFailure(const Job& job);
 
+// Whether `cause` is how one of the current tasks' ranks failed.
+bool IsOfARank(const Job& job, const Cause& cause);
+
 // What a cause that no rank's exit stands for (a lost node, a refusal, a
 // timeout) means for the job.
 Failure FailureOf(const Cause& cause);

@@ -33,7 +33,7 @@ class VerdictTest : public testing::Test {
                    bool was_running = true) {
     return PlanRestart(job(), failure, progress, was_running, scene_.now);
   }
-  static Failure Ordinary() { return FailureOf({Reason::kRankExit, "x"}); }
+  static Failure Ordinary() { return FailureOf({Reason::kNodeLost, "x"}); }
 
   Scene scene_;
 };
@@ -137,7 +137,7 @@ TEST_F(VerdictTest, BudgetOfZeroTellsThePlainCause) {
   job().spec.restart_budget = 0;
   const RestartPlan plan = Plan(Ordinary());
   EXPECT_FALSE(plan.restart);
-  EXPECT_EQ(plan.cause.reason, Reason::kRankExit);
+  EXPECT_EQ(plan.cause.reason, Reason::kNodeLost);
   EXPECT_FALSE(Plan(Ordinary(), true).restart) << "0 means never";
 }
 

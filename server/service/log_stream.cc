@@ -70,6 +70,23 @@ void LogStream::AddSources(const Job& job, const std::vector<TaskStatus>& tasks,
   }
 }
 
+Status LogStream::CheckSelection(const Job& job) const {
+  int64_t ranks = 0;
+  for (const RoleSpec& role : job.spec.roles) {
+    ranks += int64_t{role.count} * role.ranks_per_task;
+  }
+  for (const int32_t rank : request_.ranks()) {
+    if (rank >= 0 && rank < ranks) continue;
+    return InvalidArgument("ranks: job {} has ranks 0 to {}, not {}",
+                           job.spec.name, ranks - 1, rank);
+  }
+  if (!request_.follow() && request_.attempt() > job.attempt) {
+    return InvalidArgument("attempt: job {} has had {} so far, not {}",
+                           job.spec.name, job.attempt, request_.attempt());
+  }
+  return OkStatus();
+}
+
 void LogStream::FindSources(const Job& job) {
   for (const Attempt& attempt : job.attempts) {
     AddSources(job, attempt.tasks, attempt.generation, attempt.ordinal);
@@ -163,6 +180,7 @@ Status LogStream::Run(
     const uint64_t seen = logs_->change();
     LOCKSTEP_ASSIGN_OR_RETURN(const JobSnapshot snapshot,
                               coordinator_->GetJob(request_.name()));
+    LOCKSTEP_RETURN_IF_ERROR(CheckSelection(*snapshot.job));
     FindSources(*snapshot.job);
     bool more = true;
     std::map<LogKey, std::deque<v1::LogLine>> tails;
@@ -183,8 +201,17 @@ Status LogStream::Run(
       send(&lines);
     }
     if (tailing) {
-      std::vector<v1::LogLine> lines;
+      // Of each rank, over its attempts: the newest come last.
+      std::map<int32_t, std::deque<v1::LogLine>> ranks;
       for (auto& [key, tail] : tails) {
+        std::deque<v1::LogLine>& all = ranks[key.rank];
+        for (v1::LogLine& line : tail) all.push_back(std::move(line));
+        while (static_cast<int64_t>(all.size()) > request_.tail()) {
+          all.pop_front();
+        }
+      }
+      std::vector<v1::LogLine> lines;
+      for (auto& [rank, tail] : ranks) {
         for (v1::LogLine& line : tail) lines.push_back(std::move(line));
       }
       send(&lines);

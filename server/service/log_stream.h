@@ -50,6 +50,8 @@ class LogStream {
     bool done = false;
   };
 
+  // InvalidArgument: a rank or an attempt that the job does not have.
+  Status CheckSelection(const Job& job) const;
   void FindSources(const Job& job);
   void AddSources(const Job& job, const std::vector<TaskStatus>& tasks,
                   Generation generation, int32_t attempt);
