@@ -1,9 +1,10 @@
 // lockstep-train: trains an image classifier, as one rank of a job or alone.
 //
 // Exits with 0 when the training is done (or was stopped by order of the
-// coordinator), 2 for wrong usage, 75 when it ends because a peer is gone,
-// 128 + signal when a signal told it to stop, and 1 for failures of its own,
-// after a last sentence on standard error and to the job.
+// coordinator), 2 for wrong usage and for data that no restart would find
+// otherwise, 75 when it ends because a peer is gone, 128 + signal when a signal
+// told it to stop, and 1 for failures of its own, after a last sentence on
+// standard error and to the job.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -46,10 +47,21 @@ void WarnOfSlowBlas(const Session& session) {
   if (auto warning = SlowBlasWarning(maps)) LOG_WARN("{}", *warning);
 }
 
+// Wrong usage. Where this is a rank of a job, its job learns the sentence too.
+int FailUsage(const Status& status) {
+  SessionOptions join;
+  join.join_timeout = std::chrono::seconds(2);
+  if (auto session = Session::Join(join); session.ok()) {
+    (*session)->Leave(status);
+  }
+  return Fail(status, kExitUsage);
+}
+
 // Everything but the session, so that all is gone when Leave is called.
-Status Train(Session* session, const TrainerOptions& options) {
+Status Train(Session* session, const TrainerOptions& options, bool* permanent) {
   TrainLoop loop(RealFileSystem(), session, options);
   const Status status = loop.Run();
+  *permanent = loop.IsPermanent(status);
   // What of this step is under way must end before its buffers go, and no peer
   // should wait for it meanwhile.
   if (!status.ok() && session->communicator() != nullptr) {
@@ -63,11 +75,11 @@ int Main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   InitLogging("train", "info");
   StatusOr<std::optional<TrainerOptions>> options = ParseFlags(argc, argv);
-  if (!options.ok()) return Fail(options.status(), kExitUsage);
+  if (!options.ok()) return FailUsage(options.status());
   if (!options->has_value()) return 0;
   if (!(*options)->faults.points.empty()) {
     const Status faults = EnableFaults((*options)->faults.points);
-    if (!faults.ok()) return Fail(faults, kExitUsage);
+    if (!faults.ok()) return FailUsage(faults);
   }
 
   SessionOptions join;
@@ -83,9 +95,11 @@ int Main(int argc, char** argv) {
   SetBlasThreads(threads);
   WarnOfSlowBlas(**session);
 
-  const Status status = Train(session->get(), **options);
+  bool permanent = false;
+  const Status status = Train(session->get(), **options, &permanent);
   const int code = (*session)->Leave(status);
   if (status.ok()) return 0;
+  if (permanent) return Fail(status, kExitUsage);
   return Fail(status,
               ReasonOf(status) == kReasonStopped ? kExitTerminated : code);
 }

@@ -173,6 +173,45 @@ TEST_F(JobTest, AnOwnFailureIsToldApartFromItsVictims) {
   EXPECT_FALSE(said.back().victim());
 }
 
+TEST_F(JobTest, WhatNoRestartCanMendEndsWithTwoAndASentence) {
+  JobOptions missing = Job(1, 64, Output("o"));
+  Add(&missing, {"--train", Output("nowhere")});
+  JobOptions wrong = Job(1, 64, Output("o"));
+  Add(&wrong, {"--epochs", "many"});
+  const std::pair<JobOptions, std::string> cases[] = {{missing, "nowhere"},
+                                                      {wrong, "--epochs"}};
+  for (const auto& [job, word] : cases) {
+    TestJob running(job);
+    const auto results = running.Wait();
+    EXPECT_EQ(results[0].code, 2) << results[0].output;
+    const auto said = running.reports(0);
+    ASSERT_FALSE(said.empty()) << word;
+    EXPECT_THAT(said.back().failure(), HasSubstr(word));
+  }
+  // What trained before may find its data again elsewhere.
+  missing.generation = 2;
+  missing.starts = {0, 0};
+  EXPECT_EQ(RunJob(missing)[0].code, 1);
+}
+
+TEST_F(JobTest, EachCheckpointIsReportedWithItsOwnPath) {
+  JobOptions job = Job(2, 64, Output("o"));
+  job.checkpoint_interval = 1;
+  Add(&job, {"--max-steps", "20"});
+  TestJob running(job);
+  ExpectAllOk(running.Wait());
+  int checkpoints = 0;
+  for (const v1::RankReport& report : running.reports(0)) {
+    if (report.checkpoint_path().empty()) continue;
+    ++checkpoints;
+    const std::string step = std::to_string(report.checkpoint_step());
+    EXPECT_THAT(
+        report.checkpoint_path(),
+        HasSubstr("step-" + std::string(9 - step.size(), '0') + step + "."));
+  }
+  EXPECT_GT(checkpoints, 1);
+}
+
 TEST_F(JobTest, RunsAloneWithoutAJob) {
   const RankResult result =
       RunAlone({"--train", data_->path() + "/train", "--max-steps", "20",
@@ -192,8 +231,10 @@ TEST_F(JobTest, WrongUseAndMissingData) {
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.output, HasSubstr("--epochs"));
   result = RunAlone({"--train", Output("nowhere")});
-  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.output, HasSubstr("nowhere"));
+  result = RunAlone({"--version"});
+  EXPECT_THAT(result.output, ::testing::StartsWith("lockstep-train "));
   result = RunAlone({"--help"});
   EXPECT_EQ(result.code, 0);
   EXPECT_THAT(result.output, HasSubstr("--learning-rate"));

@@ -226,7 +226,11 @@ StatusOr<std::optional<TrainerOptions>> ParseFlags(int argc, char** argv) {
       "Trains an image classifier on TFRecord shards, alone or as one rank of "
       "a lockstep job.",
       "lockstep-train");
-  app.set_version_flag("--version", std::string(kVersion));
+  app.set_version_flag("--version", std::string("lockstep-train ") + kVersion);
+  app.footer(
+      "Example:\n"
+      "  lockstep-train --train data/train --eval data/eval --epochs 5 "
+      "--output out");
   // A flag that is given again replaces what was given before.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   AddDataFlags(&app, &options);

@@ -87,6 +87,8 @@ Status Saver::Start(const CheckpointOrder& order, const StateFunction& state) {
       LOCKSTEP_RETURN_IF_ERROR(Handle(*event));
     }
   }
+  // The writer is idle before its last event is taken.
+  LOCKSTEP_RETURN_IF_ERROR(Look());
   LOCKSTEP_ASSIGN_OR_RETURN(SavedState saved, state());
   checkpoint::Snapshot snapshot = writer_->NewSnapshot();
   snapshot.Clear();
@@ -128,16 +130,19 @@ Status Saver::Look() {
 }
 
 Status Saver::Handle(const AsyncWriter::Event& event) {
-  const bool asked = reducer_->in_flight() &&
-                     reducer_->in_flight()->step == event.step &&
+  // Of an earlier one, no vote is asked and no directive is done.
+  const bool current = writing_.step == event.step;
+  const bool asked = current && reducer_->in_flight() &&
+                     reducer_->in_flight()->id == writing_.id &&
                      !reducer_->voted();
   switch (event.kind) {
     case AsyncWriter::kVoted:
       session_->CountCheckpoint(event.step);
       return asked ? reducer_->Vote(writing_.id, true) : OkStatus();
     case AsyncWriter::kPublished:
-      session_->ReportCheckpoint(writing_, event.path,
-                                 static_cast<int64_t>(event.bytes));
+      session_->ReportCheckpoint(
+          current ? writing_ : CheckpointOrder{event.step, 0, {}}, event.path,
+          static_cast<int64_t>(event.bytes));
       LOG_INFO("checkpoint of step {}: {} ({} bytes, {})", event.step,
                event.path, event.bytes, FormatDuration(event.elapsed));
       if (!event.warning.ok()) Tell(Message(event.warning));
@@ -152,19 +157,22 @@ Status Saver::Handle(const AsyncWriter::Event& event) {
 Status Saver::WaitForWriter() {
   if (auto event = writer_->Wait(kTurn)) return Handle(*event);
   session_->Publish();
-  if (writer_->in_flight() || reducer_->voted()) return OkStatus();
+  if (writer_->in_flight()) return OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(Look());  // It may have ended just now.
+  if (!reducer_->in_flight() || reducer_->voted()) return OkStatus();
   return reducer_->Vote(reducer_->in_flight()->id, false);  // Nothing comes.
 }
 
-Status Saver::Finish() {
+Status Saver::Finish(const StateFunction& state) {
   session_->Enter(Phase::kCheckpoint);
   while (reducer_->in_flight()) {
     // The writer's deadline ends this.
     while (!reducer_->voted()) {
       LOCKSTEP_RETURN_IF_ERROR(WaitForWriter());
     }
+    // It may order the checkpoint that waited for this one.
     LOCKSTEP_ASSIGN_OR_RETURN(const StepOrders orders, reducer_->Settle());
-    if (orders.settled) Settled(*orders.settled);
+    LOCKSTEP_RETURN_IF_ERROR(Obey(orders, state));
   }
   while (writer_ && writer_->in_flight()) {
     LOCKSTEP_RETURN_IF_ERROR(WaitForWriter());
@@ -179,7 +187,7 @@ Status Saver::SaveNow(const StateFunction& state) {
   LOCKSTEP_ASSIGN_OR_RETURN(const CheckpointOrder order,
                             reducer_->BeginCheckpoint());
   LOCKSTEP_RETURN_IF_ERROR(Begin(order, state));
-  return Finish();
+  return Finish(state);
 }
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 //
 //   after each Commit:   saver.Obey(orders, state)    // settle, begin
 //                        saver.Look()                 // votes, results
-//   at the end:          saver.Finish()               // nothing in flight
+//   at the end:          saver.Finish(state)          // nothing in flight
 //                        saver.SaveNow(state)         // and the last one
 //
 // A failed checkpoint is an event and never ends training. Errors returned are
@@ -59,8 +59,9 @@ class Saver {
   Status Look();
 
   // Waits until what is in flight is settled and, on rank 0, published or
-  // failed. No step may follow. All ranks alike.
-  Status Finish();
+  // failed, and what waited for it as well. No step may follow. All ranks
+  // alike.
+  Status Finish(const StateFunction& state);
   // After Finish: a checkpoint of the state as it is, waited for, unless there
   // is one. All ranks alike.
   Status SaveNow(const StateFunction& state);

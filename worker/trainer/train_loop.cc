@@ -35,12 +35,25 @@ Status TrainLoop::Run() {
   // Every rank begins with the same parameters: drawn from the same seed, or
   // loaded from the same checkpoint.
   LOCKSTEP_RETURN_IF_ERROR(MakeReplica());
+  // A damaged checkpoint is set aside by the next generation.
+  would_repeat_ = false;
   LOCKSTEP_RETURN_IF_ERROR(RestoreState());
+  would_repeat_ = true;
   LOCKSTEP_RETURN_IF_ERROR(Connect());
   while (!Ended()) {
     LOCKSTEP_RETURN_IF_ERROR(Step());
   }
   return End();
+}
+
+bool TrainLoop::IsPermanent(const Status& error) const {
+  if (!would_repeat_ || progress_.step > 0 || session_->lineage().size() > 1 ||
+      Session::IsVictim(error)) {
+    return false;
+  }
+  return error.code() == StatusCode::kNotFound ||
+         error.code() == StatusCode::kInvalidArgument ||
+         error.code() == StatusCode::kDataLoss;
 }
 
 Status TrainLoop::Step() {
@@ -50,7 +63,9 @@ Status TrainLoop::Step() {
   // This rank's stripe of the step's samples. It can be empty where the last
   // step of an epoch is short.
   session_->Enter(Phase::kInput);
+  would_repeat_ = true;
   LOCKSTEP_RETURN_IF_ERROR(NextBatch(input_.get(), &batch_));
+  would_repeat_ = false;
 
   // Forward and backward. Each gradient goes to its place in a bucket of the
   // communicator as soon as it is there, and full buckets set out at once.
@@ -141,7 +156,7 @@ Status TrainLoop::EvaluateNow() {
 }
 
 Status TrainLoop::End() {
-  LOCKSTEP_RETURN_IF_ERROR(saver_->Finish());
+  LOCKSTEP_RETURN_IF_ERROR(saver_->Finish([this] { return Save(); }));
   // An order to stop that comes with the last step changes nothing.
   const bool whole =
       progress_.step >= plan_.total_steps || progress_.stopped_early;

@@ -40,6 +40,10 @@ class TrainLoop {
   // OK: trained to the end, or the coordinator ordered a stop. Errors are for
   // Session::Leave.
   Status Run();
+  // Whether `error`, Run's, is of what every restart would find again: data
+  // that is not there, options that do not go together. Only where the job
+  // never trained: what was there before may come back.
+  bool IsPermanent(const Status& error) const;
 
  private:
   // Before the first step.
@@ -75,6 +79,8 @@ class TrainLoop {
   int64_t classes_ = 0;
   std::string output_;  // Empty: nothing is written.
   std::string checkpoint_root_;
+  // Whether what is done now depends on options and data alone.
+  bool would_repeat_ = true;
   std::map<std::string, std::string> facts_;  // Config and data, by name.
 
   std::unique_ptr<Replica> replica_;
