@@ -150,15 +150,17 @@ void StepSaver::Settled(const CheckpointSettled& settled) {
 }
 
 Status StepSaver::Handle(const AsyncWriter::Event& event) {
-  const bool asked = reducer_->in_flight() && !reducer_->voted() &&
-                     reducer_->in_flight()->step == event.step;
+  const bool current = writing_.step == event.step;
+  const bool asked = current && reducer_->in_flight() && !reducer_->voted() &&
+                     reducer_->in_flight()->id == writing_.id;
   switch (event.kind) {
     case AsyncWriter::kVoted:
       session_->CountCheckpoint(event.step);
       return asked ? reducer_->Vote(writing_.id, true) : OkStatus();
     case AsyncWriter::kPublished:
-      session_->ReportCheckpoint(writing_, event.path,
-                                 static_cast<int64_t>(event.bytes));
+      session_->ReportCheckpoint(
+          current ? writing_ : CheckpointOrder{event.step, 0, {}}, event.path,
+          static_cast<int64_t>(event.bytes));
       return OkStatus();
     case AsyncWriter::kFailed:
       session_->ReportEvent(Message(event.status));
