@@ -370,7 +370,11 @@ void AgentCore::OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,
     exit.victim = exit.victim || it->second.victim;
   }
   // What ends after we said stop ends because of that.
-  if (!exit.ok() && gang->assignment.goal >= Goal::kStop) exit.victim = true;
+  if (!exit.ok() && gang->assignment.goal >= Goal::kStop) {
+    exit.victim = true;
+    const std::string& why = gang->assignment.stop_message;
+    if (exit.message.empty() && !why.empty()) exit.message = "stopped: " + why;
+  }
   const bool native =
       gang->assignment.spec && gang->assignment.spec->kind == JobKind::kNative;
   if (native && exit.how == ExitStatus::How::kCode &&

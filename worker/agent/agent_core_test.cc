@@ -354,6 +354,8 @@ TEST_F(AgentCoreTest, WhoEndsAfterStopOrForAPeerIsAVictim) {
   Do(Goal::kStop);
   Exit(1, 1);
   EXPECT_TRUE(Status().ranks[1].exit->victim);
+  EXPECT_EQ(Status().ranks[0].exit->message, "");
+  EXPECT_EQ(Status().ranks[1].exit->message, "stopped: enough");
 }
 
 TEST_F(AgentCoreTest, TheLastWordsOfARankAreInItsExit) {
