@@ -62,10 +62,27 @@ struct Flags {
   std::string allow_faults;
 };
 
+// What CLI11 does not see.
+Status CheckFlags(const Flags& flags) {
+  LOCKSTEP_RETURN_IF_ERROR(
+      Annotate(CheckLogLevel(flags.log_level), "--log_level"));
+  if (!flags.insecure_loopback &&
+      (flags.ca.empty() || flags.cert.empty() || flags.key.empty())) {
+    return InvalidArgument(
+        "give --ca, --cert and --key (or --insecure_loopback)");
+  }
+  return OkStatus();
+}
+
 // Returns false when the program should end with *exit_code.
 bool ParseFlags(int argc, char** argv, Flags* flags, int* exit_code) {
   CLI::App app{"Runs the ranks of jobs on this host.", "lockstep-worker"};
-  app.set_version_flag("--version", std::string(kVersion));
+  app.set_version_flag("--version", std::string("lockstep-worker ") + kVersion);
+  app.footer(
+      "Example:\n"
+      "  lockstep-worker --dir /var/lib/lockstep/worker "
+      "--coordinator c.example:7070 \\\n"
+      "    --ca ca.crt --cert node.crt --key node.key");
   app.add_option("--dir", flags->dir, "Directory of its state")->required();
   app.add_option("--runtime_dir", flags->runtime_dir,
                  "Directory of its sockets; short (DIR/run)");
@@ -110,7 +127,18 @@ bool ParseFlags(int argc, char** argv, Flags* flags, int* exit_code) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    *exit_code = app.exit(e) == 0 ? 0 : 2;
+    if (e.get_exit_code() == 0) {
+      *exit_code = app.exit(e);  // Help or version, to stdout.
+      return false;
+    }
+    fprintf(stderr, "lockstep-worker: %s (see lockstep-worker --help)\n",
+            e.what());
+    *exit_code = 2;
+    return false;
+  }
+  if (const Status status = CheckFlags(*flags); !status.ok()) {
+    fprintf(stderr, "lockstep-worker: %s\n", Message(status).c_str());
+    *exit_code = 2;
     return false;
   }
   return true;
@@ -198,6 +226,10 @@ Status App::DescribeNode(const Flags& flags, NodeInfo* node) {
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const HostCapacity host, ReadHostCapacity());
   node->capacity.cpus = flags.cpus.value_or(host.cpus);
+  if (node->capacity.cpus > host.cpus) {
+    LOG_WARN("--cpus {}: this daemon may use {} cores, its jobs will share",
+             node->capacity.cpus, host.cpus);
+  }
   node->capacity.memory_bytes =
       flags.memory ? static_cast<int64_t>(*flags.memory) : host.memory_bytes;
   nvml = OpenNvmlIfThere(flags.nvml_library);
@@ -209,6 +241,10 @@ Status App::DescribeNode(const Flags& flags, NodeInfo* node) {
         flags.gpus);
   }
   node->capacity.gpus = static_cast<int32_t>(node->gpus.size());
+  if (flags.gpus.value_or(0) > node->capacity.gpus) {
+    return InvalidArgument("--gpus {}: only {} found on this host", *flags.gpus,
+                           node->capacity.gpus);
+  }
   if (!node->gpus.empty()) node->capacity.gpu_type = node->gpus[0].model;
   LOCKSTEP_ASSIGN_OR_RETURN(node->incarnation.counter,
                             NextIncarnation(RealFileSystem(), flags.dir));

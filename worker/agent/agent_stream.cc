@@ -68,10 +68,11 @@ void Agent::Connect() {
 
 void Agent::OnClosed(uint64_t stream, const Status& status) {
   if (stream != stream_ || !open_) return;
+  // An attempt that never got a Welcome broke no stream.
+  if (welcomed_) ++reconnects_;
   open_ = false;
   welcomed_ = false;
   ready_ = false;
-  ++reconnects_;
   loop_->CancelTimer(beat_timer_);
   loop_->CancelTimer(welcome_timer_);
   if (status.code() == StatusCode::kAborted) {
