@@ -8,10 +8,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <thread>
 
 #include "client/local/leftovers.h"
 #include "common/base/file.h"
+#include "common/os/procfs.h"
 
 namespace lockstep {
 namespace {
@@ -176,6 +179,17 @@ TEST_F(LocalClusterTest, LeftoversAreFoundAndKilledWithTheirChildren) {
   spawn.cwd = root_;
   const auto process = Spawn(spawn);
   ASSERT_TRUE(process.ok()) << process.status();
+  // Until it has become `sleep`, its child is named as the shim too.
+  const auto sleeps = [&] {
+    const auto all = ReadAllProcesses();
+    return std::any_of(all.begin(), all.end(), [&](const ProcessStat& stat) {
+      return stat.parent == process->id.pid && stat.command == "sleep";
+    });
+  };
+  const MonoTime deadline = SystemClock().Now().mono + std::chrono::seconds(10);
+  while (!sleeps() && SystemClock().Now().mono < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
   EXPECT_EQ(*KillLeftovers({root_ + "/other"}, std::chrono::seconds(1)), 0);
   EXPECT_FALSE(HasEnded(*process));
   const auto killed = KillLeftovers({root_}, std::chrono::seconds(10));
