@@ -81,7 +81,7 @@ bool ParseFlags(int argc, char** argv, Flags* flags, int* exit_code) {
   app.footer(
       "Example:\n"
       "  lockstep-worker --dir /var/lib/lockstep/worker "
-      "--coordinator c.example:7070 \\\n"
+      "--coordinator c.example:7443 \\\n"
       "    --ca ca.crt --cert node.crt --key node.key");
   app.add_option("--dir", flags->dir, "Directory of its state")->required();
   app.add_option("--runtime_dir", flags->runtime_dir,

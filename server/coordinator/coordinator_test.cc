@@ -255,6 +255,24 @@ TEST_F(CoordinatorTest, JobThatCanNeverFitIsRefusedAndNotStored) {
   EXPECT_EQ(coordinator_->version(), version);
 }
 
+TEST_F(CoordinatorTest, TwoNativeJobsDoNotWriteToOneDirectory) {
+  JobSpec first = Wide("first");
+  first.output_directory = "/out/x";
+  MustSubmit(first);
+  for (const char* same : {"/out/x", "/out//x/", "/out/./x"}) {
+    JobSpec second = Wide("second");
+    second.output_directory = same;
+    EXPECT_EQ(ReasonOf(Submit(second).status()), "OUTPUT_IN_USE") << same;
+  }
+  JobSpec program = ProgramSpec("program", {Role(TaskType::kChief, 1)});
+  program.output_directory = "/out/x";
+  EXPECT_TRUE(Submit(program).ok()) << "what it does there is its own matter";
+  ASSERT_TRUE(Cancel("first").ok());
+  JobSpec second = Wide("second");
+  second.output_directory = "/out/x";
+  EXPECT_TRUE(Submit(second).ok());
+}
+
 TEST_F(CoordinatorTest, PlanChangesNothing) {
   Cause waiting;
   auto plan = coordinator_->Plan(Wide("j"), &waiting);
@@ -708,6 +726,40 @@ TEST_F(CoordinatorTest, NodeThatCouldNotBeStoredIsNoMember) {
   EXPECT_TRUE(coordinator_->GetNode("a").ok()) << "it was stored then";
 }
 
+// Without any command: readiness comes back by itself.
+TEST_F(CoordinatorTest, StoreThatFailedIsTriedEverySecond) {
+  store_.FailWith(Unavailable("i/o error"));
+  EXPECT_FALSE(Submit(Wide("j")).ok());
+  Pass(5s);
+  EXPECT_FALSE(coordinator_->store_healthy());
+  store_.FailWith(OkStatus());
+  Pass(2s);
+  EXPECT_TRUE(coordinator_->store_healthy());
+  const int64_t commits = store_.commits();
+  Pass(10s);
+  EXPECT_EQ(store_.commits(), commits) << "and then no more";
+}
+
+TEST_F(CoordinatorTest, TroubleOfARunningJobIsSaid) {
+  Connect(&a_);
+  Connect(&b_);
+  MustSubmit(Wide("j"));
+  Run();
+  EXPECT_FALSE(coordinator_->GetJob("j")->waiting);
+  for (int64_t step = 1; step <= 3; ++step) {
+    ASSERT_TRUE(a_.Progress("j", 1, step).ok());
+    clock_.Advance(1s);
+  }
+  Pass(40s);
+  auto trouble = coordinator_->GetJob("j")->waiting;
+  ASSERT_TRUE(trouble);
+  EXPECT_THAT(trouble->message, HasSubstr("no step for"));
+  b_.Disconnect();
+  trouble = coordinator_->GetJob("j")->waiting;
+  ASSERT_TRUE(trouble);
+  EXPECT_THAT(trouble->message, HasSubstr("node b is UNKNOWN"));
+}
+
 // What was decided while the store worked is told although it does not now.
 TEST_F(CoordinatorTest, BrokenStoreKeepsRunningJobsRunning) {
   Connect(&a_);
@@ -933,6 +985,40 @@ TEST_F(CoordinatorTest, EndedJobKeepsItsBill) {
   options_.prices.core_hour = 100;
   Restart();
   EXPECT_NEAR(coordinator_->GetJob("j")->bill.cost, 4, 0.01);
+}
+
+// Two jobs that write checkpoints in one directory take them from each other.
+TEST_F(CoordinatorTest, OutputDirectoryHasOneLiveJob) {
+  Connect(&a_);
+  Connect(&b_);
+  JobSpec first = Wide("first");
+  first.output_directory = "/out/shared";
+  MustSubmit(first);
+  JobSpec second = Wide("second");
+  second.output_directory = "/out//shared/";
+  const auto refused = Submit(second);
+  EXPECT_EQ(refused.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(refused.status()), "OUTPUT_IN_USE");
+  EXPECT_THAT(Message(refused.status()), HasSubstr("job first"));
+  Run();
+  a_.Exit("first", 0, ExitCode(0));
+  b_.Exit("first", 1, ExitCode(0));
+  Run();
+  EXPECT_EQ(State("first"), JobState::kSucceeded);
+  EXPECT_TRUE(Submit(second).ok()) << "it has ended";
+}
+
+TEST_F(CoordinatorTest, RunningJobSaysThatItsNodeIsAway) {
+  Connect(&a_);
+  Connect(&b_);
+  MustSubmit(Wide("j"));
+  Run();
+  EXPECT_FALSE(coordinator_->GetJob("j")->waiting);
+  b_.Disconnect();
+  const auto trouble = coordinator_->GetJob("j")->waiting;
+  ASSERT_TRUE(trouble);
+  EXPECT_EQ(trouble->reason, Reason::kNodeUnknown);
+  EXPECT_THAT(trouble->message, HasSubstr("node b is UNKNOWN"));
 }
 
 }  // namespace
