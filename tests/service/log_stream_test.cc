@@ -128,7 +128,12 @@ TEST_F(LogStreamTest, RanksAreChosen) {
   request.add_ranks(1);
   EXPECT_THAT(All(request), ElementsAre("1:one"));
   request.set_ranks(0, 9);
-  EXPECT_THAT(All(request), IsEmpty());
+  const Status status = Refusal(request);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(status), HasSubstr("ranks 0 to 1, not 9"));
+  request.clear_ranks();
+  request.set_attempt(7);
+  EXPECT_THAT(Message(Refusal(request)), HasSubstr("attempt"));
 }
 
 TEST_F(LogStreamTest, TailIsOfEachRank) {
