@@ -146,8 +146,8 @@ const std::map<std::string, Strings>& ForeignLibraries() {
       {"nccl.h", {"worker/collective/nccl_"}},
       {"nvml.h", {}},  // Read through dlopen, by declarations of our own.
       {"openssl/",
-       {"common/pki/", "common/http/", "worker/collective/handshake.cc",
-        "server/service/job_service.cc", "worker/agent/agent_ranks.cc"}},
+       {"common/base/sha256.h", "common/pki/", "common/http/",
+        "worker/collective/handshake.cc"}},
       {"prometheus/",
        {"common/http/", "server/service/metrics",
         "worker/agent/agent_metrics"}},

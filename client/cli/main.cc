@@ -11,8 +11,8 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/environment.h"
+#include "client/lib/client.h"
 #include "common/base/leave.h"
-#include "common/rpc/grpc_log.h"
 
 namespace {
 
@@ -56,7 +56,7 @@ bool ReaderIsGone() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  lockstep::RedirectGrpcLog(lockstep::GrpcLog::kSilent);
+  lockstep::SilenceRpcLog();
   // A reader that went away is seen as a failed write.
   signal(SIGPIPE, SIG_IGN);
   const lockstep::SystemClock clock;

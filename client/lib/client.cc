@@ -8,6 +8,7 @@
 #include "common/base/random.h"
 #include "common/pki/credentials.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/grpc_log.h"
 #include "common/rpc/status_conversion.h"
 
 namespace lockstep {
@@ -177,5 +178,7 @@ StatusOr<v1::Node> Client::GetNode(const std::string& name) {
       Convert(impl_->cluster->GetNode(&context, request, &node), address()));
   return node;
 }
+
+void SilenceRpcLog() { RedirectGrpcLog(GrpcLog::kSilent); }
 
 }  // namespace lockstep

@@ -135,6 +135,10 @@ class Client {
   const std::unique_ptr<Impl> impl_;
 };
 
+// Keeps the RPC library's own log lines off stderr: what matters is in the
+// Status. Call first thing in main.
+void SilenceRpcLog();
+
 // SUCCEEDED, FAILED or CANCELLED.
 bool IsFinalState(v1::JobState state);
 
