@@ -205,7 +205,10 @@ void AgentCore::Stop(const GangKey& key, Gang* gang, Duration grace,
   if (!first && gang->kill_at && kill_at >= *gang->kill_at) return;
   gang->assignment.goal = Goal::kStop;
   gang->assignment.grace = grace;
-  if (first) gang->assignment.stop_message = message;
+  if (first) {
+    gang->assignment.stop_message = message;
+    gang->stopped_at = now.wall;
+  }
   if (gang->status.phase < GangPhase::kLaunched) {
     Over(key, gang, GangPhase::kStopped, out);
     return;
@@ -364,13 +367,18 @@ void AgentCore::OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,
   Gang* gang = nullptr;
   RankStatus* status = FindRank(key, rank, &gang);
   if (status == nullptr || status->state == RankState::kExited) return;
-  if (const auto it = gang->words.find(rank); it != gang->words.end()) {
-    if (!it->second.failure.empty()) exit.message = it->second.failure;
-    if (it->second.reason != Reason::kNone) exit.reason = it->second.reason;
-    exit.victim = exit.victim || it->second.victim;
-  }
-  // What ends after we said stop ends because of that.
-  if (!exit.ok() && gang->assignment.goal >= Goal::kStop) {
+  const Gang::LastWords words = gang->words[rank];
+  if (!words.failure.empty()) exit.message = words.failure;
+  if (words.reason != Reason::kNone) exit.reason = words.reason;
+  exit.victim = exit.victim || words.victim;
+  // What ends after we said stop ends because of that: but not a rank that
+  // had ended before, or had named an error of its own. Its peers may have
+  // been quicker to say that it is gone than it was to go.
+  const bool own_error = !words.failure.empty() && !words.victim;
+  const bool before_stop = gang->stopped_at && exit.end_time != WallTime{} &&
+                           exit.end_time < *gang->stopped_at;
+  if (!exit.ok() && gang->assignment.goal >= Goal::kStop && !own_error &&
+      !before_stop) {
     exit.victim = true;
     const std::string& why = gang->assignment.stop_message;
     if (exit.message.empty() && !why.empty()) exit.message = "stopped: " + why;

@@ -123,6 +123,8 @@ class AgentCore {
     GangStatus status;
     bool prepare_asked = false;
     bool forget_when_over = false;
+    // When it was first told to stop.
+    std::optional<WallTime> stopped_at;
     // When to kill by force next.
     std::optional<MonoTime> kill_at;
     uint32_t last_event = 0;

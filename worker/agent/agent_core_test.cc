@@ -358,6 +358,28 @@ TEST_F(AgentCoreTest, WhoEndsAfterStopOrForAPeerIsAVictim) {
   EXPECT_EQ(Status().ranks[1].exit->message, "stopped: enough");
 }
 
+// Its peer's end was heard of first, and the gang told to stop.
+TEST_F(AgentCoreTest, WhoFailedBeforeStopOrByItselfIsNoVictim) {
+  Prepare();
+  Do(Goal::kLaunch);
+  RankNews news;
+  news.failure = "no such file";
+  Actions actions;
+  core_.OnRankNews(key_, 0, news, now_, &actions);
+  Do(Goal::kStop);
+  Exit(0, 1);
+  EXPECT_FALSE(Status().ranks[0].exit->victim);
+  EXPECT_EQ(Status().ranks[0].exit->message, "no such file");
+
+  ExitStatus killed;
+  killed.how = ExitStatus::How::kSignal;
+  killed.value = 11;
+  killed.end_time = now_.wall - 1s;
+  core_.OnRankExited(key_, 1, killed, RankProgress(), Usage(), &actions);
+  EXPECT_FALSE(Status().ranks[1].exit->victim);
+  EXPECT_EQ(Status().ranks[1].exit->message, "");
+}
+
 TEST_F(AgentCoreTest, TheLastWordsOfARankAreInItsExit) {
   Prepare();
   Do(Goal::kLaunch);
