@@ -2,6 +2,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "common/os/process.h"
 #include "common/os/procfs.h"
 #include "tests/cluster/fixture.h"
@@ -126,7 +128,8 @@ TEST_F(FailureTest, AProgramThatCrashesAtOnceFailsTheJob) {
   EXPECT_EQ(job.cause().reason(), v1::REASON_RESTART_BUDGET);
   EXPECT_THAT(job.cause().message(), HasSubstr("exit code 7"));
   EXPECT_EQ(job.attempts(0).end_cause().reason(), v1::REASON_RANK_EXIT);
-  EXPECT_EQ(Output("crash", 0, 1).size(), 1u);
+  // The other one may have been stopped before it said anything.
+  EXPECT_GE(Output("crash", 0, 1).size() + Output("crash", 1, 1).size(), 1u);
 }
 
 TEST_F(FailureTest, CodesThatAreFinalEndItAtOnce) {
@@ -187,26 +190,37 @@ TEST_F(FailureTest, ADamagedCheckpointIsPassedOver) {
             {"--steps", "100", "--hold_step", "90", "--hold_file", Path("go")});
   spec.mutable_checkpoint()->set_interval_steps(20);
   Submit(spec);
-  const v1::Job running = WaitUntil(
-      "damaged", "checkpoint 80",
-      [](const v1::Job& job) { return job.last_checkpoint().step() == 80; });
-  const std::string newest = running.last_checkpoint().path();
-  const std::string shard = newest + "/shard-00000-of-00002";
+  ASSERT_TRUE(HasLine("damaged", 0, "hold 90"));
+  // The two newest; nothing is being saved any more.
+  const std::string checkpoints = OutputOf("damaged") + "/checkpoints";
+  auto names = RealFileSystem()->List(checkpoints);
+  ASSERT_TRUE(names.ok()) << names.status();
+  std::erase_if(*names, [](const std::string& name) {
+    return name.rfind("step-", 0) != 0;
+  });
+  std::sort(names->begin(), names->end());
+  ASSERT_GE(names->size(), 2u);
+  const std::string newest = names->back();
+  const std::string before = names->at(names->size() - 2);
+  const std::string shard =
+      checkpoints + "/" + newest + "/shard-00000-of-00002";
   std::string bytes = ReadFile(shard);
   ASSERT_GT(bytes.size(), 1000u);
   bytes[bytes.size() / 2] ^= 1;
   WriteFile(shard, bytes);
-  KillRank(running, 0);
+  KillRank(Get("damaged"), 0);
   WriteFile(Path("go"), "");
   const v1::Job job = WaitEnd("damaged", v1::JOB_STATE_SUCCEEDED);
   ASSERT_EQ(job.attempts_size(), 2);
-  EXPECT_EQ(job.attempts(1).resumed_step(), 60);
+  // "step-000000060.g1"
+  EXPECT_EQ(job.attempts(1).resumed_step(), std::stoll(before.substr(5, 9)));
   EXPECT_EQ(Line("damaged", 1, "done ", 2),
             "done 100 skipped 0 hash " + HashWeights(ExpectedWeights(100, 8)));
   std::string events;
   for (const v1::Event& event : job.events()) events += event.message() + "\n";
-  EXPECT_THAT(events, HasSubstr("step-000000080.g1 is damaged"));
-  EXPECT_FALSE(RealFileSystem()->Exists(newest + "/MANIFEST"));
+  EXPECT_THAT(events, HasSubstr(newest + " is damaged"));
+  EXPECT_FALSE(
+      RealFileSystem()->Exists(checkpoints + "/" + newest + "/MANIFEST"));
 }
 
 // It hears no signal but SIGKILL, and holds its peers up.
