@@ -213,11 +213,17 @@ std::optional<Cause> Coordinator::TroubleOf(const Entry& entry,
   for (const NodeName& node : NodesOf(job)) {
     const Member* member = members_.Find(node);
     if (member == nullptr || member->state == NodeState::kReady) continue;
-    return Cause{
+    Cause trouble{
         Reason::kNodeUnknown,
-        fmt::format("node {} is {} ({}); its ranks are left alone until "
-                    "it is back",
+        fmt::format("node {} is {} ({}); its ranks are left alone until it is "
+                    "back",
                     node, Name(member->state), member->message)};
+    if (job.failing || job.outcome) {
+      // Why it is being stopped is the news; this is why that takes long.
+      trouble.reason = job.cause.reason;
+      trouble.message = job.cause.message + "; " + trouble.message;
+    }
+    return trouble;
   }
   const auto last_step = entry.meter.last_step_time();
   if (job.state != JobState::kRunning || job.failing ||

@@ -212,7 +212,7 @@ class SimulationTest : public CoordinatorTest {
 
 class SeedTest : public SimulationTest,
                  public testing::WithParamInterface<uint32_t> {};
-INSTANTIATE_TEST_SUITE_P(Seeds, SeedTest, testing::Range(0u, 40u));
+INSTANTIATE_TEST_SUITE_P(Seeds, SeedTest, testing::Range(0u, 24u));
 
 TEST_P(SeedTest, RulesHoldAndAllEnds) {
   random_.seed(GetParam());
