@@ -151,9 +151,12 @@ TEST_F(RestartTest, CancelWaitsForADaemonThatIsAway) {
   KillDaemon("worker-0");
   ASSERT_TRUE(client()->CancelJob("away").ok());
   const v1::Job job = WaitFor("away", v1::JOB_STATE_FINISHING);
-  EXPECT_EQ(job.cause().reason(), v1::REASON_CANCELLED_BY_USER);
+  // What it waits for.
+  EXPECT_THAT(job.cause().message(), testing::HasSubstr("worker-0"))
+      << job.cause().DebugString();
   StartDaemon("worker-0");
-  WaitEnd("away", v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(WaitEnd("away", v1::JOB_STATE_CANCELLED).cause().reason(),
+            v1::REASON_CANCELLED_BY_USER);
 }
 
 // The store is the first one's.
