@@ -20,6 +20,7 @@ const std::map<std::string, std::set<std::string>>& Layers() {
       {"common/base", {}},
       {"common/model", {"common/base"}},
       {"common/os", {"common/base"}},
+      {"common/config", {"common/model"}},
       {"common/pki", {"common/base", "proto"}},
       {"common/http", {"common/base", "common/os"}},
       {"common/wire", {"common/base", "common/model", "proto"}},
@@ -133,7 +134,7 @@ const Strings kStdOnlyMayInclude = {"worker/task/", "worker/shim/",
 const std::map<std::string, Strings>& ForeignLibraries() {
   static const auto& libraries = *new std::map<std::string, Strings>{
       {"CLI/",
-       {"client/cli/", "server/config", "worker/agent",
+       {"client/cli/", "common/config/", "server/config", "worker/agent",
         "worker/trainer/options", "worker/data/data_main"}},
       {"gloo/", {"worker/collective/gloo_"}},
       {"grpc/", {"common/rpc/"}},
@@ -154,7 +155,7 @@ const std::map<std::string, Strings>& ForeignLibraries() {
       {"spdlog/", {"common/base/logging."}},
       {"sqlite3.h", {"server/store/sqlite_store.cc"}},
       {"torch/", {"worker/trainer/"}},
-      {"yaml-cpp/", {"client/cli/", "server/config.cc"}},
+      {"yaml-cpp/", {"client/cli/", "common/config/", "server/config.cc"}},
       {"zlib.h", {"worker/data/gzip.cc"}},
   };
   return libraries;
