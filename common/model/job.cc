@@ -107,6 +107,28 @@ std::string_view Name(Reason reason) {
       return "DIVERGED";
     case Reason::kRestartRequested:
       return "RESTART_REQUESTED";
+    case Reason::kNodeDrained:
+      return "NODE_DRAINED";
+    case Reason::kStalled:
+      return "STALLED";
+    case Reason::kNodeForgotten:
+      return "NODE_FORGOTTEN";
+    case Reason::kNodeRegistered:
+      return "NODE_REGISTERED";
+    case Reason::kNodeRestarted:
+      return "NODE_RESTARTED";
+    case Reason::kNodeRebooted:
+      return "NODE_REBOOTED";
+    case Reason::kNodeSilent:
+      return "NODE_SILENT";
+    case Reason::kNodeBack:
+      return "NODE_BACK";
+    case Reason::kNodeDrain:
+      return "NODE_DRAIN";
+    case Reason::kNodeUndrain:
+      return "NODE_UNDRAIN";
+    case Reason::kNodeQuarantined:
+      return "NODE_QUARANTINED";
   }
   return "UNKNOWN";
 }

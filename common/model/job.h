@@ -69,6 +69,17 @@ enum class Reason {
   kConfigMismatch = 53,
   kDiverged = 54,
   kRestartRequested = 55,
+  kNodeDrained = 56,
+  kStalled = 57,
+  kNodeForgotten = 58,
+  kNodeRegistered = 70,
+  kNodeRestarted = 71,
+  kNodeRebooted = 72,
+  kNodeSilent = 73,
+  kNodeBack = 74,
+  kNodeDrain = 75,
+  kNodeUndrain = 76,
+  kNodeQuarantined = 77,
 };
 
 enum class RankState { kPrepared = 1, kStarted = 2, kJoined = 3, kExited = 4 };

@@ -37,6 +37,13 @@ bool IsJobName(std::string_view name) {
          });
 }
 
+bool IsPoolName(std::string_view name) {
+  return !name.empty() && name.size() <= 63 &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return IsLower(c) || IsDigit(c) || c == '-';
+         });
+}
+
 bool IsNodeName(std::string_view name) {
   return !name.empty() && name.size() <= 63 && name.front() != '-' &&
          name.back() != '-' &&

@@ -12,6 +12,8 @@ namespace lockstep {
 bool IsJobName(std::string_view name);
 // [a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?
 bool IsNodeName(std::string_view name);
+// [a-z0-9-]{1,63}
+bool IsPoolName(std::string_view name);
 // [A-Za-z_][A-Za-z0-9_]{0,255}
 bool IsEnvironmentName(std::string_view name);
 

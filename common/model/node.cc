@@ -10,6 +10,12 @@ std::string_view Name(NodeState state) {
       return "UNKNOWN";
     case NodeState::kLost:
       return "LOST";
+    case NodeState::kDraining:
+      return "DRAINING";
+    case NodeState::kDrained:
+      return "DRAINED";
+    case NodeState::kQuarantined:
+      return "QUARANTINED";
   }
   return "UNKNOWN";
 }

@@ -3,6 +3,7 @@
 #define LOCKSTEP_COMMON_MODEL_NODE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,18 @@ struct Incarnation {
   bool operator==(const Incarnation&) const = default;
 };
 
-enum class NodeState { kReady = 1, kUnknown = 2, kLost = 3 };
+// The numbers are those of the proto of the same name.
+enum class NodeState {
+  kReady = 1,
+  kUnknown = 2,
+  kLost = 3,
+  kDraining = 4,
+  kDrained = 5,
+  kQuarantined = 6,
+};
+inline constexpr NodeState kAllNodeStates[] = {
+    NodeState::kReady,    NodeState::kUnknown, NodeState::kLost,
+    NodeState::kDraining, NodeState::kDrained, NodeState::kQuarantined};
 std::string_view Name(NodeState state);
 
 // What a worker daemon says of its host when it registers.
@@ -37,8 +49,35 @@ struct NodeInfo {
   Resources capacity;
   std::vector<Gpu> gpus;
   bool limits_enforced = false;
+  // Nodes that are alike, for metrics: [a-z0-9-]{1,63}.
+  std::string pool = "default";
 
   bool operator==(const NodeInfo&) const = default;
+};
+
+// What the driver said of a GPU last; absent is what it does not know.
+struct GpuUsage {
+  int32_t index = 0;
+  // Part of the last sample period in which a kernel ran, and in which memory
+  // was read or written; 0..1.
+  std::optional<double> utilization;
+  std::optional<double> memory_access;
+  std::optional<int64_t> memory_used_bytes;
+  std::optional<double> power_watts;
+  std::optional<double> temperature_celsius;
+
+  bool operator==(const GpuUsage&) const = default;
+};
+
+// What a host measures of itself, over the last seconds.
+struct NodeReadings {
+  // 0..1 of the host.
+  double cpu_utilization = 0;
+  int64_t memory_available_bytes = 0;
+  // Those offered, in the order of NodeInfo::gpus.
+  std::vector<GpuUsage> gpus;
+
+  bool operator==(const NodeReadings&) const = default;
 };
 
 enum class Goal { kPrepare = 1, kLaunch = 2, kGo = 3, kStop = 4, kForget = 5 };

@@ -55,6 +55,44 @@ StatusOr<Gpu> FromProto(const v1::Gpu& value, std::string_view path) {
   return Gpu{value.index(), value.uuid(), value.model(), value.memory_bytes()};
 }
 
+v1::GpuUsage ToProto(const GpuUsage& value) {
+  v1::GpuUsage out;
+  out.set_index(value.index);
+  if (value.utilization) out.set_utilization(*value.utilization);
+  if (value.memory_access) out.set_memory_access(*value.memory_access);
+  if (value.memory_used_bytes) {
+    out.set_memory_used_bytes(*value.memory_used_bytes);
+  }
+  if (value.power_watts) out.set_power_watts(*value.power_watts);
+  if (value.temperature_celsius) {
+    out.set_temperature_celsius(*value.temperature_celsius);
+  }
+  return out;
+}
+
+StatusOr<GpuUsage> FromProto(const v1::GpuUsage& value, std::string_view path) {
+  FieldChecker check(path);
+  check.Range("index", value.index(), 0, kMaxGpus - 1);
+  check.Number("utilization", value.utilization(), 0, 1);
+  check.Number("memory_access", value.memory_access(), 0, 1);
+  check.Range("memory_used_bytes", value.memory_used_bytes(), 0, kMaxMemory);
+  check.Number("power_watts", value.power_watts(), 0, 1e6);
+  check.Number("temperature_celsius", value.temperature_celsius(), -274, 1e4);
+  if (!check.ok()) return check.status();
+  GpuUsage out;
+  out.index = value.index();
+  if (value.has_utilization()) out.utilization = value.utilization();
+  if (value.has_memory_access()) out.memory_access = value.memory_access();
+  if (value.has_memory_used_bytes()) {
+    out.memory_used_bytes = value.memory_used_bytes();
+  }
+  if (value.has_power_watts()) out.power_watts = value.power_watts();
+  if (value.has_temperature_celsius()) {
+    out.temperature_celsius = value.temperature_celsius();
+  }
+  return out;
+}
+
 v1::CheckpointPolicy ToProto(const CheckpointPolicy& value) {
   v1::CheckpointPolicy out;
   out.set_interval_steps(value.interval_steps);

@@ -62,6 +62,7 @@ StatusOr<Duration> FromProto(const google::protobuf::Duration& duration,
 // ---- What a job asks for and gets ------------------------------------------
 v1::Resources ToProto(const Resources& value);
 v1::Gpu ToProto(const Gpu& value);
+v1::GpuUsage ToProto(const GpuUsage& value);
 v1::CheckpointPolicy ToProto(const CheckpointPolicy& value);
 v1::RankSpec ToProto(const RankSpec& value);
 v1::TaskSpec ToProto(const TaskSpec& value);
@@ -69,6 +70,8 @@ v1::ClusterSpec ToProto(const ClusterSpec& value);
 StatusOr<Resources> FromProto(const v1::Resources& value,
                               std::string_view path = "resources");
 StatusOr<Gpu> FromProto(const v1::Gpu& value, std::string_view path = "gpu");
+StatusOr<GpuUsage> FromProto(const v1::GpuUsage& value,
+                             std::string_view path = "gpu");
 // `keep` 0 becomes 3.
 StatusOr<CheckpointPolicy> FromProto(const v1::CheckpointPolicy& value,
                                      std::string_view path = "checkpoint");

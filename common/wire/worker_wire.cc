@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 
 #include "common/base/host_port.h"
+#include "common/model/names.h"
 #include "common/wire/field_checker.h"
 
 namespace lockstep {
@@ -125,6 +126,7 @@ v1::Register ToProto(const Registration& value) {
   for (const Gpu& gpu : node.gpus) *out.add_gpus() = ToProto(gpu);
   for (const GangStatus& gang : value.gangs) *out.add_gangs() = ToProto(gang);
   out.set_limits_enforced(node.limits_enforced);
+  out.set_pool(node.pool);
   return out;
 }
 
@@ -152,6 +154,8 @@ StatusOr<Registration> FromProto(const v1::Register& value,
     check.Take(FromProto(value.gpus(i), check.At("gpus", i)),
                &node.gpus.emplace_back());
   }
+  check.Require(value.pool().empty() || IsPoolName(value.pool()), "pool",
+                Quote(value.pool()) + " is not [a-z0-9-]{1,63}");
   check.Count("gangs", value.gangs_size(), kMaxGangs);
   for (int i = 0; check.ok() && i < value.gangs_size(); ++i) {
     check.Take(FromProto(value.gangs(i), check.At("gangs", i)),
@@ -167,6 +171,7 @@ StatusOr<Registration> FromProto(const v1::Register& value,
   node.address = value.address();
   node.http_address = value.http_address();
   node.limits_enforced = value.limits_enforced();
+  if (!value.pool().empty()) node.pool = value.pool();
   return out;
 }
 
@@ -251,8 +256,11 @@ v1::Heartbeat ToProto(const NodeHeartbeat& value) {
       *status->mutable_usage() = ToProto(rank.usage);
     }
   }
-  out.set_cpu_utilization(value.cpu_utilization);
-  out.set_memory_available_bytes(value.memory_available_bytes);
+  out.set_cpu_utilization(value.readings.cpu_utilization);
+  out.set_memory_available_bytes(value.readings.memory_available_bytes);
+  for (const GpuUsage& gpu : value.readings.gpus) {
+    *out.add_gpus() = ToProto(gpu);
+  }
   return out;
 }
 
@@ -268,10 +276,15 @@ StatusOr<NodeHeartbeat> FromProto(const v1::Heartbeat& value,
   check.Number("cpu_utilization", value.cpu_utilization(), 0, 1);
   check.Range("memory_available_bytes", value.memory_available_bytes(), 0,
               INT64_MAX);
+  check.Count("gpus", value.gpus_size(), 4096);
+  for (int i = 0; check.ok() && i < value.gpus_size(); ++i) {
+    check.Take(FromProto(value.gpus(i), check.At("gpus", i)),
+               &out.readings.gpus.emplace_back());
+  }
   if (!check.ok()) return check.status();
   out.sequence = value.sequence();
-  out.cpu_utilization = value.cpu_utilization();
-  out.memory_available_bytes = value.memory_available_bytes();
+  out.readings.cpu_utilization = value.cpu_utilization();
+  out.readings.memory_available_bytes = value.memory_available_bytes();
   return out;
 }
 

@@ -44,8 +44,7 @@ struct GangProgress {
 struct NodeHeartbeat {
   uint64_t sequence = 0;
   std::vector<GangProgress> gangs;
-  double cpu_utilization = 0;
-  int64_t memory_available_bytes = 0;
+  NodeReadings readings;
 
   bool operator==(const NodeHeartbeat&) const = default;
 };

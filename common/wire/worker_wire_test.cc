@@ -147,8 +147,13 @@ TEST(WorkerWireTest, EveryMessageSurvivesTheWayThereAndBack) {
   rank.progress = ExitedRank().progress;
   rank.usage = ExitedRank().usage;
   beat.gangs = {{"mnist", 4, {rank}}};
-  beat.cpu_utilization = 0.5;
-  beat.memory_available_bytes = 1;
+  beat.readings.cpu_utilization = 0.5;
+  beat.readings.memory_available_bytes = 1;
+  GpuUsage gpu;
+  gpu.index = 3;
+  gpu.utilization = 0.9;
+  gpu.memory_used_bytes = 5;
+  beat.readings.gpus.push_back(gpu);
   ExpectSurvives(beat);
 
   const RendezvousEntry entry{"mnist", 4, "rank/0", std::string("\0\1", 2)};

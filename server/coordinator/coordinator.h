@@ -143,7 +143,7 @@ class Coordinator {
     std::vector<RankStatus> ranks;
   };
   Status OnHeartbeat(SessionId session, uint64_t sequence,
-                     double cpu_utilization, int64_t memory_available_bytes,
+                     NodeReadings readings,
                      const std::vector<RankReport>& reports);
   Status OnGangStatus(SessionId session, const GangStatus& status);
   Status OnRendezvousPut(SessionId session, const JobName& job,

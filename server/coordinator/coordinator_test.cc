@@ -367,7 +367,7 @@ TEST_F(CoordinatorTest, ProgressOfOthersRanksIsNotTaken) {
   forged.rank = 0;
   forged.progress.committed_step = 999;
   ASSERT_TRUE(
-      coordinator_->OnHeartbeat(b_.session(), 1, 0, 0, {{"j", 1, {forged}}})
+      coordinator_->OnHeartbeat(b_.session(), 1, {}, {{"j", 1, {forged}}})
           .ok());
   EXPECT_LT(coordinator_->GetJob("j")->progress->chief.committed_step, 999);
 }
@@ -548,7 +548,7 @@ TEST_F(CoordinatorTest, StaleSessionsAreRefusedEverywhere) {
   again.info = a_.info;
   Connect(&again);
   EXPECT_EQ(ReasonOf(a_.closed()), "STALE_SESSION");
-  EXPECT_EQ(coordinator_->OnHeartbeat(old, 1, 0, 0, {}).code(),
+  EXPECT_EQ(coordinator_->OnHeartbeat(old, 1, {}, {}).code(),
             StatusCode::kAborted);
   EXPECT_EQ(coordinator_->OnGangStatus(old, {}).code(), StatusCode::kAborted);
   EXPECT_EQ(coordinator_->OnRendezvousPut(old, "j", 1, "k", "v").code(),

@@ -110,8 +110,7 @@ void Coordinator::TakeProgress(const RankStatus& said, Entry* entry, Time now) {
 }
 
 Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
-                                double cpu_utilization,
-                                int64_t memory_available_bytes,
+                                NodeReadings readings,
                                 const std::vector<RankReport>& reports) {
   MutexLock lock(&mu_);
   LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node, NodeOf(session));
@@ -120,9 +119,8 @@ Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
   const Member* member = members_.Find(node);
   const bool was_ready =
       member != nullptr && member->state == NodeState::kReady;
-  LOCKSTEP_RETURN_IF_ERROR(members_.Beat(node, soft.session->incarnation,
-                                         cpu_utilization,
-                                         memory_available_bytes, now));
+  LOCKSTEP_RETURN_IF_ERROR(
+      members_.Beat(node, soft.session->incarnation, std::move(readings), now));
   if (!was_ready) {
     capacity_changed_ = true;
     for (const JobName& job : soft.jobs) Touch(job);

@@ -1,16 +1,62 @@
 #include "server/core/membership.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
+
+#include "server/core/job.h"
 
 namespace lockstep {
+namespace {
 
-void Membership::Restore(const NodeInfo& info, Time now) {
-  Member& member = members_[info.name];
-  member.info = info;
+// "host-1 (10.0.0.1, start 7)".
+std::string Claimant(const NodeInfo& info) {
+  return fmt::format("{} ({}, start {})", info.hostname, info.address,
+                     info.incarnation.counter);
+}
+
+void AddEvent(Member* member, Reason reason, std::string message,
+              WallTime now) {
+  NodeRecord record;
+  record.events = std::move(member->events);
+  AddEvent(&record, reason, std::move(message), now);
+  member->events = std::move(record.events);
+}
+
+}  // namespace
+
+NodeState Member::Shown(bool busy) const {
+  if (state != NodeState::kReady) return state;
+  if (!quarantine.empty()) return NodeState::kQuarantined;
+  if (drain) return busy ? NodeState::kDraining : NodeState::kDrained;
+  return state;
+}
+
+void Membership::Enter(Member* member, NodeState state, Reason reason,
+                       std::string message, WallTime now) {
+  AddEvent(member, reason, message, now);
+  member->state = state;
+  member->state_time = now;
+  member->message =
+      state == NodeState::kReady ? std::string() : std::move(message);
+}
+
+void Membership::Restore(const NodeRecord& record, Time now) {
+  Member& member = members_[record.info.name];
+  Apply(record);
   member.state = NodeState::kUnknown;
   member.last_beat = now.mono;
   member.last_proof = now.mono;
   member.message = "not heard of since the coordinator started";
+}
+
+void Membership::Apply(const NodeRecord& record) {
+  Member& member = members_[record.info.name];
+  member.info = record.info;
+  member.drain = record.drain;
+  member.events = record.events;
+  member.state_time = record.state_time;
 }
 
 Status Membership::CheckRegister(const NodeInfo& info) const {
@@ -38,21 +84,99 @@ Status Membership::CheckRegister(const NodeInfo& info) const {
   return OkStatus();
 }
 
+NodeRecord Membership::Registered(const NodeInfo& info, WallTime now) const {
+  const auto it = members_.find(info.name);
+  NodeRecord record;
+  if (it != members_.end()) record = it->second.Record();
+  const NodeInfo old = std::exchange(record.info, info);
+  const bool was_ready =
+      it != members_.end() && it->second.state == NodeState::kReady;
+  if (it == members_.end()) {
+    lockstep::AddEvent(
+        &record, Reason::kNodeRegistered,
+        fmt::format("registered from {}: {}", Claimant(info),
+                    Describe(info.capacity)),
+        now);
+  } else if (!old.boot_id.empty() && old.boot_id != info.boot_id) {
+    lockstep::AddEvent(
+        &record, Reason::kNodeRebooted,
+        fmt::format("registered after a boot of its host, from {}",
+                    Claimant(info)),
+        now);
+  } else if (old.incarnation.counter != info.incarnation.counter) {
+    lockstep::AddEvent(&record, Reason::kNodeRestarted,
+                       fmt::format("its daemon was started again (start {})",
+                                   info.incarnation.counter),
+                       now);
+  } else if (!was_ready) {
+    lockstep::AddEvent(&record, Reason::kNodeBack, "connected again", now);
+  }
+  if (!was_ready) record.state_time = now;
+  return record;
+}
+
 Status Membership::Register(const NodeInfo& info, Time now) {
   LOCKSTEP_RETURN_IF_ERROR(CheckRegister(info));
+  Apply(Registered(info, now.wall));
   Member& member = members_[info.name];
-  member.info = info;
   member.state = NodeState::kReady;
-  member.message.clear();
+  member.message = member.quarantine;
   member.last_beat = now.mono;
   member.last_beat_wall = now.wall;
   member.last_proof = now.mono;
   return OkStatus();
 }
 
+bool Membership::Contest(const NodeInfo& other, Time now) {
+  const auto it = members_.find(other.name);
+  if (it == members_.end()) return false;
+  Member& member = it->second;
+  member.contests.push_back(now.mono);
+  while (now.mono - member.contests.front() > options_.contest_window) {
+    member.contests.pop_front();
+  }
+  if (member.contests.size() > 16) member.contests.pop_front();
+  if (member.contests.size() < 2 || !member.quarantine.empty()) return false;
+  member.quarantine = fmt::format(
+      "two daemons claim the name {} in turn, {} and {}: is the directory of "
+      "one a copy of the other's? No new work until only one has been seen "
+      "for {}",
+      other.name, Claimant(member.info), Claimant(other),
+      FormatDuration(options_.contest_window));
+  member.message = member.quarantine;
+  member.state_time = now.wall;
+  AddEvent(&member, Reason::kNodeQuarantined, member.quarantine, now.wall);
+  return true;
+}
+
+void Membership::EndQuarantine(const NodeName& node) {
+  const auto it = members_.find(node);
+  if (it != members_.end()) EndQuarantineOf(&it->second);
+}
+
+void Membership::EndQuarantineOf(Member* member) {
+  if (member->message == member->quarantine) member->message.clear();
+  member->quarantine.clear();
+  member->contests.clear();
+}
+
+bool Membership::ExpireQuarantine(Member* member, Time now) const {
+  if (member->quarantine.empty() ||
+      now.mono - member->contests.back() <= options_.contest_window) {
+    return false;
+  }
+  EndQuarantineOf(member);
+  member->state_time = now.wall;
+  AddEvent(member, Reason::kNodeBack,
+           fmt::format("only {} has been seen for {}: takes work again",
+                       Claimant(member->info),
+                       FormatDuration(options_.contest_window)),
+           now.wall);
+  return true;
+}
+
 Status Membership::Beat(const NodeName& node, const Incarnation& incarnation,
-                        double cpu_utilization, int64_t memory_available_bytes,
-                        Time now) {
+                        NodeReadings readings, Time now) {
   const auto it = members_.find(node);
   if (it == members_.end()) {
     return NotFound("node {} is not a member: register first", node);
@@ -63,12 +187,16 @@ Status Membership::Beat(const NodeName& node, const Incarnation& incarnation,
         Aborted("node {}: another process of this node has registered", node),
         "STALE_INCARNATION");
   }
-  member.state = NodeState::kReady;
-  member.message.clear();
+  if (member.state != NodeState::kReady) {
+    Enter(&member, NodeState::kReady, Reason::kNodeBack,
+          fmt::format("heard of again after {}",
+                      FormatDuration(now.mono - member.last_beat)),
+          now.wall);
+    member.message = member.quarantine;
+  }
   member.last_beat = now.mono;
   member.last_beat_wall = now.wall;
-  member.cpu_utilization = cpu_utilization;
-  member.memory_available_bytes = memory_available_bytes;
+  member.readings = std::move(readings);
   return OkStatus();
 }
 
@@ -78,14 +206,14 @@ void Membership::Prove(const NodeName& node, MonoTime now) {
 }
 
 void Membership::Disconnect(const NodeName& node,
-                            const Incarnation& incarnation) {
+                            const Incarnation& incarnation, Time now) {
   const auto it = members_.find(node);
   if (it == members_.end() || !(it->second.info.incarnation == incarnation)) {
     return;
   }
   if (it->second.state == NodeState::kReady) {
-    it->second.state = NodeState::kUnknown;
-    it->second.message = "its stream ended";
+    Enter(&it->second, NodeState::kUnknown, Reason::kNodeSilent,
+          "its stream ended", now.wall);
   }
 }
 
@@ -94,21 +222,24 @@ const Member* Membership::Find(const NodeName& node) const {
   return it == members_.end() ? nullptr : &it->second;
 }
 
-bool Membership::ExpireOne(Member* member, Time now, bool may_lose) const {
+bool Membership::ExpireOne(Member* member, Time now,
+                           const std::optional<Duration>& patience) const {
   const Duration silent = now.mono - member->last_beat;
   if (member->state == NodeState::kReady && silent > options_.lease) {
-    member->state = NodeState::kUnknown;
-    member->message = fmt::format("silent for longer than its lease of {}",
-                                  FormatDuration(options_.lease));
+    Enter(member, NodeState::kUnknown, Reason::kNodeSilent,
+          fmt::format("silent for longer than its lease of {}",
+                      FormatDuration(options_.lease)),
+          now.wall);
     return true;
   }
   const Duration unproven =
       std::min(silent, Duration(now.mono - member->last_proof));
-  if (member->state == NodeState::kUnknown && may_lose &&
-      unproven > options_.lost_after) {
-    member->state = NodeState::kLost;
-    member->message = fmt::format("silent for {} and none of its jobs stepped",
-                                  FormatDuration(unproven));
+  if (member->state == NodeState::kUnknown && patience &&
+      unproven > *patience) {
+    Enter(member, NodeState::kLost, Reason::kNodeLost,
+          fmt::format("silent for {} and none of its jobs stepped",
+                      FormatDuration(unproven)),
+          now.wall);
     return true;
   }
   return false;

@@ -5,21 +5,27 @@
 //   (new) -Register-> READY -lease over or stream broken-> UNKNOWN
 //   UNKNOWN, LOST -a beat on a stream that is still there-> READY
 //   UNKNOWN -Register same or higher incarnation-> READY
-//   UNKNOWN -silent for lost_after and none of its jobs stepped-> LOST
+//   UNKNOWN -silent for too long and none of its jobs stepped-> LOST
 //   LOST -Register-> READY (its old ranks are told to stop)
 //
 // UNKNOWN takes no new work, and its tasks and resources stay its own: two
 // live copies of a task are worse than waiting. A coordinator that has just
 // started treats every stored node as silent since its start.
+//
+// Beside that a node may be drained (an operator's wish, stored) or in
+// quarantine: two daemons that live at the same time claim its name in turn,
+// as when a machine or a daemon's directory was copied. Both take no new work.
 #ifndef LOCKSTEP_SERVER_CORE_MEMBERSHIP_H_
 #define LOCKSTEP_SERVER_CORE_MEMBERSHIP_H_
 
+#include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/model/node.h"
+#include "server/core/node_record.h"
 
 namespace lockstep {
 
@@ -27,6 +33,9 @@ struct MembershipOptions {
   Duration lease = std::chrono::seconds(3);
   // Stall deadline plus the time a restarted daemon has to adopt its tasks.
   Duration lost_after = std::chrono::seconds(65);
+  // Two take-overs of a live daemon within this time are a quarantine; it
+  // ends when only one was seen for as long.
+  Duration contest_window = std::chrono::minutes(1);
 };
 
 struct Member {
@@ -39,8 +48,23 @@ struct Member {
   MonoTime last_proof;
   // Why it is not READY.
   std::string message;
-  double cpu_utilization = 0;
-  int64_t memory_available_bytes = 0;
+  NodeReadings readings;
+  std::optional<Drain> drain;
+  std::vector<Event> events;
+  WallTime state_time{};
+  // When another live daemon claimed the name.
+  std::deque<MonoTime> contests;
+  // Names both; empty: not in quarantine.
+  std::string quarantine;
+
+  // Whether jobs may be placed on it.
+  bool TakesWork() const {
+    return state == NodeState::kReady && !drain && quarantine.empty();
+  }
+  // What is shown of it: silence first, then quarantine, then drain.
+  // `busy`: something runs or is held there.
+  NodeState Shown(bool busy) const;
+  NodeRecord Record() const { return {info, drain, events, state_time}; }
 };
 
 class Membership {
@@ -48,7 +72,7 @@ class Membership {
   explicit Membership(MembershipOptions options) : options_(options) {}
 
   // A node known from the store.
-  void Restore(const NodeInfo& info, Time now);
+  void Restore(const NodeRecord& record, Time now);
 
   // Admits `info`. Same incarnation renews; a higher counter takes over.
   // Aborted: a later process of this node has registered. Two with the same
@@ -57,25 +81,41 @@ class Membership {
   Status Register(const NodeInfo& info, Time now);
   // What Register would answer; changes nothing.
   Status CheckRegister(const NodeInfo& info) const;
+  // The record after `info` registers, with the event that says how.
+  NodeRecord Registered(const NodeInfo& info, WallTime now) const;
+
+  // A daemon other than the admitted one speaks for the node while that one
+  // is alive. True: the node has just come into quarantine.
+  bool Contest(const NodeInfo& other, Time now);
 
   // Aborted when the incarnation is not the admitted one; NotFound: register.
   Status Beat(const NodeName& node, const Incarnation& incarnation,
-              double cpu_utilization, int64_t memory_available_bytes, Time now);
+              NodeReadings readings, Time now);
 
   // A step that needed every rank of a job finished.
   void Prove(const NodeName& node, MonoTime now);
 
   // Its stream ended.
-  void Disconnect(const NodeName& node, const Incarnation& incarnation);
+  void Disconnect(const NodeName& node, const Incarnation& incarnation,
+                  Time now);
 
-  // Moves nodes whose time is over; returns those whose state changed.
-  // `may_lose` says whether silence alone may declare the node LOST (false
-  // while it has program jobs).
-  template <typename MayLose>
-  std::vector<NodeName> Expire(Time now, const MayLose& may_lose) {
+  // What a command made of the record; it is stored already.
+  void Apply(const NodeRecord& record);
+  // An operator says that all is well.
+  void EndQuarantine(const NodeName& node);
+  void Forget(const NodeName& node) { members_.erase(node); }
+
+  // Moves nodes whose time is over; returns those that changed.
+  // `patience(node)` says after how much silence without a step the node
+  // counts as LOST; nullopt: never by silence alone (it has program jobs).
+  template <typename Patience>
+  std::vector<NodeName> Expire(Time now, const Patience& patience) {
     std::vector<NodeName> changed;
     for (auto& [name, member] : members_) {
-      if (ExpireOne(&member, now, may_lose(name))) changed.push_back(name);
+      const bool calm = ExpireQuarantine(&member, now);
+      if (ExpireOne(&member, now, patience(name)) || calm) {
+        changed.push_back(name);
+      }
     }
     return changed;
   }
@@ -85,7 +125,12 @@ class Membership {
   const std::map<NodeName, Member>& members() const { return members_; }
 
  private:
-  bool ExpireOne(Member* member, Time now, bool may_lose) const;
+  static void Enter(Member* member, NodeState state, Reason reason,
+                    std::string message, WallTime now);
+  bool ExpireOne(Member* member, Time now,
+                 const std::optional<Duration>& patience) const;
+  bool ExpireQuarantine(Member* member, Time now) const;
+  static void EndQuarantineOf(Member* member);
 
   const MembershipOptions options_;
   std::map<NodeName, Member> members_;

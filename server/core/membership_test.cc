@@ -30,7 +30,7 @@ class MembershipTest : public testing::Test {
     return members_.Register(Node(incarnation), clock_.Now());
   }
   Status Beat(Incarnation incarnation) {
-    return members_.Beat("a", incarnation, 0.5, 100, clock_.Now());
+    return members_.Beat("a", incarnation, {0.5, 100, {}}, clock_.Now());
   }
   std::vector<NodeName> Expire(bool may_lose = true) {
     return members_.Expire(clock_.Now(),
@@ -65,8 +65,8 @@ TEST_F(MembershipTest, BeatRenews) {
   ASSERT_TRUE(Beat(kFirst).ok());
   clock_.Advance(3s);
   EXPECT_THAT(Expire(), IsEmpty());
-  EXPECT_EQ(members_.Find("a")->cpu_utilization, 0.5);
-  EXPECT_EQ(members_.Find("a")->memory_available_bytes, 100);
+  EXPECT_EQ(members_.Find("a")->readings.cpu_utilization, 0.5);
+  EXPECT_EQ(members_.Find("a")->readings.memory_available_bytes, 100);
 }
 
 TEST_F(MembershipTest, BeatBringsANodeBack) {

@@ -60,8 +60,14 @@ v1::Node ToMessage(const NodeSnapshot& snapshot) {
   if (member.last_beat_wall != WallTime{}) {
     *out.mutable_last_heartbeat() = ToProto(member.last_beat_wall);
   }
-  out.set_cpu_utilization(member.cpu_utilization);
-  out.set_memory_available_bytes(member.memory_available_bytes);
+  out.set_cpu_utilization(member.readings.cpu_utilization);
+  out.set_memory_available_bytes(member.readings.memory_available_bytes);
+  if (member.state != NodeState::kUnknown && member.state != NodeState::kLost) {
+    for (const GpuUsage& gpu : member.readings.gpus) {
+      *out.add_gpu_usage() = ToProto(gpu);
+    }
+  }
+  out.set_pool(member.info.pool);
   for (const JobName& job : snapshot.jobs) out.add_jobs(job);
   out.set_limits_enforced(member.info.limits_enforced);
   return out;

@@ -197,8 +197,7 @@ class Stream final : public Reactor {
           {std::move(gang.job), gang.generation, std::move(gang.ranks)});
     }
     return coordinator_->OnHeartbeat(session_, beat.sequence,
-                                     beat.cpu_utilization,
-                                     beat.memory_available_bytes, reports);
+                                     std::move(beat.readings), reports);
   }
 
   Status TakeLog(const v1::LogChunk& message) {

@@ -130,7 +130,7 @@ bool DaemonStream::Beat(uint64_t sequence,
                         const std::vector<GangProgress>& gangs) {
   v1::WorkerMessage message;
   *message.mutable_heartbeat() =
-      ToProto(NodeHeartbeat{sequence, gangs, 0.5, 1 << 20});
+      ToProto(NodeHeartbeat{sequence, gangs, {0.5, 1 << 20, {}}});
   return Write(message);
 }
 

@@ -214,7 +214,7 @@ TEST_F(ServiceTest, MalformedMessagesEndTheirStreamAndNothingElse) {
   *seed.mutable_gang_status() = ToProto(status);
   const std::string report = seed.SerializeAsString();
   *seed.mutable_heartbeat() =
-      ToProto(NodeHeartbeat{1, {{"j", 1, status.ranks}}, 0.5, 5});
+      ToProto(NodeHeartbeat{1, {{"j", 1, status.ranks}}, {0.5, 5, {}}});
   const std::string beat = seed.SerializeAsString();
   *seed.mutable_log_chunk() =
       ToProto(LogPiece{"j", "uid1", 1, 0, 0, "x", false});

@@ -262,7 +262,7 @@ bool FakeDaemon::Pump() {
 }
 
 Status FakeDaemon::Beat() {
-  return coordinator_->OnHeartbeat(session_, ++beats_, 0.5, 1 << 30, {});
+  return coordinator_->OnHeartbeat(session_, ++beats_, {0.5, 1 << 30, {}}, {});
 }
 
 Status FakeDaemon::Progress(const JobName& job, Generation generation,
@@ -275,7 +275,7 @@ Status FakeDaemon::Progress(const JobName& job, Generation generation,
     rank.progress.samples = steps * 10;
   }
   return coordinator_->OnHeartbeat(
-      session_, ++beats_, 0.5, 1 << 30,
+      session_, ++beats_, {0.5, 1 << 30, {}},
       {{job, generation, gang->second.status.ranks}});
 }
 

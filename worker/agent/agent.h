@@ -209,8 +209,7 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
 
   MonoTime next_sample_;
   CpuSeconds last_cpu_;
-  double cpu_utilization_ = 0;
-  int64_t memory_available_ = 0;
+  NodeReadings readings_;
   Status fatal_;
   // Cleared by the destructor, for callbacks that come later.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -249,9 +249,11 @@ void Agent::Sample() {
   if (host.ok()) {
     const double total = host->cpu.Total() - last_cpu_.Total();
     const double busy = host->cpu.Busy() - last_cpu_.Busy();
-    if (total > 0) cpu_utilization_ = std::clamp(busy / total, 0.0, 1.0);
+    if (total > 0)
+      readings_.cpu_utilization = std::clamp(busy / total, 0.0, 1.0);
     last_cpu_ = host->cpu;
-    memory_available_ = static_cast<int64_t>(host->memory.available);
+    readings_.memory_available_bytes =
+        static_cast<int64_t>(host->memory.available);
   }
   const bool any_live =
       std::any_of(ranks_.begin(), ranks_.end(),

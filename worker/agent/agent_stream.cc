@@ -189,8 +189,7 @@ void Agent::Beat() {
   }
   NodeHeartbeat beat;
   beat.sequence = ++sequence_;
-  beat.cpu_utilization = cpu_utilization_;
-  beat.memory_available_bytes = memory_available_;
+  beat.readings = readings_;
   for (const auto& [key, gang] : core_.gangs()) {
     GangProgress progress{key.job, key.generation, {}};
     for (const RankStatus& rank : gang.status.ranks) {

@@ -481,7 +481,7 @@ TEST_F(AgentTest, HeartbeatsCarryProgressAndUse) {
     return !beat.gangs.empty() &&
            beat.gangs[0].ranks[0].progress.committed_step == 7 &&
            beat.gangs[0].ranks[0].usage.memory_bytes > 0 &&
-           beat.memory_available_bytes > 0;
+           beat.readings.memory_available_bytes > 0;
   }));
   coordinator_.Send(Order(Goal::kStop, {}));
   EXPECT_TRUE(Reaches(GangPhase::kStopped));
