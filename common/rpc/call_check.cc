@@ -1,10 +1,11 @@
 #include "common/rpc/call_check.h"
 
+#include <google/protobuf/message.h>
 #include <grpcpp/server_context.h>
 
-#include <utility>
+#include <optional>
 
-#include "common/base/logging.h"
+#include "common/rpc/audit.h"
 #include "common/rpc/caller.h"
 #include "common/rpc/status_conversion.h"
 
@@ -15,62 +16,99 @@ std::string_view View(const grpc::string_ref& text) {
   return {text.data(), text.size()};
 }
 
+bool Changes(const MethodRule& rule) {
+  return rule.admits == MethodRule::Admits::kUsers &&
+         rule.role != UserRole::kViewer;
+}
+
 // Lives as long as one call.
-class ObservingInterceptor final : public grpc::experimental::Interceptor {
+class CallInterceptor final : public grpc::experimental::Interceptor {
  public:
-  ObservingInterceptor(CallObserver* observer, const char* method)
-      : observer_(observer), method_(method), start_(clock_.Now().mono) {
-    observer_->OnStarted(method_);
+  CallInterceptor(std::shared_ptr<CallPolicy> policy,
+                  grpc::experimental::ServerRpcInfo* info)
+      : policy_(std::move(policy)),
+        context_(info->server_context()),
+        method_(info->method()),
+        rule_(policy_->table.Find(method_)),
+        start_(clock_.Now().mono) {
+    if (policy_->observer != nullptr) policy_->observer->OnStarted(method_);
   }
-  ~ObservingInterceptor() override {
-    observer_->OnHandled(method_, code_, clock_.Now().mono - start_);
+  ~CallInterceptor() override {
+    if (policy_->observer != nullptr) {
+      policy_->observer->OnHandled(method_, answer_.code(),
+                                   clock_.Now().mono - start_);
+    }
+    if (!caller_) return;
+    policy_->quota.End(*caller_);
+    if (rule_ != nullptr && (Changes(*rule_) || IsRefusal(answer_))) {
+      Audit({Describe(*caller_), from_, method_, target_, answer_});
+    }
   }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
-    if (batch->QueryInterceptionHookPoint(
-            grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
-      code_ = FromGrpc(batch->GetSendStatus()).code();
+    using Point = grpc::experimental::InterceptionHookPoints;
+    // The call is not known to the context before its first batch.
+    if (!caller_) {
+      caller_ = CallerOf(*context_);
+      from_ = context_->peer();
+      policy_->quota.Begin(*caller_);
+    }
+    if (rule_ != nullptr && rule_->unary && Changes(*rule_) &&
+        batch->QueryInterceptionHookPoint(Point::POST_RECV_MESSAGE)) {
+      // All requests of ours are generated messages.
+      if (const void* message = batch->GetRecvMessage(); message != nullptr) {
+        target_ = AuditTarget(
+            *static_cast<const google::protobuf::Message*>(message));
+      }
+    }
+    if (batch->QueryInterceptionHookPoint(Point::PRE_SEND_STATUS)) {
+      answer_ = FromGrpc(batch->GetSendStatus());
     }
     batch->Proceed();
   }
 
  private:
   const SystemClock clock_;
-  CallObserver* const observer_;
+  const std::shared_ptr<CallPolicy> policy_;
+  // Lives longer than this.
+  const grpc::ServerContextBase* const context_;
   const std::string method_;
+  const MethodRule* const rule_;
   const MonoTime start_;
+  std::optional<Identity> caller_;
+  std::string from_;
+  std::string target_;
   // Until a status is sent: the client went away before that.
-  StatusCode code_ = StatusCode::kCancelled;
+  Status answer_ = Cancelled("the caller went away");
 };
 
 class Factory final
     : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  explicit Factory(CallObserver* observer) : observer_(observer) {}
+  explicit Factory(std::shared_ptr<CallPolicy> policy)
+      : policy_(std::move(policy)) {}
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
-    return new ObservingInterceptor(observer_, info->method());
+    return new CallInterceptor(policy_, info);
   }
 
  private:
-  CallObserver* const observer_;
+  const std::shared_ptr<CallPolicy> policy_;
 };
 
 }  // namespace
 
-CallCheck::CallCheck(AuthorisationTable table, std::string cluster,
-                     CallObserver* observer)
-    : table_(std::move(table)),
-      cluster_(std::move(cluster)),
-      observer_(observer) {}
-
 Status CallCheck::Check(const InputMetadata& metadata,
-                        const grpc::AuthContext& context,
-                        std::string_view method) const {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Identity caller, IdentityOf(context));
-  LOCKSTEP_RETURN_IF_ERROR(table_.Authorise(caller, cluster_, method));
+                        const StatusOr<Identity>& caller,
+                        std::string_view method, bool* say) const {
+  if (!caller.ok()) return caller.status();
+  LOCKSTEP_RETURN_IF_ERROR(
+      policy_->quota.Admit(*caller, SystemClock().Now().mono, say));
+  *say = true;
+  LOCKSTEP_RETURN_IF_ERROR(
+      policy_->table.Authorise(*caller, policy_->cluster, method));
   // Without a deadline a call whose answer is lost waits for ever.
-  if (table_.Find(method)->unary &&
+  if (policy_->table.Find(method)->unary &&
       metadata.find("grpc-timeout") == metadata.end()) {
     return InvalidArgument("{} needs a deadline: set one on the call", method);
   }
@@ -84,21 +122,27 @@ grpc::Status CallCheck::Process(const InputMetadata& metadata,
   const auto path = metadata.find(":path");
   const std::string_view method =
       path == metadata.end() ? std::string_view() : View(path->second);
-  const Status status = Check(metadata, *context, method);
+  const StatusOr<Identity> caller = IdentityOf(*context);
+  bool say = true;
+  const Status status = Check(metadata, caller, method, &say);
   if (status.ok()) return grpc::Status::OK;
-  LOG_WARN("refused a call: {}", Message(status));
-  if (observer_ != nullptr) {
+  if (say) {
+    Audit({caller.ok() ? Describe(*caller) : "", "", std::string(method), "",
+           status});
+  }
+  CallObserver* const observer = policy_->observer;
+  if (observer != nullptr) {
     const std::string_view label =
-        table_.Find(method) == nullptr ? "unknown" : method;
-    observer_->OnStarted(label);
-    observer_->OnHandled(label, status.code(), Duration::zero());
+        policy_->table.Find(method) == nullptr ? "unknown" : method;
+    observer->OnStarted(label);
+    observer->OnHandled(label, status.code(), Duration::zero());
   }
   return ToGrpc(status);
 }
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
-MakeObservingInterceptors(CallObserver* observer) {
-  return std::make_unique<Factory>(observer);
+MakeCallInterceptors(std::shared_ptr<CallPolicy> policy) {
+  return std::make_unique<Factory>(std::move(policy));
 }
 
 }  // namespace lockstep

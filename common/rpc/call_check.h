@@ -14,20 +14,31 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "common/pki/authorisation.h"
 #include "common/rpc/call_observer.h"
+#include "common/rpc/caller_quota.h"
 
 namespace lockstep {
 
+// What the check before a call and the interceptors around it share.
+struct CallPolicy {
+  AuthorisationTable table;
+  // Callers must be of it.
+  std::string cluster;
+  CallerQuota quota;
+  // May be null; outlives the server.
+  CallObserver* observer;
+};
+
 class CallCheck final : public grpc::AuthMetadataProcessor {
  public:
-  // `cluster`: callers must be of it. `observer` may be null; it outlives the
-  // server.
-  CallCheck(AuthorisationTable table, std::string cluster,
-            CallObserver* observer);
+  explicit CallCheck(std::shared_ptr<CallPolicy> policy)
+      : policy_(std::move(policy)) {}
 
-  // Takes a map look-up: no thread of its own is worth it.
+  // Takes map look-ups: no thread of its own is worth it.
   bool IsBlocking() const override { return false; }
   grpc::Status Process(const InputMetadata& metadata,
                        grpc::AuthContext* context,
@@ -35,17 +46,17 @@ class CallCheck final : public grpc::AuthMetadataProcessor {
                        OutputMetadata* response_metadata) override;
 
  private:
-  Status Check(const InputMetadata& metadata, const grpc::AuthContext& context,
-               std::string_view method) const;
+  // `*say`: whether a refusal is worth a line of the log.
+  Status Check(const InputMetadata& metadata, const StatusOr<Identity>& caller,
+               std::string_view method, bool* say) const;
 
-  const AuthorisationTable table_;
-  const std::string cluster_;
-  CallObserver* const observer_;
+  const std::shared_ptr<CallPolicy> policy_;
 };
 
-// Reports the calls that CallCheck admitted.
+// For the calls that CallCheck admitted: counts those that are open, reports
+// them to the observer, writes the audit lines.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
-MakeObservingInterceptors(CallObserver* observer);
+MakeCallInterceptors(std::shared_ptr<CallPolicy> policy);
 
 }  // namespace lockstep
 

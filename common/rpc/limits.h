@@ -1,4 +1,5 @@
-// Numbers that both ends of a gRPC connection must agree on.
+// Numbers that both ends of a gRPC connection must agree on, and what one
+// caller may ask of a server.
 #ifndef LOCKSTEP_COMMON_RPC_LIMITS_H_
 #define LOCKSTEP_COMMON_RPC_LIMITS_H_
 
@@ -15,6 +16,16 @@ inline constexpr int kMaxMessageBytes = 4 << 20;
 // Of all headers or trailers of a call: a status text of 2 KiB is sent twice,
 // once with every byte written as three.
 inline constexpr int kMaxMetadataBytes = 16 << 10;
+
+// What one identity may do, whatever number of connections it opens: far more
+// than a person or a script does, far less than what would keep others waiting.
+struct CallerLimits {
+  // Calls per second in the long run, and at once.
+  double calls_per_second = 2'000;
+  double burst = 4'000;
+  // Calls that have not ended, streams among them: each may hold a thread.
+  int open_calls = 256;
+};
 
 }  // namespace lockstep
 

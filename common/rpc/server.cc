@@ -18,8 +18,6 @@
 namespace lockstep {
 namespace {
 
-// A stranger that connects and says nothing holds a socket no longer.
-constexpr int kHandshakeTimeoutMs = 5'000;
 constexpr int kMaxStreamsPerConnection = 256;
 constexpr size_t kMaxBufferedBytes = size_t{512} << 20;
 
@@ -75,7 +73,10 @@ void SetLimits(const RpcServerOptions& options, grpc::ServerBuilder* builder) {
       kMinPingIntervalMs);
   set(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   set(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
-  set(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  // A stranger that connects and says nothing holds a socket no longer.
+  set(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+      static_cast<int>(options.handshake_timeout /
+                       std::chrono::milliseconds(1)));
   // Or a second daemon on the same port would take half of the connections
   // instead of being refused.
   set(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -96,23 +97,23 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
       CredentialsFor(options, address));
   LOCKSTEP_ASSIGN_OR_RETURN(AuthorisationTable table,
                             AuthorisationTable::Create());
-  credentials->SetAuthMetadataProcessor(std::make_shared<CallCheck>(
+  // By new: it holds a lock, and so has no copies.
+  const std::shared_ptr<CallPolicy> policy(new CallPolicy{
       std::move(table),
       options.credentials ? options.credentials->identity.cluster : "",
-      options.observer));
+      CallerQuota(options.limits), options.observer});
+  credentials->SetAuthMetadataProcessor(std::make_shared<CallCheck>(policy));
 
   // Both are switches of the whole process; neither can be said per server.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   SetLimits(options, &builder);
-  if (options.observer != nullptr) {
-    std::vector<
-        std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
-        interceptors;
-    interceptors.push_back(MakeObservingInterceptors(options.observer));
-    builder.experimental().SetInterceptorCreators(std::move(interceptors));
-  }
+  std::vector<
+      std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+      interceptors;
+  interceptors.push_back(MakeCallInterceptors(policy));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
   int port = 0;
   builder.AddListeningPort(options.address, credentials, &port);
   for (grpc::Service* service : services) builder.RegisterService(service);

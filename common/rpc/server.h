@@ -13,6 +13,7 @@
 #include "common/base/status.h"
 #include "common/pki/credentials.h"
 #include "common/rpc/call_observer.h"
+#include "common/rpc/limits.h"
 
 namespace grpc {
 class Server;
@@ -31,6 +32,10 @@ struct RpcServerOptions {
   bool insecure_loopback = false;
   // Of gRPC's synchronous handlers: a stream holds one while it lives.
   int max_threads = 1024;
+  // What one caller may ask for; more is ResourceExhausted.
+  CallerLimits limits;
+  // A connection whose TLS handshake takes longer is closed.
+  Duration handshake_timeout = std::chrono::seconds(5);
   // May be null; outlives the server.
   CallObserver* observer = nullptr;
 };

@@ -1,0 +1,57 @@
+#include "common/rpc/audit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/v1/cluster.pb.h"
+#include "lockstep/v1/job.pb.h"
+
+namespace lockstep {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(AuditTest, SaysWhoFromWhereWhatAndTheAnswer) {
+  EXPECT_EQ(AuditLine({"user ann (submitter)", "ipv4:10.0.0.7:4", "/a.B/C",
+                       "mnist", OkStatus()}),
+            "audit: user ann (submitter) from ipv4:10.0.0.7:4 called /a.B/C "
+            "\"mnist\": OK");
+  EXPECT_EQ(AuditLine({"", "", "/a.B/C", "", Unauthenticated("no name")}),
+            "audit: refused an unknown caller called /a.B/C: UNAUTHENTICATED: "
+            "no name");
+}
+
+TEST(AuditTest, OneLineWhateverIsAskedFor) {
+  const std::string line =
+      AuditLine({"user ann (admin)", "", "/a\nb",
+                 "x\naudit: user eve" + std::string(10 << 20, 'y'),
+                 NotFound("no \r\n job")});
+  EXPECT_THAT(line, Not(HasSubstr("\n")));
+  EXPECT_THAT(line, HasSubstr("\"x?audit: user eve"));
+  EXPECT_THAT(line, EndsWith("NOT_FOUND: no ?? job"));
+  EXPECT_LT(line.size(), 512u);
+}
+
+TEST(AuditTest, RefusalsAreToldFromFailures) {
+  EXPECT_TRUE(IsRefusal(PermissionDenied("no")));
+  EXPECT_TRUE(IsRefusal(Unauthenticated("no")));
+  EXPECT_TRUE(IsRefusal(ResourceExhausted("no")));
+  EXPECT_FALSE(IsRefusal(NotFound("no")));
+  EXPECT_FALSE(IsRefusal(OkStatus()));
+}
+
+TEST(AuditTest, ARequestIsAboutItsName) {
+  v1::CancelJobRequest cancel;
+  cancel.set_name("mnist");
+  EXPECT_EQ(AuditTarget(cancel), "mnist");
+  v1::SubmitJobRequest submit;
+  EXPECT_EQ(AuditTarget(submit), "");
+  submit.mutable_spec()->set_name("new");
+  EXPECT_EQ(AuditTarget(submit), "new");
+  EXPECT_EQ(AuditTarget(v1::ListNodesRequest()), "");
+}
+
+}  // namespace
+}  // namespace lockstep

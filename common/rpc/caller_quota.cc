@@ -1,0 +1,94 @@
+#include "common/rpc/caller_quota.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+
+namespace lockstep {
+namespace {
+
+// More than any cluster has users and nodes at work.
+constexpr size_t kPruneAbove = 4096;
+constexpr Duration kSayAgain = std::chrono::seconds(1);
+
+bool IsLimited(const Identity& caller) {
+  return caller.kind != Identity::Kind::kInsecure;
+}
+
+}  // namespace
+
+void CallerQuota::Fill(Use* use, MonoTime now) const {
+  const double seconds =
+      std::chrono::duration<double>(now - use->filled).count();
+  if (seconds <= 0) return;
+  use->tokens =
+      std::min(limits_.burst, use->tokens + seconds * limits_.calls_per_second);
+  use->filled = now;
+}
+
+void CallerQuota::Prune(MonoTime now) {
+  for (auto it = uses_.begin(); it != uses_.end();) {
+    Fill(&it->second, now);
+    const bool idle =
+        it->second.open == 0 && it->second.tokens >= limits_.burst;
+    it = idle ? uses_.erase(it) : std::next(it);
+  }
+}
+
+CallerQuota::Use* CallerQuota::Find(const Identity& caller, MonoTime now) {
+  const std::string name = FormatIdentity(caller);
+  const auto known = uses_.find(name);
+  if (known != uses_.end()) return &known->second;
+  if (uses_.size() >= kPruneAbove) Prune(now);
+  Use* const use = &uses_[name];
+  use->tokens = limits_.burst;
+  use->filled = now;
+  return use;
+}
+
+Status CallerQuota::Admit(const Identity& caller, MonoTime now, bool* first) {
+  *first = false;
+  if (!IsLimited(caller)) return OkStatus();
+  MutexLock lock(&mu_);
+  Use* const use = Find(caller, now);
+  Fill(use, now);
+  const bool too_many_open = use->open >= limits_.open_calls;
+  if (!too_many_open && use->tokens >= 1) {
+    use->tokens -= 1;
+    return OkStatus();
+  }
+  *first = !use->refused || now - use->last_refusal >= kSayAgain;
+  if (*first) use->last_refusal = now;
+  use->refused = true;
+  if (too_many_open) {
+    return WithReason(
+        ResourceExhausted("{} has {} calls open, which is the most that one "
+                          "caller may have: end some",
+                          Describe(caller), use->open),
+        "TOO_MANY_OPEN_CALLS");
+  }
+  return WithReason(
+      ResourceExhausted("{} makes more than {:g} calls a second: slow down",
+                        Describe(caller), limits_.calls_per_second),
+      "TOO_MANY_CALLS");
+}
+
+void CallerQuota::Begin(const Identity& caller) {
+  if (!IsLimited(caller)) return;
+  MutexLock lock(&mu_);
+  ++Find(caller, SystemClock().Now().mono)->open;
+}
+
+void CallerQuota::End(const Identity& caller) {
+  if (!IsLimited(caller)) return;
+  MutexLock lock(&mu_);
+  // Never pruned while it has a call open.
+  --uses_[FormatIdentity(caller)].open;
+}
+
+size_t CallerQuota::size() const {
+  MutexLock lock(&mu_);
+  return uses_.size();
+}
+
+}  // namespace lockstep
