@@ -18,6 +18,7 @@ using Strings = std::vector<std::string>;
 const std::map<std::string, std::set<std::string>>& Layers() {
   static const auto& layers = *new std::map<std::string, std::set<std::string>>{
       {"common/base", {}},
+      {"common/cli", {}},
       {"common/model", {"common/base"}},
       {"common/os", {"common/base"}},
       {"common/config", {"common/model"}},
@@ -41,14 +42,14 @@ const std::map<std::string, std::set<std::string>>& Layers() {
       {"worker/shim", {"common/base", "common/os", "worker/task"}},
       {"worker/devices", {"common/base", "common/model", "common/os"}},
       {"worker/collective", {"common/base"}},
-      {"worker/data", {"common/base"}},
+      {"worker/data", {"common/base", "common/cli"}},
       {"worker/checkpoint", {"common/base"}},
       {"worker/rank_link", {"common/base", "proto", "worker/collective"}},
       {"worker/runtime",
        {"common/base", "worker/collective", "worker/rank_link", "worker/task"}},
       {"worker/trainer",
-       {"common/base", "worker/checkpoint", "worker/collective", "worker/data",
-        "worker/runtime"}},
+       {"common/base", "common/cli", "worker/checkpoint", "worker/collective",
+        "worker/data", "worker/runtime"}},
       {"worker/agent",
        {"common/base", "common/http", "common/model", "common/os", "common/pki",
         "common/rpc", "common/wire", "proto", "worker/devices",
@@ -59,8 +60,8 @@ const std::map<std::string, std::set<std::string>>& Layers() {
        {"client/lib", "common/base", "common/model", "common/os",
         "common/pki"}},
       {"client/cli",
-       {"client/lib", "client/local", "common/base", "common/model",
-        "common/os", "common/pki", "proto"}},
+       {"client/lib", "client/local", "common/base", "common/cli",
+        "common/model", "common/os", "common/pki", "proto"}},
   };
   return layers;
 }
@@ -134,8 +135,8 @@ const Strings kStdOnlyMayInclude = {"worker/task/", "worker/shim/",
 const std::map<std::string, Strings>& ForeignLibraries() {
   static const auto& libraries = *new std::map<std::string, Strings>{
       {"CLI/",
-       {"client/cli/", "common/config/", "server/config", "worker/agent",
-        "worker/trainer/options", "worker/data/data_main"}},
+       {"client/cli/", "common/cli/", "common/config/", "server/config",
+        "worker/agent", "worker/trainer/options", "worker/data/data_main"}},
       {"gloo/", {"worker/collective/gloo_"}},
       {"grpc/", {"common/rpc/"}},
       {"grpcpp/",

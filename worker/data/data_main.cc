@@ -15,6 +15,7 @@
 #include "common/base/file.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
+#include "common/cli/man.h"
 #include "worker/data/check.h"
 #include "worker/data/pack.h"
 #include "worker/data/shards.h"
@@ -281,6 +282,8 @@ int Main(int argc, char** argv) {
                "lockstep-data");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("lockstep-data ") + kVersion);
+  AddManOption(&app, {1, kVersion, "", {"lockstep(1)", "lockstep-train(1)"}},
+               &std::cout);
   app.footer(
       "Example:\n"
       "  lockstep-data pack jpeg --dir photos --size 64 --out data/train\n"

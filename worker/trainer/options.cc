@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "common/base/version.h"
+#include "common/cli/man.h"
 
 namespace lockstep {
 namespace {
@@ -227,6 +228,8 @@ StatusOr<std::optional<TrainerOptions>> ParseFlags(int argc, char** argv) {
       "a lockstep job.",
       "lockstep-train");
   app.set_version_flag("--version", std::string("lockstep-train ") + kVersion);
+  AddManOption(&app, {1, kVersion, "", {"lockstep(1)", "lockstep-data(1)"}},
+               &std::cout);
   app.footer(
       "Example:\n"
       "  lockstep-train --train data/train --eval data/eval --epochs 5 "
