@@ -25,6 +25,9 @@ constexpr uint64_t kListenerId = 0;
 constexpr uint64_t kTimerId = 1;
 constexpr Duration kHelloTimeout = seconds(5);
 constexpr size_t kMaxStrangers = 64;
+// Of these, such of users that no rank here is of: they cannot crowd ranks
+// out.
+constexpr size_t kMaxForeigners = 8;
 constexpr size_t kMaxQueued = 256;
 // So that one chatty rank does not starve the others.
 constexpr int kPacketsPerTurn = 64;
@@ -145,14 +148,11 @@ void RankLinkServer::Accept() {
       }
       return;
     }
-    const auto strangers =
-        std::count_if(connections_.begin(), connections_.end(),
-                      [](const auto& c) { return !c.second->key; });
     auto connection = std::make_unique<Connection>();
     socklen_t size = sizeof(connection->peer);
-    if (static_cast<size_t>(strangers) >= kMaxStrangers ||
-        ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &connection->peer,
-                     &size) != 0) {
+    if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &connection->peer,
+                     &size) != 0 ||
+        !HasRoomFor(connection->peer.uid)) {
       continue;
     }
     connection->id = next_id_++;
@@ -166,6 +166,19 @@ void RankLinkServer::Accept() {
     connection->fd = std::move(fd);
     connections_[connection->id] = std::move(connection);
   }
+}
+
+bool RankLinkServer::HasRoomFor(uid_t uid) const {
+  const auto has_rank = [&](uid_t user) {
+    return std::any_of(expected_.begin(), expected_.end(),
+                       [&](const auto& e) { return e.second->uid == user; });
+  };
+  const bool foreign = !has_rank(uid);
+  size_t waiting = 0;
+  for (const auto& [id, c] : connections_) {
+    if (!c->key && !c->doomed && foreign == !has_rank(c->peer.uid)) ++waiting;
+  }
+  return waiting < (foreign ? kMaxForeigners : kMaxStrangers);
 }
 
 void RankLinkServer::Read(uint64_t id) {

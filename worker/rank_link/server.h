@@ -11,7 +11,7 @@
 // A peer that sends a packet that is too long or no RankMessage, anything
 // before Hello, a Hello with a wrong nonce or from another user, loses its
 // connection; nobody else notices. A connection that says no Hello within 5 s
-// is closed, and at most 64 such may wait.
+// is closed, and at most 64 such may wait: 8 of users that no rank here is of.
 //
 // Thread-compatible: call everything from one thread, which waits for fd() to
 // become readable (level-triggered) and then calls Dispatch(). Nothing here
@@ -104,6 +104,8 @@ class RankLinkServer {
   RankLinkServer(std::string path, RankLinkHandler* handler, Fd listener,
                  Fd epoll);
   void Accept();
+  // For one more connection that has not said Hello.
+  bool HasRoomFor(uid_t uid) const;
   void Read(uint64_t id);
   bool OnMessage(Connection* connection, const v1::RankMessage& message);
   bool OnHello(Connection* connection, const v1::RankHello& hello);
