@@ -40,7 +40,8 @@ StepTailSum ReadTail(std::span<const float> words, int rank) {
   std::copy_n(words.begin(), sum.control.size(), sum.control.begin());
   sum.samples =
       Piece(words[kSamplesLow]) + Piece(words[kSamplesHigh]) * kSamplesPiece;
-  sum.loss_sum = static_cast<double>(words[kLoss]);
+  // Finite losses may add up to what is not.
+  sum.loss_sum = std::isfinite(words[kLoss]) ? double{words[kLoss]} : 0;
   const std::span<const float> waits = words.subspan(kWaits);
   const float own = waits[static_cast<size_t>(rank)];
   const float least = *std::min_element(waits.begin(), waits.end());
