@@ -8,13 +8,19 @@
 #include <istream>
 #include <ostream>
 
+#include "client/cli/completion.h"
 #include "client/cli/errors.h"
 #include "client/cli/external.h"
+#include "common/base/file.h"
 #include "common/base/version.h"
+#include "common/cli/man.h"
 #include "common/model/names.h"
+#include "common/pki/credentials.h"
 
 namespace lockstep {
 namespace {
+
+constexpr Duration kExpiryWarning = std::chrono::hours(24 * 30);
 
 // Every name and alias among the commands of `app`.
 std::vector<std::string> CommandNames(const CLI::App& app) {
@@ -107,6 +113,8 @@ int Parse(CLI::App* app, const Walk& walk, std::vector<std::string> args,
   } catch (const CLI::CallForVersion&) {
     *env->out << "lockstep " << kVersion << "\n";
     return 0;
+  } catch (const CLI::Success&) {
+    return 0;  // The manual page is written.
   } catch (const CLI::ParseError& e) {
     *env->err << fmt::format("lockstep: {}\n{} --help tells more\n",
                              Printable(e.what()), FullName(walk.app));
@@ -125,11 +133,47 @@ CLI::App* AddGroup(CLI::App* root, const std::string& name,
   return group;
 }
 
+void AddFormats(CLI::App* app, Cli* cli, const std::vector<std::string>& all) {
+  std::string text;
+  for (const std::string& format : all) {
+    text += text.empty() ? "" : format == all.back() ? " or " : ", ";
+    text += format;
+  }
+  app->add_option("-o,--output-format", cli->output, text)
+      ->check(CLI::IsMember(all))
+      ->type_name("FORMAT")
+      ->capture_default_str();
+  app->add_flag_callback(
+      "--json", [cli] { cli->output = "json"; }, "As -o json");
+  app->add_option("--color", cli->color, "auto, always or never")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->type_name("WHEN")
+      ->capture_default_str();
+}
+
+// A certificate that ends soon is told of while there is time to replace it.
+void WarnOfExpiry(const Credentials& credentials, const std::string& path,
+                  CliEnvironment* env) {
+  const Duration left = credentials.not_after - env->clock->Now().wall;
+  if (left >= kExpiryWarning) return;
+  *env->err << fmt::format(
+      "lockstep: the certificate {} ends in {}, at {}; `lockstep cert issue` "
+      "makes another\n",
+      path, FormatDuration(left), FormatWallTime(credentials.not_after));
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Client>> Cli::Connect() const {
   LOCKSTEP_ASSIGN_OR_RETURN(const ClientOptions options,
                             ResolveConnection(connection, *env));
+  if (!options.insecure_loopback && !quiet) {
+    // What is wrong with them Client says.
+    const auto credentials = LoadCredentials(
+        RealFileSystem(), {options.ca, options.certificate, options.key},
+        env->clock->Now().wall);
+    if (credentials.ok()) WarnOfExpiry(*credentials, options.certificate, env);
+  }
   return Client::Connect(options);
 }
 
@@ -162,15 +206,18 @@ void AddConnectionOptions(CLI::App* app, Cli* cli) {
 }
 
 void AddOutputOption(CLI::App* app, Cli* cli) {
-  app->add_option("-o,--output-format", cli->output,
-                  "table, wide, json, yaml or name")
-      ->check(CLI::IsMember({"table", "wide", "json", "yaml", "name"}))
-      ->type_name("FORMAT")
-      ->capture_default_str();
-  app->add_option("--color", cli->color, "auto, always or never")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->type_name("WHEN")
-      ->capture_default_str();
+  AddFormats(app, cli, {"table", "wide", "json", "yaml", "name"});
+}
+
+void AddListOptions(CLI::App* app, Cli* cli) {
+  AddFormats(app, cli,
+             {"table", "wide", "json", "jsonl", "yaml", "csv", "name"});
+  app->add_flag("--no-headers", cli->no_headers,
+                "Without the line of column names");
+  app->add_option("--columns", cli->columns,
+                  "Only these columns of -o wide, in this order, as NAME,STATE")
+      ->delimiter(',')
+      ->type_name("NAMES");
 }
 
 std::function<std::string(const std::string&)> AtLeast(int64_t least) {
@@ -224,21 +271,40 @@ std::unique_ptr<CLI::App> BuildApp(Cli* cli) {
   AddJobsCancel(jobs, cli);
   AddJobsLogs(jobs, cli);
   AddJobsCheckpoint(jobs, cli);
+  AddJobsDelete(jobs, cli);
   CLI::App* const nodes =
       AddGroup(root.get(), "nodes", "node", "Hosts with their worker daemons",
                "lockstep nodes list -o wide");
   AddNodesList(nodes, cli);
   AddNodesDescribe(nodes, cli);
+  AddNodesDrain(nodes, cli);
+  AddNodesUndrain(nodes, cli);
+  AddNodesForget(nodes, cli);
+  AddEvents(root.get(), cli);
+  AddTop(root.get(), cli);
   AddInit(root.get(), cli);
   CLI::App* const cert =
       AddGroup(root.get(), "cert", "", "Certificates of daemons and users",
                "lockstep cert issue worker host-a");
   AddCertIssue(cert, cli);
+  AddCompletion(root.get(), cli);
   AddVersion(root.get(), cli);
+  if (cli->env && cli->env->out) {
+    AddManOption(root.get(),
+                 {1,
+                  kVersion,
+                  "Connection",
+                  {"lockstep-coordinator(8)", "lockstep-worker(8)",
+                   "lockstep-train(1)", "lockstep-data(1)"}},
+                 cli->env->out);
+  }
   return root;
 }
 
 int RunCli(const std::vector<std::string>& all, CliEnvironment* env) {
+  if (!all.empty() && all[0] == "__complete") {
+    return RunComplete({all.begin() + 1, all.end()}, env);
+  }
   Cli cli;
   cli.env = env;
   const auto dashes = std::find(all.begin(), all.end(), "--");

@@ -40,6 +40,11 @@ struct Cli {
   ConnectionFlags connection;
   std::string output = "table";
   std::string color = "auto";
+  // Of lists.
+  bool no_headers = false;
+  std::vector<std::string> columns;
+  // Says nothing beside what was asked for.
+  bool quiet = false;
   // What came after "--".
   bool has_program = false;
   std::vector<std::string> program;
@@ -50,6 +55,7 @@ struct Cli {
   Style OutStyle() const { return {WantsColor(color, *env, env->out_is_tty)}; }
   Style ErrStyle() const { return {WantsColor(color, *env, env->err_is_tty)}; }
   StatusOr<Output> OutputFormat() const { return ParseOutput(output); }
+  // Warns on stderr when our certificate ends in less than 30 days.
   StatusOr<std::unique_ptr<Client>> Connect() const;
   // Asks "QUESTION?" on stderr and reads a line: true for "y" or "yes". `yes`
   // skips it.
@@ -68,6 +74,8 @@ int RunCli(const std::vector<std::string>& args, CliEnvironment* env);
 // For command files.
 void AddConnectionOptions(CLI::App* app, Cli* cli);
 void AddOutputOption(CLI::App* app, Cli* cli);
+// AddOutputOption for lists: jsonl, csv, --no-headers and --columns, too.
+void AddListOptions(CLI::App* app, Cli* cli);
 // For CLI::Option::check: a number, not below `least`.
 std::function<std::string(const std::string&)> AtLeast(int64_t least);
 // A leaf: what it does in one line, and examples for its --help.
@@ -85,11 +93,18 @@ void AddJobsWait(CLI::App* parent, Cli* cli);
 void AddJobsCancel(CLI::App* parent, Cli* cli);
 void AddJobsLogs(CLI::App* parent, Cli* cli);
 void AddJobsCheckpoint(CLI::App* parent, Cli* cli);
+void AddJobsDelete(CLI::App* parent, Cli* cli);
+void AddEvents(CLI::App* parent, Cli* cli);
+void AddTop(CLI::App* parent, Cli* cli);
 void AddNodesList(CLI::App* parent, Cli* cli);
 void AddNodesDescribe(CLI::App* parent, Cli* cli);
+void AddNodesDrain(CLI::App* parent, Cli* cli);
+void AddNodesUndrain(CLI::App* parent, Cli* cli);
+void AddNodesForget(CLI::App* parent, Cli* cli);
 void AddInit(CLI::App* parent, Cli* cli);
 void AddCertIssue(CLI::App* parent, Cli* cli);
 void AddVersion(CLI::App* parent, Cli* cli);
+void AddCompletion(CLI::App* parent, Cli* cli);
 
 }  // namespace lockstep
 

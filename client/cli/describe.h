@@ -11,16 +11,21 @@
 
 namespace lockstep {
 
-std::string FormatJobs(const std::vector<v1::Job>& jobs, bool wide,
-                       WallTime now, const Style& style);
+Table JobsTable(const std::vector<v1::Job>& jobs, bool wide, WallTime now,
+                const Style& style);
 
 // In the order one asks: what state, why, since when, where, how fast, what it
 // uses, what it costs, what happened.
 std::string FormatJob(const v1::Job& job, WallTime now, const Style& style);
 
-std::string FormatNodes(const std::vector<v1::Node>& nodes, bool wide,
-                        WallTime now, const Style& style);
+Table NodesTable(const std::vector<v1::Node>& nodes, bool wide, WallTime now,
+                 const Style& style);
 std::string FormatNode(const v1::Node& node, WallTime now, const Style& style);
+
+// TIME, GENERATION (of jobs), REASON, WHAT; empty where there are none.
+std::string FormatEvents(
+    const google::protobuf::RepeatedPtrField<v1::Event>& events,
+    bool generations);
 
 // TASK, NODE, GPUS: where --dry-run would place a job.
 std::string FormatPlacement(

@@ -138,19 +138,6 @@ std::string AttemptsText(const v1::Job& job) {
       {"ATTEMPT", "GENERATION", "STARTED", "TOOK", "FROM STEP", "ENDED"}, rows);
 }
 
-std::string EventsText(const v1::Job& job) {
-  std::vector<std::vector<std::string>> rows;
-  for (const v1::Event& event : job.events()) {
-    rows.push_back(
-        {TimeText(event.has_time(), event.time()),
-         fmt::format("{}", event.generation()),
-         event.reason() == v1::REASON_UNSPECIFIED ? "-" : Text(event.reason()),
-         Printable(event.message())});
-  }
-  if (rows.empty()) return "";
-  return RenderTable({"TIME", "GENERATION", "REASON", "WHAT"}, rows);
-}
-
 std::string StateRows(const v1::Job& job, WallTime now, const Style& style) {
   std::string text = Row("state", style.State(job.state()));
   std::string cause = Printable(job.cause().message());
@@ -194,7 +181,25 @@ std::string SpecRows(const v1::JobSpec& spec) {
   return text + Row("comment", Printable(spec.comment()));
 }
 
-std::string SpeedRows(const v1::Job& job) {
+// How old it is, and what a failure now would cost.
+std::string CheckpointRow(const v1::Job& job, WallTime now) {
+  if (!job.has_last_checkpoint()) return "";
+  const v1::Checkpoint& c = job.last_checkpoint();
+  std::string text = "step " + Grouped(c.step());
+  if (c.has_time() && !IsFinalState(job.state())) {
+    text += ", " + Age(now - ToWallTime(c.time())) + " ago";
+  }
+  if (c.bytes() > 0) text += ", " + FormatBytes(c.bytes());
+  text += ", in " + Printable(c.path());
+  const int64_t since = job.progress().chief().committed_step() - c.step();
+  if (!IsFinalState(job.state()) && job.has_progress() && since > 0) {
+    text +=
+        fmt::format("; a failure now would repeat {}", Count(since, "step"));
+  }
+  return text;
+}
+
+std::string SpeedRows(const v1::Job& job, WallTime now) {
   std::string text;
   if (job.has_progress() && !IsFinalState(job.state())) {
     text += Row("progress", ProgressText(job.progress()));
@@ -202,12 +207,8 @@ std::string SpeedRows(const v1::Job& job) {
   text += Row("training", TrainingText(job));
   text += Row("values", ValuesText(job));
   text += Row("step time", StepTimeText(job));
-  if (job.has_last_checkpoint()) {
-    text +=
-        Row("checkpoint",
-            fmt::format("step {} in {}", Grouped(job.last_checkpoint().step()),
-                        Printable(job.last_checkpoint().path())));
-  }
+  text += Row("waiting", StragglerText(job));
+  text += Row("checkpoint", CheckpointRow(job, now));
   std::vector<std::pair<std::string, std::string>> artifacts(
       job.artifacts().begin(), job.artifacts().end());
   std::sort(artifacts.begin(), artifacts.end());
@@ -219,8 +220,8 @@ std::string SpeedRows(const v1::Job& job) {
 
 }  // namespace
 
-std::string FormatJobs(const std::vector<v1::Job>& jobs, bool wide,
-                       WallTime now, const Style& style) {
+Table JobsTable(const std::vector<v1::Job>& jobs, bool wide, WallTime now,
+                const Style& style) {
   std::vector<std::string> header = {"NAME", "STATE", "TASKS",
                                      "STEP", "RAN",   "AGE"};
   if (wide) {
@@ -249,23 +250,41 @@ std::string FormatJobs(const std::vector<v1::Job>& jobs, bool wide,
     row.push_back(tells ? Printable(job.cause().message()) : "");
     rows.push_back(std::move(row));
   }
-  return RenderTable(header, rows);
+  return {header, rows};
 }
 
 std::string FormatJob(const v1::Job& job, WallTime now, const Style& style) {
   std::string text = Row("job", style.Bold(Printable(job.name())));
   text += StateRows(job, now, style);
-  text += SpecRows(job.spec());
   text += Section("Where", Indent(RanksTable(job)), style);
-  text += Section("How fast", Indent(SpeedRows(job)), style);
+  text += Section("How fast", Indent(SpeedRows(job, now)), style);
   const std::string usage = UsageText(job);
   text +=
       Section("What it uses", usage.empty() ? "" : Indent(usage + "\n"), style);
   const std::string bill = BillText(job);
   text +=
       Section("What it costs", bill.empty() ? "" : Indent(bill + "\n"), style);
+  text += Section("What it is", Indent(SpecRows(job.spec())), style);
   text += Section("Attempts", Indent(AttemptsText(job)), style);
-  return text + Section("What happened", Indent(EventsText(job)), style);
+  return text + Section("What happened",
+                        Indent(FormatEvents(job.events(), true)), style);
+}
+
+std::string FormatEvents(
+    const google::protobuf::RepeatedPtrField<v1::Event>& events,
+    bool generations) {
+  Table table{{"TIME"}, {}};
+  if (generations) table.header.push_back("GENERATION");
+  table.header.insert(table.header.end(), {"REASON", "WHAT"});
+  for (const v1::Event& event : events) {
+    std::vector<std::string>& row = table.rows.emplace_back();
+    row.push_back(TimeText(event.has_time(), event.time()));
+    if (generations) row.push_back(fmt::format("{}", event.generation()));
+    row.push_back(
+        event.reason() == v1::REASON_UNSPECIFIED ? "-" : Text(event.reason()));
+    row.push_back(Printable(event.message()));
+  }
+  return table.rows.empty() ? "" : RenderTable(table);
 }
 
 std::string FormatPlacement(

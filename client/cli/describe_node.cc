@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "client/cli/describe.h"
 #include "common/model/resources.h"
 
@@ -30,15 +32,79 @@ std::string Gpus(const v1::Node& node) {
   return fmt::format("{}/{}", node.allocated().gpus(), node.capacity().gpus());
 }
 
+// "by user/ann 5m ago: new disk; what still runs is killed in 25s".
+std::string DrainText(const v1::Node& node, WallTime now) {
+  if (!node.has_drain()) return "";
+  const v1::Drain& drain = node.drain();
+  std::string text =
+      "by " + (drain.requester().empty() ? std::string("somebody")
+                                         : Printable(drain.requester()));
+  if (drain.has_time()) {
+    text += fmt::format(", {} ago", Age(now - ToWallTime(drain.time())));
+  }
+  if (!drain.reason().empty()) text += ": " + Printable(drain.reason());
+  if (node.state() != v1::NODE_STATE_DRAINING) return text;
+  if (!drain.has_deadline()) return text + "; its jobs run to their end";
+  const Duration left = ToWallTime(drain.deadline()) - now;
+  return text +
+         (left > Duration::zero()
+              ? fmt::format("; what still runs is killed in {}", Age(left))
+              : "; what still runs is being killed");
+}
+
+std::string Percent(bool known, double ratio) {
+  return known ? fmt::format("{:.0f} %", ratio * 100) : "-";
+}
+
+std::string GpuTable(const v1::Node& node) {
+  Table table{{"GPU", "MODEL", "BUSY", "MEMORY ACCESS", "MEMORY", "POWER",
+               "TEMPERATURE", "UUID"},
+              {}};
+  for (const v1::Gpu& gpu : node.gpus()) {
+    v1::GpuUsage usage;
+    for (const v1::GpuUsage& each : node.gpu_usage()) {
+      if (each.index() == gpu.index()) usage = each;
+    }
+    table.rows.push_back(
+        {fmt::format("{}", gpu.index()), Printable(gpu.model()),
+         Percent(usage.has_utilization(), usage.utilization()),
+         Percent(usage.has_memory_access(), usage.memory_access()),
+         usage.has_memory_used_bytes()
+             ? FormatBytes(usage.memory_used_bytes()) + "/" +
+                   FormatBytes(gpu.memory_bytes())
+             : FormatBytes(gpu.memory_bytes()),
+         usage.has_power_watts() ? fmt::format("{:.0f} W", usage.power_watts())
+                                 : "-",
+         usage.has_temperature_celsius()
+             ? fmt::format("{:.0f} C", usage.temperature_celsius())
+             : "-",
+         Printable(gpu.uuid())});
+  }
+  return table.rows.empty() ? "" : RenderTable(table);
+}
+
+// Indented, under a title.
+std::string Section(const std::string& title, const std::string& body,
+                    const Style& style) {
+  if (body.empty()) return "";
+  std::string text = "\n" + style.Bold(title) + "\n";
+  for (size_t begin = 0; begin < body.size();) {
+    const size_t end = std::min(body.find('\n', begin), body.size() - 1);
+    text += "  " + body.substr(begin, end + 1 - begin);
+    begin = end + 1;
+  }
+  return text;
+}
+
 }  // namespace
 
-std::string FormatNodes(const std::vector<v1::Node>& nodes, bool wide,
-                        WallTime now, const Style& style) {
+Table NodesTable(const std::vector<v1::Node>& nodes, bool wide, WallTime now,
+                 const Style& style) {
   std::vector<std::string> header = {"NAME", "STATE", "CPUS",     "MEMORY",
                                      "GPUS", "JOBS",  "HEARTBEAT"};
   if (wide) {
-    header.insert(header.end(),
-                  {"BUSY", "FREE", "ADDRESS", "HTTP", "VERSION", "GPU MODEL"});
+    header.insert(header.end(), {"BUSY", "FREE", "POOL", "ADDRESS", "HTTP",
+                                 "VERSION", "GPU MODEL"});
   }
   header.push_back("WHY");
   std::vector<std::vector<std::string>> rows;
@@ -53,37 +119,41 @@ std::string FormatNodes(const std::vector<v1::Node>& nodes, bool wide,
     if (wide) {
       row.push_back(fmt::format("{:.0f} %", node.cpu_utilization() * 100));
       row.push_back(FormatBytes(node.memory_available_bytes()));
+      row.push_back(Printable(node.pool()));
       row.push_back(node.address());
       row.push_back(node.http_address());
       row.push_back(node.version());
       row.push_back(node.gpus_size() > 0 ? Printable(node.gpus(0).model())
                                          : "-");
     }
-    row.push_back(Printable(node.message()));
+    const std::string& drain = node.drain().reason();
+    row.push_back(Printable(node.message().empty() ? drain : node.message()));
     rows.push_back(std::move(row));
   }
-  return RenderTable(header, rows);
+  return {header, rows};
 }
 
 std::string FormatNode(const v1::Node& node, WallTime now, const Style& style) {
   std::string text = Row("node", style.Bold(Printable(node.name())));
   text += Row("state", style.State(node.state()));
   text += Row("why", Printable(node.message()));
+  if (node.has_state_time()) {
+    text += Row("since",
+                fmt::format("{} ({} ago)", TimeText(true, node.state_time()),
+                            Age(now - ToWallTime(node.state_time()))));
+  }
+  text += Row("drain", DrainText(node, now));
   text += Row("heartbeat", Heartbeat(node, now));
   text += Row("host", Printable(node.hostname()));
-  text += Row("address", node.address());
-  text += Row("http", node.http_address());
+  text += Row("pool", Printable(node.pool()));
+  text += Row("address", Printable(node.address()));
+  text += Row("http", Printable(node.http_address()));
   text += Row("version", Printable(node.version()));
   text += Row("start", fmt::format("{} (boot {})", node.incarnation(),
                                    Printable(node.boot_id())));
   text += Row("cpus", Cpus(node) + " taken");
   text += Row("memory", Memory(node) + " taken");
   text += Row("gpus", Gpus(node) + " taken");
-  for (const v1::Gpu& gpu : node.gpus()) {
-    text +=
-        fmt::format("  {}: {}, {}, {}\n", gpu.index(), Printable(gpu.model()),
-                    FormatBytes(gpu.memory_bytes()), Printable(gpu.uuid()));
-  }
   text += Row("load", fmt::format("CPU {:.0f} % busy, {} memory available",
                                   node.cpu_utilization() * 100,
                                   FormatBytes(node.memory_available_bytes())));
@@ -91,7 +161,11 @@ std::string FormatNode(const v1::Node& node, WallTime now, const Style& style) {
                             ? "enforced by cgroups"
                             : "not enforced: a task may use more than it "
                               "asked for");
-  return text + Row("jobs", fmt::format("{}", fmt::join(node.jobs(), ", ")));
+  text +=
+      Row("jobs", Printable(fmt::format("{}", fmt::join(node.jobs(), ", "))));
+  text += Section("GPUs", GpuTable(node), style);
+  return text +
+         Section("What happened", FormatEvents(node.events(), false), style);
 }
 
 }  // namespace lockstep

@@ -16,9 +16,9 @@ namespace lockstep {
 namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(200);
-constexpr int64_t kLastLines = 20;
-constexpr int kLogPolls = 8;
-constexpr Duration kLogPollInterval = std::chrono::milliseconds(250);
+constexpr size_t kLastLines = 20;
+// The log of a node that is gone never ends.
+constexpr Duration kLastLinesTimeout = std::chrono::seconds(5);
 
 // The watch on a thread of its own, its messages taken one by one.
 class Watcher {
@@ -117,35 +117,31 @@ StatusOr<Outcome> Follow(const Cli& cli, Client* client,
   }
 }
 
-// The rank's last lines may still be on their way to the coordinator: asks
-// until they no longer grow.
+// Of the rank that failed first. They may still be on their way to the
+// coordinator: the followed stream ends when the last one has come.
 std::vector<v1::LogLine> LastLines(Client* client, const v1::Job& job) {
-  std::vector<v1::LogLine> lines;
+  std::deque<v1::LogLine> lines;
   const auto failure = FirstFailure(job);
-  if (!failure) return lines;
+  if (!failure) return {};
   LogOptions options;
   options.name = job.name();
   options.ranks = {failure->rank->rank()};
   options.attempt = failure->attempt;
   options.tail = kLastLines;
-  StopToken pause;
-  for (int i = 0; i < kLogPolls; ++i) {
-    std::vector<v1::LogLine> now;
-    const Status status = client->StreamLogs(
-        options,
-        [&](const v1::LogLine& line) {
-          now.push_back(line);
-          return static_cast<int64_t>(now.size()) < kLastLines;
-        },
-        nullptr);
-    // The failure is told without them too.
-    if (!status.ok()) return lines;
-    const bool same = now.size() == lines.size();
-    lines = std::move(now);
-    if (same && !lines.empty()) break;
-    pause.WaitFor(kLogPollInterval);
-  }
-  return lines;
+  options.follow = true;
+  options.timeout = kLastLinesTimeout;
+  // The failure is told without them too, and with those that came.
+  client
+      ->StreamLogs(
+          options,
+          [&](const v1::LogLine& line) {
+            lines.push_back(line);
+            if (lines.size() > kLastLines) lines.pop_front();
+            return true;
+          },
+          nullptr)
+      .IgnoreError();
+  return {lines.begin(), lines.end()};
 }
 
 StatusOr<int> ShowEnd(const Cli& cli, Client* client, const v1::Job& job) {
@@ -172,6 +168,9 @@ Status WriteJob(const Cli& cli, const v1::Job& job) {
       break;
     case Output::kYaml:
       *cli.env->out << ToYaml(job);
+      break;
+    case Output::kJsonl:
+      *cli.env->out << ToJsonLine(job);
       break;
     case Output::kName:
       *cli.env->out << job.name() << "\n";

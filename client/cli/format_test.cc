@@ -319,11 +319,12 @@ TEST(DescribeTest, JobsTable) {
   waiting.mutable_cause()->set_message("fashion holds the GPUs");
   waiting.mutable_spec()->add_roles()->set_count(4);
   const WallTime now = FromUnixNanos((kStart + 200) * 1'000'000'000);
-  EXPECT_EQ(FormatJobs({TrainedJob(), waiting}, false, now, Style{}),
-            "NAME     STATE      TASKS  STEP   RAN   AGE  WHY\n"
-            "fashion  SUCCEEDED  2      1,000  103s  3m\n"
-            "next     QUEUED     4      -      -     60s  fashion holds "
-            "the GPUs\n");
+  EXPECT_EQ(
+      RenderTable(JobsTable({TrainedJob(), waiting}, false, now, Style{})),
+      "NAME     STATE      TASKS  STEP   RAN   AGE  WHY\n"
+      "fashion  SUCCEEDED  2      1,000  103s  3m\n"
+      "next     QUEUED     4      -      -     60s  fashion holds "
+      "the GPUs\n");
 }
 
 TEST(DescribeTest, Nodes) {
@@ -336,7 +337,7 @@ TEST(DescribeTest, Nodes) {
   node.add_jobs("fashion");
   node.mutable_last_heartbeat()->set_seconds(kStart);
   const WallTime now = FromUnixNanos((kStart + 1) * 1'000'000'000);
-  EXPECT_EQ(FormatNodes({node}, false, now, Style{}),
+  EXPECT_EQ(RenderTable(NodesTable({node}, false, now, Style{})),
             "NAME    STATE  CPUS   MEMORY     GPUS  JOBS  HEARTBEAT  WHY\n"
             "host-a  READY  1.5/4  0 B/8 GiB  0/0   1     1s ago\n");
   const std::string text = FormatNode(node, now, Style{});

@@ -7,6 +7,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/errors.h"
+#include "client/cli/find.h"
 #include "client/cli/follow.h"
 
 namespace lockstep {
@@ -70,8 +71,12 @@ Status Write(const Cli& cli, const std::vector<v1::Job>& jobs, bool several) {
 StatusOr<int> Run(const Cli& cli, const Options& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   Outcome outcome;
-  for (const std::string& name : options.names) {
-    Take(cli, name, client->CancelJob(name), &outcome);
+  for (const std::string& text : options.names) {
+    const auto name = FindJob(client.get(), text);
+    Take(
+        cli, text,
+        name.ok() ? client->CancelJob(*name) : StatusOr<v1::Job>(name.status()),
+        &outcome);
   }
   if (options.wait) {
     // Only now: none waits for another to end before it is told to.
@@ -98,7 +103,9 @@ void AddJobsCancel(CLI::App* parent, Cli* cli) {
       "\nA job that has ended already stays as it is. It returns when the"
       "\ncoordinator knows; a job whose ranks still end is CANCELLING. No"
       "\ncheckpoint is made; `lockstep jobs checkpoint` makes one before.");
-  app->add_option("name", options->names, "The jobs")->required();
+  app->add_option("name", options->names, "The jobs, or how their names begin")
+      ->type_name("JOB")
+      ->required();
   app->add_flag("--wait", options->wait,
                 "Return when they have ended, at most 2 minutes each");
   AddOutputOption(app, cli);

@@ -5,14 +5,81 @@
 #include <ostream>
 
 #include "client/cli/cli.h"
+#include "client/cli/find.h"
+#include "client/cli/follow.h"
+#include "client/cli/parse.h"
 
 namespace lockstep {
 namespace {
 
-StatusOr<int> Run(const Cli& cli, const std::string& name) {
+constexpr Duration kPoll = std::chrono::milliseconds(200);
+
+struct Options {
+  std::string name;
+  std::string timeout = "5m";
+  bool wait = false;
+};
+
+bool IsNewer(const v1::Job& job, const v1::Job& before) {
+  if (!job.has_last_checkpoint()) return false;
+  if (!before.has_last_checkpoint()) return true;
+  const v1::Checkpoint& a = job.last_checkpoint();
+  const v1::Checkpoint& b = before.last_checkpoint();
+  return a.step() != b.step() || a.generation() != b.generation();
+}
+
+// Until a checkpoint is there that was not there `before`.
+StatusOr<int> Wait(const Cli& cli, Client* client, const v1::Job& before,
+                   Duration timeout) {
+  CliEnvironment* const env = cli.env;
+  const std::string& name = before.name();
+  const MonoTime start = env->clock->Now().mono;
+  StopToken pause;
+  while (true) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(name));
+    if (IsNewer(job, before)) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
+      if (output != Output::kTable && output != Output::kWide) {
+        LOCKSTEP_RETURN_IF_ERROR(WriteJob(cli, job));
+        return 0;
+      }
+      *env->out << fmt::format("checkpoint of {} at step {} in {}\n",
+                               Printable(name),
+                               Grouped(job.last_checkpoint().step()),
+                               Printable(job.last_checkpoint().path()));
+      return 0;
+    }
+    if (IsFinalState(job.state())) {
+      return FailedPrecondition("job {} is {}, and saved no checkpoint first",
+                                name, Text(job.state()));
+    }
+    if (env->interrupted && env->interrupted()) return kExitInterrupted;
+    if (env->clock->Now().mono - start >= timeout) {
+      *env->err << fmt::format(
+          "lockstep: job {} has no new checkpoint after {}; it may still "
+          "come\n",
+          name, FormatDuration(timeout));
+      return kExitTimedOut;
+    }
+    pause.WaitFor(kPoll);
+  }
+}
+
+StatusOr<int> Run(const Cli& cli, const Options& options) {
+  const auto timeout = ParseDuration(options.timeout);
+  if (!timeout.ok()) return Annotate(timeout.status(), "--timeout");
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
+                            FindJob(client.get(), options.name));
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job before, client->GetJob(name));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Directive directive,
                             client->RequestCheckpoint(name));
+  if (options.wait) return Wait(cli, client.get(), before, *timeout);
+  LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
+  if (output == Output::kJson) {
+    *cli.env->out << ToJson(directive);
+    return 0;
+  }
   *cli.env->out << fmt::format(
       "checkpoint {} of {} is asked for; `lockstep jobs describe {}` shows it "
       "when it is complete\n",
@@ -23,14 +90,24 @@ StatusOr<int> Run(const Cli& cli, const std::string& name) {
 }  // namespace
 
 void AddJobsCheckpoint(CLI::App* parent, Cli* cli) {
-  auto name = std::make_shared<std::string>();
+  auto options = std::make_shared<Options>();
   CLI::App* const app =
       AddCommand(parent, "checkpoint",
                  "Have a running native job save a checkpoint at its next step",
-                 "  lockstep jobs checkpoint fashion");
-  app->add_option("name", *name, "The job")->required();
+                 "  lockstep jobs checkpoint fashion\n"
+                 "  lockstep jobs checkpoint fashion --wait && "
+                 "lockstep jobs cancel fashion");
+  app->add_option("name", options->name, "The job, or how its name begins")
+      ->type_name("JOB")
+      ->required();
+  app->add_flag("--wait", options->wait, "Return when it is complete");
+  app->add_option("--timeout", options->timeout,
+                  "Give up waiting after so long: exit 124")
+      ->type_name("DURATION")
+      ->capture_default_str();
+  AddOutputOption(app, cli);
   AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *name); }; });
+  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
 }
 
 }  // namespace lockstep

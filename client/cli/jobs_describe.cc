@@ -2,13 +2,16 @@
 #include <memory>
 
 #include "client/cli/cli.h"
+#include "client/cli/find.h"
 #include "client/cli/follow.h"
 
 namespace lockstep {
 namespace {
 
-StatusOr<int> Run(const Cli& cli, const std::string& name) {
+StatusOr<int> Run(const Cli& cli, const std::string& text) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
+                            FindJob(client.get(), text));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(name));
   LOCKSTEP_RETURN_IF_ERROR(WriteJob(cli, job));
   return 0;
@@ -24,7 +27,9 @@ void AddJobsDescribe(CLI::App* parent, Cli* cli) {
       "happened",
       "  lockstep jobs describe fashion\n"
       "  lockstep jobs describe fashion -o json | jq .state");
-  app->add_option("name", *name, "The job")->required();
+  app->add_option("name", *name, "The job, or how its name begins")
+      ->type_name("JOB")
+      ->required();
   AddOutputOption(app, cli);
   AddConnectionOptions(app, cli);
   app->callback([=] { cli->run = [=] { return Run(*cli, *name); }; });

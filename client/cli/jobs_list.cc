@@ -1,16 +1,20 @@
+#include <fnmatch.h>
+
 #include <CLI/CLI.hpp>
 #include <cctype>
 #include <memory>
-#include <ostream>
 
 #include "client/cli/cli.h"
 #include "client/cli/describe.h"
+#include "client/cli/listing.h"
+#include "client/cli/parse.h"
 
 namespace lockstep {
 namespace {
 
 struct Options {
   std::vector<std::string> states;
+  std::vector<std::string> filters;
   int64_t limit = 0;
 };
 
@@ -27,28 +31,73 @@ StatusOr<v1::JobState> ParseState(std::string text) {
       text);
 }
 
+using Filter = std::pair<std::string, std::string>;
+
+StatusOr<std::vector<Filter>> ParseFilters(
+    const std::vector<std::string>& texts) {
+  std::vector<Filter> filters;
+  for (const std::string& text : texts) {
+    const auto pair = ParsePair(text);
+    if (!pair.ok()) return Annotate(pair.status(), "--filter");
+    const std::string& field = pair->first;
+    if (field != "name" && field != "owner" && field != "kind" &&
+        field.rfind("label.", 0) != 0) {
+      return InvalidArgument(
+          "--filter: there is no field {}; there are name, owner, kind and "
+          "label.KEY",
+          field);
+    }
+    filters.push_back(*pair);
+  }
+  return filters;
+}
+
+// The value of a filter's field.
+std::string FieldOf(const v1::Job& job, const std::string& field) {
+  if (field == "name") return job.name();
+  if (field == "owner") return job.owner();
+  if (field == "kind") return Text(job.spec().kind());
+  const auto label = job.spec().labels().find(field.substr(6));
+  return label == job.spec().labels().end() ? "" : label->second;
+}
+
+bool Matches(const v1::Job& job, const std::vector<Filter>& filters) {
+  for (const auto& [field, pattern] : filters) {
+    if (fnmatch(pattern.c_str(), FieldOf(job, field).c_str(), 0) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 StatusOr<int> Run(const Cli& cli, const Options& options) {
   ListJobsOptions list;
-  list.limit = options.limit;
   for (const std::string& state : options.states) {
     LOCKSTEP_ASSIGN_OR_RETURN(list.states.emplace_back(), ParseState(state));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Filter> filters,
+                            ParseFilters(options.filters));
+  // What is filtered here counts only afterwards.
+  if (filters.empty()) list.limit = options.limit;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<v1::Job> jobs,
-                            client->ListJobs(list));
-  std::ostream& out = *cli.env->out;
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, client->ListJobs(list));
+  std::erase_if(jobs,
+                [&](const v1::Job& job) { return !Matches(job, filters); });
+  if (options.limit > 0 && static_cast<int64_t>(jobs.size()) > options.limit) {
+    jobs.resize(static_cast<size_t>(options.limit));
+  }
   v1::ListJobsResponse all;
+  Listing listing;
+  listing.all = &all;
   for (const v1::Job& job : jobs) {
-    if (output == Output::kName) out << job.name() << "\n";
     *all.add_jobs() = job;
+    listing.items.push_back(&job);
+    listing.names.push_back(job.name());
   }
-  if (output == Output::kJson) out << ToJson(all);
-  if (output == Output::kYaml) out << ToYaml(all);
-  if (output == Output::kTable || output == Output::kWide) {
-    out << FormatJobs(jobs, output == Output::kWide, cli.env->clock->Now().wall,
-                      cli.OutStyle());
-  }
+  listing.table = [&](bool wide, const Style& style) {
+    return JobsTable(jobs, wide, cli.env->clock->Now().wall, style);
+  };
+  LOCKSTEP_RETURN_IF_ERROR(WriteListing(cli, listing));
   return 0;
 }
 
@@ -59,13 +108,22 @@ void AddJobsList(CLI::App* parent, Cli* cli) {
   CLI::App* const app =
       AddCommand(parent, "list", "Jobs, newest first",
                  "  lockstep jobs list\n"
-                 "  lockstep jobs list --state running,queued -o name");
+                 "  lockstep jobs list --state running,queued -o name\n"
+                 "  lockstep jobs list --filter 'name=fashion-*' --filter "
+                 "label.team=vision -o csv");
   app->add_option("--state", options->states,
                   "Only in these states, as running,queued")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->type_name("STATES");
+  app->add_option("--filter", options->filters,
+                  "Only where FIELD (name, owner, kind or label.KEY) matches "
+                  "PATTERN, which may have * and ?; may be given several times")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->type_name("FIELD=PATTERN");
   app->add_option("--limit", options->limit, "At most so many (default: all)")
       ->check(AtLeast(0));
-  AddOutputOption(app, cli);
+  AddListOptions(app, cli);
   AddConnectionOptions(app, cli);
   app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
 }

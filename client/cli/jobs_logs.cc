@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "client/cli/cli.h"
+#include "client/cli/find.h"
 #include "client/cli/log_text.h"
 #include "client/cli/parse.h"
 
@@ -31,6 +32,8 @@ StatusOr<int> Run(const Cli& cli, Options options) {
     options.log.since = *since;
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  LOCKSTEP_ASSIGN_OR_RETURN(options.log.name,
+                            FindJob(client.get(), options.log.name));
   options.log.on_interrupted = [&](const Status& status) {
     *env->err << fmt::format(
         "lockstep: the coordinator is away ({}); trying again\n",
@@ -57,8 +60,13 @@ void AddJobsLogs(CLI::App* parent, Cli* cli) {
   CLI::App* const app = AddCommand(
       parent, "logs", "What a job's ranks wrote to stdout and stderr",
       "  lockstep jobs logs fashion --rank 0 --tail 20\n"
-      "  lockstep jobs logs -f fashion --prefix --since 10m");
-  app->add_option("name", options->log.name, "The job")->required();
+      "  lockstep jobs logs -f fashion --prefix --since 10m\n"
+      "\nLines of all ranks come by time, each rank's in its own order; with -f"
+      "\na rank's line waits up to half a second for those of others that are"
+      "\nolder. -f of a job that waits for its place waits with it.");
+  app->add_option("name", options->log.name, "The job, or how its name begins")
+      ->type_name("JOB")
+      ->required();
   app->add_option("--rank", options->ranks,
                   "Only these ranks, as 0-3,5 (default: all)")
       ->type_name("RANKS");

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "client/cli/cli.h"
+#include "client/cli/find.h"
 #include "client/cli/follow.h"
 #include "client/cli/parse.h"
 
@@ -20,6 +21,8 @@ StatusOr<int> Run(const Cli& cli, Options options) {
     options.follow.timeout = *timeout;
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  LOCKSTEP_ASSIGN_OR_RETURN(options.follow.job,
+                            FindJob(client.get(), options.follow.job));
   return FollowToEnd(cli, client.get(), options.follow);
 }
 
@@ -34,7 +37,10 @@ void AddJobsWait(CLI::App* parent, Cli* cli) {
       "\nExit code: 0 for SUCCEEDED, for FAILED that of the first rank that"
       "\nfailed (else 1), 1 for CANCELLED, 124 when the time was over, 130"
       "\nafter Ctrl-C, which leaves the job running.");
-  app->add_option("name", options->follow.job, "The job")->required();
+  app->add_option("name", options->follow.job,
+                  "The job, or how its name begins")
+      ->type_name("JOB")
+      ->required();
   app->add_option("--timeout", options->timeout,
                   "Give up after so long, as 10m (default: never)")
       ->type_name("DURATION");

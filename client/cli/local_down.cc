@@ -38,7 +38,11 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
   down.clean = options.clean;
   const std::string address = (*cluster)->grpc_address();
   LOCKSTEP_ASSIGN_OR_RETURN(const DownResult result, (*cluster)->Down(down));
-  *env->err << "stopped " << Count(result.daemons, "daemon");
+  if (result.daemons == 0) {
+    *env->err << fmt::format("nothing was running in {}", cluster_options.dir);
+  } else {
+    *env->err << "stopped " << Count(result.daemons, "daemon");
+  }
   if (result.cancelled_jobs > 0) {
     *env->err << ", cancelled " << Count(result.cancelled_jobs, "job");
   }

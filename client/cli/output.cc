@@ -4,6 +4,8 @@
 #include <google/protobuf/util/json_util.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 namespace lockstep {
@@ -52,22 +54,19 @@ void Emit(const ordered_json& value, YAML::Emitter* out) {
   }
 }
 
-}  // namespace
-
-StatusOr<Output> ParseOutput(std::string_view text) {
-  if (text == "table") return Output::kTable;
-  if (text == "wide") return Output::kWide;
-  if (text == "json") return Output::kJson;
-  if (text == "yaml") return Output::kYaml;
-  if (text == "name") return Output::kName;
-  return InvalidArgument(
-      "\"{}\" is no output format: there are table, wide, json, yaml and name",
-      text);
+std::string CsvQuoted(const std::string& cell) {
+  std::string out = "\"";
+  for (const char c : cell) {
+    if (c == '"') out += '"';
+    out += c;
+  }
+  return out + "\"";
 }
 
-std::string ToJson(const google::protobuf::Message& message) {
+std::string Serialized(const google::protobuf::Message& message,
+                       bool whitespace) {
   google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
+  options.add_whitespace = whitespace;
   options.always_print_primitive_fields = true;
   std::string json;
   const auto status =
@@ -78,6 +77,75 @@ std::string ToJson(const google::protobuf::Message& message) {
   }
   if (json.empty() || json.back() != '\n') json += '\n';
   return json;
+}
+
+}  // namespace
+
+StatusOr<Output> ParseOutput(std::string_view text) {
+  if (text == "table") return Output::kTable;
+  if (text == "wide") return Output::kWide;
+  if (text == "json") return Output::kJson;
+  if (text == "jsonl") return Output::kJsonl;
+  if (text == "csv") return Output::kCsv;
+  if (text == "yaml") return Output::kYaml;
+  if (text == "name") return Output::kName;
+  return InvalidArgument(
+      "\"{}\" is no output format: there are table, wide, json, jsonl, yaml, "
+      "csv and name",
+      text);
+}
+
+std::string ToJson(const google::protobuf::Message& message) {
+  return Serialized(message, true);
+}
+
+std::string ToJsonLine(const google::protobuf::Message& message) {
+  return Serialized(message, false);
+}
+
+std::string RenderCsv(const Table& table, bool headers) {
+  std::string out;
+  const auto line = [&](const std::vector<std::string>& row) {
+    for (size_t i = 0; i < table.header.size(); ++i) {
+      if (i > 0) out += ',';
+      const std::string& cell = i < row.size() ? row[i] : "";
+      out += cell.find_first_of(",\"\r\n") == std::string::npos
+                 ? cell
+                 : CsvQuoted(cell);
+    }
+    out += '\n';
+  };
+  if (headers) line(table.header);
+  for (const auto& row : table.rows) line(row);
+  return out;
+}
+
+StatusOr<Table> SelectColumns(const Table& table,
+                              const std::vector<std::string>& columns) {
+  if (columns.empty()) return table;
+  Table selected;
+  std::vector<size_t> indices;
+  for (std::string name : columns) {
+    for (char& c : name) c = static_cast<char>(std::toupper(c));
+    const auto at = std::find(table.header.begin(), table.header.end(), name);
+    if (at == table.header.end()) {
+      std::string known;
+      for (const std::string& column : table.header) {
+        known += (known.empty() ? "" : ", ") + column;
+      }
+      return InvalidArgument("--columns: there is no {}; there are {}", name,
+                             known);
+    }
+    indices.push_back(static_cast<size_t>(at - table.header.begin()));
+    selected.header.push_back(name);
+  }
+  for (const auto& row : table.rows) {
+    std::vector<std::string>& cells = selected.rows.emplace_back();
+    for (const size_t index : indices) {
+      cells.push_back(index < row.size() ? row[index] : "");
+    }
+  }
+  return selected;
 }
 
 std::string JsonToYaml(std::string_view json) {

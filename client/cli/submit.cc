@@ -69,10 +69,12 @@ Status ShowPlan(const Cli& cli, const v1::SubmitJobResponse& response) {
   } else if (response.placement_size() > 0) {
     out << FormatPlacement(response.placement());
   } else {
-    out << fmt::format("{} would wait: {}{}{}\n", response.job().name(),
-                       Printable(response.waiting().message()),
-                       response.waiting().message().empty() ? "" : " ",
-                       "[" + Text(response.waiting().reason()) + "]");
+    const v1::Cause& waiting = response.waiting();
+    const std::string why = Printable(waiting.message());
+    const bool coded = waiting.reason() != v1::REASON_UNSPECIFIED;
+    out << fmt::format("{} would wait{}{}{}\n", response.job().name(),
+                       why.empty() ? "" : ": ", why,
+                       coded ? " [" + Text(waiting.reason()) + "]" : "");
   }
   return OkStatus();
 }

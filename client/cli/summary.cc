@@ -164,6 +164,39 @@ std::string UsageText(const v1::Job& job) {
   return text;
 }
 
+std::string StragglerText(const v1::Job& job) {
+  // Nobody has to wait for the last to arrive but that one itself, so it is
+  // the one that waited least; no common clock is needed to know it.
+  const RankView* last = nullptr;
+  double least = 0;
+  double sum = 0;
+  std::vector<RankView> ranks = LastRanks(job);
+  std::erase_if(ranks, [](const RankView& view) {
+    return SumOf(view.rank->progress().phases()) <= 0;
+  });
+  for (const RankView& view : ranks) {
+    const v1::PhaseSeconds& p = view.rank->progress().phases();
+    const double share = p.straggler_wait() / SumOf(p);
+    sum += share;
+    if (last && share >= least) continue;
+    last = &view;
+    least = share;
+  }
+  if (ranks.size() < 2) return "";
+  const double others = (sum - least) / static_cast<double>(ranks.size() - 1);
+  if (others < 0.01) return "";
+  if (least > others / 2) {
+    return fmt::format(
+        "ranks wait for each other {:.0f} % of the time, for none of them more "
+        "than for the rest",
+        sum / static_cast<double>(ranks.size()) * 100);
+  }
+  return fmt::format(
+      "the others wait for rank {} ({} on {}): {:.0f} % of their time",
+      last->rank->rank(), TaskText(*last->task), Printable(last->task->node()),
+      others * 100);
+}
+
 std::string BillText(const v1::Job& job) {
   if (!job.has_bill()) return "";
   const v1::Bill& bill = job.bill();

@@ -21,6 +21,10 @@ std::string PhasesText(const v1::Job& job);
 // shares that add up to 100 %.
 std::string StepTimeText(const v1::Job& job);
 std::string UsageText(const v1::Job& job);
+// Which rank of the last attempt the others wait for, and what it costs them;
+// empty where ranks wait for each other less than 1 % of the time, or where
+// there is only one.
+std::string StragglerText(const v1::Job& job);
 std::string BillText(const v1::Job& job);
 std::string ValuesText(const v1::Job& job);
 std::string TrainingText(const v1::Job& job);

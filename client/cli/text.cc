@@ -39,6 +39,10 @@ std::string Style::Red(std::string_view text) const {
   return Paint(color, "31", text);
 }
 
+std::string Style::Reverse(std::string_view text) const {
+  return Paint(color, "7", text);
+}
+
 std::string Style::State(v1::JobState state) const {
   const std::string text = Text(state);
   switch (state) {
@@ -58,7 +62,9 @@ std::string Style::State(v1::JobState state) const {
 std::string Style::State(v1::NodeState state) const {
   const std::string text = Text(state);
   if (state == v1::NODE_STATE_READY) return Paint(color, "32", text);
-  if (state == v1::NODE_STATE_LOST) return Paint(color, "31", text);
+  if (state == v1::NODE_STATE_LOST || state == v1::NODE_STATE_QUARANTINED) {
+    return Paint(color, "31", text);
+  }
   return Paint(color, "33", text);
 }
 
@@ -171,13 +177,43 @@ std::string PadRight(std::string text, size_t width) {
 
 std::string RenderTable(const std::vector<std::string>& header,
                         const std::vector<std::vector<std::string>>& rows) {
+  return RenderTable(Table{header, rows});
+}
+
+std::string Clip(std::string_view line, size_t width) {
+  std::string out;
+  size_t used = 0;
+  bool painted = false;
+  for (size_t i = 0; i < line.size();) {
+    if (line[i] == '\x1b') {
+      const size_t end = std::min(line.find('m', i), line.size() - 1);
+      painted = line.substr(i, end + 1 - i) != "\x1b[0m";
+      out += line.substr(i, end + 1 - i);
+      i = end + 1;
+      continue;
+    }
+    size_t next = i + 1;
+    while (next < line.size() &&
+           (static_cast<unsigned char>(line[next]) & 0xc0) == 0x80) {
+      ++next;
+    }
+    if (++used > width) break;
+    out += line.substr(i, next - i);
+    i = next;
+  }
+  if (used > width && painted) out += "\x1b[0m";
+  return out;
+}
+
+std::string RenderTable(const Table& table, bool headers) {
+  const auto& [header, rows] = table;
   std::vector<size_t> widths(header.size());
   const auto widen = [&](const std::vector<std::string>& row) {
     for (size_t i = 0; i < row.size() && i < widths.size(); ++i) {
       widths[i] = std::max(widths[i], VisibleWidth(row[i]));
     }
   };
-  widen(header);
+  if (headers) widen(header);
   for (const auto& row : rows) widen(row);
   std::string text;
   const auto render = [&](const std::vector<std::string>& row) {
@@ -189,7 +225,7 @@ std::string RenderTable(const std::vector<std::string>& header,
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
   };
-  render(header);
+  if (headers) render(header);
   for (const auto& row : rows) render(row);
   return text;
 }

@@ -20,6 +20,8 @@ struct Style {
   std::string Bold(std::string_view text) const;
   std::string Dim(std::string_view text) const;
   std::string Red(std::string_view text) const;
+  // Black on white, for what is chosen and for headings of a screen.
+  std::string Reverse(std::string_view text) const;
   // The state's name in its colour.
   std::string State(v1::JobState state) const;
   std::string State(v1::NodeState state) const;
@@ -57,10 +59,20 @@ std::string Age(Duration d);
 size_t VisibleWidth(std::string_view text);
 std::string PadRight(std::string text, size_t width);
 
+struct Table {
+  std::vector<std::string> header;
+  // A row may be shorter than the header.
+  std::vector<std::vector<std::string>> rows;
+};
+
 // Columns two spaces apart, each as wide as its widest cell, no blanks at line
-// ends. A row may be shorter than the header.
+// ends. `headers`: begin with the header.
+std::string RenderTable(const Table& table, bool headers = true);
 std::string RenderTable(const std::vector<std::string>& header,
                         const std::vector<std::vector<std::string>>& rows);
+// The first `width` columns of a line; escape sequences are kept whole, and
+// colours end where they are cut.
+std::string Clip(std::string_view line, size_t width);
 
 // Whether it is UTF-8 (RFC 3629), which is all that the API carries.
 bool IsUtf8(std::string_view text);

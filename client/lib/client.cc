@@ -138,6 +138,17 @@ StatusOr<v1::Job> Client::CancelJob(const std::string& name) {
   return job;
 }
 
+Status Client::DeleteJob(const std::string& name) {
+  v1::DeleteJobRequest request;
+  request.set_request_id(RandomUuid());
+  request.set_name(name);
+  v1::DeleteJobResponse response;
+  grpc::ClientContext context;
+  impl_->Prepare(&context);
+  return Convert(impl_->jobs->DeleteJob(&context, request, &response),
+                 address());
+}
+
 StatusOr<v1::Directive> Client::RequestCheckpoint(const std::string& name) {
   v1::RequestCheckpointRequest request;
   request.set_request_id(RandomUuid());
@@ -177,6 +188,51 @@ StatusOr<v1::Node> Client::GetNode(const std::string& name) {
   LOCKSTEP_RETURN_IF_ERROR(
       Convert(impl_->cluster->GetNode(&context, request, &node), address()));
   return node;
+}
+
+StatusOr<v1::Node> Client::DrainNode(const std::string& name,
+                                     const DrainOptions& options) {
+  v1::DrainNodeRequest request;
+  request.set_request_id(RandomUuid());
+  request.set_name(name);
+  request.set_reason(options.reason);
+  if (options.grace) {
+    const int64_t nanos = options.grace->count();
+    request.mutable_grace()->set_seconds(nanos / 1'000'000'000);
+    request.mutable_grace()->set_nanos(
+        static_cast<int32_t>(nanos % 1'000'000'000));
+  }
+  v1::Node node;
+  grpc::ClientContext context;
+  impl_->Prepare(&context);
+  LOCKSTEP_RETURN_IF_ERROR(
+      Convert(impl_->cluster->DrainNode(&context, request, &node), address()));
+  return node;
+}
+
+StatusOr<v1::Node> Client::UndrainNode(const std::string& name) {
+  v1::UndrainNodeRequest request;
+  request.set_request_id(RandomUuid());
+  request.set_name(name);
+  v1::Node node;
+  grpc::ClientContext context;
+  impl_->Prepare(&context);
+  LOCKSTEP_RETURN_IF_ERROR(Convert(
+      impl_->cluster->UndrainNode(&context, request, &node), address()));
+  return node;
+}
+
+StatusOr<std::vector<std::string>> Client::ForgetNode(const std::string& name) {
+  v1::ForgetNodeRequest request;
+  request.set_request_id(RandomUuid());
+  request.set_name(name);
+  v1::ForgetNodeResponse response;
+  grpc::ClientContext context;
+  impl_->Prepare(&context);
+  LOCKSTEP_RETURN_IF_ERROR(Convert(
+      impl_->cluster->ForgetNode(&context, request, &response), address()));
+  return std::vector<std::string>(response.jobs().begin(),
+                                  response.jobs().end());
 }
 
 void SilenceRpcLog() { RedirectGrpcLog(GrpcLog::kSilent); }

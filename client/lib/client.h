@@ -85,9 +85,19 @@ struct LogOptions {
   // The last so many lines of each rank; 0: all.
   int64_t tail = 0;
   std::optional<WallTime> since;
+  // DeadlineExceeded after so long; unset: none.
+  std::optional<Duration> timeout;
   // As in WatchOptions; only where `follow`.
   Duration patience = std::chrono::minutes(5);
   std::function<void(const Status&)> on_interrupted;
+};
+
+struct DrainOptions {
+  // For people.
+  std::string reason;
+  // When what still runs there is moved or killed; unset: jobs end by
+  // themselves.
+  std::optional<Duration> grace;
 };
 
 // Safe from any thread; calls run side by side.
@@ -106,6 +116,8 @@ class Client {
   // All pages, up to the limit.
   StatusOr<std::vector<v1::Job>> ListJobs(const ListJobsOptions& options = {});
   StatusOr<v1::Job> CancelJob(const std::string& name);
+  // Of a job that has ended: forgets it with its logs and events.
+  Status DeleteJob(const std::string& name);
   StatusOr<v1::Directive> RequestCheckpoint(const std::string& name);
 
   // Calls `callback` for each message until the stream ends (OK), the callback
@@ -125,6 +137,11 @@ class Client {
   // All pages.
   StatusOr<std::vector<v1::Node>> ListNodes();
   StatusOr<v1::Node> GetNode(const std::string& name);
+  StatusOr<v1::Node> DrainNode(const std::string& name,
+                               const DrainOptions& options = {});
+  StatusOr<v1::Node> UndrainNode(const std::string& name);
+  // The host is gone for good. Returns the jobs that had something there.
+  StatusOr<std::vector<std::string>> ForgetNode(const std::string& name);
 
   const std::string& address() const;
 

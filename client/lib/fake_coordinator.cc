@@ -153,6 +153,28 @@ class FakeJobs final : public v1::JobService::Service {
     return found ? grpc::Status::OK : NoJob(request->name());
   }
 
+  grpc::Status DeleteJob(grpc::ServerContext*,
+                         const v1::DeleteJobRequest* request,
+                         v1::DeleteJobResponse*) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    grpc::Status answer = NoJob(request->name());
+    shared_->Update([&](FakeAnswers* a) {
+      for (size_t i = 0; i < a->jobs.size(); ++i) {
+        if (a->jobs[i].name() != request->name()) continue;
+        if (a->jobs[i].state() < v1::JOB_STATE_SUCCEEDED) {
+          answer = ToGrpc(FailedPrecondition("job {} has not ended: cancel it",
+                                             request->name()));
+          return;
+        }
+        a->deleted.push_back(request->name());
+        a->jobs.erase(a->jobs.begin() + static_cast<ptrdiff_t>(i));
+        answer = grpc::Status::OK;
+        return;
+      }
+    });
+    return answer;
+  }
+
   grpc::Status StreamLogs(
       grpc::ServerContext* context, const v1::StreamLogsRequest* request,
       grpc::ServerWriter<v1::StreamLogsResponse>* writer) override {
@@ -183,8 +205,16 @@ class FakeJobs final : public v1::JobService::Service {
       grpc::ServerContext*, const v1::RequestCheckpointRequest* request,
       v1::RequestCheckpointResponse* response) override {
     if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
-    shared_->Update(
-        [&](FakeAnswers* a) { a->checkpoints.push_back(request->name()); });
+    shared_->Update([&](FakeAnswers* a) {
+      a->checkpoints.push_back(request->name());
+      for (v1::Job& job : a->jobs) {
+        if (job.name() != request->name() || !a->completes_checkpoints) {
+          continue;
+        }
+        v1::Checkpoint* const checkpoint = job.mutable_last_checkpoint();
+        checkpoint->set_step(checkpoint->step() + 1);
+      }
+    });
     response->mutable_directive()->set_id(7);
     response->mutable_directive()->set_kind(v1::DIRECTIVE_KIND_CHECKPOINT);
     return grpc::Status::OK;
@@ -217,7 +247,62 @@ class FakeCluster final : public v1::ClusterService::Service {
     return ToGrpc(NotFound("there is no node {}", request->name()));
   }
 
+  grpc::Status DrainNode(grpc::ServerContext*,
+                         const v1::DrainNodeRequest* request,
+                         v1::Node* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    return Change(request->name(), [&](FakeAnswers* a, v1::Node* node) {
+      a->drains.push_back(*request);
+      node->set_state(node->jobs_size() > 0 ? v1::NODE_STATE_DRAINING
+                                            : v1::NODE_STATE_DRAINED);
+      node->mutable_drain()->set_reason(request->reason());
+      *response = *node;
+      return grpc::Status::OK;
+    });
+  }
+
+  grpc::Status UndrainNode(grpc::ServerContext*,
+                           const v1::UndrainNodeRequest* request,
+                           v1::Node* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    return Change(request->name(), [&](FakeAnswers* a, v1::Node* node) {
+      a->undrained.push_back(request->name());
+      node->set_state(v1::NODE_STATE_READY);
+      node->clear_drain();
+      *response = *node;
+      return grpc::Status::OK;
+    });
+  }
+
+  grpc::Status ForgetNode(grpc::ServerContext*,
+                          const v1::ForgetNodeRequest* request,
+                          v1::ForgetNodeResponse* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    return Change(request->name(), [&](FakeAnswers* a, v1::Node* node) {
+      if (node->state() != v1::NODE_STATE_UNKNOWN) {
+        return ToGrpc(FailedPrecondition("node {} is connected", node->name()));
+      }
+      a->forgotten.push_back(node->name());
+      *response->mutable_jobs() = node->jobs();
+      return grpc::Status::OK;
+    });
+  }
+
  private:
+  grpc::Status Change(
+      const std::string& name,
+      const std::function<grpc::Status(FakeAnswers*, v1::Node*)>& change) {
+    grpc::Status answer = ToGrpc(NotFound("there is no node {}", name));
+    shared_->Update([&](FakeAnswers* a) {
+      for (v1::Node& node : a->nodes) {
+        if (node.name() != name) continue;
+        answer = change(a, &node);
+        return;
+      }
+    });
+    return answer;
+  }
+
   Shared* const shared_;
 };
 

@@ -29,6 +29,8 @@ struct FakeAnswers {
   // How many streams break UNAVAILABLE after `break_after` messages.
   int breaks = 0;
   int break_after = 0;
+  // A requested checkpoint is complete at once.
+  bool completes_checkpoints = true;
   // A watch or log stream goes on for ever after its last message.
   bool endless = false;
 
@@ -38,10 +40,16 @@ struct FakeAnswers {
   std::vector<v1::StreamLogsRequest> log_requests;
   std::vector<std::string> cancelled;
   std::vector<std::string> checkpoints;
+  std::vector<std::string> deleted;
+  std::vector<v1::DrainNodeRequest> drains;
+  std::vector<std::string> undrained;
+  std::vector<std::string> forgotten;
 };
 
-// Cancel makes a job CANCELLED; Submit queues one as it was asked for, or the
-// job of that name where the test put one.
+// Cancel makes a job CANCELLED; Delete takes an ended one away; a node with
+// jobs is DRAINING, else DRAINED, and only a silent one can be forgotten. A
+// checkpoint is there at once, at the step after the last one. Submit queues
+// one as it was asked for, or the job of that name where the test put one.
 class FakeCoordinator {
  public:
   // Insecure, so on loopback; port 0 takes a free one.

@@ -212,9 +212,16 @@ Status Client::StreamLogs(const LogOptions& options,
   v1::StreamLogsRequest request = LogRequest(options);
   LineFilter filter;
   bool restarted = false;
+  std::optional<std::chrono::system_clock::time_point> deadline;
+  if (options.timeout) {
+    deadline = std::chrono::system_clock::now() +
+               std::chrono::duration_cast<std::chrono::system_clock::duration>(
+                   *options.timeout);
+  }
   while (true) {
     if (stop && stop->stopped()) return Stopped();
     grpc::ClientContext context;
+    if (deadline) context.set_deadline(*deadline);
     const CancelOnStop cancel(stop, &context);
     auto reader = impl_->jobs->StreamLogs(&context, request);
     v1::StreamLogsResponse message;

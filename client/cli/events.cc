@@ -1,0 +1,179 @@
+// `lockstep events`: what happened to jobs and nodes, as the coordinator keeps
+// it with each of them.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <tuple>
+
+#include "client/cli/cli.h"
+#include "client/cli/parse.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Duration kPoll = std::chrono::seconds(1);
+// Jobs whose events are asked for: the newest.
+constexpr int64_t kMostJobs = 200;
+
+struct Options {
+  std::string since;
+  bool follow = false;
+};
+
+struct Row {
+  std::string about;  // "job fashion", "node host-a"
+  v1::Event event;
+
+  auto Key() const {
+    return std::tuple(event.time().seconds(), event.time().nanos(), about,
+                      event.message());
+  }
+};
+
+// Gathers events, each once.
+class Collector {
+ public:
+  explicit Collector(Client* client) : client_(client) {}
+
+  // Those that are new since the last call, by time.
+  StatusOr<std::vector<Row>> Collect() {
+    std::vector<Row> rows;
+    ListJobsOptions list;
+    list.limit = kMostJobs;
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<v1::Job> jobs,
+                              client_->ListJobs(list));
+    for (const v1::Job& listed : jobs) {
+      int64_t& version = versions_[listed.uid() + listed.name()];
+      if (version == listed.resource_version() && version != 0) continue;
+      version = listed.resource_version();
+      const auto job = client_->GetJob(listed.name());
+      // Deleted between the two calls.
+      if (job.status().code() == StatusCode::kNotFound) continue;
+      if (!job.ok()) return job.status();
+      for (const v1::Event& event : job->events()) {
+        Add("job " + job->name(), event, &rows);
+      }
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes,
+                              client_->ListNodes());
+    for (const v1::Node& node : nodes) {
+      for (const v1::Event& event : node.events()) {
+        Add("node " + node.name(), event, &rows);
+      }
+    }
+    std::sort(rows.begin(), rows.end(),
+              [](const Row& a, const Row& b) { return a.Key() < b.Key(); });
+    return rows;
+  }
+
+ private:
+  void Add(const std::string& about, const v1::Event& event,
+           std::vector<Row>* rows) {
+    Row row{about, event};
+    const auto time = std::pair(event.time().seconds(), event.time().nanos());
+    // Events of one thing come in order.
+    auto& [newest, texts] = seen_[about];
+    if (time < newest) return;
+    if (time > newest) {
+      newest = time;
+      texts.clear();
+    }
+    if (std::find(texts.begin(), texts.end(), event.message()) != texts.end()) {
+      return;
+    }
+    texts.push_back(event.message());
+    rows->push_back(std::move(row));
+  }
+
+  Client* const client_;
+  std::map<std::string, int64_t> versions_;
+  std::map<std::string,
+           std::pair<std::pair<int64_t, int32_t>, std::vector<std::string>>>
+      seen_;
+};
+
+void Write(const Cli& cli, Output output, const std::vector<Row>& rows,
+           bool first) {
+  std::ostream& out = *cli.env->out;
+  if (output == Output::kJson || output == Output::kJsonl) {
+    for (const Row& row : rows) {
+      const size_t space = row.about.find(' ');
+      std::string line = ToJsonLine(row.event);
+      // {"time":...} gets what it is about in front.
+      out << fmt::format("{{\"{}\":\"{}\",{}", row.about.substr(0, space),
+                         row.about.substr(space + 1), line.substr(1));
+    }
+    out << std::flush;
+    return;
+  }
+  Table table{{"TIME", "ABOUT", "REASON", "WHAT"}, {}};
+  for (const Row& row : rows) {
+    table.rows.push_back({TimeText(true, row.event.time()),
+                          PadRight(Printable(row.about), 20),
+                          PadRight(Text(row.event.reason()), 18),
+                          Printable(row.event.message())});
+  }
+  out << RenderTable(table, first && !cli.no_headers) << std::flush;
+}
+
+StatusOr<int> Run(const Cli& cli, const Options& options) {
+  CliEnvironment* const env = cli.env;
+  LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
+  WallTime since;
+  if (!options.since.empty()) {
+    const auto parsed = ParseSince(options.since, env->clock->Now().wall);
+    if (!parsed.ok()) return Annotate(parsed.status(), "--since");
+    since = *parsed;
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  Collector collector(client.get());
+  StopToken pause;
+  for (bool first = true;; first = false) {
+    auto rows = collector.Collect();
+    if (!rows.ok()) {
+      // Who follows sits out a restart.
+      if (first || rows.status().code() != StatusCode::kUnavailable) {
+        return rows.status();
+      }
+      rows = std::vector<Row>();
+    }
+    std::erase_if(*rows, [&](const Row& row) {
+      return ToWallTime(row.event.time()) < since;
+    });
+    if (first || !rows->empty()) Write(cli, output, *rows, first);
+    if (!options.follow || !env->out->good()) return 0;
+    if (env->interrupted && env->interrupted()) return kExitInterrupted;
+    pause.WaitFor(kPoll);
+  }
+}
+
+}  // namespace
+
+void AddEvents(CLI::App* parent, Cli* cli) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const app = AddCommand(
+      parent, "events", "What happened to jobs and nodes, by time",
+      "  lockstep events --since 1h\n"
+      "  lockstep events -f -o jsonl | jq .message\n"
+      "\nThose that are kept: a bounded number for each node, and for each of"
+      "\nthe 200 newest jobs.");
+  app->add_flag("-f,--follow", options->follow, "Go on with what comes");
+  app->add_option("--since", options->since,
+                  "Those after this, as 10m (ago) or 2026-01-31T12:00:00Z")
+      ->type_name("TIME");
+  app->add_option("-o,--output-format", cli->output,
+                  "table, or json or jsonl: one object a line")
+      ->check(CLI::IsMember({"table", "json", "jsonl"}))
+      ->type_name("FORMAT")
+      ->capture_default_str();
+  app->add_flag("--no-headers", cli->no_headers,
+                "Without the line of column names");
+  AddConnectionOptions(app, cli);
+  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <ostream>
+
+#include "client/cli/cli.h"
+#include "client/cli/errors.h"
+
+namespace lockstep {
+namespace {
+
+struct Options {
+  std::vector<std::string> names;
+  bool yes = false;
+};
+
+StatusOr<int> Run(const Cli& cli, const Options& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const bool go,
+      cli.Confirm(fmt::format("Delete {} {} with all logs and events",
+                              options.names.size() == 1 ? "job" : "jobs",
+                              Printable(fmt::format(
+                                  "{}", fmt::join(options.names, ", ")))),
+                  options.yes));
+  if (!go) return kExitError;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  int code = 0;
+  for (const std::string& name : options.names) {
+    const Status status = client->DeleteJob(name);
+    if (status.ok()) {
+      *cli.env->err << fmt::format("deleted {}\n", name);
+      continue;
+    }
+    *cli.env->err << ErrorLine(Annotate(status, name)) << "\n";
+    code = std::max(code, ExitCodeOf(status));
+  }
+  return code;
+}
+
+}  // namespace
+
+void AddJobsDelete(CLI::App* parent, Cli* cli) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const app = AddCommand(
+      parent, "delete", "Forget jobs that have ended, with logs and events",
+      "  lockstep jobs delete fashion --yes\n"
+      "  lockstep jobs list --state failed -o name | xargs -r lockstep jobs "
+      "delete --yes\n"
+      "\nWhat a job wrote to its output directory stays, and its name stays"
+      "\ntaken. One that has not ended is refused: cancel it first.");
+  app->add_option("name", options->names, "The jobs; their whole names")
+      ->type_name("JOB")
+      ->required();
+  app->add_flag("-y,--yes", options->yes, "Do not ask");
+  AddConnectionOptions(app, cli);
+  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+}
+
+}  // namespace lockstep

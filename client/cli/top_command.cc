@@ -1,0 +1,280 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <ostream>
+#include <thread>
+
+#include "client/cli/cli.h"
+#include "client/cli/parse.h"
+#include "client/cli/terminal.h"
+#include "client/cli/top.h"
+#include "common/base/mutex.h"
+
+namespace lockstep {
+namespace {
+
+// Jobs that have ended are shown, too, but not all there ever were.
+constexpr int64_t kMostEnded = 10;
+constexpr int64_t kMostLive = 500;
+// Of each question: who looks does not wait for 30 s.
+constexpr Duration kAnswerTime = std::chrono::seconds(3);
+
+struct Options {
+  std::string interval = "1s";
+  int64_t frames = 0;
+  bool batch = false;
+  bool nodes = false;
+};
+
+StatusOr<TopSample> Ask(const Clock& clock, Client* client) {
+  TopSample sample;
+  ListJobsOptions live;
+  live.limit = kMostLive;
+  for (int i = v1::JOB_STATE_QUEUED; i < v1::JOB_STATE_SUCCEEDED; ++i) {
+    live.states.push_back(static_cast<v1::JobState>(i));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(sample.jobs, client->ListJobs(live));
+  ListJobsOptions ended;
+  ended.limit = kMostEnded;
+  ended.states = {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED,
+                  v1::JOB_STATE_CANCELLED};
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, client->ListJobs(ended));
+  for (v1::Job& job : jobs) sample.jobs.push_back(std::move(job));
+  LOCKSTEP_ASSIGN_OR_RETURN(sample.nodes, client->ListNodes());
+  sample.time = clock.Now().wall;
+  return sample;
+}
+
+// Asks on a thread of its own, so that keys are answered whatever the
+// coordinator does.
+class Asker {
+ public:
+  Asker(const Clock* clock, Client* client, Duration interval,
+        Terminal* terminal)
+      : thread_([=, this] { Run(clock, client, interval, terminal); }) {}
+  ~Asker() {
+    stop_.Stop();
+    thread_.join();
+  }
+
+  // Moves what came since into `state`.
+  void Update(TopState* state) {
+    MutexLock lock(&mu_);
+    if (!news_) return;
+    if (news_->ok()) {
+      state->Take(**std::move(news_));
+    } else {
+      state->Fail(Message(news_->status()));
+    }
+    news_.reset();
+  }
+
+ private:
+  void Run(const Clock* clock, Client* client, Duration interval,
+           Terminal* terminal) {
+    do {
+      auto sample = Ask(*clock, client);
+      {
+        MutexLock lock(&mu_);
+        news_ = std::move(sample);
+      }
+      terminal->Wake();
+    } while (!stop_.WaitFor(interval));
+  }
+
+  Mutex mu_;
+  std::optional<StatusOr<TopSample>> news_ ABSL_GUARDED_BY(mu_);
+  StopToken stop_;
+  std::thread thread_;  // Last: it uses the others.
+};
+
+// False: the user wants to leave.
+bool Press(const KeyPress& press, int height, TopView* view) {
+  const int page = std::max(1, height - 6);
+  switch (press.key) {
+    case Key::kUp:
+      --view->scroll;
+      return true;
+    case Key::kDown:
+      ++view->scroll;
+      return true;
+    case Key::kPageUp:
+      view->scroll -= page;
+      return true;
+    case Key::kPageDown:
+      view->scroll += page;
+      return true;
+    case Key::kHome:
+      view->scroll = 0;
+      return true;
+    case Key::kLeft:
+      --view->sort;
+      return true;
+    case Key::kRight:
+      ++view->sort;
+      return true;
+    case Key::kChar:
+      break;
+  }
+  const TopScreen before = view->screen;
+  switch (press.character) {
+    case 'q':
+    case 'Q':
+      return false;
+    case 'j':
+      view->screen = TopScreen::kJobs;
+      break;
+    case 'n':
+      view->screen = TopScreen::kNodes;
+      break;
+    case '<':
+      --view->sort;
+      break;
+    case '>':
+    case 's':
+      ++view->sort;
+      break;
+    case 'r':
+      view->reverse = !view->reverse;
+      break;
+    default:
+      break;
+  }
+  if (view->screen != before) {
+    view->scroll = 0;
+    view->sort = 0;
+    view->reverse = false;
+  }
+  return true;
+}
+
+// Gives the terminal back before the thread that may still wait for an answer
+// is waited for.
+struct CloseFirst {
+  explicit CloseFirst(Terminal* terminal) : terminal(terminal) {}
+  ~CloseFirst() { terminal->Close(); }
+  Terminal* const terminal;
+};
+
+// The exit code; the terminal is as it was when it returns.
+int Watch(const Cli& cli, Client* client, Terminal* terminal, Duration interval,
+          int64_t frames, TopView view) {
+  const Clock& clock = *cli.env->clock;
+  TopState state;
+  Asker asker(&clock, client, interval, terminal);
+  const CloseFirst close(terminal);
+  int64_t drawn = 0;
+  while (true) {
+    asker.Update(&state);
+    const std::vector<std::string> lines =
+        RenderTop(state, &view, terminal->width(), terminal->height(),
+                  clock.Now().wall, cli.OutStyle());
+    if (!terminal->Draw(lines)) return kExitError;
+    if (!state.empty() && frames > 0 && ++drawn >= frames) return 0;
+    const Terminal::Events events = terminal->Wait(interval);
+    if (events.end_signal != 0) return 128 + events.end_signal;
+    if (events.closed) return kExitError;
+    for (const KeyPress& key : events.keys) {
+      if (!Press(key, terminal->height(), &view)) return 0;
+    }
+  }
+}
+
+StatusOr<int> Batch(const Cli& cli, Client* client, Duration interval,
+                    int64_t frames, const TopView& view) {
+  CliEnvironment* const env = cli.env;
+  TopState state;
+  StopToken pause;
+  for (int64_t i = 0; frames == 0 || i < frames; ++i) {
+    if (i > 0 && pause.WaitFor(interval)) break;
+    auto sample = Ask(*env->clock, client);
+    if (!sample.ok()) return sample.status();
+    if (cli.output == "json") {
+      *env->out << TopJson(*sample);
+    } else {
+      state.Take(*std::move(sample));
+      *env->out << (i > 0 ? "\n" : "")
+                << RenderTopBatch(state, view, env->columns,
+                                  env->clock->Now().wall);
+    }
+    *env->out << std::flush;
+    if (!env->out->good()) return 0;
+    if (env->interrupted && env->interrupted()) return kExitInterrupted;
+  }
+  return 0;
+}
+
+StatusOr<int> Run(const Cli& cli, const Options& options) {
+  CliEnvironment* const env = cli.env;
+  const auto interval = ParseDuration(options.interval);
+  if (!interval.ok()) return Annotate(interval.status(), "--interval");
+  if (*interval < std::chrono::milliseconds(100)) {
+    return InvalidArgument("--interval: {} is less than 100 ms",
+                           options.interval);
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(ClientOptions connection,
+                            ResolveConnection(cli.connection, *env));
+  connection.timeout = kAnswerTime;
+  TopView view;
+  view.address = connection.address;
+  if (options.nodes) view.screen = TopScreen::kNodes;
+  if (options.batch || cli.output == "json") {
+    const bool once = options.frames == 0 && !options.batch;
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto client, Client::Connect(connection));
+    return Batch(cli, client.get(), *interval, once ? 1 : options.frames, view);
+  }
+  if (!env->out_is_tty || !env->in_is_tty || env->Variable("TERM") == "dumb") {
+    return InvalidArgument(
+        "top needs a terminal; `lockstep top -b -n 1` prints one frame as text "
+        "and -o json as data");
+  }
+  // Before the client's threads: signals are the terminal's.
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto terminal,
+                            Terminal::Open(STDIN_FILENO, STDOUT_FILENO));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto client, Client::Connect(connection));
+  return Watch(cli, client.get(), terminal.get(), *interval, options.frames,
+               view);
+}
+
+}  // namespace
+
+void AddTop(CLI::App* parent, Cli* cli) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const app = AddCommand(
+      parent, "top", "Jobs and nodes as they are now, again and again",
+      "  lockstep top\n"
+      "  lockstep top -b -n 1          one frame as text, for scripts\n"
+      "  lockstep top -o json | jq '.nodes[].gpuUsage'\n"
+      "\nKeys: q quits, j shows jobs, n nodes, < and > (or left and right)"
+      "\nchange what is sorted by, r turns the order, up, down and the page"
+      "\nkeys scroll. The bar of a job is what its chief did since the last"
+      "\nframe: c compute, r all-reduce, w waiting for a straggler, i input,"
+      "\no optimizer, k checkpoint, e evaluation, and dots for the rest. BUSY"
+      "\nof a GPU is the part of the time in which a kernel ran, \"memory"
+      "\naccess\" that in which its memory was read or written.");
+  app->add_flag("-b,--batch", options->batch,
+                "Frames as plain text, one after the other, without end or -n");
+  app->add_option("-n,--frames", options->frames,
+                  "End after N frames (default: never; with -o json 1)")
+      ->check(AtLeast(1))
+      ->type_name("N");
+  app->add_option("-d,--interval", options->interval, "Time between frames")
+      ->type_name("DURATION")
+      ->capture_default_str();
+  app->add_flag("--nodes", options->nodes, "Begin with the nodes");
+  app->add_option("-o,--output-format", cli->output,
+                  "table, or json: one object a frame and line")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->type_name("FORMAT")
+      ->capture_default_str();
+  app->add_option("--color", cli->color, "auto, always or never")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->type_name("WHEN")
+      ->capture_default_str();
+  AddConnectionOptions(app, cli);
+  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+}
+
+}  // namespace lockstep
