@@ -1,6 +1,11 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "worker/devices/fake_nvml_control.h"
 #include "worker/devices/host_capacity.h"
 #include "worker/devices/nvml.h"
 
@@ -9,36 +14,146 @@ namespace {
 
 class NvmlTest : public testing::Test {
  protected:
-  void SetUp() override {
-    setenv("FAKE_NVML_GPUS", "2", 1);
-    unsetenv("FAKE_NVML_FAIL");
+  static std::unique_ptr<Nvml> Open(
+      const std::string& library = LOCKSTEP_FAKE_NVML) {
+    auto nvml = Nvml::Open(library);
+    EXPECT_TRUE(nvml.ok()) << nvml.status();
+    return nvml.ok() ? *std::move(nvml) : nullptr;
   }
+
+  FakeNvmlControl fake_{2, "H100"};
 };
 
 TEST_F(NvmlTest, AHostWithoutDriverHasNoGpus) {
   EXPECT_EQ(Nvml::Open("libno-such-library.so.1").status().code(),
             StatusCode::kNotFound);
-  EXPECT_EQ(OpenNvmlIfThere("libno-such-library.so.1"), nullptr);
 }
 
-TEST_F(NvmlTest, GpusHaveModelUuidAndMemory) {
-  const auto nvml = Nvml::Open(LOCKSTEP_FAKE_NVML);
-  ASSERT_TRUE(nvml.ok()) << nvml.status();
-  ASSERT_EQ((*nvml)->gpus().size(), 2u);
-  EXPECT_EQ((*nvml)->gpus()[1],
-            (Gpu{1, "GPU-2", "Tesla T4", int64_t{16} << 30}));
+TEST_F(NvmlTest, GpusHaveModelUuidMemoryAndPlace) {
+  const auto nvml = Open();
+  ASSERT_NE(nvml, nullptr);
+  ASSERT_EQ(nvml->gpus().size(), 2u);
+  EXPECT_EQ(nvml->gpus()[1],
+            (Gpu{1, "GPU-2", "NVIDIA H100 80GB HBM3", int64_t{80} << 30}));
+  EXPECT_EQ(nvml->places()[1].pci_bus_id, "00000000:11:00.0");
+  EXPECT_EQ(nvml->places()[1].minor, 1);
+  EXPECT_EQ(nvml->driver_version(), "535.247.01");
 }
 
-TEST_F(NvmlTest, ReadingsAreInBaseUnitsAndBounded) {
-  const auto nvml = Nvml::Open(LOCKSTEP_FAKE_NVML);
-  ASSERT_TRUE(nvml.ok()) << nvml.status();
-  const auto readings = (*nvml)->Read();
-  ASSERT_EQ(readings.size(), 2u);
-  EXPECT_DOUBLE_EQ(readings[0].utilization.value(), 0.75);
-  EXPECT_DOUBLE_EQ(readings[0].memory_access.value(), 1.0);  // It said 300 %.
-  EXPECT_DOUBLE_EQ(readings[0].power_watts.value(), 70.5);
-  EXPECT_EQ(readings[0].memory_used_bytes, int64_t{4} << 30);
-  EXPECT_FALSE(readings[0].temperature_celsius.has_value());
+TEST_F(NvmlTest, EveryReadingIsInBaseUnits) {
+  fake_.Write(
+      "set 0 throttle 0x24\nset 0 ecc_uncorrected_aggregate 3\n"
+      "set 0 remap_failure 1\nset all nvlink_replay 7\n"
+      "set 1 temperature 91\n");
+  const auto nvml = Open();
+  ASSERT_NE(nvml, nullptr);
+  const GpuReading reading = nvml->Read(0, /*slow=*/true);
+  const std::map<GpuValue, double> expected = {
+      {GpuValue::kUtilization, 0.75},
+      {GpuValue::kMemoryAccess, 0.30},
+      {GpuValue::kMemoryUsed, 4.0 * (1u << 30)},
+      {GpuValue::kMemoryReserved, 512.0 * (1u << 20)},
+      {GpuValue::kMemoryFree, 75.5 * (1u << 30)},
+      {GpuValue::kMemoryTotal, 80.0 * (1u << 30)},
+      {GpuValue::kPower, 70.5},
+      {GpuValue::kPowerLimit, 300},
+      {GpuValue::kEnergy, 1000},
+      {GpuValue::kTemperatureCore, 55},
+      {GpuValue::kTemperatureMemory, 60},
+      {GpuValue::kClockSm, 1.5e9},
+      {GpuValue::kClockMemory, 1.2e9},
+      {GpuValue::kClockMaxSm, 1.98e9},
+      {GpuValue::kClockMaxMemory, 2.619e9},
+      {GpuValue::kPcieTransmit, 1000 * 1024},
+      {GpuValue::kPcieReceive, 2000 * 1024},
+      {GpuValue::kPcieReplays, 0},
+      {GpuValue::kPcieLinkGeneration, 4},
+      {GpuValue::kPcieLinkWidth, 16},
+      {GpuValue::kNvlinkTransmit, 5000 * 1024},
+      {GpuValue::kNvlinkReceive, 6000 * 1024},
+      {GpuValue::kNvlinkCrcFlitErrors, 0},
+      {GpuValue::kNvlinkCrcDataErrors, 0},
+      {GpuValue::kNvlinkReplays, 7},
+      {GpuValue::kNvlinkRecoveries, 0},
+      {GpuValue::kEccCorrectedVolatile, 0},
+      {GpuValue::kEccUncorrectedVolatile, 0},
+      {GpuValue::kEccCorrectedAggregate, 0},
+      {GpuValue::kEccUncorrectedAggregate, 3},
+      {GpuValue::kRowsRemappedCorrected, 0},
+      {GpuValue::kRowsRemappedUncorrected, 0},
+      {GpuValue::kRowRemapPending, 0},
+      {GpuValue::kRowRemapFailure, 1},
+  };
+  ASSERT_EQ(expected.size(), kGpuValues);
+  for (const auto& [value, number] : expected) {
+    ASSERT_TRUE(reading.Get(value)) << static_cast<int>(value);
+    EXPECT_DOUBLE_EQ(*reading.Get(value), number) << static_cast<int>(value);
+  }
+  ASSERT_TRUE(reading.throttled);
+  EXPECT_EQ(*reading.throttled, (std::array<bool, kGpuThrottles>{
+                                    true, true, false, false, false, false}));
+  EXPECT_EQ(nvml->Read(1, true).Get(GpuValue::kTemperatureCore), 91);
+  // The slow ones only when asked for.
+  EXPECT_FALSE(nvml->Read(0, false).Get(GpuValue::kPcieTransmit));
+}
+
+TEST_F(NvmlTest, RatiosAreBounded) {
+  fake_.Write("set 0 memory_access 300\n");
+  const auto nvml = Open();
+  ASSERT_NE(nvml, nullptr);
+  EXPECT_EQ(nvml->Read(0, true).Get(GpuValue::kMemoryAccess), 1.0);
+}
+
+TEST_F(NvmlTest, WhatAGpuDoesNotSupportIsAbsent) {
+  setenv("FAKE_NVML_MODEL", "T4", 1);
+  fake_.Write(
+      "unsupported nvmlDeviceGetTotalEccErrors\n"
+      "unsupported nvmlDeviceGetMemoryInfo_v2\n");
+  const auto nvml = Open();
+  ASSERT_NE(nvml, nullptr);
+  const GpuReading reading = nvml->Read(0, true);
+  EXPECT_TRUE(reading.up);
+  EXPECT_FALSE(reading.Get(GpuValue::kTemperatureMemory));  // It says 0 there.
+  EXPECT_FALSE(reading.Get(GpuValue::kNvlinkTransmit));
+  EXPECT_FALSE(reading.Get(GpuValue::kRowRemapFailure));
+  EXPECT_FALSE(reading.Get(GpuValue::kEccCorrectedVolatile));
+  EXPECT_FALSE(reading.Get(GpuValue::kMemoryReserved));
+  EXPECT_EQ(reading.Get(GpuValue::kMemoryFree), 12.0 * (1u << 30));
+  EXPECT_EQ(reading.Get(GpuValue::kUtilization), 0.75);
+}
+
+TEST_F(NvmlTest, AnOldDriversMissingFunctionsLeaveReadingsOut) {
+  const auto nvml = Open(LOCKSTEP_FAKE_NVML_OLD);
+  ASSERT_NE(nvml, nullptr);
+  ASSERT_EQ(nvml->gpus().size(), 2u);
+  EXPECT_EQ(nvml->driver_version(), "");
+  EXPECT_EQ(nvml->places()[0].minor, -1);
+  const GpuReading reading = nvml->Read(0, true);
+  EXPECT_EQ(reading.Get(GpuValue::kUtilization), 0.75);
+  EXPECT_EQ(std::count_if(reading.values.begin(), reading.values.end(),
+                          [](const auto& value) { return value.has_value(); }),
+            5);  // Two ratios, memory used, free and total.
+  EXPECT_FALSE(reading.throttled);
+  EXPECT_EQ(nvml->OpenEvents().code(), StatusCode::kUnavailable);
+}
+
+TEST_F(NvmlTest, ALostGpuIsLeftOutAtTheStartAndDownLater) {
+  fake_.Write("lost 0\n");
+  {
+    const auto nvml = Open();
+    ASSERT_NE(nvml, nullptr);
+    ASSERT_EQ(nvml->gpus().size(), 1u);
+    EXPECT_EQ(nvml->gpus()[0].index, 1);
+  }
+  fake_.Write("");
+  const auto nvml = Open();
+  ASSERT_NE(nvml, nullptr);
+  fake_.Write("lost 1\n");
+  EXPECT_TRUE(nvml->Read(0, true).up);
+  const GpuReading reading = nvml->Read(1, true);
+  EXPECT_FALSE(reading.up);
+  EXPECT_EQ(reading.error, "GPU is lost");
+  EXPECT_FALSE(reading.Get(GpuValue::kUtilization));
 }
 
 TEST_F(NvmlTest, ADriverThatDoesNotAnswerIsNamed) {
@@ -47,11 +162,16 @@ TEST_F(NvmlTest, ADriverThatDoesNotAnswerIsNamed) {
   EXPECT_EQ(nvml.status().code(), StatusCode::kUnavailable);
   EXPECT_NE(Message(nvml.status()).find("Driver Not Loaded"),
             std::string::npos);
-  EXPECT_EQ(OpenNvmlIfThere(LOCKSTEP_FAKE_NVML), nullptr);
 }
 
 TEST_F(NvmlTest, ALibraryThatIsNoneOfNvmlIsRefused) {
   EXPECT_EQ(Nvml::Open("libc.so.6").status().code(), StatusCode::kUnavailable);
+}
+
+TEST(XidTest, ClassesAreClosed) {
+  EXPECT_EQ(XidClassName(XidClass(79)), "79");
+  EXPECT_EQ(XidClassName(XidClass(7777)), "other");
+  EXPECT_EQ(XidClass(1), kXidClasses - 1);
 }
 
 TEST(SelectGpusTest, ByCountAndByWhatTheDaemonMaySee) {

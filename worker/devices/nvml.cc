@@ -3,28 +3,20 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "common/base/logging.h"
+#include "worker/devices/nvml_api.h"
 
 namespace lockstep {
 namespace {
 
-// Of the NVML API reference: types, and the values used here.
-using Device = void*;
-using Return = int;
-constexpr Return kSuccess = 0;
-constexpr int kTemperatureOfCore = 0;  // NVML_TEMPERATURE_GPU
+using nvml::Device;
+using nvml::kSuccess;
+using nvml::Return;
 
-struct Memory {  // nvmlMemory_t
-  unsigned long long total;
-  unsigned long long free;
-  unsigned long long used;
-};
-struct Utilization {  // nvmlUtilization_t, in percent
-  unsigned int gpu;
-  unsigned int memory;
-};
+constexpr unsigned int kMostGpus = 4096;
 
 // What a fake or broken driver may say, cut to size.
 std::string Text(const char* buffer, size_t size) {
@@ -35,9 +27,34 @@ std::string Text(const char* buffer, size_t size) {
   return text;
 }
 
+// nvmlValueType_t; of a type that is none: nothing.
+std::optional<double> Number(const nvml::FieldValue& field) {
+  switch (field.type) {
+    case 0:
+      return field.number.as_double;
+    case 1:
+      return field.number.as_unsigned;
+    case 2:
+      return static_cast<double>(field.number.as_unsigned_long);
+    case 3:
+      return static_cast<double>(field.number.as_unsigned_long_long);
+    case 4:
+      return static_cast<double>(field.number.as_long_long);
+    case 5:
+      return field.number.as_int;
+    case 6:
+      return field.number.as_unsigned_short;
+    default:
+      return std::nullopt;
+  }
+}
+
 }  // namespace
 
 struct Nvml::Functions {
+  using Plain = Return (*)(Device, unsigned int*);
+  using Kind = Return (*)(Device, int, unsigned int*);
+
   Return (*init)() = nullptr;
   Return (*shutdown)() = nullptr;
   const char* (*error_string)(Return) = nullptr;
@@ -45,11 +62,27 @@ struct Nvml::Functions {
   Return (*handle_by_index)(unsigned int, Device*) = nullptr;
   Return (*name)(Device, char*, unsigned int) = nullptr;
   Return (*uuid)(Device, char*, unsigned int) = nullptr;
-  Return (*memory)(Device, Memory*) = nullptr;
-  // Readings: may be missing.
-  Return (*utilization)(Device, Utilization*) = nullptr;
-  Return (*power)(Device, unsigned int*) = nullptr;
-  Return (*temperature)(Device, int, unsigned int*) = nullptr;
+  Return (*memory)(Device, nvml::Memory*) = nullptr;
+  // From here on each may be missing.
+  Return (*memory_v2)(Device, nvml::MemoryV2*) = nullptr;
+  Return (*driver_version)(char*, unsigned int) = nullptr;
+  Return (*pci)(Device, nvml::PciInfo*) = nullptr;
+  Plain minor = nullptr;
+  Return (*utilization)(Device, nvml::Utilization*) = nullptr;
+  Return (*energy)(Device, unsigned long long*) = nullptr;
+  Return (*throttles)(Device, unsigned long long*) = nullptr;
+  Return (*ecc)(Device, int, int, unsigned long long*) = nullptr;
+  Return (*remapped)(Device, unsigned int*, unsigned int*, unsigned int*,
+                     unsigned int*) = nullptr;
+  Return (*fields)(Device, int, nvml::FieldValue*) = nullptr;
+  Plain plain[std::size(nvml::kPlainRows)] = {};
+  Kind kinds[std::size(nvml::kKindRows)] = {};
+  Return (*events_create)(nvml::EventSet*) = nullptr;
+  Return (*events_register)(Device, unsigned long long,
+                            nvml::EventSet) = nullptr;
+  Return (*events_wait)(nvml::EventSet, nvml::EventData*,
+                        unsigned int) = nullptr;
+  Return (*events_free)(nvml::EventSet) = nullptr;
 
   template <typename F>
   static void Load(void* library, const char* name, F* function) {
@@ -65,9 +98,30 @@ struct Nvml::Functions {
     Load(library, "nvmlDeviceGetName", &name);
     Load(library, "nvmlDeviceGetUUID", &uuid);
     Load(library, "nvmlDeviceGetMemoryInfo", &memory);
+    Load(library, "nvmlDeviceGetMemoryInfo_v2", &memory_v2);
+    Load(library, "nvmlSystemGetDriverVersion", &driver_version);
+    Load(library, "nvmlDeviceGetPciInfo_v3", &pci);
+    Load(library, "nvmlDeviceGetMinorNumber", &minor);
     Load(library, "nvmlDeviceGetUtilizationRates", &utilization);
-    Load(library, "nvmlDeviceGetPowerUsage", &power);
-    Load(library, "nvmlDeviceGetTemperature", &temperature);
+    Load(library, "nvmlDeviceGetTotalEnergyConsumption", &energy);
+    // The first name is of driver 535 and later.
+    Load(library, "nvmlDeviceGetCurrentClocksEventReasons", &throttles);
+    if (throttles == nullptr) {
+      Load(library, "nvmlDeviceGetCurrentClocksThrottleReasons", &throttles);
+    }
+    Load(library, "nvmlDeviceGetTotalEccErrors", &ecc);
+    Load(library, "nvmlDeviceGetRemappedRows", &remapped);
+    Load(library, "nvmlDeviceGetFieldValues", &fields);
+    for (size_t i = 0; i < std::size(plain); ++i) {
+      Load(library, nvml::kPlainRows[i].symbol, &plain[i]);
+    }
+    for (size_t i = 0; i < std::size(kinds); ++i) {
+      Load(library, nvml::kKindRows[i].symbol, &kinds[i]);
+    }
+    Load(library, "nvmlEventSetCreate", &events_create);
+    Load(library, "nvmlDeviceRegisterEvents", &events_register);
+    Load(library, "nvmlEventSetWait_v2", &events_wait);
+    Load(library, "nvmlEventSetFree", &events_free);
   }
 
   bool Complete() const {
@@ -75,10 +129,14 @@ struct Nvml::Functions {
            name && uuid && memory;
   }
 
+  std::string Words(Return result) const {
+    const char* words = error_string(result);
+    return words == nullptr ? fmt::format("error {}", result) : words;
+  }
+
   Status Check(Return result, std::string_view doing) const {
     if (result == kSuccess) return OkStatus();
-    return Unavailable("the NVIDIA driver: {}: {}", doing,
-                       error_string(result));
+    return Unavailable("the NVIDIA driver: {}: {}", doing, Words(result));
   }
 };
 
@@ -104,6 +162,9 @@ Nvml::Nvml(void* library, std::unique_ptr<Functions> functions)
     : library_(library), functions_(std::move(functions)) {}
 
 Nvml::~Nvml() {
+  if (events_ != nullptr && functions_->events_free != nullptr) {
+    functions_->events_free(events_);
+  }
   functions_->shutdown();
   dlclose(library_);
 }
@@ -112,70 +173,197 @@ Status Nvml::FindGpus() {
   unsigned int count = 0;
   LOCKSTEP_RETURN_IF_ERROR(
       functions_->Check(functions_->count(&count), "counting GPUs"));
-  for (unsigned int i = 0; i < std::min(count, 4096u); ++i) {
-    Device device = nullptr;
-    char name[96] = "";
-    char uuid[96] = "";
-    Memory memory{};
-    LOCKSTEP_RETURN_IF_ERROR(functions_->Check(
-        functions_->handle_by_index(i, &device), fmt::format("GPU {}", i)));
-    LOCKSTEP_RETURN_IF_ERROR(
-        functions_->Check(functions_->name(device, name, sizeof(name)),
-                          fmt::format("name of GPU {}", i)));
-    LOCKSTEP_RETURN_IF_ERROR(
-        functions_->Check(functions_->uuid(device, uuid, sizeof(uuid)),
-                          fmt::format("UUID of GPU {}", i)));
-    LOCKSTEP_RETURN_IF_ERROR(
-        functions_->Check(functions_->memory(device, &memory),
-                          fmt::format("memory of GPU {}", i)));
-    devices_.push_back(device);
-    gpus_.push_back({static_cast<int32_t>(i), Text(uuid, sizeof(uuid)),
-                     Text(name, sizeof(name)),
-                     static_cast<int64_t>(memory.total)});
+  char version[96] = "";
+  if (functions_->driver_version != nullptr &&
+      functions_->driver_version(version, sizeof(version)) == kSuccess) {
+    driver_version_ = Text(version, sizeof(version));
+  }
+  for (unsigned int i = 0; i < std::min(count, kMostGpus); ++i) {
+    if (const Status added = AddGpu(i); !added.ok()) {
+      LOG_WARN("GPU {} is left out: {}", i, Message(added));
+    }
   }
   return OkStatus();
 }
 
-std::vector<GpuReading> Nvml::Read() const {
-  std::vector<GpuReading> readings;
-  for (size_t i = 0; i < devices_.size(); ++i) {
-    GpuReading reading;
-    reading.index = gpus_[i].index;
-    Utilization utilization{};
-    if (functions_->utilization != nullptr &&
-        functions_->utilization(devices_[i], &utilization) == kSuccess) {
-      reading.utilization = std::min(utilization.gpu, 100u) / 100.0;
-      reading.memory_access = std::min(utilization.memory, 100u) / 100.0;
-    }
-    Memory memory{};
-    if (functions_->memory(devices_[i], &memory) == kSuccess) {
-      reading.memory_used_bytes = static_cast<int64_t>(memory.used);
-      reading.memory_total_bytes = static_cast<int64_t>(memory.total);
-    }
-    unsigned int number = 0;
-    if (functions_->power != nullptr &&
-        functions_->power(devices_[i], &number) == kSuccess) {
-      reading.power_watts = number / 1000.0;  // From milliwatts.
-    }
-    if (functions_->temperature != nullptr &&
-        functions_->temperature(devices_[i], kTemperatureOfCore, &number) ==
-            kSuccess) {
-      reading.temperature_celsius = number;
-    }
-    readings.push_back(reading);
+Status Nvml::AddGpu(unsigned int index) {
+  Device device = nullptr;
+  char name[96] = "";
+  char uuid[96] = "";
+  nvml::Memory memory{};
+  LOCKSTEP_RETURN_IF_ERROR(functions_->Check(
+      functions_->handle_by_index(index, &device), "finding it"));
+  LOCKSTEP_RETURN_IF_ERROR(functions_->Check(
+      functions_->name(device, name, sizeof(name)), "asking for its name"));
+  LOCKSTEP_RETURN_IF_ERROR(functions_->Check(
+      functions_->uuid(device, uuid, sizeof(uuid)), "asking for its UUID"));
+  LOCKSTEP_RETURN_IF_ERROR(functions_->Check(
+      functions_->memory(device, &memory), "asking for its memory"));
+  GpuPlace place;
+  nvml::PciInfo pci{};
+  if (functions_->pci != nullptr && functions_->pci(device, &pci) == kSuccess) {
+    place.pci_bus_id = Text(pci.bus_id, sizeof(pci.bus_id));
   }
-  return readings;
+  unsigned int minor = 0;
+  if (functions_->minor != nullptr &&
+      functions_->minor(device, &minor) == kSuccess) {
+    place.minor = static_cast<int32_t>(std::min(minor, kMostGpus));
+  }
+  devices_.push_back(device);
+  places_.push_back(std::move(place));
+  gpus_.push_back({static_cast<int32_t>(index), Text(uuid, sizeof(uuid)),
+                   Text(name, sizeof(name)),
+                   static_cast<int64_t>(memory.total)});
+  return OkStatus();
 }
 
-std::unique_ptr<Nvml> OpenNvmlIfThere(const std::string& library) {
-  auto nvml = Nvml::Open(library);
-  if (nvml.ok()) return *std::move(nvml);
-  if (nvml.status().code() == StatusCode::kNotFound) {
-    LOG_DEBUG("{}", Message(nvml.status()));
-  } else {
-    LOG_WARN("no GPUs are offered: {}", Message(nvml.status()));
+void Nvml::ReadMemory(void* device, GpuReading* reading) const {
+  nvml::MemoryV2 v2{};
+  v2.version = nvml::kMemoryV2;
+  if (functions_->memory_v2 != nullptr &&
+      functions_->memory_v2(device, &v2) == kSuccess) {
+    reading->Set(GpuValue::kMemoryTotal, static_cast<double>(v2.total));
+    reading->Set(GpuValue::kMemoryReserved, static_cast<double>(v2.reserved));
+    reading->Set(GpuValue::kMemoryFree, static_cast<double>(v2.free));
+    reading->Set(GpuValue::kMemoryUsed, static_cast<double>(v2.used));
+    return;
   }
-  return nullptr;
+  nvml::Memory memory{};
+  const Return result = functions_->memory(device, &memory);
+  if (result == kSuccess) {
+    reading->Set(GpuValue::kMemoryTotal, static_cast<double>(memory.total));
+    reading->Set(GpuValue::kMemoryFree, static_cast<double>(memory.free));
+    reading->Set(GpuValue::kMemoryUsed, static_cast<double>(memory.used));
+  } else if (result != nvml::kNotSupported) {
+    // Every GPU that works tells its memory.
+    reading->up = false;
+    reading->error = functions_->Words(result);
+  }
+}
+
+void Nvml::ReadFields(void* device, GpuReading* reading) const {
+  if (functions_->fields == nullptr) return;
+  constexpr size_t kFields = std::size(nvml::kFieldRows);
+  nvml::FieldValue fields[kFields] = {};
+  for (size_t i = 0; i < kFields; ++i) {
+    fields[i].field = nvml::kFieldRows[i].field;
+    fields[i].scope = nvml::kFieldRows[i].scope;
+    fields[i].result = nvml::kNotSupported;
+  }
+  if (functions_->fields(device, kFields, fields) != kSuccess) return;
+  for (size_t i = 0; i < kFields; ++i) {
+    const nvml::FieldRow& row = nvml::kFieldRows[i];
+    if (fields[i].result != kSuccess) continue;
+    const auto number = Number(fields[i]);
+    if (!number || !std::isfinite(*number) || *number < 0) continue;
+    // GPUs without such a sensor say 0 degrees.
+    if (row.value == GpuValue::kTemperatureMemory && *number == 0) continue;
+    reading->Set(row.value, *number * row.scale);
+  }
+}
+
+void Nvml::ReadNumbers(void* device, bool slow, GpuReading* reading) const {
+  unsigned int number = 0;
+  for (size_t row = 0; row < std::size(nvml::kPlainRows); ++row) {
+    if (functions_->plain[row] != nullptr &&
+        functions_->plain[row](device, &number) == kSuccess) {
+      reading->Set(nvml::kPlainRows[row].value,
+                   number * nvml::kPlainRows[row].scale);
+    }
+  }
+  for (size_t row = 0; row < std::size(nvml::kKindRows); ++row) {
+    const nvml::KindRow& r = nvml::kKindRows[row];
+    if (r.slow && !slow) continue;
+    if (functions_->kinds[row] != nullptr &&
+        functions_->kinds[row](device, r.kind, &number) == kSuccess) {
+      reading->Set(r.value, number * r.scale);
+    }
+  }
+}
+
+void Nvml::ReadHealth(void* device, GpuReading* reading) const {
+  unsigned long long large = 0;
+  if (functions_->energy != nullptr &&
+      functions_->energy(device, &large) == kSuccess) {
+    reading->Set(GpuValue::kEnergy, static_cast<double>(large) * 1e-3);  // mJ
+  }
+  for (const nvml::EccRow& row : nvml::kEccRows) {
+    if (functions_->ecc != nullptr &&
+        functions_->ecc(device, row.type, row.counter, &large) == kSuccess) {
+      reading->Set(row.value, static_cast<double>(large));
+    }
+  }
+  unsigned int corrected = 0, uncorrected = 0, pending = 0, failure = 0;
+  if (functions_->remapped != nullptr &&
+      functions_->remapped(device, &corrected, &uncorrected, &pending,
+                           &failure) == kSuccess) {
+    reading->Set(GpuValue::kRowsRemappedCorrected, corrected);
+    reading->Set(GpuValue::kRowsRemappedUncorrected, uncorrected);
+    reading->Set(GpuValue::kRowRemapPending, pending != 0 ? 1 : 0);
+    reading->Set(GpuValue::kRowRemapFailure, failure != 0 ? 1 : 0);
+  }
+  if (functions_->throttles != nullptr &&
+      functions_->throttles(device, &large) == kSuccess) {
+    reading->throttled.emplace();
+    for (const nvml::ThrottleRow& row : nvml::kThrottleRows) {
+      (*reading->throttled)[static_cast<size_t>(row.throttle)] =
+          (large & row.bit) != 0;
+    }
+  }
+}
+
+GpuReading Nvml::Read(size_t i, bool slow) const {
+  GpuReading reading;
+  const Device device = devices_[i];
+  reading.index = gpus_[i].index;
+  ReadMemory(device, &reading);
+  if (!reading.up) return reading;
+  nvml::Utilization utilization{};
+  if (functions_->utilization != nullptr &&
+      functions_->utilization(device, &utilization) == kSuccess) {
+    reading.Set(GpuValue::kUtilization,
+                std::min(utilization.gpu, 100u) / 100.0);
+    reading.Set(GpuValue::kMemoryAccess,
+                std::min(utilization.memory, 100u) / 100.0);
+  }
+  ReadNumbers(device, slow, &reading);
+  ReadHealth(device, &reading);
+  ReadFields(device, &reading);
+  return reading;
+}
+
+Status Nvml::OpenEvents() {
+  const Functions& f = *functions_;
+  if (!f.events_create || !f.events_register || !f.events_wait ||
+      !f.events_free) {
+    return Unavailable("this NVIDIA driver has no events");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(f.Check(f.events_create(&events_), "events"));
+  size_t registered = 0;
+  Return last = kSuccess;
+  for (const Device device : devices_) {
+    const Return result = f.events_register(device, nvml::kEventXid, events_);
+    if (result == kSuccess) {
+      ++registered;
+    } else {
+      last = result;
+    }
+  }
+  if (registered == 0) return f.Check(last, "registering for Xid events");
+  return OkStatus();
+}
+
+StatusOr<std::optional<Nvml::Xid>> Nvml::WaitForXid(unsigned milliseconds) {
+  nvml::EventData event{};
+  const Return result = functions_->events_wait(events_, &event, milliseconds);
+  if (result == nvml::kTimeout) return std::optional<Xid>();
+  LOCKSTEP_RETURN_IF_ERROR(functions_->Check(result, "waiting for events"));
+  const auto found = std::find(devices_.begin(), devices_.end(), event.device);
+  if (event.type != nvml::kEventXid || found == devices_.end()) {
+    return std::optional<Xid>();
+  }
+  return std::optional<Xid>(
+      Xid{static_cast<size_t>(found - devices_.begin()), event.data});
 }
 
 std::vector<Gpu> SelectGpus(const std::vector<Gpu>& gpus,

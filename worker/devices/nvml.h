@@ -1,11 +1,13 @@
 // NVIDIA GPUs, by the driver's own library.
 //
 // libnvidia-ml.so.1 comes with the driver and is opened at run time: a host
-// without it has no GPUs, and that is no error. Only the functions in nvml.cc
-// are used, by the numbers and layouts of NVIDIA's published NVML API
-// reference (they are stable: the _v2 names never change meaning).
+// without it has no GPUs, and that is no error. Only what is in nvml_api.h is
+// used; each reading is optional: where the driver lacks its function or the
+// GPU does not support it, the value is absent.
 //
-// Safe from any thread after Open. Never touches CUDA.
+// Safe from any thread after Open. Any call may take as long as the driver
+// likes, for ever when it hangs: GpuSampler calls from a thread of its own.
+// Never touches CUDA.
 #ifndef LOCKSTEP_WORKER_DEVICES_NVML_H_
 #define LOCKSTEP_WORKER_DEVICES_NVML_H_
 
@@ -17,20 +19,14 @@
 
 #include "common/base/status.h"
 #include "common/model/resources.h"
+#include "worker/devices/gpu_reading.h"
 
 namespace lockstep {
 
-// A reading that this GPU or driver does not offer is absent.
-struct GpuReading {
-  int32_t index = 0;
-  // Part of the last sample period in which a kernel ran, and in which memory
-  // was read or written; 0..1.
-  std::optional<double> utilization;
-  std::optional<double> memory_access;
-  std::optional<int64_t> memory_used_bytes;
-  std::optional<int64_t> memory_total_bytes;
-  std::optional<double> power_watts;
-  std::optional<double> temperature_celsius;
+// What DCGM's label sets say beyond Gpu.
+struct GpuPlace {
+  std::string pci_bus_id;  // "00000000:3B:00.0"; empty: not known.
+  int32_t minor = -1;      // N of /dev/nvidiaN; -1: not known.
 };
 
 class Nvml {
@@ -38,7 +34,8 @@ class Nvml {
   inline static constexpr char kLibrary[] = "libnvidia-ml.so.1";
 
   // NotFound: there is no driver on this host. Unavailable: there is one and
-  // it does not answer (the driver's own words).
+  // it does not answer (the driver's own words). A GPU that does not answer is
+  // left out, with a warning.
   static StatusOr<std::unique_ptr<Nvml>> Open(
       const std::string& library = kLibrary);
   ~Nvml();
@@ -46,23 +43,43 @@ class Nvml {
   Nvml& operator=(const Nvml&) = delete;
 
   const std::vector<Gpu>& gpus() const { return gpus_; }
-  // One per GPU, in the order of gpus().
-  std::vector<GpuReading> Read() const;
+  // In the order of gpus().
+  const std::vector<GpuPlace>& places() const { return places_; }
+  // Empty: not known.
+  const std::string& driver_version() const { return driver_version_; }
+
+  // Of gpus()[i]. `slow`: with the PCIe throughput, which takes 40 ms.
+  GpuReading Read(size_t i, bool slow) const;
+
+  // ---- Xid events; one thread ----------------------------------------------
+  // Unavailable: this driver or these GPUs have none.
+  Status OpenEvents();
+  struct Xid {
+    size_t gpu = 0;  // Of gpus().
+    uint64_t number = 0;
+  };
+  // Waits for the next at most `milliseconds`; nothing: none came. Unavailable:
+  // the driver refuses, ask again later. REQUIRES: OpenEvents was OK.
+  StatusOr<std::optional<Xid>> WaitForXid(unsigned milliseconds);
 
  private:
   struct Functions;
   Nvml(void* library, std::unique_ptr<Functions> functions);
   Status FindGpus();
+  Status AddGpu(unsigned index);
+  void ReadMemory(void* device, GpuReading* reading) const;
+  void ReadNumbers(void* device, bool slow, GpuReading* reading) const;
+  void ReadHealth(void* device, GpuReading* reading) const;
+  void ReadFields(void* device, GpuReading* reading) const;
 
   void* const library_;
   const std::unique_ptr<Functions> functions_;
   std::vector<void*> devices_;
   std::vector<Gpu> gpus_;
+  std::vector<GpuPlace> places_;
+  std::string driver_version_;
+  void* events_ = nullptr;
 };
-
-// "libnvidia-ml.so.1" gives the GPUs of this host; none where there is no
-// driver. A driver that does not answer is a warning in the log, and no GPUs.
-std::unique_ptr<Nvml> OpenNvmlIfThere(const std::string& library);
 
 // The GPUs that a daemon offers: those that `visible` names (its own
 // CUDA_VISIBLE_DEVICES: indices or UUIDs; absent: all), and of them the first

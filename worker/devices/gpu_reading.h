@@ -1,0 +1,114 @@
+// What is read of a GPU, in base units: ratios 0..1, bytes, watts, joules,
+// degrees Celsius, hertz, counts. Pure values.
+#ifndef LOCKSTEP_WORKER_DEVICES_GPU_READING_H_
+#define LOCKSTEP_WORKER_DEVICES_GPU_READING_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+enum class GpuValue : size_t {
+  // Part of the last sample period in which a kernel ran, and in which memory
+  // was read or written.
+  kUtilization,
+  kMemoryAccess,
+  kMemoryUsed,
+  kMemoryFree,
+  kMemoryReserved,
+  kMemoryTotal,
+  kPower,
+  kPowerLimit,
+  kEnergy,  // Since the driver was loaded.
+  kTemperatureCore,
+  kTemperatureMemory,
+  kClockSm,
+  kClockMemory,
+  kClockMaxSm,
+  kClockMaxMemory,
+  // Bytes a second over some 20 ms.
+  kPcieTransmit,
+  kPcieReceive,
+  kPcieReplays,
+  kPcieLinkGeneration,
+  kPcieLinkWidth,
+  // Of all links together, since the driver was loaded.
+  kNvlinkTransmit,
+  kNvlinkReceive,
+  kNvlinkCrcFlitErrors,
+  kNvlinkCrcDataErrors,
+  kNvlinkReplays,
+  kNvlinkRecoveries,
+  // Volatile: since the driver was loaded. Aggregate: in the GPU's life.
+  kEccCorrectedVolatile,
+  kEccUncorrectedVolatile,
+  kEccCorrectedAggregate,
+  kEccUncorrectedAggregate,
+  kRowsRemappedCorrected,
+  kRowsRemappedUncorrected,
+  kRowRemapPending,  // 0 or 1.
+  kRowRemapFailure,  // 0 or 1.
+};
+inline constexpr size_t kGpuValues =
+    static_cast<size_t>(GpuValue::kRowRemapFailure) + 1;
+
+// Why a GPU runs slower than it could. Being idle and clocks that somebody set
+// are no throttling.
+enum class GpuThrottle : size_t {
+  kPowerCap,    // The power limit.
+  kSwThermal,   // Too hot, by the driver.
+  kHwThermal,   // Too hot, by the hardware.
+  kPowerBrake,  // A signal from the power supply.
+  kHwSlowdown,  // The hardware, for the two above or another reason.
+  kSyncBoost,   // Waits for the slowest GPU of its group.
+};
+inline constexpr size_t kGpuThrottles =
+    static_cast<size_t>(GpuThrottle::kSyncBoost) + 1;
+// "power_cap", "sw_thermal", "hw_thermal", "power_brake", "hw_slowdown",
+// "sync_boost".
+const char* Name(GpuThrottle throttle);
+
+// A value that this GPU or driver does not offer is absent.
+struct GpuReading {
+  int32_t index = 0;
+  // False: it answers nothing, perhaps it fell off the bus. `error` says what
+  // the driver says.
+  bool up = true;
+  std::string error;
+  std::array<std::optional<double>, kGpuValues> values{};
+  // Which of GpuThrottle hold now; absent: not known.
+  std::optional<std::array<bool, kGpuThrottles>> throttled;
+  // Since sampling began.
+  std::array<double, kGpuThrottles> throttled_seconds{};
+
+  const std::optional<double>& Get(GpuValue value) const {
+    return values[static_cast<size_t>(value)];
+  }
+  void Set(GpuValue value, double number) {
+    values[static_cast<size_t>(value)] = number;
+  }
+};
+
+// Xids that are counted by number, others together. 13 and 31 are mostly a
+// fault of the program; the rest of the GPU, its memory or its links
+// (docs.nvidia.com/deploy/xid-errors).
+inline constexpr int kCountedXids[] = {13, 31, 48, 63,  64, 74,
+                                       79, 94, 95, 119, 120};
+inline constexpr size_t kXidClasses = std::size(kCountedXids) + 1;
+// The index of `xid` among kCountedXids; that of others is the last.
+size_t XidClass(uint64_t xid);
+// "79", ..., "other".
+std::string XidClassName(size_t xid_class);
+
+struct GpuXids {
+  std::array<uint64_t, kXidClasses> counts{};
+  // The newest; 0: none.
+  uint64_t last = 0;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_DEVICES_GPU_READING_H_

@@ -1,0 +1,80 @@
+// Reads the GPUs again and again on threads of its own, so that a driver that
+// is slow or hangs holds up nobody else.
+//
+// One thread opens the driver and reads, another waits for Xid events. Each
+// finished reading replaces the last; Latest never waits for the driver. When
+// the driver hangs the last reading grows old and is then no longer handed
+// out. Safe from any thread.
+#ifndef LOCKSTEP_WORKER_DEVICES_GPU_SAMPLER_H_
+#define LOCKSTEP_WORKER_DEVICES_GPU_SAMPLER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/model/resources.h"
+#include "worker/devices/gpu_reading.h"
+#include "worker/devices/nvml.h"
+
+namespace lockstep {
+
+struct GpuSamplerOptions {
+  std::string library = Nvml::kLibrary;
+  // From the start of a reading to that of the next. At least 10 ms.
+  Duration period = std::chrono::seconds(1);
+  // A reading older than this and than five periods is of no use.
+  Duration stale_after = std::chrono::seconds(10);
+  // Without a persistence daemon a driver needs seconds for each GPU.
+  Duration open_within = std::chrono::seconds(60);
+  // For a driver that hangs when this object goes.
+  Duration close_within = std::chrono::seconds(2);
+};
+
+// What is known at one moment.
+struct GpuStatus {
+  // In the order of GpuSampler::gpus(); empty when there is none that is fresh.
+  std::vector<GpuReading> readings;
+  // Of the newest reading, or since the start when there is none.
+  Duration age{};
+  uint64_t samples = 0;     // Finished so far.
+  double read_seconds = 0;  // That they took, all together.
+  // Since the start, in the order of gpus(); empty where this driver has no
+  // events.
+  std::vector<GpuXids> xids;
+};
+
+class GpuSampler {
+ public:
+  // Opens the driver; returns when the GPUs are known. NotFound: there is no
+  // driver on this host. Unavailable: there is one and it does not answer.
+  // DeadlineExceeded: it did not come back in time.
+  static StatusOr<std::unique_ptr<GpuSampler>> Open(GpuSamplerOptions options);
+  // Waits for the threads at most close_within; one that hangs in the driver
+  // is left behind, with the driver's library.
+  ~GpuSampler();
+  GpuSampler(const GpuSampler&) = delete;
+  GpuSampler& operator=(const GpuSampler&) = delete;
+
+  const std::vector<Gpu>& gpus() const;
+  const std::vector<GpuPlace>& places() const;
+  const std::string& driver_version() const;
+
+  GpuStatus Latest(MonoTime now) const;
+
+ private:
+  struct State;
+  explicit GpuSampler(std::shared_ptr<State> state);
+
+  // The threads share it: they may outlive this object.
+  const std::shared_ptr<State> state_;
+};
+
+// None where there is no driver. A driver that does not answer is a warning in
+// the log, and no GPUs.
+std::unique_ptr<GpuSampler> OpenGpusIfThere(const GpuSamplerOptions& options);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_DEVICES_GPU_SAMPLER_H_
