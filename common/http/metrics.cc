@@ -103,4 +103,13 @@ void AddStandardPages(const StandardPages& pages, HttpServer* server) {
   });
 }
 
+void AddMetricsPage(
+    const std::string& path,
+    std::vector<std::shared_ptr<prometheus::Collectable>> collectables,
+    HttpServer* server) {
+  server->Handle(path, [all = std::move(collectables)](const HttpRequest&) {
+    return Metrics(all);
+  });
+}
+
 }  // namespace lockstep

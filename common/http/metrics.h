@@ -44,6 +44,13 @@ struct StandardPages {
 // REQUIRES: `server` is not started.
 void AddStandardPages(const StandardPages& pages, HttpServer* server);
 
+// One more page in the format of /metrics, of these collectables alone.
+// REQUIRES: `server` is not started.
+void AddMetricsPage(
+    const std::string& path,
+    std::vector<std::shared_ptr<prometheus::Collectable>> collectables,
+    HttpServer* server);
+
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_COMMON_HTTP_METRICS_H_
