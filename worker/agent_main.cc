@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -23,9 +25,12 @@
 #include "common/base/logging.h"
 #include "common/base/random.h"
 #include "common/base/version.h"
+#include "common/cli/man.h"
+#include "common/config/config_file.h"
 #include "common/http/metrics.h"
 #include "common/http/server.h"
 #include "common/model/names.h"
+#include "common/os/notify.h"
 #include "common/os/process.h"
 #include "common/os/procfs.h"
 #include "common/pki/credentials.h"
@@ -33,8 +38,9 @@
 #include "common/rpc/grpc_log.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/host_setup.h"
+#include "worker/agent/node_metrics.h"
+#include "worker/devices/gpu_sampler.h"
 #include "worker/devices/host_capacity.h"
-#include "worker/devices/nvml.h"
 
 namespace lockstep {
 namespace {
@@ -46,11 +52,12 @@ struct Flags {
   std::string node;
   std::string address;
   std::string http_address = "127.0.0.1:9464";
-  std::string http_tls_certificate;
-  std::string http_tls_key;
+  std::string web_config;
   std::optional<double> cpus;
   std::optional<uint64_t> memory;
   std::optional<int32_t> gpus;
+  double gpu_sample_seconds = 1;
+  std::string pool = "default";
   std::string ca;
   std::string cert;
   std::string key;
@@ -66,6 +73,12 @@ struct Flags {
 Status CheckFlags(const Flags& flags) {
   LOCKSTEP_RETURN_IF_ERROR(
       Annotate(CheckLogLevel(flags.log_level), "--log_level"));
+  if (!IsPoolName(flags.pool)) {
+    return InvalidArgument(
+        "--pool \"{}\" is no name of a pool (at most 63 lower-case letters, "
+        "digits or \"-\")",
+        flags.pool);
+  }
   if (!flags.insecure_loopback &&
       (flags.ca.empty() || flags.cert.empty() || flags.key.empty())) {
     return InvalidArgument(
@@ -78,6 +91,9 @@ Status CheckFlags(const Flags& flags) {
 bool ParseFlags(int argc, char** argv, Flags* flags, int* exit_code) {
   CLI::App app{"Runs the ranks of jobs on this host.", "lockstep-worker"};
   app.set_version_flag("--version", std::string("lockstep-worker ") + kVersion);
+  AddManOption(&app,
+               {8, kVersion, "", {"lockstep(1)", "lockstep-coordinator(8)"}},
+               &std::cout);
   app.footer(
       "Example:\n"
       "  lockstep-worker --dir /var/lib/lockstep/worker "
@@ -97,10 +113,9 @@ bool ParseFlags(int argc, char** argv, Flags* flags, int* exit_code) {
   app.add_option("--http_address", flags->http_address,
                  "HOST:PORT for /metrics and health; loopback unless TLS")
       ->capture_default_str();
-  app.add_option("--http_tls_certificate", flags->http_tls_certificate,
-                 "PEM certificate of the HTTP port");
-  app.add_option("--http_tls_key", flags->http_tls_key,
-                 "PEM key of the HTTP port");
+  app.add_option("--web_config", flags->web_config,
+                 "TLS, client certificates and passwords of the HTTP port: a "
+                 "web-config.yml as Prometheus's exporters take");
   app.add_option("--cpus", flags->cpus, "Cores offered (all)")
       ->check(CLI::Range(0.001, 65536.0));
   app.add_option("--memory", flags->memory,
@@ -108,6 +123,9 @@ bool ParseFlags(int argc, char** argv, Flags* flags, int* exit_code) {
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--gpus", flags->gpus, "GPUs offered, the first so many (all)")
       ->check(CLI::Range(0, 4096));
+  app.add_option("--pool", flags->pool,
+                 "Group of nodes that are alike, for metrics")
+      ->capture_default_str();
   app.add_option("--ca", flags->ca, "PEM certificate of the cluster's CA");
   app.add_option("--cert", flags->cert, "PEM certificate of this node");
   app.add_option("--key", flags->key, "PEM key of this node");
@@ -120,10 +138,15 @@ bool ParseFlags(int argc, char** argv, Flags* flags, int* exit_code) {
   app.add_option("--nvml_library", flags->nvml_library,
                  "Library that knows the GPUs")
       ->capture_default_str();
+  app.add_option("--gpu_sample_seconds", flags->gpu_sample_seconds,
+                 "How often the GPUs are read")
+      ->check(CLI::Range(0.1, 60.0))
+      ->capture_default_str();
   app.add_option("--log_level", flags->log_level, "debug, info, warn or error")
       ->capture_default_str();
   app.add_option("--allow_faults", flags->allow_faults,
                  "For tests: NAME=crash@N,NAME=error@N");
+  AddConfigFile(&app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -157,11 +180,12 @@ Fd BlockSignals() {
 
 // Everything with a lifetime, destroyed in reverse order.
 struct App {
+  Notifier notifier = Notifier::FromEnvironment();
   SystemClock clock;
   Fd signals;
   Fd lock;
   std::unique_ptr<EventLoop> loop;
-  std::unique_ptr<Nvml> nvml;
+  std::unique_ptr<GpuSampler> gpus;
   std::unique_ptr<Agent> agent;
   std::unique_ptr<CoordinatorClient> client;
   std::unique_ptr<HttpServer> http;
@@ -171,6 +195,8 @@ struct App {
   StatusOr<ChannelOptions> Channel(const Flags& flags, std::string* node);
   Status ServeHttp(const Flags& flags);
   Status Start(const Flags& flags);
+  std::string StatusLine() const;
+  void Turn();
   Status Run();
 };
 
@@ -232,11 +258,15 @@ Status App::DescribeNode(const Flags& flags, NodeInfo* node) {
   }
   node->capacity.memory_bytes =
       flags.memory ? static_cast<int64_t>(*flags.memory) : host.memory_bytes;
-  nvml = OpenNvmlIfThere(flags.nvml_library);
-  if (nvml != nullptr) {
+  node->pool = flags.pool;
+  GpuSamplerOptions gpu_options;
+  gpu_options.library = flags.nvml_library;
+  gpu_options.period = Seconds(flags.gpu_sample_seconds);
+  gpus = OpenGpusIfThere(gpu_options);
+  if (gpus != nullptr) {
     const char* visible = getenv("CUDA_VISIBLE_DEVICES");
     node->gpus = SelectGpus(
-        nvml->gpus(),
+        gpus->gpus(),
         visible == nullptr ? std::nullopt : std::optional<std::string>(visible),
         flags.gpus);
   }
@@ -255,14 +285,17 @@ Status App::DescribeNode(const Flags& flags, NodeInfo* node) {
 Status App::ServeHttp(const Flags& flags) {
   HttpServerOptions options;
   options.address = flags.http_address;
-  options.tls_certificate = flags.http_tls_certificate;
-  options.tls_key = flags.http_tls_key;
+  LOCKSTEP_ASSIGN_OR_RETURN(options.web, LoadWebConfig(flags.web_config));
   LOCKSTEP_ASSIGN_OR_RETURN(http, HttpServer::Create(options));
   StandardPages pages;
   pages.program = "lockstep-worker";
   pages.collectables = {agent->metrics()};
   pages.ready = [this] { return agent->Ready(); };
   AddStandardPages(pages, http.get());
+  AddMetricsPage("/metrics/dcgm",
+                 {std::make_shared<DcgmMetrics>(agent->metrics())}, http.get());
+  AddMetricsPage("/metrics/node", {std::make_shared<NodeMetrics>()},
+                 http.get());
   LOCKSTEP_RETURN_IF_ERROR(http->Start());
   agent->SetHttpAddress(http->address());
   return OkStatus();
@@ -294,7 +327,7 @@ Status App::Start(const Flags& flags) {
   const NodeInfo node = config.node;
   LOCKSTEP_ASSIGN_OR_RETURN(loop, EventLoop::Create(&clock));
   LOCKSTEP_ASSIGN_OR_RETURN(agent, Agent::Create(std::move(config), loop.get(),
-                                                 RealFileSystem(), nvml.get()));
+                                                 RealFileSystem(), gpus.get()));
   LOCKSTEP_RETURN_IF_ERROR(ServeHttp(flags));
   client = MakeGrpcCoordinatorClient(channel, agent->ClientEvents());
   LOCKSTEP_RETURN_IF_ERROR(agent->Start(client.get()));
@@ -310,7 +343,37 @@ Status App::Start(const Flags& flags) {
   return OkStatus();
 }
 
+// For the service manager.
+std::string App::StatusLine() const {
+  int64_t ranks = 0;
+  for (const auto& [key, gang] : agent->core().gangs()) {
+    for (const RankStatus& rank : gang.status.ranks) {
+      if (rank.pid > 0 && !rank.exit) ++ranks;
+    }
+  }
+  const Status ready = agent->Ready();
+  return fmt::format(
+      "{}; {} ranks of {} jobs here",
+      ready.ok() ? "connected with the coordinator" : Message(ready), ranks,
+      agent->core().gangs().size());
+}
+
+// A timer of the event loop: the watchdog hears from it alone.
+void App::Turn() {
+  const MonoTime now = loop->Now().mono;
+  notifier.Turn(now);
+  notifier.SetStatus(StatusLine());
+  const Duration wait =
+      std::min<Duration>(std::chrono::seconds(1), notifier.longest_turn());
+  loop->At(now + wait, [this] { Turn(); });
+}
+
 Status App::Run() {
+  if (notifier.enabled()) {
+    notifier.SetStatus(StatusLine());
+    notifier.Ready(loop->Now().mono);
+    Turn();
+  }
   LOCKSTEP_RETURN_IF_ERROR(loop->Watch(signals.get(), [this] {
     signalfd_siginfo info{};
     if (read(signals.get(), &info, sizeof(info)) != sizeof(info)) return;
@@ -319,6 +382,7 @@ Status App::Run() {
     loop->Stop();
   }));
   loop->Run();
+  notifier.Stopping();
   loop->Unwatch(signals.get());
   // A file system that hangs must not keep the program: SIGALRM ends it.
   alarm(10);

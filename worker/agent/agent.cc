@@ -23,7 +23,7 @@ AgentOptions CoreOptions(const AgentConfig& config) {
 StatusOr<std::unique_ptr<Agent>> Agent::Create(AgentConfig config,
                                                EventLoop* loop,
                                                FileSystem* files,
-                                               const Nvml* nvml) {
+                                               const GpuSampler* gpus) {
   // The longest name of a socket in there: 16 digits and ".sock".
   if (const size_t size = config.runtime_dir.size() + 1 + 21;
       size > kMaxSocketPath) {
@@ -33,7 +33,7 @@ StatusOr<std::unique_ptr<Agent>> Agent::Create(AgentConfig config,
         config.runtime_dir, size, kMaxSocketPath);
   }
   LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(config.runtime_dir, 0711));
-  std::unique_ptr<Agent> agent(new Agent(std::move(config), loop, files, nvml));
+  std::unique_ptr<Agent> agent(new Agent(std::move(config), loop, files, gpus));
   LOCKSTEP_RETURN_IF_ERROR(agent->store_.Init());
   LOCKSTEP_ASSIGN_OR_RETURN(
       agent->link_,
@@ -43,12 +43,15 @@ StatusOr<std::unique_ptr<Agent>> Agent::Create(AgentConfig config,
 }
 
 Agent::Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
-             const Nvml* nvml)
+             const GpuSampler* gpus)
     : config_(std::move(config)),
       loop_(loop),
       files_(files),
-      nvml_(nvml),
-      metrics_(std::make_shared<AgentMetrics>()),
+      gpus_(gpus),
+      metrics_(std::make_shared<AgentMetrics>(
+          AgentMetrics::Options{.gpus = gpus,
+                                .hostname = config_.node.hostname,
+                                .dir = config_.dir})),
       core_(CoreOptions(config_)),
       store_(files, config_.dir),
       shipper_(LogShipperOptions(), files),

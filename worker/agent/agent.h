@@ -36,7 +36,7 @@
 #include "worker/agent/supervisor.h"
 #include "worker/agent/task_store.h"
 #include "worker/agent/work_thread.h"
-#include "worker/devices/nvml.h"
+#include "worker/devices/gpu_sampler.h"
 #include "worker/rank_link/server.h"
 #include "worker/task/rank_page.h"
 
@@ -64,12 +64,12 @@ struct AgentConfig {
 
 class Agent final : public SupervisorHandler, public RankLinkHandler {
  public:
-  // All pointers are borrowed; `nvml` may be null. InvalidArgument when
+  // All pointers are borrowed; `gpus` may be null. InvalidArgument when
   // runtime_dir is too long for the sockets in it.
   static StatusOr<std::unique_ptr<Agent>> Create(AgentConfig config,
                                                  EventLoop* loop,
                                                  FileSystem* files,
-                                                 const Nvml* nvml);
+                                                 const GpuSampler* gpus);
   ~Agent() override;
 
   // What the client must be made with; its events are posted to the loop.
@@ -110,8 +110,13 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
     int32_t index = 0;
     std::vector<int32_t> gpus;
     WallTime start{};
+    int32_t restarts = 0;
     std::unique_ptr<task::PageReader> page;
     RankProgress progress;
+    std::optional<task::RankCounters> counters;
+    // Empty: not looked for; nothing in it: none of its own.
+    std::optional<std::optional<std::string>> cgroup;
+    std::optional<TaskCgroupReading> cgroup_reading;
     Usage usage;
     uint64_t read_bytes = 0;
     uint64_t write_bytes = 0;
@@ -135,7 +140,7 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   };
 
   Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
-        const Nvml* nvml);
+        const GpuSampler* gpus);
 
   // agent.cc: actions of the core.
   void Execute(Actions actions);
@@ -162,7 +167,8 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
                   const std::vector<ProcessStat>& all);
   void ReadPage(const RankRef& ref, RankInfo* info, bool last);
   TaskReading ReadingOf(const RankRef& ref, const RankInfo& info) const;
-  void PublishMetrics(const HostMetrics& host);
+  void SampleGpus();
+  void PublishMetrics();
   Status Save(const GangKey& key);
 
   // agent_stream.cc: the stream.
@@ -179,7 +185,7 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   AgentConfig config_;
   EventLoop* const loop_;
   FileSystem* const files_;
-  const Nvml* const nvml_;
+  const GpuSampler* const gpus_;
   const std::shared_ptr<AgentMetrics> metrics_;
   AgentCore core_;
   TaskStore store_;

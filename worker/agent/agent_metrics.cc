@@ -1,118 +1,90 @@
 #include "worker/agent/agent_metrics.h"
 
-#include <optional>
+#include <algorithm>
 #include <utility>
+
+#include "worker/agent/metric_families.h"
 
 namespace lockstep {
 namespace {
 
-using prometheus::ClientMetric;
-using prometheus::MetricFamily;
-using prometheus::MetricType;
-using Labels = std::vector<std::pair<std::string, std::string>>;
+// More devices of a kind than any host for training has: beyond, none is
+// shown.
+constexpr size_t kMostDevices = 16;
 
-// Collects values by family, in the order in which families first appear.
-class Families {
- public:
-  void Add(const std::string& name, MetricType type, const std::string& help,
-           double value, const Labels& labels = {}) {
-    MetricFamily& family = *Find(name, type, help);
-    ClientMetric metric;
-    for (const auto& [label, text] : labels) {
-      metric.label.push_back({label, text});
-    }
-    if (type == MetricType::Counter) {
-      metric.counter.value = value;
-    } else {
-      metric.gauge.value = value;
-    }
-    family.metric.push_back(std::move(metric));
-  }
-  void Counter(const std::string& name, const std::string& help, double value,
-               const Labels& labels = {}) {
-    Add(name, MetricType::Counter, help, value, labels);
-  }
-  void Gauge(const std::string& name, const std::string& help, double value,
-             const Labels& labels = {}) {
-    Add(name, MetricType::Gauge, help, value, labels);
-  }
-  template <typename T>
-  void Gauge(const std::string& name, const std::string& help,
-             const std::optional<T>& value, const Labels& labels) {
-    if (value) Gauge(name, help, static_cast<double>(*value), labels);
-  }
-  std::vector<MetricFamily> Take() { return std::move(families_); }
+double AsDouble(uint64_t value) { return static_cast<double>(value); }
 
- private:
-  MetricFamily* Find(const std::string& name, MetricType type,
-                     const std::string& help) {
-    for (MetricFamily& family : families_) {
-      if (family.name == name) return &family;
-    }
-    families_.push_back({name, help, type, {}});
-    return &families_.back();
+void CollectCpu(const CpuSeconds& c, MetricFamilies* out) {
+  const std::pair<const char*, double> modes[] = {
+      {"user", c.user},       {"nice", c.nice},     {"system", c.system},
+      {"idle", c.idle},       {"iowait", c.iowait}, {"irq", c.irq},
+      {"softirq", c.softirq}, {"steal", c.steal}};
+  for (const auto& [mode, seconds] : modes) {
+    out->Counter("lockstep_host_cpu_seconds_total",
+                 "CPU time of this host by mode.", seconds, {{"mode", mode}});
   }
+}
 
-  std::vector<MetricFamily> families_;
-};
+// Both directions of one device.
+void Pair(const std::string& name, const std::string& help,
+          const std::string& device, const char* in, uint64_t in_bytes,
+          const char* out_name, uint64_t out_bytes, MetricFamilies* out) {
+  out->Counter(name, help, AsDouble(in_bytes),
+               {{"device", device}, {"direction", in}});
+  out->Counter(name, help, AsDouble(out_bytes),
+               {{"device", device}, {"direction", out_name}});
+}
 
-void CollectHost(const HostMetrics& host, Families* out) {
-  const std::string cpu = "lockstep_host_cpu_seconds_total";
-  const std::string cpu_help = "CPU time of this host by mode.";
-  const CpuSeconds& c = host.cpu;
-  for (const auto& [mode, seconds] :
-       std::initializer_list<std::pair<const char*, double>>{
-           {"user", c.user},
-           {"nice", c.nice},
-           {"system", c.system},
-           {"idle", c.idle},
-           {"iowait", c.iowait},
-           {"irq", c.irq},
-           {"softirq", c.softirq},
-           {"steal", c.steal}}) {
-    out->Counter(cpu, cpu_help, seconds, {{"mode", mode}});
+void CollectDevices(const HostReadings& host, MetricFamilies* out) {
+  size_t shown = 0;
+  for (const auto& [device, n] : host.base.network) {
+    if (!IsHostNetworkDevice(device) || shown++ >= kMostDevices) continue;
+    Pair("lockstep_host_network_bytes_total",
+         "Bytes by network device and direction.", device, "receive",
+         n.receive_bytes, "transmit", n.transmit_bytes, out);
   }
+  shown = 0;
+  for (const auto& [device, disk] : host.disks) {
+    if (shown++ >= kMostDevices) break;
+    Pair("lockstep_host_disk_bytes_total", "Bytes by disk and direction.",
+         device, "read", disk.read_bytes, "write", disk.written_bytes, out);
+  }
+  shown = 0;
+  for (const auto& [port, bytes] : host.infiniband) {
+    if (shown++ >= kMostDevices) break;
+    Pair("lockstep_host_infiniband_bytes_total",
+         "Bytes by InfiniBand port and direction.", port, "receive",
+         bytes.receive_bytes, "transmit", bytes.transmit_bytes, out);
+  }
+}
+
+void CollectHost(const HostReadings& host, MetricFamilies* out) {
+  CollectCpu(host.base.cpu, out);
   out->Gauge("lockstep_host_load1", "Load average over one minute.",
-             host.load.one);
+             host.base.load.one);
   out->Gauge("lockstep_host_memory_total_bytes", "Memory of this host.",
-             static_cast<double>(host.memory.total));
+             AsDouble(host.base.memory.total));
   out->Gauge("lockstep_host_memory_available_bytes",
              "Memory that programs could still have.",
-             static_cast<double>(host.memory.available));
-  for (const auto& [device, network] : host.network) {
-    const std::string name = "lockstep_host_network_bytes_total";
-    const std::string help = "Bytes by network device and direction.";
-    out->Counter(name, help, static_cast<double>(network.receive_bytes),
-                 {{"device", device}, {"direction", "receive"}});
-    out->Counter(name, help, static_cast<double>(network.transmit_bytes),
-                 {{"device", device}, {"direction", "transmit"}});
+             AsDouble(host.base.memory.available));
+  CollectDevices(host, out);
+  for (const auto& [resource, seconds] : host.pressure) {
+    out->Counter("lockstep_host_pressure_waiting_seconds_total",
+                 "Time in which at least one task waited, by resource.",
+                 seconds, {{"resource", resource}});
+  }
+  if (host.oom_kills) {
+    out->Counter("lockstep_host_oom_kills_total",
+                 "Processes that the kernel killed for memory, since boot.",
+                 AsDouble(*host.oom_kills));
   }
 }
 
-void CollectGpu(const GpuReading& gpu, Families* out) {
-  const Labels labels = {{"gpu", std::to_string(gpu.index)}};
-  out->Gauge("lockstep_gpu_utilization_ratio",
-             "Part of the last sample period in which a kernel ran.",
-             gpu.utilization, labels);
-  out->Gauge("lockstep_gpu_memory_access_ratio",
-             "Part of the last sample period in which memory was accessed.",
-             gpu.memory_access, labels);
-  out->Gauge("lockstep_gpu_memory_used_bytes", "GPU memory in use.",
-             gpu.memory_used_bytes, labels);
-  out->Gauge("lockstep_gpu_memory_total_bytes", "GPU memory.",
-             gpu.memory_total_bytes, labels);
-  out->Gauge("lockstep_gpu_power_watts", "Power draw.", gpu.power_watts,
-             labels);
-  out->Gauge("lockstep_gpu_temperature_celsius", "Temperature by sensor.",
-             gpu.temperature_celsius,
-             {{"gpu", std::to_string(gpu.index)}, {"sensor", "core"}});
-}
-
-void CollectTask(const TaskReading& task, Families* out) {
-  const Labels labels = {{"job_id", task.job},
-                         {"role", task.role},
-                         {"index", std::to_string(task.index)},
-                         {"rank", std::to_string(task.rank)}};
+void CollectTask(const TaskReading& task, MetricFamilies* out) {
+  const MetricLabels labels = {{"job_id", task.job},
+                               {"role", task.role},
+                               {"index", std::to_string(task.index)},
+                               {"rank", std::to_string(task.rank)}};
   out->Counter("lockstep_task_cpu_seconds_total",
                "CPU time of a rank and its children.", task.cpu_seconds,
                labels);
@@ -122,18 +94,73 @@ void CollectTask(const TaskReading& task, Families* out) {
   out->Gauge("lockstep_task_memory_peak_bytes",
              "Highest resident memory that was seen.",
              static_cast<double>(task.memory_peak_bytes), labels);
-  Labels io = labels;
-  io.push_back({"direction", "read"});
-  out->Counter("lockstep_task_io_bytes_total",
-               "Bytes from and to storage, by direction.",
-               static_cast<double>(task.read_bytes), io);
+  MetricLabels io = labels;
+  io.emplace_back("direction", "read");
+  const std::string io_help = "Bytes from and to storage, by direction.";
+  out->Counter("lockstep_task_io_bytes_total", io_help,
+               AsDouble(task.read_bytes), io);
   io.back().second = "write";
-  out->Counter("lockstep_task_io_bytes_total",
-               "Bytes from and to storage, by direction.",
-               static_cast<double>(task.write_bytes), io);
+  out->Counter("lockstep_task_io_bytes_total", io_help,
+               AsDouble(task.write_bytes), io);
+  out->Counter("lockstep_task_restarts_total",
+               "Attempts of the job before the one that runs.", task.restarts,
+               labels);
   out->Counter("lockstep_task_log_bytes_total",
                "Bytes of a rank's log sent to the coordinator.",
-               static_cast<double>(task.log_bytes), labels);
+               AsDouble(task.log_bytes), labels);
+  out->Counter("lockstep_task_log_dropped_bytes_total",
+               "Bytes of a rank's log that were not kept.",
+               AsDouble(task.log_dropped_bytes), labels);
+  if (!task.cgroup) return;
+  out->Counter("lockstep_task_oom_kills_total",
+               "Processes of a rank that the kernel killed for memory.",
+               AsDouble(task.cgroup->oom_kills), labels);
+  out->Counter("lockstep_task_throttled_seconds_total",
+               "Time in which a rank was held back by its CPU limit.",
+               task.cgroup->throttled_seconds, labels);
+}
+
+// The names of metrics, in the order of task::RankPhase: waiting and standing
+// still are told from working.
+constexpr const char* kPhaseNames[] = {
+    "input_wait", "compute",          "allreduce",  "straggler_wait",
+    "optimizer",  "checkpoint_stall", "evaluation", "other"};
+static_assert(std::size(kPhaseNames) == task::kTimedPhases);
+
+void CollectSteps(const TaskReading& task, MetricFamilies* out) {
+  if (!task.counters) return;
+  const task::RankCounters& c = *task.counters;
+  const MetricLabels labels = {{"job_id", task.job},
+                               {"rank", std::to_string(task.rank)}};
+  MetricLabels one = labels;
+  one.emplace_back("phase", "");
+  for (size_t i = 0; i < task::kTimedPhases; ++i) {
+    one.back().second = kPhaseNames[i];
+    out->Counter("lockstep_step_phase_seconds_total",
+                 "Time of a rank by phase; the phases add up to its wall time.",
+                 c.phase_seconds[i], one);
+  }
+  one.back() = {"kind", "exposed"};
+  out->Counter(
+      "lockstep_allreduce_seconds_total",
+      "Time in which a rank waited for a reduction that all had "
+      "joined.",
+      c.phase_seconds[static_cast<size_t>(task::RankPhase::kAllReduce)], one);
+  out->Counter("lockstep_allreduce_bytes_total", "Bytes that were reduced.",
+               AsDouble(c.allreduce_bytes), labels);
+  out->Counter("lockstep_allreduce_buckets_total",
+               "Reductions, each of a bucket of gradients or of a few numbers.",
+               AsDouble(c.collectives), labels);
+  out->Counter("lockstep_rank_steps_total", "Steps that were committed.",
+               AsDouble(c.steps_committed), labels);
+  out->Counter("lockstep_rank_steps_skipped_total",
+               "Steps left out for a gradient that is no number.",
+               AsDouble(c.steps_skipped), labels);
+  out->Counter("lockstep_input_records_total", "Samples that were used.",
+               AsDouble(c.samples), labels);
+  out->Counter("lockstep_rank_checkpoints_total",
+               "Checkpoints that a rank took part in.",
+               AsDouble(c.checkpoints_saved), labels);
 }
 
 }  // namespace
@@ -143,28 +170,64 @@ void AgentMetrics::Set(AgentReadings readings) {
   readings_ = std::move(readings);
 }
 
-std::vector<prometheus::MetricFamily> AgentMetrics::Collect() const {
-  AgentReadings readings;
-  {
-    MutexLock lock(&mu_);
-    readings = readings_;
+AgentReadings AgentMetrics::Readings() const {
+  MutexLock lock(&mu_);
+  return readings_;
+}
+
+GpuPageInput AgentMetrics::GpuInput(const AgentReadings& readings) const {
+  GpuPageInput input;
+  if (options_.gpus == nullptr) return input;
+  input.gpus = options_.gpus->gpus();
+  input.places = options_.gpus->places();
+  input.driver_version = options_.gpus->driver_version();
+  input.hostname = options_.hostname;
+  input.status = options_.gpus->Latest(SystemClock().Now().mono);
+  for (const TaskReading& task : readings.tasks) {
+    if (task.ended) continue;
+    for (const int32_t gpu : task.gpus) {
+      input.holders[gpu] = {task.job, task.rank};
+    }
   }
-  Families families;
-  CollectHost(readings.host, &families);
-  families.Gauge("lockstep_worker_cpus_offered", "Cores offered to jobs.",
-                 readings.cpus_offered);
-  families.Gauge("lockstep_worker_memory_offered_bytes",
-                 "Memory offered to jobs.",
-                 static_cast<double>(readings.memory_offered_bytes));
-  families.Gauge("lockstep_worker_connected",
-                 "1 while the coordinator has admitted this daemon.",
-                 readings.connected ? 1 : 0);
-  families.Counter("lockstep_worker_reconnects_total",
-                   "Streams to the coordinator that ended.",
-                   static_cast<double>(readings.reconnects));
-  for (const GpuReading& gpu : readings.gpus) CollectGpu(gpu, &families);
-  for (const TaskReading& task : readings.tasks) CollectTask(task, &families);
-  return families.Take();
+  return input;
+}
+
+std::vector<prometheus::MetricFamily> AgentMetrics::Collect() const {
+  const AgentReadings readings = Readings();
+  MetricFamilies out;
+  if (const auto host = options_.read_host(); host.ok()) {
+    CollectHost(*host, &out);
+  }
+  if (const auto disk = ReadFileSystemUse(options_.dir); disk.ok()) {
+    out.Gauge("lockstep_worker_disk_size_bytes",
+              "Size of the file system that holds the daemon's directory.",
+              AsDouble(disk->size_bytes));
+    out.Gauge("lockstep_worker_disk_available_bytes",
+              "Space left for others than root on that file system.",
+              AsDouble(disk->available_bytes));
+  }
+  out.Gauge("lockstep_worker_cpus_offered", "Cores offered to jobs.",
+            readings.cpus_offered);
+  out.Gauge("lockstep_worker_memory_offered_bytes", "Memory offered to jobs.",
+            static_cast<double>(readings.memory_offered_bytes));
+  out.Gauge("lockstep_worker_connected",
+            "1 while the coordinator has admitted this daemon.",
+            readings.connected ? 1 : 0);
+  out.Counter("lockstep_worker_reconnects_total",
+              "Streams to the coordinator that ended.",
+              AsDouble(readings.reconnects));
+  CollectGpus(GpuInput(readings), &out);
+  for (const TaskReading& task : readings.tasks) {
+    CollectTask(task, &out);
+    CollectSteps(task, &out);
+  }
+  return out.Take();
+}
+
+std::vector<prometheus::MetricFamily> DcgmMetrics::Collect() const {
+  MetricFamilies out;
+  CollectDcgm(metrics_->GpuInput(metrics_->Readings()), &out);
+  return out.Take();
 }
 
 }  // namespace lockstep

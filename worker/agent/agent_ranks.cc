@@ -20,7 +20,7 @@ namespace {
 
 // How long a finished task's last readings stay on /metrics.
 constexpr Duration kKeepFinished = std::chrono::minutes(15);
-constexpr size_t kMostFinished = 1000;
+constexpr size_t kMostFinished = 64;
 constexpr uint32_t kNonceFd = 3;
 
 const LocalTask* TaskOf(const GangSpec& spec, int32_t rank) {
@@ -86,6 +86,7 @@ Agent::RankInfo& Agent::InfoOf(const RankRef& ref) {
       info.type = task->type;
       info.index = task->index;
     }
+    info.restarts = std::max(0, gang->assignment.spec->attempt - 1);
     info.gpus = GpusOfRank(gang->assignment, ref.rank);
   }
   return info;
@@ -221,6 +222,9 @@ void Agent::ReadPage(const RankRef& ref, RankInfo* info, bool last) {
                            : info->page->Read(&page, &error);
   if (result == task::PageReader::Result::kOk) {
     info->progress = ToProgress(page, ref.gang.generation);
+    if (page.has_counters && page.progress.generation == ref.gang.generation) {
+      info->counters = std::move(page.counters);
+    }
   }
   // Its writer may have made the file anew: look again.
   if (result == task::PageReader::Result::kBad) info->page.reset();
@@ -242,6 +246,12 @@ void Agent::SampleRank(const RankRef& ref, RankInfo* info,
   usage.seconds = std::max(0.0, ToSeconds(loop_->Now().wall - info->start));
   info->read_bytes = std::max(info->read_bytes, tree->read_bytes);
   info->write_bytes = std::max(info->write_bytes, tree->write_bytes);
+  if (!info->cgroup) info->cgroup = OwnCgroup(*shim, getpid());
+  if (*info->cgroup) {
+    // Gone with the rank: the last reading stays.
+    const auto reading = ReadTaskCgroup(**info->cgroup);
+    if (reading) info->cgroup_reading = reading;
+  }
 }
 
 void Agent::Sample() {
@@ -264,33 +274,18 @@ void Agent::Sample() {
       if (!info.ended) SampleRank(ref, &info, all);
     }
   }
-  PublishMetrics(host.ok() ? *host : HostMetrics());
+  SampleGpus();
+  PublishMetrics();
 }
 
-TaskReading Agent::ReadingOf(const RankRef& ref, const RankInfo& info) const {
-  return {ref.gang.job,
-          std::string(Name(info.type)),
-          info.index,
-          ref.rank,
-          info.usage.cpu_seconds,
-          info.usage.memory_bytes,
-          info.usage.memory_peak_bytes,
-          info.read_bytes,
-          info.write_bytes,
-          shipper_.BytesSent(ref)};
-}
-
-void Agent::PublishMetrics(const HostMetrics& host) {
-  AgentReadings readings;
-  readings.host = host;
-  readings.cpus_offered = config_.node.capacity.cpus;
-  readings.memory_offered_bytes = config_.node.capacity.memory_bytes;
-  readings.connected = welcomed_;
-  readings.reconnects = reconnects_;
-  if (nvml_ != nullptr) readings.gpus = nvml_->Read();
+void Agent::SampleGpus() {
+  readings_.gpus.clear();
+  if (gpus_ == nullptr) return;
+  const GpuStatus status = gpus_->Latest(loop_->Now().mono);
+  readings_.gpus = ToGpuUsage(config_.node.gpus, status.readings);
   for (auto& [ref, info] : ranks_) {
     // The mean over a rank's life of its GPUs' utilization.
-    for (const GpuReading& gpu : readings.gpus) {
+    for (const GpuUsage& gpu : readings_.gpus) {
       if (info.ended || !gpu.utilization ||
           std::count(info.gpus.begin(), info.gpus.end(), gpu.index) == 0) {
         continue;
@@ -300,6 +295,37 @@ void Agent::PublishMetrics(const HostMetrics& host) {
       info.usage.gpu_utilization =
           info.gpu_sum / static_cast<double>(info.gpu_samples);
     }
+  }
+}
+
+TaskReading Agent::ReadingOf(const RankRef& ref, const RankInfo& info) const {
+  TaskReading reading;
+  reading.job = ref.gang.job;
+  reading.role = Name(info.type);
+  reading.index = info.index;
+  reading.rank = ref.rank;
+  reading.restarts = info.restarts;
+  reading.ended = info.ended;
+  reading.cpu_seconds = info.usage.cpu_seconds;
+  reading.memory_bytes = info.usage.memory_bytes;
+  reading.memory_peak_bytes = info.usage.memory_peak_bytes;
+  reading.read_bytes = info.read_bytes;
+  reading.write_bytes = info.write_bytes;
+  reading.log_bytes = shipper_.BytesSent(ref);
+  reading.log_dropped_bytes = shipper_.BytesDropped(ref);
+  reading.cgroup = info.cgroup_reading;
+  reading.counters = info.counters;
+  reading.gpus = info.gpus;
+  return reading;
+}
+
+void Agent::PublishMetrics() {
+  AgentReadings readings;
+  readings.cpus_offered = config_.node.capacity.cpus;
+  readings.memory_offered_bytes = config_.node.capacity.memory_bytes;
+  readings.connected = welcomed_;
+  readings.reconnects = reconnects_;
+  for (const auto& [ref, info] : ranks_) {
     readings.tasks.push_back(ReadingOf(ref, info));
   }
   // Ranks that were forgotten meanwhile stay for a scrape or two; a rank of a

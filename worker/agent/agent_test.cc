@@ -14,6 +14,7 @@
 #include "common/os/process.h"
 #include "common/rpc/channel.h"
 #include "worker/agent/fake_coordinator.h"
+#include "worker/devices/fake_nvml_control.h"
 
 namespace lockstep {
 namespace {
@@ -28,11 +29,13 @@ using testing::SizeIs;
 // One life of a daemon.
 class Daemon {
  public:
-  Daemon(const AgentConfig& config, const std::string& coordinator) {
+  // `gpus` may be null.
+  Daemon(const AgentConfig& config, const std::string& coordinator,
+         const GpuSampler* gpus) {
     auto loop = EventLoop::Create(&clock_);
     EXPECT_TRUE(loop.ok());
     loop_ = *std::move(loop);
-    auto agent = Agent::Create(config, loop_.get(), RealFileSystem(), nullptr);
+    auto agent = Agent::Create(config, loop_.get(), RealFileSystem(), gpus);
     EXPECT_TRUE(agent.ok()) << agent.status();
     agent_ = *std::move(agent);
     ChannelOptions options;
@@ -112,7 +115,8 @@ class AgentTest : public testing::Test {
 
   void StartDaemon() {
     daemon_.reset();
-    daemon_ = std::make_unique<Daemon>(config_, coordinator_.address());
+    daemon_ =
+        std::make_unique<Daemon>(config_, coordinator_.address(), gpus_.get());
   }
 
   Assignment Order(Goal goal, std::vector<std::string> argv,
@@ -195,6 +199,7 @@ class AgentTest : public testing::Test {
   std::string dir_;
   AgentConfig config_;
   FakeCoordinator coordinator_;
+  std::unique_ptr<GpuSampler> gpus_;  // Before the daemon, that reads it.
   std::unique_ptr<Daemon> daemon_;
 };
 
@@ -485,6 +490,28 @@ TEST_F(AgentTest, HeartbeatsCarryProgressAndUse) {
   }));
   coordinator_.Send(Order(Goal::kStop, {}));
   EXPECT_TRUE(Reaches(GangPhase::kStopped));
+}
+
+TEST_F(AgentTest, GpusOfferedAreInHeartbeatsAndTheirUseIsTheRanks) {
+  FakeNvmlControl fake(2, "T4");
+  fake.Write("set 1 utilization 40\n");
+  GpuSamplerOptions options;
+  options.library = LOCKSTEP_FAKE_NVML;
+  options.period = 20ms;
+  gpus_ = OpenGpusIfThere(options);
+  ASSERT_NE(gpus_, nullptr);
+  // The second alone.
+  config_.node.gpus = {gpus_->gpus()[1]};
+  config_.node.capacity.gpus = 1;
+  StartDaemon();
+  EXPECT_TRUE(coordinator_.Eventually([&] {
+    const auto& gpus = coordinator_.beats.back().readings.gpus;
+    return gpus.size() == 1 && gpus[0].index == 1 &&
+           gpus[0].utilization == 0.4 && gpus[0].power_watts == 70.5;
+  }));
+  // The sampler goes before what it reads.
+  daemon_.reset();
+  gpus_.reset();
 }
 
 TEST_F(AgentTest, MetricsShowHostAndTasks) {

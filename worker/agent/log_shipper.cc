@@ -61,6 +61,18 @@ uint64_t LogShipper::BytesSent(const RankRef& ref) const {
   return it == logs_.end() ? 0 : it->second.total_sent;
 }
 
+uint64_t LogShipper::BytesDropped(const RankRef& ref) const {
+  const auto it = logs_.find(ref);
+  uint64_t dropped = 0;
+  for (size_t i = 1; it != logs_.end() && i < it->second.marks.size(); ++i) {
+    const Mark& last = it->second.marks[i - 1];
+    const Mark& mark = it->second.marks[i];
+    const uint64_t sent = mark.sent - mark.gap_text.size() - last.sent;
+    if (mark.file > last.file + sent) dropped += mark.file - last.file - sent;
+  }
+  return dropped;
+}
+
 void LogShipper::OnReconnect() {
   for (auto& [ref, log] : logs_) {
     log.sent = log.acked;

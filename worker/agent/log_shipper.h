@@ -54,6 +54,8 @@ class LogShipper {
   bool Done(const RankRef& ref) const;
   // Bytes sent so far, this daemon's time.
   uint64_t BytesSent(const RankRef& ref) const;
+  // Bytes that gaps stand for, of the whole log.
+  uint64_t BytesDropped(const RankRef& ref) const;
 
  private:
   // From `sent` on the wire, byte `file` of the files follows.

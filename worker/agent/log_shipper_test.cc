@@ -167,6 +167,8 @@ TEST_F(LogShipperTest, AGapIsALineAlsoForTheNextDaemon) {
               HasSubstr(cri::LogGapText(kTailAt - head.size())));
   EXPECT_TRUE(receiver.bytes.ends_with(tail));
   const std::string so_far = receiver.bytes;
+  EXPECT_EQ(shipper_->BytesDropped(ref_), kTailAt - head.size());
+  EXPECT_EQ(shipper_->BytesDropped({{"other", 1}, 0}), 0u);
 
   // Another daemon, before and after more was written.
   Write(task::SegmentPath(log_, kTailAt), Lines(5, 900));

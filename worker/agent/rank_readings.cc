@@ -121,6 +121,33 @@ Usage ToUsage(const task::ExitRecord& record, const Usage& sampled) {
   return usage;
 }
 
+std::vector<GpuUsage> ToGpuUsage(const std::vector<Gpu>& offered,
+                                 const std::vector<GpuReading>& readings) {
+  std::vector<GpuUsage> out;
+  for (const Gpu& gpu : offered) {
+    GpuUsage& usage = out.emplace_back();
+    usage.index = gpu.index;
+    const auto found = std::find_if(
+        readings.begin(), readings.end(),
+        [&](const GpuReading& reading) { return reading.index == gpu.index; });
+    if (found == readings.end()) continue;
+    const auto put = [&](GpuValue value, double most, auto* to) {
+      const auto& number = found->Get(value);
+      if (number && std::isfinite(*number)) {
+        *to = std::clamp(*number, 0.0, most);
+      }
+    };
+    put(GpuValue::kUtilization, 1, &usage.utilization);
+    put(GpuValue::kMemoryAccess, 1, &usage.memory_access);
+    put(GpuValue::kPower, 1e6, &usage.power_watts);
+    put(GpuValue::kTemperatureCore, 1e4, &usage.temperature_celsius);
+    std::optional<double> used;
+    put(GpuValue::kMemoryUsed, 1e15, &used);
+    if (used) usage.memory_used_bytes = static_cast<int64_t>(*used);
+  }
+  return out;
+}
+
 std::string CleanText(std::string_view text, size_t limit) {
   std::string out;
   while (!text.empty()) {

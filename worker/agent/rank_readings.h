@@ -1,11 +1,14 @@
-// What a rank's page and exit record say, in the model's words. Pure.
+// What ranks' pages, exit records and GPUs say, in the model's words. Pure.
 #ifndef LOCKSTEP_WORKER_AGENT_RANK_READINGS_H_
 #define LOCKSTEP_WORKER_AGENT_RANK_READINGS_H_
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/model/job.h"
+#include "common/model/node.h"
+#include "worker/devices/gpu_reading.h"
 #include "worker/task/exit_record.h"
 #include "worker/task/rank_page.h"
 
@@ -19,6 +22,12 @@ ExitStatus ToExitStatus(const task::ExitRecord& record);
 
 // Final use, from the record; `sampled` holds what was measured meanwhile.
 Usage ToUsage(const task::ExitRecord& record, const Usage& sampled);
+
+// Of the GPUs `offered`, in their order; those that `readings` (of all GPUs of
+// the host, perhaps none) lacks have no values. Within what the coordinator
+// takes.
+std::vector<GpuUsage> ToGpuUsage(const std::vector<Gpu>& offered,
+                                 const std::vector<GpuReading>& readings);
 
 // Fit for a message field and a log line: at most `limit` bytes of valid
 // UTF-8 without control characters; others become '?'.

@@ -90,6 +90,25 @@ TEST(RankReadingsTest, FinalUseIsTheRecordsAndNeverLessThanWasSeen) {
   EXPECT_EQ(usage.gpu_utilization, 0.5);
 }
 
+TEST(RankReadingsTest, GpusOfferedInTheirOrder) {
+  const std::vector<Gpu> offered = {{3, "GPU-d", "T4", 1},
+                                    {1, "GPU-b", "T4", 1}};
+  GpuReading reading;
+  reading.index = 1;
+  reading.Set(GpuValue::kUtilization, 0.5);
+  reading.Set(GpuValue::kMemoryUsed, 4096);
+  reading.Set(GpuValue::kPower, 1e9);
+  const auto usage = ToGpuUsage(offered, {reading});
+  ASSERT_EQ(usage.size(), 2u);
+  EXPECT_EQ(usage[0].index, 3);
+  EXPECT_FALSE(usage[0].utilization.has_value());
+  EXPECT_EQ(usage[1].index, 1);
+  EXPECT_EQ(usage[1].utilization, 0.5);
+  EXPECT_EQ(usage[1].memory_used_bytes, 4096);
+  EXPECT_EQ(usage[1].power_watts, 1e6);
+  EXPECT_FALSE(usage[1].temperature_celsius.has_value());
+}
+
 TEST(RankReadingsTest, TextIsCleanedAndCut) {
   EXPECT_EQ(CleanText("plain\ttext\n", 100), "plain\ttext\n");
   EXPECT_EQ(CleanText(std::string("a\0b\x1b[2J", 7), 100), "a?b?[2J");

@@ -1,0 +1,54 @@
+// Collects samples by metric family, in the order in which families first
+// appear, as Prometheus's text format wants them. Not thread-safe.
+#ifndef LOCKSTEP_WORKER_AGENT_METRIC_FAMILIES_H_
+#define LOCKSTEP_WORKER_AGENT_METRIC_FAMILIES_H_
+
+#include <prometheus/client_metric.h>
+#include <prometheus/metric_family.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+using MetricLabels = std::vector<std::pair<std::string, std::string>>;
+
+class MetricFamilies {
+ public:
+  // A family's type and help are those of its first sample.
+  void Add(prometheus::MetricType type, const std::string& name,
+           const std::string& help, double value,
+           const MetricLabels& labels = {}) {
+    const auto [it, is_new] = places_.emplace(name, families_.size());
+    if (is_new) families_.push_back({name, help, type, {}});
+    prometheus::ClientMetric metric;
+    for (const auto& [label, text] : labels) {
+      metric.label.push_back({label, text});
+    }
+    if (type == prometheus::MetricType::Counter) {
+      metric.counter.value = value;
+    } else {
+      metric.gauge.value = value;
+    }
+    families_[it->second].metric.push_back(std::move(metric));
+  }
+  void Counter(const std::string& name, const std::string& help, double value,
+               const MetricLabels& labels = {}) {
+    Add(prometheus::MetricType::Counter, name, help, value, labels);
+  }
+  void Gauge(const std::string& name, const std::string& help, double value,
+             const MetricLabels& labels = {}) {
+    Add(prometheus::MetricType::Gauge, name, help, value, labels);
+  }
+  std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
+
+ private:
+  std::map<std::string, size_t> places_;
+  std::vector<prometheus::MetricFamily> families_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_METRIC_FAMILIES_H_
