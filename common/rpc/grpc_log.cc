@@ -1,5 +1,6 @@
 #include "common/rpc/grpc_log.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 
 #include "common/base/logging.h"
@@ -23,10 +24,19 @@ void ToOurs(gpr_log_func_args* args) {
 
 void Nowhere(gpr_log_func_args*) {}
 
+// It has a line for every message that somebody sends with a byte that is not
+// UTF-8: the answer to the call says enough.
+void ProtobufToOurs(google::protobuf::LogLevel, const char*, int,
+                    const std::string& message) {
+  LOG_DEBUG("protobuf: {}", message);
+}
+
 }  // namespace
 
 void RedirectGrpcLog(GrpcLog where) {
   gpr_set_log_function(where == GrpcLog::kToOurs ? ToOurs : Nowhere);
+  google::protobuf::SetLogHandler(where == GrpcLog::kToOurs ? ProtobufToOurs
+                                                            : nullptr);
 }
 
 }  // namespace lockstep

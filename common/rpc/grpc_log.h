@@ -1,4 +1,4 @@
-// gRPC's own log lines, which go to stderr in a form of their own.
+// The log lines of gRPC and protobuf, which go to stderr in forms of their own.
 #ifndef LOCKSTEP_COMMON_RPC_GRPC_LOG_H_
 #define LOCKSTEP_COMMON_RPC_GRPC_LOG_H_
 

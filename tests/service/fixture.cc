@@ -157,6 +157,15 @@ void ServiceTest::SetUpTestSuite() {
   shared_ca = std::make_unique<CertificateAuthority>(*std::move(ca));
 }
 
+void ServiceTest::UseCa(CertificateAuthority ca) {
+  shared_credentials.clear();
+  shared_ca = std::make_unique<CertificateAuthority>(std::move(ca));
+}
+
+Credentials ServiceTest::CredentialsOf(const Identity& identity) {
+  return Issue(identity);
+}
+
 void ServiceTest::TearDownTestSuite() {
   shared_credentials.clear();
   shared_ca.reset();
@@ -171,6 +180,9 @@ void ServiceTest::SetUp() {
   CoordinatorOptions options;
   options.new_uid = [this] { return "uid" + std::to_string(++uids_); };
   options.new_key = [] { return std::string(32, 'k'); };
+  options.on_job_deleted = [this](const std::string& uid) {
+    logs_->Remove(uid);
+  };
   coordinator_ =
       std::make_unique<Coordinator>(options, &store_, &clock_, hub_.get());
   ASSERT_TRUE(coordinator_->Load().ok());
@@ -181,7 +193,7 @@ void ServiceTest::SetUp() {
   worker_options.cluster = kCluster;
   worker_service_ = std::make_unique<WorkerService>(
       worker_options, coordinator_.get(), logs_.get());
-  RpcServerOptions server_options;
+  RpcServerOptions server_options = server_options_;
   server_options.address = "127.0.0.1:0";
   server_options.credentials = Issue(CoordinatorIdentity(kCluster, "main"));
   auto server = RpcServer::Start(

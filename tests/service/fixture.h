@@ -78,6 +78,10 @@ class ServiceTest : public testing::Test {
  protected:
   static void SetUpTestSuite();
   static void TearDownTestSuite();
+  // Of a suite that has its own: call after SetUpTestSuite. Its cluster is
+  // "test".
+  static void UseCa(CertificateAuthority ca);
+  static Credentials CredentialsOf(const Identity& identity);
   void SetUp() override;
   void TearDown() override;
 
@@ -108,6 +112,8 @@ class ServiceTest : public testing::Test {
   // Its deciding rank ends well; the job ends.
   void End(DaemonStream* daemon, GangStatus status);
 
+  // What SetUp starts the server with; address and credentials are its own.
+  RpcServerOptions server_options_;
   FakeClock clock_;
   MemoryStore store_;
   std::string dir_;
