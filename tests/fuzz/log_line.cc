@@ -1,0 +1,30 @@
+// Lines of a rank's log, and times in them.
+#include "common/base/log_line.h"
+
+#include "tests/fuzz/fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace lockstep;
+  const std::string_view bytes = fuzz::View(data, size);
+  cri::LogLine line;
+  std::string error;
+  if (cri::ParseLogLine(bytes, &line, &error)) {
+    std::string text;
+    cri::AppendLogLine(line, &text);
+    cri::LogLine again;
+    fuzz::Require(cri::ParseLogLine(text, &again, &error) &&
+                      again.unix_nanos == line.unix_nanos &&
+                      again.stream == line.stream && again.full == line.full &&
+                      again.text == line.text,
+                  "a line is read as written");
+  }
+  int64_t nanos = 0;
+  if (cri::ParseRfc3339Nano(bytes, &nanos)) {
+    int64_t again = 0;
+    fuzz::Require(
+        cri::ParseRfc3339Nano(cri::FormatRfc3339Nano(nanos), &again) &&
+            again == nanos,
+        "a time is read as written");
+  }
+  return 0;
+}

@@ -1,0 +1,29 @@
+// A checkpoint's MANIFEST: as it is, and with its checksum put right.
+#include "worker/checkpoint/manifest.h"
+
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep {
+namespace {
+
+void Decode(std::string_view text) {
+  const auto manifest = checkpoint::DecodeManifest(text);
+  if (!manifest.ok()) return;
+  const auto encoded = checkpoint::EncodeManifest(*manifest);
+  fuzz::Require(encoded.ok(), "a manifest that was read can be written");
+  const auto again = checkpoint::DecodeManifest(*encoded);
+  fuzz::Require(again.ok() && *again == *manifest, "and is the same");
+  fuzz::Require(manifest->shards.size() == manifest->world_size,
+                "there is one shard a rank");
+  (void)manifest->TotalBytes();
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view bytes = lockstep::fuzz::View(data, size);
+  lockstep::Decode(bytes);
+  lockstep::Decode(lockstep::fuzz::SealText(bytes));
+  return 0;
+}

@@ -1,0 +1,25 @@
+// A rank's VOTE: as it is, and with its checksum put right.
+#include "worker/checkpoint/vote.h"
+
+#include "tests/fuzz/fuzz.h"
+
+namespace lockstep {
+namespace {
+
+void Decode(std::string_view text) {
+  const auto vote = checkpoint::DecodeVote(text);
+  if (!vote.ok()) return;
+  const auto again = checkpoint::DecodeVote(checkpoint::EncodeVote(*vote));
+  fuzz::Require(again.ok() && *again == *vote, "a vote is read as written");
+  (void)checkpoint::CheckVotes(vote->attempt, vote->world_size, {&*vote, 1});
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view bytes = lockstep::fuzz::View(data, size);
+  lockstep::Decode(bytes);
+  lockstep::Decode(lockstep::fuzz::SealText(bytes));
+  return 0;
+}
