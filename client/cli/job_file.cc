@@ -2,12 +2,14 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
+#include <sstream>
 #include <vector>
 
 #include "client/cli/parse.h"
@@ -263,6 +265,36 @@ class Reader {
   const std::string source_;
 };
 
+// Hears a document and keeps nothing.
+class Deaf final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+// Not by YAML::LoadAll: of a stray "," yaml-cpp 0.7 makes documents without
+// end.
+Status CheckOneDocument(const std::string& text, const std::string& source) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  Deaf deaf;
+  int documents = 0;
+  while (documents < 2 && parser.HandleNextDocument(deaf)) ++documents;
+  if (documents == 1) return OkStatus();
+  return InvalidArgument("{}: has {} documents{}; a job file has one", source,
+                         documents, documents == 2 ? " or more" : "");
+}
+
 }  // namespace
 
 StatusOr<v1::JobSpec> ParseJobFile(const std::string& text,
@@ -270,12 +302,8 @@ StatusOr<v1::JobSpec> ParseJobFile(const std::string& text,
   const Reader reader(source);
   v1::JobSpec spec;
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() != 1) {
-      return InvalidArgument("{}: has {} documents; a job file has one", source,
-                             documents.size());
-    }
-    LOCKSTEP_RETURN_IF_ERROR(reader.ReadMessage(documents[0], &spec));
+    LOCKSTEP_RETURN_IF_ERROR(CheckOneDocument(text, source));
+    LOCKSTEP_RETURN_IF_ERROR(reader.ReadMessage(YAML::Load(text), &spec));
   } catch (const YAML::Exception& e) {
     return reader.At(e.mark, e.msg);
   }
