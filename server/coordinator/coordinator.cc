@@ -34,9 +34,11 @@ Status Coordinator::Load() {
   const Time now = clock_->Now();
   epoch_ = snapshot.epoch;
   version_ = snapshot.version;
-  for (const NodeInfo& node : snapshot.nodes) {
+  loaded_version_ = version_;
+  deleted_.insert(snapshot.deleted_jobs.begin(), snapshot.deleted_jobs.end());
+  for (const NodeRecord& node : snapshot.nodes) {
     members_.Restore(node, now);
-    nodes_[node.name];
+    nodes_[node.info.name];
   }
   for (AnsweredRequest& request : snapshot.requests) {
     auto key = std::make_pair(request.client, request.id);
@@ -46,7 +48,7 @@ Status Coordinator::Load() {
     const Duration in_state = std::max(Duration{}, now.wall - job.state_time);
     auto stored = std::make_shared<const Job>(std::move(job));
     Apply(stored, now);
-    Entry& entry = jobs_[stored->spec.name];
+    Entry& entry = jobs_.at(stored->spec.name);
     // Limits of a state count from when it began; those that guard an
     // exchange with nodes begin anew, as the nodes have to come back first.
     entry.state_since =
@@ -89,24 +91,15 @@ StatusOr<std::string> Coordinator::Answer(const RequestKey& request, Job job,
   const auto known = jobs_.find(name);
   const bool news = known == jobs_.end() || !(job == *known->second.job);
   if (news) job.resource_version = version_ + 1;
-  AnsweredRequest answered;
-  answered.client = request.client;
-  answered.id = request.id;
-  answered.method = request.method;
-  answered.content_hash = request.content_hash;
-  answered.time = now.wall;
   JobSnapshot snapshot;
   snapshot.job = std::make_shared<const Job>(job);
   snapshot.time = now.wall;
   snapshot.bill = BillAt(job, options_.prices, now.wall);
-  answered.response = encode(snapshot);
-  std::string response = answered.response;
+  std::string response = encode(snapshot);
   std::map<JobName, Job> changed;
   if (news) changed.emplace(name, std::move(job));
-  std::optional<AnsweredRequest> remembered;
-  if (!request.id.empty()) remembered = std::move(answered);
   LOCKSTEP_RETURN_IF_ERROR(
-      CommitJobs(std::move(changed), std::move(remembered), now));
+      CommitJobs(std::move(changed), Remember(request, response, now), now));
   Touch(name);
   Reconcile(now);
   return response;
@@ -115,6 +108,9 @@ StatusOr<std::string> Coordinator::Answer(const RequestKey& request, Job job,
 StatusOr<Coordinator::Entry*> Coordinator::FindEntry(const JobName& name) {
   const auto it = jobs_.find(name);
   if (it != jobs_.end()) return &it->second;
+  if (deleted_.contains(name)) {
+    return WithReason(NotFound("job {} was deleted", name), "JOB_DELETED");
+  }
   std::vector<std::string> names;
   for (const auto& [known, entry] : jobs_) names.push_back(known);
   const std::string near = Nearest(name, names);
@@ -129,6 +125,13 @@ Status Coordinator::CheckNew(const JobSpec& spec) {
   if (jobs_.contains(spec.name)) {
     return WithReason(
         AlreadyExists("there is a job {} already; names are never used twice",
+                      spec.name),
+        "JOB_EXISTS");
+  }
+  if (deleted_.contains(spec.name)) {
+    return WithReason(
+        AlreadyExists("there was a job {}, which was deleted; names are never "
+                      "used twice",
                       spec.name),
         "JOB_EXISTS");
   }
@@ -298,56 +301,12 @@ int64_t Coordinator::version() {
   return version_;
 }
 
-NodeSnapshot Coordinator::SnapshotOf(const Member& member) {
-  NodeSnapshot snapshot;
-  snapshot.member = member;
-  const auto soft = nodes_.find(member.info.name);
-  if (soft == nodes_.end()) return snapshot;
-  for (const JobName& name : soft->second.jobs) {
-    snapshot.jobs.push_back(name);
-    for (const Hold& hold : jobs_.at(name).job->holds) {
-      if (hold.node != member.info.name) continue;
-      snapshot.allocated.cpus += hold.resources.cpus;
-      snapshot.allocated.memory_bytes += hold.resources.memory_bytes;
-      snapshot.allocated.gpus += static_cast<int32_t>(hold.gpus.size());
-    }
-  }
-  return snapshot;
-}
-
-std::vector<NodeSnapshot> Coordinator::ListNodes() {
-  MutexLock lock(&mu_);
-  std::vector<NodeSnapshot> nodes;
-  for (const auto& [name, member] : members_.members()) {
-    nodes.push_back(SnapshotOf(member));
-  }
-  return nodes;
-}
-
-StatusOr<NodeSnapshot> Coordinator::GetNode(const NodeName& name) {
-  MutexLock lock(&mu_);
-  if (const Member* member = members_.Find(name)) return SnapshotOf(*member);
-  std::vector<std::string> names;
-  for (const auto& [known, member] : members_.members()) {
-    names.push_back(known);
-  }
-  const std::string near = Nearest(name, names);
-  return WithReason(
-      near.empty()
-          ? NotFound("there is no node {}", name)
-          : NotFound("there is no node {}; did you mean {}?", name, near),
-      "NO_SUCH_NODE");
-}
-
 CoordinatorStats Coordinator::Stats() {
   MutexLock lock(&mu_);
   const Time now = clock_->Now();
   CoordinatorStats stats;
   for (const JobState state : kAllJobStates) stats.jobs[state] = 0;
-  for (const NodeState state :
-       {NodeState::kReady, NodeState::kUnknown, NodeState::kLost}) {
-    stats.nodes[state] = 0;
-  }
+  for (const NodeState state : kAllNodeStates) stats.nodes[state] = 0;
   for (const auto& [name, entry] : jobs_) {
     ++stats.jobs[entry.job->state];
     if (entry.job->state == JobState::kQueued) {
@@ -357,8 +316,8 @@ CoordinatorStats Coordinator::Stats() {
     }
   }
   for (const auto& [name, member] : members_.members()) {
-    ++stats.nodes[member.state];
     const NodeSnapshot node = SnapshotOf(member);
+    ++stats.nodes[node.member.state];
     stats.capacity.cpus += member.info.capacity.cpus;
     stats.capacity.memory_bytes += member.info.capacity.memory_bytes;
     stats.capacity.gpus += static_cast<int32_t>(member.info.gpus.size());

@@ -26,6 +26,7 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "server/coordinator/observer.h"
 #include "server/coordinator/watch_hub.h"
 #include "server/coordinator/worker_link.h"
 #include "server/core/assignments.h"
@@ -44,11 +45,21 @@ struct CoordinatorOptions {
   MembershipOptions membership;
   SchedulerOptions scheduler;
   Prices prices;
+  StallOptions stall;
+  // How long a restarted daemon may take to find its tasks again.
+  Duration adoption_window = std::chrono::seconds(60);
   // How long the answer to a request id is remembered.
   Duration remember_requests = std::chrono::hours(24);
+  // Jobs that ended earlier than this, or are more than so many, are deleted.
+  Duration retain_jobs = std::chrono::hours(24 * 30);
+  size_t retain_job_count = 10'000;
+  // The logs of the job with this uid may go; must not block, nor call back.
+  std::function<void(const std::string& uid)> on_job_deleted;
   // Sources of ids and keys; a rule has no dice.
   std::function<std::string()> new_uid;
   std::function<std::string()> new_key;
+  // May be null; outlives the coordinator.
+  CoordinatorObserver* observer = nullptr;
 };
 
 // A command with an id: a repeat gets the first answer.
@@ -75,6 +86,7 @@ struct JobSnapshot {
 };
 
 struct NodeSnapshot {
+  // With state and message as they are shown: DRAINING, QUARANTINED ...
   Member member;
   Resources allocated;
   std::vector<JobName> jobs;
@@ -90,6 +102,31 @@ struct CoordinatorStats {
   int64_t failed_commits = 0;
   double oldest_queued_seconds = 0;
   std::vector<JobSnapshot> live_jobs;
+};
+
+// The cluster at one moment, for metrics and pages.
+struct CoordinatorView {
+  struct JobEntry {
+    JobSnapshot snapshot;
+    // When one of its ranks was last seen to finish a step.
+    std::optional<MonoTime> last_step;
+  };
+  Time time;
+  bool store_healthy = true;
+  // All jobs, ended ones included.
+  std::map<JobState, int64_t> jobs_by_state;
+  // By name: those that have not ended, or not long ago.
+  std::vector<JobEntry> jobs;
+  // By name.
+  std::vector<NodeSnapshot> nodes;
+};
+
+// Since the process started; by reason, those of jobs and of nodes.
+struct CoordinatorCounters {
+  std::map<Reason, int64_t> job_events;
+  std::map<Reason, int64_t> node_events;
+  int64_t deleted_jobs = 0;
+  int64_t forgotten_nodes = 0;
 };
 
 class Coordinator {
@@ -120,6 +157,26 @@ class Coordinator {
                                           const JobName& name,
                                           const MayChange& may,
                                           const Encode& encode);
+  // Of a job that has ended. Its name stays taken. `answer` is what a repeat
+  // gets.
+  StatusOr<std::string> DeleteJob(const RequestKey& request,
+                                  const JobName& name, const MayChange& may,
+                                  const std::string& answer);
+  // ---- Operators; durable like commands on jobs ----
+  using EncodeNode = std::function<std::string(const NodeSnapshot&)>;
+  using EncodeJobs = std::function<std::string(const std::vector<JobName>&)>;
+  // `drain.time` is set here.
+  StatusOr<std::string> DrainNode(const RequestKey& request,
+                                  const NodeName& name, Drain drain,
+                                  const EncodeNode& encode);
+  StatusOr<std::string> UndrainNode(const RequestKey& request,
+                                    const NodeName& name,
+                                    const EncodeNode& encode);
+  // Given the jobs that had something there.
+  StatusOr<std::string> ForgetNode(const RequestKey& request,
+                                   const NodeName& name,
+                                   const EncodeJobs& encode);
+
   // Where `spec` would go now; empty: it would wait, and `waiting` says why.
   StatusOr<std::vector<TaskPlacement>> Plan(const JobSpec& spec,
                                             Cause* waiting);
@@ -130,6 +187,16 @@ class Coordinator {
   std::vector<NodeSnapshot> ListNodes();
   StatusOr<NodeSnapshot> GetNode(const NodeName& name);
   CoordinatorStats Stats();
+  CoordinatorCounters Counters();
+  // Whether a job with this uid is known, and when it ended (nullopt: not yet,
+  // and of one that is not known). For who keeps its logs.
+  struct LogOwner {
+    bool known = false;
+    std::optional<WallTime> end_time;
+  };
+  LogOwner FindLogOwner(const std::string& uid);
+  // With the jobs that ended no longer than `linger` ago.
+  CoordinatorView View(Duration linger);
 
   // ---- Worker daemons ----
   // Names one stream; messages of an older one of the same node are Aborted.
@@ -172,11 +239,13 @@ class Coordinator {
     size_t bytes = 0;
   };
   struct Entry {
+    explicit Entry(const StallOptions& options) : stall(options) {}
     std::shared_ptr<const Job> job;
     MonoTime state_since;
     std::optional<MonoTime> all_started_since;
     std::optional<Cause> waiting;
     ProgressMeter meter;
+    StallWatch stall;
     Rendezvous rendezvous;  // Of the current generation.
     bool progress_news = false;
   };
@@ -204,14 +273,47 @@ class Coordinator {
   void ScheduleQueue(Time now, std::map<JobName, Job>* changed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<HostCapacity> Hosts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The node says that it runs this, and no job holds a place for it.
+  bool IsLeftOver(const NodeName& node, const GangStatus& gang)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status CommitJobs(std::map<JobName, Job> changed,
-                    std::optional<AnsweredRequest> request, Time now)
+                    std::optional<AnsweredRequest> request, Time now,
+                    const std::vector<const NodeRecord*>& nodes = {})
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status Commit(StoreBatch* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Apply(std::shared_ptr<const Job> job, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Tell(const NodeName& node, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Touch(const JobName& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TouchJobsOf(const NodeName& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // How long the node may be silent without a step; nullopt: for ever.
+  std::optional<Duration> PatienceWith(const NodeName& node)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CountEvents(const Job* before, const Job& after)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // node_commands.cc
+  StatusOr<const Member*> FindMember(const NodeName& name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Commits the node, an event on each job that has something there, and the
+  // answer.
+  StatusOr<std::string> AnswerNode(const RequestKey& request,
+                                   const NodeRecord& record,
+                                   const EncodeNode& encode, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static std::optional<AnsweredRequest> Remember(const RequestKey& request,
+                                                 const std::string& response,
+                                                 Time now);
+  // What changed of nodes beside commands is stored in the next tick.
+  void NoteNode(const NodeName& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StoreNodes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // retention.cc
+  Status CommitDeletion(const std::vector<JobName>& names,
+                        std::optional<AnsweredRequest> request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A few jobs, requests and nodes at a time.
+  void Sweep(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // coordinator.cc
   // What speaks against a new job: its name, its directory, its size.
@@ -232,6 +334,12 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // workers.cc
+  // Stores what registers; a store that cannot write keeps out only nodes
+  // that were never seen.
+  Status AdmitNode(const NodeInfo& info, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteContest(const NodeInfo& other, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StatusOr<NodeName> NodeOf(SessionId session)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Entry* CurrentEntry(const JobName& job, Generation generation)
@@ -255,10 +363,17 @@ class Coordinator {
 
   mutable Mutex mu_;
   int64_t version_ ABSL_GUARDED_BY(mu_) = 0;
+  // Where the store stood at the start.
+  int64_t loaded_version_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<JobName, Entry> jobs_ ABSL_GUARDED_BY(mu_);
   // Not final; among them, those that wait for a place.
   std::set<JobName> live_ ABSL_GUARDED_BY(mu_);
   std::set<JobName> queued_ ABSL_GUARDED_BY(mu_);
+  // Names that stay taken.
+  std::set<JobName> deleted_ ABSL_GUARDED_BY(mu_);
+  // Final ones, oldest end first.
+  std::set<std::pair<WallTime, JobName>> ended_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, JobName> uids_ ABSL_GUARDED_BY(mu_);
   Membership members_ ABSL_GUARDED_BY(mu_);
   std::map<NodeName, NodeSoft> nodes_ ABSL_GUARDED_BY(mu_);
   std::map<SessionId, NodeName> sessions_ ABSL_GUARDED_BY(mu_);
@@ -267,10 +382,13 @@ class Coordinator {
       ABSL_GUARDED_BY(mu_);
   std::set<JobName> dirty_ ABSL_GUARDED_BY(mu_);
   std::set<NodeName> tell_ ABSL_GUARDED_BY(mu_);
+  std::set<NodeName> unsaved_nodes_ ABSL_GUARDED_BY(mu_);
+  CoordinatorCounters counters_ ABSL_GUARDED_BY(mu_);
   bool capacity_changed_ ABSL_GUARDED_BY(mu_) = true;
   bool store_healthy_ ABSL_GUARDED_BY(mu_) = true;
   MonoTime last_progress_ ABSL_GUARDED_BY(mu_);
   MonoTime last_probe_ ABSL_GUARDED_BY(mu_);
+  MonoTime last_sweep_ ABSL_GUARDED_BY(mu_);
   WallTime last_forget_ ABSL_GUARDED_BY(mu_){};
   int64_t commits_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t failed_commits_ ABSL_GUARDED_BY(mu_) = 0;

@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_SERVER_COORDINATOR_COORDINATOR_FIXTURE_H_
 #define LOCKSTEP_SERVER_COORDINATOR_COORDINATOR_FIXTURE_H_
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -59,6 +60,20 @@ class CoordinatorTest : public testing::Test {
     }
   }
 
+  // Its ranks on `a` are seen to make a hundred steps, so that a step is known
+  // to take no time.
+  void StepFast(const JobName& job) {
+    for (const int64_t steps : {1, 2, 100}) {
+      clock_.Advance(std::chrono::milliseconds(100));
+      for (FakeDaemon* daemon : all_) {
+        if (!daemon->connected() || daemon->Find(job) == nullptr) continue;
+        const Status status =
+            daemon->Progress(job, daemon->Find(job)->status.generation, steps);
+        ASSERT_TRUE(status.ok()) << Message(status);
+      }
+    }
+  }
+
   // ---- Clients ----
   static std::string Encode(const JobSnapshot& snapshot) {
     return fmt::format("{} {} v{}", snapshot.job->spec.name,
@@ -82,6 +97,45 @@ class CoordinatorTest : public testing::Test {
         {"user/ann", "cancel-" + name, "CancelJob", name}, name, Anybody,
         Encode);
   }
+  static std::string EncodeNode(const NodeSnapshot& node) {
+    return fmt::format("{} {}", node.member.info.name, Name(node.member.state));
+  }
+  StatusOr<std::string> DrainNode(const NodeName& node,
+                                  std::optional<Duration> grace = {},
+                                  const std::string& id = "") {
+    Drain drain;
+    drain.requester = "user/root";
+    drain.reason = "new kernel";
+    drain.grace = grace;
+    return coordinator_->DrainNode(
+        {"user/root", id.empty() ? NextId() : id, "DrainNode", node}, node,
+        drain, EncodeNode);
+  }
+  StatusOr<std::string> UndrainNode(const NodeName& node) {
+    return coordinator_->UndrainNode(
+        {"user/root", NextId(), "UndrainNode", node}, node, EncodeNode);
+  }
+  StatusOr<std::string> ForgetNode(const NodeName& node,
+                                   const std::string& id = "") {
+    return coordinator_->ForgetNode(
+        {"user/root", id.empty() ? NextId() : id, "ForgetNode", node}, node,
+        [](const std::vector<JobName>& jobs) {
+          return fmt::format("{}", fmt::join(jobs, " "));
+        });
+  }
+  StatusOr<std::string> Delete(const JobName& name,
+                               const std::string& id = "") {
+    return coordinator_->DeleteJob(
+        {"user/ann", id.empty() ? NextId() : id, "DeleteJob", name}, name,
+        Anybody, "gone");
+  }
+  std::string NextId() { return fmt::format("id-{}", ++ids_); }
+  NodeState StateOf(const NodeName& node) {
+    const auto snapshot = coordinator_->GetNode(node);
+    EXPECT_TRUE(snapshot.ok()) << Message(snapshot.status());
+    return snapshot.ok() ? snapshot->member.state : NodeState::kLost;
+  }
+
   Job Get(const JobName& name) {
     const auto job = coordinator_->GetJob(name);
     EXPECT_TRUE(job.ok()) << Message(job.status());
@@ -105,6 +159,7 @@ class CoordinatorTest : public testing::Test {
   std::unique_ptr<WatchHub> hub_;
   std::unique_ptr<Coordinator> coordinator_;
   int uids_ = 0;
+  int ids_ = 0;
   bool silent_ = false;
   FakeDaemon a_{"a", {2, int64_t{8} << 30, 0, ""}};
   FakeDaemon b_{"b", {2, int64_t{8} << 30, 0, ""}};

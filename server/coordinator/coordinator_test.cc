@@ -435,6 +435,7 @@ TEST_F(CoordinatorTest, SilentNodeOfAJobThatStandsStillIsLost) {
   Connect(&b_);
   MustSubmit(Wide("j"));
   Run();
+  StepFast("j");
   b_.Disconnect();
   Pass(64s);
   EXPECT_FALSE(Get("j").failing);
@@ -456,6 +457,7 @@ TEST_F(CoordinatorTest, NodeThatAJobMovedAwayFromIsStoppedWhenItComesBack) {
   Connect(&b_);
   MustSubmit(Wide("j"));
   Run();
+  StepFast("j");
   b_.Disconnect();
   Pass(66s);
   all_.push_back(&c);

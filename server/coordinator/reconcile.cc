@@ -19,6 +19,10 @@ constexpr Duration kProbeInterval = std::chrono::seconds(1);
 
 void Coordinator::Touch(const JobName& job) { dirty_.insert(job); }
 
+void Coordinator::TouchJobsOf(const NodeName& node) {
+  for (const JobName& job : nodes_[node].jobs) Touch(job);
+}
+
 JobView Coordinator::ViewOf(const Entry& entry, const NodeName& also) {
   const Job& job = *entry.job;
   JobView view;
@@ -34,7 +38,15 @@ JobView Coordinator::ViewOf(const Entry& entry, const NodeName& also) {
     JobView::Node& node = view.nodes[name];
     if (const Member* member = members_.Find(name)) {
       node.state = member->state;
+      node.takes_work = member->TakesWork();
+      node.drain = member->drain;
       node.address = member->info.address;
+    } else {
+      // Every node that a job names was stored before: an operator said that
+      // it is gone.
+      node.state = NodeState::kLost;
+      node.forgotten = true;
+      node.takes_work = false;
     }
     const NodeSoft& soft = nodes_[name];
     node.reported = soft.reported;
@@ -55,12 +67,30 @@ std::map<JobName, Job> Coordinator::DecideDirty(Time now) {
   for (const JobName& name : dirty_) {
     const auto it = jobs_.find(name);
     if (it == jobs_.end()) continue;
-    Job next =
-        Decide(*it->second.job, ViewOf(it->second), options_.timeouts, now);
+    const Entry& entry = it->second;
+    JobView view = ViewOf(entry);
+    if (entry.job->state == JobState::kRunning &&
+        entry.job->spec.kind == JobKind::kNative) {
+      view.stall = entry.stall.Check(
+          static_cast<int32_t>(RanksOf(*entry.job).size()), now.mono);
+    }
+    Job next = Decide(*entry.job, view, options_.timeouts, now);
     if (!(next == *it->second.job)) changed.emplace(name, std::move(next));
   }
   dirty_.clear();
   return changed;
+}
+
+bool Coordinator::IsLeftOver(const NodeName& node, const GangStatus& gang) {
+  if (gang.phase == GangPhase::kStopped || gang.phase == GangPhase::kRefused) {
+    return false;
+  }
+  const auto it = jobs_.find(gang.job);
+  if (it == jobs_.end() || it->second.job->uid != gang.job_uid) return true;
+  const std::vector<Hold>& holds = it->second.job->holds;
+  return std::none_of(holds.begin(), holds.end(), [&](const Hold& hold) {
+    return hold.node == node && hold.generation == gang.generation;
+  });
 }
 
 std::vector<HostCapacity> Coordinator::Hosts() {
@@ -68,7 +98,12 @@ std::vector<HostCapacity> Coordinator::Hosts() {
   for (const auto& [name, member] : members_.members()) {
     HostCapacity host;
     host.node = name;
-    host.ready = member.state == NodeState::kReady;
+    host.ready = member.TakesWork();
+    host.drained = member.drain.has_value();
+    // What was fenced may still run there for a moment.
+    for (const auto& [key, gang] : nodes_[name].gangs) {
+      if (IsLeftOver(name, gang)) host.ready = false;
+    }
     host.capacity = member.info.capacity;
     host.gpus = member.info.gpus;
     for (const JobName& job : nodes_[name].jobs) {
@@ -100,8 +135,12 @@ void Coordinator::ScheduleQueue(Time now, std::map<JobName, Job>* changed) {
   }
   capacity_changed_ = false;
   if (queue.empty()) return;
+  const MonoTime began = clock_->Now().mono;
   ScheduleResult result =
       Schedule(std::move(queue), Hosts(), options_.scheduler);
+  if (options_.observer != nullptr) {
+    options_.observer->OnSchedule(clock_->Now().mono - began, result);
+  }
   for (const auto& placed : result.placed) {
     changed->emplace(placed.job,
                      Place(*jobs_.at(placed.job).job, placed.placement, now));
@@ -115,7 +154,11 @@ Status Coordinator::Commit(StoreBatch* batch) {
   batch->version = version_ + 1;
   const Time before = clock_->Now();
   const Status status = store_->Commit(*batch);
-  commit_seconds_ += ToSeconds(clock_->Now().mono - before.mono);
+  const Duration took = clock_->Now().mono - before.mono;
+  commit_seconds_ += ToSeconds(took);
+  if (options_.observer != nullptr) {
+    options_.observer->OnCommit(took, status.ok());
+  }
   ++commits_;
   if (!status.ok()) {
     ++failed_commits_;
@@ -133,8 +176,8 @@ Status Coordinator::Commit(StoreBatch* batch) {
 }
 
 Status Coordinator::CommitJobs(std::map<JobName, Job> changed,
-                               std::optional<AnsweredRequest> request,
-                               Time now) {
+                               std::optional<AnsweredRequest> request, Time now,
+                               const std::vector<const NodeRecord*>& nodes) {
   std::vector<std::shared_ptr<const Job>> jobs;
   for (auto& [name, job] : changed) {
     job.resource_version = version_ + 1;
@@ -146,6 +189,7 @@ Status Coordinator::CommitJobs(std::map<JobName, Job> changed,
   }
   StoreBatch batch;
   for (const auto& job : jobs) batch.jobs.push_back(job.get());
+  batch.nodes = nodes;
   batch.request = std::move(request);
   if (now.wall - last_forget_ > std::chrono::minutes(10)) {
     batch.forget_requests_before = now.wall - options_.remember_requests;
@@ -168,9 +212,13 @@ Status Coordinator::CommitJobs(std::map<JobName, Job> changed,
 
 void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
   const JobName& name = job->spec.name;
-  Entry& entry = jobs_[name];
+  Entry& entry = jobs_.try_emplace(name, options_.stall).first->second;
   const std::shared_ptr<const Job> before = entry.job;
   entry.job = job;
+  uids_[job->uid] = name;
+  if (options_.observer != nullptr) {
+    options_.observer->OnJob(before.get(), *job, now);
+  }
   const bool state_changed = before == nullptr || before->state != job->state;
   if (state_changed || before->generation != job->generation ||
       before->failing.has_value() != job->failing.has_value()) {
@@ -184,8 +232,10 @@ void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
   if (before == nullptr || before->generation != job->generation) {
     entry.all_started_since.reset();
     entry.meter.Reset(job->generation);
+    entry.stall.Reset(job->generation);
     entry.rendezvous = {};
   }
+  CountEvents(before.get(), *job);
   const bool waits =
       job->state == JobState::kQueued || job->state == JobState::kPlacing;
   if (!waits) entry.waiting.reset();
@@ -199,6 +249,7 @@ void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
     live_.erase(name);
     hub_->ForgetProgress(name);
     entry.rendezvous = {};
+    ended_.insert({job->end_time.value_or(job->state_time), name});
   } else {
     live_.insert(name);
   }
@@ -286,24 +337,24 @@ void Coordinator::Reconcile(Time now) {
 void Coordinator::Tick() {
   MutexLock lock(&mu_);
   const Time now = clock_->Now();
-  const auto may_lose = [&](const NodeName& node) {
+  const auto patience = [&](const NodeName& node) {
     mu_.AssertHeld();
-    for (const JobName& name : nodes_[node].jobs) {
-      if (jobs_.at(name).job->spec.kind == JobKind::kProgram) return false;
-    }
-    return true;
+    return PatienceWith(node);
   };
-  for (const NodeName& node : members_.Expire(now, may_lose)) {
+  for (const NodeName& node : members_.Expire(now, patience)) {
     const Member* member = members_.Find(node);
-    LOG_WARN("node {}: {} ({})", node, Name(member->state), member->message);
+    LOG_WARN("node {}: {} ({})", node, Name(member->Shown(true)),
+             member->message);
     capacity_changed_ = true;
-    for (const JobName& job : nodes_[node].jobs) Touch(job);
+    NoteNode(node);
+    TouchJobsOf(node);
   }
   for (const JobName& name : live_) {
     Entry& entry = jobs_.at(name);
     Touch(name);
-    // Goals change with time alone while a finished gang ends by itself.
-    if (entry.job->state == JobState::kFinishing) {
+    // Goals change with time alone while a finished gang ends by itself, and
+    // when the grace of a drain is over.
+    if (entry.job->state == JobState::kFinishing || entry.job->failing) {
       for (const NodeName& node : NodesOf(*entry.job)) tell_.insert(node);
     }
     if (entry.job->not_before && now.wall >= *entry.job->not_before) {
@@ -325,7 +376,40 @@ void Coordinator::Tick() {
       hub_->PublishProgress(name, entry.meter.Info());
     }
   }
+  StoreNodes();
+  Sweep(now);
   Reconcile(now);
+}
+
+std::optional<Duration> Coordinator::PatienceWith(const NodeName& node) {
+  Duration longest = options_.membership.lost_after;
+  for (const JobName& name : nodes_[node].jobs) {
+    const Entry& entry = jobs_.at(name);
+    // Nobody else can say whether a program lives.
+    if (entry.job->spec.kind == JobKind::kProgram) return std::nullopt;
+    if (entry.job->state != JobState::kRunning || entry.job->failing) continue;
+    longest =
+        std::max(longest, entry.stall.Deadline() + options_.adoption_window);
+  }
+  return longest;
+}
+
+void Coordinator::CountEvents(const Job* before, const Job& after) {
+  // What was read at the start was counted by the process before.
+  if (before == nullptr && after.resource_version <= loaded_version_) return;
+  size_t fresh = after.events.size();
+  if (before != nullptr && !before->events.empty()) {
+    // Only ends are appended to; the oldest go.
+    const Event& last = before->events.back();
+    fresh = 0;
+    while (fresh < after.events.size() &&
+           !(after.events[after.events.size() - 1 - fresh] == last)) {
+      ++fresh;
+    }
+  }
+  for (size_t i = after.events.size() - fresh; i < after.events.size(); ++i) {
+    ++counters_.job_events[after.events[i].reason];
+  }
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // A whole small cluster in one thread, with everything going wrong at random:
 // streams that break, hosts that reboot, ranks that crash, a store that fails,
-// a coordinator that dies. What must be true at all times is checked after
+// a coordinator that dies, operators who drain, undrain and forget nodes and
+// delete jobs. What must be true at all times is checked after
 // each move; when all is well again, every job comes to its end.
 #include <gtest/gtest.h>
 
@@ -43,7 +44,7 @@ class SimulationTest : public CoordinatorTest {
   // Something happens somewhere.
   void Move() {
     FakeDaemon* daemon = all_[Upto(all_.size())];
-    switch (Upto(20)) {
+    switch (Upto(22)) {
       case 0:
         if (jobs_ < 30) {
           const JobSpec spec = DrawSpec();
@@ -76,6 +77,11 @@ class SimulationTest : public CoordinatorTest {
         return CrashOrEnd(daemon);
       case 8:
         return Steps(daemon);
+      case 11:
+        return Operate(daemon->info.name);
+      case 12:
+        if (jobs_ > 0 && Upto(3) == 0) DeleteOne();
+        return;
       case 9:
       case 10:
         // Short of the time after which a silent node is lost.
@@ -90,6 +96,38 @@ class SimulationTest : public CoordinatorTest {
           daemon->Pump();
         }
     }
+  }
+
+  void Operate(const NodeName& node) {
+    switch (Upto(6)) {
+      case 0:
+        if (DrainNode(node, Upto(2) ? std::optional<Duration>(
+                                          std::chrono::milliseconds(Upto(9000)))
+                                    : std::nullopt)
+                .ok()) {
+          drained_.insert(node);
+        }
+        return;
+      case 1:
+        for (FakeDaemon* daemon : all_) {
+          if (daemon->info.name != node) continue;
+          for (const auto& [key, gang] : daemon->gangs) {
+            forgot_.insert(key.first);
+          }
+        }
+        if (ForgetNode(node).ok()) drained_.erase(node);
+        return;
+      default:
+        if (UndrainNode(node).ok()) drained_.erase(node);
+    }
+  }
+
+  void DeleteOne() {
+    const JobName name = fmt::format("j{}", 1 + Upto(jobs_));
+    if (!Delete(name).ok()) return;
+    ASSERT_TRUE(IsFinal(seen_[name].state)) << name << " was not over";
+    acknowledged_.erase(name);
+    deleted_.insert(name);
   }
 
   void CrashOrEnd(FakeDaemon* daemon) {
@@ -128,11 +166,15 @@ class SimulationTest : public CoordinatorTest {
       }
     }
     for (const auto& [name, generations] : alive) {
+      // Of a host that was given up nothing can be known.
+      if (forgot_.contains(name)) continue;
       ASSERT_LE(generations.size(), 1u) << name << " lives twice";
     }
     std::set<std::pair<NodeName, int32_t>> gpus;
     for (const JobSnapshot& snapshot : coordinator_->ListJobs()) {
       const Job& job = *snapshot.job;
+      ASSERT_FALSE(deleted_.contains(job.spec.name))
+          << job.spec.name << " was deleted";
       const auto before = seen_.find(job.spec.name);
       if (before != seen_.end()) {
         ASSERT_EQ(BrokenRule(before->second, job), "") << job.spec.name;
@@ -141,7 +183,7 @@ class SimulationTest : public CoordinatorTest {
         }
       }
       seen_[job.spec.name] = job;
-      if (IsFinal(job.state)) {
+      if (IsFinal(job.state) && !forgot_.contains(job.spec.name)) {
         ASSERT_TRUE(alive[job.spec.name].empty())
             << job.spec.name << " is final and lives";
       }
@@ -151,6 +193,13 @@ class SimulationTest : public CoordinatorTest {
               << hold.node << " GPU " << gpu << " is given twice";
         }
       }
+    }
+    // A drain that was acknowledged holds until it is undone or the node is
+    // forgotten, whatever dies.
+    for (const NodeName& node : drained_) {
+      const auto snapshot = coordinator_->GetNode(node);
+      ASSERT_TRUE(snapshot.ok()) << node;
+      ASSERT_TRUE(snapshot->member.drain) << node;
     }
     for (const JobName& name : acknowledged_) {
       ASSERT_TRUE(seen_.contains(name)) << name << " was promised";
@@ -162,7 +211,9 @@ class SimulationTest : public CoordinatorTest {
     store_.FailWith(OkStatus());
     for (FakeDaemon* daemon : all_) {
       if (!daemon->connected()) Connect(daemon);
+      ASSERT_TRUE(UndrainNode(daemon->info.name).ok());
     }
+    drained_.clear();
     for (int round = 0; round < 400; ++round) {
       Pass(1s, 500ms);
       bool all_final = true;
@@ -208,6 +259,10 @@ class SimulationTest : public CoordinatorTest {
   std::map<JobName, int64_t> steps_;
   std::map<JobName, Job> seen_;
   std::set<JobName> acknowledged_;
+  std::set<JobName> deleted_;
+  // Jobs that had something on a node which was given up.
+  std::set<JobName> forgot_;
+  std::set<NodeName> drained_;
 };
 
 class SeedTest : public SimulationTest,

@@ -12,8 +12,23 @@ void WatchHub::Start(int64_t version) {
 
 void WatchHub::Publish(int64_t version,
                        const std::vector<std::shared_ptr<const Job>>& jobs) {
+  std::vector<Change> changes;
+  for (const auto& job : jobs)
+    changes.push_back({version, job, job->spec.name});
   MutexLock lock(&mu_);
-  for (const auto& job : jobs) changes_.push_back({version, job});
+  Add(version, std::move(changes));
+}
+
+void WatchHub::PublishDeleted(int64_t version,
+                              const std::vector<JobName>& jobs) {
+  std::vector<Change> changes;
+  for (const JobName& job : jobs) changes.push_back({version, nullptr, job});
+  MutexLock lock(&mu_);
+  Add(version, std::move(changes));
+}
+
+void WatchHub::Add(int64_t version, std::vector<Change> changes) {
+  for (Change& change : changes) changes_.push_back(std::move(change));
   newest_ = version;
   while (changes_.size() > kept_) {
     oldest_ = changes_.front().version;
@@ -47,8 +62,7 @@ WatchHub::News WatchHub::Collect(const JobName& job, int64_t version,
   news.version = std::max(version, newest_);
   news.progress_sequence = progress_sequence_;
   for (const Change& change : changes_) {
-    if (change.version > version &&
-        (job.empty() || change.job->spec.name == job)) {
+    if (change.version > version && (job.empty() || change.name == job)) {
       news.changes.push_back(change);
     }
   }

@@ -23,7 +23,9 @@ class WatchHub {
  public:
   struct Change {
     int64_t version = 0;
+    // Null: it was deleted.
     std::shared_ptr<const Job> job;
+    JobName name;
   };
   struct News {
     std::vector<Change> changes;
@@ -40,6 +42,7 @@ class WatchHub {
   void Start(int64_t version);
   void Publish(int64_t version,
                const std::vector<std::shared_ptr<const Job>>& jobs);
+  void PublishDeleted(int64_t version, const std::vector<JobName>& jobs);
   void PublishProgress(const JobName& job, const JobProgressInfo& progress);
   void ForgetProgress(const JobName& job);
   // Wakes every watcher for good: the coordinator stops.
@@ -56,6 +59,8 @@ class WatchHub {
     uint64_t sequence = 0;
     JobProgressInfo info;
   };
+  void Add(int64_t version, std::vector<Change> changes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   News Collect(const JobName& job, int64_t version,
                uint64_t progress_sequence) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -39,15 +39,7 @@ StatusOr<Coordinator::SessionId> Coordinator::Register(
     std::shared_ptr<WorkerLink> link) {
   MutexLock lock(&mu_);
   const Time now = clock_->Now();
-  const Member* known = members_.Find(info.name);
-  const bool is_new = known == nullptr || !(known->info == info);
-  LOCKSTEP_RETURN_IF_ERROR(members_.CheckRegister(info));
-  if (is_new) {
-    StoreBatch batch;
-    batch.nodes.push_back(&info);
-    LOCKSTEP_RETURN_IF_ERROR(Commit(&batch));
-  }
-  LOCKSTEP_RETURN_IF_ERROR(members_.Register(info, now));
+  LOCKSTEP_RETURN_IF_ERROR(AdmitNode(info, now));
   NodeSoft& soft = nodes_[info.name];
   if (soft.session) {
     sessions_.erase(soft.session->id);
@@ -77,6 +69,41 @@ StatusOr<Coordinator::SessionId> Coordinator::Register(
   return id;
 }
 
+void Coordinator::NoteContest(const NodeInfo& other, Time now) {
+  if (!members_.Contest(other, now)) return;
+  LOG_WARN("node {}: {}", other.name, members_.Find(other.name)->quarantine);
+  capacity_changed_ = true;
+  NoteNode(other.name);
+}
+
+Status Coordinator::AdmitNode(const NodeInfo& info, Time now) {
+  const Member* known = members_.Find(info.name);
+  const bool is_new = known == nullptr;
+  // Whoever has the name now is alive: its stream is open and it beats.
+  if (known != nullptr && known->state == NodeState::kReady &&
+      !(known->info.incarnation == info.incarnation) &&
+      nodes_[info.name].session) {
+    NoteContest(info, now);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(members_.CheckRegister(info));
+  const NodeRecord record = members_.Registered(info, now.wall);
+  const bool news = is_new || !(known->Record() == record);
+  Status stored;
+  if (news) {
+    StoreBatch batch;
+    batch.nodes.push_back(&record);
+    stored = Commit(&batch);
+  }
+  // Its tasks go on, and must be looked after, also while the disk is full.
+  if (is_new) LOCKSTEP_RETURN_IF_ERROR(stored);
+  LOCKSTEP_RETURN_IF_ERROR(members_.Register(info, now));
+  if (news) {
+    NoteNode(info.name);
+    if (stored.ok()) unsaved_nodes_.erase(info.name);
+  }
+  return OkStatus();
+}
+
 void Coordinator::NoteStarted(const JobName& job, Time now) {
   const auto it = jobs_.find(job);
   if (it == jobs_.end() || it->second.all_started_since) return;
@@ -98,6 +125,7 @@ void Coordinator::NoteStarted(const JobName& job, Time now) {
 void Coordinator::TakeProgress(const RankStatus& said, Entry* entry, Time now) {
   const auto before = entry->meter.last_step_time();
   entry->meter.Take(said.rank, said.progress, now.mono);
+  entry->stall.Take(said, now.mono);
   entry->progress_news = true;
   if (entry->job->spec.kind != JobKind::kNative ||
       entry->meter.last_step_time() == before) {
@@ -108,6 +136,18 @@ void Coordinator::TakeProgress(const RankStatus& said, Entry* entry, Time now) {
     members_.Prove(peer, now.mono);
   }
 }
+
+namespace {
+
+bool RunsOn(const Job& job, const NodeName& node, int32_t rank) {
+  return std::any_of(job.tasks.begin(), job.tasks.end(), [&](const auto& t) {
+    return t.node == node &&
+           std::any_of(t.ranks.begin(), t.ranks.end(),
+                       [&](const RankStatus& r) { return r.rank == rank; });
+  });
+}
+
+}  // namespace
 
 Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
                                 NodeReadings readings,
@@ -123,6 +163,7 @@ Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
       members_.Beat(node, soft.session->incarnation, std::move(readings), now));
   if (!was_ready) {
     capacity_changed_ = true;
+    NoteNode(node);
     for (const JobName& job : soft.jobs) Touch(job);
   }
   for (const RankReport& report : reports) {
@@ -137,7 +178,10 @@ Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
         if (rank.rank != said.rank || rank.exit) continue;
         rank.progress = said.progress;
         rank.usage = said.usage;
-        if (entry != nullptr) TakeProgress(said, entry, now);
+        // A node speaks for the ranks that were placed on it, and no others.
+        if (entry != nullptr && RunsOn(*entry->job, node, said.rank)) {
+          TakeProgress(said, entry, now);
+        }
       }
     }
   }
@@ -155,6 +199,10 @@ Status Coordinator::OnGangStatus(SessionId session, const GangStatus& status) {
   if (gangs.size() >= kMaxGangsOfNode && !gangs.contains(key)) {
     return ResourceExhausted("node {} reports more than {} gangs", node,
                              kMaxGangsOfNode);
+  }
+  const auto known = gangs.find(key);
+  if (known != gangs.end() && IsLeftOver(node, known->second)) {
+    capacity_changed_ = true;
   }
   gangs[key] = status;
   Touch(status.job);
@@ -279,8 +327,10 @@ void Coordinator::OnStreamEnd(SessionId session) {
   sessions_.erase(it);
   NodeSoft& soft = nodes_[node];
   if (!soft.session || soft.session->id != session) return;
-  members_.Disconnect(node, soft.session->incarnation);
+  members_.Disconnect(node, soft.session->incarnation, clock_->Now());
   soft.session.reset();
+  capacity_changed_ = true;
+  NoteNode(node);
   LOG_WARN("node {}: its stream ended", node);
 }
 

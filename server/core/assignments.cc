@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/core/moving.h"
+
 namespace lockstep {
 namespace {
 
@@ -80,7 +82,13 @@ Goal CurrentGoal(const Job& job, const JobView& view,
   }
 }
 
-Duration GraceOf(const Job& job, const StopGraces& graces) {
+Duration GraceOf(const Job& job, const JobView& view, const StopGraces& graces,
+                 Time now) {
+  if (job.failing && job.failing->reason == Reason::kNodeDrained) {
+    const std::optional<Departure> departure = MustLeave(job, view);
+    if (!departure) return graces.cancel;
+    return now.wall < departure->deadline ? departure->grace : graces.failure;
+  }
   if (job.failing) return graces.failure;
   if (job.outcome == JobState::kSucceeded) return graces.completion;
   if (job.outcome == JobState::kFailed) return graces.failure;
@@ -102,7 +110,7 @@ std::vector<Assignment> DesiredAssignments(const Job& job, const JobView& view,
     a.generation = generation;
     a.goal = goal;
     if (goal == Goal::kStop) {
-      a.grace = GraceOf(job, graces);
+      a.grace = GraceOf(job, view, graces, now);
       a.stop_message = job.failing ? job.failing->message : job.cause.message;
     }
     return a;

@@ -77,7 +77,10 @@ void StartGeneration(Job* job, Time now) {
   job->not_before.reset();
   job->committed_before = job->committed_step.value_or(0);
   job->event_numbers.clear();
-  // Ids count from 1 in each generation.
+  // Who was told to stop has stopped. Ids count from 1 in each generation.
+  std::erase_if(job->directives, [](const Directive& directive) {
+    return directive.kind == DirectiveKind::kStop;
+  });
   job->next_directive = 1;
   for (Directive& directive : job->directives) {
     directive.id = job->next_directive++;

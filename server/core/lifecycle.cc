@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "server/core/generation.h"
+#include "server/core/moving.h"
 #include "server/core/reports.h"
 #include "server/core/verdict.h"
 
@@ -31,11 +32,17 @@ void Fail(Job* job, Cause cause, Time now) {
   job->failing = std::move(cause);
 }
 
+// Causes that stand whatever the ranks' exits say: these followed from them.
+bool StandsByItself(Reason reason) {
+  return reason == Reason::kNodeLost || reason == Reason::kNodeForgotten ||
+         reason == Reason::kNodeDrained || reason == Reason::kStalled;
+}
+
 // Everything of the failed generation is gone: try again or give up.
 void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   std::optional<Failure> failure = FirstFailure(*job);
   // Ranks that were only stopped do not explain a timeout or a lost node.
-  if (!failure || job->failing->reason == Reason::kNodeLost ||
+  if (!failure || StandsByItself(job->failing->reason) ||
       (failure->victim && !IsOfARank(*job, *job->failing))) {
     failure = FailureOf(*job->failing);
   }
@@ -49,8 +56,8 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
       PlanRestart(*job, *failure, progress, was_running, now);
   CloseAttempt(job, view, failure->cause, now);
   job->failures_without_progress = plan.failures_without_progress;
-  if (!was_running) ++job->failed_formings;
-  if (progress || !job->first_failure) {
+  if (!was_running && !failure->moved) ++job->failed_formings;
+  if (!failure->moved && (progress || !job->first_failure)) {
     job->first_failure = failure->cause;
     job->first_failure_code = failure->exit_code;
   }
@@ -64,11 +71,14 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   if (failure->free_restart) job->free_restarts.push_back(now.wall);
   ++job->restarts;
   job->not_before = now.wall + plan.backoff;
-  AddEvent(job, failure->cause.reason,
-           fmt::format("{}; trying again ({} of {} failures without progress)",
-                       failure->cause.message, plan.failures_without_progress,
-                       job->spec.restart_budget),
-           now);
+  AddEvent(
+      job, failure->cause.reason,
+      failure->moved
+          ? failure->cause.message + "; going on elsewhere"
+          : fmt::format("{}; trying again ({} of {} failures without progress)",
+                        failure->cause.message, plan.failures_without_progress,
+                        job->spec.restart_budget),
+      now);
   // A job that ran goes on at once where it is, the first time: backing off
   // would only idle its hosts.
   const std::set<NodeName> nodes = NodesOf(*job);
@@ -76,17 +86,18 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
       was_running && plan.failures_without_progress <= 1 &&
       std::all_of(nodes.begin(), nodes.end(), [&](const NodeName& node) {
         const auto it = view.nodes.find(node);
-        return it != view.nodes.end() && it->second.state == NodeState::kReady;
+        return it != view.nodes.end() &&
+               it->second.state == NodeState::kReady && it->second.takes_work;
       });
   if (in_place) {
     StartGeneration(job, now);
     return;
   }
   job->failing.reset();
-  EnterState(job, JobState::kPlacing,
-             {Reason::kBackoff,
-              fmt::format("next try in {}", FormatDuration(plan.backoff))},
-             now);
+  Cause cause{Reason::kBackoff,
+              fmt::format("next try in {}", FormatDuration(plan.backoff))};
+  if (failure->moved) cause = {Reason::kNodeDrained, "looking for other nodes"};
+  EnterState(job, JobState::kPlacing, std::move(cause), now);
 }
 
 // ---- States ----------------------------------------------------------------
@@ -117,7 +128,13 @@ std::string Missing(const Job& job, RankState at_least) {
 bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
   for (const NodeName& node : NodesOf(*job)) {
     if (IsLost(view, node)) {
-      Fail(job, {Reason::kNodeLost, fmt::format("node {} is lost", node)}, now);
+      const bool forgotten = view.nodes.at(node).forgotten;
+      Fail(job,
+           forgotten
+               ? Cause{Reason::kNodeForgotten,
+                       fmt::format("node {} was given up by an operator", node)}
+               : Cause{Reason::kNodeLost, fmt::format("node {} is lost", node)},
+           now);
       return true;
     }
     if (launched && SaysNothing(view, node, job->generation)) {
@@ -138,10 +155,21 @@ bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
   return false;
 }
 
+// Nothing to save yet.
+bool LeaveAtOnce(Job* job, const JobView& view, Time now) {
+  const RankStatus& deciding = DecidingRank(*job);
+  if (deciding.exit && deciding.exit->ok()) return false;
+  const std::optional<Departure> departure = MustLeave(*job, view);
+  if (!departure) return false;
+  Fail(job, {Reason::kNodeDrained, departure->why}, now);
+  return true;
+}
+
 void DecidePreparing(Job* job, const JobView& view,
                      const LifecycleTimeouts& timeouts, Time now) {
   const bool launched = job->cluster.has_value();
   if (CheckNodes(job, view, launched, now)) return;
+  if (LeaveAtOnce(job, view, now)) return;
   if (!launched) {
     std::vector<NodeName> missing;
     if (AllPrepared(*job, view, &missing)) {
@@ -191,6 +219,7 @@ void DecideForming(Job* job, const JobView& view,
     Fail(job, FirstFailure(*job)->cause, now);
     return;
   }
+  if (LeaveAtOnce(job, view, now)) return;
   // Nothing was computed yet: success without the others cannot be.
   for (const RankStatus* rank : RanksOf(*job)) {
     if (!rank->exit) continue;
@@ -223,8 +252,22 @@ void DecideForming(Job* job, const JobView& view,
        now);
 }
 
+Cause CauseOf(const Job& job, const Stall& stall) {
+  return {Reason::kStalled,
+          fmt::format("{} has stood in {} of step {} for {} while {} other "
+                      "rank{} for it; a step of this job should end within {}",
+                      RankLabel(job, stall.rank), stall.phase, stall.step,
+                      FormatDuration(stall.still), stall.waiting,
+                      stall.waiting == 1 ? " waits" : "s wait",
+                      FormatDuration(stall.deadline))};
+}
+
 void DecideRunning(Job* job, const JobView& view, Time now) {
   const RankStatus& deciding = DecidingRank(*job);
+  if (HasStoppedAsTold(*job)) {
+    Fail(job, MovedCause(*job, view), now);
+    return;
+  }
   if (deciding.exit && deciding.exit->ok()) {
     Finish(job, JobState::kSucceeded,
            {Reason::kCompleted, RankLabel(*job, deciding.rank) + " is done"}, 0,
@@ -235,7 +278,14 @@ void DecideRunning(Job* job, const JobView& view, Time now) {
     Fail(job, FirstFailure(*job)->cause, now);
     return;
   }
-  CheckNodes(job, view, true, now);
+  if (CheckNodes(job, view, true, now)) return;
+  if (view.stall) {
+    Fail(job, CauseOf(*job, *view.stall), now);
+    return;
+  }
+  if (std::optional<Cause> cause = Leave(job, view, now)) {
+    Fail(job, *std::move(cause), now);
+  }
 }
 
 void DecideFinishing(Job* job, const JobView& view, Time now) {

@@ -24,6 +24,12 @@
 //   FINISHING  durable: every rank is told to end; the state becomes final,
 //              and the last hold goes, when each node acknowledged or is lost.
 //
+// A drained node with a grace is left: a native job with an output directory is
+// told to save and stop at an agreed step, others are stopped with that grace;
+// either way the generation ends, costs nothing, and the next is placed
+// elsewhere. A frozen rank (stall.h) and a node that is lost or forgotten end
+// a generation as a failure.
+//
 // A cancel, maxWaitTime (until the first RUNNING) and maxRunningTime (from it)
 // lead from any of them to FINISHING(CANCELLED); where nothing is held, to
 // CANCELLED.
@@ -39,6 +45,8 @@
 
 #include "common/base/status.h"
 #include "server/core/job.h"
+#include "server/core/node_record.h"
+#include "server/core/stall.h"
 
 namespace lockstep {
 
@@ -54,7 +62,13 @@ struct LifecycleTimeouts {
 // What is known beside the job itself.
 struct JobView {
   struct Node {
+    // READY, UNKNOWN or LOST.
     NodeState state = NodeState::kUnknown;
+    // An operator said that it is gone for good: LOST, with another sentence.
+    bool forgotten = false;
+    // May be given new work.
+    bool takes_work = true;
+    std::optional<Drain> drain;
     // IP of its data plane.
     std::string address;
     // The node has reported since the coordinator started: what it does not
@@ -69,6 +83,8 @@ struct JobView {
   // ranks are started; kept by the caller, who lives as long as a process.
   MonoTime state_since;
   std::optional<MonoTime> all_started_since;
+  // A rank that holds the others up, see stall.h.
+  std::optional<Stall> stall;
   // Drawn by the caller for a new generation: a rule has no dice.
   std::string fresh_key;
 };

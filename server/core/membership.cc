@@ -92,11 +92,10 @@ NodeRecord Membership::Registered(const NodeInfo& info, WallTime now) const {
   const bool was_ready =
       it != members_.end() && it->second.state == NodeState::kReady;
   if (it == members_.end()) {
-    lockstep::AddEvent(
-        &record, Reason::kNodeRegistered,
-        fmt::format("registered from {}: {}", Claimant(info),
-                    Describe(info.capacity)),
-        now);
+    lockstep::AddEvent(&record, Reason::kNodeRegistered,
+                       fmt::format("registered from {}: {}", Claimant(info),
+                                   Describe(info.capacity)),
+                       now);
   } else if (!old.boot_id.empty() && old.boot_id != info.boot_id) {
     lockstep::AddEvent(
         &record, Reason::kNodeRebooted,

@@ -32,9 +32,9 @@ class MembershipTest : public testing::Test {
   Status Beat(Incarnation incarnation) {
     return members_.Beat("a", incarnation, {0.5, 100, {}}, clock_.Now());
   }
-  std::vector<NodeName> Expire(bool may_lose = true) {
+  std::vector<NodeName> Expire(std::optional<Duration> patience = 65s) {
     return members_.Expire(clock_.Now(),
-                           [=](const NodeName&) { return may_lose; });
+                           [=](const NodeName&) { return patience; });
   }
   NodeState State() { return members_.Find("a")->state; }
 
@@ -92,8 +92,8 @@ TEST_F(MembershipTest, SilentNodeIsLostAfterAWhile) {
 TEST_F(MembershipTest, NodeWithProgramsIsNeverLostBySilence) {
   ASSERT_TRUE(Register(kFirst).ok());
   clock_.Advance(100000s);
-  Expire(false);
-  EXPECT_THAT(Expire(false), IsEmpty());
+  Expire(std::nullopt);
+  EXPECT_THAT(Expire(std::nullopt), IsEmpty());
   EXPECT_EQ(State(), NodeState::kUnknown);
 }
 
@@ -121,7 +121,7 @@ TEST_F(MembershipTest, LaterProcessTakesOverAndTheFirstIsRefused) {
 TEST_F(MembershipTest, SameProcessMayRegisterAgain) {
   ASSERT_TRUE(Register(kFirst).ok());
   EXPECT_TRUE(Register(kFirst).ok());
-  members_.Disconnect("a", kFirst);
+  members_.Disconnect("a", kFirst, clock_.Now());
   EXPECT_EQ(State(), NodeState::kUnknown);
   EXPECT_TRUE(Register(kFirst).ok());
   EXPECT_EQ(State(), NodeState::kReady);
@@ -150,13 +150,13 @@ TEST_F(MembershipTest, StrangersMustRegister) {
 TEST_F(MembershipTest, EndOfAnOldStreamIsNoMatter) {
   ASSERT_TRUE(Register(kFirst).ok());
   ASSERT_TRUE(Register(kSecond).ok());
-  members_.Disconnect("a", kFirst);
+  members_.Disconnect("a", kFirst, clock_.Now());
   EXPECT_EQ(State(), NodeState::kReady);
-  members_.Disconnect("b", kFirst);
+  members_.Disconnect("b", kFirst, clock_.Now());
 }
 
 TEST_F(MembershipTest, RestoredNodeIsUnknownAndSilentSinceTheStart) {
-  members_.Restore(Node(kFirst), clock_.Now());
+  members_.Restore({Node(kFirst), {}, {}, {}}, clock_.Now());
   EXPECT_EQ(State(), NodeState::kUnknown);
   clock_.Advance(65s);
   EXPECT_THAT(Expire(), IsEmpty());
@@ -182,6 +182,116 @@ TEST_F(MembershipTest, WallClockDecidesNothing) {
   EXPECT_THAT(Expire(), IsEmpty());
   clock_.JumpWall(-std::chrono::hours(2));
   EXPECT_THAT(Expire(), IsEmpty());
+}
+
+// ---- Drain, events, quarantine ----
+
+TEST_F(MembershipTest, SlowJobsNodeIsWaitedForLonger) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  clock_.Advance(300s);
+  Expire(460s);
+  EXPECT_EQ(State(), NodeState::kUnknown);
+  EXPECT_THAT(Expire(460s), IsEmpty());
+  clock_.Advance(161s);
+  EXPECT_THAT(Expire(460s), ElementsAre("a"));
+}
+
+TEST_F(MembershipTest, DrainIsShownByWhatIsThere) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  const Member* member = members_.Find("a");
+  EXPECT_TRUE(member->TakesWork());
+  Drain drain;
+  drain.requester = "user/ann";
+  drain.reason = "new kernel";
+  drain.time = clock_.Now().wall;
+  members_.Apply(DrainNode(member->Record(), drain));
+  EXPECT_FALSE(member->TakesWork());
+  EXPECT_EQ(member->Shown(true), NodeState::kDraining);
+  EXPECT_EQ(member->Shown(false), NodeState::kDrained);
+  EXPECT_EQ(member->events.back().reason, Reason::kNodeDrain);
+  EXPECT_THAT(member->events.back().message,
+              HasSubstr("drained by user/ann: new kernel"));
+  // A daemon that is started again changes nothing of it.
+  ASSERT_TRUE(Register(kSecond).ok());
+  EXPECT_FALSE(member->TakesWork());
+  clock_.Advance(4s);
+  Expire();
+  EXPECT_EQ(member->Shown(false), NodeState::kUnknown) << "silence comes first";
+  ASSERT_TRUE(Beat(kSecond).ok());
+  members_.Apply(UndrainNode(member->Record(), "user/bob", clock_.Now().wall));
+  EXPECT_TRUE(member->TakesWork());
+  EXPECT_EQ(member->events.back().reason, Reason::kNodeUndrain);
+  EXPECT_EQ(UndrainNode(member->Record(), "user/bob", clock_.Now().wall),
+            member->Record());
+}
+
+TEST_F(MembershipTest, EventsSayWhatHappenedAndAreBounded) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  const auto& events = members_.Find("a")->events;
+  EXPECT_EQ(events.back().reason, Reason::kNodeRegistered);
+  clock_.Advance(4s);
+  Expire();
+  EXPECT_EQ(events.back().reason, Reason::kNodeSilent);
+  ASSERT_TRUE(Beat(kFirst).ok());
+  EXPECT_EQ(events.back().reason, Reason::kNodeBack);
+  EXPECT_THAT(events.back().message, HasSubstr("after 4.0 s"));
+  ASSERT_TRUE(Register(kSecond).ok());
+  EXPECT_EQ(events.back().reason, Reason::kNodeRestarted);
+  NodeInfo rebooted = Node(kSecond);
+  rebooted.boot_id = "other";
+  ASSERT_TRUE(members_.Register(rebooted, clock_.Now()).ok());
+  rebooted.boot_id = "third";
+  ASSERT_TRUE(members_.Register(rebooted, clock_.Now()).ok());
+  EXPECT_EQ(events.back().reason, Reason::kNodeRebooted);
+  for (int i = 0; i < 200; ++i) {
+    clock_.Advance(4s);
+    Expire();
+    ASSERT_TRUE(Beat(kSecond).ok());
+  }
+  EXPECT_EQ(events.size(), kMaxNodeEvents);
+}
+
+TEST_F(MembershipTest, SecondTakeOverWithinAMinuteIsAQuarantine) {
+  NodeInfo one = Node(kFirst);
+  one.hostname = "host-1";
+  one.address = "10.0.0.1";
+  NodeInfo two = Node(kSecond);
+  two.hostname = "host-2";
+  two.address = "10.0.0.2";
+  ASSERT_TRUE(members_.Register(one, clock_.Now()).ok());
+  EXPECT_FALSE(members_.Contest(two, clock_.Now())) << "once may be a restart";
+  ASSERT_TRUE(members_.Register(two, clock_.Now()).ok());
+  clock_.Advance(59s);
+  ASSERT_TRUE(Beat(kSecond).ok());
+  EXPECT_TRUE(members_.Contest(one, clock_.Now()));
+  const Member* member = members_.Find("a");
+  EXPECT_EQ(member->Shown(true), NodeState::kQuarantined);
+  EXPECT_FALSE(member->TakesWork());
+  for (const char* part : {"host-1", "10.0.0.1", "host-2", "10.0.0.2"}) {
+    EXPECT_THAT(member->message, HasSubstr(part));
+  }
+  EXPECT_EQ(member->events.back().reason, Reason::kNodeQuarantined);
+  // It goes on until one has been alone for a minute.
+  for (int i = 0; i < 60; ++i) {
+    clock_.Advance(1s);
+    ASSERT_TRUE(Beat(kSecond).ok());
+    EXPECT_THAT(Expire(), IsEmpty());
+  }
+  EXPECT_NE(member->message, "");
+  clock_.Advance(1ns);
+  EXPECT_THAT(Expire(), ElementsAre("a"));
+  EXPECT_TRUE(member->TakesWork());
+  EXPECT_EQ(member->message, "");
+}
+
+TEST_F(MembershipTest, TakeOversFarApartAreNoQuarantine) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  EXPECT_FALSE(members_.Contest(Node(kSecond), clock_.Now()));
+  clock_.Advance(60s + 1ns);
+  EXPECT_FALSE(members_.Contest(Node(kSecond), clock_.Now()));
+  EXPECT_TRUE(members_.Contest(Node(kSecond), clock_.Now()));
+  members_.EndQuarantine("a");
+  EXPECT_EQ(members_.Find("a")->quarantine, "");
 }
 
 }  // namespace

@@ -76,7 +76,9 @@ void TakeReport(Job* job, const GangStatus& gang, const NodeName& node,
     job->lineage.back().start_step = std::max<int64_t>(0, *gang.resumed_step);
   }
   std::erase_if(job->directives, [&](const Directive& directive) {
-    return directive.id <= gang.directive_done;
+    // That one is done when the ranks have ended.
+    return directive.kind != DirectiveKind::kStop &&
+           directive.id <= gang.directive_done;
   });
   TakeEvents(job, gang, node, now);
 }

@@ -261,7 +261,18 @@ std::vector<HostCapacity> Emptied(std::vector<HostCapacity> hosts) {
   return hosts;
 }
 
-// "needs 2 cpus in 2 tasks; free on ready nodes: 0 cpus; not ready: b".
+// "2 of 3 nodes are drained"; empty: none is.
+std::string DescribeDrained(const std::vector<HostCapacity>& hosts) {
+  const auto drained =
+      std::count_if(hosts.begin(), hosts.end(),
+                    [](const HostCapacity& host) { return host.drained; });
+  if (drained == 0) return "";
+  return fmt::format("{} of {} node{} {} drained", drained, hosts.size(),
+                     hosts.size() == 1 ? "" : "s", drained == 1 ? "is" : "are");
+}
+
+// "needs 2 cpus in 2 tasks; free on ready nodes: 0 cpus; not ready: b; 1 of 3
+// nodes is drained".
 std::string DescribeShortage(const JobSpec& spec,
                              const std::vector<HostCapacity>& hosts) {
   const Resources need = Sum(spec);
@@ -276,11 +287,15 @@ std::string DescribeShortage(const JobSpec& spec,
       tasks == 1 ? "" : "s", fmt::join(parts, ", "));
   std::vector<std::string> away;
   for (const HostCapacity& host : hosts) {
-    if (!host.ready && away.size() < 5) away.push_back(host.node);
+    if (!host.ready && !host.drained && away.size() < 5) {
+      away.push_back(host.node);
+    }
   }
   if (!away.empty()) {
     text += fmt::format("; not ready: {}", fmt::join(away, ", "));
   }
+  const std::string drained = DescribeDrained(hosts);
+  if (!drained.empty()) text += "; " + drained;
   return text;
 }
 
@@ -316,9 +331,12 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
   for (const QueuedJob& queued : queue) {
     const JobSpec& spec = queued.job->spec;
     if (!any_ready) {
+      const std::string drained = DescribeDrained(hosts);
       result.waiting[spec.name] = {
-          Reason::kNoNodes, hosts.empty() ? "no worker daemon is registered"
-                                          : "no worker daemon is ready now"};
+          Reason::kNoNodes,
+          hosts.empty()     ? "no worker daemon is registered"
+          : drained.empty() ? "no worker daemon is ready now"
+                            : "no worker daemon takes work now; " + drained};
       continue;
     }
     if (queued.backing_off) {

@@ -21,8 +21,10 @@ namespace lockstep {
 // A host as the scheduler sees it.
 struct HostCapacity {
   NodeName node;
-  // READY: takes new work.
+  // Takes new work.
   bool ready = false;
+  // Not ready because an operator said so; it counts for what can ever fit.
+  bool drained = false;
   Resources capacity;
   std::vector<Gpu> gpus;
   // Of all holds on it.

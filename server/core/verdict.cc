@@ -82,6 +82,7 @@ Failure FailureOf(const Cause& cause) {
   failure.fatal = cause.reason == Reason::kPrepareRefused ||
                   cause.reason == Reason::kExecFailed ||
                   cause.reason == Reason::kRankExit;
+  failure.moved = cause.reason == Reason::kNodeDrained;
   return failure;
 }
 
@@ -92,6 +93,10 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
   plan.exit_code = failure.exit_code;
   plan.failures_without_progress =
       made_progress ? 0 : job.failures_without_progress;
+  if (failure.moved) {
+    plan.restart = true;
+    return plan;
+  }
   if (failure.fatal) {
     ++plan.failures_without_progress;
     return plan;

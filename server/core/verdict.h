@@ -19,6 +19,8 @@ struct Failure {
   bool victim = false;
   // Exit 42: the program asks for a restart; no try is used up.
   bool free_restart = false;
+  // Nobody failed: the job leaves a drained node, which costs nothing.
+  bool moved = false;
 };
 
 // The first cause among the exits of the current tasks: the earliest rank that

@@ -54,14 +54,17 @@ Status LogStore::Append(const LogKey& key, uint64_t offset, std::string data,
 void LogStore::Run() {
   for (;;) {
     std::deque<Piece> pieces;
+    std::set<std::string> removals;
     {
       MutexLock lock(&mu_);
-      while (queue_.empty() && !closed_) wake_.Wait(&mu_);
-      if (queue_.empty()) return;
+      while (queue_.empty() && removals_.empty() && !closed_) wake_.Wait(&mu_);
+      if (queue_.empty() && removals_.empty()) return;
       pieces.swap(queue_);
+      removals.swap(removals_);
       queued_bytes_ = 0;
     }
     WriteAll(std::move(pieces));
+    for (const std::string& uid : removals) RemoveNow(uid);
     MutexLock lock(&mu_);
     ++change_;
     changed_.NotifyAll();
@@ -167,6 +170,42 @@ StatusOr<std::string> LogStore::Read(const LogKey& key, uint64_t offset,
   }
   data.resize(size);
   return data;
+}
+
+void LogStore::Remove(const std::string& job_uid) {
+  if (job_uid.empty() || job_uid.find('/') != std::string::npos) return;
+  MutexLock lock(&mu_);
+  if (closed_) return;  // The next start finds that nobody knows it.
+  removals_.insert(job_uid);
+  wake_.NotifyOne();
+}
+
+void LogStore::RemoveNow(const std::string& job_uid) {
+  std::erase_if(
+      open_, [&](const auto& entry) { return entry.first.job_uid == job_uid; });
+  const Status status = files_->RemoveAll(JoinPath(dir_, job_uid));
+  if (!status.ok()) LOG_WARN("removing logs: {}", Message(status));
+}
+
+StatusOr<std::vector<LogStore::JobLogs>> LogStore::List() {
+  std::vector<JobLogs> jobs;
+  if (!files_->Exists(dir_)) return jobs;
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> uids,
+                            files_->List(dir_));
+  for (const std::string& uid : uids) {
+    JobLogs logs{uid, 0};
+    const std::string path = JoinPath(dir_, uid);
+    // It may go meanwhile.
+    const auto names = files_->List(path);
+    if (!names.ok()) continue;
+    for (const std::string& name : *names) {
+      if (const auto info = files_->Stat(JoinPath(path, name)); info.ok()) {
+        logs.bytes += info->size;
+      }
+    }
+    jobs.push_back(std::move(logs));
+  }
+  return jobs;
 }
 
 bool LogStore::Ended(const LogKey& key) {

@@ -14,8 +14,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "common/base/file.h"
 #include "common/base/mutex.h"
@@ -59,6 +61,15 @@ class LogStore {
   StatusOr<std::string> Read(const LogKey& key, uint64_t offset, size_t limit);
   bool Ended(const LogKey& key);
 
+  // What is there, by job.
+  struct JobLogs {
+    std::string uid;
+    uint64_t bytes = 0;
+  };
+  StatusOr<std::vector<JobLogs>> List();
+  // Drops all logs of a job, soon; what is written to them later begins anew.
+  void Remove(const std::string& job_uid);
+
   // Rises whenever anything was written.
   uint64_t change();
   // Waits until change() is above `seen`, the store closes or `deadline`.
@@ -87,6 +98,7 @@ class LogStore {
   std::string PathOf(const LogKey& key, const char* suffix) const;
   void Run();
   void WriteAll(std::deque<Piece> pieces);
+  void RemoveNow(const std::string& job_uid);
   StatusOr<Target*> Open(const LogKey& key);
   // Writes what is new of `piece`; nothing of one that begins beyond the end.
   static Status WriteOne(const Piece& piece, Target* target);
@@ -104,6 +116,7 @@ class LogStore {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<Piece> queue_ ABSL_GUARDED_BY(mu_);
   size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  std::set<std::string> removals_ ABSL_GUARDED_BY(mu_);
   uint64_t change_ ABSL_GUARDED_BY(mu_) = 1;
   std::thread thread_;
 };

@@ -154,6 +154,45 @@ Status GetShown(const v1::Job& message, Job* job) {
   return OkStatus();
 }
 
+// What it registered with, checked as when it did.
+StatusOr<NodeInfo> GetInfo(const v1::StoredNode& stored) {
+  const v1::Node& node = stored.node();
+  v1::Register registered;
+  registered.set_node(node.name());
+  registered.mutable_incarnation()->set_counter(node.incarnation());
+  registered.mutable_incarnation()->set_nonce(stored.incarnation_nonce());
+  registered.set_boot_id(node.boot_id());
+  registered.set_hostname(node.hostname());
+  registered.set_version(node.version());
+  registered.set_address(node.address());
+  registered.set_http_address(node.http_address());
+  *registered.mutable_capacity() = node.capacity();
+  *registered.mutable_gpus() = node.gpus();
+  registered.set_limits_enforced(node.limits_enforced());
+  registered.set_pool(node.pool());
+  LOCKSTEP_ASSIGN_OR_RETURN(Registration registration, FromProto(registered));
+  return std::move(registration.node);
+}
+
+Status GetNode(const v1::StoredNode& stored, NodeRecord* out) {
+  const v1::Node& node = stored.node();
+  LOCKSTEP_ASSIGN_OR_RETURN(out->info, GetInfo(stored));
+  if (node.has_drain()) {
+    Drain& drain = out->drain.emplace();
+    drain.requester = node.drain().requester();
+    drain.reason = node.drain().reason();
+    LOCKSTEP_ASSIGN_OR_RETURN(drain.time, FromProto(node.drain().time()));
+    if (stored.has_drain_grace()) {
+      LOCKSTEP_ASSIGN_OR_RETURN(drain.grace, FromProto(stored.drain_grace()));
+    }
+  }
+  LOCKSTEP_RETURN_IF_ERROR(Get(node.events(), &out->events));
+  if (node.has_state_time()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(out->state_time, FromProto(node.state_time()));
+  }
+  return OkStatus();
+}
+
 template <typename Message>
 StatusOr<Message> Parse(std::string_view bytes, std::string_view what) {
   Message message;
@@ -225,16 +264,62 @@ StatusOr<Job> DecodeJob(std::string_view bytes) {
   return job;
 }
 
-std::string EncodeNode(const NodeInfo& node) {
-  return ToProto(Registration{node, {}}).SerializeAsString();
+v1::Node ToProto(const NodeRecord& node) {
+  const NodeInfo& info = node.info;
+  v1::Node out;
+  out.set_name(info.name);
+  out.set_hostname(info.hostname);
+  out.set_address(info.address);
+  out.set_http_address(info.http_address);
+  out.set_version(info.version);
+  out.set_boot_id(info.boot_id);
+  out.set_incarnation(info.incarnation.counter);
+  *out.mutable_capacity() = ToProto(info.capacity);
+  for (const Gpu& gpu : info.gpus) *out.add_gpus() = ToProto(gpu);
+  out.set_limits_enforced(info.limits_enforced);
+  out.set_pool(info.pool);
+  if (node.drain) {
+    v1::Drain* drain = out.mutable_drain();
+    drain->set_requester(node.drain->requester);
+    drain->set_reason(node.drain->reason);
+    *drain->mutable_time() = ToProto(node.drain->time);
+    if (const auto deadline = node.drain->deadline()) {
+      *drain->mutable_deadline() = ToProto(*deadline);
+    }
+  }
+  Put(node.events, out.mutable_events());
+  if (node.state_time != WallTime{}) {
+    *out.mutable_state_time() = ToProto(node.state_time);
+  }
+  return out;
 }
 
-StatusOr<NodeInfo> DecodeNode(std::string_view bytes) {
+std::string EncodeNode(const NodeRecord& node) {
+  v1::StoredNode stored;
+  *stored.mutable_node() = ToProto(node);
+  stored.set_incarnation_nonce(node.info.incarnation.nonce);
+  if (node.drain && node.drain->grace) {
+    *stored.mutable_drain_grace() = ToProto(*node.drain->grace);
+  }
+  return stored.SerializeAsString();
+}
+
+StatusOr<NodeRecord> DecodeNode(std::string_view bytes) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto stored,
+                            Parse<v1::StoredNode>(bytes, "node"));
+  NodeRecord node;
+  LOCKSTEP_RETURN_IF_ERROR(AsDataLoss(GetNode(stored, &node), "node"));
+  return node;
+}
+
+StatusOr<NodeRecord> DecodeNodeOfSchema1(std::string_view bytes) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto stored,
                             Parse<v1::Register>(bytes, "node"));
   auto registration = FromProto(stored);
   if (!registration.ok()) return AsDataLoss(registration.status(), "node");
-  return std::move(registration->node);
+  NodeRecord node;
+  node.info = std::move(registration->node);
+  return node;
 }
 
 std::string EncodeRequest(const AnsweredRequest& request) {

@@ -15,13 +15,17 @@ namespace lockstep {
 // Decoders: DataLoss for bytes that are no record.
 std::string EncodeJob(const Job& job);
 StatusOr<Job> DecodeJob(std::string_view bytes);
-std::string EncodeNode(const NodeInfo& node);
-StatusOr<NodeInfo> DecodeNode(std::string_view bytes);
+std::string EncodeNode(const NodeRecord& node);
+StatusOr<NodeRecord> DecodeNode(std::string_view bytes);
+// A node as schema 1 stored it.
+StatusOr<NodeRecord> DecodeNodeOfSchema1(std::string_view bytes);
 std::string EncodeRequest(const AnsweredRequest& request);
 StatusOr<AnsweredRequest> DecodeRequest(std::string_view bytes);
 
 // What the store says of a job, without progress.
 v1::Job ToProto(const Job& job);
+// What the store says of a node: no state, message, readings or use.
+v1::Node ToProto(const NodeRecord& node);
 
 }  // namespace lockstep
 

@@ -111,7 +111,7 @@ TEST(RecordTest, LongestSentencesOfNodesStayReadable) {
 }
 
 TEST(RecordTest, NodesAndRequestsComeBack) {
-  const NodeInfo node = FullNode();
+  const NodeRecord node = FullNode();
   const auto node_again = DecodeNode(EncodeNode(node));
   ASSERT_TRUE(node_again.ok()) << Message(node_again.status());
   EXPECT_EQ(*node_again, node);

@@ -1,17 +1,18 @@
 #include "server/store/sqlite_store.h"
 
-#include <sqlite3.h>
+#include <fcntl.h>
+#include <sys/file.h>
 
 #include <utility>
 
 #include "common/base/fault_point.h"
+#include "common/base/fd.h"
+#include "common/base/file.h"
 #include "server/store/record.h"
+#include "server/store/sqlite.h"
 
 namespace lockstep {
 namespace {
-
-// "LOCK": marks the file as ours (PRAGMA application_id).
-constexpr int kApplicationId = 0x4c4f434b;
 
 // Each brings the schema from its index to the next; never edited, only
 // appended to.
@@ -25,57 +26,12 @@ constexpr const char* kMigrations[] = {
     " time INTEGER NOT NULL, record BLOB NOT NULL,"
     " PRIMARY KEY (client, id)) WITHOUT ROWID;"
     "CREATE INDEX requests_by_time ON requests (time);",
+    // Nodes are StoredNode from here on: ConvertNodes.
+    "CREATE TABLE deleted_jobs (name TEXT PRIMARY KEY) WITHOUT ROWID;",
 };
 
-class Statement {
- public:
-  Statement(sqlite3* db, const char* sql) {
-    code_ = sqlite3_prepare_v2(db, sql, -1, &statement_, nullptr);
-  }
-  ~Statement() { sqlite3_finalize(statement_); }
-  Statement(const Statement&) = delete;
-  Statement& operator=(const Statement&) = delete;
-
-  void Bind(int index, std::string_view text) {
-    Note(sqlite3_bind_blob(statement_, index, text.data(),
-                           static_cast<int>(text.size()), SQLITE_TRANSIENT));
-  }
-  void BindText(int index, std::string_view text) {
-    Note(sqlite3_bind_text(statement_, index, text.data(),
-                           static_cast<int>(text.size()), SQLITE_TRANSIENT));
-  }
-  void Bind(int index, int64_t value) {
-    Note(sqlite3_bind_int64(statement_, index, value));
-  }
-  // True: a row is there. False: the end, or an error (see code()).
-  bool Row() {
-    if (code_ != SQLITE_OK && code_ != SQLITE_ROW) return false;
-    code_ = sqlite3_step(statement_);
-    return code_ == SQLITE_ROW;
-  }
-  bool ok() const {
-    return code_ == SQLITE_OK || code_ == SQLITE_ROW || code_ == SQLITE_DONE;
-  }
-  int code() const { return code_; }
-  int64_t Int(int column) const {
-    return sqlite3_column_int64(statement_, column);
-  }
-  std::string_view Blob(int column) const {
-    const void* data = sqlite3_column_blob(statement_, column);
-    const int size = sqlite3_column_bytes(statement_, column);
-    return data == nullptr ? std::string_view()
-                           : std::string_view(static_cast<const char*>(data),
-                                              static_cast<size_t>(size));
-  }
-  std::string Text(int column) const { return std::string(Blob(column)); }
-
- private:
-  void Note(int code) {
-    if (code_ == SQLITE_OK) code_ = code;
-  }
-  sqlite3_stmt* statement_ = nullptr;
-  int code_ = SQLITE_OK;
-};
+// A person's sqlite3 at work; the lock file keeps other coordinators away.
+constexpr int kBusyMillis = 1000;
 
 class SqliteStore final : public Store {
  public:
@@ -83,16 +39,16 @@ class SqliteStore final : public Store {
   ~SqliteStore() override { sqlite3_close(db_); }
 
   Status Open() {
+    LOCKSTEP_RETURN_IF_ERROR(Lock());
     const int code = sqlite3_open_v2(
         path_.c_str(), &db_,
         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
         nullptr);
     if (code != SQLITE_OK) return Failed("opening", code);
     sqlite3_extended_result_codes(db_, 1);
-    // The lock is taken here and kept until the end: a second coordinator on
-    // this file gets SQLITE_BUSY. Nothing is written before the file is known
-    // to be ours: journal_mode alone would change another program's.
-    LOCKSTEP_RETURN_IF_ERROR(Execute("PRAGMA locking_mode=EXCLUSIVE"));
+    sqlite3_busy_timeout(db_, kBusyMillis);
+    // Nothing is written before the file is known to be ours: journal_mode
+    // alone would change another program's.
     LOCKSTEP_RETURN_IF_ERROR(Execute("BEGIN EXCLUSIVE"));
     LOCKSTEP_RETURN_IF_ERROR(CheckIdentity());
     LOCKSTEP_RETURN_IF_ERROR(Execute("COMMIT"));
@@ -123,6 +79,11 @@ class SqliteStore final : public Store {
           snapshot.nodes.push_back(*std::move(node));
           return OkStatus();
         }));
+    LOCKSTEP_RETURN_IF_ERROR(
+        ForEach("SELECT name FROM deleted_jobs", [&](const Statement& row) {
+          snapshot.deleted_jobs.push_back(row.Text(0));
+          return OkStatus();
+        }));
     LOCKSTEP_RETURN_IF_ERROR(ForEach(
         "SELECT record, id FROM requests", [&](const Statement& row) -> Status {
           auto request = DecodeRequest(row.Blob(0));
@@ -146,6 +107,16 @@ class SqliteStore final : public Store {
   }
 
  private:
+  // Kept until this process ends, however it does.
+  Status Lock() {
+    if (path_ == ":memory:") return OkStatus();
+    const std::string name = path_ + ".lock";
+    lock_.Reset(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!lock_) return ErrnoStatus(errno, "opening " + name);
+    if (::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return OkStatus();
+    return Failed("opening", SQLITE_BUSY);
+  }
+
   Status Failed(std::string_view what, int code) const {
     const std::string detail =
         db_ != nullptr ? sqlite3_errmsg(db_) : sqlite3_errstr(code);
@@ -241,14 +212,59 @@ class SqliteStore final : public Store {
           "{})",
           path_, at, kNewest);
     }
+    if (at > 0 && at < kNewest) LOCKSTEP_RETURN_IF_ERROR(KeepCopy(at));
     for (int64_t i = at; i < kNewest; ++i) {
-      const std::string sql = fmt::format(
-          "BEGIN IMMEDIATE; {} PRAGMA user_version = {}; PRAGMA "
-          "application_id = {}; COMMIT",
-          kMigrations[i], i + 1, kApplicationId);
-      LOCKSTEP_RETURN_IF_ERROR(Execute(sql.c_str()));
+      const Status status = MigrateFrom(i);
+      if (status.ok()) continue;
+      sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
+      return status;
     }
     return OkStatus();
+  }
+
+  Status MigrateFrom(int64_t schema) {
+    LOCKSTEP_RETURN_IF_ERROR(Execute("BEGIN IMMEDIATE"));
+    LOCKSTEP_RETURN_IF_ERROR(Execute(kMigrations[schema]));
+    if (schema == 1) LOCKSTEP_RETURN_IF_ERROR(ConvertNodes());
+    const std::string sql = fmt::format(
+        "PRAGMA user_version = {}; PRAGMA application_id = {}; COMMIT",
+        schema + 1, kApplicationId);
+    return Execute(sql.c_str());
+  }
+
+  // The way back, should the newer program not do.
+  Status KeepCopy(int64_t schema) {
+    const std::string copy = fmt::format("{}.schema-{}", path_, schema);
+    LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->RemoveAll(copy));
+    return VacuumInto(db_, path_, copy);
+  }
+
+  Status ConvertNodes() {
+    std::vector<NodeRecord> nodes;
+    LOCKSTEP_RETURN_IF_ERROR(ForEach(
+        "SELECT record, name FROM nodes", [&](const Statement& row) -> Status {
+          auto node = DecodeNodeOfSchema1(row.Blob(0));
+          if (!node.ok()) return BadRow(row, node.status());
+          nodes.push_back(*std::move(node));
+          return OkStatus();
+        }));
+    for (const NodeRecord& node : nodes) {
+      LOCKSTEP_RETURN_IF_ERROR(WriteNode(node));
+    }
+    return OkStatus();
+  }
+
+  Status WriteNode(const NodeRecord& node) {
+    Statement put(db_, "INSERT OR REPLACE INTO nodes VALUES (?, ?)");
+    put.BindText(1, node.info.name);
+    put.Bind(2, EncodeNode(node));
+    return Finish(&put);
+  }
+
+  Status Delete(const char* sql, const std::string& name) {
+    Statement statement(db_, sql);
+    statement.BindText(1, name);
+    return Finish(&statement);
   }
 
   Status Write(const StoreBatch& batch) {
@@ -258,11 +274,17 @@ class SqliteStore final : public Store {
       put.Bind(2, EncodeJob(*job));
       LOCKSTEP_RETURN_IF_ERROR(Finish(&put));
     }
-    for (const NodeInfo* node : batch.nodes) {
-      Statement put(db_, "INSERT OR REPLACE INTO nodes VALUES (?, ?)");
-      put.BindText(1, node->name);
-      put.Bind(2, EncodeNode(*node));
-      LOCKSTEP_RETURN_IF_ERROR(Finish(&put));
+    for (const NodeRecord* node : batch.nodes) {
+      LOCKSTEP_RETURN_IF_ERROR(WriteNode(*node));
+    }
+    for (const JobName& name : batch.delete_jobs) {
+      LOCKSTEP_RETURN_IF_ERROR(
+          Delete("INSERT OR IGNORE INTO deleted_jobs VALUES (?)", name));
+      LOCKSTEP_RETURN_IF_ERROR(Delete("DELETE FROM jobs WHERE name = ?", name));
+    }
+    for (const NodeName& name : batch.forget_nodes) {
+      LOCKSTEP_RETURN_IF_ERROR(
+          Delete("DELETE FROM nodes WHERE name = ?", name));
     }
     if (batch.request) {
       Statement put(db_, "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?)");
@@ -290,6 +312,8 @@ class SqliteStore final : public Store {
   }
 
   const std::string path_;
+  // Of FILE.lock.
+  Fd lock_;
   sqlite3* db_ = nullptr;
 };
 

@@ -6,10 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <thread>
 
 #include "common/base/fault_point.h"
 #include "common/base/file.h"
+#include "common/wire/worker_wire.h"
 #include "server/core/testing.h"
 #include "server/store/testing.h"
 
@@ -49,11 +52,12 @@ class SqliteStoreTest : public testing::Test {
     return store->Commit(batch);
   }
   // As another program would.
-  void Sql(const char* sql) {
+  void Sql(const std::string& sql) {
     sqlite3* db = nullptr;
     ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
     char* error = nullptr;
-    EXPECT_EQ(sqlite3_exec(db, sql, nullptr, nullptr, &error), SQLITE_OK)
+    EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, &error),
+              SQLITE_OK)
         << error;
     sqlite3_close(db);
   }
@@ -77,7 +81,7 @@ TEST_F(SqliteStoreTest, NewStoreIsEmpty) {
 
 TEST_F(SqliteStoreTest, EverythingIsThereAfterReopening) {
   Job job = FullJob();
-  const NodeInfo node = FullNode();
+  const NodeRecord node = FullNode();
   {
     auto store = Open();
     Load(store.get());
@@ -235,6 +239,120 @@ TEST_F(SqliteStoreTest, MissingDirectoryIsNamed) {
 
 // Runs commits in a child that dies at the fault point; returns what a new
 // start finds.
+// ---- Deletion, backup, migration ----
+
+TEST_F(SqliteStoreTest, DeletedJobsAndForgottenNodesAreGoneForGood) {
+  Job job = FullJob();
+  NodeRecord node = FullNode();
+  {
+    auto store = Open();
+    StoreBatch batch;
+    batch.version = 1;
+    batch.jobs = {&job};
+    batch.nodes = {&node};
+    ASSERT_TRUE(store->Commit(batch).ok());
+    StoreBatch deletion;
+    deletion.version = 2;
+    deletion.delete_jobs = {job.spec.name};
+    deletion.forget_nodes = {node.info.name};
+    ASSERT_TRUE(store->Commit(deletion).ok());
+  }
+  auto store = Open();
+  const StoreSnapshot snapshot = Load(store.get());
+  EXPECT_THAT(snapshot.jobs, IsEmpty());
+  EXPECT_THAT(snapshot.nodes, IsEmpty());
+  EXPECT_THAT(snapshot.deleted_jobs, testing::ElementsAre(job.spec.name));
+}
+
+TEST_F(SqliteStoreTest, BackupOfAStoreInUse) {
+  const std::string to = JoinPath(dir_, "backup.db");
+  auto store = Open();
+  Job job = FullJob();
+  ASSERT_TRUE(CommitJob(store.get(), job, 1).ok());
+  const Status status = BackupSqliteStore(path_, to);
+  ASSERT_TRUE(status.ok()) << Message(status);
+  job.spec.name = "later";
+  ASSERT_TRUE(CommitJob(store.get(), job, 2).ok()) << "it goes on";
+  EXPECT_EQ(BackupSqliteStore(path_, to).code(), StatusCode::kAlreadyExists);
+  EXPECT_FALSE(RealFileSystem()->Exists(to + ".part"));
+  const auto copy = OpenSqliteStore(to);
+  ASSERT_TRUE(copy.ok()) << Message(copy.status());
+  const StoreSnapshot snapshot = Load(copy->get());
+  ASSERT_THAT(snapshot.jobs, SizeIs(1));
+  EXPECT_EQ(snapshot.jobs[0], FullJob());
+  EXPECT_EQ(snapshot.version, 1);
+}
+
+TEST_F(SqliteStoreTest, BackupsWhileCommitsGoOnAreWhole) {
+  auto store = Open();
+  Job job = FullJob();
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> version{0};
+  std::thread writer([&] {
+    while (!stop) {
+      job.restarts = static_cast<int32_t>(version + 1);
+      EXPECT_TRUE(CommitJob(store.get(), job, version + 1).ok());
+      ++version;
+    }
+  });
+  for (int i = 0; i < 5; ++i) {
+    const int64_t before = version;
+    const std::string to = JoinPath(dir_, fmt::format("backup{}.db", i));
+    const Status status = BackupSqliteStore(path_, to);
+    EXPECT_TRUE(status.ok()) << Message(status);
+    const auto copy = OpenSqliteStore(to);
+    ASSERT_TRUE(copy.ok()) << Message(copy.status());
+    const StoreSnapshot snapshot = Load(copy->get());
+    EXPECT_GE(snapshot.version, before);
+    if (snapshot.version > 0) {
+      ASSERT_THAT(snapshot.jobs, SizeIs(1));
+      EXPECT_EQ(snapshot.jobs[0].restarts, snapshot.version) << "one commit";
+    }
+  }
+  stop = true;
+  writer.join();
+}
+
+TEST_F(SqliteStoreTest, BackupOfSomethingElseIsRefused) {
+  const std::string to = JoinPath(dir_, "backup.db");
+  EXPECT_EQ(BackupSqliteStore(path_, to).code(), StatusCode::kNotFound);
+  Sql("CREATE TABLE theirs (x)");
+  EXPECT_EQ(BackupSqliteStore(path_, to).code(),
+            StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(
+      RealFileSystem()->WriteAtomic(path_, std::string(4096, 'x')).ok());
+  EXPECT_EQ(BackupSqliteStore(path_, to).code(), StatusCode::kDataLoss);
+  EXPECT_FALSE(RealFileSystem()->Exists(to));
+}
+
+// As the first version wrote it.
+TEST_F(SqliteStoreTest, NodesOfSchema1AreTakenOverAndACopyIsKept) {
+  NodeRecord node = FullNode();
+  const std::string old =
+      ToProto(Registration{node.info, {}}).SerializeAsString();
+  std::string hex;
+  for (const unsigned char c : old) hex += fmt::format("{:02x}", c);
+  Sql("CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)"
+      " WITHOUT ROWID;"
+      "INSERT INTO counters VALUES ('epoch', 4), ('version', 7);"
+      "CREATE TABLE jobs (name TEXT PRIMARY KEY, record BLOB NOT NULL);"
+      "CREATE TABLE nodes (name TEXT PRIMARY KEY, record BLOB NOT NULL);"
+      "CREATE TABLE requests (client TEXT NOT NULL, id TEXT NOT NULL,"
+      " time INTEGER NOT NULL, record BLOB NOT NULL,"
+      " PRIMARY KEY (client, id)) WITHOUT ROWID;"
+      "CREATE INDEX requests_by_time ON requests (time);"
+      "PRAGMA user_version = 1; PRAGMA application_id = 1280262987;"
+      "INSERT INTO nodes VALUES ('node-a', x'" +
+      hex + "')");
+  auto store = Open();
+  const StoreSnapshot snapshot = Load(store.get());
+  ASSERT_THAT(snapshot.nodes, SizeIs(1));
+  EXPECT_EQ(snapshot.nodes[0].info, node.info);
+  EXPECT_FALSE(snapshot.nodes[0].drain);
+  EXPECT_EQ(snapshot.version, 7);
+  EXPECT_TRUE(RealFileSystem()->Exists(path_ + ".schema-1"));
+}
+
 class StoreCrashTest : public SqliteStoreTest {
  protected:
   StoreSnapshot AfterCrash(const std::string& fault) {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/model/node.h"
 #include "server/core/job.h"
+#include "server/core/node_record.h"
 
 namespace lockstep {
 
@@ -36,7 +36,10 @@ struct StoreBatch {
   int64_t version = 0;
   // Borrowed until Commit returns.
   std::vector<const Job*> jobs;
-  std::vector<const NodeInfo*> nodes;
+  std::vector<const NodeRecord*> nodes;
+  // Rows that go. A job's name stays taken for ever.
+  std::vector<JobName> delete_jobs;
+  std::vector<NodeName> forget_nodes;
   std::optional<AnsweredRequest> request;
   // Requests answered before this time are forgotten.
   std::optional<WallTime> forget_requests_before;
@@ -47,7 +50,8 @@ struct StoreSnapshot {
   uint64_t epoch = 0;
   int64_t version = 0;
   std::vector<Job> jobs;
-  std::vector<NodeInfo> nodes;
+  std::vector<JobName> deleted_jobs;
+  std::vector<NodeRecord> nodes;
   std::vector<AnsweredRequest> requests;
 };
 

@@ -149,8 +149,9 @@ Job FullJob() {
   return job;
 }
 
-NodeInfo FullNode() {
-  NodeInfo node;
+NodeRecord FullNode() {
+  NodeRecord record;
+  NodeInfo& node = record.info;
   node.name = "node-a";
   node.incarnation = {9, 0xfedcba9876543210};
   node.boot_id = "boot";
@@ -162,7 +163,13 @@ NodeInfo FullNode() {
   node.gpus = {{0, "GPU-0", "NVIDIA T4", int64_t{16} << 30},
                {1, "GPU-1", "NVIDIA T4", int64_t{16} << 30}};
   node.limits_enforced = true;
-  return node;
+  node.pool = "t4";
+  record.drain =
+      Drain{"user/ann", "new kernel", At(15), std::chrono::milliseconds(30500)};
+  record.events = {{At(14), 0, Reason::kNodeRegistered, "registered"},
+                   {At(15), 0, Reason::kNodeDrain, "drained"}};
+  record.state_time = At(14);
+  return record;
 }
 
 AnsweredRequest FullRequest() {

@@ -7,7 +7,7 @@
 namespace lockstep {
 
 Job FullJob();
-NodeInfo FullNode();
+NodeRecord FullNode();
 AnsweredRequest FullRequest();
 
 }  // namespace lockstep

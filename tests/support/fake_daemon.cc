@@ -1,5 +1,6 @@
 #include "tests/support/fake_daemon.h"
 
+#include <algorithm>
 #include <csignal>
 
 namespace lockstep {
@@ -196,6 +197,31 @@ void FakeDaemon::Take(const Assignment& assignment) {
   }
 }
 
+bool FakeDaemon::Obey(Gang* gang) {
+  const auto& directives = gang->assignment.directives;
+  if (std::none_of(directives.begin(), directives.end(),
+                   [](const Directive& directive) {
+                     return directive.kind == DirectiveKind::kStop;
+                   })) {
+    return false;
+  }
+  for (RankStatus& rank : gang->status.ranks) {
+    if (rank.state == RankState::kExited) continue;
+    rank.state = RankState::kExited;
+    rank.exit = ExitCode(0);
+    if (rank.rank == 0) {
+      const int64_t step = std::max<int64_t>(1, rank.progress.committed_step);
+      gang->status.checkpoint = Checkpoint{step,
+                                           gang->status.generation,
+                                           fmt::format("/out/ckpt-{}", step),
+                                           {},
+                                           100};
+    }
+  }
+  gang->status.phase = GangPhase::kStopped;
+  return gang->dirty = true;
+}
+
 // One move towards the goal; false: nothing to do.
 bool FakeDaemon::Live(Gang* gang) {
   GangStatus& status = gang->status;
@@ -223,6 +249,7 @@ bool FakeDaemon::Live(Gang* gang) {
     gang->dirty = true;
     return true;
   }
+  if (goal == Goal::kGo && habits.obeys && Obey(gang)) return true;
   bool moved = false;
   if (status.phase == GangPhase::kLaunched && habits.joins &&
       gang->assignment.spec->kind == JobKind::kNative) {

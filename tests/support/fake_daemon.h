@@ -28,6 +28,8 @@ class FakeDaemon {
     bool joins = true;
     // Native ranks wait for Go, work, and end only when told to.
     bool stops = true;
+    // Told by a directive to save and stop, native ranks do.
+    bool obeys = true;
   };
   struct Gang {
     Assignment assignment;
@@ -77,6 +79,8 @@ class FakeDaemon {
   void Prepare(Gang* gang);
   void Stop(Gang* gang);
   bool Live(Gang* gang);
+  // Saves and ends as a directive says; false: none does.
+  bool Obey(Gang* gang);
   Status Report(const Gang& gang);
 
   std::shared_ptr<Link> link_;

@@ -14,9 +14,10 @@ StatusOr<StoreSnapshot> MemoryStore::Load() {
     snapshot.jobs.push_back(std::move(job));
   }
   for (const auto& [name, bytes] : nodes_) {
-    LOCKSTEP_ASSIGN_OR_RETURN(NodeInfo node, DecodeNode(bytes));
+    LOCKSTEP_ASSIGN_OR_RETURN(NodeRecord node, DecodeNode(bytes));
     snapshot.nodes.push_back(std::move(node));
   }
+  snapshot.deleted_jobs.assign(deleted_.begin(), deleted_.end());
   for (const auto& [key, bytes] : requests_) {
     LOCKSTEP_ASSIGN_OR_RETURN(AnsweredRequest request, DecodeRequest(bytes));
     snapshot.requests.push_back(std::move(request));
@@ -42,9 +43,21 @@ Status MemoryStore::Commit(const StoreBatch& batch) {
     jobs[job->spec.name] = bytes;
   }
   jobs_ = std::move(jobs);
-  for (const NodeInfo* node : batch.nodes) {
-    nodes_[node->name] = EncodeNode(*node);
+  for (const NodeRecord* node : batch.nodes) {
+    const std::string bytes = EncodeNode(*node);
+    const auto again = DecodeNode(bytes);
+    if (!again.ok()) return Annotate(again.status(), "cannot be read again");
+    if (!(*again == *node)) {
+      return Internal("node {} is another one after it was stored",
+                      node->info.name);
+    }
+    nodes_[node->info.name] = bytes;
   }
+  for (const JobName& name : batch.delete_jobs) {
+    jobs_.erase(name);
+    deleted_.insert(name);
+  }
+  for (const NodeName& name : batch.forget_nodes) nodes_.erase(name);
   if (batch.request) {
     requests_[{batch.request->client, batch.request->id}] =
         EncodeRequest(*batch.request);

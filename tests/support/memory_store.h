@@ -3,6 +3,7 @@
 #define LOCKSTEP_TESTS_SUPPORT_MEMORY_STORE_H_
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -34,6 +35,7 @@ class MemoryStore final : public Store {
   int64_t written_jobs_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<std::string, std::string> jobs_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::string> nodes_ ABSL_GUARDED_BY(mu_);
+  std::set<std::string> deleted_ ABSL_GUARDED_BY(mu_);
   std::map<std::pair<std::string, std::string>, std::string> requests_
       ABSL_GUARDED_BY(mu_);
 };

@@ -1,0 +1,317 @@
+// Drain, undrain, forget, quarantine, and what nodes are told to have been
+// through.
+#include <gmock/gmock.h>
+
+#include <csignal>
+
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""min;
+using std::chrono_literals::operator""s;
+using testing::Contains;
+using testing::Field;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class NodeCommandsTest : public CoordinatorTest {
+ protected:
+  NodeCommandsTest() {
+    all_.push_back(&c_);
+    for (FakeDaemon* daemon : all_) Connect(daemon);
+  }
+  std::vector<Event> EventsOf(const NodeName& node) {
+    return coordinator_->GetNode(node)->member.events;
+  }
+
+  FakeDaemon c_{"c", {2, int64_t{8} << 30, 0, ""}};
+};
+
+// Cores so that a gang of two needs two nodes.
+JobSpec Wide(const JobName& name, int32_t tasks = 2) {
+  JobSpec spec = NativeSpec(name, tasks);
+  for (RoleSpec& role : spec.roles) role.resources.cpus = 2;
+  return spec;
+}
+
+TEST_F(NodeCommandsTest, DrainedNodeTakesNoWorkAndStaysDrained) {
+  const auto first = DrainNode("a", {}, "d1");
+  ASSERT_TRUE(first.ok()) << Message(first.status());
+  EXPECT_EQ(*first, "a DRAINED");
+  MustSubmit(Wide("j"));
+  Run();
+  EXPECT_EQ(NodesOf(Get("j")), (std::set<NodeName>{"b", "c"}));
+  a_.Restart(true);
+  Connect(&a_);
+  EXPECT_EQ(StateOf("a"), NodeState::kDrained) << "its daemon was restarted";
+  Restart();
+  EXPECT_EQ(*DrainNode("a", {}, "d1"), *first) << "a repeat, after all that";
+  for (FakeDaemon* daemon : all_) Connect(daemon);
+  Run();
+  EXPECT_EQ(StateOf("a"), NodeState::kDrained) << "so was the coordinator";
+  EXPECT_THAT(coordinator_->GetNode("a")->member.message,
+              HasSubstr("drained by user/root: new kernel"));
+  MustSubmit(Wide("k"));
+  EXPECT_THAT(coordinator_->GetJob("k")->waiting->message,
+              HasSubstr("1 of 3 nodes is drained"));
+  ASSERT_TRUE(UndrainNode("a").ok());
+  EXPECT_EQ(StateOf("a"), NodeState::kReady);
+  EXPECT_THAT(EventsOf("a"),
+              Contains(Field(&Event::reason, Reason::kNodeUndrain)));
+}
+
+TEST_F(NodeCommandsTest, WithoutGraceTheNodeEmptiesByItself) {
+  MustSubmit(Wide("j"));
+  Run();
+  const NodeName node = *NodesOf(Get("j")).begin();
+  ASSERT_TRUE(DrainNode(node).ok());
+  EXPECT_EQ(StateOf(node), NodeState::kDraining);
+  Pass(100s);
+  EXPECT_EQ(Get("j").generation, 1u);
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  EXPECT_THAT(Get("j").events,
+              Contains(Field(&Event::reason, Reason::kNodeDrain)));
+  for (FakeDaemon* daemon : all_) {
+    daemon->Exit("j", 0, ExitCode(0));
+    daemon->Exit("j", 1, ExitCode(0));
+  }
+  Run();
+  EXPECT_EQ(State("j"), JobState::kSucceeded);
+  EXPECT_EQ(StateOf(node), NodeState::kDrained);
+}
+
+TEST_F(NodeCommandsTest, WithGraceTheJobIsMovedAndPaysNothing) {
+  JobSpec spec = Wide("j");
+  spec.restart_budget = 0;
+  MustSubmit(spec);
+  Run();
+  StepFast("j");
+  ASSERT_EQ(NodesOf(Get("j")), (std::set<NodeName>{"a", "b"}));
+  ASSERT_TRUE(DrainNode("a", 30s).ok());
+  Run();
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  EXPECT_EQ(Get("j").generation, 2u);
+  EXPECT_EQ(NodesOf(Get("j")), (std::set<NodeName>{"b", "c"}));
+  EXPECT_EQ(Get("j").lineage.back().start_step, 100) << "nothing is lost";
+  EXPECT_EQ(Get("j").failures_without_progress, 0);
+  EXPECT_EQ(StateOf("a"), NodeState::kDrained);
+  EXPECT_THAT(a_.gangs, IsEmpty());
+  EXPECT_GT(coordinator_->Counters().job_events[Reason::kNodeDrained], 0);
+  EXPECT_EQ(coordinator_->Counters().node_events[Reason::kNodeDrain], 1);
+}
+
+TEST_F(NodeCommandsTest, WhoDoesNotStopIsKilledAtTheDeadline) {
+  MustSubmit(Wide("j"));
+  Run();
+  for (FakeDaemon* daemon : all_) daemon->habits.obeys = false;
+  ASSERT_TRUE(DrainNode("a", 30s).ok());
+  Pass(29s);
+  EXPECT_EQ(Get("j").generation, 1u);
+  EXPECT_FALSE(Get("j").failing);
+  Pass(2s);
+  EXPECT_EQ(Get("j").generation, 2u);
+  EXPECT_EQ(NodesOf(Get("j")), (std::set<NodeName>{"b", "c"}));
+  EXPECT_EQ(Get("j").failures_without_progress, 0);
+}
+
+TEST_F(NodeCommandsTest, MovedJobWaitsWhereNothingElseFits) {
+  MustSubmit(Wide("j", 3));
+  Run();
+  ASSERT_EQ(State("j"), JobState::kRunning);
+  ASSERT_TRUE(DrainNode("a", 30s).ok());
+  ASSERT_TRUE(DrainNode("b", 30s).ok());
+  Run();
+  EXPECT_EQ(State("j"), JobState::kPlacing);
+  EXPECT_THAT(coordinator_->GetJob("j")->waiting->message,
+              HasSubstr("2 of 3 nodes are drained"));
+  EXPECT_TRUE(Submit(Wide("k", 3)).ok()) << "it can fit one day";
+  ASSERT_TRUE(UndrainNode("a").ok());
+  ASSERT_TRUE(UndrainNode("b").ok());
+  Run();
+  EXPECT_EQ(State("j"), JobState::kRunning);
+}
+
+TEST_F(NodeCommandsTest, CommandsOnNodesThatAreNotThere) {
+  EXPECT_EQ(ReasonOf(DrainNode("nope").status()), "NO_SUCH_NODE");
+  EXPECT_EQ(ReasonOf(UndrainNode("nope").status()), "NO_SUCH_NODE");
+  EXPECT_EQ(ReasonOf(ForgetNode("nope").status()), "NO_SUCH_NODE");
+}
+
+TEST_F(NodeCommandsTest, StoreThatCannotWriteChangesNothing) {
+  store_.FailWith(ResourceExhausted("the disk is full"));
+  EXPECT_EQ(DrainNode("a").status().code(), StatusCode::kResourceExhausted);
+  b_.Disconnect();
+  EXPECT_EQ(ForgetNode("b").status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(StateOf("a"), NodeState::kReady);
+  EXPECT_EQ(StateOf("b"), NodeState::kUnknown);
+  // A daemon that comes back is taken in all the same, a new one is not.
+  b_.Restart(true);
+  Connect(&b_);
+  FakeDaemon stranger("stranger", {1, 1 << 30, 0, ""});
+  EXPECT_EQ(stranger.Connect(coordinator_.get()).code(),
+            StatusCode::kResourceExhausted);
+  store_.FailWith(OkStatus());
+  Pass(2s);
+  Restart();
+  EXPECT_EQ(coordinator_->GetNode("b")->member.info.incarnation.counter, 2u)
+      << "stored once it could be";
+}
+
+// ---- Forget ----
+
+TEST_F(NodeCommandsTest, ConnectedNodeIsNotForgotten) {
+  EXPECT_EQ(ReasonOf(ForgetNode("a").status()), "NODE_CONNECTED");
+}
+
+TEST_F(NodeCommandsTest, ForgottenNodesJobsGoOnElsewhere) {
+  MustSubmit(ProgramSpec("p", {Role(TaskType::kChief, 1, {2, 0, 0, ""}),
+                               Role(TaskType::kWorker, 1, {2, 0, 0, ""})}));
+  Run();
+  ASSERT_EQ(State("p"), JobState::kRunning);
+  ASSERT_EQ(NodesOf(Get("p")), (std::set<NodeName>{"a", "b"}));
+  b_.Disconnect();
+  Pass(10min);
+  EXPECT_EQ(State("p"), JobState::kRunning) << "a program is held";
+  const auto answer = ForgetNode("b", "f1");
+  ASSERT_TRUE(answer.ok()) << Message(answer.status());
+  EXPECT_EQ(*answer, "p");
+  EXPECT_EQ(coordinator_->GetNode("b").status().code(), StatusCode::kNotFound);
+  Pass(5s);
+  EXPECT_EQ(State("p"), JobState::kRunning);
+  EXPECT_EQ(NodesOf(Get("p")), (std::set<NodeName>{"a", "c"}));
+  EXPECT_EQ(Get("p").attempts.back().end_cause.reason, Reason::kNodeForgotten);
+  EXPECT_EQ(*ForgetNode("b", "f1"), "p") << "a repeat";
+  // It returns with its old ranks: new here, and told to stop them.
+  ASSERT_TRUE(FakeDaemon::Alive(*b_.Find("p")));
+  Connect(&b_);
+  Run();
+  EXPECT_THAT(b_.gangs, IsEmpty());
+  EXPECT_EQ(StateOf("b"), NodeState::kReady);
+  EXPECT_EQ(Get("p").generation, 2u);
+  EXPECT_EQ(EventsOf("b").front().reason, Reason::kNodeRegistered);
+}
+
+// The coordinator dies right after: what follows is worked out again.
+TEST_F(NodeCommandsTest, ForgottenNodeStaysForgotten) {
+  MustSubmit(Wide("j"));
+  Run();
+  b_.Disconnect();
+  ASSERT_TRUE(ForgetNode("b").ok());
+  Restart();
+  Connect(&a_);
+  Connect(&c_);
+  Pass(5s);
+  EXPECT_EQ(coordinator_->GetNode("b").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(NodesOf(Get("j")), (std::set<NodeName>{"a", "c"}));
+}
+
+TEST_F(NodeCommandsTest, ForgetEndsACancelThatWaitsForTheNode) {
+  MustSubmit(Wide("j"));
+  Run();
+  b_.Disconnect();
+  ASSERT_TRUE(Cancel("j").ok());
+  Pass(100s);
+  if (State("j") == JobState::kFinishing) {
+    ASSERT_TRUE(ForgetNode("b").ok());
+    Run();
+  }
+  EXPECT_EQ(State("j"), JobState::kCancelled);
+}
+
+// ---- Quarantine ----
+
+TEST_F(NodeCommandsTest, TwoDaemonsInTurnAreNotGivenWork) {
+  FakeDaemon twin("a", a_.info.capacity);
+  twin.info.hostname = "copy-of-a";
+  twin.info.address = "10.0.0.9";
+  twin.info.boot_id = "other";
+  twin.info.incarnation = {2, 5};
+  all_.push_back(&twin);
+  Connect(&twin);
+  EXPECT_EQ(StateOf("a"), NodeState::kReady) << "once is a restart";
+  a_.info.incarnation = {3, 78};
+  Connect(&a_);
+  EXPECT_EQ(StateOf("a"), NodeState::kQuarantined);
+  const std::string message = coordinator_->GetNode("a")->member.message;
+  EXPECT_THAT(message, HasSubstr("copy-of-a (10.0.0.9"));
+  EXPECT_THAT(message, HasSubstr("a (10.0.0.1"));
+  MustSubmit(Wide("j", 3));
+  Pass(59s);
+  EXPECT_EQ(State("j"), JobState::kQueued);
+  Pass(3s);
+  EXPECT_EQ(StateOf("a"), NodeState::kReady);
+  Run();
+  EXPECT_EQ(State("j"), JobState::kRunning);
+}
+
+TEST_F(NodeCommandsTest, UndrainEndsAQuarantine) {
+  FakeDaemon twin("a", a_.info.capacity);
+  twin.info.incarnation = {1, 5};
+  all_.push_back(&twin);
+  EXPECT_EQ(ReasonOf(twin.Connect(coordinator_.get())), "CLONED_NODE");
+  EXPECT_EQ(ReasonOf(twin.Connect(coordinator_.get())), "CLONED_NODE");
+  EXPECT_EQ(StateOf("a"), NodeState::kQuarantined);
+  ASSERT_TRUE(UndrainNode("a").ok());
+  EXPECT_EQ(StateOf("a"), NodeState::kReady);
+}
+
+// ---- Stall ----
+
+TEST_F(NodeCommandsTest, FrozenRankIsRestartedAndNamed) {
+  MustSubmit(Wide("j"));
+  Run();
+  StepFast("j");
+  ASSERT_EQ(NodesOf(Get("j")), (std::set<NodeName>{"a", "b"}));
+  const auto stand = [&](FakeDaemon* daemon, const std::string& phase) {
+    for (RankStatus& rank : daemon->Find("j")->status.ranks) {
+      rank.progress.phase = phase;
+    }
+  };
+  stand(&a_, "allreduce");
+  stand(&b_, "compute");
+  for (int i = 0; i < 9; ++i) {
+    clock_.Advance(std::chrono::milliseconds(500));
+    ASSERT_TRUE(a_.Progress("j", 1, 100).ok());
+    ASSERT_TRUE(b_.Progress("j", 1, 100).ok());
+    Run();
+  }
+  EXPECT_EQ(Get("j").generation, 1u);
+  for (int i = 0; i < 4 && Get("j").generation == 1; ++i) {
+    clock_.Advance(std::chrono::milliseconds(500));
+    ASSERT_TRUE(a_.Progress("j", 1, 100).ok());
+    ASSERT_TRUE(b_.Progress("j", 1, 100).ok());
+    Run();
+  }
+  EXPECT_EQ(Get("j").generation, 2u);
+  EXPECT_EQ(Get("j").attempts.back().end_cause.reason, Reason::kStalled);
+  EXPECT_THAT(Get("j").attempts.back().end_cause.message,
+              HasSubstr("rank 1 (worker 0 on b) has stood in compute"));
+}
+
+// ---- A silent node ----
+
+TEST_F(NodeCommandsTest, SlowJobsSilentNodeIsWaitedForLonger) {
+  MustSubmit(Wide("j"));
+  Run();
+  b_.Disconnect();
+  Pass(10min);
+  EXPECT_EQ(StateOf("b"), NodeState::kUnknown) << "the first step";
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  Pass(62s);
+  EXPECT_EQ(StateOf("b"), NodeState::kLost);
+}
+
+TEST_F(NodeCommandsTest, NodeEventsAreStored) {
+  b_.Disconnect();
+  Pass(1s);
+  const std::vector<Event> before = EventsOf("b");
+  EXPECT_EQ(before.back().reason, Reason::kNodeSilent);
+  Restart();
+  EXPECT_EQ(EventsOf("b"), before);
+}
+
+}  // namespace
+}  // namespace lockstep

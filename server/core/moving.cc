@@ -1,0 +1,83 @@
+#include "server/core/moving.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// The control word has room for 12 bits of an id.
+constexpr uint32_t kMaxDirective = 4095;
+
+bool SavesWhenTold(const Job& job) {
+  return job.spec.kind == JobKind::kNative &&
+         !job.spec.output_directory.empty() &&
+         job.next_directive <= kMaxDirective;
+}
+
+}  // namespace
+
+std::optional<Departure> MustLeave(const Job& job, const JobView& view) {
+  std::optional<Departure> first;
+  for (const NodeName& node : NodesOf(job)) {
+    const auto it = view.nodes.find(node);
+    if (it == view.nodes.end() || !it->second.drain) continue;
+    const Drain& drain = *it->second.drain;
+    const std::optional<WallTime> deadline = drain.deadline();
+    if (!deadline || (first && first->deadline <= *deadline)) continue;
+    first = Departure{node, fmt::format("node {} is {}", node, Describe(drain)),
+                      *drain.grace, *deadline};
+  }
+  return first;
+}
+
+bool IsToldToStop(const Job& job) {
+  return std::any_of(job.directives.begin(), job.directives.end(),
+                     [](const Directive& directive) {
+                       return directive.kind == DirectiveKind::kStop;
+                     });
+}
+
+bool HasStoppedAsTold(const Job& job) {
+  if (!IsToldToStop(job)) return false;
+  const RankStatus& deciding = DecidingRank(job);
+  if (!deciding.exit || !deciding.exit->ok()) return false;
+  const RankProgress& progress = deciding.progress;
+  return progress.total_steps <= 0 ||
+         progress.committed_step < progress.total_steps;
+}
+
+std::optional<Cause> Leave(Job* job, const JobView& view, Time now) {
+  const std::optional<Departure> departure = MustLeave(*job, view);
+  if (!departure) return std::nullopt;
+  const bool told = IsToldToStop(*job);
+  if (now.wall >= departure->deadline) {
+    return Cause{Reason::kNodeDrained,
+                 fmt::format("{}; its grace of {} is over", departure->why,
+                             FormatDuration(departure->grace))};
+  }
+  if (told) return std::nullopt;
+  if (!SavesWhenTold(*job)) {
+    return Cause{Reason::kNodeDrained, departure->why};
+  }
+  job->directives.push_back({job->next_directive++, DirectiveKind::kStop});
+  job->cause = {Reason::kNodeDrained,
+                Shorten(fmt::format("{}; told to save and to go on elsewhere",
+                                    departure->why))};
+  AddEvent(job, Reason::kNodeDrained,
+           fmt::format("{}, with a grace of {}", job->cause.message,
+                       FormatDuration(departure->grace)),
+           now);
+  return std::nullopt;
+}
+
+Cause MovedCause(const Job& job, const JobView& view) {
+  const std::optional<Departure> departure = MustLeave(job, view);
+  return {Reason::kNodeDrained,
+          fmt::format("saved and stopped after step {}, as told{}{}",
+                      DecidingRank(job).progress.committed_step,
+                      departure ? ": " : "", departure ? departure->why : "")};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+#include "server/core/node_record.h"
+
+#include <fmt/format.h>
+
+#include "server/core/job.h"
+
+namespace lockstep {
+
+std::string Describe(const Drain& drain) {
+  std::string text = "drained by " + drain.requester;
+  if (!drain.reason.empty()) text += ": " + drain.reason;
+  return text;
+}
+
+void AddEvent(NodeRecord* node, Reason reason, std::string message,
+              WallTime now) {
+  Event event;
+  event.time = now;
+  event.reason = reason;
+  event.message = Shorten(std::move(message));
+  node->events.push_back(std::move(event));
+  if (node->events.size() > kMaxNodeEvents) {
+    node->events.erase(node->events.begin(),
+                       node->events.end() - kMaxNodeEvents);
+  }
+}
+
+NodeRecord DrainNode(const NodeRecord& before, Drain drain) {
+  NodeRecord node = before;
+  AddEvent(&node, Reason::kNodeDrain,
+           fmt::format("{}; its jobs {}", Describe(drain),
+                       drain.grace ? fmt::format("are moved away within {}",
+                                                 FormatDuration(*drain.grace))
+                                   : "run to their end"),
+           drain.time);
+  node.drain = std::move(drain);
+  return node;
+}
+
+NodeRecord UndrainNode(const NodeRecord& before, const std::string& requester,
+                       WallTime now) {
+  NodeRecord node = before;
+  if (!node.drain) return node;
+  node.drain.reset();
+  AddEvent(&node, Reason::kNodeUndrain,
+           fmt::format("undrained by {}: takes work again", requester), now);
+  return node;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// What is stored of a node: who it is, what operators want of it, and what
+// happened to it. Pure value; membership.h knows whether it is there.
+#ifndef LOCKSTEP_SERVER_CORE_NODE_RECORD_H_
+#define LOCKSTEP_SERVER_CORE_NODE_RECORD_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/model/node.h"
+
+namespace lockstep {
+
+// An operator's wish that a node takes no new work. Without a grace its jobs
+// run to their end; with one they are moved, and what still runs there after
+// it is killed.
+struct Drain {
+  // "user/ann".
+  std::string requester;
+  std::string reason;
+  WallTime time{};
+  std::optional<Duration> grace;
+
+  std::optional<WallTime> deadline() const {
+    return grace ? std::optional<WallTime>(time + *grace) : std::nullopt;
+  }
+  bool operator==(const Drain&) const = default;
+};
+
+// "drained by user/ann: new kernel".
+std::string Describe(const Drain& drain);
+
+struct NodeRecord {
+  NodeInfo info;
+  std::optional<Drain> drain;
+  // Oldest first; the newest kMaxNodeEvents.
+  std::vector<Event> events;
+  // Since when it is in the state that was last seen.
+  WallTime state_time{};
+
+  bool operator==(const NodeRecord&) const = default;
+};
+
+inline constexpr size_t kMaxNodeEvents = 50;
+
+// Appends an event; the oldest go.
+void AddEvent(NodeRecord* node, Reason reason, std::string message,
+              WallTime now);
+
+// Record and event of the command. Draining again replaces reason and grace.
+NodeRecord DrainNode(const NodeRecord& node, Drain drain);
+// A node that is not drained stays as it is.
+NodeRecord UndrainNode(const NodeRecord& node, const std::string& requester,
+                       WallTime now);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_CORE_NODE_RECORD_H_

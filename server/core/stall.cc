@@ -1,0 +1,124 @@
+#include "server/core/stall.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kSteps = 100;
+constexpr size_t kFewSteps = 10;
+
+// Less CPU than this part of the time is none: a daemon thread's beat.
+constexpr double kIdle = 0.02;
+
+bool SamePlace(const RankProgress& a, const RankProgress& b) {
+  return a.step == b.step && a.committed_step == b.committed_step &&
+         a.collectives == b.collectives && a.phase == b.phase &&
+         a.samples == b.samples;
+}
+
+bool Waits(const RankProgress& progress) {
+  return progress.phase == "allreduce" || progress.phase == "straggler_wait";
+}
+
+// Where a rank is between the first and the last all-reduce of steps.
+bool Works(const RankProgress& progress) {
+  return progress.phase == "compute" || progress.phase == "input" ||
+         progress.phase == "optimizer" || progress.phase == "other";
+}
+
+bool IsDone(const RankProgress& progress) {
+  return progress.total_steps > 0 &&
+         progress.committed_step >= progress.total_steps;
+}
+
+}  // namespace
+
+void StallWatch::Reset(Generation generation) {
+  if (generation == generation_) return;
+  generation_ = generation;
+  pages_.clear();
+  steps_.clear();
+  committed_ = -1;
+  stepped_.reset();
+}
+
+void StallWatch::Take(const RankStatus& said, MonoTime now) {
+  const auto [it, first] = pages_.try_emplace(said.rank);
+  Page& page = it->second;
+  // What happened between two reports that are far apart is not known.
+  const bool gap = !first && now - page.heard > options_.fresh;
+  if (first || gap || !SamePlace(page.progress, said.progress)) {
+    page.since = now;
+    page.cpu_then = said.usage.cpu_seconds;
+  }
+  page.progress = said.progress;
+  page.cpu_seconds = said.usage.cpu_seconds;
+  page.heard = now;
+
+  const int64_t committed = said.progress.committed_step;
+  if (committed <= committed_) return;
+  // What a rank had committed when it was first heard of, or restored, is no
+  // step of this generation.
+  if (committed_ >= 0) {
+    if (stepped_ && !gap) {
+      const Duration each = (now - *stepped_) / (committed - committed_);
+      const auto count = std::min<int64_t>(committed - committed_, kSteps);
+      steps_.insert(steps_.end(), static_cast<size_t>(count), each);
+      while (steps_.size() > kSteps) steps_.pop_front();
+    }
+    stepped_ = now;
+  }
+  committed_ = committed;
+}
+
+Duration StallWatch::Deadline() const {
+  if (!stepped_) return options_.first_step;
+  if (steps_.empty()) return options_.early;
+  std::vector<Duration> sorted(steps_.begin(), steps_.end());
+  std::sort(sorted.begin(), sorted.end());
+  const Duration p99 = sorted[(sorted.size() * 99 - 1) / 100];
+  const Duration deadline = std::max(options_.least, options_.factor * p99);
+  return steps_.size() < kFewSteps ? std::max(options_.early, deadline)
+                                   : deadline;
+}
+
+std::optional<Stall> StallWatch::Check(int32_t world_size, MonoTime now) const {
+  if (world_size < 2 || pages_.size() != static_cast<size_t>(world_size)) {
+    return std::nullopt;
+  }
+  const Duration deadline = Deadline();
+  std::optional<Stall> found;
+  int32_t waiting = 0;
+  for (const auto& [rank, page] : pages_) {
+    const bool waits = Waits(page.progress);
+    if (now - page.heard > options_.fresh || IsDone(page.progress) ||
+        !(waits || Works(page.progress))) {
+      return std::nullopt;
+    }
+    const Duration still = now - page.since;
+    // Somebody moves: the gang is on its way.
+    if (still <= deadline) return std::nullopt;
+    if (waits) {
+      ++waiting;
+      continue;
+    }
+    const bool busy =
+        page.progress.phase == "input" ||
+        page.cpu_seconds - page.cpu_then > kIdle * ToSeconds(still);
+    if (busy && still <= std::max(options_.patient_least,
+                                  options_.patient_factor * deadline)) {
+      continue;
+    }
+    if (!found || still > found->still) {
+      found = Stall{
+          rank, page.progress.phase, page.progress.step, still, deadline, 0};
+    }
+  }
+  if (!found || waiting == 0) return std::nullopt;
+  found->waiting = waiting;
+  return found;
+}
+
+}  // namespace lockstep

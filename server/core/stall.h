@@ -1,0 +1,87 @@
+// Whether a native job hangs, from what its ranks' pages say. Pure.
+//
+// A step ends only when every rank has arrived in its last all-reduce. So when
+// some ranks wait there, and another one's page has not moved for the stall
+// deadline D, that one is frozen: stopped, or stuck outside the collective.
+//   D = max(5 s, 4 x p99 of the last 100 steps); 10 min for the first step of
+//   a generation, and 1 min until ten steps were seen.
+// Wrong alarms cost a restart, so it is not said
+//   - while a rank does what may take long: a checkpoint, an evaluation,
+//     forming, or anything before the first and after the last step;
+//   - while any rank's page is not heard of: silence of a host is
+//     membership.h's;
+//   - when nobody waits (all are slow alike) or all do (the network: the
+//     collective's own timeout ends that);
+//   - before six times D, and a minute, of a rank that uses the CPU or waits
+//     for input: it may be slow and well.
+#ifndef LOCKSTEP_SERVER_CORE_STALL_H_
+#define LOCKSTEP_SERVER_CORE_STALL_H_
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "common/model/job.h"
+
+namespace lockstep {
+
+struct StallOptions {
+  Duration least = std::chrono::seconds(5);
+  Duration first_step = std::chrono::minutes(10);
+  Duration early = std::chrono::minutes(1);
+  int factor = 4;
+  int patient_factor = 6;
+  Duration patient_least = std::chrono::minutes(1);
+  // A page that was not heard of for so long says nothing.
+  Duration fresh = std::chrono::seconds(3);
+};
+
+struct Stall {
+  int32_t rank = 0;
+  std::string phase;
+  int64_t step = 0;
+  // For how long its page has stood.
+  Duration still{};
+  Duration deadline{};
+  // How many wait for it.
+  int32_t waiting = 0;
+};
+
+class StallWatch {
+ public:
+  explicit StallWatch(StallOptions options = {}) : options_(options) {}
+
+  // Forgets everything of older generations.
+  void Reset(Generation generation);
+  void Take(const RankStatus& said, MonoTime now);
+
+  // How long a step may take.
+  Duration Deadline() const;
+  // Of a generation of `world_size` ranks; the longest frozen one.
+  std::optional<Stall> Check(int32_t world_size, MonoTime now) const;
+
+ private:
+  struct Page {
+    RankProgress progress;
+    double cpu_seconds = 0;
+    // Since when the page is as it is, and the CPU time then.
+    MonoTime since;
+    double cpu_then = 0;
+    MonoTime heard;
+  };
+
+  const StallOptions options_;
+  Generation generation_ = 0;
+  std::map<int32_t, Page> pages_;
+  // Of the newest steps, as they were seen: the reports' pace is the
+  // resolution.
+  std::deque<Duration> steps_;
+  int64_t committed_ = -1;
+  // When `committed_` rose; nullopt: not yet in this generation.
+  std::optional<MonoTime> stepped_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_CORE_STALL_H_

@@ -1,0 +1,192 @@
+#include "server/core/stall.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""min;
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+
+// A gang of three whose ranks report every half second.
+class StallTest : public testing::Test {
+ protected:
+  StallTest() {
+    watch_.Reset(1);
+    for (int32_t rank = 0; rank < 3; ++rank) {
+      ranks_[rank].rank = rank;
+      Put(rank, "compute");
+    }
+    Beat();
+  }
+
+  void Put(int32_t rank, const std::string& phase) {
+    RankProgress& progress = ranks_[rank].progress;
+    progress.step = step_;
+    progress.committed_step = step_ - 1;
+    progress.collectives = step_ * 2 + (phase == "allreduce" ? 1 : 0);
+    progress.phase = phase;
+  }
+  void Beat() {
+    now_ += 500ms;
+    for (RankStatus& rank : ranks_) {
+      if (rank.rank == busy_) rank.usage.cpu_seconds += 0.4;
+      watch_.Take(rank, now_);
+    }
+  }
+  // All go on, a step each `beats`.
+  void Steps(int count, int beats = 1) {
+    for (int i = 0; i < count; ++i) {
+      ++step_;
+      for (int32_t rank = 0; rank < 3; ++rank) Put(rank, "compute");
+      for (int beat = 0; beat < beats; ++beat) Beat();
+      EXPECT_FALSE(Stalled());
+    }
+  }
+  // Rank 1 stands in `phase`, the others wait for it.
+  void Freeze(const std::string& phase) {
+    for (int32_t rank = 0; rank < 3; ++rank) {
+      Put(rank, rank == 1 ? phase : "allreduce");
+    }
+    Beat();
+  }
+  // After how long it is called a stall; nullopt: not within `limit`.
+  std::optional<Duration> After(Duration limit) {
+    const MonoTime began = now_;
+    while (now_ - began < limit) {
+      if (Stalled()) return now_ - began;
+      Beat();
+    }
+    return std::nullopt;
+  }
+  std::optional<Stall> Stalled() { return watch_.Check(3, now_); }
+
+  StallWatch watch_;
+  MonoTime now_ = MonoTime(std::chrono::hours(1));
+  RankStatus ranks_[3];
+  int64_t step_ = 1;
+  // Uses the CPU.
+  int32_t busy_ = -1;
+};
+
+TEST_F(StallTest, FrozenRankIsNamedAfterTheDeadline) {
+  Steps(50);
+  EXPECT_EQ(watch_.Deadline(), 5s);
+  Freeze("compute");
+  EXPECT_EQ(After(60s), 5500ms);
+  const auto stall = Stalled();
+  ASSERT_TRUE(stall);
+  EXPECT_EQ(stall->rank, 1);
+  EXPECT_EQ(stall->phase, "compute");
+  EXPECT_EQ(stall->step, 51);
+  EXPECT_EQ(stall->waiting, 2);
+}
+
+TEST_F(StallTest, DeadlineFollowsTheSlowestSteps) {
+  Steps(98);
+  Steps(2, 10);
+  EXPECT_EQ(watch_.Deadline(), 20s) << "4 x the 99th of a hundred";
+  Freeze("other");
+  EXPECT_EQ(After(60s), 20500ms);
+}
+
+TEST_F(StallTest, FirstStepMayTakeTenMinutes) {
+  Freeze("compute");
+  EXPECT_EQ(After(20min), 10min + 500ms);
+}
+
+TEST_F(StallTest, EarlyStepsMayTakeAMinute) {
+  Steps(5);
+  Freeze("compute");
+  EXPECT_EQ(After(20min), 60500ms);
+}
+
+TEST_F(StallTest, LegalPausesAreNoStall) {
+  for (const char* phase : {"checkpoint", "evaluation", "forming", "finished",
+                            "", "something new"}) {
+    Steps(50);
+    Freeze(phase);
+    EXPECT_FALSE(After(20min)) << phase;
+  }
+}
+
+TEST_F(StallTest, PauseOfAnyRankIsEnough) {
+  Steps(50);
+  Freeze("compute");
+  Put(2, "checkpoint");
+  EXPECT_FALSE(After(20min));
+}
+
+TEST_F(StallTest, RankThatComputesIsGivenMoreTime) {
+  Steps(50);
+  busy_ = 1;
+  Freeze("compute");
+  EXPECT_EQ(After(20min), 60s) << "its page stood half a second before";
+}
+
+TEST_F(StallTest, RankThatReadsIsGivenMoreTime) {
+  Steps(50);
+  Freeze("input");
+  EXPECT_EQ(After(20min), 60500ms);
+}
+
+TEST_F(StallTest, AllSlowAlikeAndAllWaitingAreNotOurs) {
+  Steps(50);
+  for (const char* phase : {"compute", "allreduce"}) {
+    Steps(1);
+    for (int32_t rank = 0; rank < 3; ++rank) Put(rank, phase);
+    EXPECT_FALSE(After(20min)) << phase;
+  }
+}
+
+TEST_F(StallTest, LastStepIsDone) {
+  Steps(50);
+  for (RankStatus& rank : ranks_) rank.progress.total_steps = step_ - 1;
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    Put(rank, rank == 0 ? "other" : "allreduce");
+  }
+  EXPECT_FALSE(After(20min));
+}
+
+// The coordinator was away or asleep: what was late is no evidence.
+TEST_F(StallTest, GapOfReportsIsNoStandstill) {
+  Steps(50);
+  Freeze("compute");
+  now_ += 1min;
+  EXPECT_FALSE(Stalled()) << "nothing was heard";
+  Beat();
+  EXPECT_FALSE(Stalled()) << "seen once";
+  EXPECT_EQ(After(60s), 5500ms) << "seen to stand still since";
+}
+
+TEST_F(StallTest, SilentHostIsNotOurs) {
+  Steps(50);
+  Freeze("compute");
+  for (int i = 0; i < 100; ++i) {
+    now_ += 500ms;
+    watch_.Take(ranks_[0], now_);
+    watch_.Take(ranks_[2], now_);
+    EXPECT_FALSE(Stalled());
+  }
+}
+
+TEST_F(StallTest, RestoredStepIsNoStep) {
+  watch_.Reset(2);
+  RankStatus rank;
+  watch_.Take(rank, now_ += 500ms);
+  rank.progress.committed_step = 60;
+  watch_.Take(rank, now_ += 500ms);
+  EXPECT_EQ(watch_.Deadline(), 10min);
+  rank.progress.committed_step = 61;
+  watch_.Take(rank, now_ += 500ms);
+  EXPECT_EQ(watch_.Deadline(), 1min);
+}
+
+TEST_F(StallTest, LoneRankIsNeverStalled) {
+  EXPECT_FALSE(watch_.Check(1, now_ + 1min));
+  EXPECT_FALSE(watch_.Check(4, now_)) << "one was never heard of";
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+#include "server/logs/log_sweeper.h"
+
+#include <algorithm>
+
+#include "common/base/logging.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Duration kStillComing = std::chrono::minutes(10);
+
+}  // namespace
+
+std::vector<std::string> LogsToRemove(std::vector<FoundLogs> found,
+                                      Duration max_age, uint64_t max_bytes,
+                                      WallTime now) {
+  std::vector<std::string> gone;
+  uint64_t total = 0;
+  std::vector<const FoundLogs*> ended;
+  for (const FoundLogs& entry : found) {
+    if (!entry.owner.known ||
+        (entry.owner.end_time && now - *entry.owner.end_time > max_age)) {
+      gone.push_back(entry.logs.uid);
+      continue;
+    }
+    total += entry.logs.bytes;
+    if (entry.owner.end_time && now - *entry.owner.end_time > kStillComing) {
+      ended.push_back(&entry);
+    }
+  }
+  std::sort(ended.begin(), ended.end(),
+            [](const FoundLogs* a, const FoundLogs* b) {
+              return *a->owner.end_time < *b->owner.end_time;
+            });
+  for (const FoundLogs* entry : ended) {
+    if (total <= max_bytes) break;
+    total -= entry->logs.bytes;
+    gone.push_back(entry->logs.uid);
+  }
+  return gone;
+}
+
+LogSweeper::LogSweeper(LogSweeperOptions options, LogStore* logs,
+                       const Clock* clock)
+    : options_(std::move(options)),
+      logs_(logs),
+      clock_(clock),
+      thread_([this] { Run(); }) {}
+
+LogSweeper::~LogSweeper() {
+  {
+    MutexLock lock(&mu_);
+    closed_ = true;
+    wake_.NotifyAll();
+  }
+  thread_.join();
+}
+
+void LogSweeper::Run() {
+  for (;;) {
+    Sweep();
+    // Real time: a test's clock may stand still.
+    const MonoTime deadline = SystemClock().Now().mono + options_.interval;
+    MutexLock lock(&mu_);
+    while (!closed_) {
+      if (!wake_.WaitUntil(&mu_, deadline)) break;
+    }
+    if (closed_) return;
+  }
+}
+
+void LogSweeper::Sweep() {
+  auto listed = logs_->List();
+  if (!listed.ok()) {
+    LOG_WARN("logs are not swept: {}", Message(listed.status()));
+    return;
+  }
+  // Asked after the listing: whoever writes was known before it wrote.
+  std::vector<FoundLogs> found;
+  for (LogStore::JobLogs& logs : *listed) {
+    LogOwner owner = options_.find_owner(logs.uid);
+    found.push_back({std::move(logs), owner});
+  }
+  const std::vector<std::string> gone =
+      LogsToRemove(std::move(found), options_.max_age, options_.max_bytes,
+                   clock_->Now().wall);
+  for (const std::string& uid : gone) logs_->Remove(uid);
+  if (!gone.empty()) LOG_INFO("removing the logs of {} jobs", gone.size());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+// How long logs are kept: until their job is deleted, or has ended long ago,
+// or all of them are too much.
+#ifndef LOCKSTEP_SERVER_LOGS_LOG_SWEEPER_H_
+#define LOCKSTEP_SERVER_LOGS_LOG_SWEEPER_H_
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "server/logs/log_store.h"
+
+namespace lockstep {
+
+// Whose logs they are.
+struct LogOwner {
+  // False: of no job that there is.
+  bool known = false;
+  // nullopt: it goes on.
+  std::optional<WallTime> end_time;
+};
+
+struct LogSweeperOptions {
+  Duration max_age = std::chrono::hours(24 * 30);
+  uint64_t max_bytes = uint64_t{64} << 30;
+  Duration interval = std::chrono::minutes(1);
+  // From any thread.
+  std::function<LogOwner(const std::string& uid)> find_owner;
+};
+
+struct FoundLogs {
+  LogStore::JobLogs logs;
+  LogOwner owner;
+};
+
+// Which of them go; pure. Those of jobs that go on never do, nor, for their
+// size, those of jobs that ended in the last ten minutes: what ranks wrote
+// last is still on its way.
+std::vector<std::string> LogsToRemove(std::vector<FoundLogs> found,
+                                      Duration max_age, uint64_t max_bytes,
+                                      WallTime now);
+
+// Looks at once, and then each interval, on a thread of its own.
+class LogSweeper {
+ public:
+  // `logs` and `clock` outlive it.
+  LogSweeper(LogSweeperOptions options, LogStore* logs, const Clock* clock);
+  ~LogSweeper();
+  LogSweeper(const LogSweeper&) = delete;
+  LogSweeper& operator=(const LogSweeper&) = delete;
+
+ private:
+  void Run();
+  void Sweep();
+
+  const LogSweeperOptions options_;
+  LogStore* const logs_;
+  const Clock* const clock_;
+  Mutex mu_;
+  CondVar wake_;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_LOGS_LOG_SWEEPER_H_
