@@ -24,7 +24,15 @@ StatusOr<std::string> ShimPath(const std::string& flag) {
     const ssize_t size = readlink("/proc/self/exe", self, sizeof(self));
     if (size <= 0) return ErrnoStatus(errno, "finding this program");
     path.assign(self, static_cast<size_t>(size));
-    path = JoinPath(path.substr(0, path.rfind('/')), "lockstep-shim");
+    const std::string dir = path.substr(0, path.rfind('/'));
+    path = JoinPath(dir, "lockstep-shim");
+    // Installed, it is no program for people's PATH.
+    const std::string installed =
+        JoinPath(dir, "../libexec/lockstep/lockstep-shim");
+    if (access(path.c_str(), X_OK) != 0 &&
+        access(installed.c_str(), X_OK) == 0) {
+      path = installed;
+    }
   }
   if (path.front() != '/' || access(path.c_str(), X_OK) != 0) {
     return NotFound(

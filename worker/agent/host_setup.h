@@ -10,7 +10,8 @@
 
 namespace lockstep {
 
-// `flag`, or lockstep-shim beside this program. NotFound where there is none.
+// `flag`, or lockstep-shim beside this program, or as it is installed, in
+// ../libexec/lockstep. NotFound where there is none.
 StatusOr<std::string> ShimPath(const std::string& flag);
 
 // The numbers of user `name`. NotFound; InvalidArgument: it is root;

@@ -84,6 +84,16 @@ void WaitForGo(int go) {
   if (n != 1) _exit(126);
 }
 
+// When the host runs out of memory the kernel ends a rank before the daemons
+// and shims, whose score a rank would inherit. A raise needs no right; where it
+// fails all the same the rank runs as it is.
+void PreferAsVictim() {
+  const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  (void)!write(fd, "500", 3);
+  close(fd);
+}
+
 void BecomeUser(const ShimSpec& spec, int status) {
   if (!spec.set_ids) return;
   std::vector<gid_t> groups(spec.groups.begin(), spec.groups.end());
@@ -157,6 +167,7 @@ struct ChildFds {
     Fail(status, Stage::kSetUp, errno);
   }
   umask(spec.umask);
+  PreferAsVictim();
   rlimit core{spec.core_limit, spec.core_limit};
   if (spec.core_limit == UINT64_MAX) {
     core = {RLIM_INFINITY, RLIM_INFINITY};

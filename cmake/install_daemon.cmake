@@ -1,0 +1,23 @@
+# Runs at install time: the unit of LOCKSTEP_DAEMON with the paths it is
+# installed with, and its example configuration. Where the prefix is /usr the
+# configuration is in /etc, else in PREFIX/etc.
+set(LOCKSTEP_BIN_DIR "${CMAKE_INSTALL_PREFIX}/bin")
+set(LOCKSTEP_DOC_DIR "${CMAKE_INSTALL_PREFIX}/share/doc/lockstep-cli")
+set(LOCKSTEP_STATE_DIR /var/lib/lockstep)
+if(CMAKE_INSTALL_PREFIX STREQUAL /usr)
+  set(LOCKSTEP_CONFIG_DIR /etc/lockstep)
+else()
+  set(LOCKSTEP_CONFIG_DIR "${CMAKE_INSTALL_PREFIX}/etc/lockstep")
+endif()
+set(unit "${CMAKE_INSTALL_PREFIX}/lib/systemd/system/lockstep-${LOCKSTEP_DAEMON}.service")
+message(STATUS "Installing: $ENV{DESTDIR}${unit}")
+configure_file("${LOCKSTEP_DEPLOY}/systemd/lockstep-${LOCKSTEP_DAEMON}.service.in"
+  "$ENV{DESTDIR}${unit}" @ONLY)
+set(config "${LOCKSTEP_CONFIG_DIR}/${LOCKSTEP_DAEMON}.yaml")
+# What somebody has written there is not written over.
+if(EXISTS "$ENV{DESTDIR}${config}")
+  set(config "${config}.new")
+endif()
+message(STATUS "Installing: $ENV{DESTDIR}${config}")
+configure_file("${LOCKSTEP_DEPLOY}/config/${LOCKSTEP_DAEMON}.yaml"
+  "$ENV{DESTDIR}${config}" COPYONLY)
