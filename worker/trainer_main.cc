@@ -85,6 +85,7 @@ int Main(int argc, char** argv) {
   SessionOptions join;
   join.local_output_directory = (*options)->output;
   join.local_checkpoint_interval = (*options)->checkpoint_interval;
+  join.backend = (*options)->backend;
   StatusOr<std::unique_ptr<Session>> session = Session::Join(join);
   if (!session.ok()) {
     return Fail(session.status(), Session::ExitCodeFor(session.status()));

@@ -55,6 +55,10 @@ std::string_view Name(CollectiveKind kind) {
   return "unknown operation";
 }
 
+StatusOr<const Buffer*> Communicator::AllocateOnDevice(size_t) {
+  return InvalidArgument("backend {} has no device memory", backend());
+}
+
 Status Run(Communicator* communicator, const Operation& operation,
            Duration timeout) {
   const MonoTime deadline = SystemClock().Now().mono + timeout;

@@ -105,11 +105,17 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // "self", "gloo"; later "shm", "nccl".
+  // "self", "gloo", "nccl".
   virtual std::string_view backend() const = 0;
 
-  // Zeroed memory of at least `bytes` (ResourceExhausted when there is none).
+  // Zeroed memory of at least `bytes` that the host reads and writes
+  // (ResourceExhausted when there is none). A backend that reduces on a device
+  // copies it there and back by itself.
   virtual StatusOr<const Buffer*> Allocate(size_t bytes) = 0;
+
+  // The same in the memory of the backend's device: for models that compute
+  // there. The host cannot touch it. InvalidArgument where there is no device.
+  virtual StatusOr<const Buffer*> AllocateOnDevice(size_t bytes);
 
   // Starts `operation`; the slice must not be touched until its Wait returned.
   virtual StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
@@ -117,7 +123,9 @@ class Communicator {
 
   // Ends every operation that runs or will ever be started with kAborted and
   // `reason`, within 50 ms, also those that wait for a frozen peer. Safe from
-  // any thread, any number of times; the first reason stays.
+  // any thread, any number of times; the first reason stays. On a device it
+  // takes as long as the device needs to stop, at most
+  // CommunicatorOptions::abort_timeout.
   virtual void Abort(std::string_view reason) = 0;
 };
 
@@ -150,19 +158,31 @@ struct CommunicatorOptions {
   // Backstop of a single operation, for those who give no nearer deadline.
   Duration operation_timeout = std::chrono::seconds(30);
   MonoTime forming_deadline;
+  // The GPU of this rank, for backends that need one: its number among those
+  // that this process sees. -1: the rank has none.
+  int device = -1;
+  // After an abort or an error, for the device to stop. A process whose device
+  // does not can only be killed: waits return then, and memory is not freed.
+  Duration abort_timeout = std::chrono::seconds(10);
   // Borrowed; must outlive forming only.
   RendezvousStore* rendezvous = nullptr;
+  // Where not null, gets a sentence that says which backend was taken and why,
+  // when that was a choice (auto, more than one rank). Else it stays as it is.
+  std::string* choice = nullptr;
   // Where backends that are modules lie; empty: ../lib/lockstep beside the
   // running program, or $LOCKSTEP_MODULE_DIR.
   std::string module_dir;
 };
 
 // Forms the communicator: the one factory. "auto" is "self" for one rank
-// (nothing to talk to), else "gloo". Blocks until every peer is connected, at
+// (nothing to talk to); "nccl" when every rank has a GPU of its own, its module
+// and a library that fit; else "gloo". The ranks tell each other, so all take
+// the same (backend_choice.h). Blocks until every peer is connected, at
 // most for the deadline and, once all peers have come, 5 s for connecting.
 // The process must ignore SIGPIPE.
 // InvalidArgument: unknown backend, bad rank or address; NotFound: its module
-// is not installed; FailedPrecondition: the module does not fit this program;
+// is not installed; FailedPrecondition: the module does not fit this program,
+// or nccl is asked for and a rank, which is named, cannot use it;
 // DeadlineExceeded: names the ranks that have not come; Unavailable: a rank
 // went away while forming (an ordinary event: form again as a new generation).
 StatusOr<std::unique_ptr<Communicator>> FormCommunicator(

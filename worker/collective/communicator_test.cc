@@ -357,7 +357,7 @@ TEST(FormTest, RefusesWhatCannotWork) {
   options.backend = "../../tmp/x";
   expect(options, StatusCode::kInvalidArgument, "no backend name");
   options.backend = "nccl";
-  expect(options, StatusCode::kNotFound, "not installed");
+  expect(options, StatusCode::kFailedPrecondition, "rank 0 has no GPU");
   options.backend = "self";
   expect(options, StatusCode::kInvalidArgument, "one rank");
   options = TestOptions(2, 2, &store);

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 
+#include "worker/collective/backend_choice.h"
 #include "worker/collective/communicator.h"
 #include "worker/collective/module.h"
 #include "worker/collective/self_communicator.h"
@@ -51,7 +52,8 @@ StatusOr<const lockstep_collective_module*> LoadModule(
                       path);
     }
     return InvalidArgument(
-        "unknown backend {}; there are auto, self, gloo and modules in {}",
+        "unknown backend {}; there are auto, self, gloo, nccl and modules in "
+        "{}",
         name, dir);
   }
   // Never closed: communicators, their threads and static data live in it.
@@ -98,13 +100,46 @@ Status CheckOptions(const CommunicatorOptions& options) {
   return OkStatus();
 }
 
+// Whether this rank could use nccl; no error is one of forming.
+RankOffer OfferNccl(const CommunicatorOptions& options) {
+  RankOffer offer;
+  if (options.device < 0) {
+    offer.why_not = "has no GPU";
+    return offer;
+  }
+  const auto module = LoadModule("nccl", options);
+  if (!module.ok()) {
+    offer.why_not = "has no NCCL: " + Message(module.status());
+  } else if ((*module)->offer == nullptr) {
+    offer.why_not = "has a module for nccl that offers nothing";
+  } else {
+    (*module)->offer(&options, &offer);
+  }
+  return offer;
+}
+
+// "gloo" or "nccl", for auto and nccl.
+StatusOr<std::string> Agree(const CommunicatorOptions& options) {
+  const RankOffer mine = OfferNccl(options);
+  LOCKSTEP_ASSIGN_OR_RETURN(const BackendChoice choice,
+                            AgreeOnBackend(options, mine));
+  if (options.backend == "auto") {
+    if (options.choice != nullptr) *options.choice = choice.why;
+    return std::string(choice.nccl ? "nccl" : "gloo");
+  }
+  if (choice.nccl) return std::string("nccl");
+  const size_t colon = choice.why.find(": ");
+  return FailedPrecondition("{}: backend nccl cannot be used: {}",
+                            options.label, choice.why.substr(colon + 2));
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Communicator>> FormCommunicator(
     const CommunicatorOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options));
   std::string backend = options.backend;
-  if (backend == "auto") backend = options.size == 1 ? "self" : "gloo";
+  if (backend == "auto" && options.size == 1) backend = "self";
   if (backend == "self") {
     if (options.size != 1) {
       return InvalidArgument("{}: backend self is for one rank, not for {}",
@@ -115,6 +150,9 @@ StatusOr<std::unique_ptr<Communicator>> FormCommunicator(
   if (options.size > 1 && options.rendezvous == nullptr) {
     return InvalidArgument("{}: {} ranks need a rendezvous store",
                            options.label, options.size);
+  }
+  if (backend == "auto" || (backend == "nccl" && options.size > 1)) {
+    LOCKSTEP_ASSIGN_OR_RETURN(backend, Agree(options));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const lockstep_collective_module* module,
                             LoadModule(backend, options));

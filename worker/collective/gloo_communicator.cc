@@ -216,6 +216,6 @@ const lockstep_collective_module*
 lockstep_collective_module_v1(void) {
   static const lockstep_collective_module kModule = {
       sizeof(lockstep_collective_module), kLockstepCollectiveAbi,
-      kLockstepCollectiveToolchain, "gloo", lockstep::FormInto};
+      kLockstepCollectiveToolchain, "gloo", nullptr, lockstep::FormInto};
   return &kModule;
 }

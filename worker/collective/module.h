@@ -11,10 +11,11 @@
 #include <cstdint>
 
 #include "common/base/status.h"
+#include "worker/collective/backend_choice.h"
 #include "worker/collective/communicator.h"
 
 // Raised with every change of communicator.h or of this file.
-inline constexpr uint32_t kLockstepCollectiveAbi = 1;
+inline constexpr uint32_t kLockstepCollectiveAbi = 2;
 inline constexpr char kLockstepCollectiveToolchain[] = __VERSION__
     " C++"
 #if defined(__GLIBCXX__) && _GLIBCXX_USE_CXX11_ABI
@@ -30,6 +31,10 @@ struct lockstep_collective_module {
   uint32_t abi;           // kLockstepCollectiveAbi
   const char* toolchain;  // kLockstepCollectiveToolchain
   const char* name;       // "gloo"
+  // What this rank brings. Null: the backend runs everywhere. Quick; throws
+  // nothing; touches no GPU further than to count them.
+  void (*offer)(const lockstep::CommunicatorOptions* options,
+                lockstep::RankOffer* offer);
   // Forms a communicator into `communicator` (the caller's to delete), or
   // writes `error` and returns false. Throws nothing.
   bool (*form)(const lockstep::CommunicatorOptions* options,

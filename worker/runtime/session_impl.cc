@@ -160,6 +160,10 @@ StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormFrozen() {
   options.forming_deadline = Now() + options_.forming_timeout;
   options.module_dir = options_.module_dir;
   options.rendezvous = link_.get();
+  // The daemon shows a rank its own GPUs only.
+  options.device = gpus_.empty() ? -1 : 0;
+  std::string choice;
+  options.choice = &choice;
   if (link_) {
     if (!link_->welcome().bind_address().empty()) {
       options.bind_address = link_->welcome().bind_address();
@@ -170,7 +174,18 @@ StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormFrozen() {
   StatusOr<std::unique_ptr<Communicator>> formed = FormCommunicator(options);
   if (link_) link_->Thaw();
   if (!formed.ok()) return MarkPeerLost(formed.status());
+  TellChoice(choice);
   return formed;
+}
+
+void Session::Impl::TellChoice(const std::string& choice) {
+  if (rank_ != 0 || choice.empty()) return;
+  LOG_INFO("{}: {}", Label(), choice);
+  // Without GPUs nobody expects another one.
+  if (gpus_.empty()) return;
+  v1::RankReport report;
+  report.set_event(choice);
+  Send(report);
 }
 
 Status Session::Impl::Adopt(std::unique_ptr<Communicator> communicator) {

@@ -64,6 +64,8 @@ class Session::Impl {
   }
   void TakeWelcome(const v1::RankWelcome& welcome);
   StatusOr<std::unique_ptr<Communicator>> FormFrozen();
+  // Which backend auto took, and why: once a generation, by rank 0.
+  void TellChoice(const std::string& choice);
   Status Adopt(std::unique_ptr<Communicator> communicator);
   Status Compare(const ConfigMap& config, MonoTime deadline);
   void Offer(StepController* controller);

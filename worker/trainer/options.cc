@@ -121,6 +121,11 @@ void AddRunFlags(CLI::App* app, TrainerOptions* o) {
   app->add_option("--checkpoint-interval", o->checkpoint_interval,
                   "Steps between checkpoints of a run without a job; a job's "
                   "own interval counts in a job");
+  app->add_option("--backend", o->backend,
+                  "How the ranks reduce: gloo, nccl (copies to the rank's GPU "
+                  "and back), or auto: nccl where every rank has a GPU of its "
+                  "own, else gloo")
+      ->capture_default_str();
   app->add_option("--log-every", o->log_every, "Steps between lines; 0: none")
       ->capture_default_str();
   app->add_option("--threads", o->threads,
@@ -184,6 +189,8 @@ Status CheckOptions(const TrainerOptions& o) {
   constexpr int64_t kMany = int64_t{1} << 40;
   if (o.train.empty()) return InvalidArgument("--train names no data");
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("--model", o.model, {"cnn", "resnet"}));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckChoice("--backend", o.backend, {"auto", "gloo", "nccl"}));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckChoice("--optimizer", o.optimizer, {"sgd", "adam"}));
   LOCKSTEP_RETURN_IF_ERROR(

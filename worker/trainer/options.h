@@ -63,6 +63,8 @@ struct TrainerOptions {
   // Of a run that lockstep did not start; a job's spec says it for a job.
   int64_t checkpoint_interval = 0;
 
+  // How the ranks reduce: "auto", "gloo" or "nccl".
+  std::string backend = "auto";
   int64_t log_every = 100;
   int64_t input_threads = 1;  // That read and decode samples.
   int threads =

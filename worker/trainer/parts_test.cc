@@ -52,6 +52,8 @@ TEST(OptionsTest, RefusalsNameTheFlag) {
       {{"--train", "a", "--epochs", "0"}, "--epochs is 0"},
       {{"--train", "a", "--batch-size", "0"}, "--batch-size is 0"},
       {{"--train", "a", "--optimizer", "lamb"}, "--optimizer"},
+      {{"--train", "a", "--backend", "mpi"},
+       "--backend is 'mpi': it can be auto or gloo or nccl"},
       {{"--train", "a", "--scale-lr", "sqrt"}, "--scale-lr"},
       {{"--train", "a", "--learning-rate", "nan"}, "--learning-rate"},
       {{"--train", "a", "--momentum", "1.5"}, "--momentum"},

@@ -1,0 +1,142 @@
+// The thread that speaks with NCCL for one communicator.
+//
+// Every call of NCCL is made by this thread, so that none of them meets
+// another: a communicator of NCCL is not made for two threads, and abort and
+// free are known to hang beside other calls. The communicator is
+// non-blocking: a call that is not done says so, and is polled. The operations
+// of a communicator follow each other on one stream of their own; each ends
+// with an event.
+//
+// Break() only writes down the reason and wakes everybody. The thread then
+// walks down the ladder: revoke where the library can, which stops what runs;
+// abort, which frees; wait until the stream is idle. Whoever waits does so for
+// at most abort_timeout longer: after that the device is stuck, every call
+// returns, nothing is freed, and only the end of the process helps.
+#ifndef LOCKSTEP_WORKER_COLLECTIVE_NCCL_ENGINE_H_
+#define LOCKSTEP_WORKER_COLLECTIVE_NCCL_ENGINE_H_
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "worker/collective/communicator.h"
+#include "worker/collective/nccl_api.h"
+#include "worker/collective/nccl_memory.h"
+
+namespace lockstep {
+
+struct NcclEngineOptions {
+  int rank = 0;
+  int size = 1;
+  int device = 0;
+  std::string label;
+  Duration operation_timeout = std::chrono::seconds(30);
+  Duration abort_timeout = std::chrono::seconds(10);
+  MonoTime forming_deadline;
+  ncclUniqueId id;
+};
+
+struct NcclTask {
+  Operation operation;
+  void* data = nullptr;         // where NCCL works, from the first element
+  void* host = nullptr;         // where the slice is on the host, or null
+  cudaEvent_t after = nullptr;  // what it must follow, or null
+  cudaEvent_t end = nullptr;    // once launched
+  MonoTime deadline;            // of the operation itself
+  // Both under NcclEngine::mu_.
+  bool done = false;
+  Status status;
+};
+
+// Safe from any thread, but Run, which is the thread.
+class NcclEngine {
+ public:
+  // `api` lives as long as the process.
+  NcclEngine(NcclEngineOptions options, const GpuApi& api);
+  ~NcclEngine() = default;
+
+  // The thread: forms, works until Stop or Break, takes everything down. Holds
+  // its own reference, for it may be stuck when all others have gone.
+  static void Run(const std::shared_ptr<NcclEngine>& engine);
+
+  // Until the communicator is formed, has failed, or was found stuck.
+  Status WaitUntilFormed();
+  // `after`: a stream whose work so far comes first, or null.
+  StatusOr<std::shared_ptr<NcclTask>> Push(const Operation& operation,
+                                           cudaStream_t after);
+  // A deadline that passes breaks the communicator.
+  Status Wait(NcclTask* task, MonoTime deadline);
+  Status WaitForEnd(NcclTask* task);
+  bool IsDone(NcclTask* task);
+  // The first reason stays.
+  void Break(Status reason);
+  // The thread ends once all is done. False: it did not, and is left alone.
+  bool Stop();
+
+  StatusOr<const Buffer*> Allocate(size_t bytes, MemoryKind kind);
+  bool Owns(const Buffer* buffer) const {
+    return memory_.MirrorOf(buffer) != nullptr;
+  }
+
+ private:
+  StatusOr<cudaEvent_t> TakeEvent();
+
+  // Called by the thread, without the lock. ---------------------------------
+  void RunTasks();
+  Status Form();
+  Status Launch(NcclTask* task);
+  Status StageIn(const NcclTask& task);
+  Status Call(const NcclTask& task);
+  Status StageOut(const NcclTask& task);
+  // Until the communicator is no longer busy with the last call.
+  Status Settle(MonoTime deadline, std::string_view what);
+  // Ends what has ended; the first error.
+  Status Look();
+  void Finish(const std::shared_ptr<NcclTask>& task);
+  // Frees the communicator, in good order or by the ladder.
+  void Dissolve();
+  void WaitForStop();
+  void Free();
+  bool Revoke(MonoTime deadline);
+  void FinishAndDestroy(MonoTime deadline);
+  bool WaitUntilIdle(MonoTime deadline);
+  void FailAll();
+  void Pause();
+
+  Status CudaStatus(cudaError_t error, std::string_view what) const;
+  Status NcclStatus(ncclResult_t result, std::string_view what) const;
+  // Until when a broken communicator may take.
+  MonoTime EndOfAbort() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Status StuckStatus() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsBroken();
+
+  const NcclEngineOptions options_;
+  const GpuApi& api_;
+  NcclMemory memory_;
+
+  // The thread's own.
+  ncclComm_t comm_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  void* word_ = nullptr;  // reduced by a barrier
+  std::deque<std::shared_ptr<NcclTask>> in_flight_;
+  int idle_looks_ = 0;
+
+  Mutex mu_;
+  CondVar queued_;   // for the thread
+  CondVar changed_;  // for those who wait
+  std::deque<std::shared_ptr<NcclTask>> queue_ ABSL_GUARDED_BY(mu_);
+  std::vector<cudaEvent_t> events_ ABSL_GUARDED_BY(mu_);  // to be used again
+  Status broken_ ABSL_GUARDED_BY(mu_);
+  MonoTime broken_at_ ABSL_GUARDED_BY(mu_);
+  bool formed_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool dissolved_ ABSL_GUARDED_BY(mu_) = false;  // the device has stopped
+  bool over_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_COLLECTIVE_NCCL_ENGINE_H_

@@ -1,0 +1,106 @@
+// How the engine's thread begins and ends: forming, and the way down.
+#include <thread>
+
+#include "worker/collective/nccl_engine.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::microseconds;
+
+MonoTime Now() { return SystemClock().Now().mono; }
+
+}  // namespace
+
+Status NcclEngine::Form() {
+  constexpr char kWhat[] = "forming with NCCL";
+  LOCKSTEP_RETURN_IF_ERROR(
+      CudaStatus(api_.cuda.set_device(options_.device), "choosing the GPU"));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CudaStatus(api_.cuda.create_stream(&stream_), "making a stream"));
+  LOCKSTEP_RETURN_IF_ERROR(CudaStatus(
+      api_.cuda.allocate(&word_, sizeof(int32_t)), "allocating a word"));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CudaStatus(api_.cuda.clear(word_, sizeof(int32_t)), "clearing a word"));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.commName = options_.label.c_str();
+  LOCKSTEP_RETURN_IF_ERROR(
+      NcclStatus(api_.nccl.init(&comm_, options_.size, options_.id,
+                                options_.rank, &config),
+                 kWhat));
+  idle_looks_ = 0;
+  return Settle(options_.forming_deadline, kWhat);
+}
+
+bool NcclEngine::Revoke(MonoTime deadline) {
+  if (api_.nccl.revoke == nullptr) return false;
+  const ncclResult_t revoked = api_.nccl.revoke(comm_, NCCL_REVOKE_DEFAULT);
+  if (revoked != ncclSuccess && revoked != ncclInProgress) return false;
+  for (;;) {
+    ncclResult_t state = ncclSuccess;
+    if (api_.nccl.get_async_error(comm_, &state) != ncclSuccess) return false;
+    if (state != ncclInProgress) return state == ncclSuccess;
+    if (Now() >= deadline) return false;
+    std::this_thread::sleep_for(microseconds(50));
+  }
+}
+
+void NcclEngine::FinishAndDestroy(MonoTime deadline) {
+  // Until the peers have finished too, for some may still be in the last
+  // operation; a peer that never does must not hold this one for ever.
+  const ncclResult_t finalized = api_.nccl.finalize(comm_);
+  if ((finalized == ncclSuccess || finalized == ncclInProgress) &&
+      Settle(deadline, "leaving").ok()) {
+    (void)api_.nccl.destroy(comm_);
+  } else {
+    (void)api_.nccl.abort(comm_);
+  }
+}
+
+bool NcclEngine::WaitUntilIdle(MonoTime deadline) {
+  if (stream_ == nullptr) return true;
+  for (;;) {
+    // An error is an end too: nothing runs any more.
+    if (api_.cuda.query_stream(stream_) != cudaErrorNotReady) return true;
+    if (Now() >= deadline) return false;
+    std::this_thread::sleep_for(microseconds(50));
+  }
+}
+
+void NcclEngine::Dissolve() {
+  if (comm_ == nullptr) return;
+  bool broken = false;
+  MonoTime begin = Now();
+  {
+    MutexLock lock(&mu_);
+    broken = !broken_.ok();
+    if (broken) begin = broken_at_;
+  }
+  const MonoTime half = begin + options_.abort_timeout / 2;
+  if (!broken) return FinishAndDestroy(half);
+  // Once what runs has stopped, nobody needs to wait for the freeing.
+  if (Revoke(half) && WaitUntilIdle(half)) FailAll();
+  (void)api_.nccl.abort(comm_);
+}
+
+void NcclEngine::WaitForStop() {
+  MutexLock lock(&mu_);
+  dissolved_ = true;
+  changed_.NotifyAll();
+  // Buffers are their owner's until it lets the communicator go.
+  while (!stopping_) queued_.Wait(&mu_);
+}
+
+void NcclEngine::Free() {
+  memory_.Free();
+  if (word_ != nullptr) (void)api_.cuda.free(word_);
+  MutexLock lock(&mu_);
+  for (const cudaEvent_t event : events_) (void)api_.cuda.destroy_event(event);
+  events_.clear();
+  if (stream_ != nullptr) (void)api_.cuda.destroy_stream(stream_);
+  over_ = true;
+  changed_.NotifyAll();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,277 @@
+// The engine's thread at work: launches and polls. Its begin and end are in
+// nccl_life.cc.
+#include <algorithm>
+#include <thread>
+
+#include "worker/collective/nccl_engine.h"
+#include "worker/collective/operation.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+MonoTime Now() { return SystemClock().Now().mono; }
+
+// An idle communicator looks for errors as often.
+constexpr Duration kIdleLook = milliseconds(100);
+
+ncclDataType_t TypeOf(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return ncclFloat32;
+    case DataType::kFloat64:
+      return ncclFloat64;
+    case DataType::kFloat16:
+      return ncclFloat16;
+    case DataType::kBfloat16:
+      return ncclBfloat16;
+    case DataType::kInt32:
+      return ncclInt32;
+    case DataType::kInt64:
+      return ncclInt64;
+    case DataType::kUint8:
+      return ncclUint8;
+  }
+  return ncclNumTypes;
+}
+
+ncclRedOp_t OpOf(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return ncclSum;
+    case ReduceOp::kMin:
+      return ncclMin;
+    case ReduceOp::kMax:
+      return ncclMax;
+  }
+  return ncclSum;
+}
+
+// The bytes of the slice that this rank must bring, or gets.
+struct Part {
+  size_t offset = 0;
+  size_t bytes = 0;
+};
+
+Part OwnPart(const Operation& operation, int rank, int size) {
+  const size_t bytes = BytesOf(operation) / size;
+  return {.offset = rank * bytes, .bytes = bytes};
+}
+
+Part Brings(const Operation& operation, int rank, int size) {
+  switch (operation.kind) {
+    case CollectiveKind::kAllGather:
+      return OwnPart(operation, rank, size);
+    case CollectiveKind::kBroadcast:
+      return {.offset = 0,
+              .bytes = operation.root == rank ? BytesOf(operation) : 0};
+    default:
+      return {.offset = 0, .bytes = BytesOf(operation)};
+  }
+}
+
+Part Gets(const Operation& operation, int rank, int size) {
+  switch (operation.kind) {
+    case CollectiveKind::kReduceScatter:
+      return OwnPart(operation, rank, size);
+    case CollectiveKind::kBroadcast:
+      return {.offset = 0,
+              .bytes = operation.root == rank ? 0 : BytesOf(operation)};
+    default:
+      return {.offset = 0, .bytes = BytesOf(operation)};
+  }
+}
+
+}  // namespace
+
+void NcclEngine::Run(const std::shared_ptr<NcclEngine>& engine) {
+  Status status = engine->Form();
+  if (!status.ok()) engine->Break(std::move(status));
+  {
+    MutexLock lock(&engine->mu_);
+    engine->formed_ = true;
+    engine->changed_.NotifyAll();
+  }
+  engine->RunTasks();
+  engine->Dissolve();
+  if (!engine->WaitUntilIdle(Now() + engine->options_.abort_timeout / 2)) {
+    {
+      // Never over: Stop gives up, and nothing is freed.
+      MutexLock lock(&engine->mu_);
+      engine->broken_ = engine->StuckStatus();
+    }
+    engine->FailAll();
+    return;
+  }
+  engine->FailAll();
+  engine->WaitForStop();
+  engine->Free();
+}
+
+void NcclEngine::Pause() {
+  // An operation takes from some microseconds to some milliseconds.
+  if (++idle_looks_ < 200) {
+    std::this_thread::yield();
+    return;
+  }
+  const int longer = std::min(idle_looks_ / 200, 25);
+  MutexLock lock(&mu_);
+  if (queue_.empty()) queued_.WaitFor(&mu_, microseconds(20 * longer));
+}
+
+Status NcclEngine::Settle(MonoTime deadline, std::string_view what) {
+  for (;;) {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = api_.nccl.get_async_error(comm_, &state);
+    LOCKSTEP_RETURN_IF_ERROR(NcclStatus(asked, what));
+    if (state != ncclInProgress) return NcclStatus(state, what);
+    if (IsBroken()) return Aborted("{}: {} was cut", options_.label, what);
+    if (Now() >= deadline) {
+      return DeadlineExceeded("{}: {} did not end in time", options_.label,
+                              what);
+    }
+    Pause();
+  }
+}
+
+void NcclEngine::RunTasks() {
+  for (;;) {
+    std::shared_ptr<NcclTask> next;
+    {
+      MutexLock lock(&mu_);
+      if (queue_.empty() && in_flight_.empty() && !stopping_ && broken_.ok()) {
+        queued_.WaitFor(&mu_, kIdleLook);
+      }
+      if (!broken_.ok()) return;
+      if (!queue_.empty()) {
+        next = queue_.front();
+        queue_.pop_front();
+      } else if (in_flight_.empty() && stopping_) {
+        return;
+      }
+    }
+    Status status;
+    if (next != nullptr) {
+      idle_looks_ = 0;
+      in_flight_.push_back(next);
+      status = Launch(next.get());
+    }
+    if (status.ok()) status = Look();
+    if (!status.ok()) return Break(std::move(status));
+    if (next == nullptr && !in_flight_.empty()) Pause();
+  }
+}
+
+Status NcclEngine::Launch(NcclTask* task) {
+  const std::string what = Describe(task->operation);
+  if (task->after != nullptr) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        CudaStatus(api_.cuda.wait_event(stream_, task->after), what));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(StageIn(*task));
+  LOCKSTEP_RETURN_IF_ERROR(Call(*task));
+  // Not on the stream before: the event would come too early. The first
+  // operation connects, so this can wait for the peers.
+  LOCKSTEP_RETURN_IF_ERROR(Settle(task->deadline, what));
+  LOCKSTEP_RETURN_IF_ERROR(StageOut(*task));
+  return CudaStatus(api_.cuda.record_event(task->end, stream_), what);
+}
+
+Status NcclEngine::StageIn(const NcclTask& task) {
+  if (task.host == nullptr) return OkStatus();
+  const Part part = Brings(task.operation, options_.rank, options_.size);
+  if (part.bytes == 0) return OkStatus();
+  return CudaStatus(
+      api_.cuda.copy(static_cast<char*>(task.data) + part.offset,
+                     static_cast<const char*>(task.host) + part.offset,
+                     part.bytes, cudaMemcpyHostToDevice, stream_),
+      "copying to the GPU");
+}
+
+Status NcclEngine::StageOut(const NcclTask& task) {
+  if (task.host == nullptr) return OkStatus();
+  const Part part = Gets(task.operation, options_.rank, options_.size);
+  if (part.bytes == 0) return OkStatus();
+  return CudaStatus(
+      api_.cuda.copy(static_cast<char*>(task.host) + part.offset,
+                     static_cast<const char*>(task.data) + part.offset,
+                     part.bytes, cudaMemcpyDeviceToHost, stream_),
+      "copying from the GPU");
+}
+
+Status NcclEngine::Call(const NcclTask& task) {
+  const Operation& operation = task.operation;
+  const Slice& slice = operation.slice;
+  const ncclDataType_t type = TypeOf(slice.type);
+  const ncclRedOp_t op = OpOf(operation.op);
+  const size_t part = slice.count / options_.size;
+  char* const data = static_cast<char*>(task.data);
+  char* const own = data + options_.rank * part * SizeOf(slice.type);
+  const auto call = [&] {
+    switch (operation.kind) {
+      case CollectiveKind::kAllReduce:
+        return api_.nccl.all_reduce(data, data, slice.count, type, op, comm_,
+                                    stream_);
+      case CollectiveKind::kReduceScatter:
+        return api_.nccl.reduce_scatter(data, own, part, type, op, comm_,
+                                        stream_);
+      case CollectiveKind::kAllGather:
+        return api_.nccl.all_gather(own, data, part, type, comm_, stream_);
+      case CollectiveKind::kBroadcast:
+        return api_.nccl.broadcast(data, data, slice.count, type,
+                                   operation.root, comm_, stream_);
+      case CollectiveKind::kBarrier:
+        return api_.nccl.all_reduce(word_, word_, 1, ncclInt32, ncclSum, comm_,
+                                    stream_);
+    }
+    return ncclInternalError;
+  };
+  return NcclStatus(call(), Describe(operation));
+}
+
+Status NcclEngine::Look() {
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = api_.nccl.get_async_error(comm_, &state);
+  LOCKSTEP_RETURN_IF_ERROR(NcclStatus(asked, "asking for errors"));
+  const std::string what =
+      in_flight_.empty() ? "waiting" : Describe(in_flight_.front()->operation);
+  LOCKSTEP_RETURN_IF_ERROR(NcclStatus(state, what));
+  while (!in_flight_.empty()) {
+    const std::shared_ptr<NcclTask> task = in_flight_.front();
+    const cudaError_t ended = api_.cuda.query_event(task->end);
+    if (ended == cudaErrorNotReady) {
+      if (Now() < task->deadline) return OkStatus();
+      return DeadlineExceeded("{}: {} did not end in time", options_.label,
+                              Describe(task->operation));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(CudaStatus(ended, Describe(task->operation)));
+    in_flight_.pop_front();
+    Finish(task);
+    idle_looks_ = 0;
+  }
+  return OkStatus();
+}
+
+void NcclEngine::Finish(const std::shared_ptr<NcclTask>& task) {
+  MutexLock lock(&mu_);
+  events_.push_back(task->end);
+  if (task->after != nullptr) events_.push_back(task->after);
+  task->done = true;
+  changed_.NotifyAll();
+}
+
+void NcclEngine::FailAll() {
+  MutexLock lock(&mu_);
+  in_flight_.insert(in_flight_.end(), queue_.begin(), queue_.end());
+  queue_.clear();
+  for (const auto& task : in_flight_) {
+    task->status = broken_;
+    task->done = true;
+  }
+  in_flight_.clear();
+  changed_.NotifyAll();
+}
+
+}  // namespace lockstep
