@@ -1,0 +1,234 @@
+"""One job: how far, how fast, what its time goes into, what it costs."""
+
+from grafana import (JOB, RED, TO_NODE, YELLOW, Query, annotation, dashboard,
+                     graph, heatmap, number, table, timeline, variable)
+
+ID = 'cluster=~"$cluster",job_id=~"$job_id"'
+RATE = "[$__rate_interval]"
+
+
+def metric(name, more=""):
+    return name + "{" + ID + ("," + more if more else "") + "}"
+
+
+def rate(name, by, more=""):
+    return f"sum by ({by}) (rate({metric(name, more)}{RATE}))"
+
+
+STATE = [
+    number("Progress", "percentunit", "Part of the asked steps that is done.",
+           Query(metric("lockstep_job_progress_ratio"), "{{job_id}}"),
+           minimum=0, maximum=1),
+    number("Time left", "s", "At the present rate.",
+           Query(metric("lockstep_job_eta_seconds"), "{{job_id}}"),
+           no_value="unknown"),
+    number("Step", "none", "Newest step that the chief has committed.",
+           Query(metric("lockstep_job_step"), "{{job_id}}")),
+    number("Epoch", "none", "Times through the data.",
+           Query(metric("lockstep_job_epoch"), "{{job_id}}")),
+    number("Cost", "none", "So far, in the site's currency.",
+           Query(metric("lockstep_job_cost_total"), "{{currency}}")),
+    number("Samples now", "ops", "Per second, over the last 10 s.",
+           Query(metric("lockstep_job_samples_per_second"), "{{job_id}}")),
+    timeline("State", "What the job was when.",
+             Query("max by (job_id, state) ("
+                   + metric("lockstep_job_state") + ")",
+                   "{{job_id}} {{state}}"), width=24),
+]
+
+SPEED = [
+    graph("Samples", "ops", "Per second, of all ranks.",
+          Query(rate("lockstep_job_samples_total", "job_id"), "{{job_id}}")),
+    graph("Steps", "ops", "Per second.",
+          Query(rate("lockstep_job_steps_total", "job_id"), "{{job_id}}")),
+    graph("Time of a step", "s", "Mean.",
+          Query("1 / (" + rate("lockstep_job_steps_total", "job_id")
+                + " > 0)", "{{job_id}}")),
+    graph("Loss", "none", "As the chief reported it last.",
+          Query(metric("lockstep_job_loss"), "{{job_id}}"), minimum=None),
+    graph("Goodput", "percentunit",
+          "Part of the time that made progress which was kept.",
+          Query(metric("job:lockstep_goodput:ratio5m"), "{{job_id}} 5 min"),
+          Query(metric("job:lockstep_goodput:ratio1h"), "{{job_id}} 1 h"),
+          maximum=1),
+]
+
+TIME = [
+    graph("What a step is made of", "percentunit",
+          "Phases exclude each other and add up to the ranks' wall time: "
+          "waiting for input, computing, all-reduce that is not hidden, "
+          "waiting for the last rank, optimizer, checkpoint, evaluation, the "
+          "rest.",
+          Query(metric("job:lockstep_phase_share:ratio5m"),
+                "{{job_id}} {{phase}}"),
+          stacked=True, maximum=1, width=12, height=10),
+    graph("Time by state", "percentunit",
+          "All of the job's time: productive is what was kept.",
+          Query(rate("lockstep_job_time_seconds_total", "job_id, state"),
+                "{{job_id}} {{state}}"), stacked=True, width=12, height=10),
+    heatmap("Waiting for others, by rank", "percentunit",
+            "Part of its time in which a rank waits for the last one to join "
+            "the all-reduce. Whom the others wait for hardly waits itself: a "
+            "light row among dark ones is a straggler.",
+            Query("sum by (rank) (rate("
+                  + metric("lockstep_step_phase_seconds_total",
+                           'phase="straggler_wait"') + RATE + "))",
+                  "{{rank}}"), width=12),
+    graph("Straggler", "none",
+          "Windows of the last 15 min in which a rank of this node came "
+          "clearly last.",
+          Query("sum by (job_id, node) (increase("
+                + metric("lockstep_straggler_events_total") + "[15m]))",
+                "{{job_id}} {{node}}"), width=12, steps=[(1, YELLOW)],
+          links=[TO_NODE]),
+    graph("Lost to stragglers", "percentunit",
+          "Part of the ranks' time spent waiting for the last of them.",
+          Query(metric("lockstep_job_straggler_wait_ratio"), "{{job_id}}"),
+          maximum=1),
+    graph("All-reduce", "Bps", "Bytes of gradients reduced, by rank.",
+          Query(rate("lockstep_allreduce_bytes_total", "job_id, rank"),
+                "{{job_id}} rank {{rank}}")),
+    graph("All-reduce that is not hidden", "percentunit",
+          "Part of its time in which a rank waits for a reduction that all "
+          "have joined.",
+          Query(rate("lockstep_allreduce_seconds_total", "job_id, rank",
+                     'kind="exposed"'), "{{job_id}} rank {{rank}}"),
+          maximum=1),
+    graph("Reductions", "ops", "Per second: buckets and small values.",
+          Query(rate("lockstep_allreduce_buckets_total", "job_id"),
+                "{{job_id}}")),
+    graph("Samples by rank", "ops", "Used per second.",
+          Query(rate("lockstep_input_records_total", "job_id, rank"),
+                "{{job_id}} rank {{rank}}")),
+    graph("Steps skipped", "none",
+          "In the last hour, for a gradient that is no number, of those "
+          "committed.",
+          Query("increase(" + metric("lockstep_rank_steps_skipped_total")
+                + "[1h])", "{{job_id}} rank {{rank}} skipped"),
+          Query("increase(" + metric("lockstep_rank_steps_total")
+                + "[1h])", "{{job_id}} rank {{rank}} committed")),
+]
+
+# Readings of GPUs know no job: whom a GPU belongs to is a series of its own.
+HELD = (" * on (cluster, node, gpu) group_left (job_id, rank) "
+        "max by (cluster, node, gpu, job_id, rank) ("
+        + metric("lockstep_gpu_allocation") + ")")
+GPU = "{{job_id}} rank {{rank}}: {{node}} GPU {{gpu}}"
+
+
+def gpu(name, labels=""):
+    by = "cluster, node, gpu" + (", " + labels if labels else "")
+    return (f'max by ({by}) ({name}{{cluster=~"$cluster"}})' + HELD)
+
+
+GPUS = [
+    graph("GPU utilization", "percentunit",
+          "Time with a kernel running. Even work: lines that move together, "
+          "smoothly.",
+          Query(gpu("lockstep_gpu_utilization_ratio"), GPU), maximum=1,
+          links=[TO_NODE], no_value="no GPU"),
+    graph("Time spent accessing memory", "percentunit",
+          "Time in which the GPU's memory was read or written; not how full "
+          "it is.",
+          Query(gpu("lockstep_gpu_memory_access_ratio"), GPU), maximum=1,
+          links=[TO_NODE], no_value="no GPU"),
+    graph("Imbalance between the job's GPUs", "percentunit",
+          "Busiest minus idlest.",
+          Query("max by (job_id) (" + gpu("lockstep_gpu_utilization_ratio")
+                + ") - min by (job_id) ("
+                + gpu("lockstep_gpu_utilization_ratio") + ")", "{{job_id}}"),
+          maximum=1, no_value="no GPU"),
+    graph("GPU memory in use", "bytes", "By GPU.",
+          Query(gpu("lockstep_gpu_memory_used_bytes"), GPU),
+          links=[TO_NODE], no_value="no GPU"),
+    graph("GPU power", "watt", "By GPU.",
+          Query(gpu("lockstep_gpu_power_watts"), GPU), links=[TO_NODE],
+          no_value="no GPU"),
+    graph("GPU slowed down", "percentunit", "Part of the time, by reason.",
+          Query("sum by (cluster, node, gpu, reason) (rate("
+                'lockstep_gpu_throttle_seconds_total{cluster=~"$cluster"}'
+                + RATE + "))" + HELD, GPU + " {{reason}}"), maximum=1,
+          links=[TO_NODE], no_value="no GPU"),
+]
+
+CHECKPOINTS = [
+    graph("Age of the newest checkpoint", "s",
+          "What a failure would repeat, at most.",
+          Query("time() - " + metric(
+              "lockstep_checkpoint_last_success_timestamp_seconds"),
+              "{{job_id}}")),
+    graph("Steps since the newest checkpoint", "none",
+          "Steps that a failure now would repeat.",
+          Query(metric("lockstep_job_step") + " - on (cluster, job_id) "
+                + metric("lockstep_checkpoint_last_step"), "{{job_id}}")),
+    graph("Checkpoints", "none", "Complete ones in the last hour.",
+          Query("increase(" + metric("lockstep_checkpoints_total")
+                + "[1h])", "{{job_id}}")),
+    graph("Training stopped for checkpoints", "percentunit",
+          "Part of the time.",
+          Query(rate("lockstep_checkpoint_stall_seconds_total", "job_id"),
+                "{{job_id}}")),
+    graph("Written", "Bps", "Bytes of checkpoints per second.",
+          Query(rate("lockstep_checkpoint_bytes_total", "job_id"),
+                "{{job_id}}")),
+    graph("Checkpoints by rank", "none",
+          "That a rank took part in, in the last hour.",
+          Query("increase(" + metric("lockstep_rank_checkpoints_total")
+                + "[1h])", "{{job_id}} rank {{rank}}")),
+]
+
+RANKS = [
+    graph("CPU by rank", "none", "Cores in use.",
+          Query(rate("lockstep_task_cpu_seconds_total", "job_id, rank"),
+                "{{job_id}} rank {{rank}}")),
+    graph("Memory by rank", "bytes", "Resident.",
+          Query(metric("lockstep_task_memory_bytes"),
+                "{{job_id}} rank {{rank}}")),
+    graph("Storage by rank", "Bps", "Read and written.",
+          Query(rate("lockstep_task_io_bytes_total",
+                     "job_id, rank, direction"),
+                "{{job_id}} rank {{rank}} {{direction}}")),
+    graph("Logs", "Bps", "Sent to the coordinator, by rank, and not kept.",
+          Query(rate("lockstep_task_log_bytes_total", "job_id, rank"),
+                "{{job_id}} rank {{rank}}"),
+          Query(rate("lockstep_task_log_dropped_bytes_total",
+                     "job_id, rank"), "{{job_id}} rank {{rank}} not kept")),
+    graph("Held back by the CPU limit", "percentunit",
+          "Part of the time. Where limits are not enforced there is nothing.",
+          Query(rate("lockstep_task_throttled_seconds_total",
+                     "job_id, rank"), "{{job_id}} rank {{rank}}")),
+    table("Highest memory by rank", "bytes", "Since the rank's start.",
+          Query("max by (job_id, rank, node) ("
+                + metric("lockstep_task_memory_peak_bytes") + ")", "",
+                instant=True), links=[TO_NODE]),
+    graph("Restarts", "none", "Since the job was submitted, by reason.",
+          Query("sum by (job_id, reason) ("
+                + metric("lockstep_job_restarts_total") + ")",
+                "{{job_id}} {{reason}}")),
+    graph("GPUs and cores held", "none",
+          "As billed: from allocation to release.",
+          Query(rate("lockstep_job_resource_seconds_total",
+                     "job_id, resource"),
+                "{{job_id}} {{resource}}")),
+    graph("Cost per hour", "none", "In the site's currency.",
+          Query(rate("lockstep_job_cost_total", "job_id, currency")
+                + " * 3600", "{{job_id}} {{currency}} per hour")),
+]
+
+DASHBOARD = dashboard(
+    JOB, "lockstep / Job", __doc__,
+    [variable("cluster", "Cluster", "label_values(lockstep_leader, cluster)"),
+     variable("job_id", "Job",
+              'label_values(lockstep_job_info{cluster=~"$cluster"}, job_id)',
+              every=".+")],
+    [("State", STATE), ("Speed", SPEED), ("Steps", TIME), ("GPUs", GPUS),
+     ("Checkpoints", CHECKPOINTS), ("Ranks", RANKS)],
+    [annotation("Restarts",
+                "sum by (job_id, reason) (changes("
+                + metric("lockstep_job_restarts_total") + "[1m])) > 0",
+                RED, "Restart of {{job_id}}", "{{reason}}"),
+     annotation("Checkpoints",
+                "changes(" + metric(
+                    "lockstep_checkpoint_last_success_timestamp_seconds")
+                + "[1m]) > 0",
+                "blue", "Checkpoint of {{job_id}}", "")])
