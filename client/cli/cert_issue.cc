@@ -37,13 +37,16 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
         "certificate",
         output);
   }
-  LOCKSTEP_RETURN_IF_ERROR(IssueCertificate(dir, options.kind, options.name,
-                                            options.role, output,
-                                            env->clock->Now().wall));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const WallTime end,
+      IssueCertificate(dir, options.kind, options.name, options.role, output,
+                       env->clock->Now().wall));
   *env->err << fmt::format(
-      "wrote ca.crt, tls.crt and tls.key for {} {}; copy the folder to where "
-      "it is used, by a way that keeps the key secret\n",
-      options.kind, options.name);
+      "wrote ca.crt, tls.crt and tls.key for {} {}{}, valid until {}; copy the "
+      "folder to where it is used, by a way that keeps the key secret\n",
+      options.kind, options.name,
+      options.kind == "user" ? " as " + options.role : "",
+      FormatWallTime(end).substr(0, 10));
   *env->out << output << "\n";
   return 0;
 }

@@ -167,7 +167,7 @@ void WarnOfExpiry(const Credentials& credentials, const std::string& path,
 StatusOr<std::unique_ptr<Client>> Cli::Connect() const {
   LOCKSTEP_ASSIGN_OR_RETURN(const ClientOptions options,
                             ResolveConnection(connection, *env));
-  if (!options.insecure_loopback && !quiet) {
+  if (!options.insecure_loopback) {
     // What is wrong with them Client says.
     const auto credentials = LoadCredentials(
         RealFileSystem(), {options.ca, options.certificate, options.key},

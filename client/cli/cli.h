@@ -43,8 +43,6 @@ struct Cli {
   // Of lists.
   bool no_headers = false;
   std::vector<std::string> columns;
-  // Says nothing beside what was asked for.
-  bool quiet = false;
   // What came after "--".
   bool has_program = false;
   std::vector<std::string> program;

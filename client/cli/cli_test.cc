@@ -11,7 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <sstream>
 
-#include "client/lib/fake_coordinator.h"
+#include "client/cli/cli_fixture.h"
 #include "common/base/file.h"
 
 namespace lockstep {
@@ -21,66 +21,22 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-class CliTest : public testing::Test {
- protected:
-  void SetUp() override {
-    char name[] = "/tmp/lockstep-test-XXXXXX";
-    dir_ = mkdtemp(name);
-    auto server = FakeCoordinator::Start();
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    env_.out = &out_;
-    env_.err = &err_;
-    env_.in = &in_;
-    env_.clock = &clock_;
-    env_.working_directory = dir_;
-    env_.program_dir = dir_;
-    env_.variables = {{"HOME", dir_},
-                      {"LOCKSTEP_ADDRESS", server_->address()},
-                      {"LOCKSTEP_INSECURE_LOOPBACK", "1"}};
+// Commands that change or follow something print no data of their own.
+bool PrintsData(const std::string& path) {
+  for (const char* none :
+       {" local down", " jobs delete", " jobs logs", " nodes forget", " init",
+        " cert issue", " completion"}) {
+    if (path.ends_with(none)) return false;
   }
-  void TearDown() override { RealFileSystem()->RemoveAll(dir_).IgnoreError(); }
+  return true;
+}
 
-  int Run(std::vector<std::string> args) {
-    out_.str("");
-    err_.str("");
-    return RunCli(args, &env_);
-  }
-
-  static v1::Job Ended(const std::string& name, v1::JobState state) {
-    v1::Job job;
-    job.set_name(name);
-    job.set_state(state);
-    job.set_generation(1);
-    v1::TaskStatus* const task = job.add_tasks();
-    task->set_type(v1::TASK_TYPE_CHIEF);
-    task->set_node("host-a");
-    v1::RankStatus* const rank = task->add_ranks();
-    rank->mutable_exit()->set_code(state == v1::JOB_STATE_FAILED ? 3 : 0);
-    if (state == v1::JOB_STATE_FAILED) job.set_exit_code(3);
-    return job;
-  }
-  // The job, and a watch that shows it running, then as it is.
-  void ServeJob(const v1::Job& job) {
-    server_->Update([&](FakeAnswers* a) {
-      a->jobs = {job};
-      v1::Job running = job;
-      running.set_state(v1::JOB_STATE_RUNNING);
-      a->watch.resize(3);
-      *a->watch[0].mutable_job() = running;
-      a->watch[1].set_synced(1);
-      *a->watch[2].mutable_job() = job;
-    });
-  }
-
-  std::string dir_;
-  SystemClock clock_;
-  std::ostringstream out_;
-  std::ostringstream err_;
-  std::istringstream in_;
-  CliEnvironment env_;
-  std::unique_ptr<FakeCoordinator> server_;
-};
+void ExpectFormats(const CLI::App& app, const std::string& path) {
+  const CLI::Option* const output = app.get_option_no_throw("-o");
+  if (!PrintsData(path)) return;
+  ASSERT_NE(output, nullptr) << path << " prints data";
+  EXPECT_THAT(output->get_type_name(), HasSubstr("json")) << path;
+}
 
 void WalkApp(const CLI::App& app, const std::string& path, int* leaves) {
   EXPECT_FALSE(app.get_description().empty()) << path;
@@ -91,6 +47,7 @@ void WalkApp(const CLI::App& app, const std::string& path, int* leaves) {
   const auto commands =
       app.get_subcommands([](const CLI::App*) { return true; });
   *leaves += commands.empty();
+  if (commands.empty()) ExpectFormats(app, path);
   for (const CLI::Option* option : app.get_options()) {
     EXPECT_FALSE(option->get_description().empty())
         << path << " " << option->get_name();

@@ -15,10 +15,10 @@ _lockstep() {
   while IFS= read -r line; do
     case "$line" in
       :files)
-        compopt -o filenames 2>/dev/null
+        compopt -o filenames 2>/dev/null || true
         mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
       :dirs)
-        compopt -o filenames 2>/dev/null
+        compopt -o filenames 2>/dev/null || true
         mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
       *)
         COMPREPLY+=("${line%%$'\t'*}") ;;

@@ -7,7 +7,7 @@
 #include <map>
 #include <memory>
 #include <ostream>
-#include <tuple>
+#include <utility>
 
 #include "client/cli/cli.h"
 #include "client/cli/parse.h"
@@ -28,9 +28,8 @@ struct Row {
   std::string about;  // "job fashion", "node host-a"
   v1::Event event;
 
-  auto Key() const {
-    return std::tuple(event.time().seconds(), event.time().nanos(), about,
-                      event.message());
+  auto Time() const {
+    return std::pair(event.time().seconds(), event.time().nanos());
   }
 };
 
@@ -65,8 +64,10 @@ class Collector {
         Add("node " + node.name(), event, &rows);
       }
     }
-    std::sort(rows.begin(), rows.end(),
-              [](const Row& a, const Row& b) { return a.Key() < b.Key(); });
+    // What happened to one thing at one time stays in its order.
+    std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+      return a.Time() < b.Time();
+    });
     return rows;
   }
 
@@ -96,6 +97,10 @@ class Collector {
       seen_;
 };
 
+std::string ReasonText(const v1::Event& event) {
+  return event.reason() == v1::REASON_UNSPECIFIED ? "-" : Text(event.reason());
+}
+
 void Write(const Cli& cli, Output output, const std::vector<Row>& rows,
            bool first) {
   std::ostream& out = *cli.env->out;
@@ -112,10 +117,9 @@ void Write(const Cli& cli, Output output, const std::vector<Row>& rows,
   }
   Table table{{"TIME", "ABOUT", "REASON", "WHAT"}, {}};
   for (const Row& row : rows) {
-    table.rows.push_back({TimeText(true, row.event.time()),
-                          PadRight(Printable(row.about), 20),
-                          PadRight(Text(row.event.reason()), 18),
-                          Printable(row.event.message())});
+    table.rows.push_back(
+        {TimeText(true, row.event.time()), PadRight(Printable(row.about), 20),
+         PadRight(ReasonText(row.event), 18), Printable(row.event.message())});
   }
   out << RenderTable(table, first && !cli.no_headers) << std::flush;
 }

@@ -311,6 +311,84 @@ TEST(DescribeTest, AnswersInTheOrderOneAsks) {
   }
 }
 
+TEST(DescribeTest, NamesTheRankThatTheOthersWaitFor) {
+  v1::Job job = TrainedJob();
+  job.set_state(v1::JOB_STATE_RUNNING);
+  const auto wait = [&](int task, double seconds) {
+    v1::PhaseSeconds* const p = job.mutable_tasks(task)
+                                    ->mutable_ranks(0)
+                                    ->mutable_progress()
+                                    ->mutable_phases();
+    p->Clear();
+    p->set_straggler_wait(seconds);
+    p->set_compute(100 - seconds);
+  };
+  wait(0, 30);
+  wait(1, 1);
+  EXPECT_EQ(StragglerText(job),
+            "the others wait for rank 1 (worker 0 on worker-1): 30 % of their "
+            "time");
+  wait(1, 25);
+  EXPECT_THAT(StragglerText(job), HasSubstr("wait for each other 28 %"));
+  wait(0, 0.5);
+  wait(1, 0);
+  EXPECT_EQ(StragglerText(job), "");
+  job.mutable_tasks()->RemoveLast();
+  wait(0, 30);
+  EXPECT_EQ(StragglerText(job), "");
+}
+
+TEST(DescribeTest, SaysHowOldTheCheckpointIs) {
+  v1::Job job = TrainedJob();
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.mutable_last_checkpoint()->mutable_time()->set_seconds(kStart + 60);
+  job.mutable_progress()->mutable_chief()->set_committed_step(1500);
+  const WallTime now = FromUnixNanos((kStart + 100) * 1'000'000'000);
+  EXPECT_THAT(FormatJob(job, now, Style{}),
+              HasSubstr("checkpoint   step 1,000, 40s ago, 3 MiB, in "
+                        "/out/checkpoints/1000; a failure now would repeat 500 "
+                        "steps"));
+}
+
+TEST(DescribeTest, NodeWithDrainGpusAndEvents) {
+  v1::Node node;
+  node.set_name("host-a");
+  node.set_state(v1::NODE_STATE_DRAINING);
+  node.set_pool("t4");
+  node.mutable_state_time()->set_seconds(kStart);
+  node.mutable_drain()->set_requester("user/ann");
+  node.mutable_drain()->set_reason("new disk");
+  node.mutable_drain()->mutable_time()->set_seconds(kStart);
+  node.mutable_drain()->mutable_deadline()->set_seconds(kStart + 90);
+  v1::Gpu* const gpu = node.add_gpus();
+  gpu->set_index(1);
+  gpu->set_model("Tesla T4");
+  gpu->set_memory_bytes(16ll << 30);
+  v1::GpuUsage* const usage = node.add_gpu_usage();
+  usage->set_index(1);
+  usage->set_utilization(0.5);
+  usage->set_memory_access(0.25);
+  usage->set_power_watts(70);
+  v1::Event* const event = node.add_events();
+  event->mutable_time()->set_seconds(kStart);
+  event->set_reason(v1::REASON_NODE_DRAIN);
+  event->set_message("drained by user/ann");
+  const WallTime now = FromUnixNanos((kStart + 30) * 1'000'000'000);
+  const std::string text = FormatNode(node, now, Style{});
+  EXPECT_THAT(text, HasSubstr("drain        by user/ann, 30s ago: new disk; "
+                              "what still runs is killed in 60s\n"));
+  EXPECT_THAT(text, HasSubstr("pool         t4"));
+  EXPECT_THAT(text, HasSubstr("  1    Tesla T4  50 %  25 %           16 GiB  "
+                              "70 W"));
+  EXPECT_THAT(text, HasSubstr("NODE_DRAIN  drained by user/ann"));
+  node.mutable_drain()->clear_deadline();
+  EXPECT_THAT(FormatNode(node, now, Style{}),
+              HasSubstr("its jobs run to their end"));
+  // The list says it, too.
+  EXPECT_THAT(RenderTable(NodesTable({node}, false, now, Style{})),
+              HasSubstr("new disk"));
+}
+
 TEST(DescribeTest, JobsTable) {
   v1::Job waiting;
   waiting.set_name("next");

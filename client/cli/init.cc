@@ -26,18 +26,22 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
       const CertificateAuthority ca,
       CertificateAuthority::CreateIn(RealFileSystem(), CaDirIn(dir),
                                      options.cluster, now));
-  LOCKSTEP_RETURN_IF_ERROR(IssueCertificate(dir, "coordinator", "coordinator",
-                                            "", dir + "/coordinator", now));
+  LOCKSTEP_ASSIGN_OR_RETURN(const WallTime end,
+                            IssueCertificate(dir, "coordinator", "coordinator",
+                                             "", dir + "/coordinator", now));
   *env->err << fmt::format(
-      "made the CA of cluster {0} in {1}\n"
+      "made the CA of cluster {0} in {1}, valid until {3}\n"
       "its key {1}/ca.key lets anybody be anybody: keep it here\n"
       "next:\n"
-      "  copy {2}/coordinator to the coordinator's host and start\n"
+      "  copy {2}/coordinator (valid until {4}) to the coordinator's host and "
+      "start\n"
       "    lockstep-coordinator --cluster {0} --ca ca.crt --cert tls.crt "
       "--key tls.key ...\n"
       "  lockstep cert issue worker HOST       for each host\n"
       "  lockstep cert issue user NAME         for each user\n",
-      options.cluster, CaDirIn(dir), dir);
+      options.cluster, CaDirIn(dir), dir,
+      FormatWallTime(ca.not_after()).substr(0, 10),
+      FormatWallTime(end).substr(0, 10));
   *env->out << dir << "\n";
   return 0;
 }

@@ -34,7 +34,7 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
       *cli.env->err << fmt::format("deleted {}\n", name);
       continue;
     }
-    *cli.env->err << ErrorLine(Annotate(status, name)) << "\n";
+    *cli.env->err << ErrorLine(status) << "\n";
     code = std::max(code, ExitCodeOf(status));
   }
   return code;

@@ -62,7 +62,7 @@ void AddJobsLogs(CLI::App* parent, Cli* cli) {
       "  lockstep jobs logs fashion --rank 0 --tail 20\n"
       "  lockstep jobs logs -f fashion --prefix --since 10m\n"
       "\nLines of all ranks come by time, each rank's in its own order; with -f"
-      "\na rank's line waits up to half a second for those of others that are"
+      "\na rank's line waits up to 0.3 s for those of others that are"
       "\nolder. -f of a job that waits for its place waits with it.");
   app->add_option("name", options->log.name, "The job, or how its name begins")
       ->type_name("JOB")

@@ -28,9 +28,11 @@ StatusOr<std::string> PkiDir(const std::string& dir,
 
 std::string CaDirIn(const std::string& pki_dir) { return pki_dir + "/ca"; }
 
-Status IssueCertificate(const std::string& pki_dir, const std::string& kind,
-                        const std::string& name, const std::string& role,
-                        const std::string& output, WallTime now) {
+StatusOr<WallTime> IssueCertificate(const std::string& pki_dir,
+                                    const std::string& kind,
+                                    const std::string& name,
+                                    const std::string& role,
+                                    const std::string& output, WallTime now) {
   const auto ca =
       CertificateAuthority::Load(RealFileSystem(), CaDirIn(pki_dir), now);
   if (ca.status().code() == StatusCode::kNotFound) {
@@ -48,7 +50,13 @@ Status IssueCertificate(const std::string& pki_dir, const std::string& kind,
     LOCKSTEP_ASSIGN_OR_RETURN(const UserRole user_role, ParseUserRole(role));
     request.identity = UserIdentity(ca->cluster(), user_role, name);
   }
-  return IssueInto(RealFileSystem(), output, *ca, request, now).status();
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const CredentialPaths paths,
+      IssueInto(RealFileSystem(), output, *ca, request, now));
+  // Read back: what is told is what is there.
+  LOCKSTEP_ASSIGN_OR_RETURN(const Credentials credentials,
+                            LoadCredentials(RealFileSystem(), paths, now));
+  return credentials.not_after;
 }
 
 }  // namespace lockstep

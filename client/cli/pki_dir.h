@@ -25,9 +25,12 @@ std::string CaDirIn(const std::string& pki_dir);
 
 // Issues `worker`, `user` or `coordinator` NAME with the CA of `pki_dir` into
 // `output`. `role`: of users only.
-Status IssueCertificate(const std::string& pki_dir, const std::string& kind,
-                        const std::string& name, const std::string& role,
-                        const std::string& output, WallTime now);
+// Returns when the certificate ends.
+StatusOr<WallTime> IssueCertificate(const std::string& pki_dir,
+                                    const std::string& kind,
+                                    const std::string& name,
+                                    const std::string& role,
+                                    const std::string& output, WallTime now);
 
 }  // namespace lockstep
 

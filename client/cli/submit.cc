@@ -87,6 +87,7 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
                             ReadFile(options.file, env));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::JobSpec spec,
                             BuildSpec(flags, file, *env, RandomHex(3)));
+  *env->err << RelativeDataNote(spec, *env);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   SubmitOptions submit;
   submit.validate_only = options.dry_run;

@@ -230,4 +230,28 @@ StatusOr<v1::JobSpec> BuildSpec(const SubmitFlags& flags,
   return spec;
 }
 
+std::string RelativeDataNote(const v1::JobSpec& spec,
+                             const CliEnvironment& env) {
+  if (!spec.working_directory().empty() || spec.argv_size() == 0 ||
+      BaseName(spec.argv(0)) != "lockstep-train") {
+    return "";
+  }
+  std::string note;
+  for (int i = 1; i < spec.argv_size(); ++i) {
+    for (const std::string flag : {"--train", "--eval"}) {
+      std::string path;
+      if (spec.argv(i) == flag && i + 1 < spec.argv_size()) {
+        path = spec.argv(i + 1);
+      } else if (spec.argv(i).rfind(flag + "=", 0) == 0) {
+        path = spec.argv(i).substr(flag.size() + 1);
+      }
+      if (path.empty() || path[0] == '/') continue;
+      note += "note: ranks start in folders of their own, where " + flag + " " +
+              Printable(path) + " is not found; give " +
+              Printable(Absolute(path, env)) + " or --working-directory DIR\n";
+    }
+  }
+  return note;
+}
+
 }  // namespace lockstep

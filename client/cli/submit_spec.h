@@ -52,6 +52,12 @@ StatusOr<v1::JobSpec> BuildSpec(const SubmitFlags& flags,
                                 const CliEnvironment& env,
                                 const std::string& random);
 
+// A sentence about each --train or --eval of lockstep-train that is a relative
+// path, which no rank would find: they start in folders of their own. Empty:
+// there is none.
+std::string RelativeDataNote(const v1::JobSpec& spec,
+                             const CliEnvironment& env);
+
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_CLIENT_CLI_SUBMIT_SPEC_H_

@@ -114,5 +114,23 @@ TEST(SubmitSpecTest, AnyProgramMakesAJobName) {
   }
 }
 
+TEST(RelativeDataNoteTest, SaysWhatWouldBeFound) {
+  CliEnvironment env;
+  env.working_directory = "/home/ann";
+  v1::JobSpec spec;
+  for (const char* arg :
+       {"lockstep-train", "--train", "./data", "--eval=/eval"}) {
+    spec.add_argv(arg);
+  }
+  EXPECT_EQ(RelativeDataNote(spec, env),
+            "note: ranks start in folders of their own, where --train ./data "
+            "is not found; give /home/ann/data or --working-directory DIR\n");
+  spec.set_working_directory("/home/ann");
+  EXPECT_EQ(RelativeDataNote(spec, env), "");
+  spec.clear_working_directory();
+  spec.set_argv(0, "prog");
+  EXPECT_EQ(RelativeDataNote(spec, env), "");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -312,23 +312,22 @@ Table TopNodesTable(const TopState& state, const TopView& view, WallTime now,
     if (silent && node->has_last_heartbeat()) {
       state_text += " " + Age(now - ToWallTime(node->last_heartbeat()));
     }
-    std::string taken = fmt::format("{:g}/{:g} cpus", node->allocated().cpus(),
-                                    node->capacity().cpus());
+    std::string taken = fmt::format(
+        "{:g}/{:g} cpus, {}/{}", node->allocated().cpus(),
+        node->capacity().cpus(), FormatBytes(node->allocated().memory_bytes()),
+        FormatBytes(node->capacity().memory_bytes()));
     if (node->capacity().gpus() > 0) {
       taken += fmt::format(", {}/{} gpus", node->allocated().gpus(),
                            node->capacity().gpus());
     }
-    const int64_t memory = node->capacity().memory_bytes();
     table.rows.push_back(
         {Printable(node->name()), state_text,
          silent ? "-"
                 : fmt::format("{} {:3.0f} %",
                               Gauge(node->cpu_utilization(), kGauge),
                               node->cpu_utilization() * 100),
-         fmt::format("{} free of {}",
-                     FormatBytes(node->memory_available_bytes()),
-                     FormatBytes(memory)),
-         taken, Printable(fmt::format("{}", fmt::join(node->jobs(), " ")))});
+         FormatBytes(node->memory_available_bytes()) + " free", taken,
+         Printable(fmt::format("{}", fmt::join(node->jobs(), " ")))});
     for (const v1::Gpu& gpu : node->gpus()) {
       table.rows.push_back(GpuRow(*node, gpu));
     }

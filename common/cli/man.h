@@ -120,6 +120,8 @@ inline std::string OptionList(const CLI::App& app, const ManInfo& info,
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_group().empty()) continue;  // Hidden.
     if (IsShared(*option, info) != shared) continue;
+    // Every command has it: told once.
+    if (option == app.get_help_ptr() && app.get_parent()) continue;
     std::string text = option->get_description();
     const std::string value = option->get_default_str();
     if (!value.empty() && text.find("default") == std::string::npos) {
