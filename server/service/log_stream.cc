@@ -1,7 +1,6 @@
 #include "server/service/log_stream.h"
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 
 #include "common/base/log_line.h"
@@ -10,7 +9,10 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kReadBytes = 256 << 10;
+// Of one log at a time, and of all together.
+constexpr size_t kMaxReadBytes = 256 << 10;
+constexpr size_t kMinReadBytes = 8 << 10;
+constexpr size_t kMaxBufferBytes = 32 << 20;
 // Well below the 4 MiB that a gRPC message may have.
 constexpr size_t kMaxMessageBytes = 1 << 20;
 // Lines are kept in memory until the end of the log is reached.
@@ -21,6 +23,13 @@ constexpr Duration kPoll = std::chrono::milliseconds(500);
 // that follows, and by one that only wants what is there.
 constexpr Duration kLastLines = std::chrono::seconds(30);
 constexpr Duration kLastLinesUnasked = std::chrono::seconds(5);
+
+// How long a line waits for older ones of other ranks, which are on their way
+// from other hosts; and how old it is when it need not any more.
+constexpr Duration kHold = std::chrono::milliseconds(300);
+constexpr int64_t kOldNanos = 2'000'000'000;
+// While much is read of some logs, the others are looked at so often.
+constexpr Duration kLookAround = std::chrono::milliseconds(100);
 
 int64_t Nanos(const google::protobuf::Timestamp& time) {
   return time.seconds() * 1'000'000'000 + time.nanos();
@@ -94,8 +103,7 @@ void LogStream::FindSources(const Job& job) {
   AddSources(job, job.tasks, job.generation, job.attempt);
 }
 
-void LogStream::TakeLine(Source* source, std::string_view bytes,
-                         std::vector<v1::LogLine>* lines) const {
+void LogStream::TakeLine(Source* source, std::string_view bytes) const {
   cri::LogLine parsed;
   std::string error;
   if (!cri::ParseLogLine(bytes, &parsed, &error)) {
@@ -111,7 +119,11 @@ void LogStream::TakeLine(Source* source, std::string_view bytes,
   if (!parsed.full && partial.size() < kMaxMessageBytes / 2) return;
   const std::string text = std::exchange(partial, std::string());
   if (parsed.unix_nanos < Nanos(request_.since())) return;
-  v1::LogLine line;
+  source->newest = std::max(source->newest, parsed.unix_nanos);
+  Source::Line& entry = source->lines.emplace_back();
+  entry.order = source->newest;
+  entry.arrived = SystemClock().Now().mono;
+  v1::LogLine& line = entry.line;
   *line.mutable_time() = ToProto(FromUnixNanos(parsed.unix_nanos));
   line.set_rank(source->key.rank);
   line.set_attempt(source->attempt);
@@ -119,21 +131,21 @@ void LogStream::TakeLine(Source* source, std::string_view bytes,
   line.set_text(text);
   line.set_task_type(ToProto(source->type));
   line.set_task_index(source->index);
-  lines->push_back(std::move(line));
 }
 
-StatusOr<bool> LogStream::ReadSource(Source* source,
-                                     std::vector<v1::LogLine>* lines) {
+StatusOr<bool> LogStream::ReadSource(Source* source) {
   if (source->done) return false;
   const bool ended = logs_->Ended(source->key);
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const std::string data,
-      logs_->Read(source->key, source->offset, kReadBytes));
+  const size_t limit =
+      std::clamp(kMaxBufferBytes / std::max<size_t>(1, sources_.size()),
+                 kMinReadBytes, kMaxReadBytes);
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string data,
+                            logs_->Read(source->key, source->offset, limit));
   if (data.empty()) {
     if (ended) {
       source->done = true;
       if (!source->rest.empty()) {
-        TakeLine(source, source->rest, lines);
+        TakeLine(source, source->rest);
         source->rest.clear();
         return true;
       }
@@ -145,36 +157,116 @@ StatusOr<bool> LogStream::ReadSource(Source* source,
   size_t begin = 0;
   for (size_t end; (end = source->rest.find('\n', begin)) != std::string::npos;
        begin = end + 1) {
-    TakeLine(source, std::string_view(source->rest).substr(begin, end - begin),
-             lines);
+    TakeLine(source, std::string_view(source->rest).substr(begin, end - begin));
   }
   source->rest.erase(0, begin);
   return true;
 }
 
+// Gathers lines into messages.
+class LogStream::Sender {
+ public:
+  explicit Sender(
+      const std::function<bool(const v1::StreamLogsResponse&)>& write)
+      : write_(write) {}
+
+  // The reader has left.
+  bool gone() const { return gone_; }
+  void Send(v1::LogLine line) {
+    bytes_ += line.text().size() + 64;
+    *response_.add_lines() = std::move(line);
+    if (bytes_ > kMaxMessageBytes) Flush();
+  }
+  void Flush() {
+    if (response_.lines_size() > 0) gone_ = gone_ || !write_(response_);
+    response_.Clear();
+    bytes_ = 0;
+  }
+
+ private:
+  const std::function<bool(const v1::StreamLogsResponse&)>& write_;
+  v1::StreamLogsResponse response_;
+  size_t bytes_ = 0;
+  bool gone_ = false;
+};
+
+Status LogStream::Fill(Source* source, Heads* heads) {
+  while (source->lines.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool read, ReadSource(source));
+    if (!read) return OkStatus();
+  }
+  heads->emplace(source->lines.front().order, source->key);
+  return OkStatus();
+}
+
+Status LogStream::ReadTails(const std::function<bool()>& cancelled) {
+  const auto most = static_cast<size_t>(request_.tail());
+  std::map<int32_t, std::vector<Source*>> ranks;
+  for (auto& [key, source] : sources_) {
+    bool read = true;
+    while (read && !cancelled()) {
+      LOCKSTEP_ASSIGN_OR_RETURN(read, ReadSource(&source));
+      while (source.lines.size() > most) source.lines.pop_front();
+    }
+    ranks[key.rank].push_back(&source);
+  }
+  // Of each rank over its attempts, which are in order: the newest stay.
+  for (auto& [rank, attempts] : ranks) {
+    size_t left = most;
+    for (auto it = attempts.rbegin(); it != attempts.rend(); ++it) {
+      while ((*it)->lines.size() > left) (*it)->lines.pop_front();
+      left -= (*it)->lines.size();
+    }
+  }
+  return OkStatus();
+}
+
+StatusOr<std::optional<MonoTime>> LogStream::SendMerged(
+    bool more, const std::function<bool()>& cancelled, Sender* sender) {
+  Heads heads;
+  for (auto& [key, source] : sources_) {
+    LOCKSTEP_RETURN_IF_ERROR(Fill(&source, &heads));
+  }
+  Time looked = SystemClock().Now();
+  const auto quiet = [](const Source& source) {
+    return source.lines.empty() && !source.done && !source.never_started;
+  };
+  auto quiet_count =
+      std::count_if(sources_.begin(), sources_.end(),
+                    [&](const auto& entry) { return quiet(entry.second); });
+  while (!heads.empty() && !sender->gone() && !cancelled()) {
+    Source& source = sources_.at(heads.begin()->second);
+    Source::Line& next = source.lines.front();
+    if (more && quiet_count > 0 &&
+        next.order > ToUnixNanos(looked.wall) - kOldNanos &&
+        looked.mono < next.arrived + kHold) {
+      return std::optional<MonoTime>(next.arrived + kHold);
+    }
+    sender->Send(std::move(next.line));
+    heads.erase(heads.begin());
+    source.lines.pop_front();
+    LOCKSTEP_RETURN_IF_ERROR(Fill(&source, &heads));
+    if (quiet(source)) ++quiet_count;
+    if (!source.lines.empty()) {
+      const Time now = SystemClock().Now();
+      if (now.mono - looked.mono < kLookAround) continue;
+      looked = now;
+      quiet_count = 0;
+      for (auto& [key, other] : sources_) {
+        if (other.lines.empty()) {
+          LOCKSTEP_RETURN_IF_ERROR(Fill(&other, &heads));
+        }
+        quiet_count += quiet(other);
+      }
+    }
+  }
+  return std::optional<MonoTime>();
+}
+
 Status LogStream::Run(
     const std::function<bool(const v1::StreamLogsResponse&)>& write,
     const std::function<bool()>& cancelled) {
-  bool gone = false;
-  const auto send = [&](std::vector<v1::LogLine>* lines) {
-    std::stable_sort(lines->begin(), lines->end(),
-                     [](const v1::LogLine& a, const v1::LogLine& b) {
-                       return Nanos(a.time()) < Nanos(b.time());
-                     });
-    v1::StreamLogsResponse response;
-    size_t bytes = 0;
-    for (v1::LogLine& line : *lines) {
-      if (bytes > kMaxMessageBytes) {
-        gone = gone || !write(response);
-        response.Clear();
-        bytes = 0;
-      }
-      bytes += line.text().size() + 64;
-      *response.add_lines() = std::move(line);
-    }
-    if (response.lines_size() > 0) gone = gone || !write(response);
-    lines->clear();
-  };
+  Sender sender(write);
   bool tailing = request_.tail() > 0;
   for (;;) {
     const uint64_t seen = logs_->change();
@@ -182,48 +274,25 @@ Status LogStream::Run(
                               coordinator_->GetJob(request_.name()));
     LOCKSTEP_RETURN_IF_ERROR(CheckSelection(*snapshot.job));
     FindSources(*snapshot.job);
-    bool more = true;
-    std::map<LogKey, std::deque<v1::LogLine>> tails;
-    while (more && !gone && !cancelled()) {
-      more = false;
-      std::vector<v1::LogLine> lines;
-      for (auto& [key, source] : sources_) {
-        LOCKSTEP_ASSIGN_OR_RETURN(const bool read, ReadSource(&source, &lines));
-        more = more || read;
-        if (!tailing) continue;
-        std::deque<v1::LogLine>& tail = tails[key];
-        for (v1::LogLine& line : lines) tail.push_back(std::move(line));
-        lines.clear();
-        while (static_cast<int64_t>(tail.size()) > request_.tail()) {
-          tail.pop_front();
-        }
-      }
-      send(&lines);
+    if (std::exchange(tailing, false)) {
+      LOCKSTEP_RETURN_IF_ERROR(ReadTails(cancelled));
     }
-    if (tailing) {
-      // Of each rank, over its attempts: the newest come last.
-      std::map<int32_t, std::deque<v1::LogLine>> ranks;
-      for (auto& [key, tail] : tails) {
-        std::deque<v1::LogLine>& all = ranks[key.rank];
-        for (v1::LogLine& line : tail) all.push_back(std::move(line));
-        while (static_cast<int64_t>(all.size()) > request_.tail()) {
-          all.pop_front();
-        }
-      }
-      std::vector<v1::LogLine> lines;
-      for (auto& [rank, tail] : ranks) {
-        for (v1::LogLine& line : tail) lines.push_back(std::move(line));
-      }
-      send(&lines);
-      tailing = false;
-    }
-    if (gone || cancelled()) return OkStatus();
+    const bool final = IsFinal(snapshot.job->state);
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const std::optional<MonoTime> held,
+        SendMerged(request_.follow() || final, cancelled, &sender));
+    sender.Flush();
+    if (sender.gone() || cancelled()) return OkStatus();
     const bool all_done =
-        IsFinal(snapshot.job->state) &&
+        final &&
         std::all_of(sources_.begin(), sources_.end(), [](const auto& entry) {
           return entry.second.done || entry.second.never_started;
         });
-    const bool final = IsFinal(snapshot.job->state);
+    const MonoTime now = SystemClock().Now().mono;
+    if (held) {
+      logs_->WaitForChange(seen, std::min(*held, now + kPoll));
+      continue;
+    }
     if (all_done || (!request_.follow() && !final)) return OkStatus();
     // What a job wrote last is on its way when it ends. One that ended long
     // ago on a node that is gone has logs without end.
@@ -232,7 +301,7 @@ Status LogStream::Run(
             (request_.follow() ? kLastLines : kLastLinesUnasked)) {
       return OkStatus();
     }
-    logs_->WaitForChange(seen, SystemClock().Now().mono + kPoll);
+    logs_->WaitForChange(seen, now + kPoll);
   }
 }
 

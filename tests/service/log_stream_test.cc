@@ -108,6 +108,56 @@ TEST_F(LogStreamTest, WhatIsThereByTimeOverRanks) {
   EXPECT_THAT(All(), ElementsAre("0:one", "1:two", "1:three", "0:four"));
 }
 
+// More than is read of one log at a time: the order is of all of it.
+TEST_F(LogStreamTest, LongLogsAreMergedByTime) {
+  constexpr int kLines = 6000;
+  const std::string padding(200, 'x');
+  std::string even;
+  std::string odd;
+  for (int i = 0; i < kLines; ++i) {
+    (i % 2 == 0 ? even : odd) += Line(i, padding);
+  }
+  for (size_t at = 0; at < even.size(); at += 256 << 10) {
+    Write(0, even.substr(at, 256 << 10));
+  }
+  for (size_t at = 0; at < odd.size(); at += 256 << 10) {
+    Write(1, odd.substr(at, 256 << 10));
+  }
+  const auto reader = Start({});
+  for (int i = 0; i < kLines; ++i) {
+    const auto line = reader->Next();
+    ASSERT_TRUE(line) << i;
+    ASSERT_EQ(line->time().seconds(), 1000 + i);
+    ASSERT_EQ(line->rank(), i % 2);
+  }
+}
+
+// A host's clock that steps back does not change the order of a rank's lines.
+TEST_F(LogStreamTest, ARanksLinesKeepTheirOrder) {
+  Write(0, Line(5, "a") + Line(1, "b") + Line(6, "c"));
+  Write(1, Line(4, "x") + Line(7, "y"));
+  EXPECT_THAT(All(), ElementsAre("1:x", "0:a", "0:b", "0:c", "1:y"));
+}
+
+// What one host says a moment later than another, but wrote earlier, comes
+// first all the same.
+TEST_F(LogStreamTest, FollowingHoldsBackWhatIsNew) {
+  const int64_t now = ToUnixNanos(SystemClock().Now().wall) / 1'000'000'000;
+  v1::StreamLogsRequest request;
+  request.set_follow(true);
+  const auto reader = Start(request);
+  // Of lines in the future nobody knows how late the others are.
+  Write(0, Line(now - 1000 + 60, "later"));
+  Write(1, Line(now - 1000 + 59, "earlier"));
+  EXPECT_EQ(reader->Next()->text(), "earlier");
+  EXPECT_EQ(reader->Next()->text(), "later");
+  // A rank that is quiet holds nobody up for long.
+  const MonoTime start = SystemClock().Now().mono;
+  Write(0, Line(now - 1000 + 61, "alone"));
+  EXPECT_EQ(reader->Next()->text(), "alone");
+  EXPECT_LT(SystemClock().Now().mono - start, 10s);
+}
+
 TEST_F(LogStreamTest, LinesSayWhoAndWhen) {
   Write(1, Line(7, "text", true, true));
   const auto reader = Start({});
