@@ -1,0 +1,192 @@
+// Strangers at the TCP ports of ranks that form their group: garbage, silence,
+// and connections that close at once. Forming may fail, and is then done anew;
+// but no rank crashes or waits past its deadline, and no group that a stranger
+// is part of passes the handshake.
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "common/base/fd.h"
+#include "worker/collective/handshake.h"
+#include "worker/collective/testing.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr int kRanks = 2;
+
+enum Exit : int { kAllWell = 0, kNotFormed = 20, kNoHandshake = 21, kWrong };
+
+// `patience` is that of each phase.
+int BeRank(int rank, RendezvousStore* store, Duration patience) {
+  signal(SIGPIPE, SIG_IGN);
+  CommunicatorOptions options = TestOptions(rank, kRanks, store);
+  options.forming_deadline = Now() + patience;
+  auto communicator = FormCommunicator(options);
+  if (!communicator.ok()) return kNotFormed;
+  HandshakeOptions shake;
+  shake.label = "job test g3";
+  shake.generation = 3;
+  shake.spec_hash = "abcdef";
+  shake.key = "the key of this generation";
+  if (!Handshake(communicator->get(), shake, Now() + patience).ok()) {
+    return kNoHandshake;
+  }
+  const auto buffer = (*communicator)->Allocate(4 * sizeof(float));
+  if (!buffer.ok()) return kWrong;
+  auto* const values = static_cast<float*>((*buffer)->data);
+  for (int i = 0; i < 4; ++i) values[i] = static_cast<float>(rank + i);
+  const Status sum = Run(
+      communicator->get(),
+      {.kind = CollectiveKind::kAllReduce, .slice = {*buffer, 0, 4}}, patience);
+  if (!sum.ok()) return kNoHandshake;
+  for (int i = 0; i < 4; ++i) {
+    if (values[i] != static_cast<float>(2 * i + 1)) return kWrong;
+  }
+  return kAllWell;
+}
+
+std::set<std::string> SocketInodes(pid_t pid) {
+  std::set<std::string> inodes;
+  std::error_code error;
+  const auto dir = "/proc/" + std::to_string(pid) + "/fd";
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+    const std::string link =
+        std::filesystem::read_symlink(entry.path(), error).string();
+    if (link.starts_with("socket:[")) {
+      inodes.insert(link.substr(8, link.size() - 9));
+    }
+  }
+  return inodes;
+}
+
+// Ports at which the process listens (/proc/net/tcp, state 0A).
+std::set<uint16_t> ListeningPorts(pid_t pid) {
+  const std::set<std::string> inodes = SocketInodes(pid);
+  std::set<uint16_t> ports;
+  std::ifstream table("/proc/net/tcp");
+  std::string line;
+  std::getline(table, line);
+  while (std::getline(table, line)) {
+    std::istringstream words(line);
+    std::string number, local, remote, state, queues, timer, retransmits, uid,
+        timeout, inode;
+    words >> number >> local >> remote >> state >> queues >> timer >>
+        retransmits >> uid >> timeout >> inode;
+    if (state != "0A" || !inodes.contains(inode)) continue;
+    ports.insert(static_cast<uint16_t>(
+        std::stoul(local.substr(local.find(':') + 1), nullptr, 16)));
+  }
+  return ports;
+}
+
+Fd ConnectTo(uint16_t port) {
+  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address),
+                sizeof(address)) != 0) {
+    return Fd();
+  }
+  return fd;
+}
+
+struct Stranger {
+  const char* name;
+  std::string bytes;
+  bool stays;
+};
+
+class DataPortTest : public testing::TestWithParam<Stranger> {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/lockstep-port-XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    dir_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+  // A store of its own for each round.
+  std::string Round(int n) {
+    const std::string dir = dir_ + "/" + std::to_string(n);
+    ::mkdir(dir.c_str(), 0700);
+    return dir;
+  }
+  std::string dir_;
+};
+
+TEST_P(DataPortTest, MayBreakFormingAndNothingElse) {
+  const Stranger& stranger = GetParam();
+  int met = 0;
+  for (int round = 0; round < 2; ++round) {
+    DirectoryRendezvousStore store(Round(round));
+    RankProcesses ranks(kRanks, [&](int rank) {
+      // So that the stranger comes between.
+      if (rank == 1) ::usleep(150'000);
+      return BeRank(rank, &store, seconds(1));
+    });
+    std::vector<Fd> held;
+    std::set<uint16_t> seen;
+    const MonoTime until = Now() + milliseconds(400);
+    while (Now() < until) {
+      for (int rank = 0; rank < kRanks; ++rank) {
+        for (const uint16_t port : ListeningPorts(ranks.pid(rank))) {
+          if (!seen.insert(port).second) continue;
+          Fd fd = ConnectTo(port);
+          if (!fd) continue;
+          ++met;
+          (void)!::send(fd.get(), stranger.bytes.data(), stranger.bytes.size(),
+                        MSG_NOSIGNAL);
+          if (stranger.stays) held.push_back(std::move(fd));
+        }
+      }
+    }
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const int code = ranks.Join(rank, Now() + seconds(15));
+      EXPECT_TRUE(code == kAllWell || code == kNotFormed ||
+                  code == kNoHandshake)
+          << "rank " << rank << " ended with " << code;
+      printf("%s: rank %d %s\n", stranger.name, rank,
+             code == kAllWell     ? "was not hindered"
+             : code == kNotFormed ? "did not form"
+                                  : "did not pass the handshake");
+    }
+  }
+  EXPECT_GT(met, 0) << "no rank listened: the test tests nothing";
+  // Without strangers they form again.
+  DirectoryRendezvousStore store(Round(99));
+  RankProcesses ranks(
+      kRanks, [&](int rank) { return BeRank(rank, &store, seconds(15)); });
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(ranks.Join(rank, Now() + seconds(30)), kAllWell);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Strangers, DataPortTest,
+    testing::Values(Stranger{"silence", "", true},
+                    Stranger{"garbage", std::string(4096, '\xff'), true},
+                    Stranger{"zeros", std::string(4096, '\0'), true},
+                    Stranger{"leaves", "", false},
+                    Stranger{"http", "GET / HTTP/1.0\r\n\r\n", false}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace lockstep
