@@ -266,7 +266,7 @@ class Coordinator {
   // reconcile.cc
   void Reconcile(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of the job's nodes, and of `also`.
-  JobView ViewOf(const Entry& entry, const NodeName& also = {})
+  JobView ViewOf(const Entry& entry, Time now, const NodeName& also = {})
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::map<JobName, Job> DecideDirty(Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -286,6 +286,9 @@ class Coordinator {
   void Tell(const NodeName& node, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Touch(const JobName& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TouchJobsOf(const NodeName& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // How long a host of the job may be silent without a step.
+  Duration PatienceOf(const Entry& entry) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // How long the node may be silent without a step; nullopt: for ever.
   std::optional<Duration> PatienceWith(const NodeName& node)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -94,6 +94,7 @@ StatusOr<std::string> Coordinator::AnswerNode(const RequestKey& request,
   const bool news = !(after.Record() == record);
   after.drain = record.drain;
   after.events = record.events;
+  after.state_time = record.state_time;
   std::string response = encode(SnapshotOf(after));
   std::map<JobName, Job> changed;
   if (news) {

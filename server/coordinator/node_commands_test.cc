@@ -304,6 +304,34 @@ TEST_F(NodeCommandsTest, SlowJobsSilentNodeIsWaitedForLonger) {
   EXPECT_EQ(StateOf("b"), NodeState::kLost);
 }
 
+// Two jobs on a silent node: the program is held, the other goes on elsewhere.
+TEST_F(NodeCommandsTest, ProgramDoesNotHoldANativeJobUp) {
+  JobSpec native = NativeSpec("j", 2);
+  native.roles[0].resources.cpus = 1.5;
+  native.roles[1].resources.cpus = 1.5;
+  MustSubmit(native);
+  Run();
+  ASSERT_EQ(NodesOf(Get("j")), (std::set<NodeName>{"a", "b"}));
+  StepFast("j");
+  ASSERT_TRUE(DrainNode("c").ok());
+  MustSubmit(ProgramSpec("p", {Role(TaskType::kChief, 1, {0.5, 0, 0, ""})}));
+  Run();
+  ASSERT_EQ(NodesOf(Get("p")), (std::set<NodeName>{"a"}));
+  ASSERT_TRUE(UndrainNode("c").ok());
+  a_.Disconnect();
+  Pass(63s);
+  EXPECT_EQ(Get("j").generation, 1u);
+  Pass(10s);
+  EXPECT_EQ(Get("j").generation, 2u);
+  EXPECT_EQ(NodesOf(Get("j")), (std::set<NodeName>{"b", "c"}));
+  EXPECT_EQ(StateOf("a"), NodeState::kUnknown);
+  EXPECT_EQ(State("p"), JobState::kRunning);
+  Connect(&a_);
+  Run();
+  EXPECT_EQ(a_.gangs.size(), 1u) << "the program alone";
+  EXPECT_EQ(State("p"), JobState::kRunning);
+}
+
 TEST_F(NodeCommandsTest, NodeEventsAreStored) {
   b_.Disconnect();
   Pass(1s);

@@ -12,9 +12,6 @@ namespace {
 // SUCCEEDED); more rounds than states are never needed.
 constexpr int kMaxRounds = 12;
 
-// How often a store that could not write is tried.
-constexpr Duration kProbeInterval = std::chrono::seconds(1);
-
 }  // namespace
 
 void Coordinator::Touch(const JobName& job) { dirty_.insert(job); }
@@ -23,7 +20,8 @@ void Coordinator::TouchJobsOf(const NodeName& node) {
   for (const JobName& job : nodes_[node].jobs) Touch(job);
 }
 
-JobView Coordinator::ViewOf(const Entry& entry, const NodeName& also) {
+JobView Coordinator::ViewOf(const Entry& entry, Time now,
+                            const NodeName& also) {
   const Job& job = *entry.job;
   JobView view;
   view.state_since = entry.state_since;
@@ -38,6 +36,12 @@ JobView Coordinator::ViewOf(const Entry& entry, const NodeName& also) {
     JobView::Node& node = view.nodes[name];
     if (const Member* member = members_.Find(name)) {
       node.state = member->state;
+      // What else the node has may be worth waiting for; this job is not.
+      if (node.state == NodeState::kUnknown &&
+          job.spec.kind == JobKind::kNative &&
+          member->Unproven(now.mono) > PatienceOf(entry)) {
+        node.state = NodeState::kLost;
+      }
       node.takes_work = member->TakesWork();
       node.drain = member->drain;
       node.address = member->info.address;
@@ -68,7 +72,7 @@ std::map<JobName, Job> Coordinator::DecideDirty(Time now) {
     const auto it = jobs_.find(name);
     if (it == jobs_.end()) continue;
     const Entry& entry = it->second;
-    JobView view = ViewOf(entry);
+    JobView view = ViewOf(entry, now);
     if (entry.job->state == JobState::kRunning &&
         entry.job->spec.kind == JobKind::kNative) {
       view.stall = entry.stall.Check(
@@ -281,7 +285,7 @@ void Coordinator::Tell(const NodeName& node, Time now) {
     const auto it = jobs_.find(name);
     if (it == jobs_.end()) continue;
     // The node may have something of a generation before the job moved away.
-    const JobView view = ViewOf(it->second, node);
+    const JobView view = ViewOf(it->second, now, node);
     for (Assignment& assignment :
          DesiredAssignments(*it->second.job, view, node, options_.graces,
                             options_.timeouts, now)) {
@@ -332,84 +336,6 @@ void Coordinator::Reconcile(Time now) {
   const std::set<NodeName> nodes = std::move(tell_);
   tell_.clear();
   for (const NodeName& node : nodes) Tell(node, now);
-}
-
-void Coordinator::Tick() {
-  MutexLock lock(&mu_);
-  const Time now = clock_->Now();
-  const auto patience = [&](const NodeName& node) {
-    mu_.AssertHeld();
-    return PatienceWith(node);
-  };
-  for (const NodeName& node : members_.Expire(now, patience)) {
-    const Member* member = members_.Find(node);
-    LOG_WARN("node {}: {} ({})", node, Name(member->Shown(true)),
-             member->message);
-    capacity_changed_ = true;
-    NoteNode(node);
-    TouchJobsOf(node);
-  }
-  for (const JobName& name : live_) {
-    Entry& entry = jobs_.at(name);
-    Touch(name);
-    // Goals change with time alone while a finished gang ends by itself, and
-    // when the grace of a drain is over.
-    if (entry.job->state == JobState::kFinishing || entry.job->failing) {
-      for (const NodeName& node : NodesOf(*entry.job)) tell_.insert(node);
-    }
-    if (entry.job->not_before && now.wall >= *entry.job->not_before) {
-      capacity_changed_ = true;
-    }
-  }
-  if (!store_healthy_ && now.mono - last_probe_ >= kProbeInterval) {
-    last_probe_ = now.mono;
-    // Commands are refused, so nothing else would find out.
-    StoreBatch probe;
-    if (Commit(&probe).ok()) hub_->Publish(version_, {});
-  }
-  if (now.mono - last_progress_ >= std::chrono::seconds(1)) {
-    last_progress_ = now.mono;
-    for (const JobName& name : live_) {
-      Entry& entry = jobs_.at(name);
-      if (!entry.progress_news) continue;
-      entry.progress_news = false;
-      hub_->PublishProgress(name, entry.meter.Info());
-    }
-  }
-  StoreNodes();
-  Sweep(now);
-  Reconcile(now);
-}
-
-std::optional<Duration> Coordinator::PatienceWith(const NodeName& node) {
-  Duration longest = options_.membership.lost_after;
-  for (const JobName& name : nodes_[node].jobs) {
-    const Entry& entry = jobs_.at(name);
-    // Nobody else can say whether a program lives.
-    if (entry.job->spec.kind == JobKind::kProgram) return std::nullopt;
-    if (entry.job->state != JobState::kRunning || entry.job->failing) continue;
-    longest =
-        std::max(longest, entry.stall.Deadline() + options_.adoption_window);
-  }
-  return longest;
-}
-
-void Coordinator::CountEvents(const Job* before, const Job& after) {
-  // What was read at the start was counted by the process before.
-  if (before == nullptr && after.resource_version <= loaded_version_) return;
-  size_t fresh = after.events.size();
-  if (before != nullptr && !before->events.empty()) {
-    // Only ends are appended to; the oldest go.
-    const Event& last = before->events.back();
-    fresh = 0;
-    while (fresh < after.events.size() &&
-           !(after.events[after.events.size() - 1 - fresh] == last)) {
-      ++fresh;
-    }
-  }
-  for (size_t i = after.events.size() - fresh; i < after.events.size(); ++i) {
-    ++counters_.job_events[after.events[i].reason];
-  }
 }
 
 }  // namespace lockstep

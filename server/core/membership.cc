@@ -231,8 +231,7 @@ bool Membership::ExpireOne(Member* member, Time now,
           now.wall);
     return true;
   }
-  const Duration unproven =
-      std::min(silent, Duration(now.mono - member->last_proof));
+  const Duration unproven = member->Unproven(now.mono);
   if (member->state == NodeState::kUnknown && patience &&
       unproven > *patience) {
     Enter(member, NodeState::kLost, Reason::kNodeLost,

@@ -18,6 +18,7 @@
 #ifndef LOCKSTEP_SERVER_CORE_MEMBERSHIP_H_
 #define LOCKSTEP_SERVER_CORE_MEMBERSHIP_H_
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <optional>
@@ -60,6 +61,10 @@ struct Member {
   // Whether jobs may be placed on it.
   bool TakesWork() const {
     return state == NodeState::kReady && !drain && quarantine.empty();
+  }
+  // For how long neither it nor a step said that it lives.
+  Duration Unproven(MonoTime now) const {
+    return std::min(Duration(now - last_beat), Duration(now - last_proof));
   }
   // What is shown of it: silence first, then quarantine, then drain.
   // `busy`: something runs or is held there.

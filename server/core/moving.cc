@@ -73,11 +73,19 @@ std::optional<Cause> Leave(Job* job, const JobView& view, Time now) {
 }
 
 Cause MovedCause(const Job& job, const JobView& view) {
+  const int64_t step = DecidingRank(job).progress.committed_step;
+  const bool saved = job.last_checkpoint && job.last_checkpoint->step >= step;
   const std::optional<Departure> departure = MustLeave(job, view);
-  return {Reason::kNodeDrained,
-          fmt::format("saved and stopped after step {}, as told{}{}",
-                      DecidingRank(job).progress.committed_step,
-                      departure ? ": " : "", departure ? departure->why : "")};
+  std::string text = fmt::format("{} after step {}, as told",
+                                 saved ? "saved and stopped" : "stopped", step);
+  if (!saved) {
+    text += job.last_checkpoint
+                ? fmt::format(" (its newest checkpoint is of step {})",
+                              job.last_checkpoint->step)
+                : " (it has no checkpoint)";
+  }
+  if (departure) text += ": " + departure->why;
+  return {Reason::kNodeDrained, std::move(text)};
 }
 
 }  // namespace lockstep

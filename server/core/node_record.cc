@@ -33,6 +33,7 @@ NodeRecord DrainNode(const NodeRecord& before, Drain drain) {
                                                  FormatDuration(*drain.grace))
                                    : "run to their end"),
            drain.time);
+  node.state_time = drain.time;
   node.drain = std::move(drain);
   return node;
 }
@@ -42,6 +43,7 @@ NodeRecord UndrainNode(const NodeRecord& before, const std::string& requester,
   NodeRecord node = before;
   if (!node.drain) return node;
   node.drain.reset();
+  node.state_time = now;
   AddEvent(&node, Reason::kNodeUndrain,
            fmt::format("undrained by {}: takes work again", requester), now);
   return node;

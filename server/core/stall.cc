@@ -89,6 +89,10 @@ std::optional<Stall> StallWatch::Check(int32_t world_size, MonoTime now) const {
     return std::nullopt;
   }
   const Duration deadline = Deadline();
+  int64_t front = -1;
+  for (const auto& [rank, page] : pages_) {
+    front = std::max(front, page.progress.step);
+  }
   std::optional<Stall> found;
   int32_t waiting = 0;
   for (const auto& [rank, page] : pages_) {
@@ -100,7 +104,8 @@ std::optional<Stall> StallWatch::Check(int32_t world_size, MonoTime now) const {
     const Duration still = now - page.since;
     // Somebody moves: the gang is on its way.
     if (still <= deadline) return std::nullopt;
-    if (waits) {
+    // Who waits in an earlier step has arrived there, and never left it.
+    if (waits && page.progress.step == front) {
       ++waiting;
       continue;
     }

@@ -2,7 +2,9 @@
 //
 // A step ends only when every rank has arrived in its last all-reduce. So when
 // some ranks wait there, and another one's page has not moved for the stall
-// deadline D, that one is frozen: stopped, or stuck outside the collective.
+// deadline D, that one is frozen: stopped, or stuck outside the collective. It
+// may also have been stopped within the all-reduce of the step before, which
+// the others have left.
 //   D = max(5 s, 4 x p99 of the last 100 steps); 10 min for the first step of
 //   a generation, and 1 min until ten steps were seen.
 // Wrong alarms cost a restart, so it is not said

@@ -140,6 +140,21 @@ TEST_F(StallTest, AllSlowAlikeAndAllWaitingAreNotOurs) {
   }
 }
 
+// Stopped while it was woken: its peers have gone on to the next step.
+TEST_F(StallTest, RankThatNeverLeftTheLastStep) {
+  Steps(50);
+  Put(1, "allreduce");
+  ++step_;
+  Put(0, "allreduce");
+  Put(2, "allreduce");
+  Beat();
+  EXPECT_EQ(After(60s), 5500ms);
+  EXPECT_EQ(Stalled()->rank, 1);
+  EXPECT_EQ(Stalled()->phase, "allreduce");
+  EXPECT_EQ(Stalled()->step, 51);
+  EXPECT_EQ(Stalled()->waiting, 2);
+}
+
 TEST_F(StallTest, LastStepIsDone) {
   Steps(50);
   for (RankStatus& rank : ranks_) rank.progress.total_steps = step_ - 1;

@@ -1,10 +1,45 @@
 #include "server/service/cluster_service.h"
 
+#include "common/model/names.h"
 #include "common/rpc/status_conversion.h"
+#include "common/wire/field_checker.h"
+#include "common/wire/value_wire.h"
 #include "server/service/messages.h"
 #include "server/service/page.h"
+#include "server/service/request.h"
 
 namespace lockstep {
+namespace {
+
+constexpr size_t kMaxReason = 1024;
+// Longer is no grace: say when it is to begin.
+constexpr Duration kMaxGrace = std::chrono::hours(24 * 7);
+
+Status CheckName(const std::string& name) {
+  if (IsNodeName(name)) return OkStatus();
+  return InvalidArgument(
+      "name: must be a node's name ([a-z0-9]([a-z0-9-]{{0,61}}[a-z0-9])?)");
+}
+
+StatusOr<Drain> ParseDrain(const v1::DrainNodeRequest& request) {
+  FieldChecker check("");
+  Drain drain;
+  check.Text("reason", request.reason(), kMaxReason);
+  if (request.has_grace()) {
+    check.Take(FromProto(request.grace(), "grace"), &drain.grace.emplace());
+    check.Require(*drain.grace <= kMaxGrace, "grace",
+                  "must be at most " + FormatDuration(kMaxGrace));
+  }
+  if (!check.ok()) return check.status();
+  drain.reason = request.reason();
+  return drain;
+}
+
+std::string Encode(const NodeSnapshot& snapshot) {
+  return ToMessage(snapshot).SerializeAsString();
+}
+
+}  // namespace
 
 grpc::Status ClusterService::ListNodes(grpc::ServerContext*,
                                        const v1::ListNodesRequest* request,
@@ -24,10 +59,51 @@ grpc::Status ClusterService::ListNodes(grpc::ServerContext*,
 grpc::Status ClusterService::GetNode(grpc::ServerContext*,
                                      const v1::GetNodeRequest* request,
                                      v1::Node* response) {
+  if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
   const auto node = coordinator_->GetNode(request->name());
   if (!node.ok()) return ToGrpc(node.status());
   *response = ToMessage(*node);
   return grpc::Status::OK;
+}
+
+grpc::Status ClusterService::DrainNode(grpc::ServerContext* context,
+                                       const v1::DrainNodeRequest* request,
+                                       v1::Node* response) {
+  if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
+  auto drain = ParseDrain(*request);
+  if (!drain.ok()) return ToGrpc(drain.status());
+  const auto key = KeyOf(*context, *request, "DrainNode");
+  if (!key.ok()) return ToGrpc(key.status());
+  drain->requester = OwnerName(CallerOf(*context));
+  return Reply(
+      coordinator_->DrainNode(*key, request->name(), *std::move(drain), Encode),
+      response);
+}
+
+grpc::Status ClusterService::UndrainNode(grpc::ServerContext* context,
+                                         const v1::UndrainNodeRequest* request,
+                                         v1::Node* response) {
+  if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
+  const auto key = KeyOf(*context, *request, "UndrainNode");
+  if (!key.ok()) return ToGrpc(key.status());
+  return Reply(coordinator_->UndrainNode(*key, request->name(), Encode),
+               response);
+}
+
+grpc::Status ClusterService::ForgetNode(grpc::ServerContext* context,
+                                        const v1::ForgetNodeRequest* request,
+                                        v1::ForgetNodeResponse* response) {
+  if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
+  const auto key = KeyOf(*context, *request, "ForgetNode");
+  if (!key.ok()) return ToGrpc(key.status());
+  return Reply(coordinator_->ForgetNode(*key, request->name(),
+                                        [](const std::vector<JobName>& jobs) {
+                                          v1::ForgetNodeResponse answer;
+                                          for (const JobName& job : jobs)
+                                            answer.add_jobs(job);
+                                          return answer.SerializeAsString();
+                                        }),
+               response);
 }
 
 }  // namespace lockstep

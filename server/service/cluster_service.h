@@ -19,6 +19,16 @@ class ClusterService final : public v1::ClusterService::Service {
                        const v1::GetNodeRequest* request,
                        v1::Node* response) override;
 
+  grpc::Status DrainNode(grpc::ServerContext* context,
+                         const v1::DrainNodeRequest* request,
+                         v1::Node* response) override;
+  grpc::Status UndrainNode(grpc::ServerContext* context,
+                           const v1::UndrainNodeRequest* request,
+                           v1::Node* response) override;
+  grpc::Status ForgetNode(grpc::ServerContext* context,
+                          const v1::ForgetNodeRequest* request,
+                          v1::ForgetNodeResponse* response) override;
+
  private:
   Coordinator* const coordinator_;
 };

@@ -1,6 +1,5 @@
 #include "server/service/job_service.h"
 
-#include "common/base/sha256.h"
 #include "common/model/names.h"
 #include "common/rpc/caller.h"
 #include "common/rpc/status_conversion.h"
@@ -8,6 +7,7 @@
 #include "server/service/log_stream.h"
 #include "server/service/messages.h"
 #include "server/service/page.h"
+#include "server/service/request.h"
 
 namespace lockstep {
 namespace {
@@ -17,45 +17,6 @@ using std::chrono_literals::operator""s;
 constexpr Duration kBookmarkInterval = 10s;
 // How soon a stream notices that its client is gone.
 constexpr Duration kCancelPoll = 1s;
-
-// Maps of equal content must give equal bytes.
-std::string Deterministic(const google::protobuf::Message& message) {
-  std::string bytes;
-  google::protobuf::io::StringOutputStream stream(&bytes);
-  google::protobuf::io::CodedOutputStream coded(&stream);
-  coded.SetSerializationDeterministic(true);
-  message.SerializeToCodedStream(&coded);
-  coded.Trim();
-  return bytes;
-}
-
-// "user/ann": who, whatever role a certificate gives them today.
-std::string OwnerName(const Identity& caller) {
-  switch (caller.kind) {
-    case Identity::Kind::kCoordinator:
-      return "coordinator/" + caller.name;
-    case Identity::Kind::kWorker:
-      return "worker/" + caller.name;
-    case Identity::Kind::kUser:
-      return "user/" + caller.name;
-    default:
-      return caller.name;
-  }
-}
-
-template <typename Request>
-StatusOr<RequestKey> KeyOf(const grpc::ServerContext& context,
-                           const Request& request, const char* method) {
-  if (request.request_id().empty() || request.request_id().size() > 64) {
-    return InvalidArgument(
-        "request_id: must be an id of 1 to 64 bytes drawn by the client (a "
-        "UUID), the same in every retry");
-  }
-  Request content = request;
-  content.clear_request_id();
-  return RequestKey{OwnerName(CallerOf(context)), request.request_id(), method,
-                    Sha256(Deterministic(content))};
-}
 
 Coordinator::MayChange OwnerCheck(const grpc::ServerContext& context) {
   const Identity caller = CallerOf(context);
@@ -71,16 +32,6 @@ Status CheckName(const std::string& name) {
   if (IsJobName(name)) return OkStatus();
   return InvalidArgument(
       "name: must be a job's name ([A-Za-z][A-Za-z0-9_-]{{0,62}})");
-}
-
-// The answer that is stored is the message that is sent.
-template <typename Message>
-grpc::Status Reply(const StatusOr<std::string>& bytes, Message* response) {
-  if (!bytes.ok()) return ToGrpc(bytes.status());
-  if (!response->ParseFromString(*bytes)) {
-    return ToGrpc(DataLoss("the stored answer to this request is damaged"));
-  }
-  return grpc::Status::OK;
 }
 
 }  // namespace
@@ -178,6 +129,10 @@ grpc::Status JobService::WatchJobs(
       return ToGrpc(job.status());
     }
   }
+  if (version < 0) {
+    return ToGrpc(InvalidArgument(
+        "resource_version: must be 0 (from now on) or more, not {}", version));
+  }
   if (version > coordinator_->version()) {
     return ToGrpc(WithReason(
         OutOfRange("resource_version: {} is later than anything that happened "
@@ -213,6 +168,13 @@ grpc::Status JobService::WatchJobs(
                    std::chrono::time_point_cast<Duration>(now) + kCancelPoll);
     if (!news.ok()) return ToGrpc(news.status());
     for (const WatchHub::Change& change : news->changes) {
+      if (change.job == nullptr) {
+        v1::WatchJobsResponse response;
+        response.set_deleted(change.name);
+        if (!writer->Write(response)) return grpc::Status::CANCELLED;
+        ended = ended || !name.empty();
+        continue;
+      }
       // The newest known, not the one of the change: a reader that is behind
       // need not see what is over; but no state of the job is left out.
       JobSnapshot snapshot;
@@ -262,6 +224,18 @@ grpc::Status JobService::CancelJob(grpc::ServerContext* context,
                               [](const JobSnapshot& snapshot) {
                                 return ToMessage(snapshot).SerializeAsString();
                               }),
+      response);
+}
+
+grpc::Status JobService::DeleteJob(grpc::ServerContext* context,
+                                   const v1::DeleteJobRequest* request,
+                                   v1::DeleteJobResponse* response) {
+  if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
+  const auto key = KeyOf(*context, *request, "DeleteJob");
+  if (!key.ok()) return ToGrpc(key.status());
+  return Reply(
+      coordinator_->DeleteJob(*key, request->name(), OwnerCheck(*context),
+                              v1::DeleteJobResponse().SerializeAsString()),
       response);
 }
 

@@ -28,6 +28,9 @@ class JobService final : public v1::JobService::Service {
   grpc::Status CancelJob(grpc::ServerContext* context,
                          const v1::CancelJobRequest* request,
                          v1::Job* response) override;
+  grpc::Status DeleteJob(grpc::ServerContext* context,
+                         const v1::DeleteJobRequest* request,
+                         v1::DeleteJobResponse* response) override;
   grpc::Status StreamLogs(
       grpc::ServerContext* context, const v1::StreamLogsRequest* request,
       grpc::ServerWriter<v1::StreamLogsResponse>* writer) override;

@@ -44,19 +44,10 @@ v1::Job ToListedMessage(const JobSnapshot& snapshot) {
 
 v1::Node ToMessage(const NodeSnapshot& snapshot) {
   const Member& member = snapshot.member;
-  v1::Node out;
-  out.set_name(member.info.name);
+  v1::Node out = ToProto(member.Record());
   out.set_state(ToProto(member.state));
   out.set_message(member.message);
-  out.set_hostname(member.info.hostname);
-  out.set_address(member.info.address);
-  out.set_http_address(member.info.http_address);
-  out.set_version(member.info.version);
-  out.set_boot_id(member.info.boot_id);
-  out.set_incarnation(member.info.incarnation.counter);
-  *out.mutable_capacity() = ToProto(member.info.capacity);
   *out.mutable_allocated() = ToProto(snapshot.allocated);
-  for (const Gpu& gpu : member.info.gpus) *out.add_gpus() = ToProto(gpu);
   if (member.last_beat_wall != WallTime{}) {
     *out.mutable_last_heartbeat() = ToProto(member.last_beat_wall);
   }
@@ -67,9 +58,7 @@ v1::Node ToMessage(const NodeSnapshot& snapshot) {
       *out.add_gpu_usage() = ToProto(gpu);
     }
   }
-  out.set_pool(member.info.pool);
   for (const JobName& job : snapshot.jobs) out.add_jobs(job);
-  out.set_limits_enforced(member.info.limits_enforced);
   return out;
 }
 

@@ -40,6 +40,11 @@ class SqliteStore final : public Store {
 
   Status Open() {
     LOCKSTEP_RETURN_IF_ERROR(Lock());
+    // It holds the keys of generations: for nobody else's eyes. SQLite gives
+    // its -wal and -shm the same mode.
+    if (path_ != ":memory:") {
+      Fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    }
     const int code = sqlite3_open_v2(
         path_.c_str(), &db_,
         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,

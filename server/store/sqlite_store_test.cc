@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <thread>
 
@@ -239,6 +241,49 @@ TEST_F(SqliteStoreTest, MissingDirectoryIsNamed) {
 
 // Runs commits in a child that dies at the fault point; returns what a new
 // start finds.
+// A file that may not grow is what a full disk looks like to the store.
+TEST_F(SqliteStoreTest, FullDiskIsAnErrorAndNoDamage) {
+  {
+    auto store = Open();
+    ASSERT_TRUE(CommitJob(store.get(), FullJob(), 1).ok());
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    auto store = OpenSqliteStore(path_);
+    if (!store.ok()) ::_exit(1);
+    rlimit limit{};
+    ::getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = 200 << 10;
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    Job job = FullJob();
+    job.spec.comment = std::string(2000, 'x');
+    int64_t version = 1;
+    Status status;
+    while (version < 5000) {
+      job.spec.name = fmt::format("job{}", version);
+      status = CommitJob(store->get(), job, version + 1);
+      if (!status.ok()) break;
+      ++version;
+    }
+    if (status.code() != StatusCode::kResourceExhausted &&
+        status.code() != StatusCode::kUnavailable) {
+      ::_exit(2);
+    }
+    // There is room again.
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    ::_exit(CommitJob(store->get(), job, version + 1).ok() ? 0 : 3);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  auto store = Open();
+  const StoreSnapshot snapshot = Load(store.get());
+  EXPECT_EQ(static_cast<int64_t>(snapshot.jobs.size()), snapshot.version)
+      << "each commit has one job";
+}
+
 // ---- Deletion, backup, migration ----
 
 TEST_F(SqliteStoreTest, DeletedJobsAndForgottenNodesAreGoneForGood) {

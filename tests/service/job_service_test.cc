@@ -446,7 +446,7 @@ TEST_F(WatchServiceTest, AllJobs) {
 TEST_F(WatchServiceTest, RefusesVersionsItCannotServe) {
   MustSubmit("j");
   EXPECT_EQ(ReasonOf(Start("j", 1000)->End()), "VERSION_UNKNOWN");
-  EXPECT_EQ(Start("j", -5)->End().code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(Start("j", -5)->End().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Start("ghost")->End().code(), StatusCode::kNotFound);
   EXPECT_EQ(Start("a/b")->End().code(), StatusCode::kInvalidArgument);
 }

@@ -1,0 +1,100 @@
+// What time brings.
+
+#include <algorithm>
+
+#include "common/base/logging.h"
+#include "server/coordinator/coordinator.h"
+
+namespace lockstep {
+namespace {
+
+// How often a store that could not write is tried.
+constexpr Duration kProbeInterval = std::chrono::seconds(1);
+
+}  // namespace
+
+void Coordinator::Tick() {
+  MutexLock lock(&mu_);
+  const Time now = clock_->Now();
+  const auto patience = [&](const NodeName& node) {
+    mu_.AssertHeld();
+    return PatienceWith(node);
+  };
+  for (const NodeName& node : members_.Expire(now, patience)) {
+    const Member* member = members_.Find(node);
+    LOG_WARN("node {}: {} ({})", node, Name(member->Shown(true)),
+             member->message);
+    capacity_changed_ = true;
+    NoteNode(node);
+    TouchJobsOf(node);
+  }
+  for (const JobName& name : live_) {
+    Entry& entry = jobs_.at(name);
+    Touch(name);
+    // Goals change with time alone while a finished gang ends by itself, and
+    // when the grace of a drain is over.
+    if (entry.job->state == JobState::kFinishing || entry.job->failing) {
+      for (const NodeName& node : NodesOf(*entry.job)) tell_.insert(node);
+    }
+    if (entry.job->not_before && now.wall >= *entry.job->not_before) {
+      capacity_changed_ = true;
+    }
+  }
+  if (!store_healthy_ && now.mono - last_probe_ >= kProbeInterval) {
+    last_probe_ = now.mono;
+    // Commands are refused, so nothing else would find out.
+    StoreBatch probe;
+    if (Commit(&probe).ok()) hub_->Publish(version_, {});
+  }
+  if (now.mono - last_progress_ >= std::chrono::seconds(1)) {
+    last_progress_ = now.mono;
+    for (const JobName& name : live_) {
+      Entry& entry = jobs_.at(name);
+      if (!entry.progress_news) continue;
+      entry.progress_news = false;
+      hub_->PublishProgress(name, entry.meter.Info());
+    }
+  }
+  StoreNodes();
+  Sweep(now);
+  Reconcile(now);
+}
+
+Duration Coordinator::PatienceOf(const Entry& entry) const {
+  if (entry.job->state != JobState::kRunning || entry.job->failing) {
+    return options_.membership.lost_after;
+  }
+  return std::max(options_.membership.lost_after,
+                  entry.stall.Deadline() + options_.adoption_window);
+}
+
+std::optional<Duration> Coordinator::PatienceWith(const NodeName& node) {
+  Duration longest = options_.membership.lost_after;
+  for (const JobName& name : nodes_[node].jobs) {
+    const Entry& entry = jobs_.at(name);
+    // Nobody else can say whether a program lives.
+    if (entry.job->spec.kind == JobKind::kProgram) return std::nullopt;
+    longest = std::max(longest, PatienceOf(entry));
+  }
+  return longest;
+}
+
+void Coordinator::CountEvents(const Job* before, const Job& after) {
+  // What was read at the start was counted by the process before.
+  if (before == nullptr && after.resource_version <= loaded_version_) return;
+  size_t fresh = after.events.size();
+  if (before != nullptr && !before->events.empty()) {
+    // Only ends are appended to; the oldest go.
+    const Event& last = before->events.back();
+    fresh = 0;
+    while (fresh < after.events.size() &&
+           !(after.events[after.events.size() - 1 - fresh] == last)) {
+      ++fresh;
+    }
+  }
+  for (size_t i = after.events.size() - fresh; i < after.events.size(); ++i) {
+    ++counters_.job_events[after.events[i].reason];
+  }
+}
+
+}  // namespace lockstep

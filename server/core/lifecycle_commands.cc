@@ -1,0 +1,100 @@
+// What people and the scheduler do to a job.
+#include <fmt/format.h>
+
+#include "server/core/generation.h"
+#include "server/core/lifecycle.h"
+
+namespace lockstep {
+
+Job Place(const Job& before, const std::vector<TaskPlacement>& placement,
+          Time now) {
+  Job job = before;
+  if (job.state == JobState::kQueued) {
+    EnterState(&job, JobState::kPlacing, {Reason::kNone, ""}, now);
+  }
+  job.tasks.clear();
+  int32_t rank = 0;
+  for (const TaskPlacement& place : placement) {
+    TaskStatus task;
+    task.type = place.type;
+    task.index = place.index;
+    task.node = place.node;
+    task.gpus = place.gpus;
+    for (const RoleSpec& role : job.spec.roles) {
+      if (role.type != place.type) continue;
+      for (int32_t local = 0; local < role.ranks_per_task; ++local) {
+        RankStatus status;
+        status.rank = rank++;
+        status.local_rank = local;
+        task.ranks.push_back(std::move(status));
+      }
+    }
+    job.tasks.push_back(std::move(task));
+  }
+  StartGeneration(&job, now);
+  return job;
+}
+
+Job NewJob(JobSpec spec, std::string uid, std::string owner, Time now) {
+  Job job;
+  job.spec = std::move(spec);
+  job.uid = std::move(uid);
+  job.owner = std::move(owner);
+  job.create_time = now.wall;
+  job.state_time = now.wall;
+  job.cause = {Reason::kNone, "just submitted"};
+  AddEvent(&job, Reason::kNone, "submitted by " + job.owner, now);
+  return job;
+}
+
+Job Cancel(const Job& before, const std::string& who, Time now) {
+  if (IsFinal(before.state) || before.cancel_requested ||
+      before.state == JobState::kFinishing) {
+    return before;
+  }
+  Job job = before;
+  job.cancel_requested = true;
+  job.cause = {Reason::kCancelledByUser, "cancelled by " + who};
+  AddEvent(&job, Reason::kCancelledByUser, job.cause.message, now);
+  return job;
+}
+
+StatusOr<Job> AddCheckpointDirective(const Job& before, Time now) {
+  const std::string& name = before.spec.name;
+  if (before.spec.kind != JobKind::kNative) {
+    return WithReason(
+        FailedPrecondition("job {} is a program: only it can save; native jobs "
+                           "can be told to",
+                           name),
+        "NOT_NATIVE");
+  }
+  if (before.spec.output_directory.empty()) {
+    return WithReason(
+        FailedPrecondition("job {} has no output directory to save in", name),
+        "NO_OUTPUT_DIRECTORY");
+  }
+  if (before.state != JobState::kRunning || before.failing) {
+    return WithReason(FailedPrecondition(
+                          "job {} is {}, not RUNNING: there is nothing to save",
+                          name, Name(before.state)),
+                      "NOT_RUNNING");
+  }
+  // The control word has room for 12 bits of an id.
+  constexpr uint32_t kMaxDirective = 4095;
+  constexpr size_t kMaxPending = 16;
+  if (before.directives.size() >= kMaxPending ||
+      before.next_directive > kMaxDirective) {
+    return WithReason(
+        FailedPrecondition(
+            "job {} has been asked for {} checkpoints that it has not made "
+            "yet, and for {} in this generation: wait for one of them",
+            name, before.directives.size(), before.next_directive - 1),
+        "TOO_MANY_CHECKPOINTS");
+  }
+  Job job = before;
+  job.directives.push_back({job.next_directive++, DirectiveKind::kCheckpoint});
+  AddEvent(&job, Reason::kNone, "checkpoint requested", now);
+  return job;
+}
+
+}  // namespace lockstep

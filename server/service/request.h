@@ -1,0 +1,50 @@
+// What every command has: who sends it, its id, and an answer that is kept.
+#ifndef LOCKSTEP_SERVER_SERVICE_REQUEST_H_
+#define LOCKSTEP_SERVER_SERVICE_REQUEST_H_
+
+#include <google/protobuf/message.h>
+#include <grpcpp/grpcpp.h>
+
+#include <string>
+
+#include "common/base/sha256.h"
+#include "common/rpc/caller.h"
+#include "common/rpc/status_conversion.h"
+#include "server/coordinator/coordinator.h"
+
+namespace lockstep {
+
+// Equal content gives equal bytes, maps included.
+std::string DeterministicBytes(const google::protobuf::Message& message);
+
+// "user/ann": who, whatever role a certificate gives them today.
+std::string OwnerName(const Identity& caller);
+
+// InvalidArgument: the request has no id, or one that is too long.
+template <typename Request>
+StatusOr<RequestKey> KeyOf(const grpc::ServerContext& context,
+                           const Request& request, const char* method) {
+  if (request.request_id().empty() || request.request_id().size() > 64) {
+    return InvalidArgument(
+        "request_id: must be an id of 1 to 64 bytes drawn by the client (a "
+        "UUID), the same in every retry");
+  }
+  Request content = request;
+  content.clear_request_id();
+  return RequestKey{OwnerName(CallerOf(context)), request.request_id(), method,
+                    Sha256(DeterministicBytes(content))};
+}
+
+// The answer that is stored is the message that is sent.
+template <typename Message>
+grpc::Status Reply(const StatusOr<std::string>& bytes, Message* response) {
+  if (!bytes.ok()) return ToGrpc(bytes.status());
+  if (!response->ParseFromString(*bytes)) {
+    return ToGrpc(DataLoss("the stored answer to this request is damaged"));
+  }
+  return grpc::Status::OK;
+}
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_SERVICE_REQUEST_H_

@@ -1,0 +1,299 @@
+// Operations on nodes, deletion of jobs, and leaving, as clients see them.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "common/base/fd.h"
+#include "tests/service/fixture.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""s;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class NodeServiceTest : public ServiceTest {
+ protected:
+  std::shared_ptr<grpc::Channel> Root() {
+    return User("root", UserRole::kAdmin);
+  }
+  StatusOr<v1::Node> Drain(const v1::DrainNodeRequest& request,
+                           std::shared_ptr<grpc::Channel> channel = nullptr) {
+    const auto stub = v1::ClusterService::NewStub(channel ? channel : Root());
+    return Answer<v1::Node>([&](auto* context, auto* response) {
+      return stub->DrainNode(context, request, response);
+    });
+  }
+  StatusOr<v1::Node> Undrain(const v1::UndrainNodeRequest& request,
+                             std::shared_ptr<grpc::Channel> channel = nullptr) {
+    const auto stub = v1::ClusterService::NewStub(channel ? channel : Root());
+    return Answer<v1::Node>([&](auto* context, auto* response) {
+      return stub->UndrainNode(context, request, response);
+    });
+  }
+  StatusOr<v1::ForgetNodeResponse> Forget(
+      const v1::ForgetNodeRequest& request,
+      std::shared_ptr<grpc::Channel> channel = nullptr) {
+    const auto stub = v1::ClusterService::NewStub(channel ? channel : Root());
+    return Answer<v1::ForgetNodeResponse>([&](auto* context, auto* response) {
+      return stub->ForgetNode(context, request, response);
+    });
+  }
+  StatusOr<v1::DeleteJobResponse> Delete(
+      const std::string& name, const std::string& id,
+      std::shared_ptr<grpc::Channel> channel = nullptr) {
+    const auto stub = v1::JobService::NewStub(channel ? channel : User("ann"));
+    v1::DeleteJobRequest request;
+    request.set_name(name);
+    request.set_request_id(id);
+    return Answer<v1::DeleteJobResponse>([&](auto* context, auto* response) {
+      return stub->DeleteJob(context, request, response);
+    });
+  }
+  StatusOr<v1::Node> GetNode(const std::string& name) {
+    const auto stub =
+        v1::ClusterService::NewStub(User("viv", UserRole::kViewer));
+    v1::GetNodeRequest request;
+    request.set_name(name);
+    return Answer<v1::Node>([&](auto* context, auto* response) {
+      return stub->GetNode(context, request, response);
+    });
+  }
+  static v1::DrainNodeRequest DrainRequest(const std::string& node) {
+    v1::DrainNodeRequest request;
+    request.set_request_id("d1");
+    request.set_name(node);
+    request.set_reason("new kernel");
+    request.mutable_grace()->set_seconds(30);
+    return request;
+  }
+  // Without a process: it registers and stays as long as `daemon` does.
+  void AwaitNode(const std::string& name, v1::NodeState state) {
+    const MonoTime deadline = SystemClock().Now().mono + kPatience;
+    for (;;) {
+      const auto node = GetNode(name);
+      ASSERT_TRUE(node.ok()) << Message(node.status());
+      if (node->state() == state) return;
+      ASSERT_LT(SystemClock().Now().mono, deadline)
+          << v1::NodeState_Name(node->state());
+    }
+  }
+};
+
+TEST_F(NodeServiceTest, DrainIsShownAndRepeatable) {
+  DaemonStream daemon(Worker("a"));
+  ASSERT_TRUE(daemon.Register("a"));
+  const auto drained = Drain(DrainRequest("a"));
+  ASSERT_TRUE(drained.ok()) << Message(drained.status());
+  EXPECT_EQ(drained->state(), v1::NODE_STATE_DRAINED);
+  EXPECT_EQ(drained->drain().requester(), "user/root");
+  EXPECT_EQ(drained->drain().reason(), "new kernel");
+  EXPECT_EQ(drained->drain().deadline().seconds(),
+            drained->drain().time().seconds() + 30);
+  EXPECT_THAT(drained->message(), HasSubstr("drained by user/root"));
+  EXPECT_EQ(drained->events().rbegin()->reason(), v1::REASON_NODE_DRAIN);
+
+  v1::UndrainNodeRequest undrain;
+  undrain.set_request_id("u1");
+  undrain.set_name("a");
+  const auto ready = Undrain(undrain);
+  ASSERT_TRUE(ready.ok()) << Message(ready.status());
+  EXPECT_EQ(ready->state(), v1::NODE_STATE_READY);
+  EXPECT_FALSE(ready->has_drain());
+  const auto again = Drain(DrainRequest("a"));
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->SerializeAsString(), drained->SerializeAsString())
+      << "the first answer";
+  EXPECT_EQ(GetNode("a")->state(), v1::NODE_STATE_READY) << "and no effect";
+  v1::DrainNodeRequest other = DrainRequest("a");
+  other.set_reason("something else");
+  EXPECT_EQ(ReasonOf(Drain(other).status()), "REQUEST_ID_REUSED");
+}
+
+TEST_F(NodeServiceTest, NodesAreTheAdmins) {
+  DaemonStream daemon(Worker("a"));
+  ASSERT_TRUE(daemon.Register("a"));
+  v1::UndrainNodeRequest undrain;
+  undrain.set_request_id("u");
+  undrain.set_name("a");
+  v1::ForgetNodeRequest forget;
+  forget.set_request_id("f");
+  forget.set_name("a");
+  for (const auto& channel :
+       {User("viv", UserRole::kViewer), User("ann"), Worker("a")}) {
+    EXPECT_EQ(Drain(DrainRequest("a"), channel).status().code(),
+              StatusCode::kPermissionDenied);
+    EXPECT_EQ(Undrain(undrain, channel).status().code(),
+              StatusCode::kPermissionDenied);
+    EXPECT_EQ(Forget(forget, channel).status().code(),
+              StatusCode::kPermissionDenied);
+  }
+  EXPECT_EQ(GetNode("a")->state(), v1::NODE_STATE_READY);
+}
+
+TEST_F(NodeServiceTest, FieldsAreChecked) {
+  struct Case {
+    const char* field;
+    std::function<void(v1::DrainNodeRequest*)> change;
+  };
+  const std::vector<Case> cases = {
+      {"name", [](auto* r) { r->set_name("../a"); }},
+      {"name", [](auto* r) { r->clear_name(); }},
+      {"request_id", [](auto* r) { r->clear_request_id(); }},
+      {"request_id", [](auto* r) { r->set_request_id(std::string(65, 'x')); }},
+      {"reason", [](auto* r) { r->set_reason(std::string(1025, 'x')); }},
+      {"reason", [](auto* r) { r->set_reason("bell\x07"); }},
+      {"grace", [](auto* r) { r->mutable_grace()->set_seconds(-1); }},
+      {"grace", [](auto* r) { r->mutable_grace()->set_seconds(8 * 86400); }},
+      {"grace", [](auto* r) { r->mutable_grace()->set_nanos(-5); }},
+  };
+  for (const Case& c : cases) {
+    v1::DrainNodeRequest request = DrainRequest("a");
+    c.change(&request);
+    const Status status = Drain(request).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << c.field;
+    EXPECT_THAT(Message(status), HasSubstr(c.field));
+  }
+  EXPECT_EQ(Drain(DrainRequest("a")).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(coordinator_->version(), 0) << "nothing was stored";
+}
+
+TEST_F(NodeServiceTest, OnlyASilentNodeIsForgotten) {
+  MustSubmit("j");
+  auto daemon = std::make_unique<DaemonStream>(Worker("a"));
+  ASSERT_TRUE(daemon->Register("a"));
+  RunOn(daemon.get(), "j");
+  v1::ForgetNodeRequest forget;
+  forget.set_request_id("f1");
+  forget.set_name("a");
+  EXPECT_EQ(ReasonOf(Forget(forget).status()), "NODE_CONNECTED");
+  daemon.reset();
+  AwaitNode("a", v1::NODE_STATE_UNKNOWN);
+  const auto answer = Forget(forget);
+  ASSERT_TRUE(answer.ok()) << Message(answer.status());
+  EXPECT_THAT(answer->jobs(), ElementsAre("j"));
+  EXPECT_EQ(GetNode("a").status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(Forget(forget)->jobs(), ElementsAre("j")) << "a repeat";
+  forget.set_request_id("f2");
+  EXPECT_EQ(ReasonOf(Forget(forget).status()), "NO_SUCH_NODE");
+  EXPECT_EQ(Get("j")->attempts(0).end_cause().reason(),
+            v1::REASON_NODE_FORGOTTEN);
+}
+
+// ---- DeleteJob ----
+
+TEST_F(NodeServiceTest, DeletedJobAndItsLogsAreGone) {
+  MustSubmit("j");
+  DaemonStream daemon(Worker("a"));
+  ASSERT_TRUE(daemon.Register("a"));
+  const GangStatus status = RunOn(&daemon, "j");
+  EXPECT_EQ(ReasonOf(Delete("j", "x1").status()), "NOT_ENDED");
+  LogPiece piece;
+  piece.job = "j";
+  piece.job_uid = status.job_uid;
+  piece.generation = status.generation;
+  piece.data = "2026-01-01T00:00:00Z stdout F hello\n";
+  EXPECT_EQ(daemon.SendLog(piece).offset, piece.data.size());
+  End(&daemon, status);
+  EXPECT_EQ(Delete("j", "x2", User("bob")).status().code(),
+            StatusCode::kPermissionDenied);
+  EXPECT_EQ(Delete("j", "x3", User("viv", UserRole::kViewer)).status().code(),
+            StatusCode::kPermissionDenied);
+  EXPECT_EQ(Delete("j", "").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Delete("", "x").status().code(), StatusCode::kInvalidArgument);
+  const std::string logs = JoinPath(dir_, "logs/" + status.job_uid);
+  EXPECT_TRUE(RealFileSystem()->Exists(logs));
+  ASSERT_TRUE(Delete("j", "x4").ok());
+  EXPECT_TRUE(Delete("j", "x4").ok()) << "a repeat";
+  EXPECT_EQ(ReasonOf(Delete("j", "x5").status()), "JOB_DELETED");
+  EXPECT_EQ(Get("j").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(ReasonOf(Submit(SubmitRequest(Spec("j"))).status()), "JOB_EXISTS");
+  uint64_t seen = 0;
+  const MonoTime deadline = SystemClock().Now().mono + kPatience;
+  while (RealFileSystem()->Exists(logs) &&
+         SystemClock().Now().mono < deadline) {
+    logs_->WaitForChange(seen, SystemClock().Now().mono + 1s);
+    seen = logs_->change();
+  }
+  EXPECT_FALSE(RealFileSystem()->Exists(logs));
+}
+
+TEST_F(NodeServiceTest, AdminsDeleteOthersJobsAndWatchersAreTold) {
+  MustSubmit("j");
+  ASSERT_TRUE(Cancel("j", "c").ok());
+  const auto context = Context();
+  const auto stub = v1::JobService::NewStub(User("viv", UserRole::kViewer));
+  const auto watch = stub->WatchJobs(context.get(), {});
+  v1::WatchJobsResponse event;
+  while (watch->Read(&event) && !event.has_synced()) {
+  }
+  ASSERT_TRUE(Delete("j", "x", Root()).ok());
+  while (watch->Read(&event) &&
+         event.event_case() != v1::WatchJobsResponse::kDeleted) {
+  }
+  EXPECT_EQ(event.deleted(), "j");
+  context->TryCancel();
+  while (watch->Read(&event)) {
+  }
+  (void)watch->Finish();
+}
+
+// ---- Leaving ----
+
+Fd ConnectTo(int port) {
+  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                      sizeof(address)),
+            0);
+  return fd;
+}
+
+// As the program does it on SIGTERM: within 10 s, whoever holds on.
+TEST_F(NodeServiceTest, LeavesWhateverIsOpen) {
+  MustSubmit("j");
+  DaemonStream daemon(Worker("a"));
+  ASSERT_TRUE(daemon.Register("a"));
+  // One that never says a word, and one that began a handshake.
+  const Fd silent = ConnectTo(server_->port());
+  const Fd half = ConnectTo(server_->port());
+  const char hello[] = "\x16\x03\x01\x02\x00";
+  ASSERT_EQ(::send(half.get(), hello, 5, MSG_NOSIGNAL), 5);
+  const auto viewer = v1::JobService::NewStub(User("viv", UserRole::kViewer));
+  const auto watch_context = Context();
+  const auto watch = viewer->WatchJobs(watch_context.get(), {});
+  v1::WatchJobsResponse event;
+  while (watch->Read(&event) && !event.has_synced()) {
+  }
+  v1::StreamLogsRequest follow;
+  follow.set_name("j");
+  follow.set_follow(true);
+  const auto logs_context = Context();
+  const auto lines = viewer->StreamLogs(logs_context.get(), follow);
+
+  const MonoTime began = SystemClock().Now().mono;
+  hub_->Close();
+  logs_->Close();
+  server_->SetServing(false);
+  coordinator_->CloseStreams();
+  server_->Shutdown(std::chrono::milliseconds(500));
+  EXPECT_LT(SystemClock().Now().mono - began, 10s);
+  EXPECT_EQ(daemon.Finish().code(), StatusCode::kUnavailable)
+      << "try again, keep everything";
+  while (watch->Read(&event)) {
+  }
+  EXPECT_FALSE(watch->Finish().ok());
+  v1::StreamLogsResponse line;
+  while (lines->Read(&line)) {
+  }
+  (void)lines->Finish();
+}
+
+}  // namespace
+}  // namespace lockstep
