@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <openssl/ssl.h>
+#include <poll.h>
 #include <prometheus/counter.h>
 #include <prometheus/registry.h>
 #include <sys/socket.h>
@@ -74,10 +75,7 @@ std::string Body(const std::string& answer) {
 class HttpTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto server = HttpServer::Create({.address = "127.0.0.1:0",
-                                      .tls_certificate = "",
-                                      .tls_key = "",
-                                      .threads = 2});
+    auto server = HttpServer::Create({.address = "127.0.0.1:0", .threads = 2});
     ASSERT_TRUE(server.ok()) << Message(server.status());
     server_ = std::move(*server);
     auto registry = std::make_shared<prometheus::Registry>();
@@ -225,9 +223,93 @@ TEST_F(HttpTest, ManyAtOnceAllGetTheirAnswer) {
   }
 }
 
+TEST_F(HttpTest, PrefixesGiveWayToPathsAndLongerPrefixes) {
+  auto server = HttpServer::Create({.address = "127.0.0.1:0"});
+  ASSERT_TRUE(server.ok());
+  const auto say = [](const char* what) {
+    return [what](const HttpRequest& request) {
+      return HttpResponse{.body = what + request.path,
+                          .headers = {{"X-Which", what}}};
+    };
+  };
+  (*server)->HandlePrefix("/a/", say("short"));
+  (*server)->HandlePrefix("/a/b/", say("long"));
+  (*server)->Handle("/a/b/c", say("exact"));
+  ASSERT_TRUE((*server)->Start().ok());
+  const int port = (*server)->port();
+  EXPECT_EQ(Body(Ask(port, "GET", "/a/x%20y")), "short/a/x y");
+  EXPECT_EQ(Body(Ask(port, "GET", "/a/b/x")), "long/a/b/x");
+  EXPECT_EQ(Body(Ask(port, "GET", "/a/b/c")), "exact/a/b/c");
+  EXPECT_THAT(Ask(port, "GET", "/a/b/c"), HasSubstr("X-Which: exact"));
+  EXPECT_THAT(Ask(port, "GET", "/a"), StartsWith("HTTP/1.1 404"));
+}
+
+// The thread that serves them is one that scrapes wait for.
+TEST(HttpServerTest, ARequestHasOneDeadlineHoweverItTrickles) {
+  HttpServerOptions options;
+  options.address = "127.0.0.1:0";
+  options.threads = 1;
+  options.limits.request = std::chrono::milliseconds(300);
+  auto server = HttpServer::Create(options);
+  ASSERT_TRUE(server.ok());
+  AddStandardPages({.program = "x", .collectables = {}, .ready = nullptr},
+                   server->get());
+  ASSERT_TRUE((*server)->Start().ok());
+  const Fd slow = ConnectTo((*server)->port());
+  std::atomic<bool> stop = false;
+  auto trickle = std::async(std::launch::async, [&] {
+    // Until the server has had enough.
+    while (!stop && ::send(slow.get(), "G", 1, MSG_NOSIGNAL) == 1) {
+      ::poll(nullptr, 0, 20);
+    }
+  });
+  EXPECT_THAT(Ask((*server)->port(), "GET", "/-/healthy"),
+              StartsWith("HTTP/1.1 200"));
+  stop = true;
+}
+
+TEST(HttpServerTest, AHeadWithoutEndIsCutOff) {
+  auto server = HttpServer::Create({.address = "127.0.0.1:0"});
+  ASSERT_TRUE(server.ok());
+  ASSERT_TRUE((*server)->Start().ok());
+  std::string head = "GET / HTTP/1.1\r\n";
+  for (int i = 0; i < 20000; ++i) head += "X-A: b\r\n";
+  const auto before = std::chrono::steady_clock::now();
+  Exchange((*server)->port(), head);
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(3));
+}
+
+TEST(HttpServerTest, SlowClientsDoNotDelayTheEnd) {
+  HttpServerOptions options;
+  options.address = "127.0.0.1:0";
+  options.threads = 2;
+  auto server = HttpServer::Create(options);
+  ASSERT_TRUE(server.ok());
+  (*server)->Handle("/large", [](const HttpRequest&) {
+    return HttpResponse{.body = std::string(64 << 20, 'x')};
+  });
+  ASSERT_TRUE((*server)->Start().ok());
+  std::vector<Fd> clients;
+  // Ones that say nothing, half a request, and one that never reads; more of
+  // them than there are threads and places in the queue.
+  clients.push_back(ConnectTo((*server)->port()));
+  const std::string ask = "GET /large HTTP/1.1\r\nHost: x\r\n\r\n";
+  ASSERT_EQ(::send(clients[0].get(), ask.data(), ask.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(ask.size()));
+  for (int i = 0; i < 10; ++i) {
+    clients.push_back(ConnectTo((*server)->port()));
+    ASSERT_EQ(::send(clients.back().get(), "GET", i % 2 == 0 ? 3 : 1, 0),
+              i % 2 == 0 ? 3 : 1);
+  }
+  char first;
+  ASSERT_EQ(::recv(clients[0].get(), &first, 1, 0), 1);
+  const auto before = std::chrono::steady_clock::now();
+  server->reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(2));
+}
+
 TEST_F(HttpTest, APortIsOneDaemons) {
-  const auto second = HttpServer::Create(
-      {.address = server_->address(), .tls_certificate = "", .tls_key = ""});
+  const auto second = HttpServer::Create({.address = server_->address()});
   ASSERT_TRUE(second.ok());
   const Status s = (*second)->Start();
   EXPECT_EQ(s.code(), StatusCode::kUnavailable);
@@ -236,8 +318,7 @@ TEST_F(HttpTest, APortIsOneDaemons) {
 
 TEST(HttpServerTest, StopsAtOnceAfterStart) {
   for (int i = 0; i < 20; ++i) {
-    auto server = HttpServer::Create(
-        {.address = "127.0.0.1:0", .tls_certificate = "", .tls_key = ""});
+    auto server = HttpServer::Create({.address = "127.0.0.1:0"});
     ASSERT_TRUE(server.ok());
     EXPECT_TRUE((*server)->Start().ok());
   }
@@ -257,8 +338,7 @@ TEST(HttpServerTest, RefusesPlainTextWhereOthersCanReachIt) {
       {"nonsense", StatusCode::kInvalidArgument},
   };
   for (const auto& c : cases) {
-    const auto server = HttpServer::Create(
-        {.address = c.address, .tls_certificate = "", .tls_key = ""});
+    const auto server = HttpServer::Create({.address = c.address});
     EXPECT_EQ(server.status().code(), c.code) << c.address;
   }
 }
@@ -283,56 +363,132 @@ class HttpsTest : public testing::Test {
     EXPECT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
   }
 
+  WebTls Tls() {
+    WebTls tls;
+    tls.certificate = paths_.certificate;
+    tls.key = paths_.key;
+    return tls;
+  }
+
   std::string dir_;
   CredentialPaths paths_;
 };
 
+// A TLS client; with our certificate or without.
+class TlsClient {
+ public:
+  TlsClient(int port, const CredentialPaths& paths, bool certificate)
+      : fd_(ConnectTo(port)), context_(SSL_CTX_new(TLS_client_method())) {
+    EXPECT_EQ(SSL_CTX_load_verify_file(context_, paths.ca.c_str()), 1);
+    SSL_CTX_set_verify(context_, SSL_VERIFY_PEER, nullptr);
+    if (certificate) {
+      EXPECT_EQ(SSL_CTX_use_certificate_chain_file(context_,
+                                                   paths.certificate.c_str()),
+                1);
+      EXPECT_EQ(SSL_CTX_use_PrivateKey_file(context_, paths.key.c_str(),
+                                            SSL_FILETYPE_PEM),
+                1);
+    }
+    ssl_ = SSL_new(context_);
+    SSL_set_fd(ssl_, fd_.get());
+  }
+  ~TlsClient() {
+    SSL_free(ssl_);
+    SSL_CTX_free(context_);
+  }
+  // Empty: not let in.
+  std::string Get(const std::string& path) {
+    if (SSL_connect(ssl_) != 1) return "";
+    const std::string request = "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n";
+    SSL_write(ssl_, request.data(), static_cast<int>(request.size()));
+    std::string all;
+    char buffer[4096];
+    for (int n; (n = SSL_read(ssl_, buffer, sizeof(buffer))) > 0;) {
+      all.append(buffer, static_cast<size_t>(n));
+    }
+    return all;
+  }
+
+ private:
+  const Fd fd_;
+  SSL_CTX* const context_;
+  SSL* ssl_;
+};
+
 TEST_F(HttpsTest, AnyAddressWithACertificate) {
-  auto server = HttpServer::Create({.address = "0.0.0.0:0",
-                                    .tls_certificate = paths_.certificate,
-                                    .tls_key = paths_.key});
+  auto server =
+      HttpServer::Create({.address = "0.0.0.0:0", .web = {.tls = Tls()}});
   ASSERT_TRUE(server.ok()) << Message(server.status());
   AddStandardPages({.program = "x", .collectables = {}, .ready = nullptr},
                    server->get());
   ASSERT_TRUE((*server)->Start().ok());
 
-  const Fd fd = ConnectTo((*server)->port());
-  SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
-  ASSERT_EQ(SSL_CTX_load_verify_file(context, paths_.ca.c_str()), 1);
-  SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
-  SSL* const ssl = SSL_new(context);
-  SSL_set_fd(ssl, fd.get());
-  ASSERT_EQ(SSL_connect(ssl), 1);
-  const std::string request = "GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n";
-  EXPECT_GT(SSL_write(ssl, request.data(), static_cast<int>(request.size())),
-            0);
-  char answer[4096];
-  const int size = SSL_read(ssl, answer, sizeof(answer));
-  ASSERT_GT(size, 0);
-  EXPECT_THAT(std::string(answer, static_cast<size_t>(size)),
+  EXPECT_THAT(TlsClient((*server)->port(), paths_, false).Get("/-/healthy"),
               StartsWith("HTTP/1.1 200"));
-  SSL_free(ssl);
-  SSL_CTX_free(context);
 
   // Plain text on that port is no way in.
   EXPECT_THAT(Ask((*server)->port(), "GET", "/metrics"), Not(HasSubstr("200")));
 }
 
-TEST_F(HttpsTest, AnUnusablePairIsRefused) {
+TEST_F(HttpsTest, ClientsShowACertificateWhereTheyMust) {
   const struct {
-    std::string certificate, key;
-    StatusCode code;
+    ClientAuth auth;
+    bool certificate;
+    bool admitted;
   } cases[] = {
-      {paths_.certificate, "", StatusCode::kInvalidArgument},
-      {"", paths_.key, StatusCode::kInvalidArgument},
-      {paths_.certificate, "/nowhere", StatusCode::kFailedPrecondition},
-      {paths_.ca, paths_.key, StatusCode::kFailedPrecondition},
+      {ClientAuth::kNone, false, true},
+      {ClientAuth::kRequest, false, true},
+      {ClientAuth::kRequireAny, false, false},
+      {ClientAuth::kRequireAny, true, true},
+      {ClientAuth::kVerifyIfGiven, false, true},
+      {ClientAuth::kRequireAndVerify, false, false},
+      {ClientAuth::kRequireAndVerify, true, true},
   };
   for (const auto& c : cases) {
-    const auto server = HttpServer::Create({.address = "127.0.0.1:0",
-                                            .tls_certificate = c.certificate,
-                                            .tls_key = c.key});
-    EXPECT_EQ(server.status().code(), c.code) << c.certificate << c.key;
+    WebTls tls = Tls();
+    tls.client_auth = c.auth;
+    tls.client_ca = paths_.ca;
+    auto server =
+        HttpServer::Create({.address = "127.0.0.1:0", .web = {.tls = tls}});
+    ASSERT_TRUE(server.ok()) << Message(server.status());
+    AddStandardPages({.program = "x", .collectables = {}, .ready = nullptr},
+                     server->get());
+    ASSERT_TRUE((*server)->Start().ok());
+    TlsClient client((*server)->port(), paths_, c.certificate);
+    EXPECT_EQ(client.Get("/-/healthy").starts_with("HTTP/1.1 200"), c.admitted)
+        << static_cast<int>(c.auth) << c.certificate;
+  }
+}
+
+TEST_F(HttpsTest, AHandshakeThatStopsHoldsNothingUp) {
+  auto server =
+      HttpServer::Create({.address = "127.0.0.1:0", .web = {.tls = Tls()}});
+  ASSERT_TRUE(server.ok());
+  ASSERT_TRUE((*server)->Start().ok());
+  const Fd silent = ConnectTo((*server)->port());
+  const auto before = std::chrono::steady_clock::now();
+  server->reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(2));
+}
+
+TEST_F(HttpsTest, AnUnusablePairIsRefused) {
+  const struct {
+    std::string certificate, key, client_ca;
+  } cases[] = {
+      {paths_.certificate, "/nowhere", paths_.ca},
+      {paths_.ca, paths_.key, paths_.ca},
+      {paths_.certificate, paths_.key, "/nowhere"},
+  };
+  for (const auto& c : cases) {
+    WebTls tls;
+    tls.certificate = c.certificate;
+    tls.key = c.key;
+    tls.client_ca = c.client_ca;
+    tls.client_auth = ClientAuth::kRequireAndVerify;
+    const auto server =
+        HttpServer::Create({.address = "127.0.0.1:0", .web = {.tls = tls}});
+    EXPECT_EQ(server.status().code(), StatusCode::kFailedPrecondition)
+        << c.certificate << c.key;
   }
 }
 

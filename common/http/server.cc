@@ -10,15 +10,15 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/fd.h"
 #include "common/base/host_port.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
+#include "common/http/basic_auth.h"
 
 namespace lockstep {
 namespace {
 
-// Of each read and write. A scrape is small; who is slower than this is broken.
-constexpr int kTimeoutSeconds = 5;
 constexpr int kBacklog = 128;
 // Nothing here takes a body.
 constexpr size_t kMaxBody = 4096;
@@ -74,10 +74,85 @@ class BoundedPool final : public httplib::TaskQueue {
   std::vector<std::thread> threads_;
 };
 
-using Handlers = std::map<std::string, HttpServer::Handler>;
+// A connection as httplib reads and writes it.
+class ConnectionStream final : public httplib::Stream {
+ public:
+  explicit ConnectionStream(Connection* connection) : connection_(connection) {}
 
-HttpResponse Answer(const Handlers& handlers, const httplib::Request& request,
+  // httplib asks these only of bodies that come in pieces; a wait is Read's
+  // and Write's own.
+  bool is_readable() const override { return true; }
+  bool is_writable() const override { return true; }
+  ssize_t read(char* to, size_t size) override {
+    return connection_->Read(to, size);
+  }
+  ssize_t write(const char* bytes, size_t size) override {
+    return connection_->Write({bytes, size}) ? static_cast<ssize_t>(size) : -1;
+  }
+  // Nobody asks who it was.
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return connection_->fd(); }
+
+ private:
+  Connection* const connection_;
+};
+
+// httplib's parsing, routing, compressing and accepting; our connections.
+class Server final : public httplib::Server {
+ public:
+  Server(SslContext context, const ConnectionLimits& limits)
+      : context_(std::move(context)), limits_(limits) {}
+
+  // All but the listener, which is stop()'s.
+  void StopConnections() { connections_.Stop(); }
+
+ private:
+  // One request: an idle connection would hold a thread.
+  bool process_and_close_socket(socket_t socket) override {
+    const Fd fd(socket);
+    if (!connections_.Add(fd.get())) return false;
+    bool done = false;
+    {
+      Connection connection(fd.get(), context_.get(), &connections_, limits_);
+      ConnectionStream stream(&connection);
+      bool closed = true;
+      done =
+          connection.Accept() &&
+          process_request(stream, /*close_connection=*/true, closed, nullptr);
+    }
+    connections_.Remove(fd.get());
+    return done;
+  }
+
+  const SslContext context_;
+  const ConnectionLimits limits_;
+  OpenConnections connections_;
+};
+
+struct Handlers {
+  const HttpServer::Handler* Find(const std::string& path) const {
+    const auto exact = paths.find(path);
+    if (exact != paths.end()) return &exact->second;
+    const HttpServer::Handler* best = nullptr;
+    // In order, so that the last that matches is the longest.
+    for (const auto& [prefix, handler] : prefixes) {
+      if (path.starts_with(prefix)) best = &handler;
+    }
+    return best;
+  }
+
+  std::map<std::string, HttpServer::Handler> paths;
+  std::map<std::string, HttpServer::Handler> prefixes;
+};
+
+HttpResponse Answer(const Handlers& handlers, BasicAuth* auth,
+                    const httplib::Request& request,
                     httplib::Response* response) {
+  if (!auth->Admits(request.get_header_value("Authorization"))) {
+    response->set_header("WWW-Authenticate", "Basic realm=\"lockstep\"");
+    return {401, "text/plain; charset=utf-8", "a name and password, please\n"};
+  }
   if (request.method != "GET" && request.method != "HEAD") {
     response->set_header("Allow", "GET, HEAD");
     return {405, "text/plain; charset=utf-8", "only GET and HEAD\n"};
@@ -86,8 +161,8 @@ HttpResponse Answer(const Handlers& handlers, const httplib::Request& request,
   if (!request.ranges.empty()) {
     return {416, "text/plain; charset=utf-8", ""};
   }
-  const auto handler = handlers.find(request.path);
-  if (handler == handlers.end()) {
+  const HttpServer::Handler* const handler = handlers.Find(request.path);
+  if (handler == nullptr) {
     return {404, "text/plain; charset=utf-8", "no such page\n"};
   }
   HttpRequest ours;
@@ -95,12 +170,13 @@ HttpResponse Answer(const Handlers& handlers, const httplib::Request& request,
   for (const auto& [name, value] : request.params) {
     ours.query.emplace(name, value);
   }
-  return handler->second(ours);
+  ours.host = request.get_header_value("Host");
+  return (*handler)(ours);
 }
 
 // `listener` is set to the listening socket when it is made.
 void Configure(const HttpServerOptions& options, const Handlers* handlers,
-               int* listener, httplib::Server* server) {
+               BasicAuth* auth, int* listener, httplib::Server* server) {
   const int threads = std::max(options.threads, 1);
   server->new_task_queue = [threads] { return new BoundedPool(threads); };
   // Without SO_REUSEPORT, which httplib sets: a second daemon on the same port
@@ -110,10 +186,6 @@ void Configure(const HttpServerOptions& options, const Handlers* handlers,
     ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     *listener = socket;
   });
-  server->set_read_timeout(kTimeoutSeconds);
-  server->set_write_timeout(kTimeoutSeconds);
-  // An idle connection would hold a thread.
-  server->set_keep_alive_max_count(1);
   server->set_payload_max_length(kMaxBody);
   server->set_tcp_nodelay(true);
   server->set_default_headers(
@@ -121,9 +193,13 @@ void Configure(const HttpServerOptions& options, const Handlers* handlers,
   // Before httplib's own routing: that matches paths by std::regex, which
   // recurses once for each character of a stranger's path.
   server->set_pre_routing_handler(
-      [handlers](const httplib::Request& request, httplib::Response& response) {
-        HttpResponse answer = Answer(*handlers, request, &response);
+      [handlers, auth](const httplib::Request& request,
+                       httplib::Response& response) {
+        HttpResponse answer = Answer(*handlers, auth, request, &response);
         response.status = answer.status;
+        for (const auto& [name, value] : answer.headers) {
+          response.set_header(name, value);
+        }
         response.set_content(std::move(answer.body), answer.content_type);
         return httplib::Server::HandlerResponse::Handled;
       });
@@ -136,32 +212,19 @@ void Configure(const HttpServerOptions& options, const Handlers* handlers,
   });
 }
 
-StatusOr<std::unique_ptr<httplib::Server>> MakeServer(
-    const HttpServerOptions& options, const HostPort& address) {
-  const bool certificate = !options.tls_certificate.empty();
-  if (certificate != !options.tls_key.empty()) {
+StatusOr<std::unique_ptr<Server>> MakeServer(const HttpServerOptions& options,
+                                             const HostPort& address) {
+  SslContext context;
+  if (options.web.tls) {
+    LOCKSTEP_ASSIGN_OR_RETURN(context, MakeSslContext(*options.web.tls));
+  } else if (!IsLoopback(address.host)) {
     return InvalidArgument(
-        "serving HTTPS takes a certificate and its key, only one was given");
+        "HTTP without TLS is for this machine only, and others can reach {}: "
+        "listen on 127.0.0.1, or give a web configuration with "
+        "tls_server_config",
+        options.address);
   }
-  if (!certificate) {
-    if (!IsLoopback(address.host)) {
-      return InvalidArgument(
-          "HTTP without TLS is for this machine only, and others can reach {}: "
-          "listen on 127.0.0.1, or give a certificate and key",
-          options.address);
-    }
-    return std::make_unique<httplib::Server>();
-  }
-  auto server = std::make_unique<httplib::SSLServer>(
-      options.tls_certificate.c_str(), options.tls_key.c_str());
-  if (!server->is_valid()) {
-    return FailedPrecondition(
-        "the certificate {} and key {} cannot be used: are both readable PEM, "
-        "and do they belong together?",
-        options.tls_certificate, options.tls_key);
-  }
-  SSL_CTX_set_min_proto_version(server->ssl_context(), TLS1_2_VERSION);
-  return server;
+  return std::make_unique<Server>(std::move(context), options.limits);
 }
 
 }  // namespace
@@ -172,7 +235,8 @@ struct HttpServer::State {
   std::string bound;
   int listener = -1;  // httplib's.
   Handlers handlers;
-  std::unique_ptr<httplib::Server> server;
+  std::unique_ptr<BasicAuth> auth;
+  std::unique_ptr<Server> server;
   std::thread thread;
   std::atomic<bool> ended = false;
 };
@@ -186,7 +250,9 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::Create(
   state->options = options;
   LOCKSTEP_ASSIGN_OR_RETURN(state->address, ParseHostPort(options.address));
   LOCKSTEP_ASSIGN_OR_RETURN(state->server, MakeServer(options, state->address));
-  Configure(options, &state->handlers, &state->listener, state->server.get());
+  state->auth = std::make_unique<BasicAuth>(options.web.users);
+  Configure(options, &state->handlers, state->auth.get(), &state->listener,
+            state->server.get());
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
 }
 
@@ -196,12 +262,18 @@ HttpServer::~HttpServer() {
   while (!state_->server->is_running() && !state_->ended) {
     ::poll(nullptr, 0, 1);
   }
+  // First: the thread that accepts may wait for one that serves.
+  state_->server->StopConnections();
   state_->server->stop();
   state_->thread.join();
 }
 
 void HttpServer::Handle(const std::string& path, Handler handler) {
-  state_->handlers[path] = std::move(handler);
+  state_->handlers.paths[path] = std::move(handler);
+}
+
+void HttpServer::HandlePrefix(const std::string& prefix, Handler handler) {
+  state_->handlers.prefixes[prefix] = std::move(handler);
 }
 
 Status HttpServer::Start() {
