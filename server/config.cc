@@ -4,8 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <iostream>
+#include <map>
 
 #include "common/base/version.h"
+#include "common/cli/man.h"
+#include "common/config/config_file.h"
 
 namespace lockstep {
 namespace {
@@ -71,18 +75,20 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
       "--key tls.key");
   app.set_version_flag("--version",
                        std::string("lockstep-coordinator ") + kVersion);
+  AddManOption(&app, {8, kVersion, "", {"lockstep(1)", "lockstep-worker(8)"}},
+               &std::cout);
   app.add_option("--dir", config->dir, "State directory: store and logs")
       ->required();
   app.add_option("--listen", config->listen,
                  "HOST:PORT for gRPC; port 0 takes a free one")
       ->capture_default_str();
   app.add_option("--http_listen", config->http_listen,
-                 "HOST:PORT for /metrics and health; loopback unless TLS")
+                 "HOST:PORT for the status page, /metrics, /sd and health; "
+                 "loopback unless TLS")
       ->capture_default_str();
-  app.add_option("--http_tls_certificate", config->http_tls_certificate,
-                 "PEM certificate of the HTTP port");
-  app.add_option("--http_tls_key", config->http_tls_key,
-                 "PEM key of the HTTP port");
+  app.add_option("--web_config", config->web_config,
+                 "TLS, client certificates and passwords of the HTTP port: a "
+                 "web-config.yml as Prometheus's exporters take");
   app.add_option("--ca", config->ca, "PEM certificate of the cluster's CA");
   app.add_option("--cert", config->cert, "PEM certificate of this coordinator");
   app.add_option("--key", config->key, "PEM key of this coordinator");
@@ -93,11 +99,38 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
                  "Name of the cluster, as in its certificates")
       ->capture_default_str();
   app.add_option("--prices", config->prices_file, "Price table (YAML)");
+  const std::map<std::string, double> seconds = {
+      {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+  app.add_option("--retain_jobs", config->retain_jobs,
+                 "Jobs that ended longer ago are deleted with their logs: 30d, "
+                 "12h")
+      ->transform(CLI::AsNumberWithUnit(seconds))
+      ->check(CLI::NonNegativeNumber)
+      ->default_str("30d");
+  app.add_option("--retain_job_count", config->retain_job_count,
+                 "More ended jobs than this: the oldest are deleted")
+      ->capture_default_str();
+  app.add_option("--retain_logs", config->retain_logs,
+                 "Logs of jobs that ended longer ago are deleted: 30d, 12h")
+      ->transform(CLI::AsNumberWithUnit(seconds))
+      ->check(CLI::NonNegativeNumber)
+      ->default_str("30d");
+  app.add_option("--retain_log_bytes", config->retain_log_bytes,
+                 "More bytes of logs than this: those of the job that ended "
+                 "first are deleted")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("64GiB");
+  app.add_option("--backup_to", config->backup_to,
+                 "Copies the store of --dir, which may be in use, to this new "
+                 "file, and ends")
+      // Something to do, not something to be.
+      ->configurable(false);
   app.add_option("--log_level", config->log_level, "debug, info, warn or error")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str();
   app.add_option("--allow_faults", config->allow_faults,
                  "For tests: NAME=crash@N,NAME=error@N");
+  AddConfigFile(&app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

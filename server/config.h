@@ -15,8 +15,8 @@ struct Config {
   // HOST:PORT; port 0 takes a free one.
   std::string listen = "127.0.0.1:7443";
   std::string http_listen = "127.0.0.1:7480";
-  std::string http_tls_certificate;
-  std::string http_tls_key;
+  // TLS and passwords of the HTTP port; empty: plain, everybody.
+  std::string web_config;
   std::string ca;
   std::string cert;
   std::string key;
@@ -24,6 +24,13 @@ struct Config {
   std::string cluster = "lockstep";
   // YAML price table; empty: the built-in one.
   std::string prices_file;
+  // Ended jobs and their logs, in seconds; the jobs' number; the logs' bytes.
+  double retain_jobs = 30 * 86400.0;
+  uint64_t retain_job_count = 10'000;
+  double retain_logs = 30 * 86400.0;
+  uint64_t retain_log_bytes = uint64_t{64} << 30;
+  // Not empty: copy the store to this file, and end.
+  std::string backup_to;
   std::string log_level = "info";
   std::string allow_faults;
 

@@ -24,15 +24,20 @@
 #include "common/base/version.h"
 #include "common/http/metrics.h"
 #include "common/http/server.h"
+#include "common/os/notify.h"
 #include "common/pki/credentials.h"
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/server.h"
 #include "server/config.h"
 #include "server/coordinator/coordinator.h"
 #include "server/logs/log_store.h"
+#include "server/logs/log_sweeper.h"
 #include "server/service/cluster_service.h"
+#include "server/service/http_pages.h"
 #include "server/service/job_service.h"
+#include "server/service/metric_ledger.h"
 #include "server/service/metrics.h"
+#include "server/service/rpc_metrics.h"
 #include "server/service/worker_service.h"
 #include "server/store/sqlite_store.h"
 
@@ -40,8 +45,14 @@ namespace lockstep {
 namespace {
 
 using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
 
 constexpr Duration kTick = 100ms;
+constexpr char kStoreFile[] = "coordinator.db";
+// How old the line that the service manager shows may be.
+constexpr Duration kStatusInterval = 2s;
+// How exactly it is known when a job makes its first step, or none.
+constexpr Duration kLookInterval = 1s;
 
 // Everything with a lifetime, destroyed in reverse order.
 struct App {
@@ -56,8 +67,12 @@ struct App {
   std::optional<Credentials> credentials;
   std::unique_ptr<Store> store;
   WatchHub hub;
+  MetricLedger ledger;
+  const std::shared_ptr<RpcMetrics> rpc_metrics =
+      std::make_shared<RpcMetrics>();
   std::unique_ptr<LogStore> logs;
   std::unique_ptr<Coordinator> coordinator;
+  std::unique_ptr<LogSweeper> log_sweeper;
   std::unique_ptr<JobService> job_service;
   std::unique_ptr<ClusterService> cluster_service;
   std::unique_ptr<WorkerService> worker_service;
@@ -71,18 +86,32 @@ Status App::Start() {
   LOCKSTEP_RETURN_IF_ERROR(LoadIdentity());
   LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(config.dir, 0700));
   LOCKSTEP_ASSIGN_OR_RETURN(
-      store, OpenSqliteStore(JoinPath(config.dir, "coordinator.db")));
+      store, OpenSqliteStore(JoinPath(config.dir, kStoreFile)));
   logs = std::make_unique<LogStore>(files, JoinPath(config.dir, "logs"));
   CoordinatorOptions options;
   options.prices = config.prices;
+  options.observer = &ledger;
   options.new_uid = [] { return RandomHex(8); };
   options.new_key = [] { return RandomBytes(32); };
+  options.retain_jobs = Seconds(config.retain_jobs);
+  options.retain_job_count = config.retain_job_count;
+  options.on_job_deleted = [this](const std::string& uid) {
+    logs->Remove(uid);
+  };
   WorkerServiceOptions worker_options;
   worker_options.cluster = config.cluster;
   worker_options.lease = options.membership.lease;
   coordinator = std::make_unique<Coordinator>(std::move(options), store.get(),
                                               &clock, &hub);
   LOCKSTEP_RETURN_IF_ERROR(coordinator->Load());
+  LogSweeperOptions sweep;
+  sweep.max_age = Seconds(config.retain_logs);
+  sweep.max_bytes = config.retain_log_bytes;
+  sweep.find_owner = [this](const std::string& uid) {
+    const Coordinator::LogOwner owner = coordinator->FindLogOwner(uid);
+    return LogOwner{owner.known, owner.end_time};
+  };
+  log_sweeper = std::make_unique<LogSweeper>(sweep, logs.get(), &clock);
   job_service =
       std::make_unique<JobService>(coordinator.get(), &hub, logs.get());
   cluster_service = std::make_unique<ClusterService>(coordinator.get());
@@ -120,23 +149,25 @@ Status App::Serve() {
   options.address = config.listen;
   options.insecure_loopback = config.insecure_loopback;
   options.credentials = credentials;
+  options.observer = rpc_metrics.get();
   LOCKSTEP_ASSIGN_OR_RETURN(
       rpc, RpcServer::Start(options, {job_service.get(), cluster_service.get(),
                                       worker_service.get()}));
   HttpServerOptions http_options;
   http_options.address = config.http_listen;
-  http_options.tls_certificate = config.http_tls_certificate;
-  http_options.tls_key = config.http_tls_key;
+  LOCKSTEP_ASSIGN_OR_RETURN(http_options.web, LoadWebConfig(config.web_config));
   LOCKSTEP_ASSIGN_OR_RETURN(http, HttpServer::Create(http_options));
   StandardPages pages;
   pages.program = "lockstep-coordinator";
-  pages.collectables = {
-      std::make_shared<CoordinatorMetrics>(coordinator.get())};
+  pages.collectables = {std::make_shared<CoordinatorMetrics>(
+                            coordinator.get(), &ledger, config.prices),
+                        rpc_metrics};
   pages.ready = [this]() -> Status {
     if (coordinator->store_healthy()) return OkStatus();
     return Unavailable("the store cannot write: commands are refused");
   };
   AddStandardPages(pages, http.get());
+  AddCoordinatorPages(config.cluster, coordinator.get(), &ledger, http.get());
   LOCKSTEP_RETURN_IF_ERROR(http->Start());
   const nlohmann::json endpoint = {
       {"pid", ::getpid()}, {"grpc", rpc->address()}, {"http", http->address()}};
@@ -158,9 +189,25 @@ Fd BlockSignals() {
   return Fd(signalfd(-1, &set, SFD_CLOEXEC));
 }
 
-// Ticks until a signal comes.
-void RunUntilSignal(Coordinator* coordinator, const Fd& signals) {
+// For the service manager.
+std::string StatusLine(Coordinator* coordinator) {
+  const CoordinatorStats stats = coordinator->Stats();
+  const int64_t queued = stats.jobs.at(JobState::kQueued);
+  int64_t nodes = 0;
+  for (const auto& [state, count] : stats.nodes) nodes += count;
+  return fmt::format("{}{} jobs active, {} queued; {} of {} nodes ready",
+                     coordinator->store_healthy()
+                         ? ""
+                         : "THE STORE CANNOT WRITE, commands are refused; ",
+                     static_cast<int64_t>(stats.live_jobs.size()) - queued,
+                     queued, stats.nodes.at(NodeState::kReady), nodes);
+}
+
+// Ticks until a signal comes. The watchdog hears from this loop alone.
+void RunUntilSignal(Coordinator* coordinator, MetricLedger* ledger,
+                    const Clock& clock, const Fd& signals, Notifier* notifier) {
   pollfd waiting{signals.get(), POLLIN, 0};
+  MonoTime next_status, next_look;
   for (;;) {
     const int ready = ::poll(
         &waiting, 1, static_cast<int>(kTick / std::chrono::milliseconds(1)));
@@ -173,10 +220,21 @@ void RunUntilSignal(Coordinator* coordinator, const Fd& signals) {
       }
     }
     coordinator->Tick();
+    const MonoTime now = clock.Now().mono;
+    notifier->Turn(now);
+    if (now >= next_look) {
+      next_look = now + kLookInterval;
+      ledger->Look(coordinator->View(kSeriesLinger));
+    }
+    if (notifier->enabled() && now >= next_status) {
+      next_status = now + kStatusInterval;
+      notifier->SetStatus(StatusLine(coordinator));
+    }
   }
 }
 
 Status Run(Config config) {
+  Notifier notifier = Notifier::FromEnvironment();
   InitLogging("coordinator", config.log_level);
   RedirectGrpcLog(GrpcLog::kToOurs);
   if (!config.allow_faults.empty()) {
@@ -190,10 +248,18 @@ Status Run(Config config) {
   if (!config.prices_file.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(config.prices, LoadPrices(config.prices_file));
   }
+  if (!config.backup_to.empty()) {
+    return BackupSqliteStore(JoinPath(config.dir, kStoreFile),
+                             config.backup_to);
+  }
   const Fd signals = BlockSignals();
   App app(config);
   LOCKSTEP_RETURN_IF_ERROR(app.Start());
-  RunUntilSignal(app.coordinator.get(), signals);
+  notifier.SetStatus(StatusLine(app.coordinator.get()));
+  notifier.Ready(app.clock.Now().mono);
+  RunUntilSignal(app.coordinator.get(), &app.ledger, app.clock, signals,
+                 &notifier);
+  notifier.Stopping();
   app.hub.Close();
   app.logs->Close();
   app.rpc->SetServing(false);

@@ -1,0 +1,76 @@
+#include "server/service/discovery.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "common/base/host_port.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+const char* SchemeOf(const std::string& host) {
+  return IsLoopback(host) ? "http" : "https";
+}
+
+bool IsAnyAddress(const std::string& host) {
+  return host == "0.0.0.0" || host == "::";
+}
+
+std::optional<HostPort> ReachableHttp(const NodeInfo& info) {
+  const auto said = ParseHostPort(info.http_address);
+  if (!said.ok() || said->port == 0) return std::nullopt;
+  HostPort address = *said;
+  if (IsAnyAddress(address.host)) address.host = info.address;
+  if (address.host.empty()) return std::nullopt;
+  // From elsewhere, that port would be another daemon's.
+  if (IsLoopback(address.host) && !IsLoopback(info.address)) {
+    return std::nullopt;
+  }
+  return address;
+}
+
+json Target(const HostPort& address, const std::string& role,
+            const std::string& path, const DiscoveryOptions& options) {
+  return {{"targets", {FormatHostPort(address)}},
+          {"labels",
+           {{"__metrics_path__", path},
+            {"__scheme__", SchemeOf(address.host)},
+            {"__meta_lockstep_role", role},
+            {"job", "lockstep-" + role},
+            {"cluster", options.cluster}}}};
+}
+
+bool IsGone(const Member& member, Time now) {
+  return member.state == NodeState::kLost &&
+         now.mono - member.last_beat > kLostTargetStays;
+}
+
+}  // namespace
+
+std::string TargetsJson(const std::vector<NodeSnapshot>& nodes,
+                        const DiscoveryOptions& options, Time now) {
+  json list = json::array();
+  if (const auto own = ParseHostPort(options.coordinator); own.ok()) {
+    list.push_back(Target(*own, "coordinator", "/metrics", options));
+  }
+  for (const NodeSnapshot& node : nodes) {
+    const NodeInfo& info = node.member.info;
+    const auto address = ReachableHttp(info);
+    if (!address || IsGone(node.member, now)) continue;
+    const auto add = [&](const char* role, const char* path) {
+      json target = Target(*address, role, path, options);
+      json& labels = target["labels"];
+      labels["node"] = labels["__meta_lockstep_node"] = info.name;
+      labels["pool"] = labels["__meta_lockstep_pool"] = info.pool;
+      list.push_back(std::move(target));
+    };
+    add("worker", "/metrics");
+    if (!info.gpus.empty()) add("dcgm", "/metrics/dcgm");
+  }
+  // What a worker calls itself was checked; this is for what was not.
+  return list.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace lockstep

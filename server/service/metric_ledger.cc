@@ -1,0 +1,301 @@
+#include "server/service/metric_ledger.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "server/service/metric_names.h"
+
+namespace lockstep {
+namespace {
+
+PlacementResult ResultOf(Reason reason) {
+  switch (reason) {
+    case Reason::kNoNodes:
+      return PlacementResult::kNoNodes;
+    case Reason::kNoCapacity:
+      return PlacementResult::kNoCapacity;
+    case Reason::kBehindOthers:
+      return PlacementResult::kBehindOthers;
+    case Reason::kBackoff:
+      return PlacementResult::kBackoff;
+    default:
+      return PlacementResult::kOther;
+  }
+}
+
+// Those of `after` that are not in `before`: they are appended, and old ones
+// go.
+size_t NewEvents(const Job& before, const Job& after) {
+  size_t count = 0;
+  for (auto it = after.events.rbegin(); it != after.events.rend(); ++it) {
+    if (!before.events.empty() && *it == before.events.back()) break;
+    ++count;
+  }
+  return count;
+}
+
+// Every one that has a name.
+std::vector<Reason> AllReasons() {
+  std::vector<Reason> reasons;
+  for (int number = 1; number < 100; ++number) {
+    const auto reason = static_cast<Reason>(number);
+    if (Name(reason) != Name(static_cast<Reason>(-1))) {
+      reasons.push_back(reason);
+    }
+  }
+  return reasons;
+}
+
+constexpr NodeState kFailureStates[] = {NodeState::kUnknown, NodeState::kLost,
+                                        NodeState::kQuarantined};
+
+}  // namespace
+
+std::string_view Name(PlacementResult result) {
+  static constexpr std::string_view kNames[] = {
+      "placed", "no_nodes", "no_capacity", "behind_others", "backoff", "other"};
+  return kNames[static_cast<size_t>(result)];
+}
+
+MetricLedger::MetricLedger()
+    : commits_(kShortBuckets), passes_(kShortBuckets) {}
+
+void MetricLedger::OnJob(const Job* before, const Job& after, Time now) {
+  MutexLock lock(&mu_);
+  if (before == nullptr) return;  // The next look finds it.
+  for (size_t i = after.events.size() - NewEvents(*before, after);
+       i < after.events.size(); ++i) {
+    ++events_[after.events[i].reason];
+  }
+  auto known = accounts_.find(after.spec.name);
+  if (known == accounts_.end() || known->second.first != after.uid) {
+    known = accounts_
+                .insert_or_assign(
+                    after.spec.name,
+                    std::make_pair(after.uid, JobAccount(*before, now)))
+                .first;
+  }
+  known->second.second.OnJob(*before, after, pools_, now, &timings_);
+}
+
+void MetricLedger::OnCommit(Duration took, bool ok) {
+  MutexLock lock(&mu_);
+  commits_.Observe(ToSeconds(took));
+  if (!ok) ++failed_commits_;
+}
+
+void MetricLedger::OnSchedule(Duration took, const ScheduleResult& result) {
+  MutexLock lock(&mu_);
+  passes_.Observe(ToSeconds(took));
+  placements_[static_cast<size_t>(PlacementResult::kPlaced)] +=
+      static_cast<int64_t>(result.placed.size());
+  for (const auto& [name, cause] : result.waiting) {
+    ++placements_[static_cast<size_t>(ResultOf(cause.reason))];
+  }
+}
+
+void MetricLedger::LookAtNodes(const CoordinatorView& view) {
+  const double passed =
+      looked_ ? ToSeconds(std::max(Duration{}, view.time.mono - *looked_)) : 0;
+  // What jobs that do not step hold, by node.
+  std::map<NodeName, Resources> stalled;
+  for (const auto& entry : view.jobs) {
+    const Job& job = *entry.snapshot.job;
+    const auto account = accounts_.find(job.spec.name);
+    if (account == accounts_.end() ||
+        account->second.second.state() != TimeState::kStalled) {
+      continue;
+    }
+    for (const Hold& hold : job.holds) {
+      stalled[hold.node].cpus += hold.resources.cpus;
+      stalled[hold.node].gpus += static_cast<int32_t>(hold.gpus.size());
+    }
+  }
+  for (const NodeSnapshot& node : view.nodes) {
+    const NodeInfo& info = node.member.info;
+    pools_[info.name] = info.pool;
+    const auto idle = [&](const char* resource, const char* reason,
+                          double amount) {
+      mu_.AssertHeld();
+      idle_[{info.pool, resource, reason}] += std::max(0.0, amount) * passed;
+    };
+    const NodeState state = node.member.state;
+    const double cpus = info.capacity.cpus - node.allocated.cpus;
+    const double gpus = static_cast<double>(info.gpus.size()) -
+                        static_cast<double>(node.allocated.gpus);
+    const bool ready = state == NodeState::kReady;
+    const bool drained = state == NodeState::kDraining ||
+                         state == NodeState::kDrained ||
+                         state == NodeState::kQuarantined;
+    idle("cpu", "free", ready ? cpus : 0);
+    idle("gpu", "free", ready ? gpus : 0);
+    idle("cpu", "drained", drained ? cpus : 0);
+    idle("gpu", "drained", drained ? gpus : 0);
+    idle("cpu", "job_stalled", stalled[info.name].cpus);
+    idle("gpu", "job_stalled", stalled[info.name].gpus);
+    for (const NodeState failure : kFailureStates) {
+      node_failures_.try_emplace({info.pool, failure}, 0);
+    }
+    const auto known = node_states_.find(info.name);
+    if (known != node_states_.end() && known->second != state &&
+        node_failures_.contains({info.pool, state})) {
+      ++node_failures_[{info.pool, state}];
+    }
+    node_states_[info.name] = state;
+  }
+  std::set<std::string_view> names;
+  for (const auto& node : view.nodes) names.insert(node.member.info.name);
+  std::erase_if(node_states_, [&](const auto& known) {
+    return !names.contains(known.first);
+  });
+  std::erase_if(
+      pools_, [&](const auto& known) { return !names.contains(known.first); });
+}
+
+void MetricLedger::Look(const CoordinatorView& view) {
+  MutexLock lock(&mu_);
+  if (looked_ && view.time.mono < *looked_) return;
+  for (const auto& entry : view.jobs) {
+    const Job& job = *entry.snapshot.job;
+    auto known = accounts_.find(job.spec.name);
+    if (known == accounts_.end() || known->second.first != job.uid) {
+      accounts_.insert_or_assign(
+          job.spec.name, std::make_pair(job.uid, JobAccount(job, view.time)));
+      continue;
+    }
+    if (IsFinal(job.state)) continue;
+    known->second.second.Look(entry, pools_, view.time, &timings_);
+  }
+  std::set<std::string_view> names;
+  for (const auto& entry : view.jobs) {
+    names.insert(entry.snapshot.job->spec.name);
+  }
+  std::erase_if(accounts_, [&](const auto& account) {
+    return !names.contains(account.first);
+  });
+  LookAtNodes(view);
+  looked_ = view.time.mono;
+}
+
+std::optional<int32_t> MetricLedger::LateRank(const JobName& job) const {
+  MutexLock lock(&mu_);
+  const auto account = accounts_.find(job);
+  if (account == accounts_.end()) return std::nullopt;
+  return account->second.second.late_rank();
+}
+
+void MetricLedger::CollectJob(const JobSnapshot& snapshot,
+                              const JobAccount& account,
+                              MetricFamilies* out) const {
+  const Job& job = *snapshot.job;
+  const MetricLabels id = {{"job_id", job.spec.name}};
+  const auto with = [&](const char* label, std::string_view value) {
+    MetricLabels labels = id;
+    labels.push_back({label, std::string(value)});
+    return labels;
+  };
+  for (size_t i = 0; i < kTimeStates; ++i) {
+    const auto state = static_cast<TimeState>(i);
+    out->Counter("lockstep_job_time_seconds_total",
+                 "Where a job's time went; goodput is productive over all.",
+                 account.seconds(state), with("state", Name(state)));
+  }
+  for (const auto& [pool, held] : account.held()) {
+    for (const auto& [resource, seconds] :
+         {std::pair("cpu", held.core_seconds),
+          std::pair("gpu", held.gpu_seconds)}) {
+      MetricLabels labels = with("pool", pool);
+      labels.push_back({"resource", resource});
+      out->Counter("lockstep_job_resource_seconds_total",
+                   "Resources held, busy or not, times seconds.", seconds,
+                   std::move(labels));
+    }
+  }
+  out->Counter("lockstep_checkpoints_total", "Complete checkpoints published.",
+               static_cast<double>(account.checkpoints()), id);
+  out->Counter("lockstep_checkpoint_bytes_total",
+               "Bytes of the complete checkpoints.", account.checkpoint_bytes(),
+               id);
+  if (job.spec.kind != JobKind::kNative) return;
+  out->Counter("lockstep_job_steps_total",
+               "Steps that the chief committed, those done again included.",
+               account.steps(), id);
+  out->Counter("lockstep_job_samples_total",
+               "Samples of all ranks, those done again included.",
+               account.samples(), id);
+  out->Counter("lockstep_checkpoint_stall_seconds_total",
+               "Time in which the chief's training stood still to save.",
+               account.checkpoint_stall_seconds(), id);
+  for (const auto& [node, events] : account.straggler_events()) {
+    out->Counter("lockstep_straggler_events_total",
+                 "Windows of 20 s and 20 steps in which a rank on this node "
+                 "came clearly last.",
+                 static_cast<double>(events), with("node", node));
+  }
+  if (account.straggler_wait_ratio()) {
+    out->Gauge("lockstep_job_straggler_wait_ratio",
+               "Part of the ranks' time spent waiting for the last of them.",
+               *account.straggler_wait_ratio(), id);
+  }
+}
+
+void MetricLedger::Collect(const CoordinatorView& view,
+                           MetricFamilies* out) const {
+  MutexLock lock(&mu_);
+  out->AddHistogram("lockstep_state_commit_seconds",
+                    "Transactions of the store.", commits_);
+  out->Counter("lockstep_state_commit_failures_total",
+               "Transactions that the store could not write.",
+               static_cast<double>(failed_commits_));
+  out->AddHistogram("lockstep_scheduler_pass_seconds",
+                    "Looks at the whole queue.", passes_);
+  for (size_t i = 0; i < kPlacementResults; ++i) {
+    out->Counter(
+        "lockstep_scheduler_placements_total",
+        "Jobs looked at, by what came of it; a job that waits counts "
+        "at each look.",
+        static_cast<double>(placements_[i]),
+        {{"queue", kQueue},
+         {"result", std::string(Name(static_cast<PlacementResult>(i)))}});
+  }
+  for (const auto& [phase, histogram] : timings_.launch) {
+    out->AddHistogram("lockstep_job_launch_seconds",
+                      "From submission to the first step, and its parts.",
+                      histogram, {{"phase", phase}});
+  }
+  for (const auto& [phase, histogram] : timings_.recovery) {
+    out->AddHistogram("lockstep_job_recovery_seconds",
+                      "From a failure to the first step after it, and its "
+                      "parts.",
+                      histogram, {{"phase", phase}});
+  }
+  for (const Reason reason : AllReasons()) {
+    const auto count = events_.find(reason);
+    out->Counter(
+        "lockstep_events_total", "Events of jobs, by reason.",
+        count == events_.end() ? 0 : static_cast<double>(count->second),
+        {{"type", LowerName(Name(reason))}});
+  }
+  for (const auto& [key, count] : node_failures_) {
+    out->Counter(
+        "lockstep_node_failures_total",
+        "Times that a node was seen to enter this state.",
+        static_cast<double>(count),
+        {{"pool", key.first}, {"reason", LowerName(Name(key.second))}});
+  }
+  for (const auto& [key, seconds] : idle_) {
+    const auto& [pool, resource, reason] = key;
+    out->Counter("lockstep_idle_resource_seconds_total",
+                 "Resources that worked for nobody, times seconds.", seconds,
+                 {{"pool", pool}, {"resource", resource}, {"reason", reason}});
+  }
+  for (const auto& entry : view.jobs) {
+    const auto account = accounts_.find(entry.snapshot.job->spec.name);
+    if (account == accounts_.end()) continue;
+    CollectJob(entry.snapshot, account->second.second, out);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,321 @@
+// What is scraped from the coordinator: names, labels, number, and that
+// Prometheus's own linter agrees.
+#include "server/service/metrics.h"
+
+#include <gmock/gmock.h>
+#include <prometheus/text_serializer.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include "common/base/file.h"
+#include "common/http/metrics.h"
+#include "server/coordinator/coordinator_fixture.h"
+#include "server/service/rpc_metrics.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""s;
+using std::chrono_literals::operator""min;
+using testing::HasSubstr;
+using testing::Not;
+using Families = std::vector<prometheus::MetricFamily>;
+
+std::string Text(const Families& families) {
+  std::ostringstream out;
+  prometheus::TextSerializer().Serialize(out, families);
+  return out.str();
+}
+
+// Lines that are no comments.
+size_t SeriesOf(const Families& families) {
+  std::istringstream text(Text(families));
+  size_t count = 0;
+  for (std::string line; std::getline(text, line);) {
+    if (!line.empty() && line[0] != '#') ++count;
+  }
+  return count;
+}
+
+class MetricsTest : public CoordinatorTest {
+ protected:
+  MetricsTest() {
+    options_.observer = &ledger_;
+    Start();
+    metrics_ = std::make_unique<CoordinatorMetrics>(coordinator_.get(),
+                                                    &ledger_, Prices());
+    Connect(&a_);
+    Connect(&b_);
+  }
+  Families Collect() { return metrics_->Collect(); }
+  std::string Page() { return Text(Collect()); }
+  // As the daemon does each second.
+  void Live(Duration time) {
+    for (Duration done{}; done < time; done += 1s) {
+      Pass(1s);
+      ledger_.Look(coordinator_->View(kSeriesLinger));
+    }
+  }
+  // Both ranks say how far they are; rank 1 is late.
+  void Report(const JobName& job, int64_t steps) {
+    for (FakeDaemon* daemon : all_) {
+      Coordinator::RankReport report;
+      report.job = job;
+      const auto* gang = daemon->Find(job);
+      ASSERT_NE(gang, nullptr);
+      report.generation = gang->status.generation;
+      for (RankStatus rank : gang->status.ranks) {
+        rank.progress.committed_step = steps;
+        rank.progress.total_steps = 100000;
+        rank.progress.samples = steps * 32;
+        rank.progress.phases.compute = static_cast<double>(steps) / 10;
+        rank.progress.phases.straggler_wait =
+            rank.rank == 0 ? static_cast<double>(steps) / 20 : 0;
+        report.ranks.push_back(rank);
+      }
+      ASSERT_TRUE(
+          coordinator_
+              ->OnHeartbeat(daemon->session(), 1000 + ++beats_, {}, {report})
+              .ok());
+    }
+  }
+  // A job that shows everything that a job can show.
+  void RunEverything(const JobName& name) {
+    JobSpec spec = NativeSpec(name, 2);
+    // A host for each.
+    for (RoleSpec& role : spec.roles) role.resources.cpus = 2;
+    MustSubmit(spec);
+    Run();
+    ASSERT_EQ(State(name), JobState::kRunning);
+    Live(1s);
+    for (int i = 1; i <= 25; ++i) {
+      Report(name, i * 10);
+      Live(1s);
+    }
+    a_.Publish(name, Get(name).generation, 200);
+    Run();
+    Report(name, 260);
+  }
+
+  MetricLedger ledger_;
+  std::unique_ptr<CoordinatorMetrics> metrics_;
+  uint64_t beats_ = 0;
+};
+
+TEST_F(MetricsTest, AJobIsThere) {
+  RunEverything("train");
+  const std::string page = Page();
+  for (const char* line : {
+           "lockstep_job_info{job_id=\"train\",name=\"train\","
+           "user=\"user/ann\",queue=\"default\"",
+           "lockstep_job_state{job_id=\"train\",state=\"running\"} 1",
+           "lockstep_job_state{job_id=\"train\",state=\"queued\"} 0",
+           "lockstep_job_step{job_id=\"train\"} 260",
+           "lockstep_job_progress_ratio{job_id=\"train\"} 0.0026",
+           "lockstep_job_restarts_total{job_id=\"train\",reason=\"hang\"} 0",
+           "lockstep_checkpoint_last_step{job_id=\"train\"} 200",
+           "lockstep_checkpoints_total{job_id=\"train\"} 1",
+           "lockstep_job_steps_total{job_id=\"train\"} 260",
+           "lockstep_job_samples_total{job_id=\"train\"} 16640",
+           "lockstep_straggler_events_total{job_id=\"train\",node=\"b\"} 1",
+           "lockstep_straggler_events_total{job_id=\"train\",node=\"a\"} 0",
+           "lockstep_job_launch_seconds_count{phase=\"total\"} 1",
+           "lockstep_node_state{node=\"a\",state=\"ready\"} 1",
+           "lockstep_nodes{pool=\"default\",state=\"ready\"} 2",
+           "lockstep_resources_allocated{pool=\"default\",resource=\"cpu\"} 4",
+           "lockstep_queue_jobs{queue=\"default\",state=\"running\"} 1",
+           "lockstep_scheduler_placements_total{queue=\"default\","
+           "result=\"placed\"} 1",
+           "lockstep_job_time_seconds_total{job_id=\"train\","
+           "state=\"productive\"}",
+       }) {
+    EXPECT_THAT(page, HasSubstr(line));
+  }
+}
+
+// Whoever scrapes sets these.
+TEST_F(MetricsTest, ReservedLabelsAreNotUsed) {
+  RunEverything("train");
+  for (const auto& family : Collect()) {
+    std::set<std::string> seen;
+    for (const auto& metric : family.metric) {
+      std::string labels;
+      for (const auto& label : metric.label) {
+        EXPECT_NE(label.name, "job") << family.name;
+        EXPECT_NE(label.name, "instance") << family.name;
+        if (label.name == "user" || label.name == "name") {
+          EXPECT_EQ(family.name, "lockstep_job_info");
+        }
+        labels += label.name + "=" + label.value + ",";
+      }
+      EXPECT_TRUE(seen.insert(labels).second) << family.name << labels;
+    }
+  }
+}
+
+TEST_F(MetricsTest, TheNumberOfSeriesIsBounded) {
+  const size_t standing = SeriesOf(RpcMetrics().Collect()) +
+                          SeriesOf(ProcessCollector("x").Collect());
+  const size_t idle = SeriesOf(Collect()) + standing;
+  EXPECT_LE(idle, kSeriesAtRest + 2 * kSeriesPerNode + kSeriesPerPool);
+  RunEverything("train");
+  for (int i = 0; i < 20; ++i) {
+    MustSubmit(NativeSpec("w" + std::to_string(i), 4));
+  }
+  const size_t busy = SeriesOf(Collect()) + standing;
+  EXPECT_LE(busy, kSeriesAtRest + kSeriesPerPool +
+                      2 * (kSeriesPerNode + kSeriesPerNodeOfJob) +
+                      21 * kSeriesPerLiveJob);
+  // Of one running job, alone.
+  size_t mine = 0;
+  std::istringstream page(Page());
+  for (std::string line; std::getline(page, line);) {
+    if (line.find("job_id=\"train\"") != std::string::npos) ++mine;
+  }
+  EXPECT_LE(mine, kSeriesPerLiveJob + 2 * kSeriesPerNodeOfJob);
+  EXPECT_GT(mine, 30u);
+}
+
+TEST_F(MetricsTest, AnEndedJobsSeriesGoAfterAWhile) {
+  RunEverything("train");
+  ASSERT_TRUE(Cancel("train").ok());
+  Live(2s);
+  ASSERT_EQ(State("train"), JobState::kCancelled);
+  EXPECT_THAT(Page(),
+              HasSubstr("lockstep_job_state{job_id=\"train\",state=\"cancelled"
+                        "\"} 1"));
+  EXPECT_THAT(Page(), Not(HasSubstr("lockstep_job_step{job_id=\"train\"")));
+  clock_.Advance(kSeriesLinger - 1min);
+  EXPECT_THAT(Page(), HasSubstr("job_id=\"train\""));
+  clock_.Advance(2min);
+  EXPECT_THAT(Page(), Not(HasSubstr("job_id=\"train\"")));
+  EXPECT_THAT(Page(), HasSubstr("lockstep_jobs{state=\"cancelled\"} 1"));
+}
+
+TEST_F(MetricsTest, NodesThatGoAreCounted) {
+  Live(1s);
+  b_.Disconnect();
+  Live(1s);
+  EXPECT_THAT(Page(), HasSubstr("lockstep_node_failures_total{pool=\"default\","
+                                "reason=\"unknown\"} 1"));
+  EXPECT_THAT(Page(), HasSubstr("lockstep_node_state{node=\"b\","
+                                "state=\"unknown\"} 1"));
+}
+
+TEST_F(MetricsTest, ResourcesThatWorkForNobodyAreCounted) {
+  Page();
+  Live(10s);
+  EXPECT_THAT(Page(),
+              HasSubstr("lockstep_idle_resource_seconds_total{pool=\"default\","
+                        "resource=\"cpu\",reason=\"free\"} 40"));
+}
+
+TEST(RpcMetricsTest, CallsAreCountedByMethodAndCode) {
+  RpcMetrics metrics;
+  metrics.OnStarted("/lockstep.v1.JobService/GetJob");
+  metrics.OnHandled("/lockstep.v1.JobService/GetJob", StatusCode::kNotFound,
+                    std::chrono::milliseconds(2));
+  metrics.OnStarted("/nonsense");
+  metrics.OnHandled("/nonsense", StatusCode::kUnimplemented, {});
+  const std::string page = Text(metrics.Collect());
+  const std::string get =
+      "grpc_type=\"unary\",grpc_service=\"lockstep.v1.JobService\","
+      "grpc_method=\"GetJob\"";
+  EXPECT_THAT(page, HasSubstr("grpc_server_started_total{" + get + "} 1"));
+  EXPECT_THAT(page, HasSubstr("grpc_server_handled_total{" + get +
+                              ",grpc_code=\"NotFound\"} 1"));
+  EXPECT_THAT(page, HasSubstr("grpc_server_handled_total{" + get +
+                              ",grpc_code=\"OK\"} 0"));
+  EXPECT_THAT(page, HasSubstr("grpc_server_handling_seconds_bucket{" + get +
+                              ",le=\"0.00316\"} 1"));
+  EXPECT_THAT(page, HasSubstr("grpc_method=\"unknown\"} 1"));
+  EXPECT_THAT(page, Not(HasSubstr("nonsense")));
+}
+
+// Everything that a coordinator with a job shows.
+class CatalogueTest : public MetricsTest {
+ protected:
+  Families All() {
+    RunEverything("train");
+    Families all = Collect();
+    for (auto& more :
+         {RpcMetrics().Collect(), ProcessCollector("x").Collect()}) {
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+  }
+};
+
+TEST_F(CatalogueTest, PromtoolAgrees) {
+  char path[] = "/tmp/lockstep_metrics_XXXXXX";
+  const int fd = mkstemp(path);
+  ASSERT_GE(fd, 0);
+  ::close(fd);
+  std::ofstream(path) << Text(All());
+  const std::string command =
+      std::string("promtool check metrics < ") + path + " 2>&1";
+  FILE* const pipe = ::popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::string said;
+  char buffer[4096];
+  for (size_t n; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) {
+    said.append(buffer, n);
+  }
+  const int status = ::pclose(pipe);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+      << "promtool is in Debian's package prometheus\n"
+      << said;
+  EXPECT_EQ(said, "");
+  ::unlink(path);
+}
+
+// docs/metrics-coordinator.md and the code name the same families with the
+// same types and labels.
+TEST_F(CatalogueTest, TheTableInTheDocsIsTrue) {
+  const char* const source = getenv("LOCKSTEP_SOURCE");
+  ASSERT_NE(source, nullptr);
+  std::ifstream table(JoinPath(source, "docs/metrics-coordinator.md"));
+  std::set<std::string> documented;
+  for (std::string line; std::getline(table, line);) {
+    if (!line.starts_with("| `")) continue;
+    // | `name` | C | label, label | meaning |
+    std::istringstream cells(line);
+    std::string skip, name, type, labels;
+    std::getline(cells, skip, '|');
+    std::getline(cells, name, '|');
+    std::getline(cells, type, '|');
+    std::getline(cells, labels, '|');
+    documented.insert(name.substr(2, name.size() - 4) + " " +
+                      type.substr(1, type.size() - 2) + labels);
+  }
+  std::set<std::string> shown;
+  for (const auto& family : All()) {
+    ASSERT_FALSE(family.metric.empty()) << family.name;
+    const char* type = family.type == prometheus::MetricType::Counter ? "C"
+                       : family.type == prometheus::MetricType::Gauge ? "G"
+                                                                      : "H";
+    std::string labels;
+    for (const auto& label : family.metric[0].label) {
+      labels += (labels.empty() ? "" : ", ") + label.name;
+    }
+    shown.insert(family.name + " " + type + " " + labels +
+                 (labels.empty() ? "" : " "));
+  }
+  std::vector<std::string> only_there, only_here;
+  std::set_difference(documented.begin(), documented.end(), shown.begin(),
+                      shown.end(), std::back_inserter(only_there));
+  std::set_difference(shown.begin(), shown.end(), documented.begin(),
+                      documented.end(), std::back_inserter(only_here));
+  EXPECT_THAT(only_there, testing::IsEmpty()) << "documented, not shown";
+  EXPECT_THAT(only_here, testing::IsEmpty()) << "shown, not documented";
+}
+
+}  // namespace
+}  // namespace lockstep
