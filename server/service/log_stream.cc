@@ -103,7 +103,8 @@ void LogStream::FindSources(const Job& job) {
   AddSources(job, job.tasks, job.generation, job.attempt);
 }
 
-void LogStream::TakeLine(Source* source, std::string_view bytes) const {
+void LogStream::TakeLine(Source* source, std::string_view bytes,
+                         MonoTime arrived) const {
   cri::LogLine parsed;
   std::string error;
   if (!cri::ParseLogLine(bytes, &parsed, &error)) {
@@ -122,7 +123,7 @@ void LogStream::TakeLine(Source* source, std::string_view bytes) const {
   source->newest = std::max(source->newest, parsed.unix_nanos);
   Source::Line& entry = source->lines.emplace_back();
   entry.order = source->newest;
-  entry.arrived = SystemClock().Now().mono;
+  entry.arrived = arrived;
   v1::LogLine& line = entry.line;
   *line.mutable_time() = ToProto(FromUnixNanos(parsed.unix_nanos));
   line.set_rank(source->key.rank);
@@ -141,11 +142,12 @@ StatusOr<bool> LogStream::ReadSource(Source* source) {
                  kMinReadBytes, kMaxReadBytes);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string data,
                             logs_->Read(source->key, source->offset, limit));
+  const MonoTime arrived = SystemClock().Now().mono;
   if (data.empty()) {
     if (ended) {
       source->done = true;
       if (!source->rest.empty()) {
-        TakeLine(source, source->rest);
+        TakeLine(source, source->rest, arrived);
         source->rest.clear();
         return true;
       }
@@ -157,7 +159,8 @@ StatusOr<bool> LogStream::ReadSource(Source* source) {
   size_t begin = 0;
   for (size_t end; (end = source->rest.find('\n', begin)) != std::string::npos;
        begin = end + 1) {
-    TakeLine(source, std::string_view(source->rest).substr(begin, end - begin));
+    TakeLine(source, std::string_view(source->rest).substr(begin, end - begin),
+             arrived);
   }
   source->rest.erase(0, begin);
   return true;
@@ -234,7 +237,7 @@ StatusOr<std::optional<MonoTime>> LogStream::SendMerged(
   auto quiet_count =
       std::count_if(sources_.begin(), sources_.end(),
                     [&](const auto& entry) { return quiet(entry.second); });
-  while (!heads.empty() && !sender->gone() && !cancelled()) {
+  while (!heads.empty() && !sender->gone()) {
     Source& source = sources_.at(heads.begin()->second);
     Source::Line& next = source.lines.front();
     if (more && quiet_count > 0 &&
@@ -245,19 +248,21 @@ StatusOr<std::optional<MonoTime>> LogStream::SendMerged(
     sender->Send(std::move(next.line));
     heads.erase(heads.begin());
     source.lines.pop_front();
+    const bool refill = source.lines.empty();
     LOCKSTEP_RETURN_IF_ERROR(Fill(&source, &heads));
+    // What costs more than a line is asked once a read.
+    if (!refill) continue;
+    if (cancelled()) break;
     if (quiet(source)) ++quiet_count;
-    if (!source.lines.empty()) {
-      const Time now = SystemClock().Now();
-      if (now.mono - looked.mono < kLookAround) continue;
-      looked = now;
-      quiet_count = 0;
-      for (auto& [key, other] : sources_) {
-        if (other.lines.empty()) {
-          LOCKSTEP_RETURN_IF_ERROR(Fill(&other, &heads));
-        }
-        quiet_count += quiet(other);
+    const Time now = SystemClock().Now();
+    if (now.mono - looked.mono < kLookAround) continue;
+    looked = now;
+    quiet_count = 0;
+    for (auto& [key, other] : sources_) {
+      if (other.lines.empty()) {
+        LOCKSTEP_RETURN_IF_ERROR(Fill(&other, &heads));
       }
+      quiet_count += quiet(other);
     }
   }
   return std::optional<MonoTime>();

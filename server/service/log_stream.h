@@ -77,7 +77,7 @@ class LogStream {
                   Generation generation, int32_t attempt);
   // Takes complete lines of `source`; false: nothing new.
   StatusOr<bool> ReadSource(Source* source);
-  void TakeLine(Source* source, std::string_view bytes) const;
+  void TakeLine(Source* source, std::string_view bytes, MonoTime arrived) const;
   // Reads until it has a line or there is nothing more, and enters it into
   // `heads`.
   Status Fill(Source* source, Heads* heads);
