@@ -56,6 +56,12 @@ std::string FormatSeconds(double seconds) {
   return fmt::format("{:.3f} s", seconds);
 }
 
+std::string FormatSample(double value, BenchResult::Unit unit) {
+  return unit == BenchResult::Unit::kSeconds
+             ? FormatSeconds(value)
+             : fmt::format("{:.1f} MiB", value / (1 << 20));
+}
+
 std::string FormatBytes(uint64_t bytes) {
   if (bytes >= 1 << 20) return fmt::format("{} MiB", bytes >> 20);
   if (bytes >= 1 << 10) return fmt::format("{} KiB", bytes >> 10);
@@ -107,7 +113,7 @@ Ratio RatioOfMedians(const std::vector<std::vector<double>>& ours,
 }
 
 void PrintResults(const std::vector<BenchResult>& results) {
-  fmt::print("{:10} {:>9} {:>12} {:>12} {:>12} {:>12}  {:22} {}\n", "id",
+  fmt::print("{:20} {:>9} {:>12} {:>12} {:>12} {:>12}  {:22} {}\n", "id",
              "bytes", "ours p50", "p99", "peer p50", "p99", "peer/ours (95 %)",
              "verified");
   for (const BenchResult& result : results) {
@@ -115,12 +121,14 @@ void PrintResults(const std::vector<BenchResult>& results) {
     const std::vector<double> peer = Pool(result.peer_seconds);
     const Ratio ratio = RatioOf(result);
     fmt::print(
-        "{:10} {:>9} {:>12} {:>12} {:>12} {:>12}  {:.3f} [{:.3f}, {:.3f}]   "
+        "{:20} {:>9} {:>12} {:>12} {:>12} {:>12}  {:.3f} [{:.3f}, {:.3f}]   "
         "{}\n",
-        result.id, FormatBytes(result.bytes), FormatSeconds(Median(ours)),
-        FormatSeconds(Percentile(ours, 0.99)), FormatSeconds(Median(peer)),
-        FormatSeconds(Percentile(peer, 0.99)), ratio.value, ratio.low,
-        ratio.high, result.verified ? "yes" : "NO");
+        result.id, FormatBytes(result.bytes),
+        FormatSample(Median(ours), result.unit),
+        FormatSample(Percentile(ours, 0.99), result.unit),
+        FormatSample(Median(peer), result.unit),
+        FormatSample(Percentile(peer, 0.99), result.unit), ratio.value,
+        ratio.low, ratio.high, result.verified ? "yes" : "NO");
   }
 }
 
@@ -160,6 +168,8 @@ Status AddToJson(const std::string& path,
     const std::vector<double> ours = Pool(result.ours_seconds);
     const std::vector<double> peer = Pool(result.peer_seconds);
     const Ratio ratio = RatioOf(result);
+    const std::string unit =
+        result.unit == BenchResult::Unit::kSeconds ? "seconds" : "bytes";
     document["results"].push_back({
         {"id", result.id},
         {"bytes", result.bytes},
@@ -167,10 +177,10 @@ Status AddToJson(const std::string& path,
         {"peer", result.peer},
         {"rounds", result.ours_seconds.size()},
         {"samples", ours.size()},
-        {"ours_seconds", Median(ours)},
-        {"ours_p99_seconds", Percentile(ours, 0.99)},
-        {"peer_seconds", Median(peer)},
-        {"peer_p99_seconds", Percentile(peer, 0.99)},
+        {"ours_" + unit, Median(ours)},
+        {"ours_p99_" + unit, Percentile(ours, 0.99)},
+        {"peer_" + unit, Median(peer)},
+        {"peer_p99_" + unit, Percentile(peer, 0.99)},
         {"ratio", ratio.value},
         {"ratio_low", ratio.low},
         {"ratio_high", ratio.high},

@@ -38,6 +38,9 @@ struct BenchResult {
   std::vector<std::vector<double>> ours_seconds;  // by round
   std::vector<std::vector<double>> peer_seconds;
   bool verified = false;
+  // What the samples are; the JSON's names stay "..._seconds" for time only.
+  enum class Unit { kSeconds, kBytes };
+  Unit unit = Unit::kSeconds;
 };
 
 // Prints one line a result, with medians, 99th percentiles and the ratio.

@@ -1,0 +1,96 @@
+// O3: 1 GiB of 100-byte lines from one rank until a follower has every byte,
+// beside srun forwarding the same to its stdout. Ours also keeps them: in the
+// node's files (rotated) and on the coordinator's disk. Both ends compare the
+// number of lines and their sum; what the log store leaves out by its limits
+// is announced by a line of its own and counted apart.
+#include "tests/bench/bench_cluster.h"
+#include "tests/bench/report.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kRounds = 3;
+constexpr int64_t kLines = (int64_t{1} << 30) / 100;
+
+// Prints `kLines` numbered lines of 99 characters.
+std::vector<std::string> Writer() {
+  return {BenchProgram("line_writer"), std::to_string(kLines)};
+}
+
+struct Seen {
+  int64_t lines = 0;
+  double seconds = 0;
+};
+
+StatusOr<Seen> Ours(BenchCluster* bench, int round) {
+  const std::string name = "lines" + std::to_string(round);
+  const int64_t start = MonotonicNanos();
+  LOCKSTEP_RETURN_IF_ERROR(
+      bench->client()
+          ->SubmitJob(BenchCluster::Program(name, 1, 1, Writer()))
+          .status());
+  Seen seen;
+  LogOptions options;
+  options.name = name;
+  options.follow = true;
+  options.timeout = std::chrono::seconds(300);
+  LOCKSTEP_RETURN_IF_ERROR(bench->client()->StreamLogs(
+      options,
+      [&](const v1::LogLine& line) {
+        if (line.text().size() == 99) ++seen.lines;
+        return true;
+      },
+      nullptr));
+  seen.seconds = static_cast<double>(MonotonicNanos() - start) / 1e9;
+  return seen;
+}
+
+StatusOr<Seen> Slurm(SlurmPeer* slurm) {
+  std::vector<std::string> argv = {"srun", "--quiet", "-n1"};
+  for (const std::string& word : Writer()) argv.push_back(word);
+  const int64_t start = MonotonicNanos();
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::string text,
+      OutputOf(argv, slurm->environment(), std::chrono::seconds(600)));
+  Seen seen;
+  seen.seconds = static_cast<double>(MonotonicNanos() - start) / 1e9;
+  seen.lines = std::count(text.begin(), text.end(), '\n');
+  return seen;
+}
+
+Status Run(const std::string& json) {
+  LocalClusterOptions options;
+  options.workers = 1;
+  options.cpus = 2;
+  options.gpus = 0;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto ours, BenchCluster::Start(options));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto slurm, SlurmPeer::Start());
+  BenchResult result;
+  result.id = "O3";
+  result.bytes = 1 << 30;
+  result.ranks = 1;
+  result.peer = slurm->version() + " srun -n1";
+  result.verified = true;
+  for (int round = 0; round < kRounds; ++round) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const Seen a, Ours(ours.get(), round));
+    LOCKSTEP_ASSIGN_OR_RETURN(const Seen b, Slurm(slurm.get()));
+    fmt::print(
+        "round {}: ours {} of {} lines in {:.1f} s, srun {} in {:.1f} s\n",
+        round, a.lines, kLines, a.seconds, b.lines, b.seconds);
+    result.verified &= a.lines == kLines && b.lines == kLines;
+    result.ours_seconds.push_back({a.seconds});
+    result.peer_seconds.push_back({b.seconds});
+  }
+  PrintResults({result});
+  if (json.empty()) return OkStatus();
+  return AddToJson(json, {{"slurm", slurm->version()}}, {result});
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  const lockstep::BenchFlags flags = lockstep::ParseBenchFlags(argc, argv);
+  lockstep::SilenceRpcLog();
+  return lockstep::BenchMain(lockstep::Run(flags.json));
+}
