@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 
 #include "common/base/mutex.h"
 #include "worker/checkpoint/checkpoint_test_util.h"
@@ -287,6 +288,34 @@ TEST_F(AsyncWriterTest, AFullDiskIsAnEventAndTheNextOneWorks) {
   ASSERT_TRUE(chief.PublishWhenAllVoted().ok());
   Next(&chief, AsyncWriter::kPublished);
   EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 30);
+}
+
+TEST_F(AsyncWriterTest, WhileTheDiskStaysFullTheOldOnesStay) {
+  auto options = Options(0, 1);
+  options.retention.keep_last = 1;
+  AsyncWriter chief(options);
+  const auto save = [&](int64_t step) {
+    ASSERT_TRUE(Begin(&chief, step, 0).ok());
+    Next(&chief, AsyncWriter::kVoted);
+    ASSERT_TRUE(chief.PublishWhenAllVoted().ok());
+    Next(&chief, AsyncWriter::kPublished);
+  };
+  save(10);
+  for (const int error : {ENOSPC, EIO}) {
+    fs_.memory()->FailAt(fs_.memory()->operations() + 1, true, error);
+    for (int64_t step : {20, 30, 40}) {
+      ASSERT_TRUE(Begin(&chief, step, 0).ok());
+      const auto event = Next(&chief, AsyncWriter::kFailed);
+      EXPECT_EQ(event.step, step);
+      EXPECT_THAT(Message(event.status), HasSubstr(::strerror(error)));
+      AwaitIdle(&chief);
+    }
+    EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 10);
+    fs_.memory()->FailAt(0, false);
+  }
+  EXPECT_EQ(chief.counters().failed, 6u);
+  save(50);
+  EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 50);
 }
 
 TEST_F(AsyncWriterTest, ReplicasThatDifferAreNotPublished) {

@@ -55,10 +55,12 @@ void ExpectRecovers(FileSystem* fs, const std::string& root,
 
 // Runs `body` in a child that dies at `fault`; returns its exit code.
 template <typename Body>
-int ExitCodeOfCrash(const std::string& fault, Body body) {
+int ExitCodeOfCrash(const std::string& fault, Body body, int time = 1) {
   const pid_t pid = ::fork();
   if (pid == 0) {
-    if (!EnableFaults(fault + "=crash@1").ok()) ::_exit(2);
+    if (!EnableFaults(fmt::format("{}=crash@{}", fault, time)).ok()) {
+      ::_exit(2);
+    }
     body();
     ::_exit(0);
   }
@@ -88,6 +90,26 @@ TEST_P(CrashTest, TheOlderOneRestoresAndTheNextWorks) {
   ExpectRecovers(fs, root, {visible ? 200 : 100});
 }
 
+// Rank 1's part: the chief's is durable by then.
+class OtherRankCrashTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(OtherRankCrashTest, TheOlderOneRestoresAndTheNextWorks) {
+  FileSystem* const fs = RealFileSystem();
+  const TempDir temp;
+  const std::string root = JoinPath(temp.path(), "out/checkpoints");
+  ASSERT_TRUE(TakeOver(fs, root, kTestJob, 1).ok());
+  ASSERT_TRUE(TestCheckpoint(fs, root, kFirst).ok());
+  ASSERT_EQ(
+      ExitCodeOfCrash(
+          GetParam(),
+          [&] { TestCheckpoint(fs, root, kSecond).status().IgnoreError(); }, 2),
+      kFaultExitCode);
+  EXPECT_FALSE(Leftovers(fs, root).empty());
+  ExpectRecovers(fs, root, {100});
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OtherRankCrashTest,
+                         testing::ValuesIn(kRankFaultPoints));
 INSTANTIATE_TEST_SUITE_P(Rank, CrashTest, testing::ValuesIn(kRankFaultPoints));
 INSTANTIATE_TEST_SUITE_P(Chief, CrashTest,
                          testing::ValuesIn(kChiefFaultPoints));
@@ -119,10 +141,10 @@ INSTANTIATE_TEST_SUITE_P(All, CleanupCrashTest,
                                          "checkpoint.trash.renamed",
                                          "checkpoint.trash.synced"));
 
-// The whole life: take over, two checkpoints, retention to one.
+// A generation that took over: two checkpoints, retention to one. Returns the
+// last step that was reported as done.
 StatusOr<int64_t> LiveUntilPowerLoss(FileSystem* fs, const std::string& root) {
   int64_t durable = -1;
-  if (!TakeOver(fs, root, kTestJob, 1).ok()) return durable;
   for (const AttemptKey& attempt : {kFirst, kSecond}) {
     if (!TestCheckpoint(fs, root, attempt).ok()) return durable;
     durable = attempt.step;
@@ -140,6 +162,7 @@ StatusOr<int64_t> LiveUntilPowerLoss(FileSystem* fs, const std::string& root) {
 TEST(PowerLossTest, WhatWasReportedIsThereAfterAnyCut) {
   const std::string root = "/out/checkpoints";
   MemoryFileSystem counting;
+  ASSERT_TRUE(TakeOver(&counting, root, kTestJob, 1).ok());
   ASSERT_EQ(LiveUntilPowerLoss(&counting, root).value(), 200);
   const int operations = counting.operations();
   ASSERT_GT(operations, 40);
@@ -147,13 +170,91 @@ TEST(PowerLossTest, WhatWasReportedIsThereAfterAnyCut) {
     SCOPED_TRACE(fmt::format("power lost at operation {}", cut));
     MemoryFileSystem fs;
     fs.FailAt(cut, /*and_after=*/true);
-    const int64_t durable = LiveUntilPowerLoss(&fs, root).value();
+    const int64_t durable = TakeOver(&fs, root, kTestJob, 1).ok()
+                                ? LiveUntilPowerLoss(&fs, root).value()
+                                : -1;
     fs.PowerLoss();
     fs.FailAt(0, false);
     const auto restored = TestRestore(&fs, root, 1);
     ASSERT_TRUE(restored.ok()) << restored.status();
     EXPECT_GE(*restored, durable);
     ExpectRecovers(&fs, root, {*restored});
+  }
+}
+
+// What must hold after a power loss, whatever was going on: what was reported
+// is there, what is there is whole, and others stay out of the directory.
+std::string BrokenPromise(FileSystem* fs, const std::string& root,
+                          int64_t durable, uint64_t generation) {
+  const auto restored = TestRestore(fs, root, 1);
+  if (!restored.ok()) return Message(restored.status());
+  if (*restored < durable) return fmt::format("step {} is gone", durable);
+  const std::vector<CheckpointKey> keys = ListCheckpoints(fs, root).value();
+  for (const CheckpointKey& key : keys) {
+    const auto open = Checkpoint::Open(fs, JoinPath(root, CheckpointName(key)));
+    const Status whole = open.ok() ? open->Verify() : open.status();
+    if (!whole.ok()) return Message(whole);
+  }
+  const bool leftover = fs->Exists(JoinPath(root, ".bad-step-000000100.g1"));
+  if (leftover) return "step 100 was found damaged";
+  if (generation > 0 && CheckFence(fs, root, "another", 99).ok()) {
+    return "another job is let in";
+  }
+  if (generation > 1 && CheckFence(fs, root, kTestJob, 1).ok()) {
+    return "generation 1 is let in";
+  }
+  return "";
+}
+
+// The life of a job with power loss at operation `cut` (0: at its end), and
+// without the sync `skipped` (-1: with all). Then what was not synced is lost,
+// all of it or, with a `seed`, by chance. Returns the promise that was broken.
+std::string LiveAndLosePower(int cut, int skipped, unsigned seed,
+                             std::vector<std::string>* syncs) {
+  const std::string root = "/out/checkpoints";
+  MemoryFileSystem fs;
+  fs.SkipSync(skipped);
+  fs.FailAt(cut, /*and_after=*/cut > 0);
+  uint64_t generation = 0;
+  int64_t durable = -1;
+  if (TakeOver(&fs, root, kTestJob, 1).ok()) {
+    generation = 1;
+    durable = LiveUntilPowerLoss(&fs, root).value();
+  }
+  if (durable == 200 && TakeOver(&fs, root, kTestJob, 2).ok()) generation = 2;
+  *syncs = fs.syncs();
+  fs.FailAt(0, false);
+  fs.SkipSync(-1);
+  std::mt19937 random(seed);
+  fs.PowerLoss(seed == 0 ? nullptr : &random);
+  return BrokenPromise(&fs, root, durable, generation);
+}
+
+constexpr unsigned kSeeds = 8;
+
+// Any cut, any seed: the first promise that is broken without that sync.
+std::string FirstBroken(int skipped) {
+  std::vector<std::string> all;
+  std::vector<std::string> done;
+  for (unsigned seed = 0; seed < kSeeds; ++seed) {
+    std::string broken = LiveAndLosePower(0, skipped, seed, &all);
+    for (int cut = 1; broken.empty() && done != all; ++cut) {
+      broken = LiveAndLosePower(cut, skipped, seed, &done);
+    }
+    if (!broken.empty()) return broken;
+    done.clear();
+  }
+  return "";
+}
+
+TEST(PowerLossTest, NoSyncIsMissingAndNoneCanBeLeftOut) {
+  EXPECT_EQ(FirstBroken(-1), "");
+  std::vector<std::string> all;
+  ASSERT_EQ(LiveAndLosePower(0, -1, 0, &all), "");
+  ASSERT_GT(all.size(), 15u);
+  for (size_t skipped = 0; skipped < all.size(); ++skipped) {
+    EXPECT_NE(FirstBroken(static_cast<int>(skipped)), "")
+        << "sync " << skipped << ", of " << all[skipped] << ", is not needed";
   }
 }
 
@@ -183,6 +284,54 @@ TEST(DiskErrorTest, AnErrorAnywhereIsOneSentenceAndHarmsNothing) {
     ExpectRecovers(&fs, root, {100, 200});
   }
   EXPECT_GT(failed, 20);
+}
+
+// A disk that fails one sync, and says that all is well from then on, as
+// Linux does: what it lost is lost. Nothing may be reported as done by it.
+TEST(DiskErrorTest, AFailedSyncIsNeverTakenForSuccess) {
+  const std::string root = "/out/checkpoints";
+  int failed = 0;
+  bool reached = true;
+  for (int at = 1; reached; ++at) {
+    SCOPED_TRACE(fmt::format("operation {} fails", at));
+    MemoryFileSystem fs;
+    ASSERT_TRUE(TakeOver(&fs, root, kTestJob, 1).ok());
+    ASSERT_TRUE(TestCheckpoint(&fs, root, kFirst).ok());
+    const int fail_at = fs.operations() + at;
+    fs.FailAt(fail_at, /*and_after=*/false, EIO);
+    const auto second = TestCheckpoint(&fs, root, kSecond);
+    reached = fs.operations() >= fail_at;
+    if (!second.ok()) {
+      ++failed;
+      EXPECT_THAT(Message(second.status()), HasSubstr("Input/output error"));
+    }
+    fs.FailAt(0, false);
+    fs.PowerLoss();
+    const auto restored = TestRestore(&fs, root, 1);
+    ASSERT_TRUE(restored.ok()) << restored.status();
+    EXPECT_GE(*restored, second.ok() ? 200 : 100);
+    ExpectRecovers(&fs, root, {100, 200});
+  }
+  EXPECT_GT(failed, 15);
+}
+
+// The rename was done, the sync after it not: the same call again must not
+// find it done.
+TEST(DiskErrorTest, ASecondTryAfterAFailedLastSyncSyncsAgain) {
+  const std::string root = "/out/checkpoints";
+  MemoryFileSystem counting;
+  ASSERT_TRUE(TakeOver(&counting, root, kTestJob, 1).ok());
+  const int before = counting.operations();
+  ASSERT_TRUE(TestCheckpoint(&counting, root, kSecond).ok());
+  for (int at = before + 1; at <= counting.operations(); ++at) {
+    MemoryFileSystem fs;
+    ASSERT_TRUE(TakeOver(&fs, root, kTestJob, 1).ok());
+    fs.FailAt(at, /*and_after=*/false, EIO);
+    if (TestCheckpoint(&fs, root, kSecond).ok()) continue;
+    ASSERT_TRUE(TestCheckpoint(&fs, root, kSecond).ok());
+    fs.PowerLoss();
+    EXPECT_EQ(TestRestore(&fs, root, 1).value(), 200) << "operation " << at;
+  }
 }
 
 TEST(DiskErrorTest, AnUnwritableDirectoryIsOneSentence) {

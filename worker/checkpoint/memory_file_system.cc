@@ -22,8 +22,14 @@ class MemoryFile final : public WritableFile {
   }
   Status Sync() override {
     MutexLock lock(&fs_->mu_);
-    LOCKSTEP_RETURN_IF_ERROR(fs_->Count("syncing " + path_));
-    node_->durable_data = node_->data;
+    const Status counted = fs_->Count("syncing " + path_);
+    if (!counted.ok()) {
+      node_->sync_failed = true;
+      return counted;
+    }
+    if (fs_->CountSync(path_) && !node_->sync_failed) {
+      node_->durable_data = node_->data;
+    }
     return OkStatus();
   }
   Status Close() override { return OkStatus(); }
@@ -63,28 +69,51 @@ int MemoryFileSystem::operations() const {
   return operations_;
 }
 
-void MemoryFileSystem::FailAt(int at, bool and_after) {
+std::vector<std::string> MemoryFileSystem::syncs() const {
   MutexLock lock(&mu_);
+  return syncs_;
+}
+
+void MemoryFileSystem::SkipSync(int index) {
+  MutexLock lock(&mu_);
+  skip_sync_ = index;
+}
+
+bool MemoryFileSystem::CountSync(std::string what) {
+  syncs_.push_back(std::move(what));
+  return static_cast<int>(syncs_.size()) - 1 != skip_sync_;
+}
+
+void MemoryFileSystem::FailAt(int at, bool and_after, int error) {
+  MutexLock lock(&mu_);
+  fail_error_ = error;
   fail_at_ = at;
   fail_after_ = and_after;
 }
 
-void MemoryFileSystem::Forget(Node* node) {
+void MemoryFileSystem::Forget(Node* node, std::mt19937* random) {
+  const bool keep = random != nullptr && (*random)() % 2 == 0;
+  if (keep) {
+    if (!node->sync_failed) node->durable_data = node->data;
+    node->durable_names = node->names;
+  }
   node->data = node->durable_data;
   node->names = node->durable_names;
-  for (auto& [name, child] : node->names) Forget(child.get());
+  for (auto& [name, child] : node->names) Forget(child.get(), random);
 }
 
-void MemoryFileSystem::PowerLoss() {
+void MemoryFileSystem::PowerLoss() { PowerLoss(nullptr); }
+
+void MemoryFileSystem::PowerLoss(std::mt19937* random) {
   MutexLock lock(&mu_);
-  Forget(root_.get());
+  Forget(root_.get(), random);
 }
 
 Status MemoryFileSystem::Count(std::string_view what) {
   ++operations_;
   if (fail_at_ > 0 &&
       (operations_ == fail_at_ || (fail_after_ && operations_ > fail_at_))) {
-    return ErrnoStatus(ENOSPC, what);
+    return ErrnoStatus(fail_error_, what);
   }
   return OkStatus();
 }
@@ -227,7 +256,7 @@ Status MemoryFileSystem::SyncDir(const std::string& path) {
   LOCKSTEP_RETURN_IF_ERROR(Count("syncing directory " + path));
   const NodePtr node = Find(path);
   if (node == nullptr) return Missing(path);
-  node->durable_names = node->names;
+  if (CountSync(path + "/")) node->durable_names = node->names;
   return OkStatus();
 }
 

@@ -2,15 +2,20 @@
 //
 // What was not synced is gone after PowerLoss(): bytes of a file without
 // Sync, and names in a directory without SyncDir, renames and removals
-// included. That is the least POSIX promises; real file systems keep more.
+// included. That is the least POSIX promises; real file systems keep more, in
+// an order of their own.
 // Every operation that changes something counts, and can be made the last one
-// that works or the one that fails. Thread-safe.
+// that works or the one that fails. A sync can be made one that does nothing.
+// After a sync of a file failed, later ones succeed and keep nothing of what
+// was not kept by then: so Linux does. Thread-safe.
 #ifndef LOCKSTEP_WORKER_CHECKPOINT_MEMORY_FILE_SYSTEM_H_
 #define LOCKSTEP_WORKER_CHECKPOINT_MEMORY_FILE_SYSTEM_H_
 
+#include <cerrno>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,9 +32,18 @@ class MemoryFileSystem final : public FileSystem {
   // Changing operations so far.
   int operations() const;
   // The operation number `at` (counted as operations() does, from 1) fails
-  // with ENOSPC and changes nothing; with `and_after` all later ones too.
-  void FailAt(int at, bool and_after);
+  // with the errno `error` and changes nothing; with `and_after` all later
+  // ones too. 0: none.
+  void FailAt(int at, bool and_after, int error = ENOSPC);
+  // What was synced so far, in order: "/a/file", or "/a/directory/".
+  std::vector<std::string> syncs() const;
+  // The sync with this index in syncs() will do nothing, and say that it did;
+  // -1: none.
+  void SkipSync(int index);
   void PowerLoss();
+  // The same, but what was not synced is there or not by chance: each file's
+  // bytes and each directory's names.
+  void PowerLoss(std::mt19937* random);
 
   StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
                                                  mode_t mode) override;
@@ -52,22 +66,29 @@ class MemoryFileSystem final : public FileSystem {
   struct Node {
     bool is_directory = false;
     std::string data, durable_data;
+    bool sync_failed = false;  // Writes are forgotten from then on.
     std::map<std::string, std::shared_ptr<Node>> names, durable_names;
   };
   using NodePtr = std::shared_ptr<Node>;
 
+  // Counts a sync; whether it is to be done.
+  bool CountSync(std::string what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status Count(std::string_view what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Null where there is none.
   NodePtr Find(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StatusOr<NodePtr> Parent(const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  static void Forget(Node* node);
+  // `random` may be null: forget all.
+  static void Forget(Node* node, std::mt19937* random);
 
   mutable Mutex mu_;
   NodePtr root_ ABSL_GUARDED_BY(mu_);
   int operations_ ABSL_GUARDED_BY(mu_) = 0;
   int fail_at_ ABSL_GUARDED_BY(mu_) = 0;
   bool fail_after_ ABSL_GUARDED_BY(mu_) = false;
+  int fail_error_ ABSL_GUARDED_BY(mu_) = ENOSPC;
+  std::vector<std::string> syncs_ ABSL_GUARDED_BY(mu_);
+  int skip_sync_ ABSL_GUARDED_BY(mu_) = -1;
 };
 
 }  // namespace lockstep::checkpoint

@@ -96,6 +96,57 @@ TEST_F(ReaderTest, EachOfManyFlippedBitsIsFound) {
   EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 300);
 }
 
+// Any single fault of the newest: found before use, the older one restores,
+// the reason names the file, and the damaged one is kept.
+TEST(DamageTest, AThousandSingleFaultsFallBack) {
+  std::mt19937 random(20);
+  for (int i = 0; i < 1000; ++i) {
+    MemoryFileSystem fs;
+    ASSERT_TRUE(TakeOver(&fs, kRoot, kTestJob, 1).ok());
+    for (int64_t step : {100, 200, 300}) {
+      ASSERT_TRUE(TestCheckpoint(&fs, kRoot, {1, step, 1}).ok());
+    }
+    const auto path_of = [](int64_t step, const std::string& file) {
+      return JoinPath(JoinPath(kRoot, CheckpointName({1, step})), file);
+    };
+    const auto write = [&fs](const std::string& path, const std::string& data) {
+      ASSERT_TRUE(fs.Create(path, 0644).value()->Append(data).ok());
+    };
+    const char* const files[] = {"MANIFEST", "shard-00000-of-00002",
+                                 "shard-00001-of-00002"};
+    const std::string file = files[random() % 3];
+    const std::string path = path_of(300, file);
+    std::string data = fs.Read(path, 1 << 20).value();
+    const unsigned kind = random() % 6;
+    SCOPED_TRACE(fmt::format("fault {} of kind {} in {}", i, kind, file));
+    if (kind <= 1) {
+      const size_t bit = random() % (data.size() * 8);
+      data[bit / 8] = static_cast<char>(data[bit / 8] ^ (1 << (bit % 8)));
+      write(path, data);
+    } else if (kind == 2) {
+      write(path, data.substr(0, random() % data.size()));
+    } else if (kind == 3) {
+      ASSERT_TRUE(fs.Remove(path).ok());
+    } else if (kind == 4) {
+      // Of another step, which has it from here.
+      const std::string other = path_of(100, file);
+      const std::string of_100 = fs.Read(other, 1 << 20).value();
+      write(path, of_100);
+      write(other, data);
+    } else {
+      write(path, "");
+    }
+    std::vector<Damaged> damaged;
+    ASSERT_EQ(TestRestore(&fs, kRoot, 1, &damaged).value(), 200);
+    ASSERT_EQ(damaged.size(), 1u);
+    EXPECT_THAT(damaged[0].reason, HasSubstr(file));
+    EXPECT_EQ(damaged[0].kept_as, ".bad-step-000000300.g1");
+    EXPECT_TRUE(fs.Exists(JoinPath(kRoot, damaged[0].kept_as)));
+    EXPECT_EQ(fs.Exists(JoinPath(JoinPath(kRoot, damaged[0].kept_as), file)),
+              kind != 3);
+  }
+}
+
 TEST_F(ReaderTest, AFlippedBitFallsBackAndSaysWhere) {
   const std::string path = PathOf(300, "shard-00000-of-00002");
   std::string data = Contents(path);

@@ -31,6 +31,16 @@ Status WriteWhole(FileSystem* fs, const std::string& path,
   return file->Close();
 }
 
+// For what need not survive a power loss: others see all of it or nothing.
+Status WriteVisible(FileSystem* fs, const std::string& path,
+                    std::string_view text) {
+  const std::string temporary = path + ".tmp";
+  LOCKSTEP_ASSIGN_OR_RETURN(auto file, fs->Create(temporary));
+  LOCKSTEP_RETURN_IF_ERROR(file->Append(text));
+  LOCKSTEP_RETURN_IF_ERROR(file->Close());
+  return fs->Rename(temporary, path);
+}
+
 StatusOr<Vote> WriteRankFiles(FileSystem* fs, const std::string& root,
                               const WriteRequest& request,
                               const Snapshot& snapshot,
@@ -48,8 +58,8 @@ StatusOr<Vote> WriteRankFiles(FileSystem* fs, const std::string& root,
   LOCKSTEP_RETURN_IF_ERROR(WriteShard(id, snapshot, &file));
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.rank.written"));
   LOCKSTEP_RETURN_IF_ERROR(file.SyncAndClose());
-  LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.rank.synced"));
-  LOCKSTEP_RETURN_IF_ERROR(fs->SyncDir(directory));
+  // No directory is synced: the chief moves the file, and syncs where it is
+  // then. Nor is the vote, which nobody asks for after a power loss.
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.rank.before_vote"));
   Vote vote;
   vote.attempt = id.attempt;
@@ -60,7 +70,7 @@ StatusOr<Vote> WriteRankFiles(FileSystem* fs, const std::string& root,
   vote.shard = file.Sums();
   LOCKSTEP_RETURN_IF_ERROR(CheckStop(should_stop));
   LOCKSTEP_RETURN_IF_ERROR(
-      fs->WriteAtomic(JoinPath(directory, kVoteName), EncodeVote(vote)));
+      WriteVisible(fs, JoinPath(directory, kVoteName), EncodeVote(vote)));
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.rank.voted"));
   return vote;
 }
@@ -222,6 +232,8 @@ StatusOr<std::string> Publish(FileSystem* fs, const std::string& root,
   const std::string path = JoinPath(root, name);
   if (IsComplete(fs, path, votes)) {
     Discard(fs, root, request.attempt).IgnoreError();
+    // Whoever renamed it may not have come this far.
+    LOCKSTEP_RETURN_IF_ERROR(Annotate(fs->SyncDir(root), what + " for sure"));
     return path;
   }
   Status status = Assemble(fs, root, request, votes, should_stop);
@@ -238,7 +250,7 @@ StatusOr<std::string> Publish(FileSystem* fs, const std::string& root,
                                          "survive a power loss)"));
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.publish.durable"));
   // A hint for people: its loss harms nobody.
-  fs->WriteAtomic(JoinPath(root, kLatestName), name + "\n").IgnoreError();
+  WriteVisible(fs, JoinPath(root, kLatestName), name + "\n").IgnoreError();
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.publish.latest"));
   return path;
 }

@@ -2,7 +2,7 @@
 // called by AsyncWriter or by whoever does not mind to wait.
 //
 // 1. Every rank calls WriteRank: its shard goes to its own directory inside
-//    the staging directory, file and directory are synced, then it votes.
+//    the staging directory, the file is synced, then it votes.
 // 2. The chief has all votes (sent to it, or from CollectVotes) and calls
 //    Publish: votes compared, shards moved together, MANIFEST written, all
 //    synced, the directory renamed to its final name, its parent synced.
@@ -38,9 +38,8 @@ inline constexpr const char* kRankFaultPoints[] = {
     "checkpoint.rank.made_dir",     // its directory is there
     "checkpoint.rank.created",      // an empty shard
     "checkpoint.rank.written",      // not synced
-    "checkpoint.rank.synced",       // the directory is not
-    "checkpoint.rank.before_vote",  // durable, without a vote
-    "checkpoint.rank.voted",        // VOTE is durable
+    "checkpoint.rank.before_vote",  // synced, without a vote
+    "checkpoint.rank.voted",        // VOTE is there
 };
 inline constexpr const char* kChiefFaultPoints[] = {
     "checkpoint.publish.begin",

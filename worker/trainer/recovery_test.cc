@@ -107,6 +107,48 @@ TEST_F(RecoveryTest, AKilledJobGoesOnBitEqual) {
   }
 }
 
+// The second checkpoint is cut off between the disk and those who must hear of
+// it, on the chief or on another rank.
+TEST_F(RecoveryTest, ACrashAroundVoteOrReportCostsAtMostThatCheckpoint) {
+  const auto expected = RunJob(Job(Output("undisturbed")));
+  ASSERT_EQ(expected[0].code, 0) << expected[0].output;
+  const struct {
+    int rank;
+    std::string point;
+  } cases[] = {{1, "checkpoint.vote.before"},
+               {0, "checkpoint.vote.after"},
+               {0, "checkpoint.report.before"},
+               {0, "checkpoint.report.after"}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.point);
+    JobOptions job = Job(Output(c.point));
+    Add(&job, {"--allow_faults", "--step-delay-ms", "10"});
+    job.only_rank = c.rank;
+    job.only = {"--faults", c.point + "=crash@2"};
+    int64_t start = 0;
+    {
+      TestJob first(job);
+      const auto results = first.Wait();
+      EXPECT_EQ(results[c.rank].code, 85) << results[c.rank].output;
+      EXPECT_EQ(results[1 - c.rank].code, 75) << results[1 - c.rank].output;
+      start = LastCheckpoint(&first);
+      EXPECT_GE(start, 10);
+    }
+    job.only_rank = -1;
+    TestJob second(Next(job, start));
+    const auto results = second.Wait();
+    ASSERT_EQ(results[0].code, 0) << results[0].output;
+    EXPECT_EQ(ParamHash(results[0]), ParamHash(expected[0]));
+    EXPECT_EQ(ParamHash(results[1]), ParamHash(expected[1]));
+    EXPECT_EQ(LastCheckpoint(&second), 48);
+    const auto names = RealFileSystem()->List(job.output + "/checkpoints");
+    ASSERT_TRUE(names.ok());
+    for (const std::string& name : *names) {
+      EXPECT_NE(name.substr(0, 5), ".tmp-");
+    }
+  }
+}
+
 TEST_F(RecoveryTest, ADamagedCheckpointIsSetAsideAndToldOf) {
   const auto expected = RunJob(Job(Output("whole")));
   JobOptions job = Job(Output("o"));

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/base/fault_point.h"
 #include "common/base/logging.h"
 
 namespace lockstep {
@@ -138,15 +139,19 @@ Status Saver::Handle(const AsyncWriter::Event& event) {
   switch (event.kind) {
     case AsyncWriter::kVoted:
       session_->CountCheckpoint(event.step);
-      return asked ? reducer_->Vote(writing_.id, true) : OkStatus();
+      if (!asked) return OkStatus();
+      LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.vote.before"));
+      LOCKSTEP_RETURN_IF_ERROR(reducer_->Vote(writing_.id, true));
+      return FaultPoint("checkpoint.vote.after");
     case AsyncWriter::kPublished:
+      LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.report.before"));
       session_->ReportCheckpoint(
           current ? writing_ : CheckpointOrder{event.step, 0, {}}, event.path,
           static_cast<int64_t>(event.bytes));
       LOG_INFO("checkpoint of step {}: {} ({} bytes, {})", event.step,
                event.path, event.bytes, FormatDuration(event.elapsed));
       if (!event.warning.ok()) Tell(Message(event.warning));
-      return OkStatus();
+      return FaultPoint("checkpoint.report.after");
     case AsyncWriter::kFailed:
       Tell(Message(event.status));
       return asked ? reducer_->Vote(writing_.id, false) : OkStatus();
