@@ -253,6 +253,14 @@ void DecideForming(Job* job, const JobView& view,
 }
 
 Cause CauseOf(const Job& job, const Stall& stall) {
+  if (stall.rank < 0) {
+    return {
+        Reason::kStalled,
+        fmt::format("all {} ranks have stood in the all-reduce of step {} "
+                    "for {}: the network between them is cut, or one was "
+                    "stopped there",
+                    stall.waiting, stall.step, FormatDuration(stall.still))};
+  }
   return {Reason::kStalled,
           fmt::format("{} has stood in {} of step {} for {} while {} other "
                       "rank{} for it; a step of this job should end within {}",

@@ -223,6 +223,16 @@ TEST(MovingTest, StalledRankIsNamedAndTheJobIsTriedAgain) {
   EXPECT_EQ(s.job.failures_without_progress, 1);
 }
 
+TEST(MovingTest, StallOfAllNamesNobody) {
+  Scene s(NativeSpec("j", 2));
+  s.Run({"a", "b"});
+  s.view.stall = Stall{-1, "allreduce", 12, 31s, 5s, 2};
+  s.Settle();
+  ASSERT_TRUE(s.job.failing);
+  EXPECT_THAT(s.job.failing->message,
+              HasSubstr("all 2 ranks have stood in the all-reduce of step 12"));
+}
+
 TEST(MovingTest, ForgottenNodeIsLostByAnOperatorsWord) {
   Scene s(NativeSpec("j", 2));
   s.Run({"a", "b"});

@@ -94,6 +94,7 @@ std::optional<Stall> StallWatch::Check(int32_t world_size, MonoTime now) const {
     front = std::max(front, page.progress.step);
   }
   std::optional<Stall> found;
+  Duration shortest = Duration::max();
   int32_t waiting = 0;
   for (const auto& [rank, page] : pages_) {
     const bool waits = Waits(page.progress);
@@ -104,6 +105,7 @@ std::optional<Stall> StallWatch::Check(int32_t world_size, MonoTime now) const {
     const Duration still = now - page.since;
     // Somebody moves: the gang is on its way.
     if (still <= deadline) return std::nullopt;
+    shortest = std::min(shortest, still);
     // Who waits in an earlier step has arrived there, and never left it.
     if (waits && page.progress.step == front) {
       ++waiting;
@@ -120,6 +122,10 @@ std::optional<Stall> StallWatch::Check(int32_t world_size, MonoTime now) const {
       found = Stall{
           rank, page.progress.phase, page.progress.step, still, deadline, 0};
     }
+  }
+  if (waiting == world_size &&
+      shortest > std::max(options_.all_least, options_.all_factor * deadline)) {
+    return Stall{-1, "allreduce", front, shortest, deadline, waiting};
   }
   if (!found || waiting == 0) return std::nullopt;
   found->waiting = waiting;

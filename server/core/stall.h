@@ -12,8 +12,9 @@
 //     forming, or anything before the first and after the last step;
 //   - while any rank's page is not heard of: silence of a host is
 //     membership.h's;
-//   - when nobody waits (all are slow alike) or all do (the network: the
-//     collective's own timeout ends that);
+//   - when nobody waits: all are slow alike;
+//   - before three times D, and half a minute, when all wait in the same step:
+//     the network between them, or one that was stopped within the all-reduce;
 //   - before six times D, and a minute, of a rank that uses the CPU or waits
 //     for input: it may be slow and well.
 #ifndef LOCKSTEP_SERVER_CORE_STALL_H_
@@ -35,11 +36,14 @@ struct StallOptions {
   int factor = 4;
   int patient_factor = 6;
   Duration patient_least = std::chrono::minutes(1);
+  int all_factor = 3;
+  Duration all_least = std::chrono::seconds(30);
   // A page that was not heard of for so long says nothing.
   Duration fresh = std::chrono::seconds(3);
 };
 
 struct Stall {
+  // -1: all wait, and nobody is late.
   int32_t rank = 0;
   std::string phase;
   int64_t step = 0;
