@@ -10,6 +10,7 @@
 
 #include "tests/bench/bench_cluster.h"
 #include "tests/bench/report.h"
+#include "worker/task/rank_page.h"
 
 namespace lockstep {
 namespace {
@@ -100,6 +101,75 @@ StatusOr<double> Slurm(SlurmPeer* slurm) {
   return static_cast<double>(MonotonicNanos() - start) / 1e9;
 }
 
+constexpr char kStepsJob[] = "steps";
+constexpr auto kStepWindow = std::chrono::seconds(3);
+
+int64_t Committed(LocalCluster* cluster) {
+  const std::string path = cluster->layout().DaemonDir("worker-0") + "/tasks/" +
+                           kStepsJob + ".g1/rank-0/work/.lockstep-page";
+  std::string error;
+  const auto reader = task::PageReader::Open(path, &error);
+  task::RankPage page;
+  if (!reader ||
+      reader->ReadLast(&page, &error) != task::PageReader::Result::kOk) {
+    return -1;
+  }
+  return page.progress.last_committed;
+}
+
+StatusOr<double> SecondsPerStep(LocalCluster* cluster) {
+  const int64_t first = Committed(cluster);
+  const int64_t start = MonotonicNanos();
+  std::this_thread::sleep_for(kStepWindow);
+  const int64_t last = Committed(cluster);
+  const double took = static_cast<double>(MonotonicNanos() - start) / 1e9;
+  if (first < 0 || last <= first) return Internal("the job does not step");
+  return took / static_cast<double>(last - first);
+}
+
+// The coordinator is there again at the end.
+StatusOr<BenchResult> Steps(BenchCluster* bench) {
+  v1::JobSpec spec =
+      BenchCluster::Program(kStepsJob, 2, 1,
+                            {BinDir() + "/../tests/step_program", "--steps",
+                             "1000000", "--step_ms", "2"});
+  spec.set_kind(v1::JOB_KIND_NATIVE);
+  LOCKSTEP_RETURN_IF_ERROR(bench->client()->SubmitJob(spec).status());
+  const int64_t start = MonotonicNanos();
+  while (Committed(bench->cluster()) < 100) {
+    if (MonotonicNanos() - start > kPatience) {
+      return DeadlineExceeded("no 100 steps after 60 s");
+    }
+    Pause();
+  }
+  BenchResult result;
+  result.id = "R4-steps";
+  result.ranks = 2;
+  result.peer = "the same job while the coordinator is there";
+  for (int round = 0; round < kRounds; ++round) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const double with,
+                              SecondsPerStep(bench->cluster()));
+    LOCKSTEP_RETURN_IF_ERROR(bench->cluster()->Kill("coordinator", SIGKILL));
+    LOCKSTEP_ASSIGN_OR_RETURN(const double without,
+                              SecondsPerStep(bench->cluster()));
+    LOCKSTEP_RETURN_IF_ERROR(bench->cluster()->StartDaemon("coordinator"));
+    LOCKSTEP_RETURN_IF_ERROR(bench->cluster()->WaitReady());
+    if (round == 0) continue;
+    result.ours_seconds.push_back({without});
+    result.peer_seconds.push_back({with});
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job,
+                            bench->client()->GetJob(kStepsJob));
+  result.verified =
+      job.state() == v1::JOB_STATE_RUNNING && job.generation() == 1;
+  LOCKSTEP_RETURN_IF_ERROR(bench->client()->CancelJob(kStepsJob).status());
+  LOCKSTEP_RETURN_IF_ERROR(
+      bench->client()
+          ->WaitJob(kStepsJob, std::chrono::seconds(60), nullptr)
+          .status());
+  return result;
+}
+
 Status Run(const std::string& json) {
   LocalClusterOptions options;
   options.workers = 2;
@@ -107,6 +177,7 @@ Status Run(const std::string& json) {
   options.gpus = 0;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto ours, BenchCluster::Start(options));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto slurm, SlurmPeer::Start());
+  LOCKSTEP_ASSIGN_OR_RETURN(const BenchResult steps, Steps(ours.get()));
   for (int i = 0; i < kJobs; ++i) {
     const auto spec =
         BenchCluster::Program("sleep" + std::to_string(i), kTasksPerJob, 0.005,
@@ -138,9 +209,9 @@ Status Run(const std::string& json) {
   }
   LOCKSTEP_RETURN_IF_ERROR(
       RunProgram({"scancel", "--name=sleep"}, slurm->environment()));
-  PrintResults({result});
+  PrintResults({result, steps});
   if (json.empty()) return OkStatus();
-  return AddToJson(json, {{"slurm", slurm->version()}}, {result});
+  return AddToJson(json, {{"slurm", slurm->version()}}, {result, steps});
 }
 
 }  // namespace
