@@ -17,6 +17,10 @@ void Check(const task::RankPage& page) {
   for (const double s : c.phase_seconds) {
     fuzz::Require(std::isfinite(s) && s >= 0, "a time is 0 or more");
   }
+  for (const double s : c.checkpoint_seconds) {
+    fuzz::Require(std::isfinite(s) && s >= 0, "a time is 0 or more");
+  }
+  fuzz::Require(std::isfinite(c.straggler_lag_seconds), "a lag is finite");
   fuzz::Require(!c.has_loss || std::isfinite(c.last_loss), "a loss is finite");
   fuzz::Require(c.values.size() <= task::kMaxReportedValues, "few values");
   for (const auto& [name, value] : c.values) {

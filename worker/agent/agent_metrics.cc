@@ -127,6 +127,10 @@ constexpr const char* kPhaseNames[] = {
     "optimizer",  "checkpoint_stall", "evaluation", "other"};
 static_assert(std::size(kPhaseNames) == task::kTimedPhases);
 
+constexpr char kAllReduceSeconds[] =
+    "Time in which reductions that all had joined were under way (busy), and "
+    "held a rank up (exposed).";
+
 void CollectSteps(const TaskReading& task, MetricFamilies* out) {
   if (!task.counters) return;
   const task::RankCounters& c = *task.counters;
@@ -142,10 +146,11 @@ void CollectSteps(const TaskReading& task, MetricFamilies* out) {
   }
   one.back() = {"kind", "exposed"};
   out->Counter(
-      "lockstep_allreduce_seconds_total",
-      "Time in which a rank waited for a reduction that all had "
-      "joined.",
+      "lockstep_allreduce_seconds_total", kAllReduceSeconds,
       c.phase_seconds[static_cast<size_t>(task::RankPhase::kAllReduce)], one);
+  one.back() = {"kind", "busy"};
+  out->Counter("lockstep_allreduce_seconds_total", kAllReduceSeconds,
+               c.allreduce_busy_seconds, one);
   out->Counter("lockstep_allreduce_bytes_total", "Bytes that were reduced.",
                AsDouble(c.allreduce_bytes), labels);
   out->Counter("lockstep_allreduce_buckets_total",
@@ -161,6 +166,62 @@ void CollectSteps(const TaskReading& task, MetricFamilies* out) {
   out->Counter("lockstep_rank_checkpoints_total",
                "Checkpoints that a rank took part in.",
                AsDouble(c.checkpoints_saved), labels);
+  out->Gauge("lockstep_straggler_lag_seconds",
+             "How much later than the median rank it came to the reductions "
+             "of some twenty steps.",
+             c.straggler_lag_seconds, labels);
+}
+
+void CollectInput(const TaskReading& task, MetricFamilies* out) {
+  if (!task.counters) return;
+  const task::InputCounters& input = task.counters->input;
+  const MetricLabels labels = {{"job_id", task.job},
+                               {"rank", std::to_string(task.rank)}};
+  out->Counter("lockstep_input_bytes_total",
+               "Bytes of the records read, those made ahead included.",
+               AsDouble(input.bytes), labels);
+  out->Counter("lockstep_input_corrupt_records_total",
+               "Records that could not be read or decoded.",
+               AsDouble(input.corrupt_records), labels);
+  out->Gauge("lockstep_input_queue_depth", "Steps whose samples are ready.",
+             AsDouble(input.queue_depth), labels);
+  out->Gauge("lockstep_input_queue_capacity",
+             "Steps whose samples can be made ahead.",
+             AsDouble(input.queue_capacity), labels);
+  MetricLabels stage = labels;
+  const std::string help = "Time of all reading threads, by stage.";
+  stage.emplace_back("stage", "read");
+  out->Counter("lockstep_input_stage_seconds_total", help, input.read_seconds,
+               stage);
+  stage.back().second = "decode";
+  out->Counter("lockstep_input_stage_seconds_total", help, input.decode_seconds,
+               stage);
+}
+
+constexpr const char* kCheckpointPhaseNames[] = {"snapshot", "write", "fsync",
+                                                 "commit", "restore"};
+static_assert(std::size(kCheckpointPhaseNames) == task::kCheckpointPhases);
+
+void CollectCheckpoints(const TaskReading& task, MetricFamilies* out) {
+  if (!task.counters) return;
+  const task::RankCounters& c = *task.counters;
+  MetricLabels labels = {{"job_id", task.job},
+                         {"rank", std::to_string(task.rank)}};
+  out->Counter("lockstep_rank_checkpoint_bytes_total",
+               "Bytes of a rank's parts of checkpoints.",
+               AsDouble(c.checkpoint_bytes), labels);
+  out->Counter("lockstep_checkpoint_failures_total",
+               "Checkpoints that a rank gave up or could not begin.",
+               AsDouble(c.checkpoint_failures), labels);
+  // Rank 0 writes the state and publishes: its times are the job's.
+  if (task.rank != 0) return;
+  labels.emplace_back("phase", "");
+  for (size_t i = 0; i < task::kCheckpointPhases; ++i) {
+    labels.back().second = kCheckpointPhaseNames[i];
+    out->Counter("lockstep_checkpoint_phase_seconds_total",
+                 "Time that checkpoints took, by phase.",
+                 c.checkpoint_seconds[i], labels);
+  }
 }
 
 }  // namespace
@@ -175,14 +236,34 @@ AgentReadings AgentMetrics::Readings() const {
   return readings_;
 }
 
+bool AgentMetrics::Offers(const Gpu& gpu) const {
+  if (!options_.offered) return true;
+  return std::any_of(
+      options_.offered->begin(), options_.offered->end(),
+      [&gpu](const Gpu& offered) { return offered.uuid == gpu.uuid; });
+}
+
 GpuPageInput AgentMetrics::GpuInput(const AgentReadings& readings) const {
   GpuPageInput input;
   if (options_.gpus == nullptr) return input;
-  input.gpus = options_.gpus->gpus();
-  input.places = options_.gpus->places();
+  GpuStatus all = options_.gpus->Latest(SystemClock().Now().mono);
+  const std::vector<Gpu>& gpus = options_.gpus->gpus();
+  // What goes with a GPU lies at the same place in each list, or is missing.
+  const auto take = [](size_t i, const auto& from, auto* to) {
+    if (i < from.size()) to->push_back(from[i]);
+  };
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    if (!Offers(gpus[i])) continue;
+    take(i, gpus, &input.gpus);
+    take(i, options_.gpus->places(), &input.places);
+    take(i, all.readings, &input.status.readings);
+    take(i, all.xids, &input.status.xids);
+  }
+  input.status.age = all.age;
+  input.status.samples = all.samples;
+  input.status.read_seconds = all.read_seconds;
   input.driver_version = options_.gpus->driver_version();
   input.hostname = options_.hostname;
-  input.status = options_.gpus->Latest(SystemClock().Now().mono);
   for (const TaskReading& task : readings.tasks) {
     if (task.ended) continue;
     for (const int32_t gpu : task.gpus) {
@@ -220,6 +301,8 @@ std::vector<prometheus::MetricFamily> AgentMetrics::Collect() const {
   for (const TaskReading& task : readings.tasks) {
     CollectTask(task, &out);
     CollectSteps(task, &out);
+    CollectInput(task, &out);
+    CollectCheckpoints(task, &out);
   }
   return out.Take();
 }

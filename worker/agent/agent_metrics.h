@@ -70,6 +70,9 @@ class AgentMetrics final : public prometheus::Collectable {
     std::function<StatusOr<HostReadings>()> read_host = [] {
       return ReadHostReadings();
     };
+    // Which of them this daemon offers: the others are another's to show, so
+    // that sums over a host's daemons count each GPU once. Nothing: all.
+    std::optional<std::vector<Gpu>> offered = std::nullopt;
   };
 
   explicit AgentMetrics(Options options) : options_(std::move(options)) {}
@@ -81,6 +84,8 @@ class AgentMetrics final : public prometheus::Collectable {
   AgentReadings Readings() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  bool Offers(const Gpu& gpu) const;
+
   const Options options_;
   mutable Mutex mu_;
   AgentReadings readings_ ABSL_GUARDED_BY(mu_);

@@ -32,7 +32,9 @@ constexpr int kGpus = 8;
 // What the catalogue promises of one worker's series: docs/metrics-worker.md.
 constexpr size_t kFixedBudget = 60;  // With up to four devices of each kind.
 constexpr size_t kGpuBudget = 64;
-constexpr size_t kRankBudget = 25;
+constexpr size_t kRankBudget = 25;  // Of its page.
+constexpr size_t kTaskBudget = 10;  // Of its process.
+constexpr size_t kChiefBudget = 5;  // Rank 0 beyond that.
 
 MonoTime Now() { return SystemClock().Now().mono; }
 
@@ -72,6 +74,12 @@ TaskReading FullTask(int32_t rank) {
   task.counters->allreduce_bytes = 4096;
   task.counters->samples = 640;
   task.counters->steps_committed = 10;
+  task.counters->allreduce_busy_seconds = 4.5;
+  task.counters->straggler_lag_seconds = -0.25;
+  task.counters->input = {5000, 1, 3, 4, 6.5, 7.5};
+  task.counters->checkpoint_bytes = 300;
+  task.counters->checkpoint_failures = 2;
+  task.counters->checkpoint_seconds = {0.5, 1.5, 2.5, 3.5, 4.5};
   task.gpus = {rank};
   return task;
 }
@@ -166,15 +174,19 @@ TEST_F(AgentMetricsTest, SeriesStayWithinTheBudget) {
   size_t fixed = 0;
   std::map<std::string, size_t> by_gpu;
   std::map<std::string, size_t> by_rank;
+  std::map<std::string, size_t> by_task;
   for (const MetricFamily& family : Page()) {
     for (const auto& metric : family.metric) {
-      std::string gpu, rank;
+      std::string gpu, rank, role;
       for (const auto& label : metric.label) {
         if (label.name == "gpu") gpu = label.value;
         if (label.name == "rank") rank = label.value;
+        if (label.name == "role") role = label.value;
       }
       if (!gpu.empty()) {
         ++by_gpu[gpu];
+      } else if (!role.empty()) {
+        ++by_task[rank];
       } else if (!rank.empty()) {
         ++by_rank[rank];
       } else {
@@ -187,7 +199,8 @@ TEST_F(AgentMetricsTest, SeriesStayWithinTheBudget) {
   for (const auto& [gpu, count] : by_gpu) EXPECT_LE(count, kGpuBudget) << gpu;
   ASSERT_EQ(by_rank.size(), size_t{kGpus});
   for (const auto& [rank, count] : by_rank) {
-    EXPECT_LE(count, kRankBudget) << rank;
+    EXPECT_LE(count, kRankBudget + (rank == "0" ? kChiefBudget : 0)) << rank;
+    EXPECT_LE(by_task[rank], kTaskBudget) << rank;
   }
 }
 
@@ -298,6 +311,11 @@ TEST_F(AgentMetricsTest, RanksByPhase) {
   EXPECT_THAT(page,
               HasSubstr("lockstep_allreduce_seconds_total{job_id=\"mnist\","
                         "rank=\"1\",kind=\"exposed\"} 3"));
+  EXPECT_THAT(page,
+              HasSubstr("lockstep_allreduce_seconds_total{job_id=\"mnist\","
+                        "rank=\"1\",kind=\"busy\"} 4.5"));
+  EXPECT_THAT(page, HasSubstr("lockstep_straggler_lag_seconds{job_id="
+                              "\"mnist\",rank=\"1\"} -0.25"));
   EXPECT_THAT(page, HasSubstr("lockstep_input_records_total{job_id=\"mnist\","
                               "rank=\"1\"} 640"));
   EXPECT_THAT(page,
@@ -312,6 +330,60 @@ TEST_F(AgentMetricsTest, RanksByPhase) {
   EXPECT_THAT(PageText(), Not(HasSubstr("lockstep_step_phase")));
   EXPECT_THAT(PageText(), Not(HasSubstr("lockstep_task_oom_kills")));
   EXPECT_THAT(PageText(), HasSubstr("lockstep_task_cpu_seconds_total"));
+}
+
+TEST_F(AgentMetricsTest, InputAndCheckpointsOfARank) {
+  const std::string page = PageText();
+  for (const char* line :
+       {"lockstep_input_bytes_total{job_id=\"mnist\",rank=\"1\"} 5000",
+        "lockstep_input_corrupt_records_total{job_id=\"mnist\",rank=\"1\"} 1",
+        "lockstep_input_queue_depth{job_id=\"mnist\",rank=\"1\"} 3",
+        "lockstep_input_queue_capacity{job_id=\"mnist\",rank=\"1\"} 4",
+        "lockstep_input_stage_seconds_total{job_id=\"mnist\",rank=\"1\",stage="
+        "\"read\"} 6.5",
+        "lockstep_input_stage_seconds_total{job_id=\"mnist\",rank=\"1\",stage="
+        "\"decode\"} 7.5",
+        "lockstep_rank_checkpoint_bytes_total{job_id=\"mnist\",rank=\"1\"} "
+        "300",
+        "lockstep_checkpoint_failures_total{job_id=\"mnist\",rank=\"1\"} 2",
+        "lockstep_checkpoint_phase_seconds_total{job_id=\"mnist\",rank=\"0\","
+        "phase=\"fsync\"} 2.5"}) {
+    EXPECT_THAT(page, HasSubstr(line));
+  }
+  EXPECT_THAT(page, Not(HasSubstr("lockstep_checkpoint_phase_seconds_total{"
+                                  "job_id=\"mnist\",rank=\"1\"")));
+}
+
+// Two daemons of a host that share its GPUs must not both show all of them.
+TEST_F(AgentMetricsTest, OnlyGpusThatAreOffered) {
+  const auto sharing = std::make_shared<AgentMetrics>(AgentMetrics::Options{
+      gpus_.get(), "host-1", "/tmp", [] { return FullHost(); },
+      std::vector<Gpu>{gpus_->gpus()[5], gpus_->gpus()[2]}});
+  fake_.Write("xid 5 79\n");
+  std::string page;
+  EXPECT_TRUE(Eventually([&] {
+    page = Text(sharing->Collect());
+    return page.find("GPU-6\",model=\"NVIDIA H100 80GB HBM3\",xid=\"79\"} 1") !=
+           std::string::npos;
+  })) << page;
+  size_t up = 0;
+  for (const MetricFamily& family : sharing->Collect()) {
+    if (family.name == "lockstep_gpu_up") up = family.metric.size();
+  }
+  EXPECT_EQ(up, 2u);
+  EXPECT_THAT(page, HasSubstr("lockstep_gpu_utilization_ratio{gpu=\"2\",uuid="
+                              "\"GPU-3\""));
+  EXPECT_THAT(page, Not(HasSubstr("uuid=\"GPU-4\"")));
+  const std::string dcgm = Text(DcgmMetrics(sharing).Collect());
+  EXPECT_THAT(dcgm, HasSubstr("gpu=\"5\",UUID=\"GPU-6\",pci_bus_id=\"00000000:"
+                              "15:00.0\""));
+  EXPECT_THAT(dcgm, Not(HasSubstr("UUID=\"GPU-4\"")));
+  // None offered: as on a host without any.
+  const AgentMetrics none(AgentMetrics::Options{gpus_.get(), "host-1", "/tmp",
+                                                [] { return FullHost(); },
+                                                std::vector<Gpu>{}});
+  EXPECT_THAT(Text(none.Collect()), Not(HasSubstr("lockstep_gpu_")));
+  fake_.Write("");
 }
 
 TEST_F(AgentMetricsTest, DcgmsNamesLabelsAndUnits) {

@@ -100,6 +100,11 @@ class AsyncWriter {
     Status status;
     uint64_t bytes = 0;  // kVoted: of the shard; kPublished: of all shards.
     Duration elapsed{};  // Since Begin.
+    // kVoted: what writing and syncing this rank's part took; kPublished: what
+    // publishing took once all votes were there.
+    Duration write{};
+    Duration sync{};
+    Duration commit{};
     // kPublished: what is worth a line in the log but harms nothing, such as
     // an old checkpoint that could not be deleted. Usually OK.
     Status warning;

@@ -39,10 +39,13 @@ void AsyncWriter::Shared::Write() {
     write.state_hash = request.state_hash;
     taken = std::move(snapshot);
   }
-  const StatusOr<Vote> vote =
-      WriteRank(options.fs, options.root, write, taken, [this] {
+  WriteTimes times;
+  const StatusOr<Vote> vote = WriteRank(
+      options.fs, options.root, write, taken,
+      [this] {
         return stop_transfer ? Cancelled("it was given up") : OkStatus();
-      });
+      },
+      &times);
   taken.Clear();
   MutexLock lock(&mu);
   spare = std::move(taken);
@@ -53,6 +56,8 @@ void AsyncWriter::Shared::Write() {
     event.kind = AsyncWriter::kVoted;
     event.vote = *vote;
     event.bytes = vote->shard.size;
+    event.write = times.write;
+    event.sync = times.sync;
   } else {
     // The others' parts are of no use without the chief.
     phase = is_chief() ? kGivingUp : kIdle;
@@ -105,6 +110,7 @@ void AsyncWriter::Shared::PublishNow() {
   publish.metadata = options.metadata;
   publish.written = FormatWallTime(options.clock->Now().wall);
   if (!given) given = AwaitVotes(publish.attempt);
+  const MonoTime began = SystemClock().Now().mono;
   const StatusOr<std::string> path =
       checkpoint::Publish(options.fs, options.root, publish, *given, [this] {
         return stop_transfer ? Cancelled("it was given up") : OkStatus();
@@ -112,6 +118,7 @@ void AsyncWriter::Shared::PublishNow() {
   Event event;
   event.kind = path.ok() ? AsyncWriter::kPublished : AsyncWriter::kFailed;
   event.status = path.status();
+  event.commit = SystemClock().Now().mono - began;
   if (path.ok()) {
     event.path = *path;
     for (const Vote& vote : *given) event.bytes += vote.shard.size;

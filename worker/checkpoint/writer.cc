@@ -16,6 +16,8 @@ std::string RankPath(const std::string& root, const AttemptKey& attempt,
   return JoinPath(JoinPath(root, StagingName(attempt)), RankName(rank));
 }
 
+MonoTime Now() { return SystemClock().Now().mono; }
+
 Status CheckStop(const ShouldStop& should_stop) {
   return should_stop ? should_stop() : OkStatus();
 }
@@ -44,7 +46,9 @@ Status WriteVisible(FileSystem* fs, const std::string& path,
 StatusOr<Vote> WriteRankFiles(FileSystem* fs, const std::string& root,
                               const WriteRequest& request,
                               const Snapshot& snapshot,
-                              const ShouldStop& should_stop) {
+                              const ShouldStop& should_stop,
+                              WriteTimes* times) {
+  const MonoTime began = Now();
   const ShardId& id = request.shard;
   const std::string directory = RankPath(root, id.attempt, id.rank);
   LOCKSTEP_RETURN_IF_ERROR(CheckStop(should_stop));
@@ -57,7 +61,9 @@ StatusOr<Vote> WriteRankFiles(FileSystem* fs, const std::string& root,
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.rank.created"));
   LOCKSTEP_RETURN_IF_ERROR(WriteShard(id, snapshot, &file));
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.rank.written"));
+  const MonoTime written = Now();
   LOCKSTEP_RETURN_IF_ERROR(file.SyncAndClose());
+  if (times != nullptr) *times = {written - began, Now() - written};
   // No directory is synced: the chief moves the file, and syncs where it is
   // then. Nor is the vote, which nobody asks for after a power loss.
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.rank.before_vote"));
@@ -187,7 +193,7 @@ Status MakeDirsDurable(FileSystem* fs, const std::string& path) {
 
 StatusOr<Vote> WriteRank(FileSystem* fs, const std::string& root,
                          const WriteRequest& request, const Snapshot& snapshot,
-                         const ShouldStop& should_stop) {
+                         const ShouldStop& should_stop, WriteTimes* times) {
   const ShardId& id = request.shard;
   const std::string what = fmt::format(
       "checkpoint of step {} not written by rank {}", id.attempt.step, id.rank);
@@ -197,9 +203,9 @@ StatusOr<Vote> WriteRank(FileSystem* fs, const std::string& root,
                            what, id.world_size);
   }
   Status begin = FaultPoint("checkpoint.rank.begin");
-  StatusOr<Vote> vote =
-      begin.ok() ? WriteRankFiles(fs, root, request, snapshot, should_stop)
-                 : StatusOr<Vote>(begin);
+  StatusOr<Vote> vote = begin.ok() ? WriteRankFiles(fs, root, request, snapshot,
+                                                    should_stop, times)
+                                   : StatusOr<Vote>(begin);
   if (vote.ok()) return vote;
   DiscardRank(fs, root, id.attempt, id.rank).IgnoreError();
   return Annotate(vote.status(), what);

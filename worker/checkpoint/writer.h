@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
 #include "worker/checkpoint/checksum.h"
@@ -62,12 +63,19 @@ struct WriteRequest {
   uint64_t state_hash = 0;
 };
 
+// What a rank's part took.
+struct WriteTimes {
+  Duration write{};
+  Duration sync{};
+};
+
 // `root` is made, durably, where it is missing. `should_stop` (may be empty)
 // is asked between blocks. After an error the rank's directory is removed as
-// far as that is possible.
+// far as that is possible. `times` may be null; it is set on success.
 StatusOr<Vote> WriteRank(FileSystem* fs, const std::string& root,
                          const WriteRequest& request, const Snapshot& snapshot,
-                         const ShouldStop& should_stop);
+                         const ShouldStop& should_stop,
+                         WriteTimes* times = nullptr);
 
 // The votes that lie in the staging directory of `attempt` by now. A rank
 // whose vote is not there or is damaged is left out.

@@ -33,6 +33,11 @@ Status CheckOptions(const PrefetcherOptions& options, const ShardPlan& plan) {
   return plan.StepAt(options.start).status();
 }
 
+bool IsCorrupt(const Status& status) {
+  return status.code() == StatusCode::kDataLoss ||
+         status.code() == StatusCode::kInvalidArgument;
+}
+
 MonoTime Now() { return SystemClock().Now().mono; }
 
 }  // namespace
@@ -110,6 +115,7 @@ Status Prefetcher::Next(Batch* batch, MonoTime deadline) {
   LOCKSTEP_RETURN_IF_ERROR(slot.status);
   std::swap(*batch, slot.batch);
   slot.ready = false;
+  --counters_.queued;
   ++consumed_;
   ++counters_.steps;
   counters_.samples += batch->count;
@@ -147,8 +153,14 @@ void Prefetcher::Work() {
   std::string buffer;
   Claim claim;
   while (TakeClaim(&claim)) {
-    Status status = Fill(claim.step, &claim.batch, &buffer);
+    Times times;
+    Status status = Fill(claim.step, &claim.batch, &buffer, &times);
     MutexLock lock(&mu_);
+    counters_.reading += times.reading;
+    counters_.decoding += times.decoding;
+    if (IsCorrupt(status)) ++counters_.corrupt;
+    // A step that failed is never handed out.
+    if (status.ok()) ++counters_.queued;
     Slot& slot = slots_[claim.number % slots_.size()];
     slot.batch = std::move(claim.batch);
     slot.status = std::move(status);
@@ -157,8 +169,8 @@ void Prefetcher::Work() {
   }
 }
 
-Status Prefetcher::Fill(const DataStep& step, Batch* batch,
-                        std::string* buffer) {
+Status Prefetcher::Fill(const DataStep& step, Batch* batch, std::string* buffer,
+                        Times* times) {
   const DataStripe stripe =
       ShardPlan::StripeOf(step, options_.rank, options_.world);
   const uint64_t image_bytes = options_.shape.bytes();
@@ -170,10 +182,17 @@ Status Prefetcher::Fill(const DataStep& step, Batch* batch,
   batch->labels.resize(stripe.count);
   const std::vector<SampleRef> samples =
       plan_.Samples(step.begin.epoch, stripe);
+  MonoTime since = Now();
+  const auto lap = [&since](Duration* total) {
+    const MonoTime now = Now();
+    *total += now - since;
+    since = now;
+  };
   for (size_t i = 0; i < samples.size(); ++i) {
     if (stopping_) return Cancelled("the prefetcher was stopped");
     LOCKSTEP_ASSIGN_OR_RETURN(const LabelledImage image,
                               dataset_->Read(samples[i], buffer));
+    lap(&times->reading);
     bytes_read_ += image.encoded.size();
     const auto label = static_cast<uint32_t>(image.label);
     if (options_.classes != 0 && label >= options_.classes) {
@@ -187,6 +206,7 @@ Status Prefetcher::Fill(const DataStep& step, Batch* batch,
     if (!decoded.ok()) {
       return Annotate(decoded, dataset_->Describe(samples[i]));
     }
+    lap(&times->decoding);
   }
   return OkStatus();
 }

@@ -51,7 +51,13 @@ struct PrefetcherCounters {
   Duration waited{};     // Of the consumer inside Next.
   uint64_t steps = 0;    // Handed out.
   uint64_t samples = 0;  // Handed out.
-  uint64_t bytes = 0;    // Of records read, those made ahead included.
+  // Of all threads, what was made ahead included:
+  uint64_t bytes = 0;    // Of records read.
+  uint64_t corrupt = 0;  // Records that could not be read or decoded.
+  Duration reading{};    // With their checksums.
+  Duration decoding{};
+  // Now: steps made and not handed out, of at most options.depth.
+  uint64_t queued = 0;
 };
 
 class Prefetcher {
@@ -102,7 +108,13 @@ class Prefetcher {
   void Work() ABSL_LOCKS_EXCLUDED(mu_);
   // Waits for a step to make; false: there is none any more.
   bool TakeClaim(Claim* claim) ABSL_LOCKS_EXCLUDED(mu_);
-  Status Fill(const DataStep& step, Batch* batch, std::string* buffer);
+  // How long a batch took.
+  struct Times {
+    Duration reading{};
+    Duration decoding{};
+  };
+  Status Fill(const DataStep& step, Batch* batch, std::string* buffer,
+              Times* times);
   bool AtEnd() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<const Dataset> dataset_;

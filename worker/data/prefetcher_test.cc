@@ -168,6 +168,7 @@ TEST_F(PrefetcherTest, DamageIsReportedAfterTheGoodStepsAndForEver) {
     EXPECT_THAT(Message(status), HasSubstr(fmt::format("byte {}:", offset)));
   }
   EXPECT_EQ((*started)->counters().samples, 30u);
+  EXPECT_GE((*started)->counters().corrupt, 1u);
 }
 
 TEST_F(PrefetcherTest, LabelsAndShapesThatDoNotFitNameTheRecord) {
@@ -236,6 +237,21 @@ TEST_F(PrefetcherTest, CountersCountWhatWasHandedOut) {
   EXPECT_EQ(counters.samples, kSamples);
   EXPECT_EQ(counters.bytes, 4 * kSamples);
   EXPECT_GT(counters.waited, Duration::zero());
+  EXPECT_GT(counters.reading, Duration::zero());
+  EXPECT_GT(counters.decoding, Duration::zero());
+  EXPECT_EQ(counters.corrupt, 0u);
+  EXPECT_EQ(counters.queued, 0u);
+}
+
+TEST_F(PrefetcherTest, WhatIsMadeAheadIsQueued) {
+  options_.depth = 3;
+  const auto prefetcher = Start(10);
+  const MonoTime deadline = In(30);
+  while (prefetcher->counters().queued < 3 &&
+         SystemClock().Now().mono < deadline) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(prefetcher->counters().queued, 3u);
 }
 
 TEST_F(PrefetcherTest, OptionsOutOfRangeAreRefused) {

@@ -7,6 +7,10 @@
 namespace lockstep {
 namespace {
 
+// Of the newest step in the moving average of the lag: it follows in some 20
+// steps.
+constexpr double kLagWeight = 0.1;
+
 MonoTime Now() { return SystemClock().Now().mono; }
 
 }  // namespace
@@ -69,9 +73,15 @@ void Progress::CountStep(const Step& step) {
   }
 }
 
-void Progress::CountCheckpoint(int64_t step) {
+void Progress::CountCheckpoint(int64_t step, uint64_t bytes) {
   ++counters_.checkpoints_saved;
   counters_.last_checkpoint_step = step;
+  counters_.checkpoint_bytes += bytes;
+}
+
+void Progress::CountCheckpointTime(task::CheckpointPhase phase, Duration time) {
+  counters_.checkpoint_seconds.at(static_cast<size_t>(phase)) +=
+      ToSeconds(std::max(time, Duration(0)));
 }
 
 void Progress::SetValue(std::string_view name, double value) {
@@ -87,7 +97,28 @@ void Progress::SetValue(std::string_view name, double value) {
   }
 }
 
-void Progress::HoldBack(Duration waited) { timer_.HoldBack(waited, Now()); }
+void Progress::HoldBack(Duration waited, Duration busy) {
+  SettleHeldBack(Duration(0));
+  timer_.HoldBack(waited, Now());
+  busy_held_back_ = std::max(busy, timer_.held_back());
+}
+
+void Progress::SettleHeldBack(Duration straggler) {
+  straggler = std::clamp(straggler, Duration(0), timer_.held_back());
+  timer_.SettleHeldBack(straggler);
+  CountBusy(busy_held_back_ - straggler);
+  busy_held_back_ = Duration(0);
+}
+
+void Progress::CountBusy(Duration busy) {
+  counters_.allreduce_busy_seconds += ToSeconds(std::max(busy, Duration(0)));
+}
+
+void Progress::CountLag(Duration lag) {
+  double& shown = counters_.straggler_lag_seconds;
+  shown += (has_lag_ ? kLagWeight : 1) * (ToSeconds(lag) - shown);
+  has_lag_ = true;
+}
 
 void Progress::WriteProgress(MonoTime now) {
   if (!page_) return;

@@ -41,14 +41,23 @@ class Progress {
     uint64_t epoch = 0;
   };
   void CountStep(const Step& step);
-  void CountCheckpoint(int64_t step);
+  // This rank's part of one is durable.
+  void CountCheckpoint(int64_t step, uint64_t bytes);
+  void CountCheckpointTime(task::CheckpointPhase phase, Duration time);
+  void CountCheckpointFailure() { ++counters_.checkpoint_failures; }
+  void SetInput(const task::InputCounters& input) { counters_.input = input; }
   // Non-finite values are kept out: the last finite one stays.
   void SetValue(std::string_view name, double value);
 
-  // The end of a reduction that held this rank up for `waited`, which is in
-  // the present phase.
-  void HoldBack(Duration waited);
-  void SettleHeldBack(Duration straggler) { timer_.SettleHeldBack(straggler); }
+  // The end of a step's reductions, which held this rank up for `waited`, which
+  // is in the present phase. For `busy`, that included, some were under way.
+  void HoldBack(Duration waited, Duration busy);
+  // Waiting for a late rank is neither all-reduce nor busy.
+  void SettleHeldBack(Duration straggler);
+  // Of a reduction whose wait is not held back.
+  void CountBusy(Duration busy);
+  // Of the step before; a moving average is shown.
+  void CountLag(Duration lag);
 
   // Writes everything.
   void Publish();
@@ -61,6 +70,8 @@ class Progress {
 
   const std::unique_ptr<task::PageWriter> page_;  // May be null.
   PhaseTimer timer_;
+  Duration busy_held_back_{};
+  bool has_lag_ = false;
   task::RankProgress progress_;
   task::RankCounters counters_;
 };

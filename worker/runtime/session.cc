@@ -63,8 +63,17 @@ void Session::Report(std::string_view name, double value) {
   impl_->progress_->SetValue(name, value);
   impl_->progress_->Publish();
 }
-void Session::CountCheckpoint(int64_t step) {
-  impl_->progress_->CountCheckpoint(step);
+void Session::CountCheckpoint(int64_t step, uint64_t bytes) {
+  impl_->progress_->CountCheckpoint(step, bytes);
+}
+void Session::CountCheckpointTime(task::CheckpointPhase phase, Duration time) {
+  impl_->progress_->CountCheckpointTime(phase, time);
+}
+void Session::CountCheckpointFailure() {
+  impl_->progress_->CountCheckpointFailure();
+}
+void Session::SetInput(const task::InputCounters& input) {
+  impl_->progress_->SetInput(input);
 }
 void Session::ReportArtifact(const std::string& name, const std::string& path) {
   v1::RankReport report;

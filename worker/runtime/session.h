@@ -140,7 +140,16 @@ class Session {
   void ReportCheckpoint(const CheckpointOrder& order, const std::string& path,
                         int64_t bytes);
   void ReportResumed(int64_t step);
-  void CountCheckpoint(int64_t step);  // This rank's part of one is durable.
+
+  // Numbers for the page, shown with the next Commit or Publish. -----------
+
+  // This rank's part of a checkpoint, of so many bytes, is durable.
+  void CountCheckpoint(int64_t step, uint64_t bytes = 0);
+  void CountCheckpointTime(task::CheckpointPhase phase, Duration time);
+  // One that this rank gave up, or could not begin.
+  void CountCheckpointFailure();
+  // All since the start; the last call holds.
+  void SetInput(const task::InputCounters& input);
 
   // This rank's host should be emptied: all learn it in the next step.
   void RequestDrain();

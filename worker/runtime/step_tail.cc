@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -16,6 +17,19 @@ constexpr float kMaxWaitMicros = 1e10f;  // Nearly three hours.
 
 int64_t Piece(float sum) {
   return sum >= 0 && sum <= kMaxPieceSum ? static_cast<int64_t>(sum) : 0;
+}
+
+Duration Micros(float micros) {
+  return std::chrono::microseconds(static_cast<int64_t>(micros));
+}
+
+// Of an even number, the mean of the middle two.
+float Median(std::vector<float> values) {
+  const auto middle =
+      values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
 }  // namespace
@@ -44,11 +58,17 @@ StepTailSum ReadTail(std::span<const float> words, int rank) {
   sum.loss_sum = std::isfinite(words[kLoss]) ? double{words[kLoss]} : 0;
   const std::span<const float> waits = words.subspan(kWaits);
   const float own = waits[static_cast<size_t>(rank)];
-  const float least = *std::min_element(waits.begin(), waits.end());
   // False for NaN.
-  if (own >= least && least >= 0 && own <= kMaxWaitMicros) {
-    sum.straggler_wait =
-        std::chrono::microseconds(static_cast<int64_t>(own - least));
+  if (!std::all_of(waits.begin(), waits.end(), [](float wait) {
+        return wait >= 0 && wait <= kMaxWaitMicros;
+      })) {
+    return sum;
+  }
+  const auto [least, most] = std::minmax_element(waits.begin(), waits.end());
+  sum.straggler_wait = Micros(own - *least);
+  // All are let go at the same moment: who came later waited less.
+  if (*most > 0) {
+    sum.lag = Micros(Median({waits.begin(), waits.end()}) - own);
   }
   return sum;
 }

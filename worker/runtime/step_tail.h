@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "common/base/clock.h"
@@ -43,6 +44,9 @@ struct StepTailSum {
   // How much longer this rank was held up in the step before than the rank
   // that came last.
   Duration straggler_wait{};
+  // How much later than the median rank this one came; negative: earlier.
+  // Nothing where no rank says that it was held up.
+  std::optional<Duration> lag;
 };
 // Takes any words: what cannot be is 0, and the control word is looked at by
 // DecodeControl.

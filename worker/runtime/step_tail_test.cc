@@ -57,12 +57,29 @@ TEST(StepTailTest, StragglerWaitIsWhatOneWaitedBeyondTheLastToCome) {
   EXPECT_EQ(ReadTail(sum, 2).straggler_wait, microseconds(300));
 }
 
+TEST(StepTailTest, LagIsBehindTheMedianRank) {
+  std::vector<StepTail> tails(3);
+  tails[0].waited = microseconds(900);
+  tails[1].waited = microseconds(200);
+  tails[2].waited = microseconds(500);
+  const std::vector<float> sum = Sum(tails);
+  EXPECT_EQ(ReadTail(sum, 0).lag, microseconds(-400));
+  EXPECT_EQ(ReadTail(sum, 1).lag, microseconds(300));
+  EXPECT_EQ(ReadTail(sum, 2).lag, microseconds(0));
+  // Of two, each is half as far from the middle.
+  tails.pop_back();
+  EXPECT_EQ(ReadTail(Sum(tails), 1).lag, microseconds(350));
+  // In the first step there was none before.
+  EXPECT_FALSE(ReadTail(Sum(std::vector<StepTail>(2)), 0).lag.has_value());
+}
+
 TEST(StepTailTest, WordsThatCannotBeAreTakenForNone) {
   for (const float bad :
        {std::nanf(""), -1.0f, 1e30f, std::numeric_limits<float>::infinity()}) {
     std::vector<float> words(TailWords(2), bad);
     EXPECT_EQ(ReadTail(words, 1).samples, 0);
     EXPECT_EQ(ReadTail(words, 1).straggler_wait, Duration(0));
+    EXPECT_FALSE(ReadTail(words, 1).lag.has_value());
   }
 }
 

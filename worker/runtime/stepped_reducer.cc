@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "worker/runtime/gradients.h"
@@ -58,7 +59,9 @@ class SteppedReducer final : public Reducer {
  private:
   void NextStep();
   bool Finite(size_t bucket) const;
-  Status Start(const Slice& slice);
+  Status Start(const Slice& slice, MonoTime now);
+  void NoteIdle();
+  Duration TakeBusy(MonoTime now);
   Status StartFullBuckets();
   Status WaitAll(MonoTime deadline);
   void Tell(const ControlWords& words, const StepInputs& inputs);
@@ -83,6 +86,10 @@ class SteppedReducer final : public Reducer {
   bool nonfinite_ = false;
   std::vector<std::unique_ptr<Work>> works_;
   Progress::Step counted_;
+  // Since when without a break some bucket has been under way; nothing: none
+  // is. And how long that was before.
+  std::optional<MonoTime> busy_since_;
+  Duration busy_{};
 
   // For which the last step's reduction held this rank up.
   Duration last_wait_{};
@@ -142,13 +149,28 @@ Status SteppedReducer::AtStep(const Status& status) const {
                   fmt::format("step {}", controller_.step()));
 }
 
-Status SteppedReducer::Start(const Slice& slice) {
+Status SteppedReducer::Start(const Slice& slice, MonoTime now) {
   StatusOr<std::unique_ptr<Work>> work =
       communicator_->Start({CollectiveKind::kAllReduce, slice});
   if (!work.ok()) return AtStep(work.status());
   progress_->CountCollective(slice.count * SizeOf(slice.type));
   works_.push_back(*std::move(work));
+  if (!busy_since_) busy_since_ = now;
   return OkStatus();
+}
+
+// Operations end in the order in which they started.
+void SteppedReducer::NoteIdle() {
+  if (!busy_since_ || works_.empty() || !works_.back()->Poll()) return;
+  busy_ += Now() - *busy_since_;
+  busy_since_.reset();
+}
+
+// Of the step, which has no bucket under way any more.
+Duration SteppedReducer::TakeBusy(MonoTime now) {
+  if (busy_since_) busy_ += now - *busy_since_;
+  busy_since_.reset();
+  return std::exchange(busy_, Duration(0));
 }
 
 // In order, so that all ranks start the same; the last one only by Finish.
@@ -157,7 +179,7 @@ Status SteppedReducer::StartFullBuckets() {
     nonfinite_ = nonfinite_ || !Finite(started_);
     const BucketLayout& bucket = plan_.buckets[started_];
     LOCKSTEP_RETURN_IF_ERROR(
-        Start({buffers_[started_], 0, bucket.count, bucket.type}));
+        Start({buffers_[started_], 0, bucket.count, bucket.type}, Now()));
     ++started_;
   }
   return OkStatus();
@@ -170,6 +192,7 @@ Status SteppedReducer::Ready(size_t i) {
         i < ready_.size() ? "is ready twice in one step" : "does not exist");
   }
   ready_[i] = true;
+  NoteIdle();
   if (--missing_[bucket_of_[i]] > 0) return OkStatus();
   return StartFullBuckets();
 }
@@ -193,6 +216,7 @@ void SteppedReducer::Tell(const ControlWords& words, const StepInputs& inputs) {
 StatusOr<Verdict> SteppedReducer::Hear(StepTailSum* sum) {
   *sum = ReadTail(tail_, communicator_->rank());
   progress_->SettleHeldBack(sum->straggler_wait);
+  if (sum->lag) progress_->CountLag(*sum->lag);
   StatusOr<Verdict> verdict = controller_.Verify(sum->control);
   if (!verdict.ok() && ReasonOf(verdict.status()) == "ALARM") {
     return WithReason(verdict.status(), kReasonPeerLost);
@@ -205,6 +229,7 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
     return InvalidArgument("step {}: {} samples; a rank has 0 to {} in a step",
                            step(), inputs.samples, kMaxStepSamples);
   }
+  NoteIdle();
   for (size_t& missing : missing_) missing = 0;
   LOCKSTEP_RETURN_IF_ERROR(StartFullBuckets());
   nonfinite_ =
@@ -220,14 +245,15 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
   const MonoTime arrived = Now();
   progress_->Enter(task::RankPhase::kAllReduce);
   const BucketLayout& last = plan_.buckets.back();
-  LOCKSTEP_RETURN_IF_ERROR(Start({buffers_.back(), 0, last.count, last.type}));
+  LOCKSTEP_RETURN_IF_ERROR(
+      Start({buffers_.back(), 0, last.count, last.type}, arrived));
   ++started_;
   LOCKSTEP_RETURN_IF_ERROR(WaitAll(arrived + options_.operation_timeout));
   const MonoTime ended = Now();
   StepTailSum sum;
   const StatusOr<Verdict> verdict = Hear(&sum);
   last_wait_ = ended - arrived;
-  progress_->HoldBack(last_wait_);
+  progress_->HoldBack(last_wait_, TakeBusy(ended));
   progress_->Enter(task::RankPhase::kOther);
   if (!verdict.ok()) return verdict.status();
 
@@ -267,8 +293,10 @@ StatusOr<StepOrders> SteppedReducer::Settle() {
   progress_->Enter(task::RankPhase::kAllReduce);
   const Slice slice{buffers_.back(), plan_.control_offset_bytes / sizeof(float),
                     tail_.size(), DataType::kFloat32};
-  LOCKSTEP_RETURN_IF_ERROR(Start(slice));
-  LOCKSTEP_RETURN_IF_ERROR(WaitAll(Now() + options_.operation_timeout));
+  const MonoTime began = Now();
+  LOCKSTEP_RETURN_IF_ERROR(Start(slice, began));
+  LOCKSTEP_RETURN_IF_ERROR(WaitAll(began + options_.operation_timeout));
+  progress_->CountBusy(TakeBusy(Now()));
   StepTailSum sum;
   const Status heard = Hear(&sum).status();
   last_wait_ = Duration(0);

@@ -1,5 +1,14 @@
 // The Reducer over a Communicator: buckets, and in the last one the tail of
 // step_tail.h. Needs no session: tests run it over any communicator.
+//
+// All-reduce busy time (RankCounters) is the union over the buckets of a step:
+// from the moment one starts while none is under way until all that started
+// are done. That is looked for, without waiting, whenever a gradient becomes
+// ready, and known at the end of Finish: a break shorter than from one
+// gradient to the next is not seen. What Finish waited for a late rank is
+// taken out again; what earlier buckets waited for it, behind computing, is
+// not, for no rank can tell. So 1 - all-reduce phase / busy is the part of
+// communication that computing hides.
 #ifndef LOCKSTEP_WORKER_RUNTIME_STEPPED_REDUCER_H_
 #define LOCKSTEP_WORKER_RUNTIME_STEPPED_REDUCER_H_
 

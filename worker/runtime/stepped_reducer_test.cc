@@ -49,6 +49,10 @@ struct Rank {
         progress->counters().phase_seconds[static_cast<size_t>(phase)]);
   }
 
+  Duration Busy() const {
+    return lockstep::Seconds(progress->counters().allreduce_busy_seconds);
+  }
+
   std::unique_ptr<Communicator> communicator;
   std::unique_ptr<Progress> progress;
   std::unique_ptr<Reducer> reducer;
@@ -245,6 +249,7 @@ TEST(SteppedReducerTest, WaitingForALateRankIsStragglerWait) {
   FakeGroup group(2);
   std::atomic<bool> waiting = false;
   RunRanks(2, [&](int r) {
+    const MonoTime start = SystemClock().Now().mono;
     Rank rank(&group, r);
     if (r == 0) {
       waiting = true;
@@ -267,7 +272,59 @@ TEST(SteppedReducerTest, WaitingForALateRankIsStragglerWait) {
     } else {
       EXPECT_EQ(rank.Seconds(task::RankPhase::kStragglerWait), Duration(0));
     }
+    // Rank 1 came late, by half the difference of two.
+    const double lag = rank.progress->counters().straggler_lag_seconds;
+    EXPECT_GT(r == 0 ? -lag : lag, 0.005);
+    // Waiting for it was not busy.
+    const Duration wall = SystemClock().Now().mono - start;
+    EXPECT_GE(rank.Busy() + milliseconds(1),
+              rank.Seconds(task::RankPhase::kAllReduce));
+    EXPECT_LE(rank.Busy(),
+              wall - rank.Seconds(task::RankPhase::kStragglerWait));
   });
+}
+
+void SpinFor(Duration time) {
+  const MonoTime until = SystemClock().Now().mono + time;
+  while (SystemClock().Now().mono < until) std::this_thread::yield();
+}
+
+TEST(SteppedReducerTest, BusyIsFromTheFirstBucketOn) {
+  FakeGroup group(2);
+  std::atomic<bool> hidden = false;
+  RunRanks(2, [&](int r) {
+    Rank rank(&group, r);
+    // The bucket of rank 0 is under way until rank 1 has come, too.
+    if (r == 0) {
+      ASSERT_TRUE(rank.reducer->Ready(2).ok());
+      SpinFor(milliseconds(30));
+      hidden = true;
+    }
+    while (!hidden) std::this_thread::yield();
+    for (int step = 0; step < 2; ++step) {
+      ASSERT_TRUE(rank.reducer->Finish({}).ok());
+      ASSERT_TRUE(rank.reducer->Commit().ok());
+    }
+    if (r == 0) {
+      EXPECT_GE(rank.Busy(), milliseconds(30));
+    }
+    EXPECT_GE(rank.Busy() + milliseconds(1),
+              rank.Seconds(task::RankPhase::kAllReduce));
+  });
+}
+
+TEST(SteppedReducerTest, ABreakBetweenBucketsIsNotBusy) {
+  FakeGroup group(1);
+  Rank rank(&group, 0);
+  const MonoTime start = SystemClock().Now().mono;
+  ASSERT_TRUE(rank.reducer->Ready(2).ok());
+  ASSERT_TRUE(rank.reducer->Ready(1).ok());  // Sees that the bucket is done.
+  SpinFor(milliseconds(50));
+  ASSERT_TRUE(rank.reducer->Finish({}).ok());
+  ASSERT_TRUE(rank.reducer->Commit().ok());
+  rank.progress->SettleHeldBack(Duration(0));
+  EXPECT_GT(rank.Busy(), Duration(0));
+  EXPECT_LE(rank.Busy(), SystemClock().Now().mono - start - milliseconds(50));
 }
 
 TEST(SteppedReducerTest, TooManySamplesAreRefused) {

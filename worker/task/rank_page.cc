@@ -66,6 +66,49 @@ void EncodeProgress(const RankProgress& progress, PageWords* words) {
                          static_cast<uint64_t>(progress.rank) << 32;
 }
 
+namespace {
+
+// Words that were added later: a reader looks at the block's length.
+void EncodeFurther(const RankCounters& counters, PageWords* words) {
+  PageWords& w = *words;
+  const InputCounters& input = counters.input;
+  w[kWordBusySeconds] =
+      std::bit_cast<uint64_t>(counters.allreduce_busy_seconds);
+  w[kWordLagSeconds] = std::bit_cast<uint64_t>(counters.straggler_lag_seconds);
+  w[kWordInputBytes] = input.bytes;
+  w[kWordCorruptRecords] = input.corrupt_records;
+  w[kWordQueueDepth] = input.queue_depth;
+  w[kWordQueueCapacity] = input.queue_capacity;
+  w[kWordReadSeconds] = std::bit_cast<uint64_t>(input.read_seconds);
+  w[kWordDecodeSeconds] = std::bit_cast<uint64_t>(input.decode_seconds);
+  w[kWordCheckpointBytes] = counters.checkpoint_bytes;
+  w[kWordCheckpointFailures] = counters.checkpoint_failures;
+  for (size_t i = 0; i < kCheckpointPhases; ++i) {
+    w[kWordCheckpointSeconds + i] =
+        std::bit_cast<uint64_t>(counters.checkpoint_seconds[i]);
+  }
+}
+
+void DecodeFurther(const PageWords& w, RankCounters* counters) {
+  if (w[kWordBlock] >> 32 < kWordEnd - kWordBlock) return;
+  InputCounters& input = counters->input;
+  counters->allreduce_busy_seconds = Seconds(w[kWordBusySeconds]);
+  counters->straggler_lag_seconds = Finite(w[kWordLagSeconds]);
+  input.bytes = w[kWordInputBytes];
+  input.corrupt_records = w[kWordCorruptRecords];
+  input.queue_depth = w[kWordQueueDepth];
+  input.queue_capacity = w[kWordQueueCapacity];
+  input.read_seconds = Seconds(w[kWordReadSeconds]);
+  input.decode_seconds = Seconds(w[kWordDecodeSeconds]);
+  counters->checkpoint_bytes = w[kWordCheckpointBytes];
+  counters->checkpoint_failures = w[kWordCheckpointFailures];
+  for (size_t i = 0; i < kCheckpointPhases; ++i) {
+    counters->checkpoint_seconds[i] = Seconds(w[kWordCheckpointSeconds + i]);
+  }
+}
+
+}  // namespace
+
 void EncodeCounters(const RankCounters& counters, PageWords* words) {
   PageWords& w = *words;
   w[kWordBlock] = kBlockVersion | static_cast<uint64_t>(kWordEnd - kWordBlock)
@@ -87,6 +130,7 @@ void EncodeCounters(const RankCounters& counters, PageWords* words) {
   w[kWordLoss] = OptionalWord(counters.has_loss, counters.last_loss);
   w[kWordLearningRate] =
       OptionalWord(counters.has_learning_rate, counters.last_learning_rate);
+  EncodeFurther(counters, words);
   size_t count = counters.values.size();
   if (count > kMaxReportedValues) count = kMaxReportedValues;
   w[kWordValueCount] = count;
@@ -141,6 +185,7 @@ bool DecodePage(const PageWords& w, RankPage* page, std::string* error) {
   DecodeOptional(w[kWordLoss], &c.has_loss, &c.last_loss);
   DecodeOptional(w[kWordLearningRate], &c.has_learning_rate,
                  &c.last_learning_rate);
+  DecodeFurther(w, &c);
   const uint64_t count =
       std::min<uint64_t>(w[kWordValueCount], kMaxReportedValues);
   for (size_t i = 0; i < count; ++i) {

@@ -49,6 +49,16 @@ inline constexpr size_t kRankPhases = 10;
 // "checkpoint", "evaluation", "other", "forming", "finished".
 const char* RankPhaseName(RankPhase phase);
 
+// What a checkpoint takes, as far as it is one rank's work.
+enum class CheckpointPhase : uint32_t {
+  kSnapshot = 0,  // Copying the state; training stands still.
+  kWrite = 1,
+  kFsync = 2,
+  kCommit = 3,   // Rank 0 alone: moves shards together, writes the manifest.
+  kRestore = 4,  // Finding and loading one; on other ranks, waiting for rank 0.
+};
+inline constexpr size_t kCheckpointPhases = 5;
+
 struct RankProgress {
   uint64_t generation = 0;
   uint64_t step = 0;            // The one being worked on.
@@ -59,7 +69,20 @@ struct RankProgress {
   uint32_t rank = 0;
 };
 
-// Since the page was made; none goes down.
+// Of what reads and decodes this rank's samples. All 0 where there is none.
+struct InputCounters {
+  uint64_t bytes = 0;  // Of records read, those made ahead included.
+  // That could not be read or decoded.
+  uint64_t corrupt_records = 0;
+  // Now: steps that are made ahead, and the most there can be.
+  uint64_t queue_depth = 0;
+  uint64_t queue_capacity = 0;
+  // Of all threads together.
+  double read_seconds = 0;
+  double decode_seconds = 0;
+};
+
+// Since the page was made; none goes down but the lag and the depth.
 struct RankCounters {
   int64_t start_mono_nanos = 0;  // When phase_seconds began to count.
   std::array<double, kTimedPhases> phase_seconds{};  // Add up to wall time.
@@ -77,6 +100,16 @@ struct RankCounters {
   double last_loss = 0;
   bool has_learning_rate = false;
   double last_learning_rate = 0;
+  // In which some bucket of gradients was under way, however many were; never
+  // less than the all-reduce phase. stepped_reducer.h says how it is known.
+  double allreduce_busy_seconds = 0;
+  // How much later than the median rank this one came to the last steps'
+  // reductions; negative: earlier.
+  double straggler_lag_seconds = 0;
+  InputCounters input;
+  uint64_t checkpoint_bytes = 0;  // Of this rank's durable parts.
+  uint64_t checkpoint_failures = 0;
+  std::array<double, kCheckpointPhases> checkpoint_seconds{};
   // At most kMaxReportedValues; longer names are cut to 31 bytes.
   std::vector<std::pair<std::string, double>> values;
 };

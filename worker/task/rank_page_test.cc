@@ -63,6 +63,14 @@ RankCounters Counters() {
   c.last_loss = 0.25;
   c.has_learning_rate = true;
   c.last_learning_rate = 0.1;
+  c.allreduce_busy_seconds = 11.5;
+  c.straggler_lag_seconds = -0.125;
+  c.input = {12, 13, 14, 15, 16.5, 17.5};
+  c.checkpoint_bytes = 18;
+  c.checkpoint_failures = 19;
+  for (size_t i = 0; i < kCheckpointPhases; ++i) {
+    c.checkpoint_seconds[i] = 20.5 + static_cast<double>(i);
+  }
   c.values = {{"accuracy", 0.891}, {"top5", 0.99}};
   return c;
 }
@@ -102,6 +110,48 @@ TEST_F(RankPageTest, WhatIsWrittenIsRead) {
   EncodeCounters(page.counters, &got);
   EXPECT_EQ(got, want);
   EXPECT_EQ(page.counters.values, Counters().values);
+  EXPECT_EQ(page.counters.allreduce_busy_seconds, 11.5);
+  EXPECT_EQ(page.counters.straggler_lag_seconds, -0.125);
+  EXPECT_EQ(page.counters.input.corrupt_records, 13u);
+  EXPECT_EQ(page.counters.input.decode_seconds, 17.5);
+  EXPECT_EQ(page.counters.checkpoint_failures, 19u);
+  EXPECT_EQ(page.counters.checkpoint_seconds.back(), 24.5);
+}
+
+// A rank of an older build says so by its block's length.
+TEST_F(RankPageTest, AShorterBlockLacksWhatCameLater) {
+  PageWords words{};
+  words[kWordMagic] = kPageMagic;
+  EncodeCounters(Counters(), &words);
+  words[kWordBlock] = 1 | static_cast<uint64_t>(kWordFirstEnd - kWordBlock)
+                              << 32;
+  RankPage page;
+  ASSERT_TRUE(DecodePage(words, &page, &error_)) << error_;
+  ASSERT_TRUE(page.has_counters);
+  EXPECT_EQ(page.counters.samples, 1u);
+  EXPECT_EQ(page.counters.values, Counters().values);
+  EXPECT_EQ(page.counters.allreduce_busy_seconds, 0);
+  EXPECT_EQ(page.counters.input.bytes, 0u);
+  EXPECT_EQ(page.counters.checkpoint_failures, 0u);
+}
+
+TEST_F(RankPageTest, TimesThatCannotBeAreNone) {
+  PageWords words{};
+  words[kWordMagic] = kPageMagic;
+  EncodeCounters(Counters(), &words);
+  for (const double bad : {std::nan(""), -1e300 * 1e300}) {
+    for (const size_t word :
+         {size_t{kWordBusySeconds}, size_t{kWordLagSeconds},
+          size_t{kWordReadSeconds}, size_t{kWordCheckpointSeconds}}) {
+      words[word] = std::bit_cast<uint64_t>(bad);
+    }
+    RankPage page;
+    ASSERT_TRUE(DecodePage(words, &page, &error_)) << error_;
+    EXPECT_EQ(page.counters.allreduce_busy_seconds, 0);
+    EXPECT_EQ(page.counters.straggler_lag_seconds, 0);
+    EXPECT_EQ(page.counters.input.read_seconds, 0);
+    EXPECT_EQ(page.counters.checkpoint_seconds[0], 0);
+  }
 }
 
 TEST_F(RankPageTest, ASnapshotIsNeverHalfOfTwo) {

@@ -41,8 +41,23 @@ enum PageWord : size_t {
   kWordLearningRate = 29,
   kWordValueCount = 30,
   kWordValues = 32,  // kMaxReportedValues times: 4 words name, 1 word value.
-  kWordEnd = kWordValues + kMaxReportedValues * (kReportedNameBytes / 8 + 1),
+  // Where the first edition of version 1 ended.
+  kWordFirstEnd =
+      kWordValues + kMaxReportedValues * (kReportedNameBytes / 8 + 1),
+  kWordBusySeconds = kWordFirstEnd,
+  kWordLagSeconds = 113,
+  kWordInputBytes = 114,
+  kWordCorruptRecords = 115,
+  kWordQueueDepth = 116,
+  kWordQueueCapacity = 117,
+  kWordReadSeconds = 118,
+  kWordDecodeSeconds = 119,
+  kWordCheckpointBytes = 120,
+  kWordCheckpointFailures = 121,
+  kWordCheckpointSeconds = 122,  // kCheckpointPhases words.
+  kWordEnd = kWordCheckpointSeconds + kCheckpointPhases,
 };
+static_assert(kWordFirstEnd + 1 == kWordLagSeconds);
 static_assert(kWordSeconds + kTimedPhases == kWordSamples);
 static_assert(kWordEnd <= kPageWords);
 

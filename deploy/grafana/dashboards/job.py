@@ -94,6 +94,24 @@ TIME = [
           Query(rate("lockstep_allreduce_seconds_total", "job_id, rank",
                      'kind="exposed"'), "{{job_id}} rank {{rank}}"),
           maximum=1),
+    graph("Communication hidden by computing", "percentunit",
+          "Part of the time in which gradients are reduced that holds nobody "
+          "up. Low, and all-reduce in the picture above is high: smaller "
+          "buckets, larger batches, or a faster network.",
+          Query(metric("job:lockstep_overlap:ratio5m"), "{{job_id}}"),
+          maximum=1),
+    graph("All-reduce under way", "percentunit",
+          "Part of its time in which a bucket of a rank is being reduced, "
+          "hidden or not.",
+          Query(rate("lockstep_allreduce_seconds_total", "job_id, rank",
+                     'kind="busy"'), "{{job_id}} rank {{rank}}"),
+          maximum=1),
+    graph("Lag behind the median rank", "s",
+          "How much later a rank comes to the reductions of some twenty "
+          "steps; negative: earlier. A line that stays above is a straggler.",
+          Query(metric("lockstep_straggler_lag_seconds"),
+                "{{job_id}} rank {{rank}}: {{node}}"), minimum=None,
+          links=[TO_NODE]),
     graph("Reductions", "ops", "Per second: buckets and small values.",
           Query(rate("lockstep_allreduce_buckets_total", "job_id"),
                 "{{job_id}}")),
@@ -107,6 +125,30 @@ TIME = [
                 + "[1h])", "{{job_id}} rank {{rank}} skipped"),
           Query("increase(" + metric("lockstep_rank_steps_total")
                 + "[1h])", "{{job_id}} rank {{rank}} committed")),
+]
+
+INPUT = [
+    graph("Bytes read by rank", "Bps", "Of records, made ahead included.",
+          Query(rate("lockstep_input_bytes_total", "job_id, rank"),
+                "{{job_id}} rank {{rank}}")),
+    graph("Steps made ahead", "none",
+          "Steps whose samples are ready, and the most there can be. At 0 the "
+          "rank waits for its input.",
+          Query(metric("lockstep_input_queue_depth"),
+                "{{job_id}} rank {{rank}} ready"),
+          Query(metric("lockstep_input_queue_capacity"),
+                "{{job_id}} rank {{rank}} at most")),
+    graph("Reading threads", "none",
+          "How many are at work, by stage: read (with checksums) or decode.",
+          Query(rate("lockstep_input_stage_seconds_total",
+                     "job_id, rank, stage"),
+                "{{job_id}} rank {{rank}} {{stage}}")),
+    graph("Corrupt records", "none",
+          "In the last hour. The first one ends the attempt; its path and "
+          "offset are in the job's events.",
+          Query("increase("
+                + metric("lockstep_input_corrupt_records_total") + "[1h])",
+                "{{job_id}} rank {{rank}}"), steps=[(1, RED)]),
 ]
 
 # Readings of GPUs know no job: whom a GPU belongs to is a series of its own.
@@ -171,6 +213,19 @@ CHECKPOINTS = [
     graph("Written", "Bps", "Bytes of checkpoints per second.",
           Query(rate("lockstep_checkpoint_bytes_total", "job_id"),
                 "{{job_id}}")),
+    graph("Where checkpoints spend time", "percentunit",
+          "Part of rank 0's time: copying the state (training stands still), "
+          "writing, syncing, publishing, restoring. All but the first and the "
+          "last happen behind training.",
+          Query(rate("lockstep_checkpoint_phase_seconds_total",
+                     "job_id, phase"), "{{job_id}} {{phase}}")),
+    graph("Failed", "none",
+          "Checkpoints that a rank gave up in the last hour.",
+          Query("increase(" + metric("lockstep_checkpoint_failures_total")
+                + "[1h])", "{{job_id}} rank {{rank}}"), steps=[(1, RED)]),
+    graph("Written by rank", "Bps", "Bytes of its parts of checkpoints.",
+          Query(rate("lockstep_rank_checkpoint_bytes_total", "job_id, rank"),
+                "{{job_id}} rank {{rank}}")),
     graph("Checkpoints by rank", "none",
           "That a rank took part in, in the last hour.",
           Query("increase(" + metric("lockstep_rank_checkpoints_total")
@@ -221,7 +276,8 @@ DASHBOARD = dashboard(
      variable("job_id", "Job",
               'label_values(lockstep_job_info{cluster=~"$cluster"}, job_id)',
               every=".+")],
-    [("State", STATE), ("Speed", SPEED), ("Steps", TIME), ("GPUs", GPUS),
+    [("State", STATE), ("Speed", SPEED), ("Steps", TIME),
+     ("Input", INPUT), ("GPUs", GPUS),
      ("Checkpoints", CHECKPOINTS), ("Ranks", RANKS)],
     [annotation("Restarts",
                 "sum by (job_id, reason) (changes("
