@@ -1,0 +1,127 @@
+// Checkpoints when everything dies at once, and when their disk is full.
+#include <signal.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/cluster/fixture.h"
+#include "tests/cluster/step_model.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CheckpointTest : public ClusterTest {
+ protected:
+  static int64_t LastCheckpoint(const v1::Job& job) {
+    return job.last_checkpoint().step();
+  }
+  v1::Job WaitForCheckpoint(const std::string& name, int64_t step) {
+    return WaitUntil(
+        name, "a checkpoint of step " + std::to_string(step),
+        [step](const v1::Job& job) { return LastCheckpoint(job) >= step; });
+  }
+};
+
+// Power off, as far as processes can: daemons, shims and ranks at once.
+TEST_F(CheckpointTest, AllDeadRestoresExactly) {
+  v1::JobSpec spec = Steps("dead", 2,
+                           {"--steps", "200", "--step_ms", "2", "--hold_step",
+                            "130", "--hold_file", Path("go")});
+  spec.mutable_checkpoint()->set_interval_steps(50);
+  Submit(spec);
+  ASSERT_TRUE(HasLine("dead", 0, "hold 130"));
+  WaitForCheckpoint("dead", 100);
+  for (const char* daemon : {"coordinator", "worker-0", "worker-1"}) {
+    KillDaemon(daemon);
+  }
+  EXPECT_TRUE(Eventually([&] {
+    const std::vector<std::string> left = ProcessesUnder({root()});
+    for (const std::string& process : left) {
+      ::kill(std::stoi(process), SIGKILL);
+    }
+    return left.empty();
+  }));
+  WriteFile(Path("go"), "");
+  StartAll();
+  const v1::Job job = WaitEnd("dead", v1::JOB_STATE_SUCCEEDED);
+  ASSERT_EQ(job.attempts_size(), 2) << job.DebugString();
+  EXPECT_EQ(job.attempts(1).resumed_step(), 100);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(
+        Line("dead", rank, "done ", 2),
+        "done 200 skipped 0 hash " + HashWeights(ExpectedWeights(200, 8)));
+  }
+}
+
+// A small file system of its own, while it lives.
+class SmallDisk {
+ public:
+  explicit SmallDisk(const std::string& path) : path_(path) {
+    std::filesystem::create_directories(path);
+    mounted_ = ::mount("tmpfs", path.c_str(), "tmpfs", 0, "size=1m") == 0;
+  }
+  ~SmallDisk() {
+    if (mounted_) ::umount2(path_.c_str(), MNT_DETACH);
+  }
+  bool mounted() const { return mounted_; }
+  // Until nothing more fits.
+  void Fill() {
+    std::ofstream file(path_ + "/filler", std::ios::app);
+    const std::string block(1024, 'x');
+    while (file.write(block.data(), 1024) && file.flush()) {
+    }
+  }
+  void Free() { std::filesystem::remove(path_ + "/filler"); }
+
+ private:
+  const std::string path_;
+  bool mounted_ = false;
+};
+
+TEST_F(CheckpointTest, AFullDiskStopsCheckpointsAndNothingElse) {
+  SmallDisk disk(OutputOf("full"));
+  if (!disk.mounted()) GTEST_SKIP() << "needs root, to mount a small disk";
+  v1::JobSpec spec = Steps("full", 2,
+                           {"--steps", "20000", "--step_ms", "5", "--hold_step",
+                            "19000", "--hold_file", Path("go")});
+  spec.mutable_checkpoint()->set_interval_steps(20);
+  Submit(spec);
+  v1::Job job = WaitForCheckpoint("full", 40);
+
+  const auto told = [](const v1::Job& now) {
+    return std::any_of(
+        now.events().begin(), now.events().end(), [](const v1::Event& event) {
+          return event.message().find("No space left") != std::string::npos;
+        });
+  };
+  EXPECT_TRUE(Eventually([&] {
+    disk.Fill();
+    job = Get("full");
+    return told(job);
+  })) << job.DebugString();
+  // Three more are due in this time.
+  const int64_t before = CommittedOnPage(job, 0);
+  EXPECT_TRUE(
+      Eventually([&] { return CommittedOnPage(job, 0) >= before + 80; }));
+  job = Get("full");
+  EXPECT_EQ(job.state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(job.generation(), 1u);
+  const int64_t last = LastCheckpoint(job);
+  EXPECT_TRUE(
+      RealFileSystem()->Exists(job.last_checkpoint().path() + "/MANIFEST"));
+
+  disk.Free();
+  job = WaitForCheckpoint("full", last + 20);
+  EXPECT_EQ(job.generation(), 1u);
+  EXPECT_GT(CommittedOnPage(job, 0), before);
+  ASSERT_TRUE(client()->CancelJob("full").ok());
+  WaitEnd("full", v1::JOB_STATE_CANCELLED);
+}
+
+}  // namespace
+}  // namespace lockstep
