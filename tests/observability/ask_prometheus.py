@@ -11,6 +11,7 @@ all. Prints what is wrong and exits with 1, or says how much was asked.
    against their pages.
  - Every query of the dashboards answers, and with samples unless
    may_be_empty.txt excuses the panel. Every variable offers values.
+ - Sums over the workers agree with what the coordinator counts.
  - Every rule evaluates; recorded series are there; no alert fires but the
    watchdog.
  - The daemons emit what the catalogues document, and nothing else.
@@ -36,6 +37,13 @@ import lint_test  # noqa: E402
 import lints  # noqa: E402
 
 PATIENCE = 60
+# Has a sample when it holds.
+AGREED = (
+    'count(lockstep_gpu_up) '
+    '== sum(lockstep_resources_capacity{resource="gpu"})',
+    'count(lockstep_gpu_allocation) '
+    '== sum(lockstep_resources_allocated{resource="gpu"})',
+)
 # Names of others, as they are: promtool would have them otherwise.
 FOREIGN_PAGES = ("/metrics/dcgm", "/metrics/node")
 
@@ -157,6 +165,10 @@ class Questions:
             return []
         return [f'{uid}, "{where}" has no samples: {expression}']
 
+    def agreement(self):
+        return [f"not so: {claim}" for claim in AGREED
+                if not self.prometheus.query(claim)]
+
     def variables(self):
         wrong = []
         for name, content in self.dashboards.items():
@@ -217,8 +229,8 @@ class Questions:
 
     def wrong(self):
         found = []
-        checks = (self.targets, self.panels, self.variables, self.rules,
-                  self.catalogue)
+        checks = (self.targets, self.panels, self.variables, self.agreement,
+                  self.rules, self.catalogue)
         for check in (self.alert,) if self.arguments.alert else checks:
             try:
                 found += check()

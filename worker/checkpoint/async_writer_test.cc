@@ -159,7 +159,10 @@ TEST_F(AsyncWriterTest, TwoRanksMakeCheckpointsAndOldOnesGo) {
   for (int64_t step : {10, 20, 30, 40, 50}) {
     ASSERT_TRUE(Begin(&chief, step, 0).ok());
     ASSERT_TRUE(Begin(&other, step, 1).ok());
-    const Vote mine = Next(&chief, AsyncWriter::kVoted).vote;
+    const AsyncWriter::Event voted = Next(&chief, AsyncWriter::kVoted);
+    EXPECT_GT(voted.write, Duration(0));
+    EXPECT_GT(voted.sync, Duration(0));
+    const Vote mine = voted.vote;
     const Vote theirs = Next(&other, AsyncWriter::kVoted).vote;
     EXPECT_FALSE(other.in_flight());
     ASSERT_TRUE(chief.in_flight());
@@ -172,6 +175,7 @@ TEST_F(AsyncWriterTest, TwoRanksMakeCheckpointsAndOldOnesGo) {
     EXPECT_EQ(done.step, step);
     EXPECT_EQ(done.path, JoinPath(kRoot, CheckpointName({1, step})));
     EXPECT_EQ(done.bytes, mine.shard.size + theirs.shard.size);
+    EXPECT_GT(done.commit, Duration(0));
     EXPECT_TRUE(done.warning.ok()) << done.warning;
     EXPECT_FALSE(chief.in_flight());
   }

@@ -212,6 +212,71 @@ TEST_F(JobTest, EachCheckpointIsReportedWithItsOwnPath) {
   EXPECT_GT(checkpoints, 1);
 }
 
+TEST_F(JobTest, ThePagesTellWhatTimeAndInputWentInto) {
+  JobOptions job = Job(2, 64, Output("o"));
+  job.checkpoint_interval = 10;
+  TestJob running(job);
+  ExpectAllOk(running.Wait());
+  for (int rank = 0; rank < 2; ++rank) {
+    const task::RankPage page = running.page(rank);
+    ASSERT_TRUE(page.has_counters);
+    const task::RankCounters& c = page.counters;
+    const double wall =
+        static_cast<double>(page.progress.mono_nanos - c.start_mono_nanos) *
+        1e-9;
+    double sum = 0;
+    for (const double seconds : c.phase_seconds) sum += seconds;
+    EXPECT_NEAR(sum, wall, 0.01 * wall);
+    const double exposed =
+        c.phase_seconds[static_cast<size_t>(task::RankPhase::kAllReduce)];
+    EXPECT_GT(c.allreduce_busy_seconds, 0.99 * exposed);
+    EXPECT_LT(c.allreduce_busy_seconds, wall);
+    EXPECT_LT(std::abs(c.straggler_lag_seconds), wall);
+    EXPECT_GE(c.input.bytes, 64 * c.samples);  // 8x8 pixels each.
+    EXPECT_EQ(c.input.corrupt_records, 0u);
+    EXPECT_GT(c.input.read_seconds, 0);
+    EXPECT_GT(c.input.decode_seconds, 0);
+    EXPECT_EQ(c.input.queue_depth, 0u);  // All were used.
+    EXPECT_GT(c.input.queue_capacity, 0u);
+    EXPECT_EQ(c.checkpoint_failures, 0u);
+    EXPECT_GT(c.checkpoint_bytes, 0u);
+    for (size_t i = 0; i < task::kCheckpointPhases; ++i) {
+      const auto phase = static_cast<task::CheckpointPhase>(i);
+      const bool none = phase == task::CheckpointPhase::kRestore ||
+                        (rank != 0 && phase == task::CheckpointPhase::kCommit);
+      EXPECT_EQ(c.checkpoint_seconds[i] > 0, !none) << i;
+    }
+  }
+  // The next generation finds the last one.
+  ++job.generation;
+  job.starts.push_back(running.page(0).progress.last_committed);
+  TestJob again(job);
+  ExpectAllOk(again.Wait());
+  EXPECT_GT(again.page(0).counters.checkpoint_seconds[static_cast<size_t>(
+                task::CheckpointPhase::kRestore)],
+            0);
+}
+
+TEST_F(JobTest, ADamagedRecordIsCounted) {
+  const TempDir damaged;
+  WriteQuarters(damaged.path(), 100, 1);
+  const auto names = RealFileSystem()->List(damaged.path());
+  ASSERT_TRUE(names.ok() && !names->empty());
+  const std::string path = JoinPath(damaged.path(), names->front());
+  std::string bytes = *RealFileSystem()->Read(path);
+  // In the middle of a record: its length is read when the file is opened.
+  const size_t record = bytes.size() / 100;
+  bytes[50 * record + record / 2] ^= 1;
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(path, bytes).ok());
+  JobOptions job = Job(1, 10, Output("o"));
+  job.flags[1] = damaged.path();
+  TestJob running(job);
+  const RankResult result = running.Wait()[0];
+  EXPECT_NE(result.code, 0);
+  EXPECT_GE(running.page(0).counters.input.corrupt_records, 1u)
+      << result.output;
+}
+
 TEST_F(JobTest, RunsAloneWithoutAJob) {
   const RankResult result =
       RunAlone({"--train", data_->path() + "/train", "--max-steps", "20",

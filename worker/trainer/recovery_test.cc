@@ -253,6 +253,10 @@ TEST_F(RecoveryTest, AFailedCheckpointDoesNotEndTraining) {
   EXPECT_EQ(results[0].code, 0) << results[0].output;
   EXPECT_EQ(results[1].code, 0) << results[1].output;
   EXPECT_EQ(LastCheckpoint(&running), 48);
+  // Rank 1 could not, and rank 0 gave up for it.
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(running.page(rank).counters.checkpoint_failures, 1u) << rank;
+  }
 }
 
 }  // namespace

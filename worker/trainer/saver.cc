@@ -9,6 +9,7 @@ namespace lockstep {
 namespace {
 
 using checkpoint::AsyncWriter;
+using task::CheckpointPhase;
 
 // Below the time-out of a reduction: whoever waits for the others' votes must
 // not give up before they do.
@@ -74,6 +75,7 @@ Status Saver::Begin(const CheckpointOrder& order, const StateFunction& state) {
   const Status started = Start(order, state);
   session_->Enter(Phase::kOther);
   if (started.ok()) return OkStatus();
+  session_->CountCheckpointFailure();
   Tell(Message(
       Annotate(started, fmt::format("no checkpoint of step {}", order.step))));
   return reducer_->Vote(order.id, false);
@@ -90,6 +92,7 @@ Status Saver::Start(const CheckpointOrder& order, const StateFunction& state) {
   }
   // The writer is idle before its last event is taken.
   LOCKSTEP_RETURN_IF_ERROR(Look());
+  const MonoTime began = SystemClock().Now().mono;
   LOCKSTEP_ASSIGN_OR_RETURN(SavedState saved, state());
   checkpoint::Snapshot snapshot = writer_->NewSnapshot();
   snapshot.Clear();
@@ -104,6 +107,8 @@ Status Saver::Start(const CheckpointOrder& order, const StateFunction& state) {
   request.cursor = {saved.progress.cursor.epoch,
                     saved.progress.cursor.position};
   request.state_hash = checkpoint::StateHash(saved.tensors);
+  session_->CountCheckpointTime(CheckpointPhase::kSnapshot,
+                                SystemClock().Now().mono - began);
   LOCKSTEP_RETURN_IF_ERROR(writer_->Begin(request, std::move(snapshot)));
   writing_ = order;
   return OkStatus();
@@ -138,12 +143,15 @@ Status Saver::Handle(const AsyncWriter::Event& event) {
                      !reducer_->voted();
   switch (event.kind) {
     case AsyncWriter::kVoted:
-      session_->CountCheckpoint(event.step);
+      session_->CountCheckpoint(event.step, event.bytes);
+      session_->CountCheckpointTime(CheckpointPhase::kWrite, event.write);
+      session_->CountCheckpointTime(CheckpointPhase::kFsync, event.sync);
       if (!asked) return OkStatus();
       LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.vote.before"));
       LOCKSTEP_RETURN_IF_ERROR(reducer_->Vote(writing_.id, true));
       return FaultPoint("checkpoint.vote.after");
     case AsyncWriter::kPublished:
+      session_->CountCheckpointTime(CheckpointPhase::kCommit, event.commit);
       LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.report.before"));
       session_->ReportCheckpoint(
           current ? writing_ : CheckpointOrder{event.step, 0, {}}, event.path,
@@ -153,6 +161,7 @@ Status Saver::Handle(const AsyncWriter::Event& event) {
       if (!event.warning.ok()) Tell(Message(event.warning));
       return FaultPoint("checkpoint.report.after");
     case AsyncWriter::kFailed:
+      session_->CountCheckpointFailure();
       Tell(Message(event.status));
       return asked ? reducer_->Vote(writing_.id, false) : OkStatus();
   }

@@ -139,7 +139,7 @@ TestJob::TestJob(const JobOptions& options) : options_(options) {
     welcome.set_output_directory(options_.output);
     welcome.set_checkpoint_interval_steps(options_.checkpoint_interval);
     welcome.set_checkpoint_keep(3);
-    welcome.set_page_path(dir_.path() + "/page-" + std::to_string(rank));
+    welcome.set_page_path(PagePath(rank));
     welcome.set_cpus(1);
     welcome.set_attempt(static_cast<int32_t>(options_.generation));
     for (size_t g = 0; g < options_.starts.size(); ++g) {
@@ -162,6 +162,18 @@ TestJob::~TestJob() {
 
 RankKey TestJob::key(int rank) const {
   return {kJob, options_.generation, rank};
+}
+
+std::string TestJob::PagePath(int rank) const {
+  return dir_.path() + "/page-" + std::to_string(rank);
+}
+
+task::RankPage TestJob::page(int rank) const {
+  task::RankPage page;
+  std::string error;
+  const auto reader = task::PageReader::Open(PagePath(rank), &error);
+  if (reader != nullptr) reader->ReadLast(&page, &error);
+  return page;
 }
 
 std::string TestJob::OutputPath(int rank) const {

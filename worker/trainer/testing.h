@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "worker/rank_link/testing.h"
+#include "worker/task/rank_page.h"
 
 namespace lockstep {
 
@@ -59,10 +60,13 @@ class TestJob {
   std::vector<RankResult> Wait();
   // The reports of rank `rank` so far.
   std::vector<v1::RankReport> reports(int rank);
+  // The page of a rank that has ended; without counters where it has none.
+  task::RankPage page(int rank) const;
 
  private:
   void Start(int rank);
   std::string OutputPath(int rank) const;
+  std::string PagePath(int rank) const;
 
   const JobOptions options_;
   TempDir dir_;

@@ -17,6 +17,18 @@ namespace {
 
 MonoTime Now() { return SystemClock().Now().mono; }
 
+task::InputCounters InputOf(const Prefetcher& input, size_t depth) {
+  const PrefetcherCounters counters = input.counters();
+  task::InputCounters shown;
+  shown.bytes = counters.bytes;
+  shown.corrupt_records = counters.corrupt;
+  shown.queue_depth = counters.queued;
+  shown.queue_capacity = depth;
+  shown.read_seconds = ToSeconds(counters.reading);
+  shown.decode_seconds = ToSeconds(counters.decoding);
+  return shown;
+}
+
 }  // namespace
 
 TrainLoop::TrainLoop(FileSystem* fs, Session* session,
@@ -64,7 +76,10 @@ Status TrainLoop::Step() {
   // step of an epoch is short.
   session_->Enter(Phase::kInput);
   would_repeat_ = true;
-  LOCKSTEP_RETURN_IF_ERROR(NextBatch(input_.get(), &batch_));
+  const Status read = NextBatch(input_.get(), &batch_);
+  // Also of what could not be read: it is this rank's last word.
+  session_->SetInput(InputOf(*input_, input_depth_));
+  LOCKSTEP_RETURN_IF_ERROR(read);
   would_repeat_ = false;
 
   // Forward and backward. Each gradient goes to its place in a bucket of the

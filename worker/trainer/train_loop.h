@@ -89,6 +89,7 @@ class TrainLoop {
   Schedule schedule_;
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<Prefetcher> input_;
+  size_t input_depth_ = 0;
   std::unique_ptr<Narrator> narrator_;
   std::optional<StopSignal> stop_signal_;
 

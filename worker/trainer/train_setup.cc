@@ -82,11 +82,16 @@ Status TrainLoop::MakeReplica() {
 }
 
 Status TrainLoop::RestoreState() {
+  const MonoTime began = SystemClock().Now().mono;
   LOCKSTEP_ASSIGN_OR_RETURN(const Restored restored,
                             Restore(fs_, session_, checkpoint_root_, facts_,
                                     replica_.get(), optimizer_.get()));
   progress_ = restored.progress;
   restored_from_ = restored.from;
+  if (restored_from_) {
+    session_->CountCheckpointTime(task::CheckpointPhase::kRestore,
+                                  SystemClock().Now().mono - began);
+  }
   return OkStatus();
 }
 
@@ -114,6 +119,7 @@ Status TrainLoop::Connect() {
   input.shape = data_->shape;
   input.classes = static_cast<uint32_t>(classes_);
   input.threads = static_cast<size_t>(options_.input_threads);
+  input_depth_ = input.depth;
   LOCKSTEP_ASSIGN_OR_RETURN(
       input_, Prefetcher::Start(data_->train, data_->plan, input));
 
