@@ -68,6 +68,10 @@ std::string Nearest(std::string_view name,
   size_t best_distance = allowed + 1;
   for (const std::string& candidate : candidates) {
     if (candidate.size() > 256 || name.size() > 256) continue;
+    // They are at least so far apart; callers may hold a lock.
+    const size_t longer = std::max(candidate.size(), name.size()) -
+                          std::min(candidate.size(), name.size());
+    if (longer >= best_distance) continue;
     const size_t distance = EditDistance(name, candidate);
     if (distance < best_distance) {
       best_distance = distance;

@@ -286,6 +286,9 @@ class Coordinator {
   void Tell(const NodeName& node, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Touch(const JobName& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TouchJobsOf(const NodeName& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A coordinator that was stopped, or whose disk was stuck, heard of nobody:
+  // that is nobody's silence. Called before anything is decided.
+  void ForgiveAbsence(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // How long a host of the job may be silent without a step.
   Duration PatienceOf(const Entry& entry) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -389,6 +392,8 @@ class Coordinator {
   CoordinatorCounters counters_ ABSL_GUARDED_BY(mu_);
   bool capacity_changed_ ABSL_GUARDED_BY(mu_) = true;
   bool store_healthy_ ABSL_GUARDED_BY(mu_) = true;
+  // When it last came to decide anything.
+  std::optional<MonoTime> awake_ ABSL_GUARDED_BY(mu_);
   MonoTime last_progress_ ABSL_GUARDED_BY(mu_);
   MonoTime last_probe_ ABSL_GUARDED_BY(mu_);
   MonoTime last_sweep_ ABSL_GUARDED_BY(mu_);

@@ -293,6 +293,37 @@ TEST_F(NodeCommandsTest, FrozenRankIsRestartedAndNamed) {
 
 // ---- A silent node ----
 
+// A stopped process, a paused machine, a disk that takes no write: the streams
+// broke meanwhile, and the daemons are on their way back.
+TEST_F(NodeCommandsTest, CoordinatorThatStoodStillBlamesNobody) {
+  MustSubmit(Wide("j"));
+  Run();
+  StepFast("j");
+  clock_.Advance(10min);
+  a_.Disconnect();
+  b_.Disconnect();
+  Pass(2s);
+  EXPECT_EQ(StateOf("a"), NodeState::kUnknown);
+  Connect(&a_);
+  Connect(&b_);
+  Pass(1s);
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  EXPECT_EQ(Get("j").generation, 1u);
+}
+
+TEST_F(NodeCommandsTest, TimeInWhichTheCoordinatorStoodStillIsNotPreparing) {
+  a_.habits.prepares = b_.habits.prepares = false;
+  MustSubmit(Wide("j"));
+  Run();
+  ASSERT_EQ(State("j"), JobState::kPreparing);
+  clock_.Advance(10min);
+  a_.habits.prepares = b_.habits.prepares = true;
+  coordinator_->Tick();
+  Run();
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  EXPECT_EQ(Get("j").generation, 1u);
+}
+
 TEST_F(NodeCommandsTest, SlowJobsSilentNodeIsWaitedForLonger) {
   MustSubmit(Wide("j"));
   Run();

@@ -317,6 +317,7 @@ void Coordinator::Tell(const NodeName& node, Time now) {
 }
 
 void Coordinator::Reconcile(Time now) {
+  ForgiveAbsence(now);
   for (int round = 0; round < kMaxRounds; ++round) {
     const std::set<JobName> decided = dirty_;
     std::map<JobName, Job> changed = DecideDirty(now);

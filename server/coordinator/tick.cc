@@ -16,6 +16,7 @@ constexpr Duration kProbeInterval = std::chrono::seconds(1);
 void Coordinator::Tick() {
   MutexLock lock(&mu_);
   const Time now = clock_->Now();
+  ForgiveAbsence(now);
   const auto patience = [&](const NodeName& node) {
     mu_.AssertHeld();
     return PatienceWith(node);
@@ -48,16 +49,36 @@ void Coordinator::Tick() {
   }
   if (now.mono - last_progress_ >= std::chrono::seconds(1)) {
     last_progress_ = now.mono;
+    std::map<JobName, JobProgressInfo> progress;
     for (const JobName& name : live_) {
       Entry& entry = jobs_.at(name);
       if (!entry.progress_news) continue;
       entry.progress_news = false;
-      hub_->PublishProgress(name, entry.meter.Info());
+      progress[name] = entry.meter.Info();
     }
+    hub_->PublishProgress(progress);
   }
   StoreNodes();
   Sweep(now);
   Reconcile(now);
+}
+
+void Coordinator::ForgiveAbsence(Time now) {
+  const Duration away = awake_ ? now.mono - *awake_ : Duration{};
+  awake_ = now.mono;
+  if (away <= options_.membership.lease) return;
+  LOG_WARN("stood still for {}: nodes and jobs are given that time again",
+           FormatDuration(away));
+  members_.Excuse(away, now.mono);
+  for (const JobName& name : live_) {
+    Entry& entry = jobs_.at(name);
+    if (entry.job->state == JobState::kFinishing) continue;
+    entry.state_since = std::min(now.mono, entry.state_since + away);
+    if (entry.all_started_since) {
+      entry.all_started_since =
+          std::min(now.mono, *entry.all_started_since + away);
+    }
+  }
 }
 
 Duration Coordinator::PatienceOf(const Entry& entry) const {

@@ -37,10 +37,13 @@ void WatchHub::Add(int64_t version, std::vector<Change> changes) {
   news_.NotifyAll();
 }
 
-void WatchHub::PublishProgress(const JobName& job,
-                               const JobProgressInfo& progress) {
+void WatchHub::PublishProgress(
+    const std::map<JobName, JobProgressInfo>& progress) {
+  if (progress.empty()) return;
   MutexLock lock(&mu_);
-  progress_[job] = {++progress_sequence_, progress};
+  for (const auto& [job, info] : progress) {
+    progress_[job] = {++progress_sequence_, info};
+  }
   news_.NotifyAll();
 }
 
@@ -61,14 +64,20 @@ WatchHub::News WatchHub::Collect(const JobName& job, int64_t version,
   // A commit of nodes alone is not published, so a watcher may be ahead.
   news.version = std::max(version, newest_);
   news.progress_sequence = progress_sequence_;
-  for (const Change& change : changes_) {
-    if (change.version > version && (job.empty() || change.name == job)) {
-      news.changes.push_back(change);
-    }
+  // Every watcher does this at every change, and the coordinator waits for the
+  // lock: only what is new is looked at.
+  auto change = std::partition_point(
+      changes_.begin(), changes_.end(),
+      [&](const Change& known) { return known.version <= version; });
+  for (; change != changes_.end(); ++change) {
+    if (job.empty() || change->name == job) news.changes.push_back(*change);
   }
-  for (const auto& [name, progress] : progress_) {
-    if (progress.sequence > progress_sequence && (job.empty() || job == name)) {
-      news.progress[name] = progress.info;
+  const auto first = job.empty() ? progress_.begin() : progress_.find(job);
+  const auto last = job.empty() || first == progress_.end() ? progress_.end()
+                                                            : std::next(first);
+  for (auto it = first; it != last; ++it) {
+    if (it->second.sequence > progress_sequence) {
+      news.progress[it->first] = it->second.info;
     }
   }
   return news;

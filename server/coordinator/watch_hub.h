@@ -43,7 +43,8 @@ class WatchHub {
   void Publish(int64_t version,
                const std::vector<std::shared_ptr<const Job>>& jobs);
   void PublishDeleted(int64_t version, const std::vector<JobName>& jobs);
-  void PublishProgress(const JobName& job, const JobProgressInfo& progress);
+  // Of many jobs at once: each call wakes every watcher.
+  void PublishProgress(const std::map<JobName, JobProgressInfo>& progress);
   void ForgetProgress(const JobName& job);
   // Wakes every watcher for good: the coordinator stops.
   void Close();
@@ -72,6 +73,7 @@ class WatchHub {
   // Changes after this version are kept.
   int64_t oldest_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t newest_ ABSL_GUARDED_BY(mu_) = 0;
+  // By version.
   std::deque<Change> changes_ ABSL_GUARDED_BY(mu_);
   uint64_t progress_sequence_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<JobName, Progress> progress_ ABSL_GUARDED_BY(mu_);

@@ -92,7 +92,7 @@ TEST_F(WatchHubTest, ProgressIsTheNewestOnly) {
   JobProgressInfo info;
   for (int i = 1; i <= 3; ++i) {
     info.steps_per_second = i;
-    hub_.PublishProgress("a", info);
+    hub_.PublishProgress({{"a", info}, {"c", info}});
   }
   const auto news = hub_.Wait("a", 10, 0, kNow);
   ASSERT_TRUE(news.ok());

@@ -204,6 +204,13 @@ void Membership::Prove(const NodeName& node, MonoTime now) {
   if (it != members_.end()) it->second.last_proof = now;
 }
 
+void Membership::Excuse(Duration away, MonoTime now) {
+  for (auto& [name, member] : members_) {
+    member.last_beat = std::min(now, member.last_beat + away);
+    member.last_proof = std::min(now, member.last_proof + away);
+  }
+}
+
 void Membership::Disconnect(const NodeName& node,
                             const Incarnation& incarnation, Time now) {
   const auto it = members_.find(node);

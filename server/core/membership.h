@@ -100,6 +100,9 @@ class Membership {
   // A step that needed every rank of a job finished.
   void Prove(const NodeName& node, MonoTime now);
 
+  // Nobody could be heard for so long: that time is nobody's silence.
+  void Excuse(Duration away, MonoTime now);
+
   // Its stream ended.
   void Disconnect(const NodeName& node, const Incarnation& incarnation,
                   Time now);
