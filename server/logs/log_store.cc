@@ -116,36 +116,33 @@ Status LogStore::Settle(const LogKey& key, Target* target) {
 }
 
 void LogStore::WriteAll(std::deque<Piece> pieces) {
-  // The last one asked of each log answers for all.
-  std::map<LogKey, OnAck> asked;
-  std::map<LogKey, Status> failed;
-  for (Piece& piece : pieces) {
-    if (failed.contains(piece.key)) continue;
-    auto target = Open(piece.key);
-    const Status status =
-        target.ok() ? WriteOne(piece, *target) : target.status();
-    if (!status.ok()) failed[piece.key] = status;
-    asked[piece.key] = std::move(piece.on_ack);
-  }
-  for (auto& [key, on_ack] : asked) {
-    const auto it = open_.find(key);
-    const auto failure = failed.find(key);
-    Status status = failure == failed.end() ? OkStatus() : failure->second;
-    if (status.ok()) {
-      if (it == open_.end()) continue;  // Closed to make room: sent again.
-      status = Settle(key, &it->second);
-    }
-    if (!status.ok()) {
+  // One log after the other: each is synced once for all that came, before
+  // its file may be closed to make room for another's.
+  std::map<LogKey, std::vector<Piece*>> logs;
+  for (Piece& piece : pieces) logs[piece.key].push_back(&piece);
+  for (const auto& [key, of_log] : logs) {
+    const auto written = WriteLog(key, of_log);
+    if (!written.ok()) {
       // What was written may be lost, and how much arrived is the file's to
       // say: nothing is acknowledged, and the file is looked at anew.
-      LOG_ERROR("logs: {}", Message(status));
+      LOG_ERROR("logs: {}", Message(written.status()));
       open_.erase(key);
       continue;
     }
-    const Ack ack{it->second.size, it->second.ended};
-    if (ack.end) open_.erase(it);
-    on_ack(ack);
+    if (written->end) open_.erase(key);
+    // The last one asked answers for all.
+    of_log.back()->on_ack(*written);
   }
+}
+
+StatusOr<LogStore::Ack> LogStore::WriteLog(const LogKey& key,
+                                           const std::vector<Piece*>& pieces) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Target* const target, Open(key));
+  for (const Piece* piece : pieces) {
+    LOCKSTEP_RETURN_IF_ERROR(WriteOne(*piece, target));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(Settle(key, target));
+  return Ack{target->size, target->ended};
 }
 
 StatusOr<std::string> LogStore::Read(const LogKey& key, uint64_t offset,

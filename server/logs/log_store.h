@@ -98,6 +98,8 @@ class LogStore {
   std::string PathOf(const LogKey& key, const char* suffix) const;
   void Run();
   void WriteAll(std::deque<Piece> pieces);
+  // Writes and syncs what came of one log.
+  StatusOr<Ack> WriteLog(const LogKey& key, const std::vector<Piece*>& pieces);
   void RemoveNow(const std::string& job_uid);
   StatusOr<Target*> Open(const LogKey& key);
   // Writes what is new of `piece`; nothing of one that begins beyond the end.

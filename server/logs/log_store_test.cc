@@ -221,6 +221,44 @@ TEST_F(LogStoreTest, MoreLogsThanMayBeOpen) {
   EXPECT_EQ(All({"uid", 1, 0}), "abcabc");
 }
 
+TEST_F(LogStoreTest, MoreLogsAtOnceThanMayBeOpenAreAllAcknowledged) {
+  constexpr int32_t kLogs = 300;
+  // The answer to the first holds the store's thread until the rest is there.
+  Mutex mu;
+  CondVar changed;
+  bool all_sent = false;
+  int32_t answered = 0;
+  const MonoTime deadline = SystemClock().Now().mono + 10s;
+  ASSERT_TRUE(store_
+                  ->Append(kKey, 0, "x", false,
+                           [&](const LogStore::Ack&) {
+                             MutexLock lock(&mu);
+                             while (!all_sent &&
+                                    changed.WaitUntil(&mu, deadline)) {
+                             }
+                           })
+                  .ok());
+  for (int32_t rank = 1; rank <= kLogs; ++rank) {
+    ASSERT_TRUE(store_
+                    ->Append({"uid", 1, rank}, 0, "line\n", false,
+                             [&](const LogStore::Ack& ack) {
+                               MutexLock lock(&mu);
+                               if (ack.offset == 5) ++answered;
+                               changed.NotifyAll();
+                             })
+                    .ok());
+  }
+  {
+    MutexLock lock(&mu);
+    all_sent = true;
+    changed.NotifyAll();
+    while (answered < kLogs && changed.WaitUntil(&mu, deadline)) {
+    }
+    EXPECT_EQ(answered, kLogs);
+  }
+  store_.reset();
+}
+
 TEST_F(LogStoreTest, WhatCannotBeWrittenIsNotAcknowledged) {
   Append(0, "abcd");
   files_.fail_append = true;
