@@ -156,7 +156,7 @@ const std::map<std::string, Strings>& ForeignLibraries() {
         "worker/agent/agent_metrics", "worker/agent/gpu_metrics",
         "worker/agent/metric_families", "worker/agent/node_metrics"}},
       {"spdlog/", {"common/base/logging."}},
-      {"sqlite3.h", {"server/store/sqlite_store.cc"}},
+      {"sqlite3.h", {"server/store/sqlite.h"}},
       {"torch/", {"worker/trainer/"}},
       {"yaml-cpp/",
        {"client/cli/", "common/config/", "common/http/web_config.cc",
