@@ -1,7 +1,9 @@
 // lockstep-worker: builds the object graph and waits for a signal. The ranks
 // that it started go on when it leaves; the next one adopts them.
 
+#include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -15,6 +17,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 
 #include "common/base/clock.h"
 #include "common/base/fault_point.h"
@@ -37,6 +40,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_log.h"
 #include "worker/agent/agent.h"
+#include "worker/agent/cgroup_tree.h"
 #include "worker/agent/host_setup.h"
 #include "worker/agent/node_metrics.h"
 #include "worker/devices/gpu_sampler.h"
@@ -178,12 +182,37 @@ Fd BlockSignals() {
   return Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
+// From a signal to the end of the process, whatever hangs: a driver, a file
+// system, a coordinator. All that must not be lost is on disk already.
+constexpr auto kLeaveTime = std::chrono::milliseconds(1500);
+
+// Waits for a signal on a thread of its own, so that it is seen also while the
+// daemon starts: wakes the event loop by `wake`, and ends the process when that
+// does not.
+void LeaveOnSignal(int signals, int wake) {
+  std::thread([signals, wake] {
+    pollfd ready{signals, POLLIN, 0};
+    while (poll(&ready, 1, -1) != 1) {
+    }
+    signalfd_siginfo info{};
+    (void)!read(signals, &info, sizeof(info));
+    LOG_INFO("SIG{}: leaving; ranks go on",
+             sigabbrev_np(static_cast<int>(info.ssi_signo)));
+    (void)eventfd_write(wake, 1);
+    std::this_thread::sleep_for(kLeaveTime);
+    LOG_WARN("something hangs: leaving without it");
+    _exit(0);
+  }).detach();
+}
+
 // Everything with a lifetime, destroyed in reverse order.
 struct App {
   Notifier notifier = Notifier::FromEnvironment();
   SystemClock clock;
   Fd signals;
+  Fd leave;  // eventfd: readable once a signal came.
   Fd lock;
+  std::unique_ptr<CgroupTree> cgroups;
   std::unique_ptr<EventLoop> loop;
   std::unique_ptr<GpuSampler> gpus;
   std::unique_ptr<Agent> agent;
@@ -193,6 +222,7 @@ struct App {
   Status LockDirectory(const std::string& dir);
   Status DescribeNode(const Flags& flags, NodeInfo* node);
   StatusOr<ChannelOptions> Channel(const Flags& flags, std::string* node);
+  void OpenCgroups();
   Status ServeHttp(const Flags& flags);
   Status Start(const Flags& flags);
   std::string StatusLine() const;
@@ -282,6 +312,21 @@ Status App::DescribeNode(const Flags& flags, NodeInfo* node) {
   return OkStatus();
 }
 
+void App::OpenCgroups() {
+  CgroupPlace place;
+  place.self = ReadProcFile("/proc/self/cgroup").value_or(std::string());
+  place.pid = ::getpid();
+  // systemd says both to its services.
+  place.managed =
+      getenv("INVOCATION_ID") != nullptr || getenv("NOTIFY_SOCKET") != nullptr;
+  auto opened = CgroupTree::Open(RealCgroupFiles(), "/sys/fs/cgroup", place);
+  if (opened.ok()) {
+    cgroups = *std::move(opened);
+  } else {
+    LOG_INFO("{}", Message(opened.status()));
+  }
+}
+
 Status App::ServeHttp(const Flags& flags) {
   HttpServerOptions options;
   options.address = flags.http_address;
@@ -323,6 +368,10 @@ Status App::Start(const Flags& flags) {
     LOCKSTEP_ASSIGN_OR_RETURN(ephemeral, ParsePortRange(*text));
   }
   config.port_ranges = LeasableRanges(ephemeral);
+
+  OpenCgroups();
+  config.cgroups = cgroups.get();
+  config.node.limits_enforced = cgroups != nullptr;
 
   const NodeInfo node = config.node;
   LOCKSTEP_ASSIGN_OR_RETURN(loop, EventLoop::Create(&clock));
@@ -374,17 +423,12 @@ Status App::Run() {
     notifier.Ready(loop->Now().mono);
     Turn();
   }
-  LOCKSTEP_RETURN_IF_ERROR(loop->Watch(signals.get(), [this] {
-    signalfd_siginfo info{};
-    if (read(signals.get(), &info, sizeof(info)) != sizeof(info)) return;
-    LOG_INFO("SIG{}: leaving; ranks go on",
-             sigabbrev_np(static_cast<int>(info.ssi_signo)));
-    loop->Stop();
-  }));
+  LOCKSTEP_RETURN_IF_ERROR(loop->Watch(leave.get(), [this] { loop->Stop(); }));
   loop->Run();
   notifier.Stopping();
-  loop->Unwatch(signals.get());
-  // A file system that hangs must not keep the program: SIGALRM ends it.
+  loop->Unwatch(leave.get());
+  // Without a signal, when another daemon speaks for this node: a file system
+  // that hangs must not keep the program either. SIGALRM ends it.
   alarm(10);
   return agent->fatal();
 }
@@ -397,6 +441,8 @@ Status RunWorker(const Flags& flags) {
   }
   App app;
   app.signals = BlockSignals();
+  app.leave.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  LeaveOnSignal(app.signals.get(), app.leave.get());
   LOCKSTEP_RETURN_IF_ERROR(app.Start(flags));
   return app.Run();
 }

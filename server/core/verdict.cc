@@ -83,6 +83,7 @@ Failure FailureOf(const Cause& cause) {
                   cause.reason == Reason::kExecFailed ||
                   cause.reason == Reason::kRankExit;
   failure.moved = cause.reason == Reason::kNodeDrained;
+  failure.passing = cause.reason == Reason::kNoCapacity;
   return failure;
 }
 
@@ -95,6 +96,11 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
       made_progress ? 0 : job.failures_without_progress;
   if (failure.moved) {
     plan.restart = true;
+    return plan;
+  }
+  if (failure.passing) {
+    plan.restart = true;
+    plan.backoff = kPassingRefusalBackoff;
     return plan;
   }
   if (failure.fatal) {

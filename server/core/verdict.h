@@ -21,6 +21,9 @@ struct Failure {
   bool free_restart = false;
   // Nobody failed: the job leaves a drained node, which costs nothing.
   bool moved = false;
+  // A node could not prepare for now (a full disk, a GPU that is still held,
+  // no free port): it is asked again later, and no try is used up.
+  bool passing = false;
 };
 
 // The first cause among the exits of the current tasks: the earliest rank that
@@ -38,6 +41,9 @@ Failure FailureOf(const Cause& cause);
 // How long a restart that a program asked for is remembered.
 inline constexpr Duration kFreeRestartWindow = std::chrono::seconds(60);
 
+// After a node could not prepare for now.
+inline constexpr Duration kPassingRefusalBackoff = std::chrono::seconds(2);
+
 struct RestartPlan {
   bool restart = false;
   // Wait so long before the next try.
@@ -49,7 +55,8 @@ struct RestartPlan {
   int32_t exit_code = 1;
 };
 
-// The rules: fatal failures end the job; a free restart costs nothing, unless
+// The rules: fatal failures end the job; a node that could not prepare for now
+// costs a wait and no try; a free restart costs nothing, unless
 // there were three within 60 s without progress; others cost one try, and
 // progress (a newly committed step; ten minutes of running for programs)
 // gives all tries back. Backoff: 0.2 s doubling to 10 s before RUNNING was

@@ -162,6 +162,17 @@ TEST_F(VerdictTest, CausesWithoutARank) {
   EXPECT_FALSE(FailureOf({Reason::kNodeLost, ""}).fatal);
   EXPECT_FALSE(FailureOf({Reason::kPrepareTimeout, ""}).fatal);
   EXPECT_FALSE(FailureOf({Reason::kFormTimeout, ""}).fatal);
+  EXPECT_FALSE(FailureOf({Reason::kNoCapacity, ""}).fatal);
+}
+
+TEST_F(VerdictTest, ANodeThatCannotPrepareForNowCostsAWaitAndNoTry) {
+  job().failures_without_progress = job().spec.restart_budget;
+  const RestartPlan plan =
+      PlanRestart(job(), FailureOf({Reason::kNoCapacity, "disk full"}), false,
+                  false, Time{});
+  EXPECT_TRUE(plan.restart);
+  EXPECT_EQ(plan.backoff, kPassingRefusalBackoff);
+  EXPECT_EQ(plan.failures_without_progress, job().spec.restart_budget);
 }
 
 }  // namespace

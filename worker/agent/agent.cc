@@ -7,6 +7,7 @@
 
 #include "common/base/fault_point.h"
 #include "common/base/logging.h"
+#include "worker/agent/stray_processes.h"
 #include "worker/rank_link/packet.h"
 
 namespace lockstep {
@@ -35,6 +36,11 @@ StatusOr<std::unique_ptr<Agent>> Agent::Create(AgentConfig config,
   LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(config.runtime_dir, 0711));
   std::unique_ptr<Agent> agent(new Agent(std::move(config), loop, files, gpus));
   LOCKSTEP_RETURN_IF_ERROR(agent->store_.Init());
+  LOCKSTEP_ASSIGN_OR_RETURN(agent->mark_,
+                            DirectoryMark(files, agent->config_.dir));
+  LOCKSTEP_ASSIGN_OR_RETURN(agent->stored_epoch_,
+                            LoadEpoch(files, agent->config_.dir));
+  agent->highest_epoch_ = agent->stored_epoch_;
   LOCKSTEP_ASSIGN_OR_RETURN(
       agent->link_,
       RankLinkServer::Listen(JoinPath(agent->config_.runtime_dir, "link.sock"),
@@ -51,7 +57,8 @@ Agent::Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
       metrics_(std::make_shared<AgentMetrics>(
           AgentMetrics::Options{.gpus = gpus,
                                 .hostname = config_.node.hostname,
-                                .dir = config_.dir})),
+                                .dir = config_.dir,
+                                .offered = config_.node.gpus})),
       core_(CoreOptions(config_)),
       store_(files, config_.dir),
       shipper_(LogShipperOptions(), files),
@@ -68,6 +75,7 @@ Agent::~Agent() {
 Status Agent::Start(CoordinatorClient* client) {
   client_ = client;
   LOCKSTEP_ASSIGN_OR_RETURN(const TaskStore::Found found, store_.LoadAll());
+  WatchDisk();
   AdoptAll(found);
   LOCKSTEP_RETURN_IF_ERROR(
       loop_->Watch(link_->fd(), [this] { link_->Dispatch(); }));
@@ -76,9 +84,18 @@ Status Agent::Start(CoordinatorClient* client) {
   return OkStatus();
 }
 
+Status Agent::NotAdmitted() {
+  return Unavailable("the coordinator has not admitted this worker");
+}
+
 Status Agent::Ready() const {
-  return ready_ ? OkStatus()
-                : Unavailable("the coordinator has not admitted this worker");
+  MutexLock lock(&ready_mu_);
+  return ready_;
+}
+
+void Agent::SetReady(Status status) {
+  MutexLock lock(&ready_mu_);
+  ready_ = std::move(status);
 }
 
 void Agent::Execute(Actions actions) {
@@ -188,6 +205,8 @@ void Agent::Prepare(const GangKey& key) {
   input->task_directory = store_.GangDirectory(key);
   input->user = config_.user;
   input->gpus = config_.node.gpus;
+  input->state_directory = config_.dir;
+  input->disk_floor = config_.disk_floor;
   for (const auto& [other, busy] : core_.gangs()) {
     if (other == key || !busy.assignment.spec ||
         busy.status.phase == GangPhase::kStopped ||
@@ -205,6 +224,9 @@ void Agent::Prepare(const GangKey& key) {
       });
   work_->Add([this, key, spec, input, has_first_rank, alive = alive_] {
     auto prepared = std::make_shared<Prepared>();
+    if (const auto space = config_.disk_space(config_.dir); space.ok()) {
+      input->disk = *space;
+    }
     prepared->status = Preflight(files_, *input);
     if (prepared->status.ok()) {
       auto leases =
@@ -228,7 +250,12 @@ void Agent::OnPrepareDone(const GangKey& key, Prepared prepared) {
   Actions actions;
   if (!prepared.status.ok()) {
     LOG_WARN("{}: refused: {}", Describe(key), Message(prepared.status));
-    core_.OnRefused(key, {Reason::kPrepareRefused, Message(prepared.status)},
+    // What passes costs the job a wait, not its life.
+    const bool fatal =
+        prepared.status.code() == StatusCode::kFailedPrecondition;
+    core_.OnRefused(key,
+                    {fatal ? Reason::kPrepareRefused : Reason::kNoCapacity,
+                     Message(prepared.status)},
                     &actions);
   } else {
     std::vector<int32_t> ports;

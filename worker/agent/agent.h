@@ -10,7 +10,6 @@
 #ifndef LOCKSTEP_WORKER_AGENT_AGENT_H_
 #define LOCKSTEP_WORKER_AGENT_AGENT_H_
 
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,7 +18,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "common/base/file.h"
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/model/node.h"
 #include "common/os/procfs.h"
@@ -27,10 +28,13 @@
 #include "lockstep/v1/worker.pb.h"
 #include "worker/agent/agent_core.h"
 #include "worker/agent/agent_metrics.h"
+#include "worker/agent/cgroup_tree.h"
 #include "worker/agent/coordinator_client.h"
 #include "worker/agent/event_loop.h"
 #include "worker/agent/log_shipper.h"
+#include "worker/agent/out_of_memory.h"
 #include "worker/agent/port_lease.h"
+#include "worker/agent/port_watch.h"
 #include "worker/agent/preflight.h"
 #include "worker/agent/rank_environment.h"
 #include "worker/agent/supervisor.h"
@@ -41,6 +45,17 @@
 #include "worker/task/rank_page.h"
 
 namespace lockstep {
+
+// Of the file system that `path` is on.
+StatusOr<DiskSpace> ReadDiskSpace(const std::string& path);
+
+// How much of a log is kept where `ranks` share `total` bytes: its beginning
+// and its end.
+struct LogShare {
+  uint64_t head = 0;
+  uint64_t tail = 0;
+};
+LogShare ShareOfLogs(uint64_t total, size_t ranks);
 
 struct AgentConfig {
   // With the incarnation that is on disk already.
@@ -60,6 +75,15 @@ struct AgentConfig {
   Duration welcome_timeout = std::chrono::seconds(10);
   // Logs of a forgotten gang are given up after it.
   Duration forget_after = std::chrono::minutes(10);
+  // Of all ranks' logs on this node, about: what each may keep follows.
+  uint64_t log_bytes = uint64_t{8} << 30;
+  // Below it no gang is prepared.
+  DiskFloor disk_floor;
+  // Of a directory; for tests.
+  std::function<StatusOr<DiskSpace>(const std::string&)> disk_space =
+      ReadDiskSpace;
+  // Borrowed. Null: ranks share the daemon's own cgroup, without limits.
+  CgroupTree* cgroups = nullptr;
 };
 
 class Agent final : public SupervisorHandler, public RankLinkHandler {
@@ -85,9 +109,10 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   // Why the loop was stopped by the agent itself; OK: it was not. ABORTED:
   // another daemon speaks for this node now.
   const Status& fatal() const { return fatal_; }
-  // Unavailable while the coordinator has not admitted this daemon. From any
-  // thread.
-  Status Ready() const;
+  // Unavailable while the coordinator has not admitted this daemon,
+  // FailedPrecondition while this daemon does not obey the one that answers.
+  // From any thread.
+  Status Ready() const ABSL_LOCKS_EXCLUDED(ready_mu_);
   std::shared_ptr<AgentMetrics> metrics() { return metrics_; }
   const AgentCore& core() const { return core_; }
 
@@ -123,6 +148,11 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
     double gpu_sum = 0;
     int64_t gpu_samples = 0;
     bool ended = false;
+    // Of this start: of LOCKSTEP_TASK and its cgroup. "": it never started.
+    std::string task_id;
+    std::set<int32_t> ports;
+    // Of those, on which somebody else listens, as far as was told.
+    std::set<int32_t> taken;
   };
   struct GangInfo {
     std::vector<PortLease> leases;
@@ -141,6 +171,7 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
 
   Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
         const GpuSampler* gpus);
+  static Status NotAdmitted();
 
   // agent.cc: actions of the core.
   void Execute(Actions actions);
@@ -152,14 +183,32 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   void Report(const GangKey& key);
   GangStatus FullStatus(const AgentCore::Gang& gang);
 
-  // agent_ranks.cc
+  // agent_adopt.cc
   void AdoptAll(const TaskStore::Found& found);
   void AdoptGang(const StoredGang& stored);
+  void AdoptPorts(const StoredGang& stored, GangInfo* gang);
   void ClearDamaged(const std::string& directory);
+  void KillStrayProcesses();
+
+  // agent_watch.cc: what a rank's host does to it.
+  void WatchDisk();
+  void WatchPorts(const std::vector<ProcessStat>& all);
+  void ReadHostOomKills();
+  void ExplainExit(const RankRef& ref, const task::ExitRecord& record,
+                   ExitStatus* exit);
+  std::set<int32_t> PortsTaken(const std::set<int32_t>& ports,
+                               const std::vector<ProcessStat>& all);
+  void EnterCgroup(const RankRef& ref, const LocalTask& task,
+                   task::ShimSpec* spec);
+  void DropCgroup(const std::string& id);
+
+  // agent_ranks.cc
   void BeforeLaunch(const GangKey& key);
   void StartRank(const GangKey& key, int32_t rank);
   void ExpectRank(const GangKey& key, int32_t rank);
   RankInfo& InfoOf(const RankRef& ref);
+  // What the shim of a rank holds: the ports of its task, and the master's.
+  std::vector<int> HoldPorts(const RankRef& ref, RankInfo* info);
   task::ShimSpec MakeShimSpec(const RankRef& ref, const Assignment& assignment,
                               const LocalTask& task);
   void Sample();
@@ -176,6 +225,10 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   void OnMessage(uint64_t stream, const v1::CoordinatorMessage& message);
   void OnClosed(uint64_t stream, const Status& status);
   void OnWelcome(const WelcomeInfo& welcome);
+  // Whether to obey a coordinator of `epoch`; a new highest one is on disk
+  // before anything is done for it.
+  bool Obey(uint64_t epoch);
+  void SetReady(Status status) ABSL_LOCKS_EXCLUDED(ready_mu_);
   void OnRendezvousValue(const RendezvousEntry& entry);
   void Beat();
   void ShipLogs();
@@ -201,8 +254,10 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   uint64_t stream_ = 0;
   bool open_ = false;  // Register is sent or on its way.
   bool welcomed_ = false;
-  std::atomic<bool> ready_{false};
+  mutable Mutex ready_mu_;
+  Status ready_ ABSL_GUARDED_BY(ready_mu_) = NotAdmitted();
   uint64_t highest_epoch_ = 0;
+  uint64_t stored_epoch_ = 0;
   uint64_t sequence_ = 0;  // Of heartbeats in this stream.
   uint64_t acknowledged_ = 0;
   uint64_t reconnects_ = 0;
@@ -217,6 +272,12 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   CpuSeconds last_cpu_;
   NodeReadings readings_;
   Status fatal_;
+  std::string mark_;  // DirectoryMark.
+  OomWatch oom_;
+  bool disk_is_full_ = false;
+  // Sockets that listen on our ports and were seen to be our ranks'.
+  std::set<uint64_t> own_listeners_;
+  std::set<std::string> dropped_cgroups_;
   // Cleared by the destructor, for callbacks that come later.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   // Last: its jobs post to the loop.

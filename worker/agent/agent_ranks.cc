@@ -13,6 +13,7 @@
 #include "common/base/sha256.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/rank_readings.h"
+#include "worker/agent/stray_processes.h"
 #include "worker/shim/shim_client.h"
 
 namespace lockstep {
@@ -99,8 +100,6 @@ void Agent::BeforeLaunch(const GangKey& key) {
   for (const RankStatus& rank : gang->status.ranks) {
     info.link_nonces[rank.rank] = RandomBytes(32);
   }
-  // The ranks may bind them from now on; other daemons stay excluded.
-  for (PortLease& lease : info.leases) lease.ReleaseTcp();
   // Before any process exists, so that the next daemon knows of all.
   if (const Status saved = Save(key); !saved.ok()) {
     LOG_ERROR("{}: {}", Describe(key), Message(saved));
@@ -161,9 +160,12 @@ task::ShimSpec Agent::MakeShimSpec(const RankRef& ref,
     spec.secret = gangs_[ref.gang].link_nonces[ref.rank];
     spec.secret_fd = kNonceFd;
   }
-  for (const PortLease& lease : gangs_[ref.gang].leases) {
-    spec.ports.push_back(static_cast<uint32_t>(lease.port()));
-  }
+  // By it what the rank starts is known as ours, wherever it goes.
+  spec.env.push_back(fmt::format("{}={}", kTaskVariable,
+                                 TaskMark(mark_, TaskIdOf(spec.socket_path))));
+  const LogShare share = ShareOfLogs(config_.log_bytes, ranks_.size());
+  spec.log_head_bytes = share.head;
+  spec.log_tail_bytes = share.tail;
   return spec;
 }
 
@@ -173,7 +175,7 @@ void Agent::StartRank(const GangKey& key, int32_t rank) {
   const LocalTask* task = TaskOf(*gang->assignment.spec, rank);
   if (task == nullptr) return;
   const RankRef ref{key, rank};
-  const RankInfo& info = InfoOf(ref);
+  RankInfo& info = InfoOf(ref);
   shipper_.Add(ref, gang->assignment.job_uid, info.paths.log);
   const Status made = store_.MakeRankDirectories(
       key, rank, config_.user ? config_.user->uid : geteuid(),
@@ -188,8 +190,32 @@ void Agent::StartRank(const GangKey& key, int32_t rank) {
     return;
   }
   ExpectRank(key, rank);
-  supervisor_->Start(ref, MakeShimSpec(ref, gang->assignment, *task),
-                     info.paths);
+  task::ShimSpec spec = MakeShimSpec(ref, gang->assignment, *task);
+  info.task_id = TaskIdOf(spec.socket_path);
+  std::vector<int> held = HoldPorts(ref, &info);
+  spec.ports = {info.ports.begin(), info.ports.end()};
+  EnterCgroup(ref, *task, &spec);
+  supervisor_->Start(ref, spec, info.paths, std::move(held));
+}
+
+std::vector<int> Agent::HoldPorts(const RankRef& ref, RankInfo* info) {
+  const AgentCore::Gang* gang = core_.Find(ref.gang);
+  // One of each task in the spec's order, then the master's.
+  const std::vector<PortLease>& leases = gangs_[ref.gang].leases;
+  const auto& tasks = gang->assignment.spec->tasks;
+  std::vector<int> held;
+  for (size_t i = 0; i < leases.size(); ++i) {
+    const bool own =
+        i < tasks.size()
+            ? std::any_of(
+                  tasks[i].ranks.begin(), tasks[i].ranks.end(),
+                  [&](const RankSpec& rank) { return rank.rank == ref.rank; })
+            : ref.rank == 0;
+    if (!own) continue;
+    info->ports.insert(leases[i].port());
+    for (const int fd : leases[i].fds()) held.push_back(fd);
+  }
+  return held;
 }
 
 void Agent::OnRankExited(const RankRef& ref, const task::ExitRecord& record) {
@@ -198,7 +224,8 @@ void Agent::OnRankExited(const RankRef& ref, const task::ExitRecord& record) {
   info.usage = ToUsage(record, info.usage);
   info.ended = true;
   shipper_.SetEnded(ref);
-  const ExitStatus exit = ToExitStatus(record);
+  ExitStatus exit = ToExitStatus(record);
+  ExplainExit(ref, record, &exit);
   (void)FaultPoint("worker.before_exit");
   LOG_INFO("{}: {}", Describe(ref), task::DescribeExit(record));
   if (record.tree_left > 0) {
@@ -273,7 +300,10 @@ void Agent::Sample() {
     for (auto& [ref, info] : ranks_) {
       if (!info.ended) SampleRank(ref, &info, all);
     }
+    WatchPorts(all);
+    ReadHostOomKills();
   }
+  WatchDisk();
   SampleGpus();
   PublishMetrics();
 }
@@ -347,69 +377,6 @@ void Agent::PublishMetrics() {
   readings.tasks.clear();
   for (auto& [key, task] : newest) readings.tasks.push_back(std::move(task));
   metrics_->Set(std::move(readings));
-}
-
-void Agent::AdoptAll(const TaskStore::Found& found) {
-  for (const StoredGang& stored : found.gangs) AdoptGang(stored);
-  for (const std::string& directory : found.damaged) ClearDamaged(directory);
-}
-
-void Agent::AdoptGang(const StoredGang& stored) {
-  const GangKey key{stored.assignment.job, stored.assignment.generation};
-  LOG_INFO("{}: found from before the restart, {}", Describe(key),
-           Name(stored.status.phase));
-  core_.Adopt(stored.assignment, stored.status);
-  GangInfo& gang = gangs_[key];
-  gang.link_nonces = stored.link_nonces;
-  std::vector<int32_t> ports = stored.status.ports;
-  if (stored.status.master_port != 0)
-    ports.push_back(stored.status.master_port);
-  const bool over = stored.status.phase == GangPhase::kStopped ||
-                    stored.status.phase == GangPhase::kRefused;
-  for (const int32_t port : ports) {
-    if (over) break;
-    auto lease = PortLease::Adopt(port);
-    if (lease.ok()) {
-      gang.leases.push_back(*std::move(lease));
-    } else {
-      LOG_WARN("{}: {}", Describe(key), Message(lease.status()));
-    }
-  }
-  for (const RankStatus& rank : stored.status.ranks) {
-    const RankRef ref{key, rank.rank};
-    RankInfo& info = InfoOf(ref);
-    info.progress = rank.progress;
-    info.usage = rank.usage;
-    shipper_.Add(ref, stored.assignment.job_uid, info.paths.log);
-    if (rank.exit || over) {
-      info.ended = true;
-      shipper_.SetEnded(ref);
-      continue;
-    }
-    if (const auto record = ReadTaskRecord(info.paths.task_record);
-        record.ok()) {
-      info.start = FromUnixNanos(record->started_unix_nanos);
-    }
-    ExpectRank(key, rank.rank);
-    supervisor_->Adopt(ref, info.paths);
-  }
-}
-
-void Agent::ClearDamaged(const std::string& directory) {
-  LOG_ERROR(
-      "{} holds no readable record of its gang: its processes are "
-      "killed and it is removed",
-      directory);
-  const auto names = files_->List(directory);
-  for (const std::string& name : names.value_or(std::vector<std::string>())) {
-    const auto record =
-        ReadTaskRecord(JoinPath(JoinPath(directory, name), "task.record"));
-    if (!record.ok() || record->boot_id != config_.node.boot_id) continue;
-    const auto shim = OpenVerified({record->shim.pid, record->shim.start_time});
-    KillLeftovers(*record);
-    if (shim.ok()) (void)SendSignal(*shim, SIGKILL);
-  }
-  (void)files_->RemoveAll(directory);
 }
 
 }  // namespace lockstep

@@ -72,7 +72,8 @@ void Agent::OnClosed(uint64_t stream, const Status& status) {
   if (welcomed_) ++reconnects_;
   open_ = false;
   welcomed_ = false;
-  ready_ = false;
+  // Why a coordinator is not obeyed stays until one is.
+  if (Ready().ok()) SetReady(NotAdmitted());
   loop_->CancelTimer(beat_timer_);
   loop_->CancelTimer(welcome_timer_);
   if (status.code() == StatusCode::kAborted) {
@@ -115,11 +116,11 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kAssignment: {
       const auto assignment = FromProto(message.assignment());
       if (!assignment.ok()) return refuse(assignment.status());
+      if (!Obey(assignment->epoch)) return;
       Actions actions;
       const Status taken =
           core_.OnAssignment(*assignment, loop_->Now(), &actions);
       if (!taken.ok()) LOG_WARN("refused: {}", Message(taken));
-      highest_epoch_ = std::max(highest_epoch_, core_.epoch());
       return Execute(std::move(actions));
     }
     case v1::CoordinatorMessage::kRendezvousValue: {
@@ -142,16 +143,36 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
   }
 }
 
-void Agent::OnWelcome(const WelcomeInfo& welcome) {
-  if (welcome.epoch < highest_epoch_) {
-    LOG_WARN("a coordinator of epoch {} answered after one of epoch {}",
-             welcome.epoch, highest_epoch_);
-    client_->Disconnect();
-    return;
+bool Agent::Obey(uint64_t epoch) {
+  if (epoch < highest_epoch_) {
+    const Status status = FailedPrecondition(
+        "the coordinator is of epoch {}, and this node has obeyed epoch {}: it "
+        "runs from an old copy of its store, or is one that should be gone. "
+        "Its orders are refused. If it is the right one, stop this daemon, "
+        "remove {} and start it again",
+        epoch, highest_epoch_, JoinPath(config_.dir, "epoch"));
+    if (Ready().code() != status.code()) LOG_ERROR("{}", Message(status));
+    SetReady(status);
+    // There is no haste.
+    backoff_ = config_.reconnect_most;
+    return false;
   }
-  highest_epoch_ = welcome.epoch;
+  highest_epoch_ = epoch;
+  if (epoch == stored_epoch_) return true;
+  if (const Status saved = SaveEpoch(files_, config_.dir, epoch); saved.ok()) {
+    stored_epoch_ = epoch;
+  } else {
+    // A full disk must not part the node from its coordinator. Until it can be
+    // written, this daemon knows, and its successor would not.
+    LOG_ERROR("{}", Message(saved));
+  }
+  return true;
+}
+
+void Agent::OnWelcome(const WelcomeInfo& welcome) {
+  if (!Obey(welcome.epoch)) return client_->Disconnect();
   welcomed_ = true;
-  ready_ = true;
+  SetReady(OkStatus());
   backoff_ = Duration{};
   last_complaint_.clear();
   loop_->CancelTimer(welcome_timer_);
@@ -231,6 +252,9 @@ void Agent::Tick() {
   }
   ShipLogs();
   RemoveForgotten();
+  std::erase_if(dropped_cgroups_, [this](const std::string& id) {
+    return config_.cgroups->Remove(id).ok();
+  });
   loop_->At(loop_->Now().mono + kTick, [this, alive = alive_] {
     if (*alive) Tick();
   });

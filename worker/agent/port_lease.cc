@@ -98,6 +98,12 @@ std::vector<PortRange> LeasableRanges(const PortRange& ephemeral) {
   return ranges;
 }
 
+std::vector<int> PortLease::fds() const {
+  std::vector<int> fds{exclusion_.get()};
+  if (tcp_) fds.push_back(tcp_.get());
+  return fds;
+}
+
 StatusOr<PortLease> PortLease::Take(int32_t port) {
   LOCKSTEP_ASSIGN_OR_RETURN(Fd exclusion, TakeExclusion(port));
   LOCKSTEP_ASSIGN_OR_RETURN(Fd tcp, TakeTcp(port));

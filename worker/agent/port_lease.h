@@ -1,8 +1,11 @@
 // Ports that programs on this host are promised.
 //
 // A lease excludes other worker daemons of the same network namespace by an
-// abstract Unix socket per port, for as long as it lives. Until ReleaseTcp it
-// also keeps strangers out by a bound socket that never listens.
+// abstract Unix socket per port, and strangers by a bound socket that never
+// listens. The latter says SO_REUSEADDR, so that the program that the port is
+// for binds it all the same by saying so too, as nearly every server does.
+// Both sockets are handed to the shim of the task, which keeps them open: the
+// port stays leased for the task's whole life, whatever becomes of the daemon.
 //
 // Ports are taken from outside the kernel's ephemeral range, where any
 // connection of anybody could land on them. Thread-compatible.
@@ -40,12 +43,13 @@ class PortLease {
   PortLease& operator=(PortLease&&) = default;
 
   int32_t port() const { return port_; }
-  // The program that it is for may bind it now.
-  void ReleaseTcp() { tcp_.Reset(); }
+  // The sockets, for a process that is to hold the lease too.
+  std::vector<int> fds() const;
 
   // A free port; AlreadyExists when `port` is taken by anybody.
   static StatusOr<PortLease> Take(int32_t port);
   // For a task that runs already and may have bound it: excludes daemons only.
+  // AlreadyExists: somebody holds the lease, as the task's shim does.
   static StatusOr<PortLease> Adopt(int32_t port);
 
  private:

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 namespace lockstep {
 namespace {
@@ -60,15 +61,26 @@ TEST_F(PortLeaseTest, LeasedPortsAreDistinctAndExclusive) {
   }
 }
 
-TEST_F(PortLeaseTest, StrangersAreKeptOutUntilTheProgramMayBind) {
+TEST_F(PortLeaseTest, StrangersAreKeptOutAndTheProgramMayBind) {
   auto leases = LeasePorts(1, ranges_);
   ASSERT_TRUE(leases.ok()) << leases.status();
-  PortLease& lease = leases->front();
+  const PortLease& lease = leases->front();
   EXPECT_FALSE(Listen(lease.port()));
-  lease.ReleaseTcp();
-  EXPECT_TRUE(Listen(lease.port()));
-  // Other daemons stay out all the same.
-  EXPECT_FALSE(PortLease::Adopt(lease.port()).ok());
+  EXPECT_TRUE(Listen(lease.port(), /*reuse=*/true));
+}
+
+TEST_F(PortLeaseTest, WhoeverHoldsTheSocketsHoldsTheLease) {
+  auto leases = LeasePorts(1, ranges_);
+  ASSERT_TRUE(leases.ok()) << leases.status();
+  const int32_t port = leases->front().port();
+  std::vector<Fd> held;  // As a shim does.
+  for (const int fd : leases->front().fds()) held.emplace_back(dup(fd));
+  EXPECT_EQ(held.size(), 2u);
+  leases->clear();
+  EXPECT_EQ(PortLease::Adopt(port).status().code(), StatusCode::kAlreadyExists);
+  EXPECT_FALSE(Listen(port));
+  held.clear();
+  EXPECT_TRUE(PortLease::Take(port).ok());
 }
 
 TEST_F(PortLeaseTest, AProgramThatListensAlreadyKeepsItsPort) {

@@ -12,6 +12,25 @@
 namespace lockstep {
 namespace {
 
+// Whether what `cause` says of a file system may be otherwise in a moment.
+bool MayPass(const Status& cause) {
+  switch (cause.code()) {
+    case StatusCode::kResourceExhausted:  // ENOSPC, EMFILE ...
+    case StatusCode::kUnavailable:
+    case StatusCode::kDeadlineExceeded:
+    case StatusCode::kInternal:  // EIO, ESTALE ...
+      return true;
+    default:
+      return false;
+  }
+}
+
+// `sentence`, with the code that says whether to ask again.
+Status Refusal(const Status& cause, const std::string& sentence) {
+  return MayPass(cause) ? Unavailable("{}", sentence)
+                        : FailedPrecondition("{}", sentence);
+}
+
 Status CheckGpus(const PreflightInput& input) {
   for (const LocalTask& task : input.spec->tasks) {
     for (const int32_t index : task.gpus) {
@@ -23,7 +42,7 @@ Status CheckGpus(const PreflightInput& input) {
                                   index, input.gpus.size());
       }
       if (input.gpus_in_use.contains(index)) {
-        return FailedPrecondition("GPU {} is in use by another job", index);
+        return Unavailable("GPU {} is in use by another job", index);
       }
     }
     if (task.gpus.size() < static_cast<size_t>(task.resources.gpus)) {
@@ -89,8 +108,9 @@ Status CheckOutputDirectory(FileSystem* files, std::string path,
   if (path.empty()) return OkStatus();
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   if (const Status made = MakeDirsFor(files, path, user); !made.ok()) {
-    return FailedPrecondition("the output directory {} cannot be made: {}",
-                              path, Message(made));
+    return Refusal(made, fmt::format("the output directory {} cannot be made: "
+                                     "{}",
+                                     path, Message(made)));
   }
   if (!files->Stat(path).value_or(FileInfo{}).is_directory) {
     return FailedPrecondition("the output directory {} is no directory", path);
@@ -123,8 +143,9 @@ Status CheckOutputDirectory(FileSystem* files, std::string path,
     (void)files->Remove(probe);
   }
   if (!written.ok()) {
-    return FailedPrecondition("the output directory {} is not writable: {}",
-                              path, Message(written));
+    return Refusal(written, fmt::format("the output directory {} is not "
+                                        "writable: {}",
+                                        path, Message(written)));
   }
   return OkStatus();
 }
@@ -162,7 +183,28 @@ StatusOr<std::string> FindProgram(const std::string& name,
   return NotFound("program {} is not in PATH ({}) of this host", name, path);
 }
 
+uint64_t BytesOf(const DiskFloor& floor, uint64_t size) {
+  return std::min(floor.bytes, static_cast<uint64_t>(
+                                   floor.part * static_cast<double>(size)));
+}
+
+Status CheckDiskSpace(const std::string& path, const DiskSpace& space,
+                      const DiskFloor& floor) {
+  const uint64_t needed = BytesOf(floor, space.size);
+  if (space.free >= needed) return OkStatus();
+  constexpr double kMiB = 1 << 20;
+  return Unavailable(
+      "the disk of {} is nearly full: {:.0f} MiB are free, and nothing is "
+      "started with less than {:.0f} MiB",
+      path, static_cast<double>(space.free) / kMiB,
+      static_cast<double>(needed) / kMiB);
+}
+
 Status Preflight(FileSystem* files, const PreflightInput& input) {
+  if (input.disk) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        CheckDiskSpace(input.state_directory, *input.disk, input.disk_floor));
+  }
   LOCKSTEP_RETURN_IF_ERROR(CheckGpus(input));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckWorkingDirectory(files, input.spec->working_directory));

@@ -1,5 +1,6 @@
 // What is looked at before a gang is said to be prepared on this host. Each
-// refusal is a sentence for the job's owner.
+// refusal is a sentence for the job's owner, and says by its code whether it
+// is worth asking again.
 #ifndef LOCKSTEP_WORKER_AGENT_PREFLIGHT_H_
 #define LOCKSTEP_WORKER_AGENT_PREFLIGHT_H_
 
@@ -25,6 +26,21 @@ struct TaskUser {
   std::string home;
 };
 
+// Space on a file system, for who is not root.
+struct DiskSpace {
+  uint64_t size = 0;
+  uint64_t free = 0;
+};
+// What must stay free: the smaller of the two.
+struct DiskFloor {
+  uint64_t bytes = uint64_t{1} << 30;
+  double part = 0.05;
+};
+uint64_t BytesOf(const DiskFloor& floor, uint64_t size);
+// Unavailable with the sentence where less is free.
+Status CheckDiskSpace(const std::string& path, const DiskSpace& space,
+                      const DiskFloor& floor);
+
 struct PreflightInput {
   const GangSpec* spec = nullptr;
   // PATH that argv[0] is looked up in, where the job's environment has none.
@@ -36,11 +52,17 @@ struct PreflightInput {
   // Of this host, and indices that other gangs hold.
   std::vector<Gpu> gpus;
   std::set<int32_t> gpus_in_use;
+  // Of the daemon's directory, where logs and records are written; absent: not
+  // known.
+  std::string state_directory;
+  std::optional<DiskSpace> disk;
+  DiskFloor disk_floor;
 };
 
 // May block for as long as a file system does: not on the event loop.
-// OK, or FailedPrecondition with the sentence. Makes the output directory
-// where it is missing.
+// OK; FailedPrecondition with the sentence; or Unavailable with one about what
+// passes by itself (a GPU that is still held, a full disk, a file server that
+// does not answer). Makes the output directory where it is missing.
 Status Preflight(FileSystem* files, const PreflightInput& input);
 
 // The program that execvp would run: `name` itself if it has a slash, taken

@@ -35,6 +35,12 @@ class PreflightTest : public testing::Test {
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
     return Message(status);
   }
+  // What is worth asking again.
+  std::string Passing(FileSystem* files = RealFileSystem()) {
+    const Status status = Preflight(files, input_);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    return Message(status);
+  }
 
   std::string dir_;
   GangSpec spec_;
@@ -103,12 +109,79 @@ TEST_F(PreflightTest, TheWorkingDirectoryMustBeThere) {
   EXPECT_THAT(Complaint(), HasSubstr("working directory"));
 }
 
+TEST_F(PreflightTest, AnAlmostFullDiskIsWaitedFor) {
+  input_.state_directory = dir_;
+  input_.disk = {100 << 20, 6 << 20};
+  EXPECT_EQ(Complaint(), "OK");
+  input_.disk = {100 << 20, 4 << 20};
+  EXPECT_EQ(Passing(), "the disk of " + dir_ +
+                           " is nearly full: 4 MiB are free, and nothing is "
+                           "started with less than 5 MiB");
+  // Of a large one a part would be too much.
+  EXPECT_EQ(BytesOf({}, uint64_t{10} << 40), uint64_t{1} << 30);
+  input_.disk = {uint64_t{10} << 40, uint64_t{2} << 30};
+  EXPECT_EQ(Complaint(), "OK");
+}
+
+// Its output directory's disk is full for the moment.
+class FullDisk final : public FileSystem {
+ public:
+  explicit FullDisk(int error) : error_(error) {}
+  StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
+                                                 mode_t) override {
+    return ErrnoStatus(error_, path);
+  }
+  StatusOr<std::unique_ptr<WritableFile>> OpenAppend(const std::string& path,
+                                                     mode_t) override {
+    return ErrnoStatus(error_, path);
+  }
+  StatusOr<std::string> Read(const std::string& path, uint64_t n) override {
+    return real_->Read(path, n);
+  }
+  StatusOr<FileInfo> Stat(const std::string& path) override {
+    return real_->Stat(path);
+  }
+  StatusOr<std::vector<std::string>> List(const std::string& path) override {
+    return real_->List(path);
+  }
+  Status MakeDirs(const std::string& path, mode_t mode) override {
+    return real_->MakeDirs(path, mode);
+  }
+  Status Rename(const std::string& from, const std::string& to) override {
+    return real_->Rename(from, to);
+  }
+  Status Remove(const std::string& path) override {
+    return real_->Remove(path);
+  }
+  Status RemoveAll(const std::string& path) override {
+    return real_->RemoveAll(path);
+  }
+  Status SyncDir(const std::string& path) override {
+    return real_->SyncDir(path);
+  }
+
+ private:
+  FileSystem* const real_ = RealFileSystem();
+  const int error_;
+};
+
+TEST_F(PreflightTest, AFullOutputDiskPassesAndAReadOnlyOneDoesNot) {
+  spec_.output_directory = dir_;
+  for (const int error : {ENOSPC, EDQUOT, EIO, ESTALE}) {
+    FullDisk full(error);
+    EXPECT_THAT(Passing(&full), HasSubstr("is not writable")) << error;
+  }
+  FullDisk read_only(EROFS);
+  EXPECT_EQ(Preflight(&read_only, input_).code(),
+            StatusCode::kFailedPrecondition);
+}
+
 TEST_F(PreflightTest, GpusMustBeHereAndFree) {
   spec_.tasks[0].gpus = {1};
   spec_.tasks[0].resources.gpus = 1;
   EXPECT_EQ(Complaint(), "OK");
   input_.gpus_in_use = {1};
-  EXPECT_THAT(Complaint(), HasSubstr("GPU 1 is in use"));
+  EXPECT_THAT(Passing(), HasSubstr("GPU 1 is in use"));
   spec_.tasks[0].gpus = {2};
   EXPECT_THAT(Complaint(), HasSubstr("GPU 2 is not on this host"));
   spec_.tasks[0].gpus = {0};

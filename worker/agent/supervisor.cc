@@ -1,15 +1,18 @@
 #include "worker/agent/supervisor.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <unistd.h>
 
-#include <set>
 #include <utility>
 
 #include "common/base/file.h"
 #include "common/base/logging.h"
 #include "common/os/procfs.h"
 #include "worker/agent/rank_readings.h"
+#include "worker/agent/stray_processes.h"
 
 namespace lockstep {
 namespace {
@@ -23,52 +26,43 @@ ProcessId ToId(const task::ProcessRef& ref) {
   return {ref.pid, ref.start_time};
 }
 
-bool BelongsTo(pid_t pid, const task::TaskRecord& record) {
-  const auto environment = ReadProcFile(fmt::format("/proc/{}/environ", pid));
-  if (!environment.ok()) return false;
-  const std::string text = std::string(1, '\0') + *environment;
-  const auto has = [&](std::string_view name, const std::string& value) {
-    std::string entry(1, '\0');
-    entry += name;
-    entry += '=';
-    entry += value;
-    entry += '\0';
-    return text.find(entry) != std::string::npos;
-  };
-  return has("LOCKSTEP_JOB", record.job) &&
-         has("LOCKSTEP_GENERATION", std::to_string(record.generation)) &&
-         has("LOCKSTEP_RANK", std::to_string(record.rank));
+// The lock of a rank's shim, which it holds from before it is spawned to its
+// end. Unavailable while somebody has it.
+StatusOr<Fd> TakeLock(const std::string& path) {
+  Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd) return ErrnoStatus(errno, "opening " + path);
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Unavailable("a shim of this rank is there already: it holds {}",
+                       path);
+  }
+  return fd;
+}
+
+// Whoever has the file `path` open, save ourselves.
+void KillHolders(const std::string& path) {
+  for (const ProcessStat& process : ReadAllProcesses()) {
+    if (process.pid == getpid()) continue;
+    const auto held = OpenVerified({process.pid, process.start_time});
+    const std::string fds = fmt::format("/proc/{}/fd", process.pid);
+    const auto names = RealFileSystem()->List(fds);
+    if (!held.ok() || !names.ok()) continue;
+    for (const std::string& name : *names) {
+      char target[4096];
+      const ssize_t size =
+          readlink((fds + "/" + name).c_str(), target, sizeof(target));
+      if (size > 0 && std::string_view(target, static_cast<size_t>(size)) ==
+                          std::string_view(path)) {
+        (void)SendSignal(*held, SIGKILL);
+        break;
+      }
+    }
+  }
 }
 
 }  // namespace
 
 std::string Describe(const RankRef& ref) {
   return fmt::format("{} rank {}", Describe(ref.gang), ref.rank);
-}
-
-int KillLeftovers(const task::TaskRecord& record) {
-  const std::vector<ProcessStat> all = ReadAllProcesses();
-  std::set<pid_t> doomed;
-  for (const ProcessStat& process : all) {
-    if (process.pid == record.process.pid &&
-        process.start_time == record.process.start_time) {
-      for (const pid_t pid : TreeOf(process.pid, all)) doomed.insert(pid);
-    }
-    // Its children when it is gone itself: they are in the session that it
-    // led, and say whose they are. A session's number alone may come again.
-    if (record.process.pid > 0 && process.session == record.process.pid &&
-        process.start_time >= record.process.start_time &&
-        BelongsTo(process.pid, record)) {
-      doomed.insert(process.pid);
-    }
-  }
-  int reached = 0;
-  for (const ProcessStat& process : all) {
-    if (!doomed.contains(process.pid)) continue;
-    const auto held = OpenVerified({process.pid, process.start_time});
-    if (held.ok() && SendSignal(*held, SIGKILL).ok()) ++reached;
-  }
-  return reached;
 }
 
 Supervisor::Supervisor(EventLoop* loop, std::string shim_program,
@@ -98,12 +92,17 @@ std::optional<pid_t> Supervisor::ShimPid(const RankRef& ref) const {
 }
 
 void Supervisor::Start(const RankRef& ref, const task::ShimSpec& spec,
-                       const RankPaths& paths) {
+                       const RankPaths& paths, std::vector<int> held) {
   Rank& rank = ranks_[ref];
   rank.paths = paths;
   rank.socket = spec.socket_path;
   rank.nonce = spec.nonce;
-  auto shim = StartShim(shim_program_, spec, paths.shim_errors);
+  // Ours goes at the end of this: then it is the shim's alone.
+  const auto lock = TakeLock(paths.lock);
+  if (lock.ok()) held.push_back(lock->get());
+  auto shim = lock.ok()
+                  ? StartShim(shim_program_, spec, paths.shim_errors, held)
+                  : StatusOr<Process>(lock.status());
   if (!shim.ok()) {
     task::ExitRecord record;
     record.kind = task::ExitKind::kNotStarted;
@@ -119,32 +118,64 @@ void Supervisor::Start(const RankRef& ref, const task::ShimSpec& spec,
 void Supervisor::Adopt(const RankRef& ref, const RankPaths& paths) {
   Rank& rank = ranks_[ref];
   rank.paths = paths;
-  if (const auto record = ReadExitRecord(paths.exit_record); record.ok()) {
+  rank.connect_by = Now().mono + kConnectTime;
+  AwaitRecord(ref);
+}
+
+void Supervisor::AwaitRecord(const RankRef& ref) {
+  Rank* rank = Find(ref);
+  if (rank == nullptr || rank->ended || rank->shim) return;
+  // Before the records are read: while it is ours no shim can come to be, and
+  // what is not there now will never be.
+  const auto lock = TakeLock(rank->paths.lock);
+  const bool shim_is_there = lock.status().code() == StatusCode::kUnavailable;
+  if (const auto record = ReadExitRecord(rank->paths.exit_record);
+      record.ok()) {
     End(ref, *record);
     return;
   }
-  const auto record = ReadTaskRecord(paths.task_record);
-  if (!record.ok()) {
-    EndWithoutRecord(ref, "the worker daemon ended before it was started");
+  if (const auto record = ReadTaskRecord(rank->paths.task_record);
+      record.ok()) {
+    AdoptShim(ref, *record);
     return;
   }
-  if (record->boot_id != boot_id_) {
+  if (!shim_is_there) {
+    EndWithoutRecord(ref,
+                     rank->kill_when_connected
+                         ? "stopped before it was started"
+                         : "the worker daemon ended before it was started");
+    return;
+  }
+  if (Now().mono >= rank->connect_by) {
+    LOG_ERROR("{}: its shim has written no record and is killed",
+              Describe(ref));
+    KillHolders(rank->paths.lock);
+    rank->connect_by = Now().mono + kConnectTime;
+  }
+  loop_->At(Now().mono + kConnectRetry, [this, ref, alive = alive_] {
+    if (*alive) AwaitRecord(ref);
+  });
+}
+
+void Supervisor::AdoptShim(const RankRef& ref, const task::TaskRecord& record) {
+  Rank& rank = *Find(ref);
+  if (record.boot_id != boot_id_) {
     EndWithoutRecord(ref, "its host restarted");
     return;
   }
-  rank.socket = record->socket_path;
-  rank.nonce = record->nonce;
-  auto shim = OpenVerified(ToId(record->shim));
+  rank.socket = record.socket_path;
+  rank.nonce = record.nonce;
+  auto shim = OpenVerified(ToId(record.shim));
   if (shim.ok()) {
     Hold(ref, *std::move(shim));
     return;
   }
   // It may have written its record since.
-  if (const auto late = ReadExitRecord(paths.exit_record); late.ok()) {
+  if (const auto late = ReadExitRecord(rank.paths.exit_record); late.ok()) {
     End(ref, *late);
     return;
   }
-  KillLeftovers(*record);
+  KillLeftovers(record);
   EndWithoutRecord(ref, "the process that held it is gone");
 }
 

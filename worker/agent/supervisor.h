@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -56,10 +57,12 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // A failure to start is told by OnRankExited as well.
+  // A failure to start is told by OnRankExited as well. `held`: what the shim
+  // keeps open beside its lock (ports).
   void Start(const RankRef& ref, const task::ShimSpec& spec,
-             const RankPaths& paths);
-  // A rank that an earlier daemon started, or was about to.
+             const RankPaths& paths, std::vector<int> held = {});
+  // A rank that an earlier daemon started, or was about to. One whose shim is
+  // there and has written nothing yet is waited for.
   void Adopt(const RankRef& ref, const RankPaths& paths);
   // SIGTERM to the tree, SIGKILL after `grace`. Of a rank that does not go
   // when told to go at once, the shim itself is killed at the second time.
@@ -82,6 +85,8 @@ class Supervisor {
     MonoTime connect_by;
   };
 
+  void AdoptShim(const RankRef& ref, const task::TaskRecord& record);
+  void AwaitRecord(const RankRef& ref);
   void Hold(const RankRef& ref, Process shim);
   void Connect(const RankRef& ref);
   void OnClientReadable(const RankRef& ref);
@@ -101,10 +106,6 @@ class Supervisor {
   // Cleared by the destructor, for callbacks that outlive this.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
-
-// SIGKILL, by verified pidfds, to a rank, its tree and what is left of the
-// session that it led, after its shim is gone. Returns how many it reached.
-int KillLeftovers(const task::TaskRecord& record);
 
 }  // namespace lockstep
 

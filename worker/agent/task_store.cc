@@ -16,6 +16,27 @@ constexpr std::string_view kMagic = "LSGANG01";
 constexpr uint32_t kVersion = 1;
 constexpr size_t kMaxMessage = 8 << 20;
 
+// "N\n"; 0 where there is no such file. `remedy` ends the sentence about a
+// damaged one.
+StatusOr<uint64_t> LoadNumber(FileSystem* files, const std::string& path,
+                              std::string_view remedy) {
+  const auto text = files->Read(path, 64);
+  if (text.status().code() == StatusCode::kNotFound) return 0;
+  if (!text.ok()) return text.status();
+  uint64_t number = 0;
+  const char* end = text->data() + text->size();
+  const auto parsed = std::from_chars(text->data(), end, number);
+  if (parsed.ec != std::errc() || parsed.ptr == text->data() ||
+      std::string_view(parsed.ptr, end) != "\n" || number == UINT64_MAX) {
+    return DataLoss("{} is damaged: {}", path, remedy);
+  }
+  return number;
+}
+
+Status SaveNumber(FileSystem* files, const std::string& path, uint64_t number) {
+  return files->WriteAtomic(path, fmt::format("{}\n", number), 0600);
+}
+
 }  // namespace
 
 std::string EncodeStoredGang(const StoredGang& gang) {
@@ -77,6 +98,7 @@ RankPaths TaskStore::PathsOf(const GangKey& key, int32_t rank) const {
   paths.task_record = JoinPath(paths.directory, "task.record");
   paths.exit_record = JoinPath(paths.directory, "exit.record");
   paths.shim_errors = JoinPath(paths.directory, "shim.err");
+  paths.lock = JoinPath(paths.directory, "lock");
   return paths;
 }
 
@@ -126,25 +148,23 @@ StatusOr<TaskStore::Found> TaskStore::LoadAll() {
 }
 
 StatusOr<uint64_t> NextIncarnation(FileSystem* files, const std::string& dir) {
-  const std::string path = JoinPath(dir, "incarnation");
-  uint64_t counter = 0;
-  const auto text = files->Read(path, 64);
-  if (text.ok()) {
-    const char* end = text->data() + text->size();
-    const auto parsed = std::from_chars(text->data(), end, counter);
-    if (parsed.ec != std::errc() || parsed.ptr == text->data() ||
-        std::string_view(parsed.ptr, end) != "\n" || counter == UINT64_MAX) {
-      return DataLoss(
-          "{} is damaged: restore it, or remove it and have the node forgotten",
-          path);
-    }
-  } else if (text.status().code() != StatusCode::kNotFound) {
-    return text.status();
-  }
-  ++counter;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const uint64_t counter,
+      LoadNumber(files, JoinPath(dir, "incarnation"),
+                 "restore it, or remove it and have the node forgotten"));
   LOCKSTEP_RETURN_IF_ERROR(
-      files->WriteAtomic(path, fmt::format("{}\n", counter), 0600));
-  return counter;
+      SaveNumber(files, JoinPath(dir, "incarnation"), counter + 1));
+  return counter + 1;
+}
+
+StatusOr<uint64_t> LoadEpoch(FileSystem* files, const std::string& dir) {
+  return LoadNumber(files, JoinPath(dir, "epoch"),
+                    "restore it, or remove it when the coordinator that runs "
+                    "is the right one");
+}
+
+Status SaveEpoch(FileSystem* files, const std::string& dir, uint64_t epoch) {
+  return SaveNumber(files, JoinPath(dir, "epoch"), epoch);
 }
 
 }  // namespace lockstep

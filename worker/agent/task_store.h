@@ -6,6 +6,8 @@
 //                          exit.record    by the shim
 //                          log, log.*     by the shim
 //                          shim.err       what the shim could not record
+//                          lock           flock(2)ed while a shim is there or
+//                                         is being started
 //                          work/          the rank's own: its working
 //                                         directory and its page
 //
@@ -34,6 +36,7 @@ struct RankPaths {
   std::string task_record;
   std::string exit_record;
   std::string shim_errors;
+  std::string lock;
 };
 
 struct StoredGang {
@@ -81,6 +84,12 @@ class TaskStore {
 // anybody hears it. DataLoss when the file is damaged: two daemons with one
 // number must not be.
 StatusOr<uint64_t> NextIncarnation(FileSystem* files, const std::string& dir);
+
+// The highest coordinator epoch that was obeyed here, in DIR/epoch; 0: none.
+// DataLoss when the file is damaged.
+StatusOr<uint64_t> LoadEpoch(FileSystem* files, const std::string& dir);
+// Durable once it is OK.
+Status SaveEpoch(FileSystem* files, const std::string& dir, uint64_t epoch);
 
 }  // namespace lockstep
 

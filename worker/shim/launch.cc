@@ -22,6 +22,7 @@ using task::ShimSpec;
 
 enum class Stage : int {
   kSetUp,
+  kCgroup,
   kGroups,
   kUser,
   kDirectory,
@@ -91,6 +92,16 @@ void PreferAsVictim() {
   const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (fd < 0) return;
   (void)!write(fd, "500", 3);
+  close(fd);
+}
+
+// Before the program and all it starts: nothing of it is ever outside.
+void EnterCgroup(const ShimSpec& spec, int status) {
+  if (spec.cgroup.empty()) return;
+  const int fd =
+      open((spec.cgroup + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC);
+  // 0: the process that writes.
+  if (fd < 0 || write(fd, "0", 1) != 1) Fail(status, Stage::kCgroup, errno);
   close(fd);
 }
 
@@ -178,6 +189,7 @@ struct ChildFds {
     core.rlim_cur = core.rlim_max;
     setrlimit(RLIMIT_CORE, &core);
   }
+  EnterCgroup(spec, status);
   BecomeUser(spec, status);
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 ||
       prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
@@ -239,6 +251,8 @@ std::string ReportMessage(const ShimSpec& spec, const ChildReport& report) {
   switch (report.stage) {
     case Stage::kSetUp:
       break;
+    case Stage::kCgroup:
+      return ErrorText("entering the cgroup " + spec.cgroup, report.error);
     case Stage::kGroups:
       return ErrorText("taking the groups of " + AsWhom(spec), report.error);
     case Stage::kUser:

@@ -1,5 +1,9 @@
 // lockstep-shim FD: holds one rank of a job. FD is an inherited memfd with an
 // encoded ShimSpec (worker/task/shim_spec.h). Started by lockstep-worker.
+//
+// Descriptors above FD stay open, untouched, for as long as the shim lives, and
+// the rank gets none of them: sockets that hold the task's ports, and a lock by
+// which a restarted daemon sees that a shim is there or is being started.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 #include "worker/shim/process_tree.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -133,6 +134,13 @@ int SignalTree(int signo) {
     }
   }
   return signalled;
+}
+
+bool KillCgroup(const std::string& cgroup) {
+  if (cgroup.empty()) return false;
+  const UniqueFd fd(
+      open((cgroup + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));
+  return fd && write(fd.get(), "1", 1) == 1;
 }
 
 }  // namespace lockstep::shim

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <string>
 
 namespace lockstep::shim {
 
@@ -23,6 +24,11 @@ bool SignalDescendant(pid_t pid, int signo);
 // No signal goes to a bare number: each is held by a pidfd first and then
 // seen to have one of us as its parent.
 int SignalTree(int signo);
+
+// SIGKILL to all of a cgroup (v2), which no fork escapes. False where it cannot
+// be done (no such group; before Linux 5.14): the tree is signalled in any
+// case.
+bool KillCgroup(const std::string& cgroup);
 
 }  // namespace lockstep::shim
 

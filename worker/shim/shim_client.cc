@@ -69,7 +69,8 @@ StatusOr<Record> ReadRecord(const std::string& path,
 
 StatusOr<Process> StartShim(const std::string& shim_program,
                             const task::ShimSpec& spec,
-                            const std::string& stderr_path) {
+                            const std::string& stderr_path,
+                            const std::vector<int>& held) {
   std::string error;
   if (!task::CheckShimSpec(spec, &error)) return InvalidArgument("{}", error);
   LOCKSTEP_ASSIGN_OR_RETURN(
@@ -80,6 +81,7 @@ StatusOr<Process> StartShim(const std::string& shim_program,
   options.cwd = std::string("/");
   options.stderr_path = stderr_path;
   options.fds = {memfd.get()};
+  options.fds.insert(options.fds.end(), held.begin(), held.end());
   return Spawn(options);
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/fd.h"
@@ -22,10 +23,13 @@ namespace lockstep {
 // Starts `shim_program` (an absolute path) for `spec` and returns at once; the
 // caller must WaitExit for the process some day, as for any child. What the
 // shim cannot write into its exit record goes to `stderr_path`, where it is
-// not empty. InvalidArgument when the spec cannot be.
+// not empty. `held` are descriptors that the shim keeps open for its life and
+// the rank does not get: leased ports, a lock. InvalidArgument when the spec
+// cannot be.
 StatusOr<Process> StartShim(const std::string& shim_program,
                             const task::ShimSpec& spec,
-                            const std::string& stderr_path);
+                            const std::string& stderr_path,
+                            const std::vector<int>& held = {});
 
 // The records that a shim leaves. NotFound when there is no such file,
 // DataLoss when it is damaged.

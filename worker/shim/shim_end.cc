@@ -36,6 +36,8 @@ void Shim::AddUsage(const rusage& usage) {
 
 void Shim::OnRankEnded(int wait_status) {
   rank_reaped_ = true;
+  // What it left behind is in there, too; the rest is killed one by one.
+  KillCgroup(spec_.cgroup);
   record_.end_unix_nanos = WallNanos();
   record_.end_mono_nanos = MonoNanos();
   OnStartStatus();
@@ -51,12 +53,14 @@ void Shim::OnRankEnded(int wait_status) {
 
 void Shim::KillWhatIsDue(int64_t now) {
   if (rank_reaped_ || kill_at_ < 0 || now < kill_at_) return;
+  KillCgroup(spec_.cgroup);
   SignalTree(SIGKILL);
   kill_at_ = now + kKillAgain;  // For what was forked meanwhile.
 }
 
 void Shim::GoOnEnding(int64_t now) {
   if (!tree_gone_) {
+    KillCgroup(spec_.cgroup);
     SignalTree(SIGKILL);
     OnChild();
     if (!tree_gone_ && now >= tree_deadline_) {

@@ -1,6 +1,7 @@
 // How a shim starts its rank, and what it leaves behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -173,6 +174,48 @@ TEST_F(ShimTest, TheRankDiesWithItsShim) {
   ASSERT_TRUE(SendSignal(shims_[0], SIGKILL).ok());
   EXPECT_TRUE(Eventually([&] { return HasEnded(*rank); }));
   EXPECT_FALSE(RealFileSystem()->Exists(Path("exit")));
+}
+
+TEST_F(ShimTest, WhatItWasGivenToHoldIsOpenUntilItEndsAndNotInTheRank) {
+  StatusOr<Pipe> pipe = MakePipe();
+  ASSERT_TRUE(pipe.ok());
+  StatusOr<Process> shim = StartShim(
+      program_,
+      Spec("for i in 3 4 5 6 7 8 9; do [ -e /proc/$$/fd/$i ] && echo open $i; "
+           "done; echo $$ >$DIR/pid; exec sleep 1000"),
+      Path("stderr"), {pipe->write.get()});
+  ASSERT_TRUE(shim.ok()) << shim.status();
+  shims_.push_back(*std::move(shim));
+  StatusOr<Process> rank = ProcessIn("pid");
+  ASSERT_TRUE(rank.ok()) << rank.status();
+  pipe->write.Reset();
+  pollfd end{pipe->read.get(), POLLIN, 0};
+  EXPECT_EQ(poll(&end, 1, 0), 0) << "the shim has the other end";
+  // The rank alone cannot keep it.
+  ASSERT_TRUE(SendSignal(shims_[0], SIGKILL).ok());
+  EXPECT_EQ(poll(&end, 1, 10'000), 1);
+  EXPECT_TRUE(Eventually([&] { return HasEnded(*rank); }));
+  EXPECT_THAT(Texts(), ElementsAre());
+}
+
+TEST_F(ShimTest, TheRankEntersItsCgroupFirst) {
+  // A directory with the files of one, as a kernel would show them.
+  ShimSpec spec = Spec("cat $DIR/cgroup/cgroup.procs; echo");
+  spec.cgroup = Path("cgroup");
+  ASSERT_TRUE(RealFileSystem()->MakeDirs(spec.cgroup).ok());
+  ExitRecord r = RunToEnd(spec);
+  EXPECT_EQ(r.kind, ExitKind::kNotStarted);
+  EXPECT_THAT(r.message, HasSubstr("entering the cgroup " + spec.cgroup));
+  for (const char* name : {"cgroup.procs", "cgroup.kill"}) {
+    std::ofstream(JoinPath(spec.cgroup, name)).flush();
+  }
+  ASSERT_TRUE(RealFileSystem()->Remove(Path("exit")).ok());
+  r = RunToEnd(spec);
+  EXPECT_EQ(task::ExitCode(r), 0) << r.message;
+  EXPECT_THAT(Texts(), ElementsAre("0"));
+  // At its end all that is in there is killed.
+  EXPECT_THAT(*RealFileSystem()->Read(JoinPath(spec.cgroup, "cgroup.kill")),
+              HasSubstr("1"));
 }
 
 TEST_F(ShimTest, ADamagedSpecIsRefused) {

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <string.h>
 
 #include <functional>
 #include <string>
@@ -39,14 +40,17 @@ void ExpectDamageIsRefused(const std::string& bytes, const Decoder& decode) {
 void ExpectShortPayloadsAreRefused(const std::string& bytes,
                                    const Decoder& decode) {
   const std::string payload = bytes.substr(16, bytes.size() - 20);
+  uint32_t version = 0;
+  memcpy(&version, bytes.data() + 8, sizeof(version));
   std::string error;
   for (size_t size = 0; size < payload.size(); ++size) {
-    EXPECT_FALSE(
-        decode(Seal(bytes.substr(0, 8), 1, payload.substr(0, size)), &error))
+    EXPECT_FALSE(decode(
+        Seal(bytes.substr(0, 8), version, payload.substr(0, size)), &error))
         << size;
   }
-  EXPECT_FALSE(decode(Seal(bytes.substr(0, 8), 1, payload + "x"), &error));
-  EXPECT_FALSE(decode(Seal(bytes.substr(0, 8), 2, payload), &error));
+  EXPECT_FALSE(
+      decode(Seal(bytes.substr(0, 8), version, payload + "x"), &error));
+  EXPECT_FALSE(decode(Seal(bytes.substr(0, 8), version + 1, payload), &error));
   EXPECT_NE(error.find("another version"), std::string::npos) << error;
 }
 
@@ -68,6 +72,7 @@ ShimSpec Spec() {
   spec.task_record_path = "/run/t";
   spec.exit_record_path = "/run/e";
   spec.socket_path = "/run/s";
+  spec.cgroup = "/sys/fs/cgroup/x";
   spec.page_path = "/run/p";
   spec.nonce = std::string(32, '\x80');
   spec.secret = std::string("k\0y", 3);
@@ -126,6 +131,7 @@ TEST(ShimSpecTest, ComesBackAsItWasAndRefusesDamage) {
   EXPECT_EQ(EncodeShimSpec(got), bytes);
   EXPECT_EQ(got.argv, Spec().argv);
   EXPECT_EQ(got.groups, Spec().groups);
+  EXPECT_EQ(got.cgroup, Spec().cgroup);
   EXPECT_EQ(got.secret, Spec().secret);
   EXPECT_EQ(got.core_limit, UINT64_MAX);
   const Decoder decode = [](std::string_view b, std::string* e) {

@@ -6,7 +6,7 @@ namespace lockstep::task {
 namespace {
 
 constexpr std::string_view kMagic = "LSSHSPEC";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kMaxPath = 4095;
 constexpr size_t kMaxStrings = 65536;
 
@@ -69,6 +69,11 @@ bool CheckShimSpec(const ShimSpec& spec, std::string* error) {
     }
   }
   if (!CheckPaths(spec, error)) return false;
+  if (!spec.cgroup.empty() && !IsAbsolutePath(spec.cgroup)) {
+    return Say("the path of the cgroup, \"" + spec.cgroup +
+                   "\", is not an absolute path",
+               error);
+  }
   if (spec.nonce.size() < 16 || spec.nonce.size() > 64) {
     return Say("the nonce has not 16 to 64 bytes", error);
   }
@@ -109,6 +114,7 @@ std::string EncodeShimSpec(const ShimSpec& spec) {
   w.U32s(spec.ports);
   w.I64(spec.grace_nanos);
   w.I64(spec.drain_nanos);
+  w.Str(spec.cgroup);
   return Seal(kMagic, kVersion, w.Take());
 }
 
@@ -144,6 +150,7 @@ bool DecodeShimSpec(std::string_view bytes, ShimSpec* spec,
   spec->ports = r.U32s(kMaxStrings);
   spec->grace_nanos = r.I64();
   spec->drain_nanos = r.I64();
+  spec->cgroup = r.Str(kMaxPath);
   if (!r.AtEnd()) return Say("the shim's spec has a field out of range", error);
   return CheckShimSpec(*spec, error);
 }

@@ -63,6 +63,10 @@ struct ShimSpec {
   // How long output that something outside the rank's tree may still hold
   // open is waited for after the tree is gone.
   int64_t drain_nanos = 2'000'000'000;
+
+  // The directory of a cgroup (v2) that the rank enters before it becomes its
+  // user, and that is killed with it. Empty: it stays where the shim is.
+  std::string cgroup;
 };
 
 std::string EncodeShimSpec(const ShimSpec& spec);
