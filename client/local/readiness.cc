@@ -22,6 +22,13 @@ std::string LogSentence(const LocalLayout& layout, const std::string& daemon) {
                      line);
 }
 
+// Registered and heard of; a drain is an operator's wish, and lasts.
+bool Serves(const v1::Node& node) {
+  return node.state() == v1::NODE_STATE_READY ||
+         node.state() == v1::NODE_STATE_DRAINING ||
+         node.state() == v1::NODE_STATE_DRAINED;
+}
+
 }  // namespace
 
 Status LocalCluster::CheckAlive(const std::string& daemon) const {
@@ -47,8 +54,7 @@ Status LocalCluster::CheckReady(Client* client) const {
   for (const v1::Node& node : *nodes) by_name[node.name()] = &node;
   for (const WorkerRecord& worker : record_.workers) {
     const auto node = by_name.find(worker.name);
-    if (node == by_name.end() ||
-        node->second->state() != v1::NODE_STATE_READY) {
+    if (node == by_name.end() || !Serves(*node->second)) {
       return Unavailable("{} is not registered; {}", worker.name,
                          LogSentence(layout_, worker.name));
     }

@@ -1,5 +1,7 @@
 #include "server/core/assignments.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "server/core/moving.h"
@@ -135,10 +137,19 @@ std::vector<Assignment> DesiredAssignments(const Job& job, const JobView& view,
   if (const auto it = view.nodes.find(node); it != view.nodes.end()) {
     for (const auto& [generation, gang] : it->second.gangs) {
       if (wanted.contains(generation)) continue;
-      wanted[generation] =
-          gang.phase == GangPhase::kStopped || gang.phase == GangPhase::kRefused
-              ? base(generation, Goal::kForget)
-              : base(generation, Goal::kStop);
+      if (gang.phase == GangPhase::kStopped ||
+          gang.phase == GangPhase::kRefused) {
+        wanted[generation] = base(generation, Goal::kForget);
+        continue;
+      }
+      // Given up while the node was away: another copy may run elsewhere, or
+      // waits for this one to be gone.
+      Assignment stop = base(generation, Goal::kStop);
+      stop.grace = graces.failure;
+      stop.stop_message =
+          fmt::format("generation {} was given up while node {} was away",
+                      generation, node);
+      wanted[generation] = std::move(stop);
     }
   }
   std::vector<Assignment> result;

@@ -179,6 +179,9 @@ TEST(AssignmentsTest, LostNodesOldRanksAreStoppedWhenItComesBack) {
   ASSERT_EQ(s.job.state, JobState::kPlacing);
   s.view.nodes["b"].state = NodeState::kReady;
   EXPECT_EQ(One(s, "b").goal, Goal::kStop);
+  EXPECT_EQ(One(s, "b").grace, 1s) << "a second copy must not live on";
+  EXPECT_EQ(One(s, "b").stop_message,
+            "generation 1 was given up while node b was away");
   s.view.nodes["b"].gangs.at(1).phase = GangPhase::kStopped;
   EXPECT_EQ(One(s, "b").goal, Goal::kForget);
 }

@@ -4,6 +4,7 @@
 //   start S                      the first step minus one
 //   step N                       with --print_steps 1
 //   hold N                       waits for the file
+//   stopped N                    as ordered, and saved
 //   done N skipped K hash H      the end
 #include <signal.h>
 #include <unistd.h>
@@ -80,7 +81,11 @@ class StepTrainer {
       LOCKSTEP_RETURN_IF_ERROR(Step(reducer.get(), &saver, &stopped));
     }
     LOCKSTEP_RETURN_IF_ERROR(saver.Finish());
-    return End(*reducer);
+    if (reducer->committed() == options_.steps) return End(*reducer);
+    LOCKSTEP_RETURN_IF_ERROR(saver.SaveNow());
+    Say("stopped {}", reducer->committed());
+    // Who leaves early looks lost to who still writes.
+    return session_->Barrier();
   }
 
  private:

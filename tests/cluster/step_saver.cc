@@ -141,6 +141,7 @@ Status StepSaver::Begin(const CheckpointOrder& order) {
 }
 
 void StepSaver::Settled(const CheckpointSettled& settled) {
+  if (settled.complete) complete_step_ = settled.order.step;
   if (!writer_ || !session_->chief()) return;
   if (!settled.complete) {
     writer_->Abandon(Aborted("a rank could not write its part"));
@@ -186,6 +187,14 @@ Status StepSaver::Finish() {
     }
   }
   return writer_ ? AfterStep({}) : OkStatus();
+}
+
+Status StepSaver::SaveNow() {
+  if (!writer_ || complete_step_ == reducer_->committed()) return OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(const CheckpointOrder order,
+                            reducer_->BeginCheckpoint());
+  LOCKSTEP_RETURN_IF_ERROR(Begin(order));
+  return Finish();
 }
 
 }  // namespace lockstep

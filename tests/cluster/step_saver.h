@@ -24,6 +24,8 @@ class StepSaver {
   Status AfterStep(const StepOrders& orders);
   // After the last step: until nothing is in flight.
   Status Finish();
+  // After Finish: the state as it is, unless it was the last to be saved.
+  Status SaveNow();
 
  private:
   Status Begin(const CheckpointOrder& order);
@@ -35,6 +37,7 @@ class StepSaver {
   const int64_t batch_;
   const std::vector<checkpoint::TensorView> weights_;
   CheckpointOrder writing_;
+  int64_t complete_step_ = -1;  // The same on all ranks.
   std::unique_ptr<checkpoint::AsyncWriter> writer_;
 };
 
