@@ -110,5 +110,17 @@ TEST_F(TaskStoreTest, TheIncarnationRisesAndIsNeverGuessed) {
   }
 }
 
+TEST_F(TaskStoreTest, TheHighestEpochIsKeptAndDamageIsNotTakenForNone) {
+  EXPECT_EQ(LoadEpoch(files_, dir_).value(), 0u);
+  ASSERT_TRUE(SaveEpoch(files_, dir_, 12).ok());
+  EXPECT_EQ(LoadEpoch(files_, dir_).value(), 12u);
+  for (const char* text :
+       {"", "12", "x\n", "-1\n", "12\n\n", "18446744073709551616\n"}) {
+    ASSERT_TRUE(files_->WriteAtomic(dir_ + "/epoch", text).ok());
+    EXPECT_EQ(LoadEpoch(files_, dir_).status().code(), StatusCode::kDataLoss)
+        << text;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
