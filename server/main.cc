@@ -85,8 +85,8 @@ Status App::Start() {
   // What can be refused is refused before the store is touched.
   LOCKSTEP_RETURN_IF_ERROR(LoadIdentity());
   LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(config.dir, 0700));
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      store, OpenSqliteStore(JoinPath(config.dir, kStoreFile)));
+  LOCKSTEP_ASSIGN_OR_RETURN(store,
+                            OpenSqliteStore(JoinPath(config.dir, kStoreFile)));
   logs = std::make_unique<LogStore>(files, JoinPath(config.dir, "logs"));
   CoordinatorOptions options;
   options.prices = config.prices;
@@ -193,14 +193,16 @@ Fd BlockSignals() {
 std::string StatusLine(Coordinator* coordinator) {
   const CoordinatorStats stats = coordinator->Stats();
   const int64_t queued = stats.jobs.at(JobState::kQueued);
-  int64_t nodes = 0;
+  int64_t active = 0, nodes = 0;
+  for (const auto& [state, count] : stats.jobs) {
+    if (!IsFinal(state) && state != JobState::kQueued) active += count;
+  }
   for (const auto& [state, count] : stats.nodes) nodes += count;
   return fmt::format("{}{} jobs active, {} queued; {} of {} nodes ready",
                      coordinator->store_healthy()
                          ? ""
                          : "THE STORE CANNOT WRITE, commands are refused; ",
-                     static_cast<int64_t>(stats.live_jobs.size()) - queued,
-                     queued, stats.nodes.at(NodeState::kReady), nodes);
+                     active, queued, stats.nodes.at(NodeState::kReady), nodes);
 }
 
 // Ticks until a signal comes. The watchdog hears from this loop alone.

@@ -34,7 +34,6 @@ Status Coordinator::Load() {
   const Time now = clock_->Now();
   epoch_ = snapshot.epoch;
   version_ = snapshot.version;
-  loaded_version_ = version_;
   deleted_.insert(snapshot.deleted_jobs.begin(), snapshot.deleted_jobs.end());
   for (const NodeRecord& node : snapshot.nodes) {
     members_.Restore(node, now);
@@ -328,9 +327,6 @@ CoordinatorStats Coordinator::Stats() {
   stats.commits = commits_;
   stats.commit_seconds = commit_seconds_;
   stats.failed_commits = failed_commits_;
-  for (const JobName& name : live_) {
-    stats.live_jobs.push_back(SnapshotOf(jobs_.at(name), now));
-  }
   return stats;
 }
 

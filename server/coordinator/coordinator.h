@@ -101,7 +101,6 @@ struct CoordinatorStats {
   double commit_seconds = 0;
   int64_t failed_commits = 0;
   double oldest_queued_seconds = 0;
-  std::vector<JobSnapshot> live_jobs;
 };
 
 // The cluster at one moment, for metrics and pages.
@@ -119,14 +118,6 @@ struct CoordinatorView {
   std::vector<JobEntry> jobs;
   // By name.
   std::vector<NodeSnapshot> nodes;
-};
-
-// Since the process started; by reason, those of jobs and of nodes.
-struct CoordinatorCounters {
-  std::map<Reason, int64_t> job_events;
-  std::map<Reason, int64_t> node_events;
-  int64_t deleted_jobs = 0;
-  int64_t forgotten_nodes = 0;
 };
 
 class Coordinator {
@@ -187,7 +178,6 @@ class Coordinator {
   std::vector<NodeSnapshot> ListNodes();
   StatusOr<NodeSnapshot> GetNode(const NodeName& name);
   CoordinatorStats Stats();
-  CoordinatorCounters Counters();
   // Whether a job with this uid is known, and when it ended (nullopt: not yet,
   // and of one that is not known). For who keeps its logs.
   struct LogOwner {
@@ -278,7 +268,8 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status CommitJobs(std::map<JobName, Job> changed,
                     std::optional<AnsweredRequest> request, Time now,
-                    const std::vector<const NodeRecord*>& nodes = {})
+                    const std::vector<const NodeRecord*>& nodes = {},
+                    const std::vector<NodeName>& forget_nodes = {})
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status Commit(StoreBatch* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Apply(std::shared_ptr<const Job> job, Time now)
@@ -294,8 +285,6 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // How long the node may be silent without a step; nullopt: for ever.
   std::optional<Duration> PatienceWith(const NodeName& node)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void CountEvents(const Job* before, const Job& after)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // node_commands.cc
@@ -369,8 +358,6 @@ class Coordinator {
 
   mutable Mutex mu_;
   int64_t version_ ABSL_GUARDED_BY(mu_) = 0;
-  // Where the store stood at the start.
-  int64_t loaded_version_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<JobName, Entry> jobs_ ABSL_GUARDED_BY(mu_);
   // Not final; among them, those that wait for a place.
   std::set<JobName> live_ ABSL_GUARDED_BY(mu_);
@@ -389,7 +376,6 @@ class Coordinator {
   std::set<JobName> dirty_ ABSL_GUARDED_BY(mu_);
   std::set<NodeName> tell_ ABSL_GUARDED_BY(mu_);
   std::set<NodeName> unsaved_nodes_ ABSL_GUARDED_BY(mu_);
-  CoordinatorCounters counters_ ABSL_GUARDED_BY(mu_);
   bool capacity_changed_ ABSL_GUARDED_BY(mu_) = true;
   bool store_healthy_ ABSL_GUARDED_BY(mu_) = true;
   // When it last came to decide anything.

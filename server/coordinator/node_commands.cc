@@ -65,11 +65,6 @@ StatusOr<const Member*> Coordinator::FindMember(const NodeName& name) {
       "NO_SUCH_NODE");
 }
 
-CoordinatorCounters Coordinator::Counters() {
-  MutexLock lock(&mu_);
-  return counters_;
-}
-
 // ---- Commands --------------------------------------------------------------
 
 std::optional<AnsweredRequest> Coordinator::Remember(
@@ -113,7 +108,6 @@ StatusOr<std::string> Coordinator::AnswerNode(const RequestKey& request,
   if (news) {
     members_.Apply(record);
     unsaved_nodes_.erase(name);
-    ++counters_.node_events[record.events.back().reason];
     LOG_INFO("node {}: {}", name, record.events.back().message);
   }
   capacity_changed_ = true;
@@ -170,16 +164,20 @@ StatusOr<std::string> Coordinator::ForgetNode(const RequestKey& request,
   NodeSoft& soft = nodes_[name];
   const std::vector<JobName> jobs(soft.jobs.begin(), soft.jobs.end());
   std::string response = encode(jobs);
-  StoreBatch batch;
-  batch.forget_nodes = {name};
-  batch.request = Remember(request, response, now);
-  LOCKSTEP_RETURN_IF_ERROR(Commit(&batch));
-  if (batch.request) {
-    requests_[{request.client, request.id}] = *std::move(batch.request);
+  // The node's own events go with it.
+  std::map<JobName, Job> changed;
+  for (const JobName& job : jobs) {
+    Job next = *jobs_.at(job).job;
+    AddEvent(&next, Reason::kNodeForgotten,
+             fmt::format("node {}: given up by {}, what it still ran counts "
+                         "as lost",
+                         name, request.client),
+             now);
+    changed.emplace(job, std::move(next));
   }
-  hub_->Publish(version_, {});
-  ++counters_.forgotten_nodes;
-  ++counters_.node_events[Reason::kNodeForgotten];
+  LOCKSTEP_RETURN_IF_ERROR(CommitJobs(std::move(changed),
+                                      Remember(request, response, now), now, {},
+                                      {name}));
   LOG_WARN("node {}: given up by {}; {} jobs had something there", name,
            request.client, jobs.size());
   members_.Forget(name);
@@ -204,12 +202,7 @@ StatusOr<std::string> Coordinator::ForgetNode(const RequestKey& request,
 // ---- What happens to nodes by itself ---------------------------------------
 
 void Coordinator::NoteNode(const NodeName& node) {
-  const Member* member = members_.Find(node);
-  if (member == nullptr) return;
-  if (!member->events.empty()) {
-    ++counters_.node_events[member->events.back().reason];
-  }
-  unsaved_nodes_.insert(node);
+  if (members_.Find(node) != nullptr) unsaved_nodes_.insert(node);
 }
 
 void Coordinator::StoreNodes() {

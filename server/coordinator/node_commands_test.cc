@@ -99,8 +99,8 @@ TEST_F(NodeCommandsTest, WithGraceTheJobIsMovedAndPaysNothing) {
   EXPECT_EQ(Get("j").failures_without_progress, 0);
   EXPECT_EQ(StateOf("a"), NodeState::kDrained);
   EXPECT_THAT(a_.gangs, IsEmpty());
-  EXPECT_GT(coordinator_->Counters().job_events[Reason::kNodeDrained], 0);
-  EXPECT_EQ(coordinator_->Counters().node_events[Reason::kNodeDrain], 1);
+  EXPECT_THAT(Get("j").events,
+              Contains(Field(&Event::reason, Reason::kNodeDrained)));
 }
 
 TEST_F(NodeCommandsTest, WhoDoesNotStopIsKilledAtTheDeadline) {
@@ -183,6 +183,9 @@ TEST_F(NodeCommandsTest, ForgottenNodesJobsGoOnElsewhere) {
   EXPECT_EQ(State("p"), JobState::kRunning);
   EXPECT_EQ(NodesOf(Get("p")), (std::set<NodeName>{"a", "c"}));
   EXPECT_EQ(Get("p").attempts.back().end_cause.reason, Reason::kNodeForgotten);
+  EXPECT_THAT(Get("p").events,
+              Contains(Field(&Event::message,
+                             HasSubstr("node b: given up by user/"))));
   EXPECT_EQ(*ForgetNode("b", "f1"), "p") << "a repeat";
   // It returns with its old ranks: new here, and told to stop them.
   ASSERT_TRUE(FakeDaemon::Alive(*b_.Find("p")));
@@ -309,6 +312,38 @@ TEST_F(NodeCommandsTest, CoordinatorThatStoodStillBlamesNobody) {
   Pass(1s);
   EXPECT_EQ(State("j"), JobState::kRunning);
   EXPECT_EQ(Get("j").generation, 1u);
+}
+
+// A look at the whole queue, each time that something may have changed.
+class LookCounter final : public CoordinatorObserver {
+ public:
+  void OnJob(const Job*, const Job&, Time) override {}
+  void OnCommit(Duration, bool) override {}
+  void OnSchedule(Duration, const ScheduleResult&) override { ++looks; }
+  int looks = 0;
+};
+
+TEST_F(NodeCommandsTest, JobThatHasBackedOffIsNotLookedAtAllTheTime) {
+  LookCounter counter;
+  options_.observer = &counter;
+  Restart();
+  Connect(&a_);
+  Connect(&b_);
+  Connect(&c_);
+  MustSubmit(Wide("j", 3));
+  Run();
+  ASSERT_EQ(State("j"), JobState::kRunning);
+  StepFast("j");
+  c_.Disconnect();
+  Pass(80s);
+  ASSERT_EQ(State("j"), JobState::kPlacing);
+  ASSERT_EQ(coordinator_->GetJob("j")->waiting->reason, Reason::kNoCapacity);
+  const int before = counter.looks;
+  Pass(20s);
+  EXPECT_EQ(counter.looks, before) << "nothing has changed";
+  Connect(&c_);
+  Pass(2s);
+  EXPECT_EQ(State("j"), JobState::kRunning);
 }
 
 TEST_F(NodeCommandsTest, TimeInWhichTheCoordinatorStoodStillIsNotPreparing) {

@@ -181,7 +181,8 @@ Status Coordinator::Commit(StoreBatch* batch) {
 
 Status Coordinator::CommitJobs(std::map<JobName, Job> changed,
                                std::optional<AnsweredRequest> request, Time now,
-                               const std::vector<const NodeRecord*>& nodes) {
+                               const std::vector<const NodeRecord*>& nodes,
+                               const std::vector<NodeName>& forget_nodes) {
   std::vector<std::shared_ptr<const Job>> jobs;
   for (auto& [name, job] : changed) {
     job.resource_version = version_ + 1;
@@ -194,6 +195,7 @@ Status Coordinator::CommitJobs(std::map<JobName, Job> changed,
   StoreBatch batch;
   for (const auto& job : jobs) batch.jobs.push_back(job.get());
   batch.nodes = nodes;
+  batch.forget_nodes = forget_nodes;
   batch.request = std::move(request);
   if (now.wall - last_forget_ > std::chrono::minutes(10)) {
     batch.forget_requests_before = now.wall - options_.remember_requests;
@@ -239,7 +241,6 @@ void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
     entry.stall.Reset(job->generation);
     entry.rendezvous = {};
   }
-  CountEvents(before.get(), *job);
   const bool waits =
       job->state == JobState::kQueued || job->state == JobState::kPlacing;
   if (!waits) entry.waiting.reset();

@@ -31,7 +31,6 @@ Status Coordinator::CommitDeletion(const std::vector<JobName>& names,
     // A node that is away may still have something: it is disowned then.
     jobs_.erase(it);
     deleted_.insert(name);
-    ++counters_.deleted_jobs;
     if (options_.on_job_deleted) options_.on_job_deleted(job->uid);
   }
   hub_->PublishDeleted(version_, names);

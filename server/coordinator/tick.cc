@@ -37,7 +37,9 @@ void Coordinator::Tick() {
     if (entry.job->state == JobState::kFinishing || entry.job->failing) {
       for (const NodeName& node : NodesOf(*entry.job)) tell_.insert(node);
     }
-    if (entry.job->not_before && now.wall >= *entry.job->not_before) {
+    // Once: a job that has backed off may then wait for capacity for long.
+    if (entry.waiting && entry.waiting->reason == Reason::kBackoff &&
+        entry.job->not_before && now.wall >= *entry.job->not_before) {
       capacity_changed_ = true;
     }
   }
@@ -98,24 +100,6 @@ std::optional<Duration> Coordinator::PatienceWith(const NodeName& node) {
     longest = std::max(longest, PatienceOf(entry));
   }
   return longest;
-}
-
-void Coordinator::CountEvents(const Job* before, const Job& after) {
-  // What was read at the start was counted by the process before.
-  if (before == nullptr && after.resource_version <= loaded_version_) return;
-  size_t fresh = after.events.size();
-  if (before != nullptr && !before->events.empty()) {
-    // Only ends are appended to; the oldest go.
-    const Event& last = before->events.back();
-    fresh = 0;
-    while (fresh < after.events.size() &&
-           !(after.events[after.events.size() - 1 - fresh] == last)) {
-      ++fresh;
-    }
-  }
-  for (size_t i = after.events.size() - fresh; i < after.events.size(); ++i) {
-    ++counters_.job_events[after.events[i].reason];
-  }
 }
 
 }  // namespace lockstep

@@ -67,7 +67,7 @@ class MetricLedger final : public CoordinatorObserver {
                   MetricFamilies* out) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable Mutex mu_;
-  // By name; a name may be used again once a job is deleted.
+  // By name, with the uid.
   std::map<JobName, std::pair<std::string, JobAccount>> accounts_
       ABSL_GUARDED_BY(mu_);
   JobAccount::Pools pools_ ABSL_GUARDED_BY(mu_);
