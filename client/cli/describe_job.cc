@@ -256,7 +256,11 @@ Table JobsTable(const std::vector<v1::Job>& jobs, bool wide, WallTime now,
 std::string FormatJob(const v1::Job& job, WallTime now, const Style& style) {
   std::string text = Row("job", style.Bold(Printable(job.name())));
   text += StateRows(job, now, style);
-  text += Section("Where", Indent(RanksTable(job)), style);
+  // While it waits for nodes it is nowhere: these are the last attempt's.
+  if (job.state() != v1::JOB_STATE_QUEUED &&
+      job.state() != v1::JOB_STATE_PLACING) {
+    text += Section("Where", Indent(RanksTable(job)), style);
+  }
   text += Section("How fast", Indent(SpeedRows(job, now)), style);
   const std::string usage = UsageText(job);
   text +=

@@ -309,6 +309,9 @@ TEST(DescribeTest, AnswersInTheOrderOneAsks) {
                                      << text;
     last = at;
   }
+  job.set_state(v1::JOB_STATE_PLACING);
+  EXPECT_EQ(FormatJob(job, now, Style{}).find("Where\n"), std::string::npos)
+      << "it is nowhere now";
 }
 
 TEST(DescribeTest, NamesTheRankThatTheOthersWaitFor) {

@@ -219,7 +219,7 @@ void Membership::Disconnect(const NodeName& node,
   }
   if (it->second.state == NodeState::kReady) {
     Enter(&it->second, NodeState::kUnknown, Reason::kNodeSilent,
-          "its stream ended", now.wall);
+          "its daemon's connection ended", now.wall);
   }
 }
 

@@ -38,14 +38,21 @@ class EnduranceTest : public ClusterTest {
     return std::uniform_int_distribution<int>(low, high)(random_);
   }
 
+  // Its tasks on two nodes, with half a core left beside each of them.
+  static v1::JobSpec Apart(v1::JobSpec spec) {
+    for (v1::RoleSpec& role : *spec.mutable_roles()) {
+      role.mutable_resources()->set_cpus(1.5);
+    }
+    return spec;
+  }
+
   // Steps of some 5 ms each until `go` is there.
   v1::Job StartSteps(const std::string& name, int steps) {
     steps_ = steps;
-    v1::JobSpec spec = Steps(
+    Submit(Apart(Steps(
         name, 2,
         {"--steps", std::to_string(steps), "--step_ms", "5", "--hold_step",
-         std::to_string(steps - 1), "--hold_file", Path("go")});
-    Submit(spec);
+         std::to_string(steps - 1), "--hold_file", Path("go")})));
     return WaitUntil(name, "step 10", [](const v1::Job& job) {
       return job.progress().chief().committed_step() >= 10;
     });
@@ -112,13 +119,12 @@ TEST_F(EnduranceTest, AWorkerDaemonKilledTenTimesCostsNoRank) {
 TEST_F(EnduranceTest, AWorkerDaemonKilledWhileItLaunchesStartsNobodyTwice) {
   for (int round = 0; round < 10; ++round) {
     const std::string name = "launch" + std::to_string(round);
-    // Two live copies of a rank would not both get the directory.
-    const v1::JobSpec spec =
-        Shell(name, 2,
-              fmt::format("mkdir {0}/{1}-$RANK || exit 9; sleep 0.05; "
-                          "rmdir {0}/{1}-$RANK; echo ran >> {0}/{1}-$RANK.ran",
-                          root(), name));
-    Submit(spec);
+    // Two live copies of a rank would not both get the lock, and 2 is final.
+    Submit(
+        Apart(Shell(name, 2,
+                    fmt::format("exec 9>>{0}/{1}-$RANK; flock -n 9 || exit 2; "
+                                "sleep 0.05; echo ran >> {0}/{1}-$RANK.ran",
+                                root(), name))));
     const int looks = Draw(0, 12);
     for (int i = 0; i < looks; ++i) Get(name);
     KillDaemon("worker-1");
@@ -134,7 +140,7 @@ TEST_F(EnduranceTest, AWorkerDaemonKilledWhileItLaunchesStartsNobodyTwice) {
 }
 
 TEST_F(EnduranceTest, ACoordinatorKilledFiveTimesIsNotMissed) {
-  const v1::Job job = StartSteps("unaware", 5000);
+  const v1::Job job = StartSteps("unaware", 3000);
   for (int round = 0; round < 5; ++round) {
     KillDaemon("coordinator");
     // The last time for more than three leases of 3 s.
@@ -254,11 +260,10 @@ TEST_F(EnduranceTest, FiftyRoundsOfSubmitAndCancelLeaveNothing) {
       }
     }
     // At any phase: while it prepares, launches, forms or steps.
-    v1::JobSpec spec =
-        round % 2 == 0
-            ? Shell(name, 2, "sleep 100 & sleep 100")
-            : Steps(name, 2, {"--steps", "100000", "--step_ms", "1"});
-    Submit(spec);
+    Submit(
+        Apart(round % 2 == 0
+                  ? Shell(name, 2, "sleep 100 & sleep 100")
+                  : Steps(name, 2, {"--steps", "100000", "--step_ms", "1"})));
     const int looks = Draw(0, 40);
     for (int i = 0; i < looks; ++i) Get(name);
     ASSERT_TRUE(client()->CancelJob(name).ok());
@@ -279,10 +284,12 @@ TEST_F(EnduranceTest, FiftyRoundsOfSubmitAndCancelLeaveNothing) {
 }
 
 TEST_F(EnduranceTest, AGigabyteOfOutputHarmsNobody) {
-  const v1::Job job = StartSteps("beside", 5000);
-  Submit(Shell("loud", 1,
-               "yes 0123456789012345678901234567890123456789 | "
-               "head -c 1000000000; echo; echo the end"));
+  const v1::Job job = StartSteps("beside", 3000);
+  v1::JobSpec noise = Shell("loud", 1,
+                            "yes 0123456789012345678901234567890123456789 | "
+                            "head -c 1000000000; echo; echo the end");
+  noise.mutable_roles(0)->mutable_resources()->set_cpus(0.5);
+  Submit(noise);
   int64_t most = 0;
   v1::Job loud;
   EXPECT_TRUE(Eventually([&] {
@@ -320,7 +327,8 @@ TEST_F(EnduranceTest, AGigabyteOfOutputHarmsNobody) {
 TEST_F(EnduranceTest, SigtermEndsTheCoordinatorWhateverIsConnected) {
   const v1::Job job = StartSteps("left", 1000);
   // Somebody who watches, somebody who follows, and two who say nothing.
-  StopToken stop;
+  StopToken stop_watch;  // A token is for one call at a time.
+  StopToken stop_follow;
   WatchOptions watch;
   watch.patience = seconds(60);
   std::atomic<bool> watching{false};
@@ -331,14 +339,14 @@ TEST_F(EnduranceTest, SigtermEndsTheCoordinatorWhateverIsConnected) {
           watching = true;
           return true;
         },
-        &stop);
+        &stop_watch);
   });
   LogOptions follow;
   follow.name = "left";
   follow.follow = true;
   std::thread follower([&] {
     (void)client()->StreamLogs(
-        follow, [](const v1::LogLine&) { return true; }, &stop);
+        follow, [](const v1::LogLine&) { return true; }, &stop_follow);
   });
   std::vector<Fd> silent;
   const auto http = cluster()->http_address("coordinator");
@@ -363,7 +371,8 @@ TEST_F(EnduranceTest, SigtermEndsTheCoordinatorWhateverIsConnected) {
   ASSERT_TRUE(ended.ok()) << ended.status();
   EXPECT_TRUE(ended->ok()) << ended->Describe();
   StartDaemon("coordinator");
-  stop.Stop();
+  stop_watch.Stop();
+  stop_follow.Stop();
   watcher.join();
   follower.join();
   ExpectUndisturbed(job);

@@ -233,6 +233,9 @@ TEST_F(OperationsTest, AForgottenHostsProgramGoesOnElsewhere) {
   EXPECT_EQ(moved.attempts(0).end_cause().reason(), v1::REASON_NODE_FORGOTTEN);
   EXPECT_EQ(moved.attempts(0).end_cause().message(),
             "node worker-0 was given up by an operator");
+  EXPECT_THAT(Story(moved), HasSubstr("REASON_NODE_FORGOTTEN: node worker-0: "
+                                      "given up by user/local, what it still "
+                                      "ran counts as lost"));
   // It was not gone for good: registers as new and clears up.
   StartDaemon("worker-0");
   EXPECT_THAT(Story(Node("worker-0")),
