@@ -14,6 +14,9 @@
 namespace lockstep {
 namespace {
 
+// A century. What is written for "never" may be more than a Duration holds.
+constexpr double kForever = 36'525 * 86400.0;
+
 StatusOr<double> Price(const std::string& path, const std::string& field,
                        const YAML::Node& node) {
   const double price = node.as<double>(std::nan(""));
@@ -137,6 +140,8 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
     *exit_code = app.exit(e) == 0 ? 0 : 2;
     return false;
   }
+  config->retain_jobs = std::fmin(config->retain_jobs, kForever);
+  config->retain_logs = std::fmin(config->retain_logs, kForever);
   return true;
 }
 

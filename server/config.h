@@ -24,7 +24,8 @@ struct Config {
   std::string cluster = "lockstep";
   // YAML price table; empty: the built-in one.
   std::string prices_file;
-  // Ended jobs and their logs, in seconds; the jobs' number; the logs' bytes.
+  // Ended jobs and their logs, in seconds, a century at most; the jobs' number;
+  // the logs' bytes.
   double retain_jobs = 30 * 86400.0;
   uint64_t retain_job_count = 10'000;
   double retain_logs = 30 * 86400.0;
