@@ -120,11 +120,13 @@ TEST_F(EnduranceTest, AWorkerDaemonKilledWhileItLaunchesStartsNobodyTwice) {
   for (int round = 0; round < 10; ++round) {
     const std::string name = "launch" + std::to_string(round);
     // Two live copies of a rank would not both get the lock, and 2 is final.
-    Submit(
-        Apart(Shell(name, 2,
-                    fmt::format("exec 9>>{0}/{1}-$RANK; flock -n 9 || exit 2; "
-                                "sleep 0.05; echo ran >> {0}/{1}-$RANK.ran",
-                                root(), name))));
+    // The chief waits for the other: its success alone would end the job.
+    Submit(Apart(Shell(
+        name, 2,
+        fmt::format("cd {}; exec 9>>{}-$RANK; flock -n 9 || exit 2; "
+                    "sleep 0.05; echo ran >> {}-$RANK.ran; [ $RANK = 1 ] || "
+                    "while [ ! -e {}-1.ran ]; do sleep 0.02; done",
+                    root(), name, name, name))));
     const int looks = Draw(0, 12);
     for (int i = 0; i < looks; ++i) Get(name);
     KillDaemon("worker-1");
