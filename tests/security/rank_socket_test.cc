@@ -111,13 +111,15 @@ TEST_F(RankSocketTest, OnlyTheRankIsLetIn) {
       {"garbage", {std::string(4096, '\xff')}, Outcome::kClosed},
       {"nothing", {""}, Outcome::kClosed},
       {"too much", {std::string(kMaxPacketBytes + 1, 'x')}, Outcome::kClosed},
-      {"a wrong nonce, then more",
-       {Hello(kKey, "x"), put.SerializeAsString()},
-       Outcome::kRefusal},
   };
   for (const auto& c : cases) {
     EXPECT_EQ(Say(daemon_.path(), c.packets), c.outcome) << c.name;
   }
+  // A socket that is closed with something unread is reset: the refusal may
+  // not be read any more.
+  const Outcome more =
+      Say(daemon_.path(), {Hello(kKey, "x"), put.SerializeAsString()});
+  EXPECT_TRUE(more == Outcome::kRefusal || more == Outcome::kClosed);
   // None of it reached the rank's own connection.
   EXPECT_TRUE((*link)->Put("still", "works").ok());
   EXPECT_EQ(*(*link)->Get("still", In(seconds(5))), "works");
