@@ -39,6 +39,8 @@ TEST(NamesTest, NearestFindsTypingMistakesOnly) {
 TEST(ResourcesTest, DescribeLeavesOutWhatIsZero) {
   EXPECT_EQ(Describe(Resources{2, int64_t{3} << 29, 1, "T4"}),
             "2 cpus, 1.5 GiB, 1 T4");
+  EXPECT_EQ(Describe(Resources{1, 0, 1, ""}), "1 cpu, 1 GPU");
+  EXPECT_EQ(Describe(Resources{0.5, 0, 2, ""}), "0.5 cpus, 2 GPUs");
   EXPECT_EQ(Describe(Resources{}), "nothing");
 }
 

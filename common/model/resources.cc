@@ -29,16 +29,21 @@ std::string FormatBytes(int64_t bytes) {
   return fmt::format("{:.3g} {}", value, kUnits[unit]);
 }
 
+std::string DescribeCpus(double cpus) {
+  return fmt::format("{:g} cpu{}", cpus, cpus == 1 ? "" : "s");
+}
+
 std::string Describe(const Resources& r) {
   std::string text;
   const auto add = [&text](const std::string& part) {
     if (!text.empty()) text += ", ";
     text += part;
   };
-  if (r.cpus > 0) add(fmt::format("{:g} cpus", r.cpus));
+  if (r.cpus > 0) add(DescribeCpus(r.cpus));
   if (r.memory_bytes > 0) add(FormatBytes(r.memory_bytes));
   if (r.gpus > 0) {
-    add(fmt::format("{} {}", r.gpus, r.gpu_type.empty() ? "GPUs" : r.gpu_type));
+    const char* const any = r.gpus == 1 ? "GPU" : "GPUs";
+    add(fmt::format("{} {}", r.gpus, r.gpu_type.empty() ? any : r.gpu_type));
   }
   return text.empty() ? "nothing" : text;
 }

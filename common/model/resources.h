@@ -30,6 +30,8 @@ struct Gpu {
 
 // "2 cpus, 1.5 GiB, 1 T4": what is zero is left out; "nothing" if all is.
 std::string Describe(const Resources& r);
+// "1 cpu", "0.5 cpus".
+std::string DescribeCpus(double cpus);
 
 // "1.5 GiB", "700 MiB", "12 B".
 std::string FormatBytes(int64_t bytes);

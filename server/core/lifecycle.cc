@@ -174,14 +174,14 @@ void DecidePreparing(Job* job, const JobView& view,
     std::vector<NodeName> missing;
     if (AllPrepared(*job, view, &missing)) {
       MakeClusterSpec(job, view);
+      const size_t ranks = RanksOf(*job).size();
+      const Cause cause{
+          Reason::kStartingRanks,
+          fmt::format("starting {} rank{}", ranks, ranks == 1 ? "" : "s")};
       if (job->spec.kind == JobKind::kNative) {
-        EnterState(job, JobState::kForming,
-                   {Reason::kStartingRanks,
-                    fmt::format("starting {} ranks", RanksOf(*job).size())},
-                   now);
+        EnterState(job, JobState::kForming, cause, now);
       } else {
-        job->cause = {Reason::kStartingRanks,
-                      fmt::format("starting {} ranks", RanksOf(*job).size())};
+        job->cause = cause;
       }
     } else if (now.mono - view.state_since > timeouts.prepare) {
       Fail(job,

@@ -278,9 +278,12 @@ std::string DescribeShortage(const JobSpec& spec,
   const Resources need = Sum(spec);
   const Resources free = FreeSum(hosts);
   std::vector<std::string> parts;
-  if (need.cpus > 0) parts.push_back(fmt::format("{:g} cpus", free.cpus));
+  if (need.cpus > 0) parts.push_back(DescribeCpus(free.cpus));
   if (need.memory_bytes > 0) parts.push_back(FormatBytes(free.memory_bytes));
-  if (need.gpus > 0) parts.push_back(fmt::format("{} GPUs", free.gpus));
+  if (need.gpus > 0) {
+    parts.push_back(
+        fmt::format("{} GPU{}", free.gpus, free.gpus == 1 ? "" : "s"));
+  };
   const size_t tasks = TasksOf(spec).size();
   std::string text = fmt::format(
       "needs {} in {} task{}; free on ready nodes: {}", Describe(need), tasks,
