@@ -57,8 +57,7 @@ StatusOr<SslContext> MakeSslContext(const WebTls& tls) {
         "and do they belong together?",
         tls.certificate, tls.key);
   }
-  const bool verifies = tls.client_auth == ClientAuth::kVerifyIfGiven ||
-                        tls.client_auth == ClientAuth::kRequireAndVerify;
+  const bool verifies = Verifies(tls.client_auth);
   SSL_verify_cb any = [](int, X509_STORE_CTX*) { return 1; };
   SSL_CTX_set_verify(context.get(), VerifyMode(tls.client_auth),
                      verifies ? nullptr : any);

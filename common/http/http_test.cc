@@ -20,6 +20,7 @@
 #include "common/base/fd.h"
 #include "common/base/file.h"
 #include "common/base/version.h"
+#include "common/http/host_check.h"
 #include "common/http/metrics.h"
 #include "common/http/server.h"
 #include "common/pki/ca.h"
@@ -63,8 +64,9 @@ std::string Exchange(int port, const std::string& request) {
 
 std::string Ask(int port, const std::string& method, const std::string& target,
                 const std::string& headers = "") {
-  return Exchange(port, fmt::format("{} {} HTTP/1.1\r\nHost: x\r\n{}\r\n",
-                                    method, target, headers));
+  return Exchange(
+      port, fmt::format("{} {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", method,
+                        target, headers));
 }
 
 std::string Body(const std::string& answer) {
@@ -111,6 +113,23 @@ class HttpTest : public testing::Test {
   std::atomic<bool> ready_ = true;
   std::unique_ptr<HttpServer> server_;
 };
+
+// As a page that has pointed its own name here makes a browser do.
+TEST_F(HttpTest, ToAStrangersNameNobodyAnswers) {
+  const auto ask = [&](const std::string& host) {
+    return Exchange(server_->port(),
+                    "GET /metrics HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+  };
+  for (const char* host : {"evil.example", "evil.example:9464"}) {
+    const std::string answer = ask(host);
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 421 ")) << host;
+    EXPECT_THAT(Body(answer), HasSubstr("by no other name"));
+    EXPECT_THAT(answer, Not(HasSubstr("things_total")));
+  }
+  for (const std::string& host : {server_->address(), MachineName()}) {
+    EXPECT_THAT(ask(host), StartsWith("HTTP/1.1 200 ")) << host;
+  }
+}
 
 TEST_F(HttpTest, EveryPageAnswers) {
   const struct {
@@ -293,7 +312,7 @@ TEST(HttpServerTest, SlowClientsDoNotDelayTheEnd) {
   // Ones that say nothing, half a request, and one that never reads; more of
   // them than there are threads and places in the queue.
   clients.push_back(ConnectTo((*server)->port()));
-  const std::string ask = "GET /large HTTP/1.1\r\nHost: x\r\n\r\n";
+  const std::string ask = "GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n";
   ASSERT_EQ(::send(clients[0].get(), ask.data(), ask.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(ask.size()));
   for (int i = 0; i < 10; ++i) {
@@ -399,7 +418,8 @@ class TlsClient {
   // Empty: not let in.
   std::string Get(const std::string& path) {
     if (SSL_connect(ssl_) != 1) return "";
-    const std::string request = "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n";
+    const std::string request =
+        "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
     SSL_write(ssl_, request.data(), static_cast<int>(request.size()));
     std::string all;
     char buffer[4096];

@@ -15,6 +15,7 @@
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 #include "common/http/basic_auth.h"
+#include "common/http/host_check.h"
 
 namespace lockstep {
 namespace {
@@ -146,9 +147,15 @@ struct Handlers {
   std::map<std::string, HttpServer::Handler> prefixes;
 };
 
-HttpResponse Answer(const Handlers& handlers, BasicAuth* auth,
+// Null `hosts`: by any name.
+HttpResponse Answer(const Handlers& handlers, HostCheck* hosts, BasicAuth* auth,
                     const httplib::Request& request,
                     httplib::Response* response) {
+  if (hosts != nullptr && !hosts->Admits(request.get_header_value("Host"))) {
+    return {421, "text/plain; charset=utf-8",
+            "this server is asked by its address, as localhost, or by the name "
+            "of its machine, and by no other name\n"};
+  }
   if (!auth->Admits(request.get_header_value("Authorization"))) {
     response->set_header("WWW-Authenticate", "Basic realm=\"lockstep\"");
     return {401, "text/plain; charset=utf-8", "a name and password, please\n"};
@@ -176,7 +183,8 @@ HttpResponse Answer(const Handlers& handlers, BasicAuth* auth,
 
 // `listener` is set to the listening socket when it is made.
 void Configure(const HttpServerOptions& options, const Handlers* handlers,
-               BasicAuth* auth, int* listener, httplib::Server* server) {
+               HostCheck* hosts, BasicAuth* auth, int* listener,
+               httplib::Server* server) {
   const int threads = std::max(options.threads, 1);
   server->new_task_queue = [threads] { return new BoundedPool(threads); };
   // Without SO_REUSEPORT, which httplib sets: a second daemon on the same port
@@ -192,17 +200,17 @@ void Configure(const HttpServerOptions& options, const Handlers* handlers,
       {{"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"}});
   // Before httplib's own routing: that matches paths by std::regex, which
   // recurses once for each character of a stranger's path.
-  server->set_pre_routing_handler(
-      [handlers, auth](const httplib::Request& request,
-                       httplib::Response& response) {
-        HttpResponse answer = Answer(*handlers, auth, request, &response);
-        response.status = answer.status;
-        for (const auto& [name, value] : answer.headers) {
-          response.set_header(name, value);
-        }
-        response.set_content(std::move(answer.body), answer.content_type);
-        return httplib::Server::HandlerResponse::Handled;
-      });
+  server->set_pre_routing_handler([handlers, hosts, auth](
+                                      const httplib::Request& request,
+                                      httplib::Response& response) {
+    HttpResponse answer = Answer(*handlers, hosts, auth, request, &response);
+    response.status = answer.status;
+    for (const auto& [name, value] : answer.headers) {
+      response.set_header(name, value);
+    }
+    response.set_content(std::move(answer.body), answer.content_type);
+    return httplib::Server::HandlerResponse::Handled;
+  });
   // httplib would send the exception's text in a header.
   server->set_exception_handler([](const httplib::Request&,
                                    httplib::Response& response,
@@ -235,6 +243,8 @@ struct HttpServer::State {
   std::string bound;
   int listener = -1;  // httplib's.
   Handlers handlers;
+  // Null where others reach it: see host_check.h.
+  std::unique_ptr<HostCheck> hosts;
   std::unique_ptr<BasicAuth> auth;
   std::unique_ptr<Server> server;
   std::thread thread;
@@ -251,8 +261,12 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::Create(
   LOCKSTEP_ASSIGN_OR_RETURN(state->address, ParseHostPort(options.address));
   LOCKSTEP_ASSIGN_OR_RETURN(state->server, MakeServer(options, state->address));
   state->auth = std::make_unique<BasicAuth>(options.web.users);
-  Configure(options, &state->handlers, state->auth.get(), &state->listener,
-            state->server.get());
+  if (IsLoopback(state->address.host)) {
+    state->hosts = std::make_unique<HostCheck>(state->address.host,
+                                               MachineName(), FullMachineName);
+  }
+  Configure(options, &state->handlers, state->hosts.get(), state->auth.get(),
+            &state->listener, state->server.get());
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
 }
 
@@ -308,5 +322,7 @@ Status HttpServer::Start() {
 const std::string& HttpServer::address() const { return state_->bound; }
 
 int HttpServer::port() const { return state_->address.port; }
+
+bool HttpServer::tls() const { return state_->options.web.tls.has_value(); }
 
 }  // namespace lockstep

@@ -1,7 +1,8 @@
 // The one HTTP server of every daemon: metrics, health, version.
 //
 // Read-only: GET and HEAD, paths that are compared as they are. Plain text on
-// loopback only; any other address takes a certificate. cpp-httplib, which
+// loopback only, and there only by a name of this machine (host_check.h); any
+// other address takes a certificate. cpp-httplib, which
 // parses and compresses, stays in server.cc; sockets and TLS are
 // connection.h's.
 //
@@ -79,6 +80,8 @@ class HttpServer {
   // With the port that was bound. REQUIRES: started.
   const std::string& address() const;
   int port() const;
+  // Whether it speaks TLS.
+  bool tls() const;
 
  private:
   struct State;

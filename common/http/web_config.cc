@@ -87,8 +87,7 @@ struct Reader {
       return InvalidArgument(
           "{}: tls_server_config takes both cert_file and key_file", At(root));
     }
-    const bool verifies = tls.client_auth == ClientAuth::kVerifyIfGiven ||
-                          tls.client_auth == ClientAuth::kRequireAndVerify;
+    const bool verifies = Verifies(tls.client_auth);
     if (verifies && tls.client_ca.empty()) {
       return InvalidArgument(
           "{}: this client_auth_type takes a client_ca_file to verify against",

@@ -33,6 +33,12 @@ enum class ClientAuth {
   kRequireAndVerify,
 };
 
+// Whether a client's certificate has to be of a known CA.
+inline bool Verifies(ClientAuth auth) {
+  return auth == ClientAuth::kVerifyIfGiven ||
+         auth == ClientAuth::kRequireAndVerify;
+}
+
 struct WebTls {
   std::string certificate;
   std::string key;
