@@ -150,7 +150,11 @@ StatusOr<std::string> LogStore::Read(const LogKey& key, uint64_t offset,
   const std::string path = PathOf(key, "log");
   Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) {
-    if (errno == ENOENT) return std::string();
+    if (errno == ENOENT && offset == 0) return std::string();
+    if (errno == ENOENT) {
+      return NotFound("the log of rank {} g{} was removed while it was read",
+                      key.rank, key.generation);
+    }
     return ErrnoStatus(errno, "opening " + path);
   }
   std::string data(limit, '\0');

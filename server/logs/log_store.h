@@ -57,7 +57,8 @@ class LogStore {
   Status Append(const LogKey& key, uint64_t offset, std::string data, bool end,
                 OnAck on_ack);
 
-  // At most `limit` bytes from `offset`; empty at the end of what is there.
+  // At most `limit` bytes from `offset`; empty at the end of what is there, or
+  // while nothing is. NotFound: what was before `offset` has been removed.
   StatusOr<std::string> Read(const LogKey& key, uint64_t offset, size_t limit);
   bool Ended(const LogKey& key);
 

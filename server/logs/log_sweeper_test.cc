@@ -91,6 +91,10 @@ TEST(LogSweeperTest, RemovesFromDiskAndLaterBytesBeginAnew) {
     }
     EXPECT_FALSE(files->Exists(JoinPath(dir, "drop")));
     EXPECT_EQ(*store.Read({"keep", 1, 0}, 0, 100), "hello");
+    EXPECT_EQ(*store.Read({"drop", 1, 0}, 0, 100), "");
+    EXPECT_EQ(store.Read({"drop", 1, 0}, 5, 100).status().code(),
+              StatusCode::kNotFound)
+        << "who had the beginning hears that there is no end";
     EXPECT_EQ(write("drop", 5, "more"), 0u) << "a gap: send again";
   }
   (void)files->RemoveAll(name);

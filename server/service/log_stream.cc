@@ -283,11 +283,15 @@ Status LogStream::Run(
       LOCKSTEP_RETURN_IF_ERROR(ReadTails(cancelled));
     }
     const bool final = IsFinal(snapshot.job->state);
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        const std::optional<MonoTime> held,
-        SendMerged(request_.follow() || final, cancelled, &sender));
+    const auto merged =
+        SendMerged(request_.follow() || final, cancelled, &sender);
     sender.Flush();
     if (sender.gone() || cancelled()) return OkStatus();
+    // What was read before is the reader's all the same.
+    if (!merged.ok()) {
+      return Annotate(merged.status(), "job " + request_.name());
+    }
+    const std::optional<MonoTime>& held = *merged;
     const bool all_done =
         final &&
         std::all_of(sources_.begin(), sources_.end(), [](const auto& entry) {

@@ -36,7 +36,8 @@ class LogStream {
   // What is in memory at a time is bounded, whatever the logs' size.
   // Of a job that has just ended it waits for what is on its way: without
   // `follow` until 5 s after its end.
-  // `write` returns false when the reader is gone.
+  // NotFound: what was being read has been deleted; the lines before it were
+  // sent. `write` returns false when the reader is gone.
   Status Run(const std::function<bool(const v1::StreamLogsResponse&)>& write,
              const std::function<bool()>& cancelled);
 

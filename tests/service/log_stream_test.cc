@@ -274,6 +274,19 @@ TEST_F(LogStreamTest, FollowGoesOnToTheEnd) {
   EXPECT_TRUE(reader->End().ok());
 }
 
+TEST_F(LogStreamTest, ALogThatIsTakenAwayIsNoEnd) {
+  Write(0, Line(1, "first"));
+  v1::StreamLogsRequest request;
+  request.set_follow(true);
+  const auto reader = Start(request);
+  EXPECT_EQ(reader->Next()->text(), "first");
+  logs_->Remove("uid1");
+  EXPECT_FALSE(reader->Next());
+  EXPECT_EQ(reader->End().code(), StatusCode::kNotFound);
+  EXPECT_THAT(Message(reader->End()),
+              HasSubstr("job j: the log of rank 0 g1 was removed"));
+}
+
 TEST_F(LogStreamTest, LogsWithoutEndAreNotWaitedForForEver) {
   Write(0, Line(1, "x"));
   End(daemon_.get(), status_);
