@@ -110,6 +110,8 @@ std::string RankLabel(const Job& job, int32_t rank);
 
 // Events and causes are sentences: what is longer is cut, at the end of a
 // UTF-8 character. Ranks may say anything, and it must stay storable.
+// The control word has room for 12 bits of a directive's number.
+inline constexpr uint32_t kMaxDirective = 4095;
 inline constexpr size_t kMaxSentence = 2000;
 std::string Shorten(std::string sentence);
 

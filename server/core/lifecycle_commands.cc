@@ -79,8 +79,6 @@ StatusOr<Job> AddCheckpointDirective(const Job& before, Time now) {
                           name, Name(before.state)),
                       "NOT_RUNNING");
   }
-  // The control word has room for 12 bits of an id.
-  constexpr uint32_t kMaxDirective = 4095;
   constexpr size_t kMaxPending = 16;
   if (before.directives.size() >= kMaxPending ||
       before.next_directive > kMaxDirective) {

@@ -7,9 +7,6 @@
 namespace lockstep {
 namespace {
 
-// The control word has room for 12 bits of an id.
-constexpr uint32_t kMaxDirective = 4095;
-
 bool SavesWhenTold(const Job& job) {
   return job.spec.kind == JobKind::kNative &&
          !job.spec.output_directory.empty() &&
