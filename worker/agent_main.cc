@@ -342,7 +342,7 @@ Status App::ServeHttp(const Flags& flags) {
   AddMetricsPage("/metrics/node", {std::make_shared<NodeMetrics>()},
                  http.get());
   LOCKSTEP_RETURN_IF_ERROR(http->Start());
-  agent->SetHttpAddress(http->address());
+  agent->SetHttpAddress(http->address(), http->tls());
   return OkStatus();
 }
 

@@ -51,6 +51,8 @@ struct NodeInfo {
   bool limits_enforced = false;
   // Nodes that are alike, for metrics: [a-z0-9-]{1,63}.
   std::string pool = "default";
+  // http_address speaks TLS; not said by older daemons.
+  bool http_tls = false;
 
   bool operator==(const NodeInfo&) const = default;
 };

@@ -122,6 +122,7 @@ v1::Register ToProto(const Registration& value) {
   out.set_version(node.version);
   out.set_address(node.address);
   out.set_http_address(node.http_address);
+  out.set_http_tls(node.http_tls);
   *out.mutable_capacity() = ToProto(node.capacity);
   for (const Gpu& gpu : node.gpus) *out.add_gpus() = ToProto(gpu);
   for (const GangStatus& gang : value.gangs) *out.add_gangs() = ToProto(gang);
@@ -170,6 +171,7 @@ StatusOr<Registration> FromProto(const v1::Register& value,
   node.version = value.version();
   node.address = value.address();
   node.http_address = value.http_address();
+  node.http_tls = value.http_tls();
   node.limits_enforced = value.limits_enforced();
   if (!value.pool().empty()) node.pool = value.pool();
   return out;

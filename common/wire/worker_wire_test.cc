@@ -131,6 +131,7 @@ TEST(WorkerWireTest, EveryMessageSurvivesTheWayThereAndBack) {
                        {2, 1 << 30, 1, ""},
                        {{0, "GPU-1", "T4", 16}},
                        true};
+  registration.node.http_tls = true;
   registration.gangs = {Gang()};
   ExpectSurvives(registration);
   ExpectSurvives(Gang());

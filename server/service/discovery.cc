@@ -10,8 +10,9 @@ namespace {
 
 using nlohmann::json;
 
-const char* SchemeOf(const std::string& host) {
-  return IsLoopback(host) ? "http" : "https";
+// Older workers do not say that they speak TLS; beyond loopback all do.
+const char* SchemeOf(const std::string& host, bool tls) {
+  return tls || !IsLoopback(host) ? "https" : "http";
 }
 
 bool IsAnyAddress(const std::string& host) {
@@ -31,12 +32,12 @@ std::optional<HostPort> ReachableHttp(const NodeInfo& info) {
   return address;
 }
 
-json Target(const HostPort& address, const std::string& role,
+json Target(const HostPort& address, bool tls, const std::string& role,
             const std::string& path, const DiscoveryOptions& options) {
   return {{"targets", {FormatHostPort(address)}},
           {"labels",
            {{"__metrics_path__", path},
-            {"__scheme__", SchemeOf(address.host)},
+            {"__scheme__", SchemeOf(address.host, tls)},
             {"__meta_lockstep_role", role},
             {"job", "lockstep-" + role},
             {"cluster", options.cluster}}}};
@@ -53,14 +54,15 @@ std::string TargetsJson(const std::vector<NodeSnapshot>& nodes,
                         const DiscoveryOptions& options, Time now) {
   json list = json::array();
   if (const auto own = ParseHostPort(options.coordinator); own.ok()) {
-    list.push_back(Target(*own, "coordinator", "/metrics", options));
+    list.push_back(
+        Target(*own, options.tls, "coordinator", "/metrics", options));
   }
   for (const NodeSnapshot& node : nodes) {
     const NodeInfo& info = node.member.info;
     const auto address = ReachableHttp(info);
     if (!address || IsGone(node.member, now)) continue;
     const auto add = [&](const char* role, const char* path) {
-      json target = Target(*address, role, path, options);
+      json target = Target(*address, info.http_tls, role, path, options);
       json& labels = target["labels"];
       labels["node"] = labels["__meta_lockstep_node"] = info.name;
       labels["pool"] = labels["__meta_lockstep_pool"] = info.pool;

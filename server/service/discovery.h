@@ -22,11 +22,13 @@ struct DiscoveryOptions {
   std::string cluster;
   // HOST:PORT of the coordinator's own HTTP port; empty: left out.
   std::string coordinator;
+  // That port speaks TLS.
+  bool tls = false;
 };
 
 // A JSON list, "[]" when it is empty. Ports that only their own host reaches
-// are left out, unless that host is reached by loopback, too; those of others
-// are served by TLS.
+// are left out, unless that host is reached by loopback, too. The scheme is
+// what each daemon says; ports that others reach are served by TLS in any case.
 std::string TargetsJson(const std::vector<NodeSnapshot>& nodes,
                         const DiscoveryOptions& options, Time now);
 

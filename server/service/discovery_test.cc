@@ -85,6 +85,19 @@ TEST(DiscoveryTest, OnlyWhatCanBeReached) {
   }
 }
 
+TEST(DiscoveryTest, TlsOnLoopbackIsHttps) {
+  for (const bool tls : {false, true}) {
+    NodeSnapshot node = Node("n", "127.0.0.1:9464", "127.0.0.1");
+    node.member.info.http_tls = tls;
+    const json targets = json::parse(
+        TargetsJson({node}, {"lab", "127.0.0.1:7480", tls}, FakeClock().Now()));
+    ASSERT_EQ(targets.size(), 2u);
+    for (const json& target : targets) {
+      EXPECT_EQ(target["labels"]["__scheme__"], tls ? "https" : "http");
+    }
+  }
+}
+
 TEST(DiscoveryTest, ALostNodeStaysForAWhile) {
   for (const NodeState state : kAllNodeStates) {
     NodeSnapshot node = Node("n", "10.0.0.7:9464");

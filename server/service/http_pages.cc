@@ -27,8 +27,9 @@ HttpResponse Targets(const std::string& cluster, Coordinator* coordinator,
                      const HttpServer& server, const HttpRequest& request) {
   const CoordinatorView view = coordinator->View(Duration{});
   return {.content_type = "application/json",
-          .body = TargetsJson(view.nodes, {cluster, OwnTarget(server, request)},
-                              view.time)};
+          .body = TargetsJson(
+              view.nodes, {cluster, OwnTarget(server, request), server.tls()},
+              view.time)};
 }
 
 std::string NameIn(const HttpRequest& request, std::string_view prefix) {

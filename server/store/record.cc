@@ -166,6 +166,7 @@ StatusOr<NodeInfo> GetInfo(const v1::StoredNode& stored) {
   registered.set_version(node.version());
   registered.set_address(node.address());
   registered.set_http_address(node.http_address());
+  registered.set_http_tls(stored.http_tls());
   *registered.mutable_capacity() = node.capacity();
   *registered.mutable_gpus() = node.gpus();
   registered.set_limits_enforced(node.limits_enforced());
@@ -298,6 +299,7 @@ std::string EncodeNode(const NodeRecord& node) {
   v1::StoredNode stored;
   *stored.mutable_node() = ToProto(node);
   stored.set_incarnation_nonce(node.info.incarnation.nonce);
+  stored.set_http_tls(node.info.http_tls);
   if (node.drain && node.drain->grace) {
     *stored.mutable_drain_grace() = ToProto(*node.drain->grace);
   }

@@ -159,6 +159,7 @@ NodeRecord FullNode() {
   node.version = "1.2";
   node.address = "10.0.0.1";
   node.http_address = "10.0.0.1:9100";
+  node.http_tls = true;
   node.capacity = {7.5, int64_t{64} << 30, 2, "T4"};
   node.gpus = {{0, "GPU-0", "NVIDIA T4", int64_t{16} << 30},
                {1, "GPU-1", "NVIDIA T4", int64_t{16} << 30}};

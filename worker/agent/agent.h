@@ -99,8 +99,9 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   // What the client must be made with; its events are posted to the loop.
   CoordinatorClient::Events ClientEvents();
   // Where /metrics is. Before Start.
-  void SetHttpAddress(const std::string& address) {
+  void SetHttpAddress(const std::string& address, bool tls) {
     config_.node.http_address = address;
+    config_.node.http_tls = tls;
   }
   // Finds what an earlier daemon started, then connects through `client`,
   // which is borrowed. The loop must run afterwards.
