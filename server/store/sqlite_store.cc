@@ -291,6 +291,12 @@ class SqliteStore final : public Store {
       LOCKSTEP_RETURN_IF_ERROR(
           Delete("DELETE FROM nodes WHERE name = ?", name));
     }
+    for (const RequestName& name : batch.forget_requests) {
+      Statement forget(db_, "DELETE FROM requests WHERE client = ? AND id = ?");
+      forget.BindText(1, name.client);
+      forget.BindText(2, name.id);
+      LOCKSTEP_RETURN_IF_ERROR(Finish(&forget));
+    }
     if (batch.request) {
       Statement put(db_, "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?)");
       put.BindText(1, batch.request->client);

@@ -141,6 +141,21 @@ TEST_F(SqliteStoreTest, OldRequestsAreForgotten) {
   EXPECT_THAT(Load(store.get()).requests, IsEmpty());
 }
 
+TEST_F(SqliteStoreTest, NamedRequestsAreForgotten) {
+  auto store = Open();
+  for (int i = 1; i <= 3; ++i) {
+    StoreBatch batch;
+    batch.version = i;
+    batch.request = FullRequest();
+    batch.request->id = std::to_string(i);
+    if (i == 3) batch.forget_requests = {{FullRequest().client, "1"}};
+    ASSERT_TRUE(store->Commit(batch).ok());
+  }
+  const StoreSnapshot snapshot = Load(store.get());
+  ASSERT_THAT(snapshot.requests, SizeIs(2));
+  EXPECT_EQ(snapshot.requests[0].id, "2");
+}
+
 TEST_F(SqliteStoreTest, MemoryStoreWorksToo) {
   path_ = ":memory:";
   auto store = Open();

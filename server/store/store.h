@@ -6,6 +6,7 @@
 #ifndef LOCKSTEP_SERVER_STORE_STORE_H_
 #define LOCKSTEP_SERVER_STORE_STORE_H_
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -31,6 +32,13 @@ struct AnsweredRequest {
   WallTime time{};
 };
 
+struct RequestName {
+  std::string client;
+  std::string id;
+
+  auto operator<=>(const RequestName&) const = default;
+};
+
 struct StoreBatch {
   // The commit's number: one more than the last.
   int64_t version = 0;
@@ -43,6 +51,8 @@ struct StoreBatch {
   std::optional<AnsweredRequest> request;
   // Requests answered before this time are forgotten.
   std::optional<WallTime> forget_requests_before;
+  // And these.
+  std::vector<RequestName> forget_requests;
 };
 
 struct StoreSnapshot {

@@ -58,6 +58,9 @@ Status MemoryStore::Commit(const StoreBatch& batch) {
     deleted_.insert(name);
   }
   for (const NodeName& name : batch.forget_nodes) nodes_.erase(name);
+  for (const RequestName& name : batch.forget_requests) {
+    requests_.erase({name.client, name.id});
+  }
   if (batch.request) {
     requests_[{batch.request->client, batch.request->id}] =
         EncodeRequest(*batch.request);
