@@ -108,10 +108,10 @@ Status App::Start() {
   sweep.max_age = Seconds(config.retain_logs);
   sweep.max_bytes = config.retain_log_bytes;
   sweep.find_owner = [this](const std::string& uid) {
-    const Coordinator::LogOwner owner = coordinator->FindLogOwner(uid);
-    return LogOwner{owner.known, owner.end_time};
+    return coordinator->FindLogOwner(uid);
   };
-  log_sweeper = std::make_unique<LogSweeper>(sweep, logs.get(), &clock);
+  log_sweeper =
+      std::make_unique<LogSweeper>(sweep, logs.get(), &coordinator->clock());
   job_service =
       std::make_unique<JobService>(coordinator.get(), &hub, logs.get());
   cluster_service = std::make_unique<ClusterService>(coordinator.get());

@@ -28,7 +28,7 @@ const std::map<std::string, std::set<std::string>>& Layers() {
       {"common/rpc", {"common/base", "common/pki", "proto"}},
 
       {"server/core", {"common/base", "common/model"}},
-      {"server/logs", {"common/base", "common/model"}},
+      {"server/logs", {"common/base", "common/model", "server/core"}},
       {"server/store",
        {"common/base", "common/model", "common/wire", "server/core", "proto"}},
       {"server/coordinator",

@@ -9,9 +9,6 @@
 namespace lockstep {
 namespace {
 
-// A step that takes longer is worth a word.
-constexpr Duration kQuietTime = std::chrono::seconds(30);
-
 // By name: /a/b and /a//b/ are the same.
 bool SameDirectory(const std::string& a, const std::string& b) {
   return std::filesystem::path(a + "/").lexically_normal() ==
@@ -24,9 +21,10 @@ Coordinator::Coordinator(CoordinatorOptions options, Store* store,
                          const Clock* clock, WatchHub* hub)
     : options_(std::move(options)),
       store_(store),
-      clock_(clock),
+      steady_clock_(clock),
       hub_(hub),
-      members_(options_.membership) {}
+      members_(options_.membership),
+      answers_(options_.answers) {}
 
 Status Coordinator::Load() {
   MutexLock lock(&mu_);
@@ -40,8 +38,7 @@ Status Coordinator::Load() {
     nodes_[node.info.name];
   }
   for (AnsweredRequest& request : snapshot.requests) {
-    auto key = std::make_pair(request.client, request.id);
-    requests_.emplace(std::move(key), std::move(request));
+    answers_.Add(std::move(request));
   }
   for (Job& job : snapshot.jobs) {
     const Duration in_state = std::max(Duration{}, now.wall - job.state_time);
@@ -69,17 +66,18 @@ bool Coordinator::store_healthy() const {
 StatusOr<std::optional<std::string>> Coordinator::FindAnswer(
     const RequestKey& request) {
   if (request.id.empty()) return std::optional<std::string>();
-  const auto it = requests_.find({request.client, request.id});
-  if (it == requests_.end()) return std::optional<std::string>();
-  if (it->second.method != request.method ||
-      it->second.content_hash != request.content_hash) {
+  const AnsweredRequest* const known =
+      answers_.Find(request.client, request.id);
+  if (known == nullptr) return std::optional<std::string>();
+  if (known->method != request.method ||
+      known->content_hash != request.content_hash) {
     return WithReason(
         InvalidArgument("request_id {} was used for another request: draw a "
                         "new one for each command",
                         request.id),
         "REQUEST_ID_REUSED");
   }
-  return std::optional<std::string>(it->second.response);
+  return std::optional<std::string>(known->response);
 }
 
 // Commits `job` with the answer to the command that made it so.

@@ -26,18 +26,24 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "server/coordinator/answer_book.h"
 #include "server/coordinator/observer.h"
+#include "server/coordinator/steady_clock.h"
 #include "server/coordinator/watch_hub.h"
 #include "server/coordinator/worker_link.h"
 #include "server/core/assignments.h"
 #include "server/core/bill.h"
 #include "server/core/lifecycle.h"
+#include "server/core/log_owner.h"
 #include "server/core/membership.h"
 #include "server/core/progress.h"
 #include "server/core/scheduler.h"
 #include "server/store/store.h"
 
 namespace lockstep {
+
+// A running job without a step for so long is worth a word.
+inline constexpr Duration kQuietTime = std::chrono::seconds(30);
 
 struct CoordinatorOptions {
   LifecycleTimeouts timeouts;
@@ -50,6 +56,11 @@ struct CoordinatorOptions {
   Duration adoption_window = std::chrono::seconds(60);
   // How long the answer to a request id is remembered.
   Duration remember_requests = std::chrono::hours(24);
+  AnswerLimits answers;
+  // What the ranks of one generation may put into their rendezvous, and those
+  // of all jobs: 1 KiB for each of 65,536 ranks.
+  size_t rendezvous_bytes = 64 << 20;
+  size_t all_rendezvous_bytes = 256 << 20;
   // Jobs that ended earlier than this, or are more than so many, are deleted.
   Duration retain_jobs = std::chrono::hours(24 * 30);
   size_t retain_job_count = 10'000;
@@ -122,13 +133,16 @@ struct CoordinatorView {
 
 class Coordinator {
  public:
-  // `store`, `clock` and `hub` outlive the coordinator.
+  // `store`, `clock` and `hub` outlive the coordinator. Of `clock` only steady
+  // progress is believed: see steady_clock.h.
   Coordinator(CoordinatorOptions options, Store* store, const Clock* clock,
               WatchHub* hub);
 
   // Reads the store; call once, before anything else.
   Status Load();
   uint64_t epoch() const { return epoch_; }
+  // What its records are written by; whoever compares with them uses this.
+  const Clock& clock() const { return steady_clock_; }
   // False after a commit failed, until one succeeds.
   bool store_healthy() const;
 
@@ -178,12 +192,7 @@ class Coordinator {
   std::vector<NodeSnapshot> ListNodes();
   StatusOr<NodeSnapshot> GetNode(const NodeName& name);
   CoordinatorStats Stats();
-  // Whether a job with this uid is known, and when it ended (nullopt: not yet,
-  // and of one that is not known). For who keeps its logs.
-  struct LogOwner {
-    bool known = false;
-    std::optional<WallTime> end_time;
-  };
+  // The job with this uid, for who keeps its logs.
   LogOwner FindLogOwner(const std::string& uid);
   // With the jobs that ended no longer than `linger` ago.
   CoordinatorView View(Duration linger);
@@ -203,6 +212,8 @@ class Coordinator {
                      NodeReadings readings,
                      const std::vector<RankReport>& reports);
   Status OnGangStatus(SessionId session, const GangStatus& status);
+  // ResourceExhausted, of both: ranks have put too much there. Who asks for
+  // what is not there then waits until the forming deadline.
   Status OnRendezvousPut(SessionId session, const JobName& job,
                          Generation generation, const std::string& key,
                          const std::string& value);
@@ -271,6 +282,7 @@ class Coordinator {
                     const std::vector<const NodeRecord*>& nodes = {},
                     const std::vector<NodeName>& forget_nodes = {})
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Also takes in, or forgets, what the batch says of answered requests.
   Status Commit(StoreBatch* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Apply(std::shared_ptr<const Job> job, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -291,10 +303,11 @@ class Coordinator {
   StatusOr<const Member*> FindMember(const NodeName& name)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Commits the node, an event on each job that has something there, and the
-  // answer.
+  // answer; then a quarantine is over, if it is to end.
   StatusOr<std::string> AnswerNode(const RequestKey& request,
                                    const NodeRecord& record,
-                                   const EncodeNode& encode, Time now)
+                                   const EncodeNode& encode, Time now,
+                                   bool ends_quarantine = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static std::optional<AnsweredRequest> Remember(const RequestKey& request,
                                                  const std::string& response,
@@ -347,12 +360,15 @@ class Coordinator {
   StatusOr<Rendezvous*> FindBoard(const NodeName& node, const JobName& job,
                                   Generation generation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  static Status Charge(const JobName& job, Generation generation, size_t bytes,
-                       Rendezvous* board);
+  // ResourceExhausted: of this generation, or of all, there is too much.
+  Status Charge(const JobName& job, Generation generation, size_t bytes,
+                Rendezvous* board) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ClearBoard(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const CoordinatorOptions options_;
   Store* const store_;
-  const Clock* const clock_;
+  const SteadyClock steady_clock_;
+  const Clock* const clock_ = &steady_clock_;
   WatchHub* const hub_;
   uint64_t epoch_ = 0;
 
@@ -371,8 +387,9 @@ class Coordinator {
   std::map<NodeName, NodeSoft> nodes_ ABSL_GUARDED_BY(mu_);
   std::map<SessionId, NodeName> sessions_ ABSL_GUARDED_BY(mu_);
   SessionId next_session_ ABSL_GUARDED_BY(mu_) = 1;
-  std::map<std::pair<std::string, std::string>, AnsweredRequest> requests_
-      ABSL_GUARDED_BY(mu_);
+  AnswerBook answers_ ABSL_GUARDED_BY(mu_);
+  // Of all boards.
+  size_t rendezvous_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<JobName> dirty_ ABSL_GUARDED_BY(mu_);
   std::set<NodeName> tell_ ABSL_GUARDED_BY(mu_);
   std::set<NodeName> unsaved_nodes_ ABSL_GUARDED_BY(mu_);

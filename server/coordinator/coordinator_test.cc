@@ -655,17 +655,51 @@ TEST_F(CoordinatorTest, RendezvousIsOfOneGenerationAndItsNodes) {
 }
 
 TEST_F(CoordinatorTest, RendezvousIsBounded) {
+  options_.rendezvous_bytes = 10'000;
+  options_.all_rendezvous_bytes = 15'000;
+  Restart();
   Connect(&a_);
-  Connect(&b_);
-  MustSubmit(Wide("j"));
-  Run();
-  const std::string value(32 << 20, 'x');
-  Status status;
-  for (int i = 0; i < 20 && status.ok(); ++i) {
-    status = coordinator_->OnRendezvousPut(a_.session(), "j", 1,
-                                           std::to_string(i), value);
+  const auto fill = [&](const JobName& job) {
+    const std::string value(1000, 'x');
+    Status status;
+    int kept = 0;
+    for (; kept < 100; ++kept) {
+      status = coordinator_->OnRendezvousPut(a_.session(), job, 1,
+                                             std::to_string(kept), value);
+      if (!status.ok()) break;
+    }
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+    return kept;
+  };
+  for (const char* name : {"i", "j"}) {
+    JobSpec spec = NativeSpec(name, 1);
+    spec.output_directory.clear();
+    spec.roles[0].resources.cpus = 1;
+    MustSubmit(spec);
   }
-  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  Run();
+  ASSERT_THAT(NodesOf(Get("i")), ElementsAre("a"));
+  ASSERT_THAT(NodesOf(Get("j")), ElementsAre("a"));
+  EXPECT_EQ(fill("i"), 8) << "of one generation";
+  EXPECT_EQ(fill("j"), 5) << "of all";
+  // Who waits takes room as well.
+  EXPECT_EQ(coordinator_
+                ->OnRendezvousGet(a_.session(), "i", 1, std::string(2000, 'k'))
+                .code(),
+            StatusCode::kResourceExhausted);
+  ASSERT_TRUE(Cancel("i").ok());
+  Run();
+  ASSERT_EQ(State("i"), JobState::kCancelled);
+  // Who has waited takes none: 28 answered keys would not fit with it.
+  for (int i = 0; i < 28; ++i) {
+    const std::string key = fmt::format("late {}", i);
+    ASSERT_TRUE(coordinator_->OnRendezvousGet(a_.session(), "j", 1, key).ok());
+    ASSERT_TRUE(
+        coordinator_->OnRendezvousPut(a_.session(), "j", 1, key, "").ok());
+  }
+  EXPECT_TRUE(
+      coordinator_->OnRendezvousPut(a_.session(), "j", 1, "more", "x").ok())
+      << "an ended job's room is free again";
 }
 
 // ---- Logs ----

@@ -83,9 +83,10 @@ std::optional<AnsweredRequest> Coordinator::Remember(
 StatusOr<std::string> Coordinator::AnswerNode(const RequestKey& request,
                                               const NodeRecord& record,
                                               const EncodeNode& encode,
-                                              Time now) {
+                                              Time now, bool ends_quarantine) {
   const NodeName& name = record.info.name;
   Member after = *members_.Find(name);
+  if (ends_quarantine) after.EndQuarantine();
   const bool news = !(after.Record() == record);
   after.drain = record.drain;
   after.events = record.events;
@@ -107,6 +108,7 @@ StatusOr<std::string> Coordinator::AnswerNode(const RequestKey& request,
                                       news ? nodes : decltype(nodes)()));
   if (news) {
     members_.Apply(record);
+    if (ends_quarantine) members_.EndQuarantine(name);
     unsaved_nodes_.erase(name);
     LOG_INFO("node {}: {}", name, record.events.back().message);
   }
@@ -138,12 +140,12 @@ StatusOr<std::string> Coordinator::UndrainNode(const RequestKey& request,
   if (answer) return *std::move(answer);
   LOCKSTEP_ASSIGN_OR_RETURN(const Member* member, FindMember(name));
   const Time now = clock_->Now();
-  // Soft, and it comes back where two daemons still take turns.
-  members_.EndQuarantine(name);
-  return AnswerNode(
-      request,
-      lockstep::UndrainNode(member->Record(), request.client, now.wall), encode,
-      now);
+  // Quarantine is soft, and comes back where two daemons still take turns.
+  const bool quarantined = !member->quarantine.empty();
+  return AnswerNode(request,
+                    lockstep::UndrainNode(member->Record(), quarantined,
+                                          request.client, now.wall),
+                    encode, now, quarantined);
 }
 
 StatusOr<std::string> Coordinator::ForgetNode(const RequestKey& request,
@@ -175,9 +177,8 @@ StatusOr<std::string> Coordinator::ForgetNode(const RequestKey& request,
              now);
     changed.emplace(job, std::move(next));
   }
-  LOCKSTEP_RETURN_IF_ERROR(CommitJobs(std::move(changed),
-                                      Remember(request, response, now), now, {},
-                                      {name}));
+  LOCKSTEP_RETURN_IF_ERROR(CommitJobs(
+      std::move(changed), Remember(request, response, now), now, {}, {name}));
   LOG_WARN("node {}: given up by {}; {} jobs had something there", name,
            request.client, jobs.size());
   members_.Forget(name);

@@ -11,6 +11,7 @@ namespace {
 
 using std::chrono_literals::operator""min;
 using std::chrono_literals::operator""s;
+using testing::AllOf;
 using testing::Contains;
 using testing::Field;
 using testing::HasSubstr;
@@ -183,9 +184,9 @@ TEST_F(NodeCommandsTest, ForgottenNodesJobsGoOnElsewhere) {
   EXPECT_EQ(State("p"), JobState::kRunning);
   EXPECT_EQ(NodesOf(Get("p")), (std::set<NodeName>{"a", "c"}));
   EXPECT_EQ(Get("p").attempts.back().end_cause.reason, Reason::kNodeForgotten);
-  EXPECT_THAT(Get("p").events,
-              Contains(Field(&Event::message,
-                             HasSubstr("node b: given up by user/"))));
+  EXPECT_THAT(
+      Get("p").events,
+      Contains(Field(&Event::message, HasSubstr("node b: given up by user/"))));
   EXPECT_EQ(*ForgetNode("b", "f1"), "p") << "a repeat";
   // It returns with its old ranks: new here, and told to stop them.
   ASSERT_TRUE(FakeDaemon::Alive(*b_.Find("p")));
@@ -257,8 +258,18 @@ TEST_F(NodeCommandsTest, UndrainEndsAQuarantine) {
   EXPECT_EQ(ReasonOf(twin.Connect(coordinator_.get())), "CLONED_NODE");
   EXPECT_EQ(ReasonOf(twin.Connect(coordinator_.get())), "CLONED_NODE");
   EXPECT_EQ(StateOf("a"), NodeState::kQuarantined);
-  ASSERT_TRUE(UndrainNode("a").ok());
+  store_.FailWith(Unavailable("i/o error"));
+  EXPECT_FALSE(UndrainNode("a").ok());
+  EXPECT_EQ(StateOf("a"), NodeState::kQuarantined)
+      << "refused: nothing changes";
+  store_.FailWith(OkStatus());
+  Pass(2s);
+  EXPECT_EQ(*UndrainNode("a"), "a READY");
   EXPECT_EQ(StateOf("a"), NodeState::kReady);
+  EXPECT_THAT(EventsOf("a"),
+              Contains(AllOf(Field(&Event::reason, Reason::kNodeUndrain),
+                             Field(&Event::message,
+                                   HasSubstr("quarantine ended by user/")))));
 }
 
 // ---- Stall ----

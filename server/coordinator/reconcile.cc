@@ -156,6 +156,9 @@ void Coordinator::ScheduleQueue(Time now, std::map<JobName, Job>* changed) {
 
 Status Coordinator::Commit(StoreBatch* batch) {
   batch->version = version_ + 1;
+  if (batch->request) {
+    batch->forget_requests = answers_.Displaced(*batch->request);
+  }
   const Time before = clock_->Now();
   const Status status = store_->Commit(*batch);
   const Duration took = clock_->Now().mono - before.mono;
@@ -176,6 +179,11 @@ Status Coordinator::Commit(StoreBatch* batch) {
   if (!store_healthy_) LOG_INFO("the store can write again");
   store_healthy_ = true;
   version_ = batch->version;
+  if (batch->forget_requests_before) {
+    answers_.ForgetBefore(*batch->forget_requests_before);
+  }
+  for (const RequestName& name : batch->forget_requests) answers_.Forget(name);
+  if (batch->request) answers_.Add(*std::exchange(batch->request, {}));
   return OkStatus();
 }
 
@@ -201,16 +209,7 @@ Status Coordinator::CommitJobs(std::map<JobName, Job> changed,
     batch.forget_requests_before = now.wall - options_.remember_requests;
   }
   LOCKSTEP_RETURN_IF_ERROR(Commit(&batch));
-  if (batch.forget_requests_before) {
-    last_forget_ = now.wall;
-    std::erase_if(requests_, [&](const auto& entry) {
-      return entry.second.time < *batch.forget_requests_before;
-    });
-  }
-  if (batch.request) {
-    requests_[{batch.request->client, batch.request->id}] =
-        *std::move(batch.request);
-  }
+  if (batch.forget_requests_before) last_forget_ = now.wall;
   for (const auto& job : jobs) Apply(job, now);
   hub_->Publish(version_, jobs);
   return OkStatus();
@@ -239,7 +238,7 @@ void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
     entry.all_started_since.reset();
     entry.meter.Reset(job->generation);
     entry.stall.Reset(job->generation);
-    entry.rendezvous = {};
+    ClearBoard(&entry);
   }
   const bool waits =
       job->state == JobState::kQueued || job->state == JobState::kPlacing;
@@ -253,7 +252,7 @@ void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
   if (IsFinal(job->state)) {
     live_.erase(name);
     hub_->ForgetProgress(name);
-    entry.rendezvous = {};
+    ClearBoard(&entry);
     ended_.insert({job->end_time.value_or(job->state_time), name});
   } else {
     live_.insert(name);

@@ -18,10 +18,6 @@ Status Coordinator::CommitDeletion(const std::vector<JobName>& names,
   batch.delete_jobs = names;
   batch.request = std::move(request);
   LOCKSTEP_RETURN_IF_ERROR(Commit(&batch));
-  if (batch.request) {
-    requests_[{batch.request->client, batch.request->id}] =
-        *std::move(batch.request);
-  }
   for (const JobName& name : names) {
     const auto it = jobs_.find(name);
     const std::shared_ptr<const Job> job = it->second.job;
@@ -58,7 +54,7 @@ StatusOr<std::string> Coordinator::DeleteJob(const RequestKey& request,
   return answer;
 }
 
-Coordinator::LogOwner Coordinator::FindLogOwner(const std::string& uid) {
+LogOwner Coordinator::FindLogOwner(const std::string& uid) {
   MutexLock lock(&mu_);
   LogOwner owner;
   const auto it = uids_.find(uid);
@@ -89,8 +85,7 @@ void Coordinator::Sweep(Time now) {
              names.front());
   }
   // Without commands nothing else would forget what was answered.
-  if (!requests_.empty() &&
-      now.wall - last_forget_ > std::chrono::minutes(10)) {
+  if (!answers_.empty() && now.wall - last_forget_ > std::chrono::minutes(10)) {
     (void)CommitJobs({}, std::nullopt, now);
   }
   std::erase_if(nodes_, [&](const auto& entry) {

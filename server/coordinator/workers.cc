@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-// Of one generation: more is a program gone wild.
-constexpr size_t kMaxRendezvousBytes = 256 << 20;
+// About what the maps need for a key or for who waits for one.
+constexpr size_t kEntryBytes = 128;
 // As many as a registration may list.
 constexpr size_t kMaxGangsOfNode = 4096;
 
@@ -226,13 +226,26 @@ StatusOr<Coordinator::Rendezvous*> Coordinator::FindBoard(
 
 Status Coordinator::Charge(const JobName& job, Generation generation,
                            size_t bytes, Rendezvous* board) {
-  if (board->bytes + bytes > kMaxRendezvousBytes) {
+  bytes += kEntryBytes;
+  if (board->bytes + bytes > options_.rendezvous_bytes) {
     return ResourceExhausted(
         "job {} g{}: its ranks put more than {} into the rendezvous", job,
-        generation, FormatBytes(kMaxRendezvousBytes));
+        generation, FormatBytes(options_.rendezvous_bytes));
+  }
+  if (rendezvous_bytes_ + bytes > options_.all_rendezvous_bytes) {
+    return ResourceExhausted(
+        "job {} g{}: the ranks of all jobs have put {} into the rendezvous, "
+        "and more is not kept",
+        job, generation, FormatBytes(options_.all_rendezvous_bytes));
   }
   board->bytes += bytes;
+  rendezvous_bytes_ += bytes;
   return OkStatus();
+}
+
+void Coordinator::ClearBoard(Entry* entry) {
+  rendezvous_bytes_ -= entry->rendezvous.bytes;
+  entry->rendezvous = {};
 }
 
 Status Coordinator::OnRendezvousPut(SessionId session, const JobName& job,
@@ -254,6 +267,9 @@ Status Coordinator::OnRendezvousPut(SessionId session, const JobName& job,
     if (auto& peer = nodes_[name].session) {
       peer->link->SendRendezvous(job, generation, key, value);
     }
+    const size_t bytes = key.size() + name.size() + kEntryBytes;
+    board->bytes -= bytes;
+    rendezvous_bytes_ -= bytes;
   }
   board->waiting.erase(waiting);
   return OkStatus();
@@ -273,10 +289,12 @@ Status Coordinator::OnRendezvousGet(SessionId session, const JobName& job,
                                                value->second);
     return OkStatus();
   }
-  if (!board->waiting.contains(key)) {
-    LOCKSTEP_RETURN_IF_ERROR(Charge(job, generation, key.size(), board));
+  const auto waiting = board->waiting.find(key);
+  if (waiting == board->waiting.end() || !waiting->second.contains(node)) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        Charge(job, generation, key.size() + node.size(), board));
+    board->waiting[key].insert(node);
   }
-  board->waiting[key].insert(node);
   return OkStatus();
 }
 

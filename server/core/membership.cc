@@ -150,13 +150,13 @@ bool Membership::Contest(const NodeInfo& other, Time now) {
 
 void Membership::EndQuarantine(const NodeName& node) {
   const auto it = members_.find(node);
-  if (it != members_.end()) EndQuarantineOf(&it->second);
+  if (it != members_.end()) it->second.EndQuarantine();
 }
 
-void Membership::EndQuarantineOf(Member* member) {
-  if (member->message == member->quarantine) member->message.clear();
-  member->quarantine.clear();
-  member->contests.clear();
+void Member::EndQuarantine() {
+  if (message == quarantine) message.clear();
+  quarantine.clear();
+  contests.clear();
 }
 
 bool Membership::ExpireQuarantine(Member* member, Time now) const {
@@ -164,7 +164,7 @@ bool Membership::ExpireQuarantine(Member* member, Time now) const {
       now.mono - member->contests.back() <= options_.contest_window) {
     return false;
   }
-  EndQuarantineOf(member);
+  member->EndQuarantine();
   member->state_time = now.wall;
   AddEvent(member, Reason::kNodeBack,
            fmt::format("only {} has been seen for {}: takes work again",

@@ -70,6 +70,7 @@ struct Member {
   // `busy`: something runs or is held there.
   NodeState Shown(bool busy) const;
   NodeRecord Record() const { return {info, drain, events, state_time}; }
+  void EndQuarantine();
 };
 
 class Membership {
@@ -109,7 +110,7 @@ class Membership {
 
   // What a command made of the record; it is stored already.
   void Apply(const NodeRecord& record);
-  // An operator says that all is well.
+  // An operator says that all is well; that is stored already.
   void EndQuarantine(const NodeName& node);
   void Forget(const NodeName& node) { members_.erase(node); }
 
@@ -138,7 +139,6 @@ class Membership {
   bool ExpireOne(Member* member, Time now,
                  const std::optional<Duration>& patience) const;
   bool ExpireQuarantine(Member* member, Time now) const;
-  static void EndQuarantineOf(Member* member);
 
   const MembershipOptions options_;
   std::map<NodeName, Member> members_;

@@ -218,10 +218,11 @@ TEST_F(MembershipTest, DrainIsShownByWhatIsThere) {
   Expire();
   EXPECT_EQ(member->Shown(false), NodeState::kUnknown) << "silence comes first";
   ASSERT_TRUE(Beat(kSecond).ok());
-  members_.Apply(UndrainNode(member->Record(), "user/bob", clock_.Now().wall));
+  members_.Apply(
+      UndrainNode(member->Record(), false, "user/bob", clock_.Now().wall));
   EXPECT_TRUE(member->TakesWork());
   EXPECT_EQ(member->events.back().reason, Reason::kNodeUndrain);
-  EXPECT_EQ(UndrainNode(member->Record(), "user/bob", clock_.Now().wall),
+  EXPECT_EQ(UndrainNode(member->Record(), false, "user/bob", clock_.Now().wall),
             member->Record());
 }
 

@@ -38,14 +38,17 @@ NodeRecord DrainNode(const NodeRecord& before, Drain drain) {
   return node;
 }
 
-NodeRecord UndrainNode(const NodeRecord& before, const std::string& requester,
-                       WallTime now) {
+NodeRecord UndrainNode(const NodeRecord& before, bool quarantined,
+                       const std::string& requester, WallTime now) {
   NodeRecord node = before;
-  if (!node.drain) return node;
+  if (!node.drain && !quarantined) return node;
+  const char* const what = !quarantined ? "undrained"
+                           : node.drain ? "undrained, and quarantine ended,"
+                                        : "quarantine ended";
   node.drain.reset();
   node.state_time = now;
   AddEvent(&node, Reason::kNodeUndrain,
-           fmt::format("undrained by {}: takes work again", requester), now);
+           fmt::format("{} by {}: takes work again", what, requester), now);
   return node;
 }
 

@@ -49,9 +49,9 @@ void AddEvent(NodeRecord* node, Reason reason, std::string message,
 
 // Record and event of the command. Draining again replaces reason and grace.
 NodeRecord DrainNode(const NodeRecord& node, Drain drain);
-// A node that is not drained stays as it is.
-NodeRecord UndrainNode(const NodeRecord& node, const std::string& requester,
-                       WallTime now);
+// One that is neither drained nor `quarantined` stays as it is.
+NodeRecord UndrainNode(const NodeRecord& node, bool quarantined,
+                       const std::string& requester, WallTime now);
 
 }  // namespace lockstep
 

@@ -4,24 +4,16 @@
 #define LOCKSTEP_SERVER_LOGS_LOG_SWEEPER_H_
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "server/core/log_owner.h"
 #include "server/logs/log_store.h"
 
 namespace lockstep {
-
-// Whose logs they are.
-struct LogOwner {
-  // False: of no job that there is.
-  bool known = false;
-  // nullopt: it goes on.
-  std::optional<WallTime> end_time;
-};
 
 struct LogSweeperOptions {
   Duration max_age = std::chrono::hours(24 * 30);

@@ -6,8 +6,6 @@
 namespace lockstep {
 namespace {
 
-// As long as the job's own page calls it quiet.
-constexpr Duration kQuiet = std::chrono::seconds(30);
 // Ranks are compared over at least so much.
 constexpr Duration kWindow = std::chrono::seconds(20);
 constexpr int64_t kWindowSteps = 20;
@@ -273,7 +271,7 @@ void JobAccount::Progress(const CoordinatorView::JobEntry& entry, Time now,
   if (entry.last_step && (!stepping_ || launching_)) {
     FirstStep(job, *entry.last_step, now, timings);
   }
-  quiet_ = entry.last_step && now.mono - *entry.last_step > kQuiet;
+  quiet_ = entry.last_step && now.mono - *entry.last_step > kQuietTime;
   if (snapshot.live.empty()) return;
   double samples = 0;
   for (const auto& [number, rank] : snapshot.live) {

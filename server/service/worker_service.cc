@@ -151,14 +151,14 @@ class Stream final : public Reactor {
       case v1::WorkerMessage::kRendezvousPut: {
         LOCKSTEP_ASSIGN_OR_RETURN(const RendezvousEntry entry,
                                   FromProto(message.rendezvous_put()));
-        return coordinator_->OnRendezvousPut(
-            session_, entry.job, entry.generation, entry.key, entry.value);
+        return NoRoom(coordinator_->OnRendezvousPut(
+            session_, entry.job, entry.generation, entry.key, entry.value));
       }
       case v1::WorkerMessage::kRendezvousGet: {
         LOCKSTEP_ASSIGN_OR_RETURN(const RendezvousEntry entry,
                                   FromProto(message.rendezvous_get()));
-        return coordinator_->OnRendezvousGet(session_, entry.job,
-                                             entry.generation, entry.key);
+        return NoRoom(coordinator_->OnRendezvousGet(
+            session_, entry.job, entry.generation, entry.key));
       }
       case v1::WorkerMessage::kLogChunk:
         return TakeLog(message.log_chunk());
@@ -166,6 +166,14 @@ class Stream final : public Reactor {
         break;
     }
     return InvalidArgument("a message without content, or of a later version");
+  }
+
+  // A rendezvous without room costs the job that asked its forming deadline;
+  // the node's stream is its other jobs', too.
+  static Status NoRoom(const Status& status) {
+    if (status.code() != StatusCode::kResourceExhausted) return status;
+    LOG_WARN("{}", Message(status));
+    return OkStatus();
   }
 
   Status Register(const v1::Register& message) {

@@ -177,7 +177,7 @@ void ServiceTest::SetUp() {
   dir_ = name;
   hub_ = std::make_unique<WatchHub>();
   logs_ = std::make_unique<LogStore>(RealFileSystem(), JoinPath(dir_, "logs"));
-  CoordinatorOptions options;
+  CoordinatorOptions options = coordinator_options_;
   options.new_uid = [this] { return "uid" + std::to_string(++uids_); };
   options.new_key = [] { return std::string(32, 'k'); };
   options.on_job_deleted = [this](const std::string& uid) {

@@ -114,6 +114,8 @@ class ServiceTest : public testing::Test {
 
   // What SetUp starts the server with; address and credentials are its own.
   RpcServerOptions server_options_;
+  // And the coordinator; ids and keys are its own.
+  CoordinatorOptions coordinator_options_;
   FakeClock clock_;
   MemoryStore store_;
   std::string dir_;

@@ -146,6 +146,32 @@ TEST_F(ServiceTest, RendezvousCrossesNodes) {
   EXPECT_EQ(answer->rendezvous_value().value(), value);
 }
 
+class SmallRendezvousTest : public ServiceTest {
+ protected:
+  void SetUp() override {
+    coordinator_options_.rendezvous_bytes = 500;
+    ServiceTest::SetUp();
+  }
+};
+
+// The node's other jobs are not to pay for it.
+TEST_F(SmallRendezvousTest, WithoutRoomTheStreamGoesOn) {
+  DaemonStream a(Worker("a"));
+  ASSERT_TRUE(a.Register("a", 1, {}, 1));
+  MustSubmit("j");
+  EXPECT_EQ(a.NextAssignment().goal, Goal::kPrepare);
+  v1::WorkerMessage put;
+  *put.mutable_rendezvous_put() =
+      ToRendezvousPut({"j", 1, "key", std::string(1000, 'x')});
+  ASSERT_TRUE(a.Write(put));
+  ASSERT_TRUE(a.Beat(77));
+  for (;;) {
+    const auto ack = a.Read(v1::CoordinatorMessage::kHeartbeatAck);
+    ASSERT_TRUE(ack) << "the stream ended: " << a.Finish().ToString();
+    if (ack->heartbeat_ack().sequence() == 77) break;
+  }
+}
+
 // ---- Logs ----
 
 class LogChunkTest : public ServiceTest {
