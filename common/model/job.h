@@ -270,8 +270,13 @@ struct Directive {
   bool operator==(const Directive&) const = default;
 };
 
+// Where a generation went on from.
 struct LineageEntry {
   Generation generation = 0;
+  // Until the ranks have looked at the disk, and said so: the coordinator may
+  // not have heard of the newest checkpoint. Every complete one of the
+  // generations before counts until then.
+  static constexpr int64_t kNotSaid = -1;
   int64_t start_step = 0;
 
   bool operator==(const LineageEntry&) const = default;

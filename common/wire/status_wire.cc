@@ -234,7 +234,8 @@ v1::LineageEntry ToProto(const LineageEntry& value) {
 StatusOr<LineageEntry> FromProto(const v1::LineageEntry& value,
                                  std::string_view path) {
   FieldChecker check(path);
-  check.Range("start_step", value.start_step(), 0, kMaxExact);
+  check.Range("start_step", value.start_step(), LineageEntry::kNotSaid,
+              kMaxExact);
   if (!check.ok()) return check.status();
   return LineageEntry{value.generation(), value.start_step()};
 }

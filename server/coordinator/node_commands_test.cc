@@ -96,7 +96,7 @@ TEST_F(NodeCommandsTest, WithGraceTheJobIsMovedAndPaysNothing) {
   EXPECT_EQ(State("j"), JobState::kRunning);
   EXPECT_EQ(Get("j").generation, 2u);
   EXPECT_EQ(NodesOf(Get("j")), (std::set<NodeName>{"b", "c"}));
-  EXPECT_EQ(Get("j").lineage.back().start_step, 100) << "nothing is lost";
+  EXPECT_EQ(Get("j").last_checkpoint->step, 100) << "nothing is lost";
   EXPECT_EQ(Get("j").failures_without_progress, 0);
   EXPECT_EQ(StateOf("a"), NodeState::kDrained);
   EXPECT_THAT(a_.gangs, IsEmpty());

@@ -85,8 +85,10 @@ void StartGeneration(Job* job, Time now) {
   for (Directive& directive : job->directives) {
     directive.id = job->next_directive++;
   }
-  const int64_t start = job->last_checkpoint ? job->last_checkpoint->step : 0;
-  job->lineage.push_back({job->generation, start});
+  // What the coordinator knows of checkpoints may be old: a host that died had
+  // perhaps not told. The ranks take the newest one on the disk, and say which.
+  job->lineage.push_back(
+      {job->generation, job->generation == 1 ? 0 : LineageEntry::kNotSaid});
   for (TaskStatus& task : job->tasks) {
     task.address.clear();
     for (RankStatus& rank : task.ranks) {

@@ -96,7 +96,7 @@ TEST(MovingTest, NativeJobSavesStopsAndGoesOnElsewhere) {
   EXPECT_EQ(s.job.attempts.back().end_cause.reason, Reason::kNodeDrained);
   s.Run({"a", "c"});
   EXPECT_EQ(s.job.generation, 2u);
-  EXPECT_EQ(s.job.lineage.back().start_step, 41);
+  EXPECT_EQ(s.job.last_checkpoint->step, 41);
   EXPECT_THAT(s.job.directives, IsEmpty());
   EXPECT_EQ(s.job.failed_formings, 0);
 }

@@ -285,7 +285,7 @@ void JobAccount::Progress(const CoordinatorView::JobEntry& entry, Time now,
   const int64_t start =
       job.lineage.empty() || job.lineage.back().generation != generation_
           ? 0
-          : job.lineage.back().start_step;
+          : std::max<int64_t>(0, job.lineage.back().start_step);
   // Before it said where it starts, it has done nothing.
   if (said.committed_step < start) return;
   committed_ = said.committed_step;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/os/procfs.h"
 #include "tests/cluster/fixture.h"
 #include "tests/cluster/step_model.h"
 
@@ -56,6 +57,52 @@ TEST_F(CheckpointTest, AllDeadRestoresExactly) {
         Line("dead", rank, "done ", 2),
         "done 200 skipped 0 hash " + HashWeights(ExpectedWeights(200, 8)));
   }
+}
+
+// The host of rank 0 goes silent, saves on, and dies: the coordinator heard of
+// none of the checkpoints that are still there.
+TEST_F(CheckpointTest, TheNewestOnTheDiskCountsAlsoWhenNobodyHeardOfIt) {
+  v1::JobSpec spec =
+      Steps("unheard", 2, {"--steps", "100000", "--step_ms", "1"});
+  spec.mutable_checkpoint()->set_interval_steps(25);
+  spec.mutable_checkpoint()->set_keep(2);
+  Submit(spec);
+  const v1::Job job = WaitForCheckpoint("unheard", 25);
+  const std::string host = job.tasks(0).node();
+  KillDaemon(host);
+  const int64_t heard = LastCheckpoint(Get("unheard"));
+  const auto on_disk = [&] {
+    std::vector<int64_t> steps;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(
+             OutputOf("unheard") + "/checkpoints", error)) {
+      const std::string name = entry.path().filename();
+      if (name.rfind("step-", 0) == 0)
+        steps.push_back(std::stoll(name.substr(5)));
+    }
+    std::sort(steps.begin(), steps.end());
+    return steps;
+  };
+  std::vector<int64_t> steps;
+  ASSERT_TRUE(Eventually([&] {
+    steps = on_disk();
+    return !steps.empty() && steps.front() > heard + 25;
+  }));
+  const pid_t rank = static_cast<pid_t>(PidOf(job, 0));
+  const auto stat = ReadProcessStat(rank);
+  ASSERT_TRUE(stat.ok()) << stat.status();
+  ASSERT_EQ(::kill(stat->parent, SIGKILL), 0);
+  ::kill(rank, SIGKILL);
+  StartDaemon(host);
+  const std::string start = [&] {
+    EXPECT_TRUE(HasLine("unheard", 0, "start "));
+    EXPECT_TRUE(Eventually([&] { return Get("unheard").attempt() >= 2; }));
+    EXPECT_TRUE(
+        Eventually([&] { return !Line("unheard", 0, "start ", 2).empty(); }));
+    return Line("unheard", 0, "start ", 2);
+  }();
+  ASSERT_EQ(start.rfind("start ", 0), 0u) << start;
+  EXPECT_GE(std::stoll(start.substr(6)), steps.back());
 }
 
 // A small file system of its own, while it lives.

@@ -151,6 +151,15 @@ TEST(LineageTest, ACheckpointDiesWhenALaterGenerationBeganBeforeIt) {
   EXPECT_FALSE(IsOnLineage({}, {1, 1}));
 }
 
+TEST(LineageTest, AGenerationThatDidNotSayWhereItBeganKillsNothing) {
+  const std::vector<LineageEntry> lineage = {
+      {6, 0}, {7, LineageEntry::kNotSaid}, {8, LineageEntry::kNotSaid}};
+  EXPECT_TRUE(IsOnLineage(lineage, {6, 130}));
+  EXPECT_TRUE(IsOnLineage(lineage, {7, 110}));
+  EXPECT_TRUE(IsOnLineage(lineage, {8, 120}));
+  EXPECT_FALSE(IsOnLineage(lineage, {5, 130}));
+}
+
 TEST(LineageTest, EveryLaterGenerationCounts) {
   // g9 went back to step 100, before g8 began.
   const std::vector<LineageEntry> lineage = {{9, 100}, {7, 0}, {8, 120}};

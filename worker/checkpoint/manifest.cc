@@ -99,6 +99,7 @@ bool IsOnLineage(std::span<const LineageEntry> lineage,
       if (key.step < entry.start_step) return false;
       known = true;
     } else if (entry.generation > key.generation &&
+               entry.start_step != LineageEntry::kNotSaid &&
                key.step > entry.start_step) {
       return false;
     }
@@ -127,6 +128,8 @@ StatusOr<std::string> EncodeManifest(const Manifest& manifest) {
   out["written"] = manifest.written;
   auto lineage = nlohmann::ordered_json::array();
   for (const LineageEntry& entry : manifest.lineage) {
+    // For people: one that never said where it began made nothing.
+    if (entry.start_step == LineageEntry::kNotSaid) continue;
     lineage.push_back({{"generation", entry.generation},
                        {"start_step", static_cast<uint64_t>(std::max<int64_t>(
                                           0, entry.start_step))}});

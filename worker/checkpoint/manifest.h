@@ -29,8 +29,11 @@ struct Cursor {
   bool operator==(const Cursor&) const = default;
 };
 
-// Generation `generation` went on from the state after `start_step` steps.
+// Generation `generation` went on from the state after `start_step` steps;
+// kNotSaid: from the newest complete checkpoint, which it fenced before it
+// looked, so no complete one before it is dead.
 struct LineageEntry {
+  static constexpr int64_t kNotSaid = -1;
   uint64_t generation = 0;
   int64_t start_step = 0;
 

@@ -71,6 +71,7 @@ struct SessionOptions {
 
 struct SessionLineage {
   uint64_t generation = 0;
+  // -1: not said; every complete checkpoint of those before it counts.
   int64_t start_step = 0;
 };
 
