@@ -25,6 +25,8 @@ const std::map<std::string, std::set<std::string>>& Layers() {
       {"common/pki", {"common/base", "proto"}},
       {"common/http", {"common/base", "common/os"}},
       {"common/wire", {"common/base", "common/model", "proto"}},
+      {"common/yaml", {"common/base", "common/model"}},
+      {"common/training", {"common/base", "common/model", "common/yaml"}},
       {"common/rpc", {"common/base", "common/pki", "proto"}},
 
       {"server/core", {"common/base", "common/model"}},
@@ -59,6 +61,8 @@ const std::map<std::string, std::set<std::string>>& Layers() {
       {"client/local",
        {"client/lib", "common/base", "common/model", "common/os",
         "common/pki"}},
+      {"client/training_file",
+       {"common/base", "common/training", "common/yaml"}},
       {"client/cli",
        {"client/lib", "client/local", "common/base", "common/cli",
         "common/model", "common/os", "common/pki", "proto"}},
@@ -68,7 +72,10 @@ const std::map<std::string, std::set<std::string>>& Layers() {
 
 // Decisions: no lock, thread, file, process or network, and no clock, random
 // source or environment that is not handed in. Folders, or files by the stem.
-const Strings kPure = {"common/model/",
+const Strings kPure = {"client/training_file/",
+                       "common/model/",
+                       "common/training/",
+                       "common/yaml/",
                        "server/core/",
                        "worker/agent/agent_core",
                        "worker/agent/rank_environment",
@@ -160,7 +167,7 @@ const std::map<std::string, Strings>& ForeignLibraries() {
       {"torch/", {"worker/trainer/"}},
       {"yaml-cpp/",
        {"client/cli/", "common/config/", "common/http/web_config.cc",
-        "server/config.cc"}},
+        "common/yaml/", "server/config.cc"}},
       {"zlib.h", {"worker/data/gzip.cc"}},
   };
   return libraries;

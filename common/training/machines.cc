@@ -1,0 +1,215 @@
+#include "common/training/machines.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "common/model/names.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kMaxCpus = 65536;
+constexpr int64_t kMaxMemory = int64_t{1} << 60;
+constexpr int32_t kMaxGpus = 4096;  // Of one machine.
+
+template <typename T>
+std::vector<std::string> Keys(const std::map<std::string, T>& map) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : map) keys.push_back(key);
+  return keys;
+}
+
+// "; did you mean X?", or all there are.
+template <typename T>
+std::string Instead(const std::string& name,
+                    const std::map<std::string, T>& map) {
+  const std::vector<std::string> known = Keys(map);
+  const std::string nearest = Nearest(name, known);
+  if (!nearest.empty()) return "did you mean " + nearest + "?";
+  if (known.empty()) return "this site has none";
+  return fmt::format("this site has {}", fmt::join(known, ", "));
+}
+
+std::string CountText(const std::vector<int32_t>& counts) {
+  std::string text;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (i > 0) text += i + 1 == counts.size() ? " or " : ", ";
+    text += std::to_string(counts[i]);
+  }
+  return text;
+}
+
+Status CheckSize(const MachineSize& size, const std::string& path) {
+  if (size.cpus > 0 && size.cpus <= kMaxCpus && size.memory_bytes >= 0 &&
+      size.memory_bytes <= kMaxMemory) {
+    return OkStatus();
+  }
+  return InvalidArgument(
+      "{}: must have more than 0 cpus, at most {:g}, and at most 1 EiB of "
+      "memory",
+      path, kMaxCpus);
+}
+
+Status CheckMachineType(const MachineTable& table, const std::string& name,
+                        const MachineType& machine) {
+  const std::string path = "machines." + name;
+  LOCKSTEP_RETURN_IF_ERROR(CheckSize(machine.nominal, path));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSize(machine.request, path + ".request"));
+  const bool has = !machine.accelerator.empty();
+  if (has && !table.accelerators.contains(machine.accelerator)) {
+    return InvalidArgument("{}.accelerator.type: there is no {}; {}", path,
+                           machine.accelerator,
+                           Instead(machine.accelerator, table.accelerators));
+  }
+  if (has != (machine.accelerator_count > 0) ||
+      machine.accelerator_count > kMaxGpus) {
+    return InvalidArgument(
+        "{}.accelerator.count: goes with a type, and is 1..{}", path, kMaxGpus);
+  }
+  for (const auto& [accelerator, counts] : machine.attachable) {
+    if (!table.accelerators.contains(accelerator)) {
+      return InvalidArgument("{}.attachable: there is no {}; {}", path,
+                             accelerator,
+                             Instead(accelerator, table.accelerators));
+    }
+    if (counts.empty() ||
+        std::any_of(counts.begin(), counts.end(),
+                    [](int32_t c) { return c < 1 || c > kMaxGpus; })) {
+      return InvalidArgument(
+          "{}.attachable.{}: is a list of counts, each "
+          "1..{}",
+          path, accelerator, kMaxGpus);
+    }
+  }
+  return OkStatus();
+}
+
+Status CheckTier(const MachineTable& table, const std::string& name,
+                 const ScaleTier& tier) {
+  const std::string path = "tiers." + name;
+  if (name == kCustomTier) {
+    return InvalidArgument(
+        "{}: is no tier; it means that a job names its own "
+        "machines",
+        path);
+  }
+  const auto master =
+      ResolveMachine(table, tier.master_type, tier.master_accelerator,
+                     tier.master_accelerator_count, path + ".masterType",
+                     path + ".masterAccelerator");
+  if (!master.ok()) return master.status();
+  const auto others = [&](const std::string& type, int32_t count,
+                          const std::string& field) -> Status {
+    if (type.empty() != (count == 0) || count < 0) {
+      return InvalidArgument("{}.{}Count: goes with {}Type, and is 1 or more",
+                             path, field, field);
+    }
+    if (count == 0) return OkStatus();
+    return ResolveMachine(table, type, "", 0, path + "." + field + "Type", "")
+        .status();
+  };
+  LOCKSTEP_RETURN_IF_ERROR(
+      others(tier.worker_type, tier.worker_count, "worker"));
+  return others(tier.parameter_server_type, tier.parameter_server_count,
+                "parameterServer");
+}
+
+// The GPUs `count` x `name`, if `machine` takes them.
+Status CheckAttached(const MachineTable& table, const std::string& type,
+                     const MachineType& machine, const std::string& name,
+                     int64_t count, const std::string& path) {
+  if (name.starts_with("TPU_")) {
+    return InvalidArgument(
+        "{}.type: {}: lockstep runs on CPUs and GPUs, there "
+        "are no TPUs; name a GPU such as NVIDIA_TESLA_T4",
+        path, name);
+  }
+  if (!table.accelerators.contains(name)) {
+    return InvalidArgument("{}.type: there is no {}; {}", path, name,
+                           Instead(name, table.accelerators));
+  }
+  if (!machine.accelerator.empty()) {
+    return InvalidArgument(
+        "{}: {} has its own GPUs ({} x {}); leave this out, "
+        "or take another machine type",
+        path, type, machine.accelerator_count, machine.accelerator);
+  }
+  const auto found = machine.attachable.find(name);
+  if (found == machine.attachable.end()) {
+    const auto takes = Keys(machine.attachable);
+    return InvalidArgument(
+        "{}.type: {} takes no {}; it takes {}", path, type, name,
+        takes.empty() ? "no GPUs at all"
+                      : fmt::to_string(fmt::join(takes, ", ")));
+  }
+  const std::vector<int32_t>& counts = found->second;
+  if (std::find(counts.begin(), counts.end(), count) == counts.end()) {
+    return InvalidArgument("{}.count: {} takes {} of {}, not {}", path, type,
+                           CountText(counts), name, count);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status CheckMachineTable(const MachineTable& table) {
+  for (const auto& [name, accelerator] : table.accelerators) {
+    if (accelerator.model.empty()) {
+      return InvalidArgument(
+          "accelerators.{}.model: is missing: say what the "
+          "driver calls it, such as Tesla T4",
+          name);
+    }
+  }
+  for (const auto& [name, machine] : table.machines) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckMachineType(table, name, machine));
+  }
+  for (const auto& [name, tier] : table.tiers) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckTier(table, name, tier));
+  }
+  return OkStatus();
+}
+
+StatusOr<Machine> ResolveMachine(const MachineTable& table,
+                                 const std::string& type,
+                                 const std::string& accelerator, int64_t count,
+                                 const std::string& type_path,
+                                 const std::string& accelerator_path) {
+  const auto found = table.machines.find(type);
+  if (found == table.machines.end()) {
+    if (type == "cloud_tpu") {
+      return InvalidArgument(
+          "{}: cloud_tpu: there are no TPUs; name a machine "
+          "type with GPUs",
+          type_path);
+    }
+    return InvalidArgument("{}: there is no machine type \"{}\"; {}", type_path,
+                           type, Instead(type, table.machines));
+  }
+  const MachineType& machine = found->second;
+  std::string gpu = machine.accelerator;
+  int32_t gpus = machine.accelerator_count;
+  if (count != 0 || !accelerator.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckAttached(table, type, machine, accelerator,
+                                           count, accelerator_path));
+    gpu = accelerator;
+    gpus = static_cast<int32_t>(count);
+  }
+  Machine out;
+  out.type = type;
+  out.nominal = {machine.nominal.cpus, machine.nominal.memory_bytes, gpus, ""};
+  out.request = {machine.request.cpus, machine.request.memory_bytes, gpus, ""};
+  out.ml_units_per_hour = machine.ml_units_per_hour;
+  if (gpus > 0) {
+    const AcceleratorType& model = table.accelerators.at(gpu);
+    out.nominal.gpu_type = out.request.gpu_type = model.model;
+    if (out.ml_units_per_hour && model.ml_units_per_hour) {
+      *out.ml_units_per_hour += gpus * *model.ml_units_per_hour;
+    } else {
+      out.ml_units_per_hour.reset();
+    }
+  }
+  return out;
+}
+
+}  // namespace lockstep

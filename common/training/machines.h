@@ -1,0 +1,105 @@
+// What the names of machines, GPUs and scale tiers stand for at this site.
+// Pure values.
+//
+// A machine type has two sizes. The nominal one is what its name promises: it
+// is shown and billed. The request is what a task reserves on a node, and may
+// be smaller, so that files written for large machines run on small ones. GPUs
+// are never scaled.
+#ifndef LOCKSTEP_COMMON_TRAINING_MACHINES_H_
+#define LOCKSTEP_COMMON_TRAINING_MACHINES_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/model/resources.h"
+
+namespace lockstep {
+
+struct MachineSize {
+  double cpus = 0;
+  int64_t memory_bytes = 0;
+
+  bool operator==(const MachineSize&) const = default;
+};
+
+struct MachineType {
+  MachineSize nominal;
+  MachineSize request;
+  // GPUs that the machine always has, as "standard_gpu" does; "" for none.
+  std::string accelerator;
+  int32_t accelerator_count = 0;
+  // Accelerator -> the counts that may be attached.
+  std::map<std::string, std::vector<int32_t>> attachable;
+  // Without GPUs; nothing where the price is not known.
+  std::optional<double> ml_units_per_hour;
+
+  bool operator==(const MachineType&) const = default;
+};
+
+struct AcceleratorType {
+  // What the driver calls it, or a part of that: "Tesla T4".
+  std::string model;
+  std::optional<double> ml_units_per_hour;  // Of one.
+
+  bool operator==(const AcceleratorType&) const = default;
+};
+
+struct ScaleTier {
+  std::string master_type;
+  // GPUs attached to the master.
+  std::string master_accelerator;
+  int32_t master_accelerator_count = 0;
+  std::string worker_type;
+  int32_t worker_count = 0;
+  std::string parameter_server_type;
+  int32_t parameter_server_count = 0;
+
+  bool operator==(const ScaleTier&) const = default;
+};
+
+// CUSTOM is no tier of the table: it means that the job names its machines.
+inline constexpr char kCustomTier[] = "CUSTOM";
+
+struct MachineTable {
+  std::map<std::string, MachineType> machines;
+  std::map<std::string, AcceleratorType> accelerators;
+  std::map<std::string, ScaleTier> tiers;
+
+  bool operator==(const MachineTable&) const = default;
+};
+
+// Google's machine types, GPUs, tiers and prices (Americas) as they were
+// published for AI Platform Training; requests are the nominal sizes.
+MachineTable DefaultMachineTable();
+
+// Every name that the table uses is in it, and counts and sizes make sense.
+// InvalidArgument: "tiers.BASIC.masterType: ...".
+Status CheckMachineTable(const MachineTable& table);
+
+// One machine of a job: its type with GPUs attached.
+struct Machine {
+  std::string type;
+  Resources nominal;
+  Resources request;
+  std::optional<double> ml_units_per_hour;
+
+  bool operator==(const Machine&) const = default;
+};
+
+// Machine `type` with `count` x `accelerator` attached ("" and 0 for none).
+// InvalidArgument says what would work. `type_path` and `accelerator_path`
+// name the fields that asked ("trainingInput.masterType",
+// "trainingInput.masterConfig.acceleratorConfig").
+StatusOr<Machine> ResolveMachine(const MachineTable& table,
+                                 const std::string& type,
+                                 const std::string& accelerator, int64_t count,
+                                 const std::string& type_path,
+                                 const std::string& accelerator_path);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_TRAINING_MACHINES_H_

@@ -1,0 +1,42 @@
+// The site's table of machines as a YAML file:
+//
+//   accelerators:
+//     NVIDIA_TESLA_T4: {model: Tesla T4, mlUnits: 0.7143}
+//   machines:
+//     n1-standard-8:
+//       cpus: 8
+//       memory: 30GiB
+//       request: {cpus: 2, memory: 4GiB}
+//       attachable: {NVIDIA_TESLA_T4: [1, 2, 4]}
+//       mlUnits: 0.7755
+//     dgx:
+//       cpus: 40
+//       memory: 512GiB
+//       accelerator: {count: 8, type: NVIDIA_TESLA_V100}
+//   tiers:
+//     STANDARD_1: {masterType: n1-standard-8, workerType: n1-standard-8,
+//                  workerCount: 2, masterAccelerator: {count: 1, type: ...}}
+//   defaults: true
+//
+// With `defaults: true` the shipped table is there too: of a machine or an
+// accelerator that is shipped the file changes the fields that it gives
+// (`n1-standard-8: {request: {cpus: 1}}`), a tier it replaces. Without it, only
+// what the file has exists. A request that is not given is the nominal size.
+#ifndef LOCKSTEP_COMMON_TRAINING_MACHINES_FILE_H_
+#define LOCKSTEP_COMMON_TRAINING_MACHINES_FILE_H_
+
+#include <string>
+
+#include "common/base/status.h"
+#include "common/training/machines.h"
+
+namespace lockstep {
+
+// InvalidArgument: "SOURCE:LINE:COLUMN: machines.x.cpus: ..."; a name that the
+// table lacks: "SOURCE: tiers.BASIC.masterType: ...".
+StatusOr<MachineTable> ParseMachinesFile(const std::string& text,
+                                         const std::string& source);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_TRAINING_MACHINES_FILE_H_

@@ -1,0 +1,107 @@
+#include "common/training/machines_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+std::string ErrorOf(const std::string& text) {
+  const auto table = ParseMachinesFile(text, "m.yaml");
+  EXPECT_EQ(table.status().code(), StatusCode::kInvalidArgument) << text;
+  return Message(table.status());
+}
+
+TEST(MachinesFileTest, ATableOfASite) {
+  const auto table = ParseMachinesFile(
+      "accelerators:\n"
+      "  NVIDIA_TESLA_T4: {model: Tesla T4, mlUnits: 0.5}\n"
+      "machines:\n"
+      "  n1-standard-8:\n"
+      "    cpus: 8\n"
+      "    memory: 30GiB\n"
+      "    request: {cpus: 2, memory: 1.5GiB}\n"
+      "    attachable: {NVIDIA_TESLA_T4: [1, 2]}\n"
+      "    mlUnits: 1\n"
+      "  box:\n"
+      "    cpus: 40\n"
+      "    memory: 512GiB\n"
+      "    accelerator: {count: 3, type: NVIDIA_TESLA_T4}\n"
+      "tiers:\n"
+      "  BASIC: {masterType: box, workerType: n1-standard-8, workerCount: 2}\n"
+      "  BIG:\n"
+      "    masterType: n1-standard-8\n"
+      "    masterAccelerator: {count: 2, type: NVIDIA_TESLA_T4}\n",
+      "m.yaml");
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->machines.size(), 2u);
+  EXPECT_EQ(table->machines.at("box").accelerator_count, 3);
+  EXPECT_EQ(table->tiers.at("BASIC").worker_count, 2);
+  EXPECT_EQ(table->tiers.at("BIG").master_accelerator_count, 2);
+  const auto machine =
+      ResolveMachine(*table, "n1-standard-8", "NVIDIA_TESLA_T4", 2, "t", "a");
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  EXPECT_EQ(machine->nominal, (Resources{8, 30 * kGiB, 2, "Tesla T4"}));
+  EXPECT_EQ(machine->request, (Resources{2, 3 * kGiB / 2, 2, "Tesla T4"}));
+  EXPECT_EQ(machine->ml_units_per_hour, 2.0);
+}
+
+TEST(MachinesFileTest, AFileGoesOverTheDefaults) {
+  const auto table = ParseMachinesFile(
+      "machines:\n"
+      "  n1-standard-8:\n"
+      "    request: {cpus: 1, memory: 1GiB}\n"
+      "    attachable: {NVIDIA_TESLA_T4: [3]}\n"
+      "  n1-standard-4: {cpus: 2}\n"
+      "accelerators: {NVIDIA_TESLA_T4: {model: T4}}\n"
+      "tiers: {STANDARD_1: {masterType: n1-standard-4}}\n"
+      "defaults: true\n",
+      "m.yaml");
+  ASSERT_TRUE(table.ok()) << table.status();
+  MachineTable want = DefaultMachineTable();
+  want.machines["n1-standard-8"].request = {1, kGiB};
+  want.machines["n1-standard-8"].attachable["NVIDIA_TESLA_T4"] = {3};
+  want.machines["n1-standard-4"].nominal.cpus = 2;
+  want.machines["n1-standard-4"].request.cpus = 2;
+  want.accelerators["NVIDIA_TESLA_T4"].model = "T4";
+  want.tiers["STANDARD_1"] = {"n1-standard-4", "", 0, "", 0, "", 0};
+  EXPECT_EQ(*table, want);
+  EXPECT_EQ(ParseMachinesFile("defaults: true", "m.yaml").value(),
+            DefaultMachineTable());
+}
+
+TEST(MachinesFileTest, WhatIsWrongIsNamedWithItsPlace) {
+  EXPECT_EQ(ErrorOf("machines:\n  a:\n    cpu: 1\n"),
+            "m.yaml:3:5: machines.a: a machine type has no field \"cpu\"; did "
+            "you mean cpus?");
+  EXPECT_THAT(ErrorOf("machines:\n  a: {cpus: 1}\n"),
+              HasSubstr("m.yaml:2:6: machines.a: lacks cpus or memory"));
+  EXPECT_THAT(ErrorOf("machines: {a: {cpus: 1, memory: 30GB}}"),
+              HasSubstr("machines.a.memory: is not a size such as 30GiB"));
+  EXPECT_THAT(ErrorOf("machines: {a: {cpus: 1, memory: -1}}"),
+              HasSubstr("memory: is not a size"));
+  EXPECT_THAT(ErrorOf("machines: {a: {cpus: 1, memory: nan}}"),
+              HasSubstr("memory: is not a size"));
+  EXPECT_THAT(ErrorOf("machines: {a: {cpus: -1, memory: 1GiB}}"),
+              HasSubstr("machines.a.cpus: \"-1\" is not a number"));
+  EXPECT_THAT(ErrorOf("machines: [a]"), HasSubstr("machines: is made of"));
+  EXPECT_THAT(ErrorOf("machine: {}"), HasSubstr("did you mean machines?"));
+  EXPECT_THAT(
+      ErrorOf("machines: {a: {cpus: 1, memory: 1GiB, attachable: {X: [1]}}}"),
+      HasSubstr("m.yaml: machines.a.attachable: there is no X"));
+  EXPECT_THAT(ErrorOf("defaults: true\ntiers: {BASIC: {masterType: "
+                      "n1-standard-4, masterAccelerator: {count: 3, type: "
+                      "NVIDIA_TESLA_T4}}}"),
+              HasSubstr("tiers.BASIC.masterAccelerator.count: n1-standard-4 "
+                        "takes 1, 2 or 4"));
+  EXPECT_THAT(ErrorOf("defaults: true\ntiers: {BASIC: {masterType: nope}}"),
+              HasSubstr("m.yaml: tiers.BASIC.masterType: there is no machine"));
+  EXPECT_THAT(ErrorOf("machines: {a"), HasSubstr("m.yaml:1:"));
+}
+
+}  // namespace
+}  // namespace lockstep

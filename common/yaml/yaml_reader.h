@@ -1,0 +1,89 @@
+// YAML, and with it JSON, read with the place of everything that is wrong:
+// "job.yaml:7:3: trainingInput.workerCount: \"two\" is not a whole number".
+// Pure.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(const YamlValue root, LoadYaml(text, "a.yaml"));
+//   return ReadFields(root, "Machine", {{"cpus", Into(&machine.cpus)}, ...});
+//
+// A field that is there with nothing behind it ("args:") is as one that is not
+// there. Every error is InvalidArgument.
+#ifndef LOCKSTEP_COMMON_YAML_YAML_READER_H_
+#define LOCKSTEP_COMMON_YAML_YAML_READER_H_
+
+#include <yaml-cpp/yaml.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace lockstep {
+
+// One value of a document, which knows where it stands.
+class YamlValue {
+ public:
+  // `path` is empty for the document itself.
+  YamlValue(YAML::Node node, std::string path, std::string source);
+
+  const std::string& path() const { return path_; }
+  bool IsNull() const { return node_.IsNull(); }
+  bool IsScalar() const { return node_.IsScalar(); }
+
+  // "SOURCE:LINE:COLUMN: PATH: sentence".
+  Status Wrong(const std::string& sentence) const;
+
+  StatusOr<std::string> Text() const;
+  StatusOr<bool> Bool() const;
+  // In the range, which the error gives.
+  StatusOr<int64_t> Whole(int64_t low, int64_t high) const;
+  // Finite, not negative.
+  StatusOr<double> Number() const;
+  StatusOr<std::vector<YamlValue>> List() const;
+  // Names with their values, in the order of the text; each name once. The
+  // first of a pair is the name as a value: for errors about it.
+  StatusOr<std::vector<std::pair<YamlValue, YamlValue>>> Map() const;
+
+ private:
+  YAML::Node node_;
+  std::string path_;
+  std::string source_;
+};
+
+// The one document of `text`. `source` is what errors call it.
+StatusOr<YamlValue> LoadYaml(const std::string& text,
+                             const std::string& source);
+
+using FieldReader = std::function<Status(const YamlValue&)>;
+struct YamlField {
+  std::string name;
+  FieldReader read;
+};
+
+// Hands each field of `map` to its reader. A name that is not in `fields` is
+// refused with the nearest that is; `hint`, if given, may say more about it
+// ("is a field of trainingInput"; "" for nothing). `what` is what the map is.
+Status ReadFields(
+    const YamlValue& map, const std::string& what,
+    const std::vector<YamlField>& fields,
+    const std::function<std::string(const std::string&)>& hint = nullptr);
+
+// "; did you mean A?", or "; there are A, B, C".
+std::string DidYouMean(const std::string& name,
+                       const std::vector<std::string>& known);
+
+// Readers that put what they read into *out.
+FieldReader Into(std::string* out);
+FieldReader Into(std::optional<bool>* out);
+FieldReader Into(std::optional<int64_t>* out);
+FieldReader Into(std::optional<double>* out);
+FieldReader Into(std::vector<std::string>* out);
+FieldReader Into(std::map<std::string, std::string>* out);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_YAML_YAML_READER_H_

@@ -1,0 +1,99 @@
+#include "common/yaml/yaml_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+struct Thing {
+  std::string name;
+  std::optional<bool> big;
+  std::optional<int64_t> count;
+  std::optional<double> weight;
+  std::vector<std::string> args;
+  std::map<std::string, std::string> labels;
+};
+
+StatusOr<Thing> Read(const std::string& text) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const YamlValue root, LoadYaml(text, "a.yaml"));
+  Thing thing;
+  LOCKSTEP_RETURN_IF_ERROR(
+      ReadFields(root, "Thing",
+                 {{"name", Into(&thing.name)},
+                  {"big", Into(&thing.big)},
+                  {"count", Into(&thing.count)},
+                  {"weight", Into(&thing.weight)},
+                  {"args", Into(&thing.args)},
+                  {"labels", Into(&thing.labels)}},
+                 [](const std::string& name) -> std::string {
+                   return name == "colour" ? "it is a field of Paint" : "";
+                 }));
+  return thing;
+}
+
+std::string ErrorOf(const std::string& text) {
+  const auto thing = Read(text);
+  EXPECT_EQ(thing.status().code(), StatusCode::kInvalidArgument) << text;
+  return Message(thing.status());
+}
+
+TEST(YamlReaderTest, ReadsYamlAndJsonAlike) {
+  for (const char* text :
+       {"name: a\nbig: true\ncount: 3\nweight: 0.5\nargs: [x, 1]\n"
+        "labels:\n  a: b\n  c:\n",
+        "{\"name\": \"a\", \"big\": true, \"count\": \"3\", \"weight\": 0.5,\n"
+        "\t\"args\": [\"x\", 1], \"labels\": {\"a\": \"b\", \"c\": \"\"}}"}) {
+    const auto thing = Read(text);
+    ASSERT_TRUE(thing.ok()) << thing.status();
+    EXPECT_EQ(thing->name, "a");
+    EXPECT_EQ(thing->big, true);
+    EXPECT_EQ(thing->count, 3);
+    EXPECT_EQ(thing->weight, 0.5);
+    EXPECT_THAT(thing->args, ElementsAre("x", "1"));
+    EXPECT_THAT(thing->labels, ElementsAre(Pair("a", "b"), Pair("c", "")));
+  }
+}
+
+TEST(YamlReaderTest, AFieldWithNothingBehindItIsNotThere) {
+  const auto thing = Read("name:\ncount:\nargs:\n");
+  ASSERT_TRUE(thing.ok()) << thing.status();
+  EXPECT_EQ(thing->name, "");
+  EXPECT_EQ(thing->count, std::nullopt);
+}
+
+TEST(YamlReaderTest, WhatIsWrongIsNamedWithItsPlace) {
+  EXPECT_EQ(ErrorOf("name: a\nlabel: {}\n"),
+            "a.yaml:2:1: Thing has no field \"label\"; did you mean labels?");
+  EXPECT_THAT(ErrorOf("xyz: 1"), HasSubstr("; there are name, big, count"));
+  EXPECT_THAT(ErrorOf("colour: 1"), HasSubstr("; it is a field of Paint"));
+  EXPECT_EQ(ErrorOf("name: a\ncount: two\n"),
+            "a.yaml:2:8: count: \"two\" is not a whole number");
+  EXPECT_THAT(ErrorOf("count: -1"), HasSubstr("must be 0..2147483647, not -1"));
+  EXPECT_THAT(ErrorOf("count: 99999999999999999999"), HasSubstr("whole"));
+  EXPECT_THAT(ErrorOf("weight: .inf"), HasSubstr("number of 0 or more"));
+  EXPECT_THAT(ErrorOf("big: perhaps"), HasSubstr("big: is true or false"));
+  EXPECT_THAT(ErrorOf("name: [a]"), HasSubstr("1:7: name: is a single value"));
+  EXPECT_THAT(ErrorOf("args: a"), HasSubstr("args: is a list"));
+  EXPECT_THAT(ErrorOf("args: [a, [b]]"), HasSubstr("args[1]: is a single"));
+  EXPECT_THAT(ErrorOf("labels: [a]"), HasSubstr("\"name: value\" lines"));
+  EXPECT_THAT(ErrorOf("name: a\nname: b"), HasSubstr("2:1: \"name\" is there"));
+  EXPECT_THAT(ErrorOf("[a]: b"), HasSubstr("name is a text"));
+  EXPECT_THAT(ErrorOf("- a"), HasSubstr("1:1: is made of"));
+}
+
+TEST(YamlReaderTest, BrokenTextIsAnError) {
+  EXPECT_THAT(ErrorOf("name: [a"), HasSubstr("a.yaml:"));
+  EXPECT_THAT(ErrorOf(""), HasSubstr("nothing in it"));
+  EXPECT_THAT(ErrorOf("name: a\n---\nname: b\n"), HasSubstr("2 documents"));
+  EXPECT_THAT(ErrorOf("&a [*a]"), HasSubstr("a.yaml:"));
+  EXPECT_THAT(ErrorOf(std::string(100000, '[')), HasSubstr("a.yaml:"));
+  EXPECT_THAT(ErrorOf(std::string("na\0me: a", 8)), HasSubstr("a.yaml"));
+}
+
+}  // namespace
+}  // namespace lockstep
