@@ -190,11 +190,20 @@ StatusOr<int> Batch(const Cli& cli, Client* client, Duration interval,
   for (int64_t i = 0; frames == 0 || i < frames; ++i) {
     if (i > 0 && pause.WaitFor(interval)) break;
     auto sample = Ask(*env->clock, client);
-    if (!sample.ok()) return sample.status();
+    // Who looks on sits out a restart: the last figures, and how old they are.
+    if (!sample.ok() &&
+        (i == 0 || sample.status().code() != StatusCode::kUnavailable)) {
+      return sample.status();
+    }
     if (cli.output == "json") {
+      if (!sample.ok()) continue;
       *env->out << TopJson(*sample);
     } else {
-      state.Take(*std::move(sample));
+      if (sample.ok()) {
+        state.Take(*std::move(sample));
+      } else {
+        state.Fail(Message(sample.status()));
+      }
       *env->out << (i > 0 ? "\n" : "")
                 << RenderTopBatch(state, view, env->columns,
                                   env->clock->Now().wall);

@@ -18,8 +18,15 @@ constexpr int kPageSize = 500;
 
 }  // namespace
 
+Status FromServer(const grpc::Status& status) {
+  if (status.error_code() == grpc::StatusCode::CANCELLED) {
+    return Unavailable("the coordinator is stopping");
+  }
+  return FromGrpc(status);
+}
+
 Status Convert(const grpc::Status& status, const std::string& address) {
-  const Status converted = FromGrpc(status);
+  const Status converted = FromServer(status);
   if (converted.code() == StatusCode::kUnavailable &&
       ReasonOf(converted).empty()) {
     const std::string text = Message(converted);

@@ -127,7 +127,8 @@ class Client {
   // snapshot again. `stop` may be null.
   Status WatchJobs(const WatchOptions& options, const WatchCallback& callback,
                    StopToken* stop);
-  // Until the job's state is final; DeadlineExceeded after `timeout`.
+  // Until the job's state is final; DeadlineExceeded after `timeout`. The
+  // coordinator may be away meanwhile, as in WatchOptions.
   StatusOr<v1::Job> WaitJob(const std::string& name,
                             std::optional<Duration> timeout, StopToken* stop);
   // As WatchJobs. After a break each line comes once all the same.

@@ -27,7 +27,11 @@ struct Client::Impl {
   }
 };
 
-// As FromGrpc; says whom we asked where the text is gRPC's own about its
+// As FromGrpc, of a call that we did not cancel: one that the server cancelled
+// was cut off as it is stopping, and is UNAVAILABLE like what comes after.
+Status FromServer(const grpc::Status& status);
+
+// As FromServer; says whom we asked where the text is gRPC's own about its
 // sockets.
 Status Convert(const grpc::Status& status, const std::string& address);
 

@@ -206,6 +206,48 @@ TEST_F(ClientTest, WatchGivesUpOnWhatDoesNotPass) {
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
 }
 
+// A server that stops cancels the calls that it still has.
+TEST_F(ClientTest, WhatTheServerCancelsIsTriedAgain) {
+  server_->Update([](FakeAnswers* a) {
+    a->errors = {Cancelled("shutting down")};
+    a->watch = {JobMessage(v1::JOB_STATE_SUCCEEDED, 1)};
+  });
+  bool seen = false;
+  WatchOptions options;
+  options.name = "a";
+  const Status status = client_->WatchJobs(
+      options,
+      [&](const v1::WatchJobsResponse& message) {
+        seen |= message.has_job();
+        return true;
+      },
+      nullptr);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(seen);
+  server_->Update(
+      [](FakeAnswers* a) { a->errors = {Cancelled("shutting down")}; });
+  EXPECT_EQ(client_->GetJob("a").status().code(), StatusCode::kUnavailable);
+}
+
+TEST_F(ClientTest, WaitGoesOnWhileTheCoordinatorIsAway) {
+  server_->Update(
+      [](FakeAnswers* a) { a->jobs = {MakeJob("a", v1::JOB_STATE_RUNNING)}; });
+  StatusOr<v1::Job> job = NotFound("not asked yet");
+  std::thread waiter([&] { job = client_->WaitJob("a", {}, nullptr); });
+  // It has had an answer, then an error, then the end.
+  const MonoTime deadline = SystemClock().Now().mono + std::chrono::seconds(20);
+  while (server_->Answers().gets == 0 && SystemClock().Now().mono < deadline) {
+    std::this_thread::yield();
+  }
+  server_->Update([](FakeAnswers* a) {
+    a->errors = {Cancelled("shutting down")};
+    a->jobs = {MakeJob("a", v1::JOB_STATE_SUCCEEDED)};
+  });
+  waiter.join();
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->state(), v1::JOB_STATE_SUCCEEDED);
+}
+
 TEST_F(ClientTest, WaitEndsInTimeWithoutAnEnd) {
   server_->Update(
       [](FakeAnswers* a) { a->jobs = {MakeJob("a", v1::JOB_STATE_RUNNING)}; });

@@ -84,6 +84,7 @@ class FakeJobs final : public v1::JobService::Service {
 
   grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
                       v1::Job* response) override {
+    shared_->Update([](FakeAnswers* a) { ++a->gets; });
     if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
     for (const v1::Job& job : shared_->Copy().jobs) {
       if (job.name() != request->name()) continue;

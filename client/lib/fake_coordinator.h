@@ -35,6 +35,7 @@ struct FakeAnswers {
   bool endless = false;
 
   // What came in.
+  int gets = 0;  // Of a job.
   std::vector<v1::SubmitJobRequest> submits;
   std::vector<v1::WatchJobsRequest> watches;
   std::vector<v1::StreamLogsRequest> log_requests;

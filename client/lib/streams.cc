@@ -5,7 +5,6 @@
 
 #include "client/lib/client.h"
 #include "client/lib/client_impl.h"
-#include "common/rpc/status_conversion.h"
 
 namespace lockstep {
 namespace {
@@ -168,7 +167,7 @@ Status Client::WatchJobs(const WatchOptions& options,
       }
     }
     const grpc::Status end = reader->Finish();
-    const Status status = FromGrpc(end);
+    const Status status = FromServer(end);
     if (stop && stop->stopped()) return Stopped();
     if (status.ok()) return status;
     if (status.code() == StatusCode::kOutOfRange &&
@@ -189,9 +188,17 @@ StatusOr<v1::Job> Client::WaitJob(const std::string& name,
   const MonoTime start = SystemClock().Now().mono;
   StopToken own;
   StopToken* const token = stop ? stop : &own;
+  std::optional<MonoTime> answered;
   while (true) {
-    LOCKSTEP_ASSIGN_OR_RETURN(v1::Job job, GetJob(name));
-    if (IsFinalState(job.state())) return job;
+    StatusOr<v1::Job> job = GetJob(name);
+    if (job.ok()) {
+      if (IsFinalState(job->state())) return job;
+      answered = SystemClock().Now().mono;
+    } else if (job.status().code() != StatusCode::kUnavailable || !answered ||
+               SystemClock().Now().mono - *answered >=
+                   WatchOptions().patience) {
+      return job.status();
+    }
     // A poll, not a watch: it needs no second thread to keep the deadline.
     Duration pause = std::chrono::milliseconds(500);
     if (timeout) {
@@ -238,7 +245,7 @@ Status Client::StreamLogs(const LogOptions& options,
       }
     }
     const grpc::Status end = reader->Finish();
-    const Status status = FromGrpc(end);
+    const Status status = FromServer(end);
     if (stop && stop->stopped()) return Stopped();
     if (status.ok() || !options.follow || !persistence.Retry(status)) {
       return stop && stop->stopped() ? Stopped() : Convert(end, address());
