@@ -102,26 +102,36 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
                  "Name of the cluster, as in its certificates")
       ->capture_default_str();
   app.add_option("--prices", config->prices_file, "Price table (YAML)");
+  // The transformation that is named last comes first.
+  const CLI::Validator not_negative(
+      [](std::string& text) {
+        return text.rfind('-', 0) == 0 ? text + " is less than nothing" : "";
+      },
+      "");
   const std::map<std::string, double> seconds = {
       {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
   app.add_option("--retain_jobs", config->retain_jobs,
                  "Jobs that ended longer ago are deleted with their logs: 30d, "
                  "12h")
-      ->transform(CLI::AsNumberWithUnit(seconds))
-      ->check(CLI::NonNegativeNumber)
+      ->transform(
+          CLI::AsNumberWithUnit(seconds, CLI::AsNumberWithUnit::UNIT_REQUIRED))
+      ->transform(not_negative)
       ->default_str("30d");
   app.add_option("--retain_job_count", config->retain_job_count,
                  "More ended jobs than this: the oldest are deleted")
+      ->transform(not_negative)
       ->capture_default_str();
   app.add_option("--retain_logs", config->retain_logs,
                  "Logs of jobs that ended longer ago are deleted: 30d, 12h")
-      ->transform(CLI::AsNumberWithUnit(seconds))
-      ->check(CLI::NonNegativeNumber)
+      ->transform(
+          CLI::AsNumberWithUnit(seconds, CLI::AsNumberWithUnit::UNIT_REQUIRED))
+      ->transform(not_negative)
       ->default_str("30d");
   app.add_option("--retain_log_bytes", config->retain_log_bytes,
                  "More bytes of logs than this: those of the job that ended "
                  "first are deleted")
       ->transform(CLI::AsSizeValue(false))
+      ->transform(not_negative)
       ->default_str("64GiB");
   app.add_option("--backup_to", config->backup_to,
                  "Copies the store of --dir, which may be in use, to this new "

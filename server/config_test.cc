@@ -27,6 +27,25 @@ TEST(ConfigTest, TimesHaveUnits) {
   EXPECT_EQ(Parse({"--retain_logs", "0s"}).retain_logs, 0);
 }
 
+// "30" for days would mean half a minute.
+TEST(ConfigTest, WhatWouldDeleteByMistakeIsRefused) {
+  for (std::vector<std::string> args :
+       {std::vector<std::string>{"--retain_jobs", "30"},
+        {"--retain_jobs", "-5s"},
+        {"--retain_job_count", "-1"},
+        {"--retain_log_bytes", "-5"}}) {
+    args.insert(args.begin(), {"lockstep-coordinator", "--dir", "/nowhere"});
+    std::vector<char*> argv;
+    for (std::string& arg : args) argv.push_back(arg.data());
+    Config config;
+    int exit_code = 0;
+    EXPECT_FALSE(ParseFlags(static_cast<int>(argv.size()), argv.data(), &config,
+                            &exit_code))
+        << args[3] << " " << args[4];
+    EXPECT_EQ(exit_code, 2);
+  }
+}
+
 // A time that does not fit would come out below zero, and delete everything.
 TEST(ConfigTest, NeverIsLongAndNotAtOnce) {
   const Config config =

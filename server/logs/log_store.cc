@@ -194,7 +194,7 @@ StatusOr<std::vector<LogStore::JobLogs>> LogStore::List() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> uids,
                             files_->List(dir_));
   for (const std::string& uid : uids) {
-    JobLogs logs{uid, 0};
+    JobLogs logs{uid, 0, {}};
     const std::string path = JoinPath(dir_, uid);
     // It may go meanwhile.
     const auto names = files_->List(path);
@@ -202,6 +202,8 @@ StatusOr<std::vector<LogStore::JobLogs>> LogStore::List() {
     for (const std::string& name : *names) {
       if (const auto info = files_->Stat(JoinPath(path, name)); info.ok()) {
         logs.bytes += info->size;
+        logs.last_write =
+            std::max(logs.last_write, FromUnixNanos(info->mtime_unix_nanos));
       }
     }
     jobs.push_back(std::move(logs));

@@ -66,6 +66,8 @@ class LogStore {
   struct JobLogs {
     std::string uid;
     uint64_t bytes = 0;
+    // The last write to any of them.
+    WallTime last_write{};
   };
   StatusOr<std::vector<JobLogs>> List();
   // Drops all logs of a job, soon; what is written to them later begins anew.

@@ -8,6 +8,9 @@ namespace lockstep {
 namespace {
 
 constexpr Duration kStillComing = std::chrono::minutes(10);
+// A store from an old backup does not know the newest jobs: whoever started it
+// has a day to notice, and to put the right one back.
+constexpr Duration kOfNobody = std::chrono::hours(24);
 
 }  // namespace
 
@@ -18,8 +21,11 @@ std::vector<std::string> LogsToRemove(std::vector<FoundLogs> found,
   uint64_t total = 0;
   std::vector<const FoundLogs*> ended;
   for (const FoundLogs& entry : found) {
-    if (!entry.owner.known ||
-        (entry.owner.end_time && now - *entry.owner.end_time > max_age)) {
+    const bool over =
+        entry.owner.known
+            ? entry.owner.end_time && now - *entry.owner.end_time > max_age
+            : now - entry.logs.last_write > kOfNobody;
+    if (over) {
       gone.push_back(entry.logs.uid);
       continue;
     }

@@ -28,9 +28,10 @@ struct FoundLogs {
   LogOwner owner;
 };
 
-// Which of them go; pure. Those of jobs that go on never do, nor, for their
-// size, those of jobs that ended in the last ten minutes: what ranks wrote
-// last is still on its way.
+// Which of them go; pure. Those of nobody go a day after they were written
+// last: the store may be an old copy. Those of jobs that go on never do, nor,
+// for their size, those of jobs that ended in the last ten minutes: what ranks
+// wrote last is still on its way.
 std::vector<std::string> LogsToRemove(std::vector<FoundLogs> found,
                                       Duration max_age, uint64_t max_bytes,
                                       WallTime now);

@@ -19,12 +19,13 @@ using testing::IsEmpty;
 const WallTime kNow = FromUnixNanos(int64_t{1'767'225'600} * 1'000'000'000);
 
 FoundLogs Ended(const std::string& uid, Duration ago, uint64_t bytes) {
-  return {{uid, bytes}, {true, kNow - ago}};
+  return {{uid, bytes, {}}, {true, kNow - ago}};
 }
 
 TEST(LogSweeperTest, LogsOfNobodyAndOldOnesGo) {
-  EXPECT_THAT(LogsToRemove({{{"live", 10}, {true, {}}},
-                            {{"nobody", 10}, {false, {}}},
+  EXPECT_THAT(LogsToRemove({{{"live", 10, {}}, {true, {}}},
+                            {{"nobody", 10, kNow - 25h}, {false, {}}},
+                            {{"lately", 10, kNow - 23h}, {false, {}}},
                             Ended("old", 25h, 10),
                             Ended("new", 23h, 10)},
                            24h, 1000, kNow),
@@ -32,7 +33,7 @@ TEST(LogSweeperTest, LogsOfNobodyAndOldOnesGo) {
 }
 
 TEST(LogSweeperTest, FirstEndedGoUntilTheRestFits) {
-  const std::vector<FoundLogs> found = {{{"live", 1000}, {true, {}}},
+  const std::vector<FoundLogs> found = {{{"live", 1000, {}}, {true, {}}},
                                         Ended("third", 1h, 100),
                                         Ended("first", 3h, 100),
                                         Ended("second", 2h, 100),
@@ -44,6 +45,16 @@ TEST(LogSweeperTest, FirstEndedGoUntilTheRestFits) {
   EXPECT_THAT(LogsToRemove(found, 24h, 0, kNow),
               ElementsAre("first", "second", "third"));
 }
+
+// Shows what is written now as two days old.
+class LaterClock final : public Clock {
+ public:
+  Time Now() const override {
+    Time now = SystemClock().Now();
+    now.wall += 48h;
+    return now;
+  }
+};
 
 TEST(LogSweeperTest, RemovesFromDiskAndLaterBytesBeginAnew) {
   char name[] = "/tmp/log_sweeper_test.XXXXXX";
@@ -83,7 +94,8 @@ TEST(LogSweeperTest, RemovesFromDiskAndLaterBytesBeginAnew) {
     options.find_owner = [](const std::string& uid) {
       return LogOwner{uid == "keep", {}};
     };
-    LogSweeper sweeper(options, &store, &clock);
+    const LaterClock later;
+    LogSweeper sweeper(options, &store, &later);
     const MonoTime deadline = clock.Now().mono + 20s;
     while (files->Exists(JoinPath(dir, "drop")) &&
            clock.Now().mono < deadline) {
