@@ -11,6 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
+using ::testing::StartsWith;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
@@ -197,6 +198,34 @@ TEST(TrainingFileTest, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_THAT(ErrorOf("lockstep: {ranks: 2}"), HasSubstr("no field \"ranks\""));
   EXPECT_THAT(ErrorOf("trainingInput: {a"), HasSubstr("config.yaml:1:"));
   EXPECT_THAT(ErrorOf(""), HasSubstr("nothing in it"));
+}
+
+// Whatever is typed: a job, or an error that names the file.
+TEST(TrainingFileTest, NoByteOfAFileBreaksTheReader) {
+  const std::string whole = kTwoMachines;
+  const MachineTable table = DefaultMachineTable();
+  int translated = 0;
+  const auto read = [&](const std::string& text) {
+    auto job = ParseTrainingFile(text, "config.yaml");
+    if (job.ok()) {
+      job->job_id = "a";
+      const auto plan = Translate(*job, table);
+      EXPECT_TRUE(plan.ok() ||
+                  plan.status().code() == StatusCode::kInvalidArgument)
+          << plan.status();
+      translated += plan.ok();
+    } else {
+      EXPECT_THAT(Message(job.status()), StartsWith("config.yaml:")) << text;
+    }
+  };
+  for (size_t i = 0; i < whole.size(); ++i) {
+    read(whole.substr(0, i));
+    std::string changed = whole;
+    constexpr std::string_view kBytes("\0\t\n:{*-\xff", 8);
+    changed[i] = kBytes[i % kBytes.size()];
+    read(changed);
+  }
+  EXPECT_GT(translated, 0);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "common/model/names.h"
 #include "common/training/program.h"
 #include "common/training/roles.h"
+#include "common/training/texts.h"
 
 namespace lockstep {
 namespace {
@@ -38,6 +39,7 @@ class Translator {
       : job_(job), input_(job.training_input), table_(table) {}
 
   StatusOr<TrainingPlan> Run() {
+    LOCKSTEP_RETURN_IF_ERROR(CheckTexts(job_));
     LOCKSTEP_RETURN_IF_ERROR(RefuseUnsupported());
     LOCKSTEP_RETURN_IF_ERROR(SetJob());
     LOCKSTEP_RETURN_IF_ERROR(SetScheduling());

@@ -455,5 +455,41 @@ TEST(TranslateTest, TheRestThatIsRefused) {
       });
 }
 
+TEST(TranslateTest, TextsThatFitNoLineAreRefusedAndNotRepeated) {
+  const std::string in = "trainingInput.";
+  const std::string longer(2000, 'x');
+  ExpectRefused(
+      Container(),
+      {
+          {[&](auto* j) { j->job_id = longer; }, "jobId: has 2000 bytes"},
+          {[&](auto* j) { j->training_input.worker.type = longer; },
+           in + "workerType: has 2000 bytes; at most 1024 are taken"},
+          {[](auto* j) { j->training_input.scale_tier = "a\nb"; },
+           in + "scaleTier: holds a control character"},
+          {[](auto* j) { j->training_input.master.config.image_uri += "\n"; },
+           in + "masterConfig.imageUri: holds a control character"},
+          {[](auto* j) {
+             j->training_input.worker.config.accelerator_config->type = "\x1b";
+           },
+           in + "workerConfig.acceleratorConfig.type: holds a control"},
+          {[](auto* j) {
+             j->training_input.evaluator.config.disk_config = {{}, "\t"};
+           },
+           in + "evaluatorConfig.diskConfig.bootDiskType: holds a control"},
+          {[](auto* j) {
+             j->training_input.job_dir = "/" + std::string(4095, 'x');
+           },
+           in + "jobDir: has 4096 bytes; at most 4095"},
+          {[](auto* j) {
+             j->training_input.package_uris = {"a", "\n"};
+           },
+           in + "packageUris[1]: holds"},
+          {[](auto* j) {
+             j->lockstep.images = {{"", "a"}};
+           },
+           "lockstep.images: \"\" is the beginning of every image"},
+      });
+}
+
 }  // namespace
 }  // namespace lockstep
