@@ -21,6 +21,11 @@ void ProgressMeter::Take(int32_t rank, const RankProgress& progress,
   if (rank != 0) return;
   Sample sample{now, 0, progress.committed_step};
   for (const auto& [r, p] : ranks_) sample.samples += p.samples;
+  // Until it has made a sample it restores: steps jump to where it goes on.
+  if (sample.samples == 0 ||
+      (!samples_.empty() && samples_.back().samples == 0)) {
+    samples_.clear();
+  }
   samples_.push_back(sample);
   // Two samples at least: the window may be shorter than the reports' pace.
   while (samples_.size() > 2 && now - samples_[1].time > kWindow) {

@@ -50,21 +50,36 @@ TEST_F(ProgressMeterTest, RatesAreOfAllRanks) {
 
 TEST_F(ProgressMeterTest, RateFollowsTheLastSeconds) {
   for (int i = 0; i < 100; ++i) {
-    meter_.Take(0, At(i < 50 ? i : 50, 0), now_);
+    meter_.Take(0, At(i < 50 ? i : 50, i < 50 ? i : 50), now_);
     now_ += 1s;
   }
   EXPECT_EQ(meter_.Info().steps_per_second, 0) << "it stands still";
 }
 
+// A restart: the page begins at 0, then jumps to the restored step.
+TEST_F(ProgressMeterTest, RestoredStepsWereNotMadeNow) {
+  meter_.Take(0, At(0, 0, 10000), now_);
+  meter_.Take(0, At(0, 0, 10000), now_ + 1s);
+  meter_.Take(0, At(1600, 0, 10000), now_ + 2s);
+  EXPECT_EQ(meter_.Info().steps_per_second, 0);
+  meter_.Take(0, At(1610, 100, 10000), now_ + 3s);
+  EXPECT_FALSE(meter_.Info().eta);
+  meter_.Take(0, At(1620, 200, 10000), now_ + 4s);
+  EXPECT_DOUBLE_EQ(meter_.Info().steps_per_second, 10);
+  EXPECT_DOUBLE_EQ(meter_.Info().samples_per_second, 100);
+  ASSERT_TRUE(meter_.Info().eta);
+  EXPECT_DOUBLE_EQ(ToSeconds(*meter_.Info().eta), 838);
+}
+
 TEST_F(ProgressMeterTest, NothingLeftIsNoTimeLeft) {
-  meter_.Take(0, At(9, 0, 10), now_);
-  meter_.Take(0, At(10, 0, 10), now_ + 1s);
+  meter_.Take(0, At(9, 9, 10), now_);
+  meter_.Take(0, At(10, 10, 10), now_ + 1s);
   EXPECT_EQ(meter_.Info().eta, Duration{});
 }
 
 TEST_F(ProgressMeterTest, NextGenerationStartsAnew) {
-  meter_.Take(0, At(1, 0), now_);
-  meter_.Take(0, At(9, 0), now_ + 1s);
+  meter_.Take(0, At(1, 1), now_);
+  meter_.Take(0, At(9, 9), now_ + 1s);
   meter_.Reset(1);
   EXPECT_GT(meter_.Info().steps_per_second, 0);
   meter_.Reset(2);
