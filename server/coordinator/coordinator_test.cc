@@ -372,6 +372,26 @@ TEST_F(CoordinatorTest, ProgressOfOthersRanksIsNotTaken) {
   EXPECT_LT(coordinator_->GetJob("j")->progress->chief.committed_step, 999);
 }
 
+TEST_F(CoordinatorTest, AGpuThatDoesNotAnswerGetsNoJobUntilItDoes) {
+  FakeDaemon gpu("gpu", {8, int64_t{8} << 30, 1, ""});
+  gpu.info.gpus = {{0, "GPU-0", "T4", int64_t{16} << 30}};
+  Connect(&gpu);
+  NodeReadings readings;
+  readings.gpus.resize(1);
+  ASSERT_TRUE(coordinator_->OnHeartbeat(gpu.session(), 1, readings, {}).ok());
+  JobSpec spec = Wide("j");
+  spec.roles.resize(1);
+  spec.roles[0].count = 1;
+  spec.roles[0].resources.gpus = 1;
+  MustSubmit(spec);
+  coordinator_->Tick();
+  EXPECT_EQ(State("j"), JobState::kQueued);
+  readings.gpus[0].memory_used_bytes = 0;
+  ASSERT_TRUE(coordinator_->OnHeartbeat(gpu.session(), 2, readings, {}).ok());
+  coordinator_->Tick();
+  EXPECT_EQ(State("j"), JobState::kPreparing);
+}
+
 TEST_F(CoordinatorTest, TicksWithoutNewsAreNeverStored) {
   Connect(&a_);
   Connect(&b_);

@@ -110,6 +110,7 @@ std::vector<HostCapacity> Coordinator::Hosts() {
     }
     host.capacity = member.info.capacity;
     host.gpus = member.info.gpus;
+    host.silent_gpus = SilentGpus(member.readings);
     for (const JobName& job : nodes_[name].jobs) {
       for (const Hold& hold : jobs_.at(job).job->holds) {
         if (hold.node != name) continue;

@@ -1,5 +1,7 @@
 // What worker daemons report.
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "common/base/logging.h"
@@ -159,6 +161,14 @@ Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
   const Member* member = members_.Find(node);
   const bool was_ready =
       member != nullptr && member->state == NodeState::kReady;
+  const std::vector<int32_t> silent_gpus = SilentGpus(readings);
+  if (member != nullptr && silent_gpus != SilentGpus(member->readings)) {
+    capacity_changed_ = true;
+    LOG_WARN("node {}: GPUs that do not answer: {}", node,
+             silent_gpus.empty()
+                 ? "none any more"
+                 : fmt::format("{}", fmt::join(silent_gpus, ", ")));
+  }
   LOCKSTEP_RETURN_IF_ERROR(
       members_.Beat(node, soft.session->incarnation, std::move(readings), now));
   if (!was_ready) {

@@ -11,6 +11,11 @@ namespace {
 // Cores are compared with a little slack: 3 x 0.1 is not 0.3.
 constexpr double kCpuSlack = 1e-6;
 
+bool IsSilent(const GpuUsage& gpu) {
+  return !gpu.utilization && !gpu.memory_access && !gpu.memory_used_bytes &&
+         !gpu.power_watts && !gpu.temperature_celsius;
+}
+
 struct FreeHost {
   const HostCapacity* host = nullptr;
   double cpus = 0;
@@ -23,9 +28,12 @@ FreeHost FreeOf(const HostCapacity& host) {
   free.host = &host;
   free.cpus = host.capacity.cpus - host.allocated.cpus;
   free.memory_bytes = host.capacity.memory_bytes - host.allocated.memory_bytes;
+  const auto has = [](const std::vector<int32_t>& indices, int32_t index) {
+    return std::find(indices.begin(), indices.end(), index) != indices.end();
+  };
   for (const Gpu& gpu : host.gpus) {
-    if (std::find(host.allocated_gpus.begin(), host.allocated_gpus.end(),
-                  gpu.index) == host.allocated_gpus.end()) {
+    if (!has(host.allocated_gpus, gpu.index) &&
+        !has(host.silent_gpus, gpu.index)) {
       free.gpus.push_back(&gpu);
     }
   }
@@ -257,6 +265,7 @@ std::vector<HostCapacity> Emptied(std::vector<HostCapacity> hosts) {
   for (HostCapacity& host : hosts) {
     host.allocated = {};
     host.allocated_gpus.clear();
+    host.silent_gpus.clear();
   }
   return hosts;
 }
@@ -303,6 +312,14 @@ std::string DescribeShortage(const JobSpec& spec,
 }
 
 }  // namespace
+
+std::vector<int32_t> SilentGpus(const NodeReadings& readings) {
+  std::vector<int32_t> silent;
+  for (const GpuUsage& gpu : readings.gpus) {
+    if (IsSilent(gpu)) silent.push_back(gpu.index);
+  }
+  return silent;
+}
 
 std::optional<std::vector<TaskPlacement>> PlaceGang(
     const JobSpec& spec, std::vector<HostCapacity> hosts) {

@@ -30,7 +30,14 @@ struct HostCapacity {
   // Of all holds on it.
   Resources allocated;
   std::vector<int32_t> allocated_gpus;
+  // The driver does not answer for them: nothing new goes there, but they
+  // count for what can ever fit.
+  std::vector<int32_t> silent_gpus;
 };
+
+// Indices of those of which the node knows nothing: fallen off the bus, or
+// their driver hangs.
+std::vector<int32_t> SilentGpus(const NodeReadings& readings);
 
 struct QueuedJob {
   const Job* job = nullptr;

@@ -113,6 +113,15 @@ TEST(PlaceGangTest, GpusInUseAreNotFree) {
   EXPECT_THAT((*placement)[0].gpus, ElementsAre(1));
 }
 
+TEST(PlaceGangTest, GpusThatDoNotAnswerGetNothing) {
+  std::vector<HostCapacity> hosts = {Host("a", 16, 64, {"T4", "T4"})};
+  hosts[0].silent_gpus = {0};
+  const auto placement = PlaceGang(Gang(1, {1, 0, 1, ""}), hosts);
+  ASSERT_TRUE(placement);
+  EXPECT_THAT((*placement)[0].gpus, ElementsAre(1));
+  EXPECT_FALSE(PlaceGang(Gang(2, {1, 0, 1, ""}), hosts));
+}
+
 TEST(PlaceGangTest, ChoosyTasksGoBeforeThoseThatTakeAnyGpu) {
   JobSpec spec = Gang(5, {1, 0, 1, "T4"});
   spec.roles[0].resources.gpu_type = "";  // The chief.

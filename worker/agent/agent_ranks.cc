@@ -312,6 +312,9 @@ void Agent::SampleGpus() {
   readings_.gpus.clear();
   if (gpus_ == nullptr) return;
   const GpuStatus status = gpus_->Latest(loop_->Now().mono);
+  // Before the first reading, nothing is said; after it, a GPU of which
+  // nothing is known gets no new work.
+  if (status.samples == 0) return;
   readings_.gpus = ToGpuUsage(config_.node.gpus, status.readings);
   for (auto& [ref, info] : ranks_) {
     // The mean over a rank's life of its GPUs' utilization.
