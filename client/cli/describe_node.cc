@@ -62,8 +62,13 @@ std::string GpuTable(const v1::Node& node) {
               {}};
   for (const v1::Gpu& gpu : node.gpus()) {
     v1::GpuUsage usage;
+    bool silent = false;
     for (const v1::GpuUsage& each : node.gpu_usage()) {
-      if (each.index() == gpu.index()) usage = each;
+      if (each.index() != gpu.index()) continue;
+      usage = each;
+      silent = !usage.has_utilization() && !usage.has_memory_access() &&
+               !usage.has_memory_used_bytes() && !usage.has_power_watts() &&
+               !usage.has_temperature_celsius();
     }
     table.rows.push_back(
         {fmt::format("{}", gpu.index()), Printable(gpu.model()),
@@ -72,7 +77,8 @@ std::string GpuTable(const v1::Node& node) {
          usage.has_memory_used_bytes()
              ? FormatBytes(usage.memory_used_bytes()) + "/" +
                    FormatBytes(gpu.memory_bytes())
-             : FormatBytes(gpu.memory_bytes()),
+         : silent ? "does not answer"
+                  : FormatBytes(gpu.memory_bytes()),
          usage.has_power_watts() ? fmt::format("{:.0f} W", usage.power_watts())
                                  : "-",
          usage.has_temperature_celsius()

@@ -387,6 +387,9 @@ TEST(DescribeTest, NodeWithDrainGpusAndEvents) {
   node.mutable_drain()->clear_deadline();
   EXPECT_THAT(FormatNode(node, now, Style{}),
               HasSubstr("its jobs run to their end"));
+  node.mutable_gpu_usage(0)->Clear();
+  node.mutable_gpu_usage(0)->set_index(1);
+  EXPECT_THAT(FormatNode(node, now, Style{}), HasSubstr("does not answer"));
   // The list says it, too.
   EXPECT_THAT(RenderTable(NodesTable({node}, false, now, Style{})),
               HasSubstr("new disk"));
