@@ -21,9 +21,10 @@ void ProgressMeter::Take(int32_t rank, const RankProgress& progress,
   if (rank != 0) return;
   Sample sample{now, 0, progress.committed_step};
   for (const auto& [r, p] : ranks_) sample.samples += p.samples;
-  // Until it has made a sample it restores: steps jump to where it goes on.
-  if (sample.samples == 0 ||
-      (!samples_.empty() && samples_.back().samples == 0)) {
+  // Before its first sample it restores, and its step jumps from 0 to where it
+  // goes on. (One that counts no samples makes steps all the same.)
+  if (!samples_.empty() && samples_.back().samples == 0 &&
+      (sample.samples > 0 || samples_.back().steps == 0)) {
     samples_.clear();
   }
   samples_.push_back(sample);
