@@ -170,7 +170,7 @@ TEST_F(EnduranceTest, ACoordinatorKilledFiveTimesIsNotMissed) {
 
 TEST_F(EnduranceTest, WhatIsAcknowledgedIsThereAfterEveryCrashOfTheStore) {
   constexpr int kClients = 4;
-  constexpr int kJobsEach = 8;
+  constexpr int kCrashes = 6;
   struct Promise {
     v1::JobSpec spec;
     SubmitOptions options;
@@ -178,40 +178,36 @@ TEST_F(EnduranceTest, WhatIsAcknowledgedIsThereAfterEveryCrashOfTheStore) {
   };
   Mutex mu;
   std::vector<Promise> promises;
-  std::atomic<bool> give_up{false};
-  std::atomic<int> done{0};
+  // Submit, one job after another, until it was enough.
+  std::atomic<bool> enough{false};
   std::vector<std::thread> clients;
   for (int c = 0; c < kClients; ++c) {
     clients.emplace_back([&, c] {
       auto mine = Client::Connect(cluster()->client_options());
       if (!mine.ok()) return;
-      for (int i = 0; i < kJobsEach && !give_up; ++i) {
+      for (int i = 0; !enough; ++i) {
         Promise promise;
         promise.spec = Shell(fmt::format("c{}-{}", c, i), 1, "true");
         promise.options.request_id = RandomUuid();
-        while (!give_up) {
+        while (!enough) {
           const auto answer = (*mine)->SubmitJob(promise.spec, promise.options);
-          if (!answer.ok()) {
-            // Its first answer may have been lost on the way: only these.
-            if (answer.status().code() != StatusCode::kUnavailable &&
-                answer.status().code() != StatusCode::kDeadlineExceeded &&
-                answer.status().code() != StatusCode::kInternal) {
-              ADD_FAILURE() << answer.status();
-            }
-            continue;
+          if (answer.ok()) {
+            promise.uid = answer->job().uid();
+            MutexLock lock(&mu);
+            promises.push_back(promise);
+            break;
           }
-          promise.uid = answer->job().uid();
-          MutexLock lock(&mu);
-          promises.push_back(promise);
-          break;
+          // Its first answer may have been lost on the way: only these.
+          const StatusCode code = answer.status().code();
+          EXPECT_TRUE(code == StatusCode::kUnavailable ||
+                      code == StatusCode::kDeadlineExceeded)
+              << answer.status();
         }
       }
-      ++done;
     });
   }
-  int crashes = 0;
-  while (done < kClients) {
-    StopDaemon("coordinator");
+  StopDaemon("coordinator");
+  for (int crash = 0; crash < kCrashes && !HasFailure(); ++crash) {
     const std::string fault =
         fmt::format("store.{}_commit=crash@{}", Draw(0, 1) ? "before" : "after",
                     Draw(1, 12));
@@ -219,27 +215,17 @@ TEST_F(EnduranceTest, WhatIsAcknowledgedIsThereAfterEveryCrashOfTheStore) {
         {{"coordinator", {"--allow_faults", fault}}});
     const Status started = cluster()->StartDaemon("coordinator");
     EXPECT_TRUE(started.ok()) << started;
-    const bool went_on = Eventually([&] {
-      if (done == kClients) return true;
-      if (!FaultStruck("coordinator")) return false;
-      ++crashes;
-      return true;
-    });
-    cluster()->set_extra_arguments({});
-    if (!went_on || HasFailure()) {
-      give_up = true;
-      ADD_FAILURE() << "neither a crash nor the end, with " << fault;
-    }
-    if (done < kClients || cluster()->Pid("coordinator") == 0) {
-      StartDaemon("coordinator");
-    }
-    if (give_up) break;
+    EXPECT_TRUE(Eventually([&] { return FaultStruck("coordinator"); }))
+        << "no crash with " << fault;
   }
-  for (std::thread& thread : clients) thread.join();
-  fmt::print("{} crashes\n", crashes);
-  EXPECT_GE(crashes, 3);
+  cluster()->set_extra_arguments({});
   StartAll();
-  ASSERT_EQ(promises.size(), size_t{kClients * kJobsEach});
+  EXPECT_TRUE(Eventually([&] {
+    MutexLock lock(&mu);
+    return promises.size() >= 2 * kClients;
+  }));
+  enough = true;
+  for (std::thread& thread : clients) thread.join();
   for (const Promise& promise : promises) {
     const auto again = client()->SubmitJob(promise.spec, promise.options);
     ASSERT_TRUE(again.ok()) << again.status();
@@ -247,9 +233,11 @@ TEST_F(EnduranceTest, WhatIsAcknowledgedIsThereAfterEveryCrashOfTheStore) {
     const v1::Job job = WaitEnd(promise.spec.name(), v1::JOB_STATE_SUCCEEDED);
     EXPECT_EQ(job.uid(), promise.uid);
   }
+  // Of each client at most the one whose answer it did not wait for.
   const auto all = client()->ListJobs();
   ASSERT_TRUE(all.ok());
-  EXPECT_EQ(all->size(), promises.size());
+  EXPECT_GE(all->size(), promises.size());
+  EXPECT_LE(all->size(), promises.size() + kClients);
 }
 
 TEST_F(EnduranceTest, FiftyRoundsOfSubmitAndCancelLeaveNothing) {
