@@ -37,7 +37,7 @@ void Check(const task::RankPage& page) {
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
   task::PageWords words{};
-  std::memcpy(words.data(), data, std::min(size, sizeof(words)));
+  if (size > 0) std::memcpy(words.data(), data, std::min(size, sizeof(words)));
   task::RankPage page;
   std::string error;
   if (task::DecodePage(words, &page, &error)) Check(page);
