@@ -13,11 +13,20 @@ set(unit "${CMAKE_INSTALL_PREFIX}/lib/systemd/system/lockstep-${LOCKSTEP_DAEMON}
 message(STATUS "Installing: $ENV{DESTDIR}${unit}")
 configure_file("${LOCKSTEP_DEPLOY}/systemd/lockstep-${LOCKSTEP_DAEMON}.service.in"
   "$ENV{DESTDIR}${unit}" @ONLY)
-set(config "${LOCKSTEP_CONFIG_DIR}/${LOCKSTEP_DAEMON}.yaml")
-# What somebody has written there is not written over.
-if(EXISTS "$ENV{DESTDIR}${config}")
-  set(config "${config}.new")
+# The daemon's own, and the table that the coordinator's names.
+set(configs ${LOCKSTEP_DAEMON})
+if(LOCKSTEP_DAEMON STREQUAL coordinator)
+  list(APPEND configs machines)
 endif()
-message(STATUS "Installing: $ENV{DESTDIR}${config}")
-configure_file("${LOCKSTEP_DEPLOY}/config/${LOCKSTEP_DAEMON}.yaml"
-  "$ENV{DESTDIR}${config}" COPYONLY)
+foreach(name ${configs})
+  set(config "${LOCKSTEP_CONFIG_DIR}/${name}.yaml")
+  # What somebody has written there is not written over.
+  if(EXISTS "$ENV{DESTDIR}${config}")
+    set(config "${config}.new")
+  endif()
+  message(STATUS "Installing: $ENV{DESTDIR}${config}")
+  file(READ "${LOCKSTEP_DEPLOY}/config/${name}.yaml" text)
+  string(REPLACE "\nmachines_file: /etc/lockstep/"
+    "\nmachines_file: ${LOCKSTEP_CONFIG_DIR}/" text "${text}")
+  file(WRITE "$ENV{DESTDIR}${config}" "${text}")
+endforeach()

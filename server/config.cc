@@ -33,6 +33,11 @@ Status Read(const std::string& path, const YAML::Node& root, Prices* prices) {
     const auto field = entry.first.as<std::string>("");
     if (field == "currency") {
       prices->currency = entry.second.as<std::string>("");
+      // A bill without one is a bill that was never made.
+      if (!entry.second.IsScalar() || prices->currency.empty()) {
+        return InvalidArgument("{}:{}: currency must be a name, as USD", path,
+                               entry.second.Mark().line + 1);
+      }
     } else if (field == "core_hour") {
       LOCKSTEP_ASSIGN_OR_RETURN(prices->core_hour,
                                 Price(path, field, entry.second));
@@ -101,7 +106,11 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   app.add_option("--cluster", config->cluster,
                  "Name of the cluster, as in its certificates")
       ->capture_default_str();
-  app.add_option("--prices", config->prices_file, "Price table (YAML)");
+  app.add_option("--prices", config->prices_file,
+                 "Price table (YAML); read again on SIGHUP");
+  app.add_option("--machines_file", config->machines_file,
+                 "What machine types, runtimes, images and regions of training "
+                 "jobs stand for at this site (YAML); read again on SIGHUP");
   // The transformation that is named last comes first.
   const CLI::Validator not_negative(
       [](std::string& text) {
@@ -133,6 +142,22 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
       ->transform(CLI::AsSizeValue(false))
       ->transform(not_negative)
       ->default_str("64GiB");
+  app.add_option("--max_package_bytes", config->max_package_bytes,
+                 "Most bytes of one package of code that a job brings")
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(not_negative)
+      ->default_str("2GiB");
+  app.add_option("--package_quota", config->package_quota,
+                 "Most bytes of packages that one user may keep here; those "
+                 "that no job needs go after an hour")
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(not_negative)
+      ->default_str("20GiB");
+  app.add_option("--package_reserve", config->package_reserve,
+                 "Bytes of the disk that packages leave free")
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(not_negative)
+      ->default_str("1GiB");
   app.add_option("--backup_to", config->backup_to,
                  "Copies the store of --dir, which may be in use, to this new "
                  "file, and ends")

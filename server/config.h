@@ -24,6 +24,14 @@ struct Config {
   std::string cluster = "lockstep";
   // YAML price table; empty: the built-in one.
   std::string prices_file;
+  // The site's table of machines, runtimes, images and regions; empty: the
+  // shipped one.
+  std::string machines_file;
+  // Of one package of code, of all that one user brought, and what is left
+  // free of the disk.
+  uint64_t max_package_bytes = uint64_t{2} << 30;
+  uint64_t package_quota = uint64_t{20} << 30;
+  uint64_t package_reserve = uint64_t{1} << 30;
   // Ended jobs and their logs, in seconds, a century at most; the jobs' number;
   // the logs' bytes.
   double retain_jobs = 30 * 86400.0;

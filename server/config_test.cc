@@ -1,7 +1,11 @@
 #include "server/config.h"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
 
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -33,7 +37,9 @@ TEST(ConfigTest, WhatWouldDeleteByMistakeIsRefused) {
        {std::vector<std::string>{"--retain_jobs", "30"},
         {"--retain_jobs", "-5s"},
         {"--retain_job_count", "-1"},
-        {"--retain_log_bytes", "-5"}}) {
+        {"--retain_log_bytes", "-5"},
+        {"--package_quota", "-1GiB"},
+        {"--package_reserve", "-1GiB"}}) {
     args.insert(args.begin(), {"lockstep-coordinator", "--dir", "/nowhere"});
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
@@ -46,6 +52,16 @@ TEST(ConfigTest, WhatWouldDeleteByMistakeIsRefused) {
   }
 }
 
+TEST(ConfigTest, SizesOfPackagesHaveUnits) {
+  EXPECT_EQ(Parse({}).max_package_bytes, uint64_t{2} << 30);
+  const Config config = Parse({"--max_package_bytes", "1MiB", "--package_quota",
+                               "3GiB", "--package_reserve", "5GiB"});
+  EXPECT_EQ(config.max_package_bytes, uint64_t{1} << 20);
+  EXPECT_EQ(config.package_quota, uint64_t{3} << 30);
+  EXPECT_EQ(Parse({}).package_reserve, uint64_t{1} << 30);
+  EXPECT_EQ(config.package_reserve, uint64_t{5} << 30);
+}
+
 // A time that does not fit would come out below zero, and delete everything.
 TEST(ConfigTest, NeverIsLongAndNotAtOnce) {
   const Config config =
@@ -54,6 +70,29 @@ TEST(ConfigTest, NeverIsLongAndNotAtOnce) {
     EXPECT_GT(seconds, 99 * 365 * 86400.0);
     EXPECT_GT(Seconds(seconds), std::chrono::hours(24 * 365 * 99));
   }
+}
+
+// A bill is known by its currency: without one it would be made anew for ever.
+TEST(ConfigTest, APriceTableNamesItsCurrency) {
+  std::string path = testing::TempDir() + "prices-XXXXXX";
+  const int fd = mkstemp(path.data());
+  ASSERT_GE(fd, 0);
+  close(fd);
+  const auto load = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return LoadPrices(path);
+  };
+  for (const char* text :
+       {"currency: ''\n", "core_hour: 1\ncurrency:\n", "currency: []\n"}) {
+    const auto prices = load(text);
+    EXPECT_EQ(prices.status().code(), StatusCode::kInvalidArgument) << text;
+    EXPECT_NE(Message(prices.status()).find("currency must be a name"),
+              std::string::npos);
+  }
+  const auto prices = load("currency: EUR\n");
+  EXPECT_EQ(prices.ok() ? prices->currency : "", "EUR");
+  EXPECT_EQ(load("core_hour: 1\n").value_or(Prices()).currency, "USD");
+  unlink(path.c_str());
 }
 
 }  // namespace

@@ -72,6 +72,7 @@ Status Train(Session* session, const TrainerOptions& options, bool* permanent) {
 
 int Main(int argc, char** argv) {
   KeepFreedMemory();
+  PreferWideBlas(argv);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   InitLogging("train", "info");
   StatusOr<std::optional<TrainerOptions>> options = ParseFlags(argc, argv);

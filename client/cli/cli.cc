@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <istream>
 #include <ostream>
+#include <string_view>
 
 #include "client/cli/completion.h"
 #include "client/cli/errors.h"
@@ -20,7 +21,17 @@
 namespace lockstep {
 namespace {
 
+constexpr std::string_view kConnectionFlags[] = {"--context", "--address",
+                                                 "--ca", "--cert", "--key"};
+// Commands behind whose "--" a program or its arguments stand.
+constexpr std::string_view kTakeProgram[] = {"submit", "run", "training",
+                                             "train", "bench"};
 constexpr Duration kExpiryWarning = std::chrono::hours(24 * 30);
+
+template <size_t N>
+bool IsOneOf(const std::string_view (&list)[N], std::string_view name) {
+  return std::find(std::begin(list), std::end(list), name) != std::end(list);
+}
 
 // Every name and alias among the commands of `app`.
 std::vector<std::string> CommandNames(const CLI::App& app) {
@@ -63,10 +74,12 @@ struct Walk {
   std::string unknown;
   // Its index in the arguments.
   size_t index = 0;
+  // Of the first argument behind the command's words.
+  size_t end = 0;
 };
 
 Walk WalkTree(CLI::App* root, const std::vector<std::string>& args) {
-  Walk walk{root, "", 0};
+  Walk walk{root, "", 0, 0};
   size_t i = 0;
   while (!walk.app->get_subcommands({}).empty()) {
     i = SkipOptions(walk.app, args, i);
@@ -78,9 +91,59 @@ Walk WalkTree(CLI::App* root, const std::vector<std::string>& args) {
       return walk;
     }
     walk.app = next;
-    ++i;
+    walk.end = ++i;
   }
   return walk;
+}
+
+// Options of how to connect that stand before the command, out of `args`.
+std::vector<std::string> TakeConnectionOptions(std::vector<std::string>* args) {
+  std::vector<std::string> taken;
+  size_t i = 0;
+  while (i < args->size()) {
+    const std::string name = (*args)[i].substr(0, (*args)[i].find('='));
+    if (name == "--insecure-loopback" || name == "--insecure_loopback" ||
+        (IsOneOf(kConnectionFlags, name) && name != (*args)[i])) {
+      i += 1;
+    } else if (IsOneOf(kConnectionFlags, name)) {
+      i = std::min(i + 2, args->size());
+    } else {
+      break;
+    }
+  }
+  taken.assign(args->begin(), args->begin() + static_cast<ptrdiff_t>(i));
+  args->erase(args->begin(), args->begin() + static_cast<ptrdiff_t>(i));
+  return taken;
+}
+
+// The first "--name" behind args[begin] that is no option of `app`; empty:
+// there is none. The value of an option is none.
+std::string UnknownOption(CLI::App* app, const std::vector<std::string>& args,
+                          size_t begin) {
+  for (size_t i = begin; i < args.size(); ++i) {
+    const std::string name = args[i].substr(0, args[i].find('='));
+    if (name.size() < 2 || name[0] != '-') continue;
+    const CLI::Option* const option = app->get_option_no_throw(name);
+    if (!option && name.size() > 2 && name[1] == '-') return name;
+    if (!option || name != args[i] || option->get_items_expected_max() == 0) {
+      continue;
+    }
+    const bool may_lack = option->get_items_expected_min() == 0;
+    const bool dashes = i + 1 < args.size() && args[i + 1].starts_with("--");
+    if (!may_lack || !dashes) ++i;
+  }
+  return "";
+}
+
+std::vector<std::string> OptionNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
+    for (const std::string& name : option->get_lnames()) {
+      names.push_back("--" + name);
+    }
+  }
+  return names;
 }
 
 std::string FullName(const CLI::App* app) {
@@ -97,6 +160,17 @@ int UnknownCommand(const Walk& walk, CliEnvironment* env) {
                            Printable(walk.unknown));
   if (!near.empty()) *env->err << fmt::format("; did you mean {}?", near);
   *env->err << fmt::format("\n{} --help lists them\n", FullName(walk.app));
+  return kExitUsage;
+}
+
+int BadOption(const Walk& walk, const std::string& option,
+              CliEnvironment* env) {
+  const std::string near = Nearest(option, OptionNames(*walk.app));
+  *env->err << fmt::format(
+      "lockstep: {} has no option {}{}\n{} --help lists "
+      "them\n",
+      FullName(walk.app), Printable(option),
+      near.empty() ? "" : "; did you mean " + near + "?", FullName(walk.app));
   return kExitUsage;
 }
 
@@ -162,6 +236,40 @@ void WarnOfExpiry(const Credentials& credentials, const std::string& path,
       path, FormatDuration(left), FormatWallTime(credentials.not_after));
 }
 
+// What follows the script's name is its own, whatever it looks like.
+void TakeScript(const Walk& walk, const std::vector<std::string>& all,
+                const std::vector<std::string>& leading,
+                std::vector<std::string>* args, Cli* cli) {
+  const size_t script = SkipOptions(walk.app, *args, walk.end);
+  if (script >= args->size()) return;
+  cli->has_program = true;
+  cli->program.assign(
+      all.begin() + static_cast<ptrdiff_t>(leading.size() + script), all.end());
+  args->resize(script);
+}
+
+// Of `bench` only its own options stay; the others are lockstep-bench's.
+void TakeBench(const Walk& walk, std::vector<std::string>* args, Cli* cli) {
+  std::vector<std::string> own(
+      args->begin(), args->begin() + static_cast<ptrdiff_t>(walk.end));
+  std::vector<std::string> others;
+  for (size_t i = walk.end; i < args->size(); ++i) {
+    const std::string& word = (*args)[i];
+    const std::string name = word.substr(0, word.find('='));
+    const CLI::Option* const option =
+        name.starts_with('-') ? walk.app->get_option_no_throw(name) : nullptr;
+    (option ? own : others).push_back(word);
+    const bool takes_value = option && option->get_items_expected_max() > 0;
+    if (takes_value && name == word && i + 1 < args->size()) {
+      own.push_back((*args)[++i]);
+    }
+  }
+  others.insert(others.end(), cli->program.begin(), cli->program.end());
+  cli->program = std::move(others);
+  cli->has_program = true;
+  *args = std::move(own);
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Client>> Cli::Connect() const {
@@ -214,10 +322,20 @@ void AddListOptions(CLI::App* app, Cli* cli) {
              {"table", "wide", "json", "jsonl", "yaml", "csv", "name"});
   app->add_flag("--no-headers", cli->no_headers,
                 "Without the line of column names");
+  app->add_flag("--uri", cli->uri, "Only the URI of each, as gcloud's");
   app->add_option("--columns", cli->columns,
                   "Only these columns of -o wide, in this order, as NAME,STATE")
       ->delimiter(',')
       ->type_name("NAMES");
+}
+
+CLI::Option* AddFormatOption(CLI::App* app, std::string* format) {
+  return app
+      ->add_option("--format", *format,
+                   "As gcloud takes it, instead of -o: json, yaml, "
+                   "value(FIELDS), csv(FIELDS), table(FIELDS) or default; "
+                   "FIELDS as jobId,trainingInput.scaleTier,lockstep.owner")
+      ->type_name("FORMAT");
 }
 
 std::function<std::string(const std::string&)> AtLeast(int64_t least) {
@@ -262,9 +380,22 @@ std::unique_ptr<CLI::App> BuildApp(Cli* cli) {
   AddLocalUp(local, cli);
   AddLocalDown(local, cli);
   AddLocalStatus(local, cli);
+  AddLocalTrain(local, cli);
   AddSubmit(root.get(), cli);
+  AddRun(root.get(), cli);
+  CLI::App* const plan =
+      AddGroup(root.get(), "plan", "",
+               "What a submission would come to: place, price; changes nothing",
+               "lockstep plan submit --tasks 2 --gpus 1 -- python3 train.py");
+  AddPlanSubmit(plan, cli);
+  AddPlanRun(plan, cli);
+  AddPlanTraining(plan, cli);
   CLI::App* const jobs = AddGroup(root.get(), "jobs", "job", "Jobs",
                                   "lockstep jobs describe fashion");
+  CLI::App* const jobs_submit =
+      AddGroup(jobs, "submit", "", "Submit a job as `gcloud ai-platform` does",
+               "lockstep jobs submit training vision_1 --config config.yaml");
+  AddJobsSubmitTraining(jobs_submit, cli);
   AddJobsList(jobs, cli);
   AddJobsDescribe(jobs, cli);
   AddJobsWait(jobs, cli);
@@ -272,6 +403,8 @@ std::unique_ptr<CLI::App> BuildApp(Cli* cli) {
   AddJobsLogs(jobs, cli);
   AddJobsCheckpoint(jobs, cli);
   AddJobsDelete(jobs, cli);
+  AddJobsUpdate(jobs, cli);
+  AddJobsStreamLogs(jobs, cli);
   CLI::App* const nodes =
       AddGroup(root.get(), "nodes", "node", "Hosts with their worker daemons",
                "lockstep nodes list -o wide");
@@ -281,6 +414,7 @@ std::unique_ptr<CLI::App> BuildApp(Cli* cli) {
   AddNodesUndrain(nodes, cli);
   AddNodesForget(nodes, cli);
   AddEvents(root.get(), cli);
+  AddBench(root.get(), cli);
   AddTop(root.get(), cli);
   AddInit(root.get(), cli);
   CLI::App* const cert =
@@ -290,13 +424,14 @@ std::unique_ptr<CLI::App> BuildApp(Cli* cli) {
   AddCompletion(root.get(), cli);
   AddVersion(root.get(), cli);
   if (cli->env && cli->env->out) {
-    AddManOption(root.get(),
-                 {1,
-                  kVersion,
-                  "Connection",
-                  {"lockstep-coordinator(8)", "lockstep-worker(8)",
-                   "lockstep-train(1)", "lockstep-data(1)"}},
-                 cli->env->out);
+    AddManOption(
+        root.get(),
+        {1,
+         kVersion,
+         "Connection",
+         {"lockstep-coordinator(8)", "lockstep-worker(8)", "lockstep-train(1)",
+          "lockstep-bench(1)", "lockstep-data(1)"}},
+        cli->env->out);
   }
   return root;
 }
@@ -309,6 +444,7 @@ int RunCli(const std::vector<std::string>& all, CliEnvironment* env) {
   cli.env = env;
   const auto dashes = std::find(all.begin(), all.end(), "--");
   std::vector<std::string> args(all.begin(), dashes);
+  const std::vector<std::string> leading = TakeConnectionOptions(&args);
   if (!args.empty() && args[0] == "help") {
     args.erase(args.begin());
     args.push_back("--help");
@@ -316,7 +452,7 @@ int RunCli(const std::vector<std::string>& all, CliEnvironment* env) {
   const std::unique_ptr<CLI::App> app = BuildApp(&cli);
   const Walk walk = WalkTree(app.get(), args);
   if (!walk.unknown.empty()) {
-    if (walk.app == app.get()) {
+    if (walk.app == app.get() && leading.empty()) {
       RunExternal(env->program_dir, all, walk.index);
     }
     return UnknownCommand(walk, env);
@@ -326,14 +462,25 @@ int RunCli(const std::vector<std::string>& all, CliEnvironment* env) {
     *env->err << fmt::format("lockstep: argument {} is not UTF-8\n", i + 1);
     return kExitUsage;
   }
+  const std::string& name = walk.app->get_name();
+  const bool is_leaf = walk.app->get_subcommands({}).empty();
   if (dashes != all.end()) {
     cli.has_program = true;
     cli.program.assign(dashes + 1, all.end());
   }
+  if (is_leaf && name == "run") TakeScript(walk, all, leading, &args, &cli);
+  if (is_leaf && name == "bench") TakeBench(walk, &args, &cli);
+  if (is_leaf) {
+    if (const std::string bad = UnknownOption(walk.app, args, walk.end);
+        !bad.empty()) {
+      return BadOption(walk, bad, env);
+    }
+    args.insert(args.begin() + static_cast<ptrdiff_t>(walk.end),
+                leading.begin(), leading.end());
+  }
   const int parsed = Parse(app.get(), walk, args, env);
   if (parsed >= 0) return parsed;
-  const bool takes_program = walk.app->get_name() == "submit";
-  if (cli.has_program && !takes_program) {
+  if (cli.has_program && !IsOneOf(kTakeProgram, name)) {
     *env->err << fmt::format("lockstep: {} takes nothing after --\n",
                              FullName(walk.app));
     return kExitUsage;

@@ -20,7 +20,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace lockstep {
 
@@ -42,6 +43,7 @@ struct Cli {
   std::string color = "auto";
   // Of lists.
   bool no_headers = false;
+  bool uri = false;
   std::vector<std::string> columns;
   // What came after "--".
   bool has_program = false;
@@ -74,6 +76,8 @@ void AddConnectionOptions(CLI::App* app, Cli* cli);
 void AddOutputOption(CLI::App* app, Cli* cli);
 // AddOutputOption for lists: jsonl, csv, --no-headers and --columns, too.
 void AddListOptions(CLI::App* app, Cli* cli);
+// gcloud's --format=json|yaml|value(...)|..., instead of -o.
+CLI::Option* AddFormatOption(CLI::App* app, std::string* format);
 // For CLI::Option::check: a number, not below `least`.
 std::function<std::string(const std::string&)> AtLeast(int64_t least);
 // A leaf: what it does in one line, and examples for its --help.
@@ -84,7 +88,14 @@ CLI::App* AddCommand(CLI::App* parent, const std::string& name,
 void AddLocalUp(CLI::App* parent, Cli* cli);
 void AddLocalDown(CLI::App* parent, Cli* cli);
 void AddLocalStatus(CLI::App* parent, Cli* cli);
+void AddLocalTrain(CLI::App* parent, Cli* cli);
 void AddSubmit(CLI::App* parent, Cli* cli);
+void AddRun(CLI::App* parent, Cli* cli);
+void AddJobsSubmitTraining(CLI::App* parent, Cli* cli);
+// The same commands as children of `plan`: they change nothing.
+void AddPlanSubmit(CLI::App* parent, Cli* cli);
+void AddPlanRun(CLI::App* parent, Cli* cli);
+void AddPlanTraining(CLI::App* parent, Cli* cli);
 void AddJobsList(CLI::App* parent, Cli* cli);
 void AddJobsDescribe(CLI::App* parent, Cli* cli);
 void AddJobsWait(CLI::App* parent, Cli* cli);
@@ -92,7 +103,10 @@ void AddJobsCancel(CLI::App* parent, Cli* cli);
 void AddJobsLogs(CLI::App* parent, Cli* cli);
 void AddJobsCheckpoint(CLI::App* parent, Cli* cli);
 void AddJobsDelete(CLI::App* parent, Cli* cli);
+void AddJobsUpdate(CLI::App* parent, Cli* cli);
+void AddJobsStreamLogs(CLI::App* parent, Cli* cli);
 void AddEvents(CLI::App* parent, Cli* cli);
+void AddBench(CLI::App* parent, Cli* cli);
 void AddTop(CLI::App* parent, Cli* cli);
 void AddNodesList(CLI::App* parent, Cli* cli);
 void AddNodesDescribe(CLI::App* parent, Cli* cli);

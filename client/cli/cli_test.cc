@@ -23,9 +23,9 @@ using ::testing::Not;
 
 // Commands that change or follow something print no data of their own.
 bool PrintsData(const std::string& path) {
-  for (const char* none :
-       {" local down", " jobs delete", " jobs logs", " nodes forget", " init",
-        " cert issue", " completion"}) {
+  for (const char* none : {" local down", " local train", " jobs delete",
+                           " jobs logs", " jobs stream-logs", " nodes forget",
+                           " init", " cert issue", " completion", " bench"}) {
     if (path.ends_with(none)) return false;
   }
   return true;
@@ -63,7 +63,7 @@ TEST_F(CliTest, EveryCommandHasHelpAndAnExample) {
   const auto app = BuildApp(&cli);
   int leaves = 0;
   WalkApp(*app, "lockstep", &leaves);
-  EXPECT_EQ(leaves, 22);
+  EXPECT_EQ(leaves, 31);
 }
 
 TEST_F(CliTest, HelpGoesToStdout) {
@@ -128,7 +128,7 @@ TEST_F(CliTest, FailureReturnsTheRanksCodeAndShowsItsLastLines) {
     a->lines.emplace_back().set_text("cannot open the data");
   });
   EXPECT_EQ(Run({"jobs", "wait", "a", "-o", "json"}), 3);
-  EXPECT_THAT(out_.str(), HasSubstr("\"state\": \"JOB_STATE_FAILED\""));
+  EXPECT_THAT(out_.str(), HasSubstr("\n  \"state\": \"FAILED\""));
   EXPECT_THAT(
       err_.str(),
       HasSubstr("first cause: rank 0 (chief 0 on host-a): exit code 3"));
@@ -148,9 +148,15 @@ TEST_F(CliTest, WaitTimesOutAndCtrlCDetaches) {
 
 TEST_F(CliTest, DryRunShowsThePlace) {
   EXPECT_EQ(Run({"submit", "--name", "a", "--dry-run", "--", "prog"}), 0);
-  EXPECT_EQ(out_.str(), "TASK     NODE    GPUS\nchief 0  host-a  -\n");
+  EXPECT_EQ(out_.str(),
+            "ROLE   TASKS  RANKS EACH  RESERVES EACH\n"
+            "chief  1      1           1 cpu\n\n"
+            "TASK     NODE    GPUS\nchief 0  host-a  -\n");
   EXPECT_TRUE(server_->Answers().submits[0].validate_only());
   EXPECT_THAT(server_->Answers().jobs, IsEmpty());
+  EXPECT_EQ(Run({"submit", "--pool", "a100", "--dry-run", "--", "prog"}), 0);
+  EXPECT_EQ(server_->Answers().submits[1].spec().pool(), "a100");
+  EXPECT_THAT(out_.str(), HasSubstr("\npool: a100\n"));
 }
 
 TEST_F(CliTest, SubmitFromAFileAndFromStdin) {
@@ -182,6 +188,7 @@ TEST_F(CliTest, ExitCodesOfErrors) {
   server_.reset();
   EXPECT_EQ(Run({"jobs", "list"}), 6);
   EXPECT_THAT(err_.str(), HasSubstr("is it running there"));
+  EXPECT_THAT(err_.str(), HasSubstr("`lockstep local up`"));
 }
 
 TEST_F(CliTest, JobsListFormats) {
@@ -196,7 +203,8 @@ TEST_F(CliTest, JobsListFormats) {
   EXPECT_EQ(Run({"jobs", "list", "-o", "json"}), 0);
   EXPECT_THAT(out_.str(), HasSubstr("\"jobs\": ["));
   EXPECT_EQ(Run({"jobs", "list", "-o", "yaml"}), 0);
-  EXPECT_THAT(out_.str(), HasSubstr("state: JOB_STATE_FAILED"));
+  EXPECT_THAT(out_.str(), HasSubstr("\n    state: FAILED"));
+  EXPECT_THAT(out_.str(), HasSubstr("\n      state: JOB_STATE_FAILED"));
   EXPECT_EQ(Run({"jobs", "list", "-o", "wide"}), 0);
   EXPECT_THAT(out_.str(), HasSubstr("OWNER"));
   EXPECT_EQ(Run({"jobs", "list", "--state", "asleep"}), 2);
@@ -246,8 +254,8 @@ TEST_F(CliTest, CancelGoesOnAfterAnError) {
   EXPECT_EQ(Run({"jobs", "cancel", "a", "b", "-o", "json"}), 0);
   EXPECT_THAT(out_.str(), HasSubstr("\"jobs\": ["));
   EXPECT_EQ(Run({"jobs", "cancel", "a", "b", "-o", "yaml"}), 0);
-  EXPECT_THAT(out_.str(), testing::StartsWith("---\nname: a"));
-  EXPECT_THAT(out_.str(), HasSubstr("\n---\nname: b"));
+  EXPECT_THAT(out_.str(), HasSubstr("---\netag: MA==\njobId: a\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("\n---\netag: MA==\njobId: b\n"));
 }
 
 TEST_F(CliTest, ArgumentsAreUtf8) {
@@ -312,6 +320,15 @@ TEST_F(CliTest, InitAndCertificates) {
                  pki, "--to", "ann"}),
             0);
   EXPECT_EQ(out_.str(), dir_ + "/ann\n");
+  // Folders above it are made.
+  EXPECT_EQ(Run({"cert", "issue", "user", "bob", "--dir", pki, "--to",
+                 "keys/of/bob"}),
+            0)
+      << err_.str();
+  EXPECT_TRUE(RealFileSystem()->Exists(dir_ + "/keys/of/bob/tls.key"));
+  const std::string deep = dir_ + "/a/b/pki";
+  EXPECT_EQ(Run({"init", "--dir", deep, "--cluster", "lab"}), 0) << err_.str();
+  EXPECT_EQ(Run({"cert", "issue", "worker", "host-a", "--dir", deep}), 0);
   EXPECT_EQ(Run({"cert", "issue", "worker", "Bad_Name", "--dir", pki}), 2);
   EXPECT_EQ(Run({"cert", "issue", "user", "ann", "--role", "king"}), 2);
 }

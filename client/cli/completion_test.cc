@@ -134,12 +134,19 @@ TEST_F(CompletionTest, AsksTheCoordinatorButNotForLong) {
   });
   env_.variables = {{"LOCKSTEP_ADDRESS", (*server)->address()},
                     {"LOCKSTEP_INSECURE_LOOPBACK", "1"}};
-  EXPECT_EQ(RunComplete({"jobs", "logs", "fa"}, &env_), 0);
-  EXPECT_THAT(out_.str(), testing::StartsWith("fashion-1\t"));
-  EXPECT_THAT(out_.str(), Not(HasSubstr("other")));
-  out_.str("");
-  EXPECT_EQ(RunComplete({"nodes", "describe", ""}, &env_), 0);
-  EXPECT_THAT(out_.str(), HasSubstr("host-a\t"));
+  // It is not waited for for long: a busy machine is asked again.
+  const auto ask = [&](const std::vector<std::string>& words) {
+    const MonoTime deadline = clock_.Now().mono + 20s;
+    do {
+      out_.str("");
+      EXPECT_EQ(RunComplete(words, &env_), 0);
+    } while (out_.str().empty() && clock_.Now().mono < deadline);
+    return out_.str();
+  };
+  const std::string jobs = ask({"jobs", "logs", "fa"});
+  EXPECT_THAT(jobs, testing::StartsWith("fashion-1\t"));
+  EXPECT_THAT(jobs, Not(HasSubstr("other")));
+  EXPECT_THAT(ask({"nodes", "describe", ""}), HasSubstr("host-a\t"));
   // 192.0.2.0/24 is nobody's: packets vanish.
   env_.variables["LOCKSTEP_ADDRESS"] = "127.0.0.1:1";
   out_.str("");
@@ -167,8 +174,14 @@ TEST_F(CompletionTest, InARealBash) {
   };
   ASSERT_EQ(access((Bin() + "/lockstep").c_str(), X_OK), 0) << Bin();
   EXPECT_EQ(complete("lockstep jo", 1), "jobs\n");
-  EXPECT_EQ(complete("lockstep jobs describe fash", 3),
-            "fashion-1\nfashion-2\n");
+  // It does not wait for long for the coordinator: a busy machine is asked
+  // again.
+  const MonoTime deadline = clock_.Now().mono + 20s;
+  std::string jobs;
+  do {
+    jobs = complete("lockstep jobs describe fash", 3);
+  } while (jobs != "fashion-1\nfashion-2\n" && clock_.Now().mono < deadline);
+  EXPECT_EQ(jobs, "fashion-1\nfashion-2\n");
   EXPECT_EQ(complete("lockstep jobs list --color = a", 5), "auto\nalways\n");
   ASSERT_TRUE(RealFileSystem()->WriteAtomic(dir_ + "/my job.yaml", "x").ok());
   EXPECT_EQ(complete("lockstep submit -f my", 3), "my job.yaml\n");
@@ -206,7 +219,7 @@ TEST_F(CompletionTest, ManualPagesAreSound) {
   int pages = 0;
   for (const std::string name :
        {"lockstep", "lockstep-coordinator", "lockstep-worker", "lockstep-train",
-        "lockstep-data"}) {
+        "lockstep-data", "lockstep-bench"}) {
     const std::string program = Bin() + "/" + name;
     // A build may leave the trainer out, or not have made all yet.
     if (access(program.c_str(), X_OK) != 0) continue;
@@ -237,7 +250,10 @@ TEST_F(CompletionTest, ThePageHasEveryCommandAndOption) {
     }
     for (const CLI::App* command : app.get_subcommands({})) {
       if (command->get_subcommands({}).empty()) {
-        EXPECT_THAT(page, HasSubstr(man_internal::FullName(*command) + "\"\n"));
+        EXPECT_THAT(
+            page,
+            HasSubstr(man_internal::Escape(man_internal::FullName(*command)) +
+                      "\"\n"));
       }
       check(*command);
     }

@@ -4,6 +4,9 @@
 #include <algorithm>
 
 #include "client/cli/describe.h"
+#include "client/cli/describe_spec.h"
+#include "client/cli/describe_tasks.h"
+#include "client/cli/job_resource.h"
 #include "client/cli/job_view.h"
 #include "client/cli/progress.h"
 #include "client/cli/summary.h"
@@ -13,9 +16,11 @@
 namespace lockstep {
 namespace {
 
+// A report that is younger is as good as new: they come twice a second.
+constexpr Duration kStaleReport = std::chrono::seconds(5);
+
 std::string Row(const std::string& label, const std::string& text) {
-  if (text.empty()) return "";
-  return fmt::format("{:<12} {}\n", label, text);
+  return DescribeRow(label, text);
 }
 
 std::string Section(const std::string& title, const std::string& body,
@@ -35,93 +40,21 @@ std::string Indent(const std::string& text) {
   return out;
 }
 
-std::string StepsText(const v1::Job& job) {
-  int64_t step = std::max<int64_t>(0, job.committed_step());
-  int64_t total = 0;
-  if (job.has_progress()) {
-    step = std::max(step, job.progress().chief().committed_step());
-    total = job.progress().chief().total_steps();
+// When the current generation was first heard of.
+std::string CurrentStart(const v1::Job& job) {
+  for (const v1::Event& event : job.events()) {
+    if (event.generation() == job.generation() && event.has_time()) {
+      return TimeText(true, event.time());
+    }
   }
-  if (step == 0 && total == 0) return "-";
-  return total > 0 ? fmt::format("{}/{}", Grouped(step), Grouped(total))
-                   : Grouped(step);
-}
-
-// How long it ran, from the first RUNNING on.
-std::string RunningText(const v1::Job& job, WallTime now) {
-  if (!job.has_start_time()) return "-";
-  const WallTime end = job.has_end_time() ? ToWallTime(job.end_time()) : now;
-  return Age(end - ToWallTime(job.start_time()));
-}
-
-std::string RoleText(const v1::RoleSpec& role) {
-  const v1::Resources& r = role.resources();
-  Resources resources;
-  resources.cpus = r.cpus();
-  resources.memory_bytes = r.memory_bytes();
-  resources.gpus = r.gpus();
-  resources.gpu_type = Printable(r.gpu_type());
-  std::string text = fmt::format("{} {}", role.count(), Text(role.type()));
-  if (role.ranks_per_task() > 1) {
-    text += fmt::format(" of {} ranks", role.ranks_per_task());
-  }
-  return text + " (" + Describe(resources) + " each)";
-}
-
-std::string RolesText(const v1::JobSpec& spec) {
-  std::string text;
-  for (const v1::RoleSpec& role : spec.roles()) {
-    if (!text.empty()) text += ", ";
-    text += RoleText(role);
-  }
-  return text;
-}
-
-std::string RankStateText(const v1::RankStatus& rank) {
-  if (rank.has_exit()) return DescribeExit(rank.exit());
-  std::string text = Text(rank.state());
-  if (!rank.progress().phase().empty()) {
-    text += " (" + Printable(rank.progress().phase()) + ")";
-  }
-  return text;
-}
-
-// Now, or at most when it has ended.
-std::string MemoryText(const v1::Usage& usage) {
-  const int64_t bytes = usage.memory_bytes() > 0 ? usage.memory_bytes()
-                                                 : usage.memory_peak_bytes();
-  return bytes > 0 ? FormatBytes(bytes) : "-";
-}
-
-// Where: one row a rank of the current or last attempt.
-std::string RanksTable(const v1::Job& job) {
-  std::vector<std::vector<std::string>> rows;
-  for (const RankView& view : LastRanks(job)) {
-    const v1::Usage& usage = view.rank->usage();
-    rows.push_back(
-        {fmt::format("{}", view.rank->rank()), TaskText(*view.task),
-         view.task->node(), RankStateText(*view.rank),
-         view.rank->progress().committed_step() > 0
-             ? Grouped(view.rank->progress().committed_step())
-             : "-",
-         usage.seconds() > 0 ? fmt::format("{:.2f} cores", usage.cpu_seconds() /
-                                                               usage.seconds())
-                             : "-",
-         MemoryText(usage),
-         view.task->gpus().empty()
-             ? "-"
-             : fmt::format("{}", fmt::join(view.task->gpus(), ","))});
-  }
-  if (rows.empty()) {
-    return job.tasks().empty() ? "" : FormatPlacement(job.tasks());
-  }
-  return RenderTable(
-      {"RANK", "TASK", "NODE", "STATE", "STEP", "CPU", "MEMORY", "GPUS"}, rows);
+  return TimeText(job.has_state_time(), job.state_time());
 }
 
 std::string AttemptsText(const v1::Job& job) {
   std::vector<std::vector<std::string>> rows;
+  bool current_ended = false;
   for (const v1::Attempt& attempt : job.attempts()) {
+    current_ended = current_ended || attempt.generation() == job.generation();
     rows.push_back(
         {fmt::format("{}", attempt.ordinal()),
          fmt::format("{}", attempt.generation()),
@@ -133,13 +66,25 @@ std::string AttemptsText(const v1::Job& job) {
          attempt.has_resumed_step() ? Grouped(attempt.resumed_step()) : "-",
          Printable(attempt.end_cause().message())});
   }
+  const bool goes_on = job.state() >= v1::JOB_STATE_PREPARING &&
+                       job.state() <= v1::JOB_STATE_FINISHING;
+  if (goes_on && !current_ended && job.generation() > 0) {
+    rows.push_back({fmt::format("{}", job.attempt()),
+                    fmt::format("{}", job.generation()), CurrentStart(job), "-",
+                    "-", "goes on: " + Text(job.state())});
+  }
   if (rows.empty()) return "";
   return RenderTable(
       {"ATTEMPT", "GENERATION", "STARTED", "TOOK", "FROM STEP", "ENDED"}, rows);
 }
 
 std::string StateRows(const v1::Job& job, WallTime now, const Style& style) {
-  std::string text = Row("state", style.State(job.state()));
+  std::string state = style.State(job.state());
+  const std::string theirs = ResourceState(job);
+  if (job.has_training() && theirs != Text(job.state())) {
+    state += fmt::format(" (of AI Platform's seven: {})", theirs);
+  }
+  std::string text = Row("state", state);
   std::string cause = Printable(job.cause().message());
   // A reason that only says the state again is left out.
   if (job.cause().reason() != v1::REASON_UNSPECIFIED &&
@@ -153,6 +98,9 @@ std::string StateRows(const v1::Job& job, WallTime now, const Style& style) {
                 fmt::format("{} ({} ago)", TimeText(true, job.state_time()),
                             Age(now - ToWallTime(job.state_time()))));
   }
+  if (job.queue_position() > 0) {
+    text += Row("queue", fmt::format("position {}", job.queue_position()));
+  }
   text += Row("submitted",
               TimeText(job.has_create_time(), job.create_time()) +
                   (job.owner().empty() ? "" : " by " + Printable(job.owner())));
@@ -160,25 +108,12 @@ std::string StateRows(const v1::Job& job, WallTime now, const Style& style) {
     text += Row("running", "since " + TimeText(true, job.start_time()));
   }
   if (job.has_end_time()) text += Row("ended", TimeText(true, job.end_time()));
-  return text + Row("phases", PhasesText(job));
-}
-
-std::string SpecRows(const v1::JobSpec& spec) {
-  std::string argv;
-  for (const std::string& arg : spec.argv()) {
-    argv += (argv.empty() ? "" : " ") + Printable(arg);
+  std::string phases;
+  for (const auto& [phase, took] : PhasesUntil(job, now)) {
+    phases += fmt::format("{}{} {}", phases.empty() ? "" : ", ", phase,
+                          FormatDuration(took));
   }
-  std::string text = Row("kind", Text(spec.kind()));
-  text += Row("tasks", RolesText(spec));
-  text += Row("program", argv);
-  text += Row("output", Printable(spec.output_directory()));
-  std::vector<std::string> labels;
-  for (const auto& [key, value] : spec.labels()) {
-    labels.push_back(Printable(key + "=" + value));
-  }
-  std::sort(labels.begin(), labels.end());
-  text += Row("labels", fmt::format("{}", fmt::join(labels, ", ")));
-  return text + Row("comment", Printable(spec.comment()));
+  return text + Row("phases", phases);
 }
 
 // How old it is, and what a failure now would cost.
@@ -199,14 +134,46 @@ std::string CheckpointRow(const v1::Job& job, WallTime now) {
   return text;
 }
 
-std::string SpeedRows(const v1::Job& job, WallTime now) {
-  std::string text;
-  if (job.has_progress() && !IsFinalState(job.state())) {
-    text += Row("progress", ProgressText(job.progress()));
+// How long the newest report of a running job's chief is ago, at least; what a
+// silent host or a rank that stands says is not of now. Older coordinators do
+// not say when it came, but how long the rank had run by then.
+Duration ReportAge(const v1::Job& job, WallTime now) {
+  if (job.state() != v1::JOB_STATE_RUNNING) return {};
+  if (job.progress().has_time()) {
+    return now - ToWallTime(job.progress().time());
   }
+  for (const RankView& view : LastRanks(job)) {
+    const v1::RankStatus& rank = *view.rank;
+    if (rank.rank() != 0 || rank.usage().seconds() <= 0) continue;
+    // Started again alone, it runs since later.
+    if (rank.has_exit() || rank.restarts() > 0) return {};
+    return now - ToWallTime(job.state_time()) -
+           Seconds(std::min(rank.usage().seconds(), 1e9));
+  }
+  return {};
+}
+
+std::string ProgressRow(const v1::Job& job, WallTime now) {
+  if (!job.has_progress() || IsFinalState(job.state())) return "";
+  // A program that reports nothing stands at no step.
+  const v1::RankProgress& chief = job.progress().chief();
+  if (job.spec().kind() == v1::JOB_KIND_PROGRAM && chief.step() <= 0 &&
+      chief.committed_step() <= 0 && chief.total_steps() <= 0) {
+    return "";
+  }
+  std::string text = ProgressText(job.progress());
+  const Duration age = ReportAge(job, now);
+  if (age >= kStaleReport) text += fmt::format("  (as of {} ago)", Age(age));
+  return Row("progress", text);
+}
+
+std::string SpeedRows(const v1::Job& job, WallTime now) {
+  const std::string progress = ProgressRow(job, now);
+  std::string text = progress;
   text += Row("training", TrainingText(job));
-  text += Row("values", ValuesText(job));
-  text += Row("step time", StepTimeText(job));
+  // The progress has the loss already, and newer.
+  text += Row("values", ValuesText(job, progress.empty()));
+  text += Row("mean step", StepTimeText(job));
   text += Row("waiting", StragglerText(job));
   text += Row("checkpoint", CheckpointRow(job, now));
   std::vector<std::pair<std::string, std::string>> artifacts(
@@ -220,39 +187,6 @@ std::string SpeedRows(const v1::Job& job, WallTime now) {
 
 }  // namespace
 
-Table JobsTable(const std::vector<v1::Job>& jobs, bool wide, WallTime now,
-                const Style& style) {
-  std::vector<std::string> header = {"NAME", "STATE", "TASKS",
-                                     "STEP", "RAN",   "AGE"};
-  if (wide) {
-    header.insert(header.end(),
-                  {"KIND", "RANKS", "PRIORITY", "RESTARTS", "OWNER"});
-  }
-  header.push_back("WHY");
-  std::vector<std::vector<std::string>> rows;
-  for (const v1::Job& job : jobs) {
-    std::vector<std::string> row = {
-        Printable(job.name()),
-        style.State(job.state()),
-        fmt::format("{}", TaskCount(job.spec())),
-        StepsText(job),
-        RunningText(job, now),
-        job.has_create_time() ? Age(now - ToWallTime(job.create_time())) : "-"};
-    if (wide) {
-      row.push_back(Text(job.spec().kind()));
-      row.push_back(fmt::format("{}", RankCount(job.spec())));
-      row.push_back(fmt::format("{}", job.spec().priority()));
-      row.push_back(fmt::format("{}", job.restarts()));
-      row.push_back(Printable(job.owner()));
-    }
-    const bool tells = job.state() != v1::JOB_STATE_RUNNING &&
-                       job.state() != v1::JOB_STATE_SUCCEEDED;
-    row.push_back(tells ? Printable(job.cause().message()) : "");
-    rows.push_back(std::move(row));
-  }
-  return {header, rows};
-}
-
 std::string FormatJob(const v1::Job& job, WallTime now, const Style& style) {
   std::string text = Row("job", style.Bold(Printable(job.name())));
   text += StateRows(job, now, style);
@@ -260,15 +194,22 @@ std::string FormatJob(const v1::Job& job, WallTime now, const Style& style) {
   if (job.state() != v1::JOB_STATE_QUEUED &&
       job.state() != v1::JOB_STATE_PLACING) {
     text += Section("Where", Indent(RanksTable(job)), style);
+    text += Section("Getting ready", Indent(PreparationTable(job)), style);
   }
   text += Section("How fast", Indent(SpeedRows(job, now)), style);
   const std::string usage = UsageText(job);
   text +=
-      Section("What it uses", usage.empty() ? "" : Indent(usage + "\n"), style);
-  const std::string bill = BillText(job);
-  text +=
-      Section("What it costs", bill.empty() ? "" : Indent(bill + "\n"), style);
-  text += Section("What it is", Indent(SpecRows(job.spec())), style);
+      Section("What it uses",
+              usage.empty() ? ""
+                            : Indent(usage + "\n" + UseTable(job) +
+                                     "network not counted: tasks use that of "
+                                     "their host\n"),
+              style);
+  text += Section("What it costs", Indent(CostRows(job)), style);
+  text += Section("What it left", Indent(OutputsText(job)), style);
+  text += Section(
+      "What it is",
+      Indent(SpecRows(job.spec()) + ImageRows(job) + ReductionRow(job)), style);
   text += Section("Attempts", Indent(AttemptsText(job)), style);
   return text + Section("What happened",
                         Indent(FormatEvents(job.events(), true)), style);

@@ -5,6 +5,7 @@
 
 #include "client/cli/describe.h"
 #include "common/model/resources.h"
+#include "common/model/scrape_address.h"
 
 namespace lockstep {
 namespace {
@@ -89,6 +90,43 @@ std::string GpuTable(const v1::Node& node) {
   return table.rows.empty() ? "" : RenderTable(table);
 }
 
+std::string MissingGpus(const v1::Node& node) {
+  Table table{{"GPU", "MODEL", "UUID"}, {}};
+  for (const v1::Gpu& gpu : node.missing_gpus()) {
+    table.rows.push_back({fmt::format("{}", gpu.index()),
+                          Printable(gpu.model()), Printable(gpu.uuid())});
+  }
+  return table.rows.empty() ? "" : RenderTable(table);
+}
+
+// Of a list: one thing, the worst.
+std::string WhyOf(const v1::Node& node) {
+  if (!node.message().empty()) return node.message();
+  if (const int missing = node.missing_gpus_size(); missing > 0) {
+    return fmt::format("{} of {} GPUs {} missing", missing,
+                       node.gpus_size() + missing, missing == 1 ? "is" : "are");
+  }
+  return node.drain().reason();
+}
+
+std::string LimitsText(const v1::Node& node) {
+  if (node.limits_enforced()) return "enforced by cgroups";
+  std::string text = "not enforced: a task may use more than it asked for";
+  if (!node.limits_message().empty()) {
+    text += fmt::format(" ({})", Printable(node.limits_message()));
+  }
+  return text;
+}
+
+// Nothing where the daemon has none.
+std::string CertificateText(const v1::Node& node, WallTime now) {
+  if (!node.has_certificate_end_time()) return "";
+  const WallTime end = ToWallTime(node.certificate_end_time());
+  const std::string when = TimeText(true, node.certificate_end_time());
+  return end > now ? fmt::format("ends {} (in {})", when, Age(end - now))
+                   : fmt::format("ended {}", when);
+}
+
 // Indented, under a title.
 std::string Section(const std::string& title, const std::string& body,
                     const Style& style) {
@@ -132,8 +170,7 @@ Table NodesTable(const std::vector<v1::Node>& nodes, bool wide, WallTime now,
       row.push_back(node.gpus_size() > 0 ? Printable(node.gpus(0).model())
                                          : "-");
     }
-    const std::string& drain = node.drain().reason();
-    row.push_back(Printable(node.message().empty() ? drain : node.message()));
+    row.push_back(Printable(WhyOf(node)));
     rows.push_back(std::move(row));
   }
   return {header, rows};
@@ -154,6 +191,8 @@ std::string FormatNode(const v1::Node& node, WallTime now, const Style& style) {
   text += Row("pool", Printable(node.pool()));
   text += Row("address", Printable(node.address()));
   text += Row("http", Printable(node.http_address()));
+  text += Row("metrics",
+              Printable(WhyNotScraped(node.http_address(), node.address())));
   text += Row("version", Printable(node.version()));
   text += Row("start", fmt::format("{} (boot {})", node.incarnation(),
                                    Printable(node.boot_id())));
@@ -163,13 +202,16 @@ std::string FormatNode(const v1::Node& node, WallTime now, const Style& style) {
   text += Row("load", fmt::format("CPU {:.0f} % busy, {} memory available",
                                   node.cpu_utilization() * 100,
                                   FormatBytes(node.memory_available_bytes())));
-  text += Row("limits", node.limits_enforced()
-                            ? "enforced by cgroups"
-                            : "not enforced: a task may use more than it "
-                              "asked for");
+  text += Row("limits", LimitsText(node));
+  text += Row("certificate", CertificateText(node, now));
+  if (!node.container_engine().empty()) {
+    text += Row("containers", "by " + Printable(node.container_engine()));
+  }
   text +=
       Row("jobs", Printable(fmt::format("{}", fmt::join(node.jobs(), ", "))));
   text += Section("GPUs", GpuTable(node), style);
+  text += Section("GPUs that it had and does not offer any more",
+                  MissingGpus(node), style);
   return text +
          Section("What happened", FormatEvents(node.events(), false), style);
 }

@@ -32,6 +32,14 @@ struct CliEnvironment {
   const Clock* clock = nullptr;
   // Whether Ctrl-C was pressed since the command began to ask.
   std::function<bool()> interrupted;
+  // How many signals came that ask it to end (SIGINT, SIGTERM, SIGHUP). From
+  // the first call on none of them ends it, however many there are: for a
+  // command that has much to put away. May be null.
+  std::function<int()> signals;
+  // From the first call on the process ends, as by SIGPIPE, as soon as nobody
+  // reads `out` any more, also while there is nothing to write: for a command
+  // that follows and has nothing to put away. May be null.
+  std::function<void()> end_with_reader;
 
   // Empty where it is not set.
   std::string Variable(const std::string& name) const {

@@ -19,6 +19,8 @@ int ExitCodeOf(const Status& status) {
     case StatusCode::kUnavailable:
     case StatusCode::kDeadlineExceeded:
       return kExitUnavailable;
+    case StatusCode::kCancelled:  // By Ctrl-C: what a server cancels is not.
+      return kExitInterrupted;
     default:
       return kExitError;
   }

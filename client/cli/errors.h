@@ -9,7 +9,7 @@
 namespace lockstep {
 
 // 2 usage, 3 not found, 4 denied, 5 unschedulable (reason NEVER_FITS),
-// 6 unavailable, else 1.
+// 6 unavailable, 130 stopped by Ctrl-C, else 1.
 int ExitCodeOf(const Status& status);
 
 // "lockstep: TEXT [REASON]".

@@ -134,6 +134,7 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
     since = *parsed;
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  if (options.follow && env->end_with_reader) env->end_with_reader();
   Collector collector(client.get());
   StopToken pause;
   for (bool first = true;; first = false) {

@@ -46,6 +46,20 @@ StatusOr<std::string> FindJob(Client* client, const std::string& text) {
   return MatchName("job", text, names);
 }
 
+Status NoSuchJob(Client* client, const std::string& text) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<v1::Job> jobs,
+                            client->ListJobs());
+  std::vector<std::string> names;
+  std::string near;
+  for (const v1::Job& each : jobs) {
+    names.push_back(each.name());
+    if (near.empty() && each.name().starts_with(text)) near = each.name();
+  }
+  if (near.empty()) near = Nearest(text, names);
+  return NotFound("no job {}{}", Printable(text),
+                  near.empty() ? "" : "; did you mean " + near + "?");
+}
+
 StatusOr<std::string> FindNode(Client* client, const std::string& text) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<v1::Node> nodes,
                             client->ListNodes());

@@ -21,6 +21,9 @@ StatusOr<std::string> MatchName(std::string_view what, const std::string& text,
 // The job or node of that name or prefix. Asks for the list only when there
 // is none of exactly that name.
 StatusOr<std::string> FindJob(Client* client, const std::string& text);
+// NotFound for a command that wants the whole name: says which job might be
+// meant, by its beginning, too.
+Status NoSuchJob(Client* client, const std::string& text);
 StatusOr<std::string> FindNode(Client* client, const std::string& text);
 
 }  // namespace lockstep

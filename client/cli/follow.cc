@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <deque>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <thread>
 
 #include "client/cli/describe.h"
+#include "client/cli/job_resource.h"
 #include "client/cli/job_view.h"
 #include "client/cli/progress.h"
 #include "client/cli/summary.h"
@@ -164,13 +166,10 @@ Status WriteJob(const Cli& cli, const v1::Job& job) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
   switch (output) {
     case Output::kJson:
-      *cli.env->out << ToJson(job);
+      *cli.env->out << Dump(JobResource(job));
       break;
     case Output::kYaml:
-      *cli.env->out << ToYaml(job);
-      break;
-    case Output::kJsonl:
-      *cli.env->out << ToJsonLine(job);
+      *cli.env->out << JsonToYaml(Dump(JobResource(job)));
       break;
     case Output::kName:
       *cli.env->out << job.name() << "\n";

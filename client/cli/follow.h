@@ -24,7 +24,8 @@ struct FollowOptions {
 StatusOr<int> FollowToEnd(const Cli& cli, Client* client,
                           const FollowOptions& options);
 
-// A Job in the format that was asked for; tables are FormatJob's.
+// A Job in the format that was asked for: tables are FormatJob's, JSON and
+// YAML are JobResource's.
 Status WriteJob(const Cli& cli, const v1::Job& job);
 
 }  // namespace lockstep

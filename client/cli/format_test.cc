@@ -187,9 +187,11 @@ TEST(OutputTest, JsonIsTheProtobufMappingAndYamlSaysTheSame) {
   EXPECT_THAT(ToJson(job), HasSubstr("\"exitCode\": 3"));
   EXPECT_THAT(ToJson(job), HasSubstr("\"restarts\": 0"));
   const std::string yaml = ToYaml(job);
-  EXPECT_THAT(yaml, HasSubstr("name: \"no\"\n"));
-  EXPECT_THAT(yaml, HasSubstr("uid: \"123\"\n"));
+  EXPECT_THAT(yaml, HasSubstr("name: 'no'\n"));
+  EXPECT_THAT(yaml, HasSubstr("uid: '123'\n"));
   EXPECT_THAT(yaml, HasSubstr("state: JOB_STATE_FAILED\n"));
+  EXPECT_EQ(JsonToYaml("{\"a\": \"1\\n'\", \"b\": \"1'\"}"),
+            "a: \"1\\n'\"\nb: '1'''\n");
   EXPECT_THAT(yaml, HasSubstr("exitCode: 3\n"));
   EXPECT_THAT(yaml, HasSubstr("model: \"/out: x\"\n"));
 }
@@ -302,7 +304,8 @@ TEST(DescribeTest, AnswersInTheOrderOneAsks) {
        {"state        SUCCEEDED", "why          COMPLETED: all ranks ended",
         "since        2026-01-01 00:01:45 UTC (95s ago)", "Where\n",
         "  0     chief 0   worker-0  exit code 0", "How fast\n",
-        "What it uses\n", "What it costs\n", "What happened\n",
+        "What it uses\n", "network not counted", "What it costs\n",
+        "What happened\n",
         "2026-01-01 00:00:02 UTC  1           RUNNING  2 ranks formed"}) {
     const size_t at = text.find(part, last);
     ASSERT_NE(at, std::string::npos) << part << " after " << last << "\n"
@@ -335,6 +338,20 @@ TEST(DescribeTest, NamesTheRankThatTheOthersWaitFor) {
   EXPECT_THAT(StragglerText(job), HasSubstr("wait for each other 28 %"));
   wait(0, 0.5);
   wait(1, 0);
+  EXPECT_EQ(StragglerText(job), "");
+  // What the chief heard of the last steps is newer, and has a price.
+  v1::Straggler* const chiefs = job.mutable_tasks(0)
+                                    ->mutable_ranks(0)
+                                    ->mutable_progress()
+                                    ->mutable_straggler();
+  chiefs->set_rank(1);
+  chiefs->set_steps(100);
+  chiefs->set_late_steps(97);
+  chiefs->set_cost(0.1234);
+  EXPECT_EQ(StragglerText(job),
+            "rank 1 (worker 0 on worker-1) came last to 97 of the last 100 "
+            "steps and costs 12.3 % of their time");
+  chiefs->set_cost(0.001);
   EXPECT_EQ(StragglerText(job), "");
   job.mutable_tasks()->RemoveLast();
   wait(0, 30);
@@ -427,6 +444,32 @@ TEST(DescribeTest, Nodes) {
   const std::string text = FormatNode(node, now, Style{});
   EXPECT_THAT(text, HasSubstr("limits       not enforced"));
   EXPECT_THAT(text, HasSubstr("jobs         fashion"));
+  EXPECT_THAT(text, HasSubstr("metrics      its daemon has no HTTP port"));
+}
+
+TEST(DescribeTest, NodeThatIsNotWhole) {
+  v1::Node node;
+  node.set_name("host-a");
+  node.set_state(v1::NODE_STATE_READY);
+  node.set_address("10.0.0.1");
+  node.set_http_address("127.0.0.1:9464");
+  node.set_limits_message("no cgroup of its own");
+  node.mutable_certificate_end_time()->set_seconds(kStart + 86400 * 3);
+  node.add_gpus()->set_uuid("GPU-a");
+  v1::Gpu* const missing = node.add_missing_gpus();
+  missing->set_index(1);
+  missing->set_uuid("GPU-b");
+  const WallTime now = FromUnixNanos(kStart * 1'000'000'000);
+  const std::string text = FormatNode(node, now, Style{});
+  EXPECT_THAT(text, HasSubstr("(no cgroup of its own)"));
+  EXPECT_THAT(text, HasSubstr("metrics      127.0.0.1:9464 is reached from"));
+  EXPECT_THAT(text, HasSubstr("(in 3d"));
+  EXPECT_THAT(text, HasSubstr("GPUs that it had"));
+  EXPECT_THAT(text, HasSubstr("GPU-b"));
+  EXPECT_THAT(RenderTable(NodesTable({node}, false, now, Style{})),
+              HasSubstr("1 of 2 GPUs is missing"));
+  node.set_http_address("0.0.0.0:9464");
+  EXPECT_EQ(FormatNode(node, now, Style{}).find("metrics "), std::string::npos);
 }
 
 TEST(LogTextTest, TextIsLeftAsItIs) {

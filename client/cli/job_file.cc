@@ -2,18 +2,15 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
-#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
-#include <sstream>
 #include <vector>
 
 #include "client/cli/parse.h"
-#include "common/model/names.h"
+#include "common/yaml/yaml_reader.h"
 
 namespace lockstep {
 namespace {
@@ -35,18 +32,6 @@ std::string Upper(std::string text) {
 bool EndsWith(const std::string& text, const std::string& end) {
   return text.size() >= end.size() &&
          text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-std::string DidYouMean(const std::string& name,
-                       const std::vector<std::string>& known) {
-  const std::string nearest = Nearest(name, known);
-  if (!nearest.empty()) return "; did you mean " + nearest + "?";
-  std::string all;
-  for (const std::string& one : known) {
-    if (!all.empty()) all += ", ";
-    all += one;
-  }
-  return "; there are " + all;
 }
 
 class Reader {
@@ -264,36 +249,6 @@ class Reader {
 
   const std::string source_;
 };
-
-// Hears a document and keeps nothing.
-class Deaf final : public YAML::EventHandler {
- public:
-  void OnDocumentStart(const YAML::Mark&) override {}
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                       YAML::EmitterStyle::value) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                  YAML::EmitterStyle::value) override {}
-  void OnMapEnd() override {}
-};
-
-// Not by YAML::LoadAll: of a stray "," yaml-cpp 0.7 makes documents without
-// end.
-Status CheckOneDocument(const std::string& text, const std::string& source) {
-  std::istringstream stream(text);
-  YAML::Parser parser(stream);
-  Deaf deaf;
-  int documents = 0;
-  while (documents < 2 && parser.HandleNextDocument(deaf)) ++documents;
-  if (documents == 1) return OkStatus();
-  return InvalidArgument("{}: has {} documents{}; a job file has one", source,
-                         documents, documents == 2 ? " or more" : "");
-}
 
 }  // namespace
 

@@ -75,7 +75,7 @@ TEST(JobFileTest, BrokenYamlIsAnErrorWithItsPlace) {
   EXPECT_EQ(ErrorOf("name: [a").substr(0, 9), "job.yaml:");
   EXPECT_THAT(ErrorOf("- a\n- b\n"), HasSubstr("field: value"));
   EXPECT_THAT(ErrorOf("name: a\n---\nname: b\n"), HasSubstr("2 documents"));
-  EXPECT_THAT(ErrorOf(""), HasSubstr("0 documents"));
+  EXPECT_THAT(ErrorOf(""), HasSubstr("has nothing in it"));
 }
 
 }  // namespace

@@ -144,6 +144,36 @@ std::optional<RankView> FirstFailure(const v1::Job& job) {
   return first;
 }
 
+std::vector<std::pair<std::string, Duration>> PhasesUntil(const v1::Job& job,
+                                                          WallTime now) {
+  std::vector<std::pair<std::string, Duration>> phases;
+  for (const v1::PhaseDuration& phase : job.phases()) {
+    phases.emplace_back(phase.phase(), ToDuration(phase.duration()));
+  }
+  const std::string current = PhaseText(job.state());
+  if (current.empty() || !job.has_state_time()) return phases;
+  const Duration since =
+      std::max(Duration::zero(), now - ToWallTime(job.state_time()));
+  const auto known =
+      std::find_if(phases.begin(), phases.end(),
+                   [&](const auto& phase) { return phase.first == current; });
+  if (known == phases.end()) {
+    phases.emplace_back(current, since);
+  } else {
+    known->second += since;
+  }
+  return phases;
+}
+
+std::string RanText(const v1::Job& job, WallTime now) {
+  if (!job.has_start_time()) return "-";
+  Duration ran{};
+  for (const auto& [phase, took] : PhasesUntil(job, now)) {
+    if (phase == "running") ran += took;
+  }
+  return Age(ran);
+}
+
 int ExitCodeOf(const v1::Job& job) {
   if (job.state() == v1::JOB_STATE_SUCCEEDED) return 0;
   if (job.state() != v1::JOB_STATE_FAILED) return 1;
@@ -172,7 +202,7 @@ std::string DescribeExit(const v1::ExitStatus& exit) {
       text = "ended";
   }
   if (exit.out_of_memory()) text += ", out of memory";
-  if (exit.victim()) text += ", stopped because of another";
+  if (exit.victim()) text += ", not the cause";
   return text;
 }
 

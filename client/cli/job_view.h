@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "lockstep/v1/types.pb.h"
 
 namespace lockstep {
@@ -44,6 +45,14 @@ std::vector<std::pair<std::string, int>> PhaseShares(const v1::PhaseSeconds& p);
 // The rank whose end decided a failure: not a victim, not OK, the first by
 // time. None when it was nothing of the kind.
 std::optional<RankView> FirstFailure(const v1::Job& job);
+
+// Phases that ended, and the one it is in until `now`.
+std::vector<std::pair<std::string, Duration>> PhasesUntil(const v1::Job& job,
+                                                          WallTime now);
+
+// How long it ran: RUNNING, over all attempts, without what it waited for; "-"
+// where it never did.
+std::string RanText(const v1::Job& job, WallTime now);
 
 // What `submit` and `jobs wait` return for a final state: 0 SUCCEEDED; FAILED
 // the first cause's code, else 1; CANCELLED 1.

@@ -3,12 +3,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <ostream>
 
 #include "client/cli/cli.h"
 #include "client/cli/errors.h"
 #include "client/cli/find.h"
 #include "client/cli/follow.h"
+#include "client/cli/job_resource.h"
 
 namespace lockstep {
 namespace {
@@ -30,7 +32,10 @@ void Take(const Cli& cli, const std::string& name, StatusOr<v1::Job> job,
     outcome->jobs.push_back(*std::move(job));
     return;
   }
-  const Status status = Annotate(job.status(), name);
+  // It names the job already.
+  const Status status = job.status().code() == StatusCode::kNotFound
+                            ? job.status()
+                            : Annotate(job.status(), name);
   *cli.env->err << ErrorLine(status) << "\n";
   outcome->code = std::max(outcome->code, ExitCodeOf(status));
 }
@@ -49,9 +54,7 @@ Status Write(const Cli& cli, const std::vector<v1::Job>& jobs, bool several) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
   std::ostream& out = *cli.env->out;
   if (output == Output::kJson && several) {
-    v1::ListJobsResponse all;
-    for (const v1::Job& job : jobs) *all.add_jobs() = job;
-    out << ToJson(all);
+    out << Dump(JobResources(jobs));
     return OkStatus();
   }
   for (const v1::Job& job : jobs) {
@@ -68,15 +71,18 @@ Status Write(const Cli& cli, const std::vector<v1::Job>& jobs, bool several) {
   return OkStatus();
 }
 
+// Only by its whole name: one that begins so may be somebody's best run.
+StatusOr<v1::Job> Cancel(Client* client, const std::string& name) {
+  StatusOr<v1::Job> job = client->CancelJob(name);
+  if (job.status().code() != StatusCode::kNotFound) return job;
+  return NoSuchJob(client, name);
+}
+
 StatusOr<int> Run(const Cli& cli, const Options& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   Outcome outcome;
-  for (const std::string& text : options.names) {
-    const auto name = FindJob(client.get(), text);
-    Take(
-        cli, text,
-        name.ok() ? client->CancelJob(*name) : StatusOr<v1::Job>(name.status()),
-        &outcome);
+  for (const std::string& name : options.names) {
+    Take(cli, name, Cancel(client.get(), name), &outcome);
   }
   if (options.wait) {
     // Only now: none waits for another to end before it is told to.
@@ -103,7 +109,7 @@ void AddJobsCancel(CLI::App* parent, Cli* cli) {
       "\nA job that has ended already stays as it is. It returns when the"
       "\ncoordinator knows; a job whose ranks still end is CANCELLING. No"
       "\ncheckpoint is made; `lockstep jobs checkpoint` makes one before.");
-  app->add_option("name", options->names, "The jobs, or how their names begin")
+  app->add_option("name", options->names, "The jobs; their whole names")
       ->type_name("JOB")
       ->required();
   app->add_flag("--wait", options->wait,

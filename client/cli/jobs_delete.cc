@@ -17,7 +17,26 @@ struct Options {
   bool yes = false;
 };
 
+// What is not there is said before anybody is asked about it.
+StatusOr<int> Check(const Cli& cli, Client* client, const Options& options) {
+  int code = 0;
+  for (const std::string& name : options.names) {
+    const Status status = client->GetJob(name).status();
+    if (status.ok()) continue;
+    if (status.code() != StatusCode::kNotFound) return status;
+    *cli.env->err << ErrorLine(status) << "\n";
+    code = ExitCodeOf(status);
+  }
+  return code;
+}
+
 StatusOr<int> Run(const Cli& cli, const Options& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  if (!options.yes) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const int code,
+                              Check(cli, client.get(), options));
+    if (code != 0) return code;
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(
       const bool go,
       cli.Confirm(fmt::format("Delete {} {} with all logs and events",
@@ -26,7 +45,6 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
                                   "{}", fmt::join(options.names, ", ")))),
                   options.yes));
   if (!go) return kExitError;
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   int code = 0;
   for (const std::string& name : options.names) {
     const Status status = client->DeleteJob(name);

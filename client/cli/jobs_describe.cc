@@ -1,38 +1,89 @@
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
 
 #include "client/cli/cli.h"
 #include "client/cli/find.h"
 #include "client/cli/follow.h"
+#include "client/cli/job_resource.h"
+#include "client/cli/resource_format.h"
+#include "client/cli/summarize.h"
 
 namespace lockstep {
 namespace {
 
-StatusOr<int> Run(const Cli& cli, const std::string& text) {
+struct Options {
+  std::string name;
+  std::string format;
+  bool summarize = false;
+  bool reduction_plan = false;
+};
+
+StatusOr<int> Run(const Cli& cli, const Options& options) {
+  ResourceFormat format;
+  if (!options.format.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(format, ParseResourceFormat(options.format));
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
-                            FindJob(client.get(), text));
+                            FindJob(client.get(), options.name));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(name));
-  LOCKSTEP_RETURN_IF_ERROR(WriteJob(cli, job));
+  if (options.reduction_plan) {
+    const std::string& plan = job.reduction_plan().empty()
+                                  ? job.spec().reduction_plan()
+                                  : job.reduction_plan();
+    if (plan.empty()) {
+      return NotFound(
+          "job {} has no reduction plan: one is made by the first steps of a "
+          "native job of two ranks or more",
+          name);
+    }
+    *cli.env->out << plan;
+  } else if (options.summarize) {
+    *cli.env->out << SummarizeJob(job);
+  } else if (options.format.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(WriteJob(cli, job));
+  } else if (format.kind == ResourceFormat::Kind::kDefault) {
+    format.kind = ResourceFormat::Kind::kYaml;
+    *cli.env->out << RenderResources({ServiceFields(job)}, false, format);
+  } else {
+    *cli.env->out << RenderResources({JobResource(job)}, false, format);
+  }
   return 0;
 }
 
 }  // namespace
 
 void AddJobsDescribe(CLI::App* parent, Cli* cli) {
-  auto name = std::make_shared<std::string>();
+  auto options = std::make_shared<Options>();
   CLI::App* const app = AddCommand(
       parent, "describe",
       "A job: its state and why, where it runs, how fast, what it uses, what "
       "happened",
       "  lockstep jobs describe fashion\n"
-      "  lockstep jobs describe fashion -o json | jq .state");
-  app->add_option("name", *name, "The job, or how its name begins")
+      "  lockstep jobs describe fashion -o json | jq .state\n"
+      "  lockstep jobs describe fashion --summarize\n"
+      "  lockstep jobs describe fashion --format "
+      "'value(state,lockstep.cause.message)'\n"
+      "  lockstep jobs describe fashion --reduction-plan > fashion.plan\n"
+      "\n-o json and -o yaml are AI Platform's Job resource (jobId, state,"
+      "\ncreateTime, trainingInput ...) with all else under \"lockstep\".");
+  app->add_option("name", options->name, "The job, or how its name begins")
       ->type_name("JOB")
       ->required();
+  CLI::Option* const summarize =
+      app->add_flag("--summarize", options->summarize,
+                    "Tables of the job, its input and its output");
+  CLI::Option* const plan =
+      app->add_flag("--reduction-plan", options->reduction_plan,
+                    "Only how its ranks sum gradients, for `submit "
+                    "--reduction-plan FILE`")
+          ->excludes(summarize);
+  AddFormatOption(app, &options->format)->excludes(summarize)->excludes(plan);
   AddOutputOption(app, cli);
   AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *name); }; });
+  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
 }
 
 }  // namespace lockstep

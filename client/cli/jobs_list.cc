@@ -3,11 +3,15 @@
 #include <CLI/CLI.hpp>
 #include <cctype>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
 
 #include "client/cli/cli.h"
 #include "client/cli/describe.h"
+#include "client/cli/job_resource.h"
 #include "client/cli/listing.h"
 #include "client/cli/parse.h"
+#include "client/cli/resource_format.h"
 
 namespace lockstep {
 namespace {
@@ -16,6 +20,9 @@ struct Options {
   std::vector<std::string> states;
   std::vector<std::string> filters;
   int64_t limit = 0;
+  int32_t page_size = 0;
+  std::string sort_by;
+  std::string format;
 };
 
 StatusOr<v1::JobState> ParseState(std::string text) {
@@ -33,21 +40,35 @@ StatusOr<v1::JobState> ParseState(std::string text) {
 
 using Filter = std::pair<std::string, std::string>;
 
-StatusOr<std::vector<Filter>> ParseFilters(
-    const std::vector<std::string>& texts) {
-  std::vector<Filter> filters;
+// Filters of lockstep's own, FIELD=PATTERN with * and ?, are matched here; all
+// others are the coordinator's, which says what is wrong with them.
+struct Filters {
+  std::vector<Filter> patterns;
+  std::string query;
+};
+
+Filters ParseFilters(const std::vector<std::string>& texts) {
+  Filters filters;
+  std::vector<std::string> queries;
   for (const std::string& text : texts) {
     const auto pair = ParsePair(text);
-    if (!pair.ok()) return Annotate(pair.status(), "--filter");
-    const std::string& field = pair->first;
-    if (field != "name" && field != "owner" && field != "kind" &&
-        field.rfind("label.", 0) != 0) {
-      return InvalidArgument(
-          "--filter: there is no field {}; there are name, owner, kind and "
-          "label.KEY",
-          field);
+    const bool own =
+        pair.ok() && text.find_first_of(" ()\"") == std::string::npos &&
+        (pair->first == "name" || pair->first == "owner" ||
+         pair->first == "kind" || pair->first.rfind("label.", 0) == 0);
+    if (own) {
+      filters.patterns.push_back(*pair);
+    } else {
+      queries.push_back(text);
     }
-    filters.push_back(*pair);
+  }
+  // One stays as it is: its errors name a column.
+  for (const std::string& query : queries) {
+    if (queries.size() == 1) {
+      filters.query = query;
+    } else {
+      filters.query += (filters.query.empty() ? "(" : " AND (") + query + ")";
+    }
   }
   return filters;
 }
@@ -70,34 +91,92 @@ bool Matches(const v1::Job& job, const std::vector<Filter>& filters) {
   return true;
 }
 
+// Those that --sort-by puts first, at most `limit` (0: all).
+void SortAndCut(const std::vector<SortKey>& keys, int64_t limit,
+                std::vector<v1::Job>* jobs) {
+  if (!keys.empty()) {
+    std::vector<nlohmann::ordered_json> resources;
+    for (const v1::Job& job : *jobs) resources.push_back(JobResource(job));
+    std::vector<v1::Job> sorted;
+    for (const size_t index : SortOrder(resources, keys)) {
+      sorted.push_back(std::move((*jobs)[index]));
+    }
+    *jobs = std::move(sorted);
+  }
+  if (limit > 0 && static_cast<int64_t>(jobs->size()) > limit) {
+    jobs->resize(static_cast<size_t>(limit));
+  }
+}
+
+// What gcloud prints of itself.
+std::string DefaultTable(const std::vector<v1::Job>& jobs, bool headers) {
+  Table table{{"JOB_ID", "STATUS", "CREATED"}, {}};
+  for (const v1::Job& job : jobs) {
+    std::string created = "-";
+    if (job.has_create_time()) {
+      created = FormatWallTime(ToWallTime(job.create_time())).substr(0, 19);
+    }
+    table.rows.push_back({Printable(job.name()), ResourceState(job), created});
+  }
+  return RenderTable(table, headers);
+}
+
+Status Write(const Cli& cli, const ResourceFormat& format,
+             const std::vector<v1::Job>& jobs) {
+  if (format.kind == ResourceFormat::Kind::kDefault) {
+    *cli.env->out << DefaultTable(jobs, !cli.no_headers);
+    return OkStatus();
+  }
+  std::vector<nlohmann::ordered_json> resources;
+  for (const v1::Job& job : jobs) resources.push_back(JobResource(job));
+  *cli.env->out << RenderResources(resources, true, format);
+  return OkStatus();
+}
+
+Status WriteList(const Cli& cli, const std::vector<v1::Job>& jobs) {
+  Listing listing;
+  listing.collection = "jobs";
+  const nlohmann::ordered_json all = JobResources(jobs);
+  for (const nlohmann::ordered_json& resource : all["jobs"]) {
+    listing.json_lines.push_back(DumpLine(resource));
+    listing.names.push_back(resource["jobId"]);
+  }
+  listing.json = Dump(all);
+  listing.table = [&](bool wide, const Style& style) {
+    return JobsTable(jobs, wide, cli.env->clock->Now().wall, style);
+  };
+  return WriteListing(cli, listing);
+}
+
 StatusOr<int> Run(const Cli& cli, const Options& options) {
+  if (cli.uri && !options.format.empty()) {
+    return InvalidArgument("--uri goes without --format");
+  }
+  ResourceFormat format;
+  if (!options.format.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(format, ParseResourceFormat(options.format));
+  }
+  std::vector<SortKey> sort;
+  if (!options.sort_by.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(sort, ParseSortKeys(options.sort_by));
+  }
   ListJobsOptions list;
   for (const std::string& state : options.states) {
     LOCKSTEP_ASSIGN_OR_RETURN(list.states.emplace_back(), ParseState(state));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Filter> filters,
-                            ParseFilters(options.filters));
-  // What is filtered here counts only afterwards.
-  if (filters.empty()) list.limit = options.limit;
+  const Filters filters = ParseFilters(options.filters);
+  list.filter = filters.query;
+  list.page_size = options.page_size;
+  // What is filtered or sorted here is cut only afterwards.
+  if (filters.patterns.empty() && sort.empty()) list.limit = options.limit;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   LOCKSTEP_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, client->ListJobs(list));
-  std::erase_if(jobs,
-                [&](const v1::Job& job) { return !Matches(job, filters); });
-  if (options.limit > 0 && static_cast<int64_t>(jobs.size()) > options.limit) {
-    jobs.resize(static_cast<size_t>(options.limit));
-  }
-  v1::ListJobsResponse all;
-  Listing listing;
-  listing.all = &all;
-  for (const v1::Job& job : jobs) {
-    *all.add_jobs() = job;
-    listing.items.push_back(&job);
-    listing.names.push_back(job.name());
-  }
-  listing.table = [&](bool wide, const Style& style) {
-    return JobsTable(jobs, wide, cli.env->clock->Now().wall, style);
-  };
-  LOCKSTEP_RETURN_IF_ERROR(WriteListing(cli, listing));
+  std::erase_if(jobs, [&](const v1::Job& job) {
+    return !Matches(job, filters.patterns);
+  });
+  SortAndCut(sort, options.limit, &jobs);
+  LOCKSTEP_RETURN_IF_ERROR(options.format.empty() ? WriteList(cli, jobs)
+                                                  : Write(cli, format, jobs));
   return 0;
 }
 
@@ -110,19 +189,31 @@ void AddJobsList(CLI::App* parent, Cli* cli) {
                  "  lockstep jobs list\n"
                  "  lockstep jobs list --state running,queued -o name\n"
                  "  lockstep jobs list --filter 'name=fashion-*' --filter "
-                 "label.team=vision -o csv");
+                 "label.team=vision -o csv\n"
+                 "  lockstep jobs list --filter 'jobId:rnn* AND state:FAILED' "
+                 "--sort-by ~endTime --format default");
   app->add_option("--state", options->states,
                   "Only in these states, as running,queued")
       ->delimiter(',')
       ->type_name("STATES");
   app->add_option("--filter", options->filters,
                   "Only where FIELD (name, owner, kind or label.KEY) matches "
-                  "PATTERN, which may have * and ?; may be given several times")
+                  "PATTERN, which may have * and ?; or as gcloud takes it: "
+                  "jobId:rnn* AND (state:FAILED OR createTime>-P1D) AND NOT "
+                  "labels.team=*; may be given several times")
       ->take_all()
       ->allow_extra_args(false)
       ->type_name("FIELD=PATTERN");
   app->add_option("--limit", options->limit, "At most so many (default: all)")
       ->check(AtLeast(0));
+  app->add_option("--sort-by", options->sort_by,
+                  "By these fields of --format, as createTime or ~endTime: ~ "
+                  "for the greatest first")
+      ->type_name("FIELDS");
+  app->add_option("--page-size", options->page_size,
+                  "Ask for so many at a time")
+      ->check(AtLeast(1));
+  AddFormatOption(app, &options->format);
   AddListOptions(app, cli);
   AddConnectionOptions(app, cli);
   app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });

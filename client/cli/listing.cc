@@ -4,20 +4,35 @@
 
 #include <ostream>
 
+#include "client/cli/config.h"
+
 namespace lockstep {
 
 Status WriteListing(const Cli& cli, const Listing& listing) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
   std::ostream& out = *cli.env->out;
+  if (cli.uri) {
+    if (output != Output::kTable) {
+      return InvalidArgument("--uri prints nothing else: leave -o out");
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(const ClientOptions connection,
+                              ResolveConnection(cli.connection, *cli.env));
+    for (const std::string& name : listing.names) {
+      out << "lockstep://" << connection.address << "/" << listing.collection
+          << "/" << name << "\n";
+    }
+    return OkStatus();
+  }
   switch (output) {
     case Output::kJson:
-      out << ToJson(*listing.all);
+      out << (listing.all ? ToJson(*listing.all) : listing.json);
       return OkStatus();
     case Output::kYaml:
-      out << ToYaml(*listing.all);
+      out << (listing.all ? ToYaml(*listing.all) : JsonToYaml(listing.json));
       return OkStatus();
     case Output::kJsonl:
       for (const auto* item : listing.items) out << ToJsonLine(*item);
+      for (const std::string& line : listing.json_lines) out << line;
       return OkStatus();
     case Output::kName:
       for (const std::string& name : listing.names) out << name << "\n";

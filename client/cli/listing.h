@@ -15,12 +15,19 @@ struct Listing {
   const google::protobuf::Message* all = nullptr;
   // For -o jsonl: one line each.
   std::vector<const google::protobuf::Message*> items;
-  // For -o name.
+  // Instead of `all` and `items`, where it is not a message: JSON, and a line
+  // of it for each.
+  std::string json;
+  std::vector<std::string> json_lines;
+  // For -o name, and --uri.
   std::vector<std::string> names;
+  // "jobs": of the names, in their URIs.
+  std::string collection;
   std::function<Table(bool wide, const Style& style)> table;
 };
 
-// InvalidArgument: --columns names none of the table's.
+// With --uri a line "lockstep://HOST:PORT/jobs/NAME" of each, as gcloud's.
+// InvalidArgument: --columns names none of the table's; --uri with a format.
 Status WriteListing(const Cli& cli, const Listing& listing);
 
 }  // namespace lockstep

@@ -57,8 +57,11 @@ StatusOr<int> Run(const Cli& cli, Options options) {
     *env->err << fmt::format("all daemons were running in {}\n",
                              cluster->layout().dir);
   } else {
-    *env->err << fmt::format("started {} in {}\n", fmt::join(started, ", "),
-                             cluster->layout().dir);
+    *env->err << fmt::format(
+        "started {} in {}\n"
+        "machine types of training jobs reserve what fits here, by {}\n",
+        fmt::join(started, ", "), cluster->layout().dir,
+        cluster->layout().MachinesFile());
   }
   if (!options.no_context) {
     LOCKSTEP_ASSIGN_OR_RETURN(

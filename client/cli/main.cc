@@ -3,10 +3,14 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <iostream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "client/cli/cli.h"
@@ -16,19 +20,41 @@
 
 namespace {
 
-// Set by Ctrl-C once somebody asks for it.
-volatile sig_atomic_t interrupted = 0;
+// Signals that came once somebody asks for them.
+std::atomic<int> signals_seen{0};
+static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<bool> holds_signals{false};
+
+void Catch(int signal, unsigned flags) {
+  struct sigaction action {};
+  action.sa_handler = [](int) { ++signals_seen; };
+  action.sa_flags = static_cast<int>(flags);
+  sigaction(signal, &action, nullptr);
+}
 
 // From the first question on, one Ctrl-C is an answer; the next one kills.
 bool Interrupted() {
   static const bool installed = [] {
-    struct sigaction action {};
-    action.sa_handler = [](int) { interrupted = 1; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    sigaction(SIGINT, &action, nullptr);
+    if (!holds_signals) Catch(SIGINT, SA_RESETHAND);
     return true;
   }();
-  return installed && interrupted != 0;
+  return installed && signals_seen > 0;
+}
+
+// From the first question on, none kills.
+int Signals() {
+  static const bool installed = [] {
+    holds_signals = true;
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      struct sigaction before {};
+      sigaction(signal, nullptr, &before);
+      // Behind nohup it goes on.
+      if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;
+      Catch(signal, SA_RESTART);
+    }
+    return true;
+  }();
+  return installed ? signals_seen.load() : 0;
 }
 
 std::string ProgramDir() {
@@ -51,6 +77,30 @@ int Columns() {
 bool ReaderIsGone() {
   pollfd out{STDOUT_FILENO, POLLOUT, 0};
   return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+// What a shell says of who was ended by SIGPIPE.
+constexpr int kExitPipe = 128 + SIGPIPE;
+
+void EndWithReader() {
+  static const bool watched = [] {
+    struct stat info {};
+    // Of a terminal SIGHUP tells, and a file is always there.
+    if (fstat(STDOUT_FILENO, &info) != 0 ||
+        !(S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode))) {
+      return false;
+    }
+    std::thread([] {
+      pollfd out{STDOUT_FILENO, 0, 0};
+      do {
+        if (poll(&out, 1, -1) < 0 && errno != EINTR) return;
+      } while ((out.revents & (POLLERR | POLLHUP)) == 0);
+      // At once: other threads may be anywhere.
+      _exit(kExitPipe);
+    }).detach();
+    return true;
+  }();
+  (void)watched;
 }
 
 }  // namespace
@@ -80,12 +130,18 @@ int main(int argc, char** argv) {
   env.system_config = "/etc/lockstep/config.yaml";
   env.clock = &clock;
   env.interrupted = Interrupted;
+  env.signals = Signals;
+  env.end_with_reader = EndWithReader;
   int code =
       lockstep::RunCli(std::vector<std::string>(argv + 1, argv + argc), &env);
   std::cout.flush();
-  if (!std::cout.good() && code == 0 && !ReaderIsGone()) {
-    std::cerr << "lockstep: writing to stdout failed\n";
-    code = lockstep::kExitError;
+  if (!std::cout.good()) {
+    if (ReaderIsGone()) {
+      code = kExitPipe;
+    } else if (code == 0) {
+      std::cerr << "lockstep: writing to stdout failed\n";
+      code = lockstep::kExitError;
+    }
   }
   lockstep::LeaveProcess(code);
 }

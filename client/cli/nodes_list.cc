@@ -38,6 +38,7 @@ StatusOr<int> Run(const Cli& cli, const std::vector<std::string>& states) {
   }
   v1::ListNodesResponse all;
   Listing listing;
+  listing.collection = "nodes";
   listing.all = &all;
   for (const v1::Node& node : nodes) {
     *all.add_nodes() = node;

@@ -28,13 +28,21 @@ bool NeedsQuotes(const std::string& text) {
   return false;
 }
 
+// As gcloud quotes; what has control characters needs the other quotes.
+void Quote(const std::string& text, YAML::Emitter* out) {
+  const bool plain = std::none_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+  *out << (plain ? YAML::SingleQuoted : YAML::DoubleQuoted);
+}
+
 void Emit(const ordered_json& value, YAML::Emitter* out) {
   if (value.is_object()) {
     if (value.empty()) *out << YAML::Flow;
     *out << YAML::BeginMap;
     for (const auto& [key, child] : value.items()) {
       *out << YAML::Key;
-      if (NeedsQuotes(key)) *out << YAML::DoubleQuoted;
+      if (NeedsQuotes(key)) Quote(key, out);
       *out << key << YAML::Value;
       Emit(child, out);
     }
@@ -46,7 +54,7 @@ void Emit(const ordered_json& value, YAML::Emitter* out) {
     *out << YAML::EndSeq;
   } else if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
-    if (NeedsQuotes(text)) *out << YAML::DoubleQuoted;
+    if (NeedsQuotes(text)) Quote(text, out);
     *out << text;
   } else {
     // Numbers, booleans and null are written alike in both.
@@ -64,10 +72,10 @@ std::string CsvQuoted(const std::string& cell) {
 }
 
 std::string Serialized(const google::protobuf::Message& message,
-                       bool whitespace) {
+                       bool whitespace, bool all = true) {
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = whitespace;
-  options.always_print_primitive_fields = true;
+  options.always_print_primitive_fields = all;
   std::string json;
   const auto status =
       google::protobuf::util::MessageToJsonString(message, &json, options);
@@ -99,8 +107,22 @@ std::string ToJson(const google::protobuf::Message& message) {
   return Serialized(message, true);
 }
 
+std::string ToSparseJson(const google::protobuf::Message& message) {
+  return Serialized(message, true, false);
+}
+
 std::string ToJsonLine(const google::protobuf::Message& message) {
   return Serialized(message, false);
+}
+
+std::string Dump(const ordered_json& value) {
+  return value.dump(2, ' ', false, ordered_json::error_handler_t::replace) +
+         "\n";
+}
+
+std::string DumpLine(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace) +
+         "\n";
 }
 
 std::string RenderCsv(const Table& table, bool headers) {

@@ -2,6 +2,7 @@
 #ifndef LOCKSTEP_CLIENT_CLI_OUTPUT_H_
 #define LOCKSTEP_CLIENT_CLI_OUTPUT_H_
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,8 +24,13 @@ StatusOr<Output> ParseOutput(std::string_view text);
 // The protobuf JSON mapping with every field that has no presence, zero or
 // not, so that a program finds them; ends with a newline.
 std::string ToJson(const google::protobuf::Message& message);
-// The same without blanks, on one line.
+// The same with those fields only that were given.
+std::string ToSparseJson(const google::protobuf::Message& message);
+// As ToJson, without blanks, on one line.
 std::string ToJsonLine(const google::protobuf::Message& message);
+// JSON over several lines, or on one; ends with a newline.
+std::string Dump(const nlohmann::ordered_json& value);
+std::string DumpLine(const nlohmann::ordered_json& value);
 // RFC 4180 with "\n" at line ends.
 std::string RenderCsv(const Table& table, bool headers);
 // The columns of these names (any case), in this order.

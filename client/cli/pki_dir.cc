@@ -50,6 +50,11 @@ StatusOr<WallTime> IssueCertificate(const std::string& pki_dir,
     LOCKSTEP_ASSIGN_OR_RETURN(const UserRole user_role, ParseUserRole(role));
     request.identity = UserIdentity(ca->cluster(), user_role, name);
   }
+  const size_t slash = output.rfind('/');
+  if (slash != output.npos && slash > 0) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        RealFileSystem()->MakeDirs(output.substr(0, slash), 0700));
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(
       const CredentialPaths paths,
       IssueInto(RealFileSystem(), output, *ca, request, now));

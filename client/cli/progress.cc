@@ -51,8 +51,9 @@ std::string ProgressText(const v1::JobProgress& progress) {
   return text;
 }
 
-std::string ProgressBar(const v1::JobProgress& progress, int columns) {
-  std::string text = ProgressText(progress);
+std::string ProgressBar(const v1::JobProgress& progress, int columns,
+                        const std::string& note) {
+  std::string text = ProgressText(progress) + note;
   const double done = Done(progress.chief());
   // "[] " and the terminal's last column, where some terminals wrap.
   const int room = columns - static_cast<int>(text.size()) - 4;
@@ -79,8 +80,11 @@ std::string FollowPrinter::Finish() { return is_tty_ ? kClearLine : ""; }
 std::string FollowPrinter::LiveText(Time now) const {
   if (job_->state() == v1::JOB_STATE_RUNNING && progress_ &&
       progress_->chief().committed_step() > 0) {
-    return is_tty_ ? ProgressBar(*progress_, columns_)
-                   : ProgressText(*progress_);
+    const Duration age = now.mono - progress_time_;
+    const std::string note =
+        age < kStaleProgress ? "" : fmt::format("  (as of {} ago)", Age(age));
+    return is_tty_ ? ProgressBar(*progress_, columns_, note)
+                   : ProgressText(*progress_) + note;
   }
   const Duration elapsed =
       std::max(Duration::zero(), now.wall - ToWallTime(job_->state_time()));
@@ -131,6 +135,7 @@ std::string FollowPrinter::OnJob(const v1::Job& job, Time now) {
 std::string FollowPrinter::OnProgress(const v1::JobProgress& progress,
                                       Time now) {
   progress_ = progress;
+  progress_time_ = now.mono;
   return OnTick(now);
 }
 

@@ -17,8 +17,12 @@ namespace lockstep {
 // is not known is left out.
 std::string ProgressText(const v1::JobProgress& progress);
 // The same behind a bar; without one where the total is not known or the line
-// would be too long. Shorter than `columns`.
-std::string ProgressBar(const v1::JobProgress& progress, int columns);
+// would be too long. Shorter than `columns`. `note` comes behind the text.
+std::string ProgressBar(const v1::JobProgress& progress, int columns,
+                        const std::string& note = "");
+
+// How old a report is when it is told: they come once a second.
+inline constexpr Duration kStaleProgress = std::chrono::seconds(5);
 
 // On a terminal: one line per finished phase, and a last line that is written
 // over and over. Else plain lines: of each finished phase, of a phase that
@@ -47,6 +51,8 @@ class FollowPrinter {
   const Style style_;
   std::optional<v1::Job> job_;
   std::optional<v1::JobProgress> progress_;
+  // When that came.
+  MonoTime progress_time_{};
   // By phase: how much of its time was told already.
   std::map<std::string, Duration> told_;
   int attempts_told_ = 0;

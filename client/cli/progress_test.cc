@@ -86,6 +86,16 @@ TEST(FollowPrinterTest, PlainLinesAtChangesAndEveryTenSeconds) {
   EXPECT_EQ(printer.OnTick(At(60)), "");
 }
 
+TEST(FollowPrinterTest, WhatIsOldSaysSo) {
+  FollowPrinter printer(true, 120, Style{});
+  printer.OnJob(JobIn(v1::JOB_STATE_RUNNING, 0), At(0));
+  printer.OnProgress(Progress(1, 10), At(1));
+  EXPECT_EQ(printer.OnTick(At(5)).find("as of"), std::string::npos);
+  EXPECT_THAT(printer.OnTick(At(13)), HasSubstr("(as of 12s ago)"));
+  EXPECT_EQ(printer.OnProgress(Progress(2, 10), At(14)).find("as of"),
+            std::string::npos);
+}
+
 TEST(FollowPrinterTest, RestartIsToldWithItsReason) {
   FollowPrinter printer(false, 80, Style{});
   v1::Job job = JobIn(v1::JOB_STATE_RUNNING, 0);

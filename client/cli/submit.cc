@@ -6,13 +6,16 @@
 #include <ostream>
 
 #include "client/cli/cli.h"
-#include "client/cli/describe.h"
+#include "client/cli/flag_names.h"
 #include "client/cli/follow.h"
 #include "client/cli/job_file.h"
 #include "client/cli/job_view.h"
+#include "client/cli/plan.h"
+#include "client/cli/resource_options.h"
 #include "client/cli/submit_spec.h"
 #include "common/base/file.h"
 #include "common/base/random.h"
+#include "common/model/limits.h"
 
 namespace lockstep {
 namespace {
@@ -42,6 +45,7 @@ constexpr char kExamples[] =
 struct Options {
   SubmitFlags flags;
   std::string file;
+  std::string reduction_plan;
   bool dry_run = false;
   bool detach = false;
 };
@@ -57,32 +61,15 @@ StatusOr<v1::JobSpec> ReadFile(const std::string& path, CliEnvironment* env) {
   return ParseJobFile(text, path);
 }
 
-Status ShowPlan(const Cli& cli, const v1::SubmitJobResponse& response) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
-  std::ostream& out = *cli.env->out;
-  if (output == Output::kJson) {
-    out << ToJson(response);
-  } else if (output == Output::kYaml) {
-    out << ToYaml(response);
-  } else if (output == Output::kName) {
-    out << response.job().name() << "\n";
-  } else if (response.placement_size() > 0) {
-    out << FormatPlacement(response.placement());
-  } else {
-    const v1::Cause& waiting = response.waiting();
-    const std::string why = Printable(waiting.message());
-    const bool coded = waiting.reason() != v1::REASON_UNSPECIFIED;
-    out << fmt::format("{} would wait{}{}{}\n", response.job().name(),
-                       why.empty() ? "" : ": ", why,
-                       coded ? " [" + Text(waiting.reason()) + "]" : "");
-  }
-  return OkStatus();
-}
-
 StatusOr<int> Run(const Cli& cli, const Options& options) {
   CliEnvironment* const env = cli.env;
   SubmitFlags flags = options.flags;
   flags.program = cli.program;
+  if (!options.reduction_plan.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        flags.reduction_plan,
+        RealFileSystem()->Read(options.reduction_plan, kMaxReductionPlan));
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::JobSpec file,
                             ReadFile(options.file, env));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::JobSpec spec,
@@ -91,10 +78,14 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   SubmitOptions submit;
   submit.validate_only = options.dry_run;
-  LOCKSTEP_ASSIGN_OR_RETURN(const v1::SubmitJobResponse response,
-                            client->SubmitJob(spec, submit));
+  const auto answer = client->SubmitJob(spec, submit);
+  if (!answer.ok()) {
+    return options.file.empty() ? WithSubmitFlags(answer.status())
+                                : answer.status();
+  }
+  const v1::SubmitJobResponse& response = *answer;
   if (options.dry_run) {
-    LOCKSTEP_RETURN_IF_ERROR(ShowPlan(cli, response));
+    LOCKSTEP_RETURN_IF_ERROR(WritePlan(cli, response));
     return 0;
   }
   *env->err << fmt::format("job {} submitted: {}, {}{}\n", spec.name(),
@@ -128,26 +119,7 @@ void AddTaskOptions(CLI::App* app, SubmitFlags* f) {
                   "Processes of a task (default: 1)")
       ->check(AtLeast(1))
       ->group(group);
-  app->add_option("--cpus", f->cpus,
-                  "Cores of a task, as 0.5 (default: 1 a rank)")
-      ->check(AtLeast(0))
-      ->group(group);
-  app->add_option("--memory", f->memory,
-                  "Memory of a task, as 2GiB (default: none is reserved)")
-      ->type_name("SIZE")
-      ->group(group);
-  app->add_option("--gpus", f->gpus, "GPUs of a task (default: 0)")
-      ->check(AtLeast(0))
-      ->group(group);
-  app->add_option("--gpu-type", f->gpu_type,
-                  "Model of the GPUs, as T4 (default: any)")
-      ->group(group);
-  app->add_option("--env", f->env,
-                  "NAME=VALUE for every rank, or NAME as it is set here; may "
-                  "be given several times")
-      ->take_all()
-      ->allow_extra_args(false)
-      ->group(group);
+  AddResourceOptions(app, f, "task", group);
   app->add_option("--working-directory", f->working_directory,
                   "Where ranks start (default: the task's own folder)")
       ->type_name("DIR")
@@ -203,24 +175,44 @@ void AddJobOptions(CLI::App* app, SubmitFlags* f) {
   app->add_option("--comment", f->comment, "Free text")->group(group);
 }
 
-}  // namespace
-
-void AddSubmit(CLI::App* parent, Cli* cli) {
+// `plan`: without what submits.
+void Add(CLI::App* parent, Cli* cli, const std::string& description,
+         bool plan) {
   auto options = std::make_shared<Options>();
-  CLI::App* const app =
-      AddCommand(parent, "submit", "Submit a job: [OPTIONS] -- PROGRAM ARGS...",
-                 kExamples);
+  CLI::App* const app = AddCommand(parent, "submit", description, kExamples);
   app->add_option("-f,--file", options->file,
                   "Job file in YAML; - reads it from stdin")
       ->type_name("FILE");
-  app->add_flag("--dry-run", options->dry_run,
-                "Check it and show where it would go; submit nothing");
-  app->add_flag("--detach", options->detach, "Do not follow it");
+  if (!plan) {
+    app->add_flag("--dry-run", options->dry_run,
+                  "Check it and show where it would go; submit nothing");
+    app->add_flag("--detach", options->detach, "Do not follow it");
+  }
   AddJobOptions(app, &options->flags);
+  app->add_option("--reduction-plan", options->reduction_plan,
+                  "Of native jobs: sum gradients as this file says, which "
+                  "`jobs describe JOB --reduction-plan` wrote (default: the "
+                  "first generation makes a plan)")
+      ->type_name("FILE")
+      ->group("Job");
   AddTaskOptions(app, &options->flags);
   AddOutputOption(app, cli);
   AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  app->callback([=] {
+    options->dry_run = options->dry_run || plan;
+    cli->run = [=] { return Run(*cli, *options); };
+  });
+}
+
+}  // namespace
+
+void AddSubmit(CLI::App* parent, Cli* cli) {
+  Add(parent, cli, "Submit a job: [OPTIONS] -- PROGRAM ARGS...", false);
+}
+
+void AddPlanSubmit(CLI::App* parent, Cli* cli) {
+  Add(parent, cli, "What `submit` would do: [OPTIONS] -- PROGRAM ARGS...",
+      true);
 }
 
 }  // namespace lockstep

@@ -16,21 +16,6 @@ std::string BaseName(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// A job's name: [A-Za-z][A-Za-z0-9_-]*, from a program's.
-std::string NameFrom(const std::string& program, const std::string& random) {
-  std::string stem = BaseName(program);
-  stem = stem.substr(0, stem.find('.'));
-  for (char& c : stem) {
-    const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                      (c >= '0' && c <= '9') || c == '_' || c == '-';
-    if (!good) c = '-';
-  }
-  const bool letter = !stem.empty() && ((stem[0] >= 'a' && stem[0] <= 'z') ||
-                                        (stem[0] >= 'A' && stem[0] <= 'Z'));
-  if (!letter) stem = "job" + (stem.empty() ? "" : "-" + stem);
-  return stem.substr(0, kMaxNameStem) + "-" + random;
-}
-
 std::string Absolute(const std::string& path, const CliEnvironment& env) {
   return JoinPath(env.working_directory,
                   path.compare(0, 2, "./") == 0 ? path.substr(2) : path);
@@ -156,6 +141,7 @@ Status SetLimits(const SubmitFlags& flags, v1::JobSpec* spec) {
   }
   if (flags.restart_budget) spec->set_restart_budget(*flags.restart_budget);
   if (flags.priority) spec->set_priority(*flags.priority);
+  if (flags.pool) spec->set_pool(*flags.pool);
   if (flags.max_running_time) {
     LOCKSTEP_RETURN_IF_ERROR(SetDuration("--max-running-time",
                                          flags.max_running_time,
@@ -185,6 +171,20 @@ void SetPaths(const SubmitFlags& flags, const CliEnvironment& env,
 }
 
 }  // namespace
+
+std::string JobNameFrom(const std::string& program, const std::string& random) {
+  std::string stem = BaseName(program);
+  stem = stem.substr(0, stem.find('.'));
+  for (char& c : stem) {
+    const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                      (c >= '0' && c <= '9') || c == '_' || c == '-';
+    if (!good) c = '-';
+  }
+  const bool letter = !stem.empty() && ((stem[0] >= 'a' && stem[0] <= 'z') ||
+                                        (stem[0] >= 'A' && stem[0] <= 'Z'));
+  if (!letter) stem = "job" + (stem.empty() ? "" : "-" + stem);
+  return stem.substr(0, kMaxNameStem) + "-" + random;
+}
 
 StatusOr<v1::JobSpec> BuildSpec(const SubmitFlags& flags,
                                 const v1::JobSpec& file,
@@ -222,10 +222,16 @@ StatusOr<v1::JobSpec> BuildSpec(const SubmitFlags& flags,
   }
   if (flags.name) spec.set_name(*flags.name);
   if (spec.name().empty()) {
-    spec.set_name(NameFrom(
+    spec.set_name(JobNameFrom(
         spec.argv_size() > 0 ? spec.argv(0) : spec.roles(0).argv(0), random));
   }
   if (flags.comment) spec.set_comment(*flags.comment);
+  if (flags.reduction_plan) {
+    if (!IsUtf8(*flags.reduction_plan)) {
+      return InvalidArgument("--reduction-plan: the file is not text");
+    }
+    spec.set_reduction_plan(*flags.reduction_plan);
+  }
   SetPaths(flags, env, &spec);
   return spec;
 }

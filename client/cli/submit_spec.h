@@ -24,6 +24,7 @@ struct SubmitFlags {
   std::optional<std::string> memory;
   std::optional<int32_t> gpus;
   std::optional<std::string> gpu_type;
+  std::optional<std::string> pool;
   std::optional<std::string> output;
   std::vector<std::string> env;
   std::optional<int64_t> checkpoint_interval_steps;
@@ -35,6 +36,8 @@ struct SubmitFlags {
   std::vector<std::string> labels;
   std::optional<std::string> working_directory;
   std::optional<std::string> comment;
+  // The text itself.
+  std::optional<std::string> reduction_plan;
   std::vector<std::string> program;
 };
 
@@ -51,6 +54,10 @@ StatusOr<v1::JobSpec> BuildSpec(const SubmitFlags& flags,
                                 const v1::JobSpec& file,
                                 const CliEnvironment& env,
                                 const std::string& random);
+
+// A job's name from a program's or module's: its file's name without what is
+// behind the first ".", and `random`.
+std::string JobNameFrom(const std::string& program, const std::string& random);
 
 // A sentence about each --train or --eval of lockstep-train that is a relative
 // path, which no rank would find: they start in folders of their own. Empty:

@@ -72,11 +72,13 @@ TEST(SubmitSpecTest, FlagsWinOverTheFile) {
   flags.labels = {"team=vision"};
   flags.max_running_time = "2h";
   flags.restart_budget = 0;
+  flags.pool = "a100";
   const auto spec = BuildSpec(flags, file, Env(), "abc123");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->name(), "file");
   EXPECT_EQ(spec->priority(), 5);
   EXPECT_EQ(spec->output_directory(), "/work/here");
+  EXPECT_EQ(spec->pool(), "a100");
   EXPECT_EQ(spec->environment().at("A"), "2");
   EXPECT_EQ(spec->environment().at("TOKEN"), "t");
   EXPECT_EQ(spec->environment().at("B"), "x=y");

@@ -81,7 +81,7 @@ std::string PhasesText(const v1::Job& job) {
   return text;
 }
 
-std::string ValuesText(const v1::Job& job) {
+std::string ValuesText(const v1::Job& job, bool with_loss) {
   const v1::RankProgress* const chief = ChiefProgress(job);
   if (!chief) return "";
   std::string text;
@@ -100,7 +100,8 @@ std::string ValuesText(const v1::Job& job) {
   for (const auto& [name, value] : values) {
     if (!IsShownElsewhere(name)) add(name, value);
   }
-  if (chief->committed_step() > 0 && !chief->values().count("loss")) {
+  if (with_loss && chief->committed_step() > 0 &&
+      !chief->values().count("loss")) {
     add("loss", chief->loss());
   }
   return text;
@@ -164,7 +165,36 @@ std::string UsageText(const v1::Job& job) {
   return text;
 }
 
+namespace {
+
+// What the chief has heard of the last steps, where it is worth a word.
+std::string LastStepsText(const v1::Job& job) {
+  const v1::Straggler* straggler = nullptr;
+  std::vector<RankView> ranks = LastRanks(job);
+  for (const RankView& view : ranks) {
+    if (view.rank->rank() == 0 && view.rank->progress().has_straggler()) {
+      straggler = &view.rank->progress().straggler();
+    }
+  }
+  if (straggler == nullptr || straggler->cost() < 0.01) return "";
+  std::string where;
+  for (const RankView& view : ranks) {
+    if (view.rank->rank() == straggler->rank()) {
+      where = fmt::format(" ({} on {})", TaskText(*view.task),
+                          Printable(view.task->node()));
+    }
+  }
+  return fmt::format(
+      "rank {}{} came last to {} of the last {} steps and costs {:.1f} % of "
+      "their time",
+      straggler->rank(), where, straggler->late_steps(), straggler->steps(),
+      straggler->cost() * 100);
+}
+
+}  // namespace
+
 std::string StragglerText(const v1::Job& job) {
+  if (const std::string text = LastStepsText(job); !text.empty()) return text;
   // Nobody has to wait for the last to arrive but that one itself, so it is
   // the one that waited least; no common clock is needed to know it.
   const RankView* last = nullptr;
@@ -203,6 +233,9 @@ std::string BillText(const v1::Job& job) {
   std::string text =
       fmt::format("{} core-seconds, {} GPU-seconds",
                   Decimal(bill.core_seconds()), Decimal(bill.gpu_seconds()));
+  if (bill.has_ml_units()) {
+    text += fmt::format(", {:.4f} ML units", bill.ml_units());
+  }
   if (bill.currency().empty()) return text + "; the site has no price table";
   return text + fmt::format(": {:.6f} {}", bill.cost(), bill.currency());
 }

@@ -21,12 +21,14 @@ std::string PhasesText(const v1::Job& job);
 // shares that add up to 100 %.
 std::string StepTimeText(const v1::Job& job);
 std::string UsageText(const v1::Job& job);
-// Which rank of the last attempt the others wait for, and what it costs them;
-// empty where ranks wait for each other less than 1 % of the time, or where
+// Which rank of the last attempt held the others up in the last hundred steps,
+// and what it costs; else, over all of the attempt, which one they wait for.
+// Empty where ranks wait for each other less than 1 % of the time, or where
 // there is only one.
 std::string StragglerText(const v1::Job& job);
 std::string BillText(const v1::Job& job);
-std::string ValuesText(const v1::Job& job);
+// `with_loss`: the chief's last loss, too, where the job reports none.
+std::string ValuesText(const v1::Job& job, bool with_loss = true);
 std::string TrainingText(const v1::Job& job);
 
 // The first cause of a failure, and the last lines of the rank that is it.

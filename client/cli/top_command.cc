@@ -232,6 +232,7 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
   if (options.batch || cli.output == "json") {
     const bool once = options.frames == 0 && !options.batch;
     LOCKSTEP_ASSIGN_OR_RETURN(const auto client, Client::Connect(connection));
+    if (!once && env->end_with_reader) env->end_with_reader();
     return Batch(cli, client.get(), *interval, once ? 1 : options.frames, view);
   }
   if (!env->out_is_tty || !env->in_is_tty || env->Variable("TERM") == "dumb") {

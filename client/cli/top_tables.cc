@@ -156,11 +156,11 @@ std::vector<const v1::Node*> SortedNodes(const TopState& state,
   return nodes;
 }
 
-// How long in this state, or for a running one since it first ran.
+// How long it ran, as `jobs list` has it; of one that may still begin to, how
+// long it is in this state.
 std::string TimeOf(const v1::Job& job, WallTime now) {
-  if (job.has_start_time()) {
-    const WallTime end = job.has_end_time() ? ToWallTime(job.end_time()) : now;
-    return Age(end - ToWallTime(job.start_time()));
+  if (job.has_start_time() || IsFinalState(job.state())) {
+    return RanText(job, now);
   }
   return job.has_state_time() ? Age(now - ToWallTime(job.state_time())) : "-";
 }

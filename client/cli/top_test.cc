@@ -36,6 +36,7 @@ v1::Job Training(const std::string& name, double compute, double wait) {
   job.set_name(name);
   job.set_state(v1::JOB_STATE_RUNNING);
   job.mutable_start_time()->set_seconds(1'767'225'500);
+  job.mutable_state_time()->set_seconds(1'767'225'500);
   job.mutable_spec()->add_roles()->set_count(2);
   job.mutable_progress()->set_generation(1);
   job.mutable_progress()->set_samples_per_second(1234);
@@ -125,6 +126,25 @@ TEST(TopTest, JobsWithTheirPhases) {
   EXPECT_THAT(text, HasSubstr("1,234      0.25"));
   EXPECT_THAT(text, testing::ContainsRegex("c{9,}w"));
   EXPECT_THAT(lines.back(), HasSubstr("q quit  n nodes"));
+}
+
+TEST(TopTest, TimeIsThatInWhichItRan) {
+  v1::Job again = Training("again", 9, 1);
+  v1::PhaseDuration* const ran = again.add_phases();
+  ran->set_phase("running");
+  ran->mutable_duration()->set_seconds(11);
+  v1::Job never = Training("never", 0, 0);
+  never.clear_start_time();
+  never.set_state(v1::JOB_STATE_CANCELLED);
+  v1::Job waits = never;
+  waits.set_name("waits");
+  waits.set_state(v1::JOB_STATE_QUEUED);
+  TopView view;
+  const std::string text = Joined(RenderTop(StateOf({again, never, waits}, {}),
+                                            &view, 120, 10, kNow, Style{}));
+  EXPECT_THAT(text, testing::ContainsRegex("again +RUNNING +2 +111s "));
+  EXPECT_THAT(text, testing::ContainsRegex("never +CANCELLED +2 +- "));
+  EXPECT_THAT(text, testing::ContainsRegex("waits +QUEUED +2 +100s "));
 }
 
 TEST(TopTest, PhasesAreThoseSinceTheLastSample) {

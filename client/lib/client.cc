@@ -16,6 +16,14 @@ namespace {
 
 constexpr int kPageSize = 500;
 
+v1::SubmitJobRequest SubmitRequest(const SubmitOptions& options) {
+  v1::SubmitJobRequest request;
+  request.set_request_id(options.request_id.empty() ? RandomUuid()
+                                                    : options.request_id);
+  request.set_validate_only(options.validate_only);
+  return request;
+}
+
 }  // namespace
 
 Status FromServer(const grpc::Status& status) {
@@ -25,20 +33,56 @@ Status FromServer(const grpc::Status& status) {
   return FromGrpc(status);
 }
 
+namespace {
+
+// What gRPC's channel says of a connection that never was, in our words.
+Status Unreachable(const std::string& address, const std::string& text) {
+  const auto says = [&](const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  if (says("certificate verify failed")) {
+    return Unavailable(
+        "{} has a certificate of another CA than ours: give --ca, --cert and "
+        "--key of its cluster",
+        address);
+  }
+  if (says("WRONG_VERSION_NUMBER") || says("wrong version number")) {
+    return Unavailable(
+        "{} does not speak TLS: is it a coordinator's gRPC port? One without "
+        "TLS takes --insecure-loopback",
+        address);
+  }
+  if (says("Socket closed") || says("handshake") || says("Handshake")) {
+    return Unavailable(
+        "{} closes the connection: it speaks TLS where --insecure-loopback is "
+        "given, does not know the CA of our certificate, or is no coordinator",
+        address);
+  }
+  const bool loopback =
+      address.starts_with("127.") || address.starts_with("localhost:");
+  return Unavailable(
+      "cannot reach the coordinator at {}: {}; is it running there{}?", address,
+      says("Connection refused") ? "connection refused" : text,
+      loopback ? " (`lockstep local up` starts one on this machine)" : "");
+}
+
+}  // namespace
+
+bool NeverConnected(const grpc::Status& status) {
+  if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return false;
+  const std::string& text = status.error_message();
+  for (const char* part :
+       {"failed to connect", "DNS resolution failed", "andshake"}) {
+    if (text.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
 Status Convert(const grpc::Status& status, const std::string& address) {
   const Status converted = FromServer(status);
   if (converted.code() == StatusCode::kUnavailable &&
       ReasonOf(converted).empty()) {
-    const std::string text = Message(converted);
-    // What gRPC's channel says of a connection that never was.
-    for (const char* part :
-         {"failed to connect", "DNS resolution failed", "andshake"}) {
-      if (text.find(part) == std::string::npos) continue;
-      return Unavailable(
-          "cannot reach the coordinator at {}: {}; is it running there, and "
-          "are --ca and --cert of its cluster?",
-          address, text);
-    }
+    if (NeverConnected(status)) return Unreachable(address, Message(converted));
     return Annotate(converted, "the coordinator at " + address);
   }
   if (converted.code() == StatusCode::kDeadlineExceeded) {
@@ -75,33 +119,48 @@ StatusOr<std::unique_ptr<Client>> Client::Connect(
   impl->options = options;
   impl->jobs = v1::JobService::NewStub(channel);
   impl->cluster = v1::ClusterService::NewStub(channel);
+  impl->packages = v1::PackageService::NewStub(channel);
   return std::unique_ptr<Client>(new Client(std::move(impl)));
 }
 
 StatusOr<v1::SubmitJobResponse> Client::SubmitJob(
     const v1::JobSpec& spec, const SubmitOptions& options) {
-  v1::SubmitJobRequest request;
-  request.set_request_id(options.request_id.empty() ? RandomUuid()
-                                                    : options.request_id);
+  v1::SubmitJobRequest request = SubmitRequest(options);
   *request.mutable_spec() = spec;
-  request.set_validate_only(options.validate_only);
-  v1::SubmitJobResponse response;
-  grpc::ClientContext context;
-  impl_->Prepare(&context);
-  LOCKSTEP_RETURN_IF_ERROR(
-      Convert(impl_->jobs->SubmitJob(&context, request, &response), address()));
-  return response;
+  return impl_->Call(impl_->jobs, &v1::JobService::Stub::SubmitJob, request);
+}
+
+StatusOr<v1::SubmitJobResponse> Client::SubmitTraining(
+    const v1::TrainingJob& training, const std::vector<v1::Package>& packages,
+    const SubmitOptions& options) {
+  v1::SubmitJobRequest request = SubmitRequest(options);
+  *request.mutable_training() = training;
+  for (const v1::Package& package : packages) {
+    *request.add_packages() = package;
+  }
+  return impl_->Call(impl_->jobs, &v1::JobService::Stub::SubmitJob, request);
+}
+
+StatusOr<v1::Job> Client::UpdateJob(const std::string& name,
+                                    const UpdateJobOptions& options) {
+  v1::UpdateJobRequest request;
+  request.set_request_id(RandomUuid());
+  request.set_name(name);
+  request.set_clear_labels(options.clear_labels);
+  for (const std::string& key : options.remove_labels) {
+    request.add_remove_labels(key);
+  }
+  for (const auto& [key, value] : options.labels) {
+    (*request.mutable_labels())[key] = value;
+  }
+  request.set_resource_version(options.resource_version);
+  return impl_->Call(impl_->jobs, &v1::JobService::Stub::UpdateJob, request);
 }
 
 StatusOr<v1::Job> Client::GetJob(const std::string& name) {
   v1::GetJobRequest request;
   request.set_name(name);
-  v1::Job job;
-  grpc::ClientContext context;
-  impl_->Prepare(&context);
-  LOCKSTEP_RETURN_IF_ERROR(
-      Convert(impl_->jobs->GetJob(&context, request, &job), address()));
-  return job;
+  return impl_->Call(impl_->jobs, &v1::JobService::Stub::GetJob, request);
 }
 
 StatusOr<std::vector<v1::Job>> Client::ListJobs(
@@ -109,17 +168,19 @@ StatusOr<std::vector<v1::Job>> Client::ListJobs(
   std::vector<v1::Job> jobs;
   v1::ListJobsRequest request;
   for (const v1::JobState state : options.states) request.add_states(state);
+  request.set_filter(options.filter);
   do {
-    request.set_page_size(kPageSize);
+    const int32_t most = options.page_size > 0
+                             ? std::min(options.page_size, kPageSize)
+                             : kPageSize;
+    request.set_page_size(most);
     if (options.limit > 0) {
       request.set_page_size(static_cast<int32_t>(std::min<int64_t>(
-          kPageSize, options.limit - static_cast<int64_t>(jobs.size()))));
+          most, options.limit - static_cast<int64_t>(jobs.size()))));
     }
-    v1::ListJobsResponse response;
-    grpc::ClientContext context;
-    impl_->Prepare(&context);
-    LOCKSTEP_RETURN_IF_ERROR(Convert(
-        impl_->jobs->ListJobs(&context, request, &response), address()));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        v1::ListJobsResponse response,
+        impl_->Call(impl_->jobs, &v1::JobService::Stub::ListJobs, request));
     for (v1::Job& job : *response.mutable_jobs()) {
       jobs.push_back(std::move(job));
     }
@@ -137,34 +198,25 @@ StatusOr<v1::Job> Client::CancelJob(const std::string& name) {
   v1::CancelJobRequest request;
   request.set_request_id(RandomUuid());
   request.set_name(name);
-  v1::Job job;
-  grpc::ClientContext context;
-  impl_->Prepare(&context);
-  LOCKSTEP_RETURN_IF_ERROR(
-      Convert(impl_->jobs->CancelJob(&context, request, &job), address()));
-  return job;
+  return impl_->Call(impl_->jobs, &v1::JobService::Stub::CancelJob, request);
 }
 
 Status Client::DeleteJob(const std::string& name) {
   v1::DeleteJobRequest request;
   request.set_request_id(RandomUuid());
   request.set_name(name);
-  v1::DeleteJobResponse response;
-  grpc::ClientContext context;
-  impl_->Prepare(&context);
-  return Convert(impl_->jobs->DeleteJob(&context, request, &response),
-                 address());
+  return impl_->Call(impl_->jobs, &v1::JobService::Stub::DeleteJob, request)
+      .status();
 }
 
 StatusOr<v1::Directive> Client::RequestCheckpoint(const std::string& name) {
   v1::RequestCheckpointRequest request;
   request.set_request_id(RandomUuid());
   request.set_name(name);
-  v1::RequestCheckpointResponse response;
-  grpc::ClientContext context;
-  impl_->Prepare(&context);
-  LOCKSTEP_RETURN_IF_ERROR(Convert(
-      impl_->jobs->RequestCheckpoint(&context, request, &response), address()));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const v1::RequestCheckpointResponse response,
+      impl_->Call(impl_->jobs, &v1::JobService::Stub::RequestCheckpoint,
+                  request));
   return response.directive();
 }
 
@@ -173,11 +225,10 @@ StatusOr<std::vector<v1::Node>> Client::ListNodes() {
   v1::ListNodesRequest request;
   request.set_page_size(kPageSize);
   do {
-    v1::ListNodesResponse response;
-    grpc::ClientContext context;
-    impl_->Prepare(&context);
-    LOCKSTEP_RETURN_IF_ERROR(Convert(
-        impl_->cluster->ListNodes(&context, request, &response), address()));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        v1::ListNodesResponse response,
+        impl_->Call(impl_->cluster, &v1::ClusterService::Stub::ListNodes,
+                    request));
     for (v1::Node& node : *response.mutable_nodes()) {
       nodes.push_back(std::move(node));
     }
@@ -189,12 +240,8 @@ StatusOr<std::vector<v1::Node>> Client::ListNodes() {
 StatusOr<v1::Node> Client::GetNode(const std::string& name) {
   v1::GetNodeRequest request;
   request.set_name(name);
-  v1::Node node;
-  grpc::ClientContext context;
-  impl_->Prepare(&context);
-  LOCKSTEP_RETURN_IF_ERROR(
-      Convert(impl_->cluster->GetNode(&context, request, &node), address()));
-  return node;
+  return impl_->Call(impl_->cluster, &v1::ClusterService::Stub::GetNode,
+                     request);
 }
 
 StatusOr<v1::Node> Client::DrainNode(const std::string& name,
@@ -209,35 +256,26 @@ StatusOr<v1::Node> Client::DrainNode(const std::string& name,
     request.mutable_grace()->set_nanos(
         static_cast<int32_t>(nanos % 1'000'000'000));
   }
-  v1::Node node;
-  grpc::ClientContext context;
-  impl_->Prepare(&context);
-  LOCKSTEP_RETURN_IF_ERROR(
-      Convert(impl_->cluster->DrainNode(&context, request, &node), address()));
-  return node;
+  return impl_->Call(impl_->cluster, &v1::ClusterService::Stub::DrainNode,
+                     request);
 }
 
 StatusOr<v1::Node> Client::UndrainNode(const std::string& name) {
   v1::UndrainNodeRequest request;
   request.set_request_id(RandomUuid());
   request.set_name(name);
-  v1::Node node;
-  grpc::ClientContext context;
-  impl_->Prepare(&context);
-  LOCKSTEP_RETURN_IF_ERROR(Convert(
-      impl_->cluster->UndrainNode(&context, request, &node), address()));
-  return node;
+  return impl_->Call(impl_->cluster, &v1::ClusterService::Stub::UndrainNode,
+                     request);
 }
 
 StatusOr<std::vector<std::string>> Client::ForgetNode(const std::string& name) {
   v1::ForgetNodeRequest request;
   request.set_request_id(RandomUuid());
   request.set_name(name);
-  v1::ForgetNodeResponse response;
-  grpc::ClientContext context;
-  impl_->Prepare(&context);
-  LOCKSTEP_RETURN_IF_ERROR(Convert(
-      impl_->cluster->ForgetNode(&context, request, &response), address()));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const v1::ForgetNodeResponse response,
+      impl_->Call(impl_->cluster, &v1::ClusterService::Stub::ForgetNode,
+                  request));
   return std::vector<std::string>(response.jobs().begin(),
                                   response.jobs().end());
 }

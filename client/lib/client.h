@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,7 @@
 #include "common/base/status.h"
 #include "lockstep/v1/cluster.pb.h"
 #include "lockstep/v1/job.pb.h"
+#include "lockstep/v1/training.pb.h"
 #include "lockstep/v1/types.pb.h"
 
 namespace lockstep {
@@ -53,11 +55,39 @@ struct SubmitOptions {
   std::string request_id;
 };
 
+struct UpdateJobOptions {
+  bool clear_labels = false;
+  std::vector<std::string> remove_labels;
+  // Set after the others were removed.
+  std::map<std::string, std::string> labels;
+  // Only if the job is still at this version; 0: whatever it is.
+  int64_t resource_version = 0;
+};
+
+// Fills `buffer` with up to `size` bytes from `offset` of a package; returns
+// how many, 0 at its end. Called on the thread of the call.
+using PackageReader =
+    std::function<StatusOr<size_t>(uint64_t offset, char* buffer, size_t size)>;
+
+struct UploadOptions {
+  // Told how many bytes are on their way, about every 1 MiB.
+  std::function<void(uint64_t)> on_progress;
+  // Without a byte moving for so long, the coordinator counts as away.
+  Duration stall = std::chrono::seconds(60);
+  // How long it may be away before the upload gives up; at once where it never
+  // was there.
+  Duration patience = std::chrono::minutes(2);
+};
+
 struct ListJobsOptions {
   // Empty: all.
   std::vector<v1::JobState> states;
+  // As ListJobsRequest.filter; empty: all.
+  std::string filter;
   // At most so many, newest first; 0: all.
   int64_t limit = 0;
+  // How many each call asks for; 0: as many as may be.
+  int32_t page_size = 0;
 };
 
 struct WatchOptions {
@@ -85,6 +115,15 @@ struct LogOptions {
   // The last so many lines of each rank; 0: all.
   int64_t tail = 0;
   std::optional<WallTime> since;
+  std::optional<WallTime> until;
+  // "worker-replica-1", "service"; empty: all.
+  std::vector<std::string> tasks;
+  // Only lines in which this matches (RE2); empty: all.
+  std::string grep;
+  // Only these and worse; unspecified: all.
+  v1::Severity min_severity = v1::SEVERITY_UNSPECIFIED;
+  // Also the job's events, as lines of the task "service".
+  bool include_events = false;
   // DeadlineExceeded after so long; unset: none.
   std::optional<Duration> timeout;
   // As in WatchOptions; only where `follow`.
@@ -112,6 +151,22 @@ class Client {
 
   StatusOr<v1::SubmitJobResponse> SubmitJob(const v1::JobSpec& spec,
                                             const SubmitOptions& options = {});
+  // A job in the words of AI Platform. `packages`: what its packageUris stand
+  // for, in their order; uploaded before.
+  StatusOr<v1::SubmitJobResponse> SubmitTraining(
+      const v1::TrainingJob& training, const std::vector<v1::Package>& packages,
+      const SubmitOptions& options = {});
+  // Sends a package's bytes, unless they are there already. Cut off, it starts
+  // again: packages are known by their content, so nothing is stored twice and
+  // nothing half. Returns whether it was there. `stop` may be null; stopped, it
+  // is Cancelled and nothing of it is kept.
+  // Errors, beside those of PackageService.UploadPackage: `read`'s own;
+  // DataLoss: `read` gave fewer bytes than package.bytes.
+  StatusOr<bool> UploadPackage(const v1::Package& package,
+                               const PackageReader& read,
+                               const UploadOptions& options, StopToken* stop);
+  StatusOr<v1::Job> UpdateJob(const std::string& name,
+                              const UpdateJobOptions& options);
   StatusOr<v1::Job> GetJob(const std::string& name);
   // All pages, up to the limit.
   StatusOr<std::vector<v1::Job>> ListJobs(const ListJobsOptions& options = {});

@@ -9,11 +9,19 @@
 #include "common/rpc/status_conversion.h"
 #include "lockstep/v1/cluster.grpc.pb.h"
 #include "lockstep/v1/job.grpc.pb.h"
+#include "lockstep/v1/package.grpc.pb.h"
 
 namespace lockstep {
 namespace {
 
 constexpr Duration kPollInterval = std::chrono::milliseconds(5);
+
+Status FirstError(FakeAnswers* answers) {
+  if (answers->errors.empty()) return OkStatus();
+  Status error = answers->errors.front();
+  answers->errors.erase(answers->errors.begin());
+  return error;
+}
 
 class Shared {
  public:
@@ -27,19 +35,19 @@ class Shared {
   }
   Status TakeError() {
     MutexLock lock(&mu_);
-    if (answers_.errors.empty()) return OkStatus();
-    Status error = answers_.errors.front();
-    answers_.errors.erase(answers_.errors.begin());
-    return error;
+    return FirstError(&answers_);
   }
   bool TakeBreak() {
     MutexLock lock(&mu_);
     return answers_.breaks > 0 && answers_.breaks-- > 0;
   }
-  // Until the caller goes away.
+  // Until the caller goes away, or the test wants no more of it.
   void Idle(grpc::ServerContext* context) {
     MutexLock lock(&mu_);
-    while (!context->IsCancelled()) never_.WaitFor(&mu_, kPollInterval);
+    while (!context->IsCancelled() &&
+           (answers_.endless || answers_.stalls_uploads)) {
+      never_.WaitFor(&mu_, kPollInterval);
+    }
   }
 
  private:
@@ -60,6 +68,7 @@ class FakeJobs final : public v1::JobService::Service {
                          const v1::SubmitJobRequest* request,
                          v1::SubmitJobResponse* response) override {
     if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    if (request->has_training()) return SubmitTraining(*request, response);
     shared_->Update([&](FakeAnswers* a) {
       a->submits.push_back(*request);
       for (const v1::Job& job : a->jobs) {
@@ -82,21 +91,52 @@ class FakeJobs final : public v1::JobService::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status UpdateJob(grpc::ServerContext*,
+                         const v1::UpdateJobRequest* request,
+                         v1::Job* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    bool found = false;
+    shared_->Update([&](FakeAnswers* a) {
+      a->updates.push_back(*request);
+      for (v1::Job& job : a->jobs) {
+        if (job.name() != request->name()) continue;
+        auto& labels = *job.mutable_spec()->mutable_labels();
+        if (request->clear_labels()) labels.clear();
+        for (const std::string& key : request->remove_labels()) {
+          labels.erase(key);
+        }
+        for (const auto& [key, value] : request->labels()) labels[key] = value;
+        *response = job;
+        found = true;
+      }
+    });
+    return found ? grpc::Status::OK : NoJob(request->name());
+  }
+
   grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
                       v1::Job* response) override {
-    shared_->Update([](FakeAnswers* a) { ++a->gets; });
-    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
-    for (const v1::Job& job : shared_->Copy().jobs) {
-      if (job.name() != request->name()) continue;
-      *response = job;
-      return grpc::Status::OK;
-    }
-    return NoJob(request->name());
+    grpc::Status status = NoJob(request->name());
+    // At once: what is said after it was counted is for the next one.
+    shared_->Update([&](FakeAnswers* a) {
+      ++a->gets;
+      if (const Status error = FirstError(a); !error.ok()) {
+        status = ToGrpc(error);
+        return;
+      }
+      for (const v1::Job& job : a->jobs) {
+        if (job.name() != request->name()) continue;
+        *response = job;
+        status = grpc::Status::OK;
+        return;
+      }
+    });
+    return status;
   }
 
   grpc::Status ListJobs(grpc::ServerContext*,
                         const v1::ListJobsRequest* request,
                         v1::ListJobsResponse* response) override {
+    shared_->Update([&](FakeAnswers* a) { a->lists.push_back(*request); });
     if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
     const FakeAnswers answers = shared_->Copy();
     // Small pages whatever was asked for, so that tests see several.
@@ -222,6 +262,28 @@ class FakeJobs final : public v1::JobService::Service {
   }
 
  private:
+  grpc::Status SubmitTraining(const v1::SubmitJobRequest& request,
+                              v1::SubmitJobResponse* response) {
+    grpc::Status answer = grpc::Status::OK;
+    const std::string& name = request.training().job_id();
+    shared_->Update([&](FakeAnswers* a) {
+      a->submits.push_back(request);
+      *response = a->training_answer;
+      for (const v1::Job& job : a->jobs) {
+        if (job.name() != name) continue;
+        answer = ToGrpc(AlreadyExists("there is a job {} already", name));
+        return;
+      }
+      v1::Job* const job = response->mutable_job();
+      job->set_name(name);
+      if (!job->has_spec()) job->mutable_spec()->set_name(name);
+      *job->mutable_training() = request.training();
+      if (!a->keeps_training_state) job->set_state(v1::JOB_STATE_QUEUED);
+      if (!request.validate_only()) a->jobs.push_back(*job);
+    });
+    return answer;
+  }
+
   Shared* const shared_;
 };
 
@@ -307,10 +369,55 @@ class FakeCluster final : public v1::ClusterService::Service {
   Shared* const shared_;
 };
 
+class FakePackages final : public v1::PackageService::Service {
+ public:
+  explicit FakePackages(Shared* shared) : shared_(shared) {}
+
+  grpc::Status UploadPackage(
+      grpc::ServerContext* context,
+      grpc::ServerReader<v1::UploadPackageRequest>* reader,
+      v1::UploadPackageResponse* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    v1::UploadPackageRequest request;
+    if (!reader->Read(&request) || !request.has_package()) {
+      return ToGrpc(InvalidArgument("there is no package"));
+    }
+    const v1::Package package = request.package();
+    bool breaks = false;
+    shared_->Update([&](FakeAnswers* a) {
+      a->uploads.push_back(package);
+      response->set_existed(a->packages.count(package.digest()) > 0);
+      breaks = a->upload_breaks > 0 && a->upload_breaks-- > 0;
+    });
+    if (response->existed()) return grpc::Status::OK;
+    if (shared_->Copy().stalls_uploads) {
+      shared_->Idle(context);
+      return grpc::Status::CANCELLED;
+    }
+    std::string bytes;
+    while (reader->Read(&request)) {
+      bytes += request.data();
+      shared_->Update([](FakeAnswers* a) { ++a->upload_pieces; });
+      if (breaks) return ToGrpc(Unavailable("the coordinator is stopping"));
+    }
+    if (context->IsCancelled()) return grpc::Status::CANCELLED;
+    if (static_cast<int64_t>(bytes.size()) != package.bytes()) {
+      return ToGrpc(InvalidArgument("{} bytes came", bytes.size()));
+    }
+    shared_->Update(
+        [&](FakeAnswers* a) { a->packages[package.digest()] = bytes; });
+    return grpc::Status::OK;
+  }
+
+ private:
+  Shared* const shared_;
+};
+
 }  // namespace
 
 struct FakeCoordinator::Impl {
   Shared shared;
+  FakePackages packages{&shared};
   FakeJobs jobs{&shared};
   FakeCluster cluster{&shared};
   std::unique_ptr<RpcServer> server;  // Ends first: the services outlive it.
@@ -327,7 +434,8 @@ StatusOr<std::unique_ptr<FakeCoordinator>> FakeCoordinator::Start(
   options.address = address;
   options.insecure_loopback = true;
   LOCKSTEP_ASSIGN_OR_RETURN(
-      impl->server, RpcServer::Start(options, {&impl->jobs, &impl->cluster}));
+      impl->server, RpcServer::Start(options, {&impl->jobs, &impl->cluster,
+                                               &impl->packages}));
   return std::unique_ptr<FakeCoordinator>(new FakeCoordinator(std::move(impl)));
 }
 

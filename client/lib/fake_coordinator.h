@@ -1,9 +1,10 @@
-// A coordinator for tests of clients: JobService and ClusterService over
+// A coordinator for tests of clients: its three services of clients over
 // loopback gRPC that answer from what the test put there.
 #ifndef LOCKSTEP_CLIENT_LIB_FAKE_COORDINATOR_H_
 #define LOCKSTEP_CLIENT_LIB_FAKE_COORDINATOR_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "common/base/status.h"
 #include "lockstep/v1/cluster.pb.h"
 #include "lockstep/v1/job.pb.h"
+#include "lockstep/v1/package.pb.h"
 
 namespace lockstep {
 
@@ -33,10 +35,25 @@ struct FakeAnswers {
   bool completes_checkpoints = true;
   // A watch or log stream goes on for ever after its last message.
   bool endless = false;
+  // What every SubmitJob of a training job says beside the job.
+  v1::SubmitJobResponse training_answer;
+  // Training jobs have the state of training_answer at once, not QUEUED.
+  bool keeps_training_state = false;
+  // Whole packages, by digest.
+  std::map<std::string, std::string> packages;
+  // Uploads that begin from now on take nothing and wait for ever.
+  bool stalls_uploads = false;
+  // How many uploads break UNAVAILABLE after their first piece.
+  int upload_breaks = 0;
 
   // What came in.
   int gets = 0;  // Of a job.
   std::vector<v1::SubmitJobRequest> submits;
+  std::vector<v1::UpdateJobRequest> updates;
+  std::vector<v1::ListJobsRequest> lists;
+  // First messages of UploadPackage, and of how many pieces came.
+  std::vector<v1::Package> uploads;
+  int upload_pieces = 0;
   std::vector<v1::WatchJobsRequest> watches;
   std::vector<v1::StreamLogsRequest> log_requests;
   std::vector<std::string> cancelled;
@@ -50,7 +67,8 @@ struct FakeAnswers {
 // Cancel makes a job CANCELLED; Delete takes an ended one away; a node with
 // jobs is DRAINING, else DRAINED, and only a silent one can be forgotten. A
 // checkpoint is there at once, at the step after the last one. Submit queues
-// one as it was asked for, or the job of that name where the test put one.
+// one as it was asked for, or the job of that name where the test put one; a
+// training job's name is refused when it is taken.
 class FakeCoordinator {
  public:
   // Insecure, so on loopback; port 0 takes a free one.

@@ -12,61 +12,6 @@ namespace {
 constexpr Duration kFirstPause = std::chrono::milliseconds(200);
 constexpr Duration kLongestPause = std::chrono::seconds(3);
 
-// Cancels `context` at Stop() for as long as it lives.
-class CancelOnStop {
- public:
-  CancelOnStop(StopToken* stop, grpc::ClientContext* context) : stop_(stop) {
-    if (stop_) stop_->SetCancel([context] { context->TryCancel(); });
-  }
-  ~CancelOnStop() {
-    if (stop_) stop_->SetCancel(nullptr);
-  }
-  CancelOnStop(const CancelOnStop&) = delete;
-  CancelOnStop& operator=(const CancelOnStop&) = delete;
-
- private:
-  StopToken* const stop_;
-};
-
-// When to try a broken stream again. Told of each good message.
-class Persistence {
- public:
-  Persistence(Duration patience, std::function<void(const Status&)> on_break,
-              StopToken* stop)
-      : patience_(patience), on_break_(std::move(on_break)), stop_(stop) {}
-
-  void Good() {
-    pause_ = kFirstPause;
-    good_ = SystemClock().Now().mono;
-    told_ = false;
-  }
-  // Waits; false when the stream is to end with `error`.
-  bool Retry(const Status& error) {
-    // A reader that was too slow is told so and starts again.
-    if (error.code() != StatusCode::kUnavailable &&
-        error.code() != StatusCode::kResourceExhausted) {
-      return false;
-    }
-    if (SystemClock().Now().mono - good_ >= patience_) return false;
-    if (on_break_ && !told_) on_break_(error);
-    told_ = true;
-    StopToken never;
-    if ((stop_ ? stop_ : &never)->WaitFor(pause_)) return false;
-    pause_ = std::min(pause_ * 2, kLongestPause);
-    return true;
-  }
-
- private:
-  const Duration patience_;
-  const std::function<void(const Status&)> on_break_;
-  StopToken* const stop_;
-  MonoTime good_ = SystemClock().Now().mono;
-  Duration pause_ = kFirstPause;
-  bool told_ = false;
-};
-
-Status Stopped() { return Cancelled("stopped by the caller"); }
-
 int64_t VersionOf(const v1::WatchJobsResponse& message) {
   switch (message.event_case()) {
     case v1::WatchJobsResponse::kSynced:
@@ -133,10 +78,49 @@ v1::StreamLogsRequest LogRequest(const LogOptions& options) {
   if (options.since) {
     SetTime(ToUnixNanos(*options.since), request.mutable_since());
   }
+  if (options.until) {
+    SetTime(ToUnixNanos(*options.until), request.mutable_until());
+  }
+  for (const std::string& task : options.tasks) request.add_tasks(task);
+  request.set_grep(options.grep);
+  request.set_min_severity(options.min_severity);
+  request.set_include_events(options.include_events);
   return request;
 }
 
 }  // namespace
+
+Persistence::Persistence(Duration patience,
+                         std::function<void(const Status&)> on_break,
+                         StopToken* stop)
+    : patience_(patience),
+      on_break_(std::move(on_break)),
+      stop_(stop),
+      good_(SystemClock().Now().mono),
+      pause_(kFirstPause) {}
+
+void Persistence::Good() {
+  pause_ = kFirstPause;
+  good_ = SystemClock().Now().mono;
+  told_ = false;
+}
+
+bool Persistence::Retry(const Status& error) {
+  // A reader that was too slow is told so and starts again.
+  if (error.code() != StatusCode::kUnavailable &&
+      error.code() != StatusCode::kResourceExhausted) {
+    return false;
+  }
+  if (SystemClock().Now().mono - good_ >= patience_) return false;
+  if (on_break_ && !told_) on_break_(error);
+  told_ = true;
+  StopToken never;
+  if ((stop_ ? stop_ : &never)->WaitFor(pause_)) return false;
+  pause_ = std::min(pause_ * 2, kLongestPause);
+  return true;
+}
+
+Status StoppedByCaller() { return Cancelled("stopped by the caller"); }
 
 Status Client::WatchJobs(const WatchOptions& options,
                          const WatchCallback& callback, StopToken* stop) {
@@ -147,7 +131,7 @@ Status Client::WatchJobs(const WatchOptions& options,
   // Until SYNCED the versions of a snapshot's jobs come in any order.
   bool synced = version > 0;
   while (true) {
-    if (stop && stop->stopped()) return Stopped();
+    if (stop && stop->stopped()) return StoppedByCaller();
     request.set_resource_version(synced ? version : 0);
     grpc::ClientContext context;
     const CancelOnStop cancel(stop, &context);
@@ -168,7 +152,7 @@ Status Client::WatchJobs(const WatchOptions& options,
     }
     const grpc::Status end = reader->Finish();
     const Status status = FromServer(end);
-    if (stop && stop->stopped()) return Stopped();
+    if (stop && stop->stopped()) return StoppedByCaller();
     if (status.ok()) return status;
     if (status.code() == StatusCode::kOutOfRange &&
         request.resource_version()) {
@@ -177,7 +161,8 @@ Status Client::WatchJobs(const WatchOptions& options,
       continue;
     }
     if (!persistence.Retry(status)) {
-      return stop && stop->stopped() ? Stopped() : Convert(end, address());
+      return stop && stop->stopped() ? StoppedByCaller()
+                                     : Convert(end, address());
     }
   }
 }
@@ -209,7 +194,7 @@ StatusOr<v1::Job> Client::WaitJob(const std::string& name,
       }
       pause = std::min(pause, left);
     }
-    if (token->WaitFor(pause)) return Stopped();
+    if (token->WaitFor(pause)) return StoppedByCaller();
   }
 }
 
@@ -226,7 +211,7 @@ Status Client::StreamLogs(const LogOptions& options,
                    *options.timeout);
   }
   while (true) {
-    if (stop && stop->stopped()) return Stopped();
+    if (stop && stop->stopped()) return StoppedByCaller();
     grpc::ClientContext context;
     if (deadline) context.set_deadline(*deadline);
     const CancelOnStop cancel(stop, &context);
@@ -246,9 +231,10 @@ Status Client::StreamLogs(const LogOptions& options,
     }
     const grpc::Status end = reader->Finish();
     const Status status = FromServer(end);
-    if (stop && stop->stopped()) return Stopped();
+    if (stop && stop->stopped()) return StoppedByCaller();
     if (status.ok() || !options.follow || !persistence.Retry(status)) {
-      return stop && stop->stopped() ? Stopped() : Convert(end, address());
+      return stop && stop->stopped() ? StoppedByCaller()
+                                     : Convert(end, address());
     }
     restarted = true;
     filter.Restart();

@@ -50,6 +50,7 @@ StatusOr<std::vector<std::string>> DaemonArguments(const LocalLayout& layout,
     Add(&args, "--listen", Loopback(record.grpc_port));
     Add(&args, "--http_listen", Loopback(record.http_port));
     Add(&args, "--cluster", record.cluster);
+    Add(&args, "--machines_file", layout.MachinesFile());
     if (!record.prices.empty()) Add(&args, "--prices", record.prices);
   } else {
     const WorkerRecord* const worker = FindWorker(record, daemon);
@@ -62,6 +63,10 @@ StatusOr<std::vector<std::string>> DaemonArguments(const LocalLayout& layout,
     Add(&args, "--cpus", fmt::format("{:g}", worker->share.cpus));
     Add(&args, "--memory", fmt::format("{}", worker->share.memory_bytes));
     Add(&args, "--gpus", fmt::format("{}", worker->share.gpus.size()));
+    // Whose cluster it is may be root in a container as outside of one.
+    args.push_back("--container_root");
+    // And its variables are those of whose jobs it runs.
+    Add(&args, "--inherit", "*");
   }
   if (record.insecure_loopback) {
     args.push_back("--insecure_loopback");

@@ -2,6 +2,7 @@
 //
 //   DIR/cluster.json        what it is: daemons, shares, ports (records.h)
 //   DIR/state.json          which processes run (records.h)
+//   DIR/machines.yaml       what machine types reserve here
 //   DIR/lock                held by whoever starts or stops it
 //   DIR/ca/                 the throw-away CA
 //   DIR/user/               the CLI's certificate
@@ -27,6 +28,7 @@ struct LocalLayout {
 
   std::string ClusterFile() const { return dir + "/cluster.json"; }
   std::string StateFile() const { return dir + "/state.json"; }
+  std::string MachinesFile() const { return dir + "/machines.yaml"; }
   std::string LockFile() const { return dir + "/lock"; }
   std::string CaDir() const { return dir + "/ca"; }
   std::string UserDir() const { return dir + "/user"; }

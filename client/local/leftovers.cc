@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <string_view>
 #include <thread>
@@ -19,8 +20,9 @@ namespace {
 constexpr Duration kPollInterval = std::chrono::milliseconds(20);
 // What a shim has to record its rank's end before it is killed too.
 constexpr Duration kShimGrace = std::chrono::seconds(2);
-// The kernel cuts a command at 15 bytes.
 constexpr std::string_view kShimCommand = "lockstep-shim";
+// Of a command the kernel keeps no more.
+constexpr size_t kCommandBytes = 15;
 
 std::string ReadLink(const std::string& path) {
   char target[4096];
@@ -95,6 +97,23 @@ StatusOr<int> KillLeftovers(const std::vector<std::string>& dirs,
     }
     std::this_thread::sleep_for(kPollInterval);
   }
+}
+
+std::vector<Process> FindDaemons(const std::string& program,
+                                 const std::string& dir) {
+  std::vector<Process> found;
+  std::error_code none;
+  const std::string real = std::filesystem::canonical(dir, none);
+  if (none) return found;
+  for (const ProcessStat& stat : ReadAllProcesses()) {
+    if (stat.command != program.substr(0, kCommandBytes) || stat.state == 'Z' ||
+        ReadLink(fmt::format("/proc/{}/cwd", stat.pid)) != real) {
+      continue;
+    }
+    auto process = OpenVerified({stat.pid, stat.start_time});
+    if (process.ok()) found.push_back(*std::move(process));
+  }
+  return found;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
-// Tasks that outlive their worker daemon, as they are made to: found and ended
-// when the whole cluster goes.
+// Processes of a cluster that its records do not hold: tasks that outlive their
+// worker daemon, as they are made to, and a daemon whose starter was killed
+// before it could write down whom it had started. Found and ended when the
+// whole cluster goes.
 #ifndef LOCKSTEP_CLIENT_LOCAL_LEFTOVERS_H_
 #define LOCKSTEP_CLIENT_LOCAL_LEFTOVERS_H_
 
@@ -8,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/os/process.h"
 
 namespace lockstep {
 
@@ -18,6 +21,11 @@ namespace lockstep {
 // there after `timeout`.
 StatusOr<int> KillLeftovers(const std::vector<std::string>& dirs,
                             Duration timeout);
+
+// The processes whose program has the name `program` and whose working
+// directory is `dir`.
+std::vector<Process> FindDaemons(const std::string& program,
+                                 const std::string& dir);
 
 }  // namespace lockstep
 

@@ -12,6 +12,7 @@
 #include "client/local/certificates.h"
 #include "client/local/daemon.h"
 #include "client/local/lock.h"
+#include "client/local/machines_table.h"
 #include "client/local/ports.h"
 #include "common/base/file.h"
 
@@ -22,6 +23,7 @@ namespace {
 constexpr Duration kLockTimeout = std::chrono::seconds(60);
 constexpr Duration kKillTimeout = std::chrono::seconds(5);
 constexpr Duration kStopGrace = std::chrono::seconds(10);
+constexpr uint64_t kMaxMachinesFile = 1 << 20;
 
 std::string DefaultBinDir() {
   if (const char* const dir = getenv("LOCKSTEP_BIN"); dir && *dir) return dir;
@@ -29,6 +31,18 @@ std::string DefaultBinDir() {
   const ssize_t size = readlink("/proc/self/exe", self, sizeof(self));
   const std::string path(self, std::max<ssize_t>(size, 0));
   return path.substr(0, path.rfind('/'));
+}
+
+// Unless somebody changed it.
+Status WriteMachines(const std::string& path, double cpus,
+                     int64_t memory_bytes) {
+  FileSystem* const files = RealFileSystem();
+  if (files->Exists(path)) {
+    // What cannot be read, or is too long, is not ours.
+    const auto before = files->Read(path, kMaxMachinesFile);
+    if (!before.ok() || !IsOwnMachinesFile(*before)) return OkStatus();
+  }
+  return files->WriteAtomic(path, LocalMachinesFile(cpus, memory_bytes));
 }
 
 }  // namespace
@@ -130,6 +144,16 @@ Status LocalCluster::StartLocked(const std::string& daemon) {
   if (!record_.insecure_loopback) {
     LOCKSTEP_RETURN_IF_ERROR(MakeCertificates(layout_, record_, options_.user,
                                               SystemClock().Now().wall));
+  }
+  if (daemon == kCoordinator && !record_.workers.empty()) {
+    double cpus = record_.workers[0].share.cpus;
+    int64_t memory = record_.workers[0].share.memory_bytes;
+    for (const WorkerRecord& worker : record_.workers) {
+      cpus = std::min(cpus, worker.share.cpus);
+      memory = std::min(memory, worker.share.memory_bytes);
+    }
+    LOCKSTEP_RETURN_IF_ERROR(
+        WriteMachines(layout_.MachinesFile(), cpus, memory));
   }
   for (const uint16_t port : DaemonPorts(record_, daemon)) {
     if (PortIsFree(port)) continue;

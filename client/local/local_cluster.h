@@ -13,6 +13,7 @@
 #define LOCKSTEP_CLIENT_LOCAL_LOCAL_CLUSTER_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -53,6 +54,8 @@ struct LocalClusterOptions {
   std::map<std::string, std::vector<std::string>> extra_arguments;
   // Until all serve and are registered.
   Duration ready_timeout = std::chrono::seconds(30);
+  // Asked while Up waits: true ends it with Cancelled. May be null.
+  std::function<bool()> stopped;
 };
 
 struct DaemonStatus {
@@ -109,6 +112,7 @@ class LocalCluster {
   //   Unavailable       a daemon ended or is not ready in time: names it, with
   //                     the last line of its log. What runs is left running.
   //   FailedPrecondition  a port is another program's now
+  //   Cancelled         LocalClusterOptions::stopped said so
   StatusOr<std::vector<std::string>> Up();
   // Cancels the jobs, stops the daemons, kills tasks that are left.
   StatusOr<DownResult> Down(const DownOptions& options);

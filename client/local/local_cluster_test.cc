@@ -104,6 +104,22 @@ TEST_F(LocalClusterTest, RestartIsAnotherProcessAtTheSamePort) {
   EXPECT_EQ((*cluster)->grpc_address(), address);
 }
 
+TEST_F(LocalClusterTest, AMachinesFileThatWasChangedStays) {
+  auto cluster = LocalCluster::Start(options_);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  FileSystem* const files = RealFileSystem();
+  const std::string path = (*cluster)->layout().MachinesFile();
+  const auto written = files->Read(path, 1 << 20);
+  ASSERT_TRUE(written.ok()) << written.status();
+  const std::string changed = *written + "runtimes: {tf2: {python: /p}}\n";
+  ASSERT_TRUE(files->WriteAtomic(path, changed).ok());
+  ASSERT_TRUE((*cluster)->Restart("coordinator").ok());
+  EXPECT_EQ(*files->Read(path, 1 << 20), changed);
+  ASSERT_TRUE(files->RemoveAll(path).ok());
+  ASSERT_TRUE((*cluster)->Restart("coordinator").ok());
+  EXPECT_EQ(*files->Read(path, 1 << 20), *written);
+}
+
 TEST_F(LocalClusterTest, OtherSettingsWhileItRunsAreRefused) {
   auto cluster = LocalCluster::Start(options_);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
@@ -128,6 +144,10 @@ TEST_F(LocalClusterTest, NamesTheDaemonThatEndedAndItsLastWords) {
 }
 
 TEST_F(LocalClusterTest, NamesTheDaemonThatIsNotReadyInTime) {
+  // The others serve already.
+  const auto running = LocalCluster::Start(options_);
+  ASSERT_TRUE(running.ok()) << running.status();
+  ASSERT_TRUE((*running)->Kill("worker-0", SIGKILL).ok());
   options_.extra_arguments["worker-0"] = {"--silent"};
   options_.ready_timeout = std::chrono::milliseconds(300);
   const auto cluster = LocalCluster::Start(options_);
@@ -146,6 +166,18 @@ TEST_F(LocalClusterTest, DeafAndStoppedDaemonsAreKilled) {
   const auto result = (*cluster)->Down(down);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->daemons, 3);
+}
+
+// Whoever started it was killed before it was written down.
+TEST_F(LocalClusterTest, ADaemonThatNoRecordHoldsGoesDownToo) {
+  auto cluster = LocalCluster::Start(options_);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  ASSERT_TRUE(RealFileSystem()->RemoveAll(options_.dir + "/state.json").ok());
+  const auto result = (*cluster)->Down({});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->daemons, 3);
+  const std::string dir = options_.dir + "/worker-0";
+  EXPECT_THAT(FindDaemons("lockstep-worker", dir), IsEmpty());
 }
 
 TEST_F(LocalClusterTest, CleanLeavesWhatIsNotItsOwn) {

@@ -11,6 +11,7 @@
 #include "client/local/layout.h"
 #include "client/local/lock.h"
 #include "client/local/machine.h"
+#include "client/local/machines_table.h"
 #include "client/local/ports.h"
 #include "client/local/records.h"
 #include "common/base/file.h"
@@ -89,7 +90,8 @@ TEST(DaemonTest, Arguments) {
       *DaemonArguments(layout, TwoWorkers(), "coordinator"),
       ElementsAre("--dir", "/c/coordinator", "--listen", "127.0.0.1:20001",
                   "--http_listen", "127.0.0.1:20002", "--cluster", "local",
-                  "--ca", "/c/coordinator/tls/ca.crt", "--cert",
+                  "--machines_file", "/c/machines.yaml", "--ca",
+                  "/c/coordinator/tls/ca.crt", "--cert",
                   "/c/coordinator/tls/tls.crt", "--key",
                   "/c/coordinator/tls/tls.key", "--log_level", "info"));
   ClusterRecord insecure = TwoWorkers();
@@ -100,8 +102,29 @@ TEST(DaemonTest, Arguments) {
                           "127.0.0.1:20001", "--node", "worker-1", "--address",
                           "127.0.0.1", "--http_address", "127.0.0.1:20004",
                           "--cpus", "0.5", "--memory", "1000", "--gpus", "2",
+                          "--container_root", "--inherit", "*",
                           "--insecure_loopback", "--log_level", "info"));
   EXPECT_FALSE(DaemonArguments(layout, insecure, "worker-2").ok());
+}
+
+TEST(MachinesTableTest, EveryMachineFitsSeveralTimes) {
+  const std::string text = LocalMachinesFile(1.5, 1000);
+  EXPECT_THAT(text, HasSubstr("defaults: true\n"));
+  EXPECT_THAT(text, HasSubstr("  n1-standard-8: {request: {cpus: 0.37, memory: "
+                              "250}}\n"));
+  // Nobody gets more than the name says.
+  EXPECT_THAT(LocalMachinesFile(1000, int64_t{1} << 50),
+              HasSubstr("  n1-standard-4: {request: {cpus: 4, memory: "
+                        "16106127360}}\n"));
+}
+
+TEST(MachinesTableTest, KnowsWhatSomebodyChanged) {
+  const std::string text = LocalMachinesFile(1.5, 1000);
+  EXPECT_THAT(text, testing::StartsWith("# Written by `lockstep local up` ("));
+  EXPECT_TRUE(IsOwnMachinesFile(text));
+  EXPECT_FALSE(IsOwnMachinesFile(text + "runtimes: {tf2: {python: /p}}\n"));
+  EXPECT_FALSE(IsOwnMachinesFile(text.substr(text.find('\n') + 1)));
+  EXPECT_FALSE(IsOwnMachinesFile(""));
 }
 
 TEST(DaemonTest, EnvironmentHasTheProgramsAndItsOwnGpus) {

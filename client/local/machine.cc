@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-StatusOr<Machine> ReadMachine() {
-  Machine machine;
+StatusOr<LocalMachine> ReadMachine() {
+  LocalMachine machine;
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
   if (sched_getaffinity(0, sizeof(cpus), &cpus) != 0) {
@@ -27,7 +27,7 @@ StatusOr<Machine> ReadMachine() {
   return machine;
 }
 
-std::vector<Share> Divide(const Machine& machine, int workers) {
+std::vector<Share> Divide(const LocalMachine& machine, int workers) {
   std::vector<Share> shares(workers);
   int next_gpu = 0;
   for (int i = 0; i < workers; ++i) {

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-struct Machine {
+struct LocalMachine {
   double cpus = 0;
   int64_t memory_bytes = 0;
   int gpus = 0;
@@ -17,7 +17,7 @@ struct Machine {
 
 // CPUs this process may run on, MemTotal, and NVIDIA GPUs that the driver
 // shows in /proc (none without a driver).
-StatusOr<Machine> ReadMachine();
+StatusOr<LocalMachine> ReadMachine();
 
 struct Share {
   double cpus = 0;
@@ -30,7 +30,7 @@ struct Share {
 
 // Pure. Whole cores and GPUs, what is left over to the first ones; equal
 // fractions where there are fewer cores than workers. REQUIRES: workers > 0.
-std::vector<Share> Divide(const Machine& machine, int workers);
+std::vector<Share> Divide(const LocalMachine& machine, int workers);
 
 }  // namespace lockstep
 

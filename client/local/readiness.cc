@@ -74,6 +74,9 @@ Status LocalCluster::WaitReady() {
     }
     const Status ready = CheckReady(client.get());
     if (ready.ok()) return ready;
+    if (options_.stopped && options_.stopped()) {
+      return Cancelled("stopped while the cluster was started");
+    }
     if (clock.Now().mono >= deadline) {
       return Annotate(ready,
                       fmt::format("the cluster is not ready after {}",

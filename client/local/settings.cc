@@ -39,7 +39,7 @@ StatusOr<ClusterRecord> LocalCluster::Wanted() const {
   const bool divide = before != workers || options_.cpus ||
                       options_.memory_bytes || options_.gpus;
   if (!divide) return record;
-  LOCKSTEP_ASSIGN_OR_RETURN(Machine machine, ReadMachine());
+  LOCKSTEP_ASSIGN_OR_RETURN(LocalMachine machine, ReadMachine());
   if (options_.cpus) machine.cpus = *options_.cpus;
   if (options_.memory_bytes) machine.memory_bytes = *options_.memory_bytes;
   if (options_.gpus) machine.gpus = *options_.gpus;

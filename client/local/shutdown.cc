@@ -52,23 +52,30 @@ StatusOr<int> LocalCluster::CancelJobs(Duration patience) {
 
 StatusOr<int> LocalCluster::StopDaemons(Duration grace) {
   const SystemClock clock;
-  std::map<std::string, Process> running;
+  std::vector<Process> running;
   for (const std::string& daemon : DaemonNames()) {
-    auto process = OpenDaemon(daemon);
-    if (!process.ok()) continue;
+    auto recorded = OpenDaemon(daemon);
+    if (recorded.ok()) {
+      running.push_back(*std::move(recorded));
+      continue;
+    }
+    for (Process& stray :
+         FindDaemons(DaemonProgram(daemon), layout_.DaemonDir(daemon))) {
+      running.push_back(std::move(stray));
+    }
+  }
+  for (const Process& process : running) {
     // One that is stopped (SIGSTOP) would never see it otherwise.
-    SendSignal(*process, SIGTERM).IgnoreError();
-    SendSignal(*process, SIGCONT).IgnoreError();
-    running[daemon] = *std::move(process);
+    SendSignal(process, SIGTERM).IgnoreError();
+    SendSignal(process, SIGCONT).IgnoreError();
   }
   const MonoTime deadline = clock.Now().mono + grace;
-  for (const auto& [daemon, process] : running) {
+  for (const Process& process : running) {
     if (!WaitExit(process, deadline).ok()) {
       SendSignal(process, SIGKILL).IgnoreError();
       LOCKSTEP_RETURN_IF_ERROR(
           WaitExit(process, clock.Now().mono + kKillTimeout).status());
     }
-    children_.erase(daemon);
   }
   // Children that had ended before.
   for (const auto& [daemon, process] : children_) {
@@ -84,6 +91,7 @@ Status LocalCluster::RemoveOwnFiles() {
   for (const std::string& daemon : DaemonNames()) {
     paths.push_back(layout_.DaemonDir(daemon));
   }
+  paths.push_back(layout_.MachinesFile());
   // Last: without cluster.json there is nothing left to clean.
   paths.push_back(layout_.StateFile());
   paths.push_back(layout_.ClusterFile());

@@ -30,6 +30,16 @@ FieldReader IntoOneOf(std::string* out, std::vector<std::string> known) {
   };
 }
 
+FieldReader IntoTruth(bool* out) {
+  return [out](const YamlValue& value) -> Status {
+    std::optional<bool> given;
+    LOCKSTEP_RETURN_IF_ERROR(Into(&given)(value));
+    *out = given.value_or(false);
+    return OkStatus();
+  };
+}
+
+// That it is there at all.
 FieldReader IntoFlag(bool* out) {
   return [out](const YamlValue&) {
     *out = true;
@@ -144,7 +154,9 @@ Status ReadLockstep(const YamlValue& value, LockstepInput* in) {
                             {{"budget", Into(&in->restart_budget)}});
                       }},
                      {"runtime", Into(&in->runtime)},
-                     {"images", Into(&in->images)}});
+                     {"images", Into(&in->images)},
+                     {"inheritedEnvironment", Into(&in->inherited_environment)},
+                     {"slurmEnvironment", IntoTruth(&in->slurm_environment)}});
 }
 
 bool Has(const Fields& fields, const std::string& name) {

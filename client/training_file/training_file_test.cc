@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "client/training_file/testing.h"
 #include "common/training/translate.h"
 
 namespace lockstep {
@@ -21,18 +22,6 @@ std::string ErrorOf(const std::string& text) {
   return Message(job.status());
 }
 
-// config.yaml of "Distributed Training in TensorFlow with AI Platform &
-// Docker" (S. Paul), byte for byte; image, region and arguments are flags.
-constexpr char kTwoV100[] = R"(trainingInput:
-    scaleTier: CUSTOM
-    # Configure a master worker with 2 V100 GPUs
-    masterType: n1-standard-8 # Specify the base machine type
-    masterConfig:
-      acceleratorConfig:
-        count: 2
-        type: NVIDIA_TESLA_V100
-)";
-
 TEST(TrainingFileTest, TwoV100OnOneMachine) {
   const auto file = ParseTrainingFile(kTwoV100, "config.yaml");
   ASSERT_TRUE(file.ok()) << file.status();
@@ -41,37 +30,21 @@ TEST(TrainingFileTest, TwoV100OnOneMachine) {
   flags.training_input.region = "us-central1";
   flags.training_input.master.config.image_uri = "gcr.io/fast-ai/cats:v1";
   flags.training_input.args = {"trainer/task.py", "--bucket", "b"};
-  const auto plan = Translate(Overlay(*file, flags), DefaultMachineTable());
+  const auto plan = Translate(Overlay(*file, flags), DefaultSite());
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->spec.roles.size(), 1u);
   EXPECT_EQ(plan->spec.roles[0].resources,
             (Resources{8, 30 * kGiB, 2, "Tesla V100"}));
   EXPECT_EQ(plan->spec.roles[0].ranks_per_task, 1);
-  EXPECT_EQ(plan->roles[0].image, "gcr.io/fast-ai/cats:v1");
-  EXPECT_THAT(plan->roles[0].args,
+  EXPECT_EQ(plan->spec.roles[0].container->image, "gcr.io/fast-ai/cats:v1");
+  EXPECT_THAT(plan->spec.roles[0].argv,
               ElementsAre("trainer/task.py", "--bucket", "b"));
-  EXPECT_NEAR(plan->ml_units_per_hour.value(), 10.90, 0.01);
+  EXPECT_NEAR(plan->spec.roles[0].machine->ml_units_per_hour.value(), 10.90,
+              0.01);
   EXPECT_THAT(plan->notes,
               ElementsAre("trainingInput.region: us-central1 is taken by the "
-                          "default pool"));
+                          "default pool, all nodes"));
 }
-
-// A master and a worker with a T4 each, as in "Run Your First Multi-Worker
-// TensorFlow Training Job" (N. Namjoshi), completed: the published text lost
-// the lines that end in "Config:".
-constexpr char kTwoMachines[] = R"(trainingInput:
-  scaleTier: CUSTOM
-  masterType: n1-standard-8
-  masterConfig:
-    acceleratorConfig: {count: 1, type: NVIDIA_TESLA_T4}
-    imageUri: gcr.io/my-project/trainer:1
-  useChiefInTfConfig: true
-  workerType: n1-standard-8
-  workerCount: 1
-  workerConfig:
-    acceleratorConfig: {count: 1, type: NVIDIA_TESLA_T4}
-    imageUri: gcr.io/my-project/trainer:1
-)";
 
 TEST(TrainingFileTest, AMasterAndAWorker) {
   const auto file = ParseTrainingFile(kTwoMachines, "config.yaml");
@@ -81,7 +54,7 @@ TEST(TrainingFileTest, AMasterAndAWorker) {
   flags.training_input.region = "europe-west2";
   flags.training_input.job_dir = "gs://bucket/model_dir";
   flags.training_input.args = {"--epochs", "5"};
-  const auto plan = Translate(Overlay(*file, flags), DefaultMachineTable());
+  const auto plan = Translate(Overlay(*file, flags), DefaultSite());
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->spec.roles.size(), 2u);
   for (const RoleSpec& role : plan->spec.roles) {
@@ -90,7 +63,7 @@ TEST(TrainingFileTest, AMasterAndAWorker) {
     EXPECT_THAT(role.argv, ElementsAre("--epochs", "5", "--job-dir",
                                        "gs://bucket/model_dir"));
   }
-  EXPECT_TRUE(plan->use_chief);
+  EXPECT_FALSE(plan->spec.master_in_tf_config);
 }
 
 TEST(TrainingFileTest, EveryFieldInJson) {
@@ -203,13 +176,13 @@ TEST(TrainingFileTest, WhatIsWrongIsNamedWithItsPlace) {
 // Whatever is typed: a job, or an error that names the file.
 TEST(TrainingFileTest, NoByteOfAFileBreaksTheReader) {
   const std::string whole = kTwoMachines;
-  const MachineTable table = DefaultMachineTable();
+  const Site site = DefaultSite();
   int translated = 0;
   const auto read = [&](const std::string& text) {
     auto job = ParseTrainingFile(text, "config.yaml");
     if (job.ok()) {
       job->job_id = "a";
-      const auto plan = Translate(*job, table);
+      const auto plan = Translate(*job, site);
       EXPECT_TRUE(plan.ok() ||
                   plan.status().code() == StatusCode::kInvalidArgument)
           << plan.status();

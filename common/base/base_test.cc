@@ -1,14 +1,20 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <set>
+#include <thread>
 
 #include "common/base/clock.h"
 #include "common/base/crc32c.h"
 #include "common/base/fault_point.h"
+#include "common/base/fd.h"
 #include "common/base/file.h"
 #include "common/base/logging.h"
 #include "common/base/random.h"
@@ -118,6 +124,67 @@ TEST_F(FileTest, MakeDirsMakesParentsAndMayBeRepeated) {
   ASSERT_TRUE(fs_->MakeDirs(deep).ok());
   ASSERT_TRUE(fs_->MakeDirs(deep).ok());
   EXPECT_TRUE(fs_->Stat(deep)->is_directory);
+}
+
+TEST_F(FileTest, RemoveAllTakesLinksAndNotWhatTheyPointTo) {
+  const std::string kept = JoinPath(dir_, "kept");
+  ASSERT_TRUE(fs_->MakeDirs(kept).ok());
+  ASSERT_TRUE(fs_->WriteAtomic(JoinPath(kept, "f"), "x").ok());
+  const std::string tree = JoinPath(dir_, "tree");
+  ASSERT_TRUE(fs_->MakeDirs(JoinPath(tree, "a/b")).ok());
+  ASSERT_TRUE(fs_->WriteAtomic(JoinPath(tree, "a/f"), "x").ok());
+  ASSERT_EQ(symlink(kept.c_str(), JoinPath(tree, "a/link").c_str()), 0);
+  EXPECT_TRUE(fs_->RemoveAll(tree).ok());
+  ASSERT_EQ(symlink(kept.c_str(), tree.c_str()), 0);
+  EXPECT_TRUE(fs_->RemoveAll(tree + "/").ok());
+  EXPECT_TRUE(fs_->RemoveAll(tree).ok());
+  EXPECT_THAT(*fs_->List(dir_), testing::ElementsAre("kept"));
+  EXPECT_THAT(*fs_->List(kept), testing::ElementsAre("f"));
+  EXPECT_EQ(fs_->RemoveAll(kept + "/f/g").code(),
+            StatusCode::kFailedPrecondition);
+}
+
+// Deeper than a path or a process's descriptors can be.
+TEST_F(FileTest, RemoveAllGoesToAnyDepth) {
+  const std::string tree = JoinPath(dir_, "tree");
+  ASSERT_TRUE(fs_->MakeDirs(tree).ok());
+  Fd at(open(tree.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  for (int i = 0; i < 2200; ++i) {
+    ASSERT_EQ(mkdirat(at.get(), "d", 0755), 0);
+    const Fd file(openat(at.get(), "f", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    ASSERT_TRUE(file);
+    at.Reset(openat(at.get(), "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    ASSERT_TRUE(at);
+  }
+  EXPECT_TRUE(fs_->RemoveAll(tree).ok());
+  EXPECT_FALSE(fs_->Exists(tree));
+}
+
+// Its owner puts a link in the place of a directory while it is removed.
+TEST_F(FileTest, RemoveAllIsNotLedOutside) {
+  const std::string kept = JoinPath(dir_, "kept");
+  ASSERT_TRUE(fs_->MakeDirs(kept).ok());
+  ASSERT_TRUE(fs_->WriteAtomic(JoinPath(kept, "f"), "x").ok());
+  const std::string tree = JoinPath(dir_, "tree");
+  const std::string link = JoinPath(dir_, "link");
+  std::atomic<bool> stop{false};
+  std::thread evil([&] {
+    while (!stop) {
+      (void)renameat2(AT_FDCWD, link.c_str(), AT_FDCWD, (tree + "/d").c_str(),
+                      RENAME_EXCHANGE);
+    }
+  });
+  // Each may fail where the other was faster; what is kept stays.
+  for (int i = 0; i < 500; ++i) {
+    (void)fs_->MakeDirs(tree + "/d");
+    (void)fs_->RemoveAll(link);
+    (void)!symlink(kept.c_str(), link.c_str());
+    (void)fs_->RemoveAll(tree);
+    if (!fs_->Exists(kept + "/f")) break;
+  }
+  stop = true;
+  evil.join();
+  EXPECT_THAT(*fs_->List(kept), testing::ElementsAre("f"));
 }
 
 TEST(FaultPointTest, FailsAtTheNthPassOnly) {

@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "common/base/fd.h"
+#include "common/base/remove_all.h"
 
 namespace lockstep {
 namespace {
@@ -169,17 +170,7 @@ class PosixFileSystem final : public FileSystem {
   }
 
   Status RemoveAll(const std::string& path) override {
-    struct stat st;
-    if (::lstat(path.c_str(), &st) != 0) {
-      return errno == ENOENT ? OkStatus() : PathError("looking at", path);
-    }
-    if (S_ISDIR(st.st_mode)) {
-      LOCKSTEP_ASSIGN_OR_RETURN(std::vector<std::string> names, List(path));
-      for (const std::string& name : names) {
-        LOCKSTEP_RETURN_IF_ERROR(RemoveAll(JoinPath(path, name)));
-      }
-    }
-    return Remove(path);
+    return RemoveTree(path);
   }
 
   Status SyncDir(const std::string& path) override {

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/base/hex.h"
+
 namespace lockstep {
 
 std::string RandomBytes(size_t size) {
@@ -29,17 +31,7 @@ uint64_t RandomUint64() {
   return value;
 }
 
-std::string RandomHex(size_t size) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string hex;
-  hex.reserve(2 * size);
-  for (const char c : RandomBytes(size)) {
-    const auto byte = static_cast<unsigned char>(c);
-    hex += kDigits[byte >> 4];
-    hex += kDigits[byte & 15];
-  }
-  return hex;
-}
+std::string RandomHex(size_t size) { return ToHex(RandomBytes(size)); }
 
 std::string RandomUuid() {
   std::string hex = RandomHex(16);

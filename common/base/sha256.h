@@ -2,8 +2,10 @@
 #ifndef LOCKSTEP_COMMON_BASE_SHA256_H_
 #define LOCKSTEP_COMMON_BASE_SHA256_H_
 
+#include <openssl/evp.h>
 #include <openssl/sha.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -16,6 +18,33 @@ inline std::string Sha256(std::string_view bytes) {
          reinterpret_cast<unsigned char*>(digest.data()));
   return digest;
 }
+
+// The same of bytes that come in pieces. Not synchronised.
+class Sha256Stream {
+ public:
+  Sha256Stream() : context_(EVP_MD_CTX_new()) {
+    EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr);
+  }
+  void Add(std::string_view bytes) {
+    EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size());
+  }
+  // Of all that was added; 32 bytes. More may be added after it.
+  std::string Digest() const {
+    const std::unique_ptr<EVP_MD_CTX, Free> copy(EVP_MD_CTX_new());
+    EVP_MD_CTX_copy_ex(copy.get(), context_.get());
+    std::string digest(SHA256_DIGEST_LENGTH, '\0');
+    EVP_DigestFinal_ex(copy.get(),
+                       reinterpret_cast<unsigned char*>(digest.data()),
+                       nullptr);
+    return digest;
+  }
+
+ private:
+  struct Free {
+    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+  };
+  std::unique_ptr<EVP_MD_CTX, Free> context_;
+};
 
 }  // namespace lockstep
 

@@ -94,6 +94,7 @@ class HttpTest : public testing::Test {
                         return Unavailable("the store is being opened");
                       }},
                      server_.get());
+    AddMetricsPage("/none", {}, server_.get(), "there is nothing");
     server_->Handle("/echo", [](const HttpRequest& request) {
       const auto name = request.query.find("name");
       return HttpResponse{.body = name == request.query.end() ? "none"
@@ -115,6 +116,10 @@ class HttpTest : public testing::Test {
 };
 
 // As a page that has pointed its own name here makes a browser do.
+TEST_F(HttpTest, AMetricsPageWithoutSeriesSaysWhy) {
+  EXPECT_THAT(Get("/none"), HasSubstr("\r\n\r\n# there is nothing\n"));
+}
+
 TEST_F(HttpTest, ToAStrangersNameNobodyAnswers) {
   const auto ask = [&](const std::string& host) {
     return Exchange(server_->port(),

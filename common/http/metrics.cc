@@ -106,9 +106,12 @@ void AddStandardPages(const StandardPages& pages, HttpServer* server) {
 void AddMetricsPage(
     const std::string& path,
     std::vector<std::shared_ptr<prometheus::Collectable>> collectables,
-    HttpServer* server) {
-  server->Handle(path, [all = std::move(collectables)](const HttpRequest&) {
-    return Metrics(all);
+    HttpServer* server, std::string if_empty) {
+  server->Handle(path, [all = std::move(collectables),
+                        none = std::move(if_empty)](const HttpRequest&) {
+    HttpResponse page = Metrics(all);
+    if (page.body.empty() && !none.empty()) page.body = "# " + none + "\n";
+    return page;
   });
 }
 

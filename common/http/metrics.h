@@ -44,12 +44,13 @@ struct StandardPages {
 // REQUIRES: `server` is not started.
 void AddStandardPages(const StandardPages& pages, HttpServer* server);
 
-// One more page in the format of /metrics, of these collectables alone.
+// One more page in the format of /metrics, of these collectables alone; where
+// they have nothing, a comment with `if_empty` ("no GPU"; one line).
 // REQUIRES: `server` is not started.
 void AddMetricsPage(
     const std::string& path,
     std::vector<std::shared_ptr<prometheus::Collectable>> collectables,
-    HttpServer* server);
+    HttpServer* server, std::string if_empty = {});
 
 }  // namespace lockstep
 

@@ -23,6 +23,10 @@ struct LocalTask {
   std::vector<std::string> argv;
   std::map<std::string, std::string> environment;
   std::vector<RankSpec> ranks;
+  std::optional<Container> container = std::nullopt;
+  // A higher number than the task's own starts its ranks, which have ended,
+  // again, at their address.
+  int32_t restarts = 0;
 
   bool operator==(const LocalTask&) const = default;
 };
@@ -38,6 +42,16 @@ struct GangSpec {
   int32_t restart_budget = 0;
   std::string working_directory;
   std::string job_owner;
+  std::vector<Package> packages;
+  Runtime runtime;
+  std::vector<std::string> inherited_environment;
+  // A port is leased for each on the node of rank 0.
+  std::vector<std::string> services;
+  // Those of its images whose content is settled.
+  std::vector<ImageContent> images = {};
+  // Until LAUNCH: the one to use; a pinned one is the user's.
+  std::string reduction_plan = {};
+  bool reduction_plan_pinned = false;
 
   bool operator==(const GangSpec&) const = default;
 };
@@ -56,6 +70,33 @@ struct Assignment {
   std::string stop_message;
 
   bool operator==(const Assignment&) const = default;
+};
+
+// All that a node should have at hand for jobs that wait.
+struct Prefetch {
+  uint64_t epoch = 0;
+  // With id: of a job whose content is settled.
+  std::vector<ImageContent> images;
+  std::vector<Package> packages;
+
+  bool operator==(const Prefetch&) const = default;
+};
+
+// How far a node is with one of them.
+struct Prefetched {
+  // As asked: one of the two.
+  std::optional<ImageContent> image;
+  std::string package_digest;
+  // Of an image that is here: what it is.
+  std::optional<ImageContent> content;
+  bool ready = false;
+  // It was not here before; `duration` is what that took.
+  bool fetched = false;
+  Duration duration{};
+  // Why the last try failed.
+  std::string error;
+
+  bool operator==(const Prefetched&) const = default;
 };
 
 }  // namespace lockstep

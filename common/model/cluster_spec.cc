@@ -2,45 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 namespace lockstep {
-namespace {
-
-bool Reduces(TaskType type) {
-  return type == TaskType::kChief || type == TaskType::kWorker;
-}
-
-const TaskSpec* FindTask(const ClusterSpec& spec, int32_t rank,
-                         const RankSpec** found) {
-  for (const TaskSpec& task : spec.tasks) {
-    for (const RankSpec& r : task.ranks) {
-      if (r.rank == rank) {
-        *found = &r;
-        return &task;
-      }
-    }
-  }
-  return nullptr;
-}
-
-// As TensorFlow's TFConfigClusterResolver reads it; an evaluator is never in
-// the cluster.
-std::string TfConfig(const ClusterSpec& spec, const TaskSpec& task) {
-  nlohmann::ordered_json cluster = nlohmann::ordered_json::object();
-  for (const TaskSpec& t : spec.tasks) {
-    if (t.type == TaskType::kEvaluator) continue;
-    cluster[std::string(Name(t.type))].push_back(t.address);
-  }
-  nlohmann::ordered_json config;
-  config["cluster"] = std::move(cluster);
-  config["task"] = {{"type", std::string(Name(task.type))},
-                    {"index", task.index}};
-  config["environment"] = "cloud";
-  return config.dump();
-}
-
-}  // namespace
 
 std::string CanonicalText(const ClusterSpec& spec) {
   std::string text = fmt::format(
@@ -60,24 +22,6 @@ std::string CanonicalText(const ClusterSpec& spec) {
     text += fmt::format("service={} {}\n", name, address);
   }
   return text;
-}
-
-std::map<std::string, std::string> RankEnvironment(const ClusterSpec& spec,
-                                                   int32_t rank) {
-  const RankSpec* self = nullptr;
-  const TaskSpec* task = FindTask(spec, rank, &self);
-  std::map<std::string, std::string> env;
-  if (task == nullptr) return env;
-  env["TF_CONFIG"] = TfConfig(spec, *task);
-  if (Reduces(task->type)) {
-    env["RANK"] = std::to_string(rank);
-    env["WORLD_SIZE"] = std::to_string(spec.world_size);
-    env["LOCAL_RANK"] = std::to_string(self->local_rank);
-    env["LOCAL_WORLD_SIZE"] = std::to_string(task->ranks.size());
-    env["MASTER_ADDR"] = spec.master_address;
-    env["MASTER_PORT"] = std::to_string(spec.master_port);
-  }
-  return env;
 }
 
 }  // namespace lockstep

@@ -16,6 +16,8 @@ struct RankSpec {
   int32_t rank = 0;
   int32_t local_rank = 0;
   std::vector<int32_t> gpus;
+  // Of ranks that hold the whole model together.
+  int32_t replica_group = 0;
 
   bool operator==(const RankSpec&) const = default;
 };
@@ -43,10 +45,19 @@ struct ClusterSpec {
   std::vector<TaskSpec> tasks;
   std::string master_address;
   int32_t master_port = 0;
+  // Name -> address of what else the gang shares; kJaxService.
   std::map<std::string, std::string> services;
+  // As in JobSpec.
+  bool master_in_tf_config = false;
+  bool slurm_environment = false;
+  std::string tf_config_job;
+  bool empty_tf_config = false;
 
   bool operator==(const ClusterSpec&) const = default;
 };
+
+// Where process 0 of jax.distributed listens.
+inline constexpr std::string_view kJaxService = "jax";
 
 // One text for one spec, whatever the order of maps: what spec hashes are made
 // of.

@@ -113,6 +113,22 @@ std::string_view Name(Reason reason) {
       return "STALLED";
     case Reason::kNodeForgotten:
       return "NODE_FORGOTTEN";
+    case Reason::kPortTaken:
+      return "PORT_TAKEN";
+    case Reason::kCheckpointSaved:
+      return "CHECKPOINT_SAVED";
+    case Reason::kCoordinatorRestarted:
+      return "COORDINATOR_RESTARTED";
+    case Reason::kNoProgress:
+      return "NO_PROGRESS";
+    case Reason::kWorkerRestarted:
+      return "WORKER_RESTARTED";
+    case Reason::kImagePinned:
+      return "IMAGE_PINNED";
+    case Reason::kPrefetchFailed:
+      return "PREFETCH_FAILED";
+    case Reason::kPrepareNote:
+      return "PREPARE_NOTE";
     case Reason::kNodeRegistered:
       return "NODE_REGISTERED";
     case Reason::kNodeRestarted:
@@ -129,8 +145,23 @@ std::string_view Name(Reason reason) {
       return "NODE_UNDRAIN";
     case Reason::kNodeQuarantined:
       return "NODE_QUARANTINED";
+    case Reason::kNodeGpuLost:
+      return "NODE_GPU_LOST";
+    case Reason::kNodeGpuBack:
+      return "NODE_GPU_BACK";
+    case Reason::kNodeGpuError:
+      return "NODE_GPU_ERROR";
   }
   return "UNKNOWN";
+}
+
+bool IsSameContent(const ImageContent& a, const ImageContent& b) {
+  return (!a.id.empty() && a.id == b.id) ||
+         (!a.digest.empty() && a.digest == b.digest);
+}
+
+const std::string& ShownDigest(const ImageContent& content) {
+  return content.digest.empty() ? content.id : content.digest;
 }
 
 std::string_view PhaseName(JobState state) {
@@ -198,6 +229,11 @@ int32_t ShellCode(const ExitStatus& exit) {
 
 std::string TaskName(TaskType type, int32_t index) {
   return fmt::format("{} {}", Name(type), index);
+}
+
+std::string ReplicaName(TaskType type, int32_t index) {
+  return fmt::format("{}-replica-{}",
+                     type == TaskType::kChief ? "master" : Name(type), index);
 }
 
 }  // namespace lockstep

@@ -72,6 +72,14 @@ enum class Reason {
   kNodeDrained = 56,
   kStalled = 57,
   kNodeForgotten = 58,
+  kPortTaken = 59,
+  kCheckpointSaved = 60,
+  kCoordinatorRestarted = 61,
+  kNoProgress = 62,
+  kWorkerRestarted = 63,
+  kImagePinned = 64,
+  kPrefetchFailed = 65,
+  kPrepareNote = 66,
   kNodeRegistered = 70,
   kNodeRestarted = 71,
   kNodeRebooted = 72,
@@ -80,6 +88,9 @@ enum class Reason {
   kNodeDrain = 75,
   kNodeUndrain = 76,
   kNodeQuarantined = 77,
+  kNodeGpuLost = 78,
+  kNodeGpuBack = 79,
+  kNodeGpuError = 80,
 };
 
 enum class RankState { kPrepared = 1, kStarted = 2, kJoined = 3, kExited = 4 };
@@ -96,6 +107,70 @@ bool IsFinal(JobState state);
 // Holds or may hold resources of a generation: PREPARING to FINISHING.
 bool IsActive(JobState state);
 
+struct Container {
+  std::string image;
+  // Replaces the image's ENTRYPOINT and CMD; empty: argv follows ENTRYPOINT
+  // and replaces CMD.
+  std::vector<std::string> command;
+
+  bool operator==(const Container&) const = default;
+};
+
+// What the name of an image stands for.
+struct ImageContent {
+  // As the job names it.
+  std::string image;
+  // "sha256:" and 64 hex digits: of the configuration. The same wherever the
+  // image is.
+  std::string id;
+  // The same form, of the manifest, by which registries have it; empty: none
+  // does.
+  std::string digest;
+  // Which node said so.
+  NodeName node;
+
+  bool operator==(const ImageContent&) const = default;
+};
+
+// Whether both stand for the same: one of them is enough, as engines name the
+// same image by other ids, and what was never at a registry has no digest.
+bool IsSameContent(const ImageContent& a, const ImageContent& b);
+// What of it people are shown: the digest, of what has none the id.
+const std::string& ShownDigest(const ImageContent& content);
+
+// A type of the site's machine table, as it was when the job came.
+struct MachineType {
+  std::string type;
+  // What the name promises; what is placed is RoleSpec::resources.
+  Resources nominal;
+  std::optional<double> ml_units_per_hour;
+
+  bool operator==(const MachineType&) const = default;
+};
+
+enum class PackageFormat { kTree = 1, kSdist = 2, kWheel = 3 };
+
+// A file of code that was uploaded.
+struct Package {
+  // "sha256:" and 64 hex digits.
+  std::string digest;
+  int64_t bytes = 0;
+  PackageFormat format = PackageFormat::kTree;
+  std::string file_name;
+
+  bool operator==(const Package&) const = default;
+};
+
+// The interpreter that a job's packages are installed by and run with.
+struct Runtime {
+  std::string name;
+  // Absolute, or looked up in PATH of the node; empty: the job has none.
+  std::string python;
+  bool allow_index = false;
+
+  bool operator==(const Runtime&) const = default;
+};
+
 struct RoleSpec {
   TaskType type = TaskType::kChief;
   int32_t count = 1;
@@ -103,6 +178,8 @@ struct RoleSpec {
   Resources resources;
   std::vector<std::string> argv;
   std::map<std::string, std::string> environment;
+  std::optional<Container> container = std::nullopt;
+  std::optional<MachineType> machine = std::nullopt;
 
   bool operator==(const RoleSpec&) const = default;
 };
@@ -130,6 +207,22 @@ struct JobSpec {
   std::map<std::string, std::string> labels;
   std::string working_directory;
   std::string comment;
+  std::vector<Package> packages;
+  Runtime runtime;
+  // Names of the daemon's variables that the ranks get too.
+  std::vector<std::string> inherited_environment;
+  bool master_in_tf_config = false;
+  bool restart_worker_alone = false;
+  bool slurm_environment = false;
+  // The value of "job" in TF_CONFIG; empty: left out.
+  std::string tf_config_job;
+  std::string job_dir;
+  // Only nodes of this pool; empty: any.
+  std::string pool;
+  // "cluster" and "task" of TF_CONFIG are empty objects.
+  bool empty_tf_config = false;
+  // The text of reduction_plan.h; empty: the first generation makes one.
+  std::string reduction_plan;
 
   bool operator==(const JobSpec&) const = default;
 };
@@ -177,6 +270,23 @@ struct PhaseSeconds {
   bool operator==(const PhaseSeconds&) const = default;
 };
 
+// The rank that held the others up most in the last steps.
+struct Straggler {
+  int32_t rank = 0;
+  int32_t steps = 0;       // That were looked at, at most 100.
+  int32_t late_steps = 0;  // Of them, those to which it came last.
+  // Part of their time that would have been saved had it come with the last
+  // but one.
+  double cost = 0;
+
+  bool operator==(const Straggler&) const = default;
+};
+
+// Of the values that the chief reports: floating-point operations that one
+// sample takes, forward and backward. What they tell of a job's use of its GPUs
+// is reckoned from it.
+inline constexpr char kFlopsPerSample[] = "flops_per_sample";
+
 struct RankProgress {
   int64_t step = -1;
   int64_t committed_step = -1;
@@ -192,6 +302,8 @@ struct RankProgress {
   int64_t checkpoints = 0;
   std::map<std::string, double> values;
   std::string phase;
+  std::optional<Straggler> straggler = std::nullopt;
+  double allreduce_busy_seconds = 0;
 
   bool operator==(const RankProgress&) const = default;
 };
@@ -202,6 +314,10 @@ struct Usage {
   int64_t memory_peak_bytes = 0;
   std::optional<double> gpu_utilization;
   double seconds = 0;
+  // The largest over a sample period.
+  std::optional<double> cpu_peak_cores = std::nullopt;
+  std::optional<double> gpu_utilization_peak = std::nullopt;
+  std::optional<int64_t> gpu_memory_peak_bytes = std::nullopt;
 
   bool operator==(const Usage&) const = default;
 };
@@ -214,8 +330,34 @@ struct RankStatus {
   std::optional<ExitStatus> exit;
   RankProgress progress;
   Usage usage;
+  // How often it was started again alone in this generation.
+  int32_t restarts = 0;
 
   bool operator==(const RankStatus&) const = default;
+};
+
+// The parts of getting a task ready, in order.
+inline constexpr std::string_view kFetchPart = "fetch";
+inline constexpr std::string_view kPortsPart = "ports";
+inline constexpr std::string_view kPreflightPart = "preflight";
+inline constexpr std::string_view kExecPart = "exec";
+
+struct TimedPart {
+  std::string part;
+  Duration duration{};
+
+  bool operator==(const TimedPart&) const = default;
+};
+
+// How a task gets ready before its program may run.
+struct TaskPreparation {
+  // Those begun.
+  std::vector<TimedPart> parts;
+  // The part that goes on; empty: none.
+  std::string current;
+  std::string detail;
+
+  bool operator==(const TaskPreparation&) const = default;
 };
 
 // Where one task runs in the current generation.
@@ -226,11 +368,14 @@ struct TaskStatus {
   std::string address;
   std::vector<int32_t> gpus;
   std::vector<RankStatus> ranks;
+  TaskPreparation preparation = {};
 
   bool operator==(const TaskStatus&) const = default;
 };
 // "worker 1".
 std::string TaskName(TaskType type, int32_t index);
+// "worker-replica-1", the chief "master-replica-0": as AI Platform has it.
+std::string ReplicaName(TaskType type, int32_t index);
 
 struct Checkpoint {
   int64_t step = 0;
@@ -282,11 +427,24 @@ struct LineageEntry {
   bool operator==(const LineageEntry&) const = default;
 };
 
+// A file or folder that a job left below its output directory.
+struct OutputFile {
+  std::string path;
+  // "saved_model", "keras", "safetensors", "tensorboard", "checkpoint",
+  // "torch", "onnx".
+  std::string kind;
+  int64_t bytes = 0;
+
+  bool operator==(const OutputFile&) const = default;
+};
+
 struct Bill {
   double core_seconds = 0;
   double gpu_seconds = 0;
   double cost = 0;
   std::string currency;
+  // Absent: a role has no machine type with a price.
+  std::optional<double> ml_units = std::nullopt;
 
   bool operator==(const Bill&) const = default;
 };

@@ -1,8 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "common/model/assignment.h"
 #include "common/model/cluster_spec.h"
 #include "common/model/job.h"
@@ -76,35 +74,25 @@ ClusterSpec TwoTasks() {
   return spec;
 }
 
-TEST(RankEnvironmentTest, WorkersGetTfConfigAndEnvRendezvous) {
-  const auto env = RankEnvironment(TwoTasks(), 2);
-  EXPECT_EQ(env.at("RANK"), "2");
-  EXPECT_EQ(env.at("WORLD_SIZE"), "3");
-  EXPECT_EQ(env.at("LOCAL_RANK"), "1");
-  EXPECT_EQ(env.at("LOCAL_WORLD_SIZE"), "2");
-  EXPECT_EQ(env.at("MASTER_ADDR"), "10.0.0.1");
-  EXPECT_EQ(env.at("MASTER_PORT"), "3000");
-  const auto config = nlohmann::json::parse(env.at("TF_CONFIG"));
-  EXPECT_EQ(config["cluster"]["chief"][0], "10.0.0.1:2000");
-  EXPECT_EQ(config["cluster"]["worker"][0], "10.0.0.2:2001");
-  EXPECT_FALSE(config["cluster"].contains("evaluator"));
-  EXPECT_EQ(config["task"]["type"], "worker");
-  EXPECT_EQ(config["task"]["index"], 0);
-}
-
-TEST(RankEnvironmentTest, AnEvaluatorHasNoRankInTheGroup) {
-  const auto env = RankEnvironment(TwoTasks(), 3);
-  EXPECT_FALSE(env.contains("RANK"));
-  EXPECT_FALSE(env.contains("MASTER_ADDR"));
-  EXPECT_EQ(nlohmann::json::parse(env.at("TF_CONFIG"))["task"]["type"],
-            "evaluator");
-}
-
 TEST(ClusterSpecTest, CanonicalTextTellsSpecsApart) {
   ClusterSpec other = TwoTasks();
   EXPECT_EQ(CanonicalText(other), CanonicalText(TwoTasks()));
   other.tasks[1].ranks[1].gpus = {2};
   EXPECT_NE(CanonicalText(other), CanonicalText(TwoTasks()));
+}
+
+TEST(ImageContentTest, IsTheSameByItsIdOrByItsDigest) {
+  const ImageContent built{"a:1", "sha256:aa", "", ""};
+  const ImageContent pulled{"a:1", "sha256:aa", "sha256:dd", "n"};
+  const ImageContent elsewhere{"a:1", "sha256:bb", "sha256:dd", "m"};
+  const ImageContent other{"a:1", "sha256:bb", "", ""};
+  EXPECT_TRUE(IsSameContent(built, pulled));
+  EXPECT_TRUE(IsSameContent(pulled, elsewhere));
+  EXPECT_FALSE(IsSameContent(built, elsewhere));
+  EXPECT_FALSE(IsSameContent(built, other));
+  EXPECT_FALSE(IsSameContent({"a:1", "", "", ""}, {"a:1", "", "", ""}));
+  EXPECT_EQ(ShownDigest(built), "sha256:aa");
+  EXPECT_EQ(ShownDigest(pulled), "sha256:dd");
 }
 
 }  // namespace

@@ -53,6 +53,12 @@ struct NodeInfo {
   std::string pool = "default";
   // http_address speaks TLS; not said by older daemons.
   bool http_tls = false;
+  // Why limits are not enforced.
+  std::string limits_message;
+  // Of the daemon's certificate.
+  std::optional<WallTime> certificate_end_time;
+  // "podman 4.3.1"; empty: it runs no containers.
+  std::string container_engine;
 
   bool operator==(const NodeInfo&) const = default;
 };
@@ -71,6 +77,14 @@ struct GpuUsage {
   bool operator==(const GpuUsage&) const = default;
 };
 
+// An error that the driver reported.
+struct GpuError {
+  int32_t index = 0;
+  int32_t xid = 0;
+
+  bool operator==(const GpuError&) const = default;
+};
+
 // What a host measures of itself, over the last seconds.
 struct NodeReadings {
   // 0..1 of the host.
@@ -78,6 +92,13 @@ struct NodeReadings {
   int64_t memory_available_bytes = 0;
   // Those offered, in the order of NodeInfo::gpus.
   std::vector<GpuUsage> gpus;
+  // When it was sent, by the node's clock; absent: an older daemon.
+  std::optional<WallTime> send_time;
+  // Since the last readings.
+  std::vector<GpuError> gpu_errors;
+  // From a heartbeat to its answer, of the newest that was answered since the
+  // last readings.
+  std::optional<Duration> round_trip = std::nullopt;
 
   bool operator==(const NodeReadings&) const = default;
 };
@@ -120,6 +141,14 @@ struct GangStatus {
   std::vector<RankEvent> events;
   std::optional<int64_t> resumed_step;
   uint32_t directive_done = 0;
+  // In the order of the tasks, as `ports`.
+  std::vector<TaskPreparation> preparations;
+  std::map<std::string, int32_t> service_ports;
+  std::vector<OutputFile> outputs;
+  // Once it has prepared: what each image of its spec is there.
+  std::vector<ImageContent> images = {};
+  // Of the task that holds rank 0: how this generation reduces.
+  std::string reduction_plan = {};
 
   bool operator==(const GangStatus&) const = default;
 };

@@ -66,30 +66,31 @@ Notifier::Notifier(const std::string& socket, Duration watchdog)
                          /*protocol=*/0));
 }
 
-void Notifier::Send(std::string_view text) const {
-  if (!socket_) return;
-  (void)sendto(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL,
-               reinterpret_cast<const sockaddr*>(address_.data()),
-               static_cast<socklen_t>(address_.size()));
+bool Notifier::Send(std::string_view text) const {
+  return !socket_ ||
+         sendto(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL,
+                reinterpret_cast<const sockaddr*>(address_.data()),
+                static_cast<socklen_t>(address_.size())) >= 0;
 }
 
 void Notifier::Ready(MonoTime now) {
   ready_ = true;
   last_ping_ = now;
-  Send("READY=1");
+  said_ready_ = Send("READY=1");
 }
 
 void Notifier::SetStatus(std::string_view line) {
   std::string clean(line.substr(0, 1024));
   std::replace(clean.begin(), clean.end(), '\n', ' ');
   if (clean == status_) return;
-  status_ = std::move(clean);
-  Send("STATUS=" + status_);
+  // The next time, where there is no place for it now.
+  if (Send("STATUS=" + clean)) status_ = std::move(clean);
 }
 
 void Notifier::Stopping() { Send("STOPPING=1"); }
 
 void Notifier::Turn(MonoTime now) {
+  if (ready_ && !said_ready_) said_ready_ = Send("READY=1");
   if (!ready_ || watchdog_ <= Duration{} || now - last_ping_ < watchdog_ / 3) {
     return;
   }

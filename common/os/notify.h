@@ -33,7 +33,8 @@ class Notifier {
 
   // Serving. The watchdog's time begins here.
   void Ready(MonoTime now);
-  // One line for people, shown beside the unit's state. Sent when it changed.
+  // One line for people, shown beside the unit's state. Sent when it changed:
+  // to be given on each turn.
   void SetStatus(std::string_view line);
   void Stopping();
 
@@ -45,12 +46,15 @@ class Notifier {
   Duration longest_turn() const;
 
  private:
-  void Send(std::string_view text) const;
+  // False: the manager's socket has no room for it. A status and that it is
+  // ready are then told on a later turn; a ping is not.
+  bool Send(std::string_view text) const;
 
   Fd socket_;
   std::string address_;  // A sockaddr_un's bytes.
   Duration watchdog_;
   bool ready_ = false;
+  bool said_ready_ = false;
   MonoTime last_ping_;
   std::string status_;
 };

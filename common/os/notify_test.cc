@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <vector>
@@ -81,6 +82,30 @@ TEST_F(NotifyTest, TellsReadyStatusAndStopping) {
   EXPECT_THAT(Heard(),
               ElementsAre("STATUS=loading", "READY=1", "STATUS=2 jobs run",
                           "STATUS=two lines", "STOPPING=1"));
+}
+
+// A socket takes a few datagrams until they are read.
+TEST_F(NotifyTest, AStatusThatFindsNoPlaceIsToldTheNextTime) {
+  Notifier notifier(path_, 30s);
+  notifier.Ready(start_);
+  for (int i = 1; i <= 2000; ++i) notifier.Turn(start_ + i * 10s);
+  notifier.SetStatus("2 jobs run");
+  std::vector<std::string> heard = Heard();
+  notifier.SetStatus("2 jobs run");
+  for (const std::string& more : Heard()) heard.push_back(more);
+  EXPECT_EQ(std::count(heard.begin(), heard.end(), "STATUS=2 jobs run"), 1);
+}
+
+TEST_F(NotifyTest, ThatItIsReadyIsToldOnceThereIsAPlace) {
+  Notifier first(path_, 30s);
+  first.Ready(start_);
+  for (int i = 1; i <= 2000; ++i) first.Turn(start_ + i * 10s);
+  Notifier notifier(path_, 30s);
+  notifier.Ready(start_);
+  const size_t before = Heard().size();
+  notifier.Turn(start_);
+  // All of them are there where a socket takes so many.
+  EXPECT_EQ(Heard().size(), before <= 2001 ? 1u : 0u);
 }
 
 TEST_F(NotifyTest, PingsAreThirdsOfTheWatchdogsTimeAndOnlyOnceReady) {

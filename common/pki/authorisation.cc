@@ -8,6 +8,7 @@
 #include "lockstep/v1/cluster.pb.h"
 #include "lockstep/v1/job.pb.h"
 #include "lockstep/v1/options.pb.h"
+#include "lockstep/v1/package.pb.h"
 #include "lockstep/v1/worker.pb.h"
 
 namespace lockstep {
@@ -79,9 +80,11 @@ Status CheckRule(const Identity& caller, const MethodRule& rule,
 
 std::vector<const ServiceDescriptor*> LockstepServices() {
   std::vector<const ServiceDescriptor*> services;
-  for (const FileDescriptor* file : {v1::GetJobRequest::descriptor()->file(),
-                                     v1::GetNodeRequest::descriptor()->file(),
-                                     v1::Register::descriptor()->file()}) {
+  for (const FileDescriptor* file :
+       {v1::GetJobRequest::descriptor()->file(),
+        v1::GetNodeRequest::descriptor()->file(),
+        v1::Register::descriptor()->file(),
+        v1::UploadPackageRequest::descriptor()->file()}) {
     for (int i = 0; i < file->service_count(); ++i) {
       services.push_back(file->service(i));
     }

@@ -1,5 +1,8 @@
 // The figures of cloud.google.com/ai-platform/training/docs/machine-types,
-// .../using-gpus and .../pricing. One ML unit is 0.49 USD.
+// .../using-gpus and .../pricing. One ML unit is 0.49 USD. Peaks are those of
+// NVIDIA's data sheets, without sparsity: of tensor cores in 16 bits where
+// there are some, of P100 in 16 bits, of P4 and (one of the two chips of a) K80
+// in 32.
 #include <cmath>
 
 #include "common/training/machines.h"
@@ -97,12 +100,19 @@ const Legacy kLegacy[] = {
 MachineTable DefaultMachineTable() {
   MachineTable table;
   table.accelerators = {
-      {kK80, {"Tesla K80", 0.9184}},   {kP4, {"Tesla P4", 1.2245}},
-      {kP100, {"Tesla P100", 2.9796}}, {kT4, {"Tesla T4", 0.7143}},
-      {kV100, {"Tesla V100", 5.0612}}, {kA100, {"A100", {}}},
+      {kK80, {"Tesla K80", 0.9184, 4.37}},
+      {kP4, {"Tesla P4", 1.2245, 5.5}},
+      {kP100, {"Tesla P100", 2.9796, 18.7}},
+      {kT4, {"Tesla T4", 0.7143, 65}},
+      {kV100, {"Tesla V100", 5.0612, 125}},
+      {kA100, {"A100", {}, 312}},
+      {"NVIDIA_L4", {"L4", {}, 121}},
+      {"NVIDIA_H100_80GB", {"H100", {}, 989}},
+      {"NVIDIA_H100_PCIE", {"H100 PCIe", {}, 756}},
+      {"NVIDIA_H200_141GB", {"H200", {}, 989}},
   };
   for (const Size& size : kSizes) {
-    MachineType& machine = table.machines[size.name];
+    MachineEntry& machine = table.machines[size.name];
     machine.nominal = {size.cpus,
                        std::llround(size.memory_gib * (int64_t{1} << 30))};
     machine.request = machine.nominal;
@@ -110,7 +120,7 @@ MachineTable DefaultMachineTable() {
     machine.ml_units_per_hour = size.ml_units;
   }
   for (const Legacy& legacy : kLegacy) {
-    MachineType machine = table.machines.at(legacy.machine);
+    MachineEntry machine = table.machines.at(legacy.machine);
     machine.attachable.clear();
     machine.accelerator = legacy.accelerator;
     machine.accelerator_count = legacy.count;

@@ -11,6 +11,10 @@ namespace {
 constexpr double kMaxCpus = 65536;
 constexpr int64_t kMaxMemory = int64_t{1} << 60;
 constexpr int32_t kMaxGpus = 4096;  // Of one machine.
+// A job that takes one keeps its name and its units: what it may keep.
+constexpr size_t kMaxName = 128;
+constexpr double kMaxUnits = 1e9;
+constexpr double kMaxTflops = 1e9;
 
 template <typename T>
 std::vector<std::string> Keys(const std::map<std::string, T>& map) {
@@ -50,9 +54,33 @@ Status CheckSize(const MachineSize& size, const std::string& path) {
       path, kMaxCpus);
 }
 
+Status CheckName(const std::string& kind, const std::string& name) {
+  const auto is_control = [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  };
+  if (!name.empty() && name.size() <= kMaxName &&
+      std::none_of(name.begin(), name.end(), is_control)) {
+    return OkStatus();
+  }
+  std::string beginning = name.substr(0, 32);
+  std::replace_if(beginning.begin(), beginning.end(), is_control, '?');
+  return InvalidArgument(
+      "{}: a name has 1 to {} bytes and no control characters: not so the one "
+      "that begins with \"{}\"",
+      kind, kMaxName, beginning);
+}
+
+Status CheckUnits(const std::optional<double>& units, const std::string& path) {
+  if (!units || (*units >= 0 && *units <= kMaxUnits)) return OkStatus();
+  return InvalidArgument("{}.mlUnits: must be 0 to {:g}, not {:g}", path,
+                         kMaxUnits, *units);
+}
+
 Status CheckMachineType(const MachineTable& table, const std::string& name,
-                        const MachineType& machine) {
+                        const MachineEntry& machine) {
   const std::string path = "machines." + name;
+  LOCKSTEP_RETURN_IF_ERROR(CheckName("machines", name));
+  LOCKSTEP_RETURN_IF_ERROR(CheckUnits(machine.ml_units_per_hour, path));
   LOCKSTEP_RETURN_IF_ERROR(CheckSize(machine.nominal, path));
   LOCKSTEP_RETURN_IF_ERROR(CheckSize(machine.request, path + ".request"));
   const bool has = !machine.accelerator.empty();
@@ -116,7 +144,7 @@ Status CheckTier(const MachineTable& table, const std::string& name,
 
 // The GPUs `count` x `name`, if `machine` takes them.
 Status CheckAttached(const MachineTable& table, const std::string& type,
-                     const MachineType& machine, const std::string& name,
+                     const MachineEntry& machine, const std::string& name,
                      int64_t count, const std::string& path) {
   if (name.starts_with("TPU_")) {
     return InvalidArgument(
@@ -152,8 +180,37 @@ Status CheckAttached(const MachineTable& table, const std::string& type,
 
 }  // namespace
 
+std::optional<double> PeakFlops(const MachineTable& table,
+                                const std::string& model) {
+  const AcceleratorType* best = nullptr;
+  for (const auto& [name, type] : table.accelerators) {
+    if (model.empty() || type.model.empty() || !type.peak_tflops ||
+        !GpuModelMatches(type.model, model) ||
+        (best != nullptr && best->model.size() >= type.model.size())) {
+      continue;
+    }
+    best = &type;
+  }
+  if (best == nullptr) return std::nullopt;
+  return *best->peak_tflops * 1e12;
+}
+
 Status CheckMachineTable(const MachineTable& table) {
   for (const auto& [name, accelerator] : table.accelerators) {
+    const std::string path = "accelerators." + name;
+    LOCKSTEP_RETURN_IF_ERROR(CheckName("accelerators", name));
+    LOCKSTEP_RETURN_IF_ERROR(CheckUnits(accelerator.ml_units_per_hour, path));
+    if (const auto& peak = accelerator.peak_tflops;
+        peak && !(*peak > 0 && *peak <= kMaxTflops)) {
+      return InvalidArgument(
+          "{}.peakTflops: must be above 0, at most {:g}, "
+          "not {:g}",
+          path, kMaxTflops, *peak);
+    }
+    if (accelerator.model.size() > kMaxName) {
+      return InvalidArgument("{}.model: has {} bytes; at most {} are taken",
+                             path, accelerator.model.size(), kMaxName);
+    }
     if (accelerator.model.empty()) {
       return InvalidArgument(
           "accelerators.{}.model: is missing: say what the "
@@ -165,6 +222,7 @@ Status CheckMachineTable(const MachineTable& table) {
     LOCKSTEP_RETURN_IF_ERROR(CheckMachineType(table, name, machine));
   }
   for (const auto& [name, tier] : table.tiers) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckName("tiers", name));
     LOCKSTEP_RETURN_IF_ERROR(CheckTier(table, name, tier));
   }
   return OkStatus();
@@ -186,7 +244,7 @@ StatusOr<Machine> ResolveMachine(const MachineTable& table,
     return InvalidArgument("{}: there is no machine type \"{}\"; {}", type_path,
                            type, Instead(type, table.machines));
   }
-  const MachineType& machine = found->second;
+  const MachineEntry& machine = found->second;
   std::string gpu = machine.accelerator;
   int32_t gpus = machine.accelerator_count;
   if (count != 0 || !accelerator.empty()) {

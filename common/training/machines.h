@@ -26,7 +26,7 @@ struct MachineSize {
   bool operator==(const MachineSize&) const = default;
 };
 
-struct MachineType {
+struct MachineEntry {
   MachineSize nominal;
   MachineSize request;
   // GPUs that the machine always has, as "standard_gpu" does; "" for none.
@@ -37,13 +37,16 @@ struct MachineType {
   // Without GPUs; nothing where the price is not known.
   std::optional<double> ml_units_per_hour;
 
-  bool operator==(const MachineType&) const = default;
+  bool operator==(const MachineEntry&) const = default;
 };
 
 struct AcceleratorType {
   // What the driver calls it, or a part of that: "Tesla T4".
   std::string model;
   std::optional<double> ml_units_per_hour;  // Of one.
+  // 10^12 floating-point operations per second at most, in the precision that
+  // models are trained in there; nothing where it is not known.
+  std::optional<double> peak_tflops = std::nullopt;
 
   bool operator==(const AcceleratorType&) const = default;
 };
@@ -65,7 +68,7 @@ struct ScaleTier {
 inline constexpr char kCustomTier[] = "CUSTOM";
 
 struct MachineTable {
-  std::map<std::string, MachineType> machines;
+  std::map<std::string, MachineEntry> machines;
   std::map<std::string, AcceleratorType> accelerators;
   std::map<std::string, ScaleTier> tiers;
 
@@ -75,6 +78,11 @@ struct MachineTable {
 // Google's machine types, GPUs, tiers and prices (Americas) as they were
 // published for AI Platform Training; requests are the nominal sizes.
 MachineTable DefaultMachineTable();
+
+// What a GPU can do at most, FLOP per second: by the accelerator that has the
+// longest part of `model`, the driver's name. Nothing where none tells.
+std::optional<double> PeakFlops(const MachineTable& table,
+                                const std::string& model);
 
 // Every name that the table uses is in it, and counts and sizes make sense.
 // InvalidArgument: "tiers.BASIC.masterType: ...".

@@ -65,7 +65,7 @@ FieldReader IntoAccelerator(std::string* type, int32_t* count) {
 }
 
 // Over what *machine has.
-Status ReadMachine(const YamlValue& value, MachineType* machine) {
+Status ReadMachine(const YamlValue& value, MachineEntry* machine) {
   std::optional<double> cpus;
   std::optional<int64_t> memory;
   std::optional<double> request_cpus;
@@ -100,7 +100,8 @@ Status ReadMachine(const YamlValue& value, MachineType* machine) {
 Status ReadAccelerator(const YamlValue& value, AcceleratorType* accelerator) {
   return ReadFields(value, "an accelerator",
                     {{"model", Into(&accelerator->model)},
-                     {"mlUnits", Into(&accelerator->ml_units_per_hour)}});
+                     {"mlUnits", Into(&accelerator->ml_units_per_hour)},
+                     {"peakTflops", Into(&accelerator->peak_tflops)}});
 }
 
 Status ReadTier(const YamlValue& value, ScaleTier* tier) {
@@ -116,25 +117,11 @@ Status ReadTier(const YamlValue& value, ScaleTier* tier) {
        {"parameterServerCount", IntoCount(&tier->parameter_server_count)}});
 }
 
-// Each value of a map of names, over the one that *out has of that name.
-template <typename T>
-FieldReader IntoNamed(std::map<std::string, T>* out,
-                      Status (*read)(const YamlValue&, T*)) {
-  return [out, read](const YamlValue& value) -> Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto entries, value.Map());
-    for (const auto& [key, entry] : entries) {
-      LOCKSTEP_ASSIGN_OR_RETURN(const std::string name, key.Text());
-      LOCKSTEP_RETURN_IF_ERROR(read(entry, &(*out)[name]));
-    }
-    return OkStatus();
-  };
-}
-
 }  // namespace
 
-StatusOr<MachineTable> ParseMachinesFile(const std::string& text,
-                                         const std::string& source) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const YamlValue root, LoadYaml(text, source));
+StatusOr<MachineTable> ReadMachineTable(const YamlValue& root,
+                                        const std::string& source,
+                                        const std::vector<YamlField>& others) {
   MachineTable table;
   const auto nothing = [](const YamlValue&) { return OkStatus(); };
   std::optional<bool> defaults;
@@ -142,6 +129,7 @@ StatusOr<MachineTable> ParseMachinesFile(const std::string& text,
                                    {"machines", nothing},
                                    {"accelerators", nothing},
                                    {"tiers", nothing}};
+  fields.insert(fields.end(), others.begin(), others.end());
   LOCKSTEP_RETURN_IF_ERROR(ReadFields(root, "the table of machines", fields));
   // Wherever in the file `defaults` stands, the rest goes over them.
   if (defaults.value_or(false)) table = DefaultMachineTable();
@@ -149,10 +137,17 @@ StatusOr<MachineTable> ParseMachinesFile(const std::string& text,
             {"machines", IntoNamed(&table.machines, &ReadMachine)},
             {"accelerators", IntoNamed(&table.accelerators, &ReadAccelerator)},
             {"tiers", IntoNamed(&table.tiers, &ReadTier)}};
+  for (const YamlField& field : others) fields.push_back({field.name, nothing});
   LOCKSTEP_RETURN_IF_ERROR(ReadFields(root, "the table of machines", fields));
   const Status status = CheckMachineTable(table);
   if (!status.ok()) return Annotate(status, source);
   return table;
+}
+
+StatusOr<MachineTable> ParseMachinesFile(const std::string& text,
+                                         const std::string& source) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const YamlValue root, LoadYaml(text, source));
+  return ReadMachineTable(root, source, {});
 }
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // The site's table of machines as a YAML file:
 //
 //   accelerators:
-//     NVIDIA_TESLA_T4: {model: Tesla T4, mlUnits: 0.7143}
+//     NVIDIA_TESLA_T4: {model: Tesla T4, mlUnits: 0.7143, peakTflops: 65}
 //   machines:
 //     n1-standard-8:
 //       cpus: 8
@@ -26,9 +26,11 @@
 #define LOCKSTEP_COMMON_TRAINING_MACHINES_FILE_H_
 
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/training/machines.h"
+#include "common/yaml/yaml_reader.h"
 
 namespace lockstep {
 
@@ -36,6 +38,12 @@ namespace lockstep {
 // table lacks: "SOURCE: tiers.BASIC.masterType: ...".
 StatusOr<MachineTable> ParseMachinesFile(const std::string& text,
                                          const std::string& source);
+
+// The same of a document that has more: `others` reads what is no part of the
+// table.
+StatusOr<MachineTable> ReadMachineTable(const YamlValue& root,
+                                        const std::string& source,
+                                        const std::vector<YamlField>& others);
 
 }  // namespace lockstep
 

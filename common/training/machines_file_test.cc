@@ -50,6 +50,24 @@ TEST(MachinesFileTest, ATableOfASite) {
   EXPECT_EQ(machine->ml_units_per_hour, 2.0);
 }
 
+TEST(MachinesFileTest, WhatAGpuCanDoIsOfTheLongestModelThatMatches) {
+  const auto table = ParseMachinesFile(
+      "defaults: true\n"
+      "accelerators:\n"
+      "  OURS: {model: H100 NVL, peakTflops: 835}\n"
+      "  UNKNOWN: {model: H100 NVL Special}\n",
+      "m.yaml");
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(PeakFlops(*table, "NVIDIA H100 80GB HBM3"), 989e12);
+  EXPECT_EQ(PeakFlops(*table, "NVIDIA H100 PCIe"), 756e12);
+  EXPECT_EQ(PeakFlops(*table, "NVIDIA H100 NVL Special"), 835e12);
+  EXPECT_EQ(PeakFlops(*table, "Tesla V100-SXM2-16GB"), 125e12);
+  EXPECT_EQ(PeakFlops(*table, "GeForce 256"), std::nullopt);
+  EXPECT_EQ(PeakFlops(*table, ""), std::nullopt);
+  EXPECT_THAT(ErrorOf("accelerators: {X: {model: X, peakTflops: 0}}\n"),
+              HasSubstr("accelerators.X.peakTflops: must be above 0"));
+}
+
 TEST(MachinesFileTest, AFileGoesOverTheDefaults) {
   const auto table = ParseMachinesFile(
       "machines:\n"

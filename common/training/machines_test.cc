@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace lockstep {
 namespace {
 
@@ -123,6 +125,29 @@ TEST(MachinesTest, ATableWithAHoleIsRefused) {
               HasSubstr("is a list of counts"));
   EXPECT_THAT(broken([](auto* t) { t->accelerators["X"] = {}; }),
               HasSubstr("accelerators.X.model: is missing"));
+  // What a job that takes it may not keep.
+  EXPECT_THAT(
+      broken([](auto* t) { t->machines["standard"].ml_units_per_hour = -1; }),
+      HasSubstr("machines.standard.mlUnits: must be 0 to 1e+09, not -1"));
+  EXPECT_THAT(
+      broken([](auto* t) { t->machines["standard"].ml_units_per_hour = NAN; }),
+      HasSubstr("machines.standard.mlUnits: "));
+  EXPECT_THAT(broken([](auto* t) {
+                t->accelerators["NVIDIA_TESLA_T4"].ml_units_per_hour = 2e9;
+              }),
+              HasSubstr("accelerators.NVIDIA_TESLA_T4.mlUnits: "));
+  EXPECT_THAT(broken([](auto* t) {
+                t->accelerators["NVIDIA_TESLA_T4"].model.assign(129, 'x');
+              }),
+              HasSubstr("NVIDIA_TESLA_T4.model: has 129 bytes"));
+  const std::string name(129, 'm');
+  EXPECT_THAT(
+      broken([&](auto* t) { t->machines[name] = t->machines["standard"]; }),
+      HasSubstr("machines: a name has 1 to 128 bytes"));
+  EXPECT_THAT(broken([&](auto* t) { t->accelerators["a\n"].model = "x"; }),
+              HasSubstr("not so the one that begins with \"a?\""));
+  EXPECT_THAT(broken([&](auto* t) { t->tiers[""] = t->tiers["BASIC"]; }),
+              HasSubstr("tiers: a name has"));
 }
 
 }  // namespace

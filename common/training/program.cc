@@ -1,13 +1,12 @@
 #include "common/training/program.h"
 
+#include "common/model/limits.h"
 #include "common/model/names.h"
 
 namespace lockstep {
 namespace {
 
 constexpr size_t kMaxPackages = 100;
-// One argument, as Linux takes it (MAX_ARG_STRLEN, with its NUL).
-constexpr size_t kMaxArgument = 128 * 1024 - 1;
 
 bool IsModuleName(std::string_view name) {
   while (true) {

@@ -1,13 +1,10 @@
 #include "common/training/roles.h"
 
+#include "common/model/limits.h"
 #include "common/model/names.h"
 
 namespace lockstep {
 namespace {
-
-// A task's TF_CONFIG lists the address of every task in 24 bytes, and one
-// variable holds at most 128 KiB.
-constexpr int64_t kMaxTasks = (128 * 1024 - 256) / 24;
 
 std::string KnownTiers(const std::string& wanted, const MachineTable& table) {
   std::vector<std::string> known = {kCustomTier};
@@ -75,11 +72,11 @@ class Roles {
     LOCKSTEP_RETURN_IF_ERROR(tier_ == kCustomTier ? Custom() : FromTier());
     int64_t tasks = 0;
     for (const RoleMachines& role : roles_) tasks += role.count;
-    if (tasks > kMaxTasks) {
+    if (tasks > kMaxTfConfigTasks) {
       return InvalidArgument(
           "trainingInput.workerCount: the job has {} tasks; "
           "TF_CONFIG has room for the addresses of {}",
-          tasks, kMaxTasks);
+          tasks, kMaxTfConfigTasks);
     }
     NoteUnused(input_.worker, kWorkerNames, TaskType::kWorker);
     NoteUnused(input_.parameter_server, kParameterServerNames, TaskType::kPs);
@@ -126,9 +123,9 @@ class Roles {
                              names.type, names.type, names.count);
     }
     if (count == 0) return OkStatus();
-    if (count > kMaxTasks) {
+    if (count > kMaxTfConfigTasks) {
       return InvalidArgument("{}: must be at most {}, not {}", names.count,
-                             kMaxTasks, count);
+                             kMaxTfConfigTasks, count);
     }
     if (type == TaskType::kEvaluator && count > 1) {
       return InvalidArgument(

@@ -82,4 +82,18 @@ Status CheckTexts(const TrainingJob& job) {
   return CheckReplicaTexts(in.evaluator, kEvaluatorNames);
 }
 
+Status RefuseSearches(const TrainingInput& input) {
+  if (input.has_hyperparameters) {
+    return InvalidArgument(
+        "trainingInput.hyperparameters: lockstep does not tune; submit a job "
+        "for each set of values, as arguments behind --");
+  }
+  if (input.has_nas_job_spec) {
+    return InvalidArgument(
+        "trainingInput.nasJobSpec: lockstep does not search architectures; "
+        "leave it out");
+  }
+  return OkStatus();
+}
+
 }  // namespace lockstep

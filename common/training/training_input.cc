@@ -75,6 +75,8 @@ void Lay(const LockstepInput& over, LockstepInput* base) {
   Lay(over.restart_budget, &base->restart_budget);
   Lay(over.runtime, &base->runtime);
   LayByName(over.images, &base->images);
+  Lay(over.inherited_environment, &base->inherited_environment);
+  base->slurm_environment |= over.slurm_environment;
 }
 
 // All of `text` as a number of digits only.

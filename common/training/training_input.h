@@ -102,6 +102,9 @@ struct LockstepInput {
   std::string runtime;
   // Beginning of an image's name -> what stands there instead.
   std::map<std::string, std::string> images;
+  // As in JobSpec.
+  std::vector<std::string> inherited_environment;
+  bool slurm_environment = false;
 
   bool operator==(const LockstepInput&) const = default;
 };

@@ -20,23 +20,10 @@ bool HasScheme(const std::string& path) {
   return path.find("://") != std::string::npos;
 }
 
-std::string RewriteImage(const std::string& image,
-                         const std::map<std::string, std::string>& rewrites) {
-  const std::pair<const std::string, std::string>* longest = nullptr;
-  for (const auto& rewrite : rewrites) {
-    if (image.starts_with(rewrite.first) &&
-        (!longest || rewrite.first.size() > longest->first.size())) {
-      longest = &rewrite;
-    }
-  }
-  if (!longest) return image;
-  return longest->second + image.substr(longest->first.size());
-}
-
 class Translator {
  public:
-  Translator(const TrainingJob& job, const MachineTable& table)
-      : job_(job), input_(job.training_input), table_(table) {}
+  Translator(const TrainingJob& job, const Site& site)
+      : job_(job), input_(job.training_input), site_(site) {}
 
   StatusOr<TrainingPlan> Run() {
     LOCKSTEP_RETURN_IF_ERROR(CheckTexts(job_));
@@ -45,19 +32,19 @@ class Translator {
     LOCKSTEP_RETURN_IF_ERROR(SetScheduling());
     LOCKSTEP_RETURN_IF_ERROR(SetLockstep());
     LOCKSTEP_RETURN_IF_ERROR(SetProgram());
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto roles,
-                              ResolveRoles(input_, table_, &plan_.notes));
-    plan_.ml_units_per_hour = 0;
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const auto roles, ResolveRoles(input_, site_.machines, &plan_.notes));
     for (const RoleMachines& role : roles) {
       LOCKSTEP_RETURN_IF_ERROR(AddRole(role));
     }
     const bool has_ps = std::any_of(
         roles.begin(), roles.end(),
         [](const RoleMachines& role) { return role.type == TaskType::kPs; });
-    plan_.restart_lost_worker_alone =
+    plan_.spec.restart_worker_alone =
         has_ps &&
         !input_.scheduling.resilient_to_worker_restart.value_or(false);
     SetChief();
+    SetPool();
     NoteTaken();
     return std::move(plan_);
   }
@@ -70,16 +57,7 @@ class Translator {
   }
 
   Status RefuseUnsupported() {
-    if (input_.has_hyperparameters) {
-      return InvalidArgument(
-          "trainingInput.hyperparameters: lockstep does not tune; submit a job "
-          "for each set of values, as arguments behind --");
-    }
-    if (input_.has_nas_job_spec) {
-      return InvalidArgument(
-          "trainingInput.nasJobSpec: lockstep does not "
-          "search architectures; leave it out");
-    }
+    LOCKSTEP_RETURN_IF_ERROR(RefuseSearches(input_));
     if (!input_.kms_key_name.empty()) {
       return InvalidArgument(
           "trainingInput.encryptionConfig: lockstep has no keys and encrypts "
@@ -112,7 +90,7 @@ class Translator {
       }
       spec.output_directory = dir;
     }
-    plan_.job_dir = dir;
+    spec.job_dir = dir;
     return OkStatus();
   }
 
@@ -165,6 +143,8 @@ class Translator {
           CheckArguments({name + "=" + value}, "lockstep.env." + name));
     }
     plan_.spec.environment = in.env;
+    plan_.spec.inherited_environment = in.inherited_environment;
+    plan_.spec.slurm_environment = in.slurm_environment;
     const int64_t budget =
         in.restart_budget.value_or(plan_.spec.restart_budget);
     if (budget < 0 || budget > kMaxRestartBudget) {
@@ -191,10 +171,26 @@ class Translator {
       }
       return OkStatus();
     }
-    plan_.packages = input_.package_uris;
-    plan_.python_module = input_.python_module;
-    plan_.runtime = job_.lockstep.runtime;
-    plan_.runtime_version = input_.runtime_version;
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const ResolvedRuntime found,
+        ResolveRuntime(site_, job_.lockstep.runtime, input_.runtime_version));
+    plan_.spec.runtime = found.runtime;
+    const std::string& name = found.runtime.name;
+    const std::string interpreter =
+        name.empty() ? found.runtime.python
+                     : fmt::format("{} ({})", name, found.runtime.python);
+    if (found.version_unknown) {
+      Note("trainingInput.runtimeVersion",
+           fmt::format("{} is no runtime of this site; the default "
+                       "interpreter is taken: {}",
+                       input_.runtime_version, interpreter));
+      plan_.events.push_back(plan_.notes.back());
+    }
+    if (!input_.python_version.empty()) {
+      Note("trainingInput.pythonVersion",
+           fmt::format("is not used: the runtime says which Python it is: {}",
+                       interpreter));
+    }
     return OkStatus();
   }
 
@@ -202,59 +198,58 @@ class Translator {
     LOCKSTEP_RETURN_IF_ERROR(
         CheckReplica(job_, *role.input, role.names, &plan_.notes));
     const ReplicaConfig& config = role.input->config;
-    TrainingRole out{role.type, role.count, role.machine, "", {}, {}};
-    out.args =
+    std::vector<std::string> args =
         config.container_args.empty() ? input_.args : config.container_args;
-    const bool own_args = !out.args.empty();
+    const bool own_args = !args.empty();
     if (!input_.job_dir.empty()) {
-      out.args.push_back("--job-dir");
-      out.args.push_back(input_.job_dir);
+      args.push_back("--job-dir");
+      args.push_back(input_.job_dir);
     }
+    RoleSpec spec;
     if (in_container()) {
-      const std::string& uri = config.image_uri.empty()
-                                   ? input_.master.config.image_uri
-                                   : config.image_uri;
-      out.image = RewriteImage(uri, job_.lockstep.images);
-      if (out.image != uri) {
-        Note(std::string(role.names.config) + ".imageUri",
-             fmt::format("{} is {} here", uri, out.image));
-      }
-      out.command = config.container_command;
-      if (out.command.empty() && !own_args && !out.args.empty()) {
+      spec.container = Container{ImageOf(role), config.container_command};
+      if (config.container_command.empty() && !own_args && !args.empty()) {
         Note("trainingInput.jobDir",
              "is an argument (--job-dir) and so replaces the CMD of image " +
-                 out.image);
+                 spec.container->image);
       }
     } else {
-      out.command = {"python3", "-m", input_.python_module};
+      spec.argv = {plan_.spec.runtime.python, "-m", input_.python_module};
     }
-    AddToSpec(out);
-    plan_.roles.push_back(std::move(out));
+    spec.argv.insert(spec.argv.end(), args.begin(), args.end());
+    AddToSpec(role, std::move(spec));
     return OkStatus();
   }
 
-  void AddToSpec(const TrainingRole& role) {
-    RoleSpec spec;
+  // What the job says beats what the site says.
+  std::string ImageOf(const RoleMachines& role) {
+    const std::string& own = role.input->config.image_uri;
+    const std::string& uri = own.empty() ? input_.master.config.image_uri : own;
+    std::string image = RewriteImage(uri, job_.lockstep.images);
+    if (image == uri) image = RewriteImage(uri, site_.images);
+    if (image != uri) {
+      Note(std::string(role.names.config) + ".imageUri",
+           fmt::format("{} is {} here", uri, image));
+    }
+    return image;
+  }
+
+  void AddToSpec(const RoleMachines& role, RoleSpec spec) {
+    const Machine& machine = role.machine;
     spec.type = role.type;
     spec.count = role.count;
-    spec.resources = role.machine.request;
-    spec.argv = role.command;
-    spec.argv.insert(spec.argv.end(), role.args.begin(), role.args.end());
+    spec.resources = machine.request;
+    spec.machine =
+        MachineType{machine.type, machine.nominal, machine.ml_units_per_hour};
     const bool trains =
         role.type == TaskType::kChief || role.type == TaskType::kWorker;
     if (trains && job_.lockstep.ranks_per_gpu) {
-      spec.ranks_per_task = std::max(1, role.machine.request.gpus);
+      spec.ranks_per_task = std::max(1, machine.request.gpus);
     } else if (trains) {
       spec.ranks_per_task =
           static_cast<int32_t>(job_.lockstep.ranks_per_task.value_or(1));
     }
     plan_.spec.roles.push_back(std::move(spec));
-    std::optional<double>& units = plan_.ml_units_per_hour;
-    if (units && role.machine.ml_units_per_hour) {
-      *units += role.count * *role.machine.ml_units_per_hour;
-    } else {
-      units.reset();
-    }
   }
 
   // Of a container the flag decides; of a package the runtime's TensorFlow,
@@ -262,28 +257,45 @@ class Translator {
   void SetChief() {
     const std::optional<bool>& flag = input_.use_chief_in_tf_config;
     if (in_container()) {
-      plan_.use_chief = flag.value_or(true);
-      if (!plan_.use_chief) {
+      plan_.spec.master_in_tf_config = !flag.value_or(true);
+      if (plan_.spec.master_in_tf_config) {
         Note("trainingInput.useChiefInTfConfig",
              "is false: the first task is \"master\" in TF_CONFIG, which "
              "TensorFlow 2 refuses");
       }
       return;
     }
-    plan_.use_chief = !input_.runtime_version.starts_with("1.");
-    if (flag && *flag != plan_.use_chief) {
+    const bool chief = !input_.runtime_version.starts_with("1.");
+    plan_.spec.master_in_tf_config = !chief;
+    if (flag && *flag != chief) {
       Note("trainingInput.useChiefInTfConfig",
            fmt::format("counts for containers only: the first task is \"{}\" "
                        "in TF_CONFIG",
-                       plan_.use_chief ? "chief" : "master"));
+                       chief ? "chief" : "master"));
     }
   }
 
-  void NoteTaken() {
-    if (!input_.region.empty()) {
-      Note("trainingInput.region",
-           input_.region + " is taken by the default pool");
+  // A region is a pool of nodes.
+  void SetPool() {
+    const std::string& region = input_.region;
+    plan_.spec.pool = site_.default_pool;
+    if (region.empty()) return;
+    const auto known = site_.regions.find(region);
+    if (known != site_.regions.end()) {
+      if (!known->second.pool.empty()) plan_.spec.pool = known->second.pool;
+      if (!known->second.note.empty()) {
+        Note("trainingInput.region", region + " " + known->second.note);
+      }
+      return;
     }
+    Note("trainingInput.region",
+         fmt::format(
+             "{} is taken by the default pool, {}", region,
+             site_.default_pool.empty() ? "all nodes" : site_.default_pool));
+    plan_.events.push_back(plan_.notes.back());
+  }
+
+  void NoteTaken() {
     if (!input_.service_account.empty()) {
       Note("trainingInput.serviceAccount",
            "is not used: tasks run as the user that the node gives them");
@@ -303,15 +315,14 @@ class Translator {
 
   const TrainingJob& job_;
   const TrainingInput& input_;
-  const MachineTable& table_;
+  const Site& site_;
   TrainingPlan plan_;
 };
 
 }  // namespace
 
-StatusOr<TrainingPlan> Translate(const TrainingJob& job,
-                                 const MachineTable& table) {
-  return Translator(job, table).Run();
+StatusOr<TrainingPlan> Translate(const TrainingJob& job, const Site& site) {
+  return Translator(job, site).Run();
 }
 
 }  // namespace lockstep

@@ -3,51 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
+#include "common/training/translate_fixture.h"
 
-namespace lockstep {
+namespace lockstep::translate_tests {
 namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
-
-// A container on machines of its own: chief, 2 workers, ps, evaluator.
-TrainingJob Container() {
-  TrainingJob job;
-  job.job_id = "a";
-  TrainingInput& in = job.training_input;
-  in.scale_tier = "CUSTOM";
-  in.master = {"n1-standard-8", {}, {}};
-  in.master.config.image_uri = "gcr.io/p/trainer:1";
-  in.master.config.accelerator_config =
-      AcceleratorConfig{2, "NVIDIA_TESLA_V100"};
-  in.worker = {"n1-standard-4", 2, {}};
-  in.worker.config.accelerator_config = AcceleratorConfig{1, "NVIDIA_TESLA_T4"};
-  in.parameter_server = {"n1-highmem-2", 1, {}};
-  in.evaluator = {"n1-standard-4", 1, {}};
-  in.args = {"trainer/task.py", "--epochs", "5"};
-  return job;
-}
-
-TrainingJob Package() {
-  TrainingJob job;
-  job.job_id = "a";
-  TrainingInput& in = job.training_input;
-  in.scale_tier = "BASIC";
-  in.package_uris = {"sha256:1"};
-  in.python_module = "trainer.task";
-  in.runtime_version = "2.11";
-  in.args = {"--epochs", "5"};
-  return job;
-}
-
-StatusOr<TrainingPlan> Do(const TrainingJob& job) {
-  return Translate(job, DefaultMachineTable());
-}
 
 TEST(TranslateTest, EveryRoleHasItsMachine) {
   const auto plan = Do(Container());
@@ -57,27 +24,40 @@ TEST(TranslateTest, EveryRoleHasItsMachine) {
   EXPECT_EQ(spec.kind, JobKind::kProgram);
   ASSERT_EQ(spec.roles.size(), 4u);
   const std::vector<std::string> argv = {"trainer/task.py", "--epochs", "5"};
+  const lockstep::Container image{"gcr.io/p/trainer:1", {}};
+  const auto role = [&](TaskType type, int32_t count, const char* machine,
+                        const Resources& resources, double units) {
+    RoleSpec out;
+    out.type = type;
+    out.count = count;
+    out.resources = resources;
+    out.argv = argv;
+    out.container = image;
+    out.machine = MachineType{machine, resources, units};
+    return out;
+  };
   const RoleSpec want[] = {
-      {TaskType::kChief, 1, 1, {8, 30 * kGiB, 2, "Tesla V100"}, argv, {}},
-      {TaskType::kWorker, 2, 1, {4, 15 * kGiB, 1, "Tesla T4"}, argv, {}},
-      {TaskType::kPs, 1, 1, {2, 13 * kGiB, 0, ""}, argv, {}},
-      {TaskType::kEvaluator, 1, 1, {4, 15 * kGiB, 0, ""}, argv, {}},
+      role(TaskType::kChief, 1, "n1-standard-8",
+           {8, 30 * kGiB, 2, "Tesla V100"}, 0.7755 + 2 * 5.0612),
+      role(TaskType::kWorker, 2, "n1-standard-4", {4, 15 * kGiB, 1, "Tesla T4"},
+           0.3878 + 0.7143),
+      role(TaskType::kPs, 1, "n1-highmem-2", {2, 13 * kGiB, 0, ""}, 0.2416),
+      role(TaskType::kEvaluator, 1, "n1-standard-4", {4, 15 * kGiB, 0, ""},
+           0.3878),
   };
   for (size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(spec.roles[i], want[i]) << Name(want[i].type);
-    EXPECT_EQ(plan->roles[i].type, want[i].type);
-    EXPECT_EQ(plan->roles[i].count, want[i].count);
-    EXPECT_EQ(plan->roles[i].image, "gcr.io/p/trainer:1");
-    EXPECT_THAT(plan->roles[i].command, IsEmpty());
+    RoleSpec got = spec.roles[i];
+    EXPECT_NEAR(got.machine->ml_units_per_hour.value(),
+                want[i].machine->ml_units_per_hour.value(), 1e-9);
+    got.machine->ml_units_per_hour = want[i].machine->ml_units_per_hour;
+    EXPECT_EQ(got, want[i]) << Name(want[i].type);
   }
   EXPECT_EQ(spec.max_running_time, std::chrono::hours(168));
   EXPECT_EQ(spec.max_wait_time, std::nullopt);
   EXPECT_EQ(spec.restart_budget, 3);
-  EXPECT_TRUE(plan->use_chief);
-  EXPECT_TRUE(plan->restart_lost_worker_alone);
+  EXPECT_FALSE(spec.master_in_tf_config);
+  EXPECT_TRUE(spec.restart_worker_alone);
   EXPECT_THAT(plan->notes, IsEmpty());
-  EXPECT_NEAR(plan->ml_units_per_hour.value(),
-              10.8979 + 2 * 1.1021 + 0.2416 + 0.3878, 1e-4);
 }
 
 TEST(TranslateTest, APackageIsRunByItsModule) {
@@ -90,18 +70,118 @@ TEST(TranslateTest, APackageIsRunByItsModule) {
               ElementsAre("python3", "-m", "trainer.task", "--epochs", "5",
                           "--job-dir", "gs://bucket/model"));
   EXPECT_EQ(plan->spec.output_directory, "");  // The program's own business.
-  EXPECT_EQ(plan->job_dir, "gs://bucket/model");
-  EXPECT_THAT(plan->packages, ElementsAre("sha256:1"));
-  EXPECT_EQ(plan->runtime_version, "2.11");
-  EXPECT_TRUE(plan->use_chief);
+  EXPECT_EQ(plan->spec.job_dir, "gs://bucket/model");
+  EXPECT_FALSE(plan->spec.master_in_tf_config);
+  EXPECT_EQ(plan->spec.roles[0].container, std::nullopt);
 
   job.training_input.job_dir = "/data/model";
   EXPECT_EQ(Do(job)->spec.output_directory, "/data/model");
   job.training_input.runtime_version = "1.15";
-  EXPECT_FALSE(Do(job)->use_chief);
-  job.training_input.runtime_version = "";
-  job.lockstep.runtime = "tf";
-  EXPECT_EQ(Do(job)->runtime, "tf");
+  EXPECT_TRUE(Do(job)->spec.master_in_tf_config);
+}
+
+TEST(TranslateTest, TheRuntimeOfAPackage) {
+  Site site = DefaultSite();
+  site.runtimes = {{"tf2", {"/opt/tf2/bin/python3", true, {"2.*"}}},
+                   {"tf2.8", {"/opt/tf28/bin/python3", false, {"2.8"}}}};
+  TrainingJob job = Package();
+  auto plan = Translate(job, site);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->spec.runtime, (Runtime{"tf2", "/opt/tf2/bin/python3", true}));
+  EXPECT_EQ(plan->spec.roles[0].argv[0], "/opt/tf2/bin/python3");
+  EXPECT_THAT(plan->notes, IsEmpty());
+
+  job.training_input.runtime_version = "2.8";
+  EXPECT_EQ(Translate(job, site)->spec.runtime.name, "tf2.8");
+
+  // Nobody's: the default, which is said, and recorded.
+  job.training_input.runtime_version = "3.0";
+  plan = Translate(job, site);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->spec.runtime, (Runtime{"", "python3", false}));
+  EXPECT_THAT(plan->events,
+              ElementsAre(HasSubstr("runtimeVersion: 3.0 is no runtime of this "
+                                    "site; the default interpreter is taken: "
+                                    "python3")));
+  EXPECT_EQ(plan->events, plan->notes);
+  site.default_runtime = "tf2";
+  EXPECT_THAT(Translate(job, site)->notes,
+              ElementsAre(HasSubstr("tf2 (/opt/tf2/bin/python3)")));
+  site.strict_versions = true;
+  EXPECT_THAT(Message(Translate(job, site).status()),
+              HasSubstr("stands for 3.0; name one by lockstep.runtime: tf2, "
+                        "tf2.8"));
+
+  // By its name.
+  job.lockstep.runtime = "tf2.8";
+  EXPECT_EQ(Translate(job, site)->spec.runtime.name, "tf2.8");
+  job.lockstep.runtime = "tf2.9";
+  EXPECT_THAT(Message(Translate(job, site).status()),
+              HasSubstr("lockstep.runtime: there is no tf2.9; did you mean "
+                        "tf2.8?"));
+  job.lockstep.runtime = "torch";
+  EXPECT_THAT(Message(Translate(job, site).status()),
+              HasSubstr("there is no torch; this site has tf2, tf2.8; others "
+                        "are named in the coordinator's machines_file"));
+  EXPECT_THAT(Message(Translate(job, DefaultSite()).status()),
+              HasSubstr("there is no torch; this site names none: name it in "
+                        "the coordinator's machines_file, or leave it out"));
+}
+
+TEST(TranslateTest, WhatTheSiteSaysOfImagesAndRegions) {
+  Site site = DefaultSite();
+  site.images = {{"gcr.io/", "registry.local/"}};
+  site.regions = {{"us-central1", {}}, {"mars", {"is far away", "a100"}}};
+  TrainingJob job = Container();
+  job.training_input.region = "us-central1";
+  auto plan = Translate(job, site);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->spec.roles[0].container->image, "registry.local/p/trainer:1");
+  EXPECT_THAT(plan->notes, Not(Contains(HasSubstr("region"))));
+  EXPECT_EQ(plan->spec.pool, "");
+  job.training_input.region = "mars";
+  EXPECT_THAT(Translate(job, site)->notes,
+              Contains("trainingInput.region: mars is far away"));
+  EXPECT_EQ(Translate(job, site)->spec.pool, "a100");
+  job.lockstep.images = {{"gcr.io/p/", "mine/"}};
+  EXPECT_EQ(Translate(job, site)->spec.roles[0].container->image,
+            "mine/trainer:1");
+}
+
+TEST(TranslateTest, ARegionThatNobodyKnowsIsTheDefaultPools) {
+  Site site = DefaultSite();
+  site.regions = {{"known", {}}, {"mars", {"", "a100"}}};
+  TrainingJob job = Container();
+  job.training_input.region = "pluto";
+  auto plan = Translate(job, site);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->spec.pool, "");
+  const std::string note =
+      "trainingInput.region: pluto is taken by the default pool, ";
+  EXPECT_THAT(plan->notes, Contains(note + "all nodes"));
+  EXPECT_THAT(plan->events, Contains(note + "all nodes"));
+  site.default_pool = "general";
+  plan = Translate(job, site);
+  EXPECT_EQ(plan->spec.pool, "general");
+  EXPECT_THAT(plan->events, Contains(note + "general"));
+  job.training_input.region = "known";
+  plan = Translate(job, site);
+  EXPECT_EQ(plan->spec.pool, "general");
+  EXPECT_THAT(plan->notes, Not(Contains(HasSubstr("region"))));
+  job.training_input.region = "mars";
+  EXPECT_EQ(Translate(job, site)->spec.pool, "a100");
+  job.training_input.region = "";
+  EXPECT_EQ(Translate(job, site)->spec.pool, "general");
+}
+
+TEST(TranslateTest, VariablesFromElsewhere) {
+  TrainingJob job = Container();
+  job.lockstep.inherited_environment = {"HTTP_PROXY"};
+  job.lockstep.slurm_environment = true;
+  const auto plan = Do(job);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->spec.inherited_environment, ElementsAre("HTTP_PROXY"));
+  EXPECT_TRUE(plan->spec.slurm_environment);
 }
 
 TEST(TranslateTest, ScaleTiers) {
@@ -124,7 +204,11 @@ TEST(TranslateTest, ScaleTiers) {
     for (const RoleSpec& role : plan->spec.roles) counts.push_back(role.count);
     EXPECT_EQ(counts, c.counts) << c.tier;
     EXPECT_EQ(plan->spec.roles[0].resources.gpus, c.gpus) << c.tier;
-    EXPECT_NEAR(plan->ml_units_per_hour.value(), c.units, 1e-3) << c.tier;
+    double units = 0;
+    for (const RoleSpec& role : plan->spec.roles) {
+      units += role.count * role.machine->ml_units_per_hour.value();
+    }
+    EXPECT_NEAR(units, c.units, 1e-3) << c.tier;
   }
 }
 
@@ -154,8 +238,8 @@ TEST(TranslateTest, CommandAndArgumentsOfAnImage) {
     in.master.config.container_args = c.container_args;
     const auto plan = Do(job);
     ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_EQ(plan->roles[0].command, c.want_command);
-    EXPECT_EQ(plan->roles[0].args, c.want_args);
+    EXPECT_EQ(plan->spec.roles[0].container->command, c.want_command);
+    EXPECT_EQ(plan->spec.roles[0].argv, c.want_args);
   }
 }
 
@@ -172,9 +256,9 @@ TEST(TranslateTest, ImagesOfRolesAndTheirPrefixes) {
   job.lockstep.images = {{"gcr.io", "a"}, {"gcr.io/p", "registry.local/x"}};
   const auto plan = Do(job);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->roles[0].image, "registry.local/x/trainer:1");
-  EXPECT_EQ(plan->roles[1].image, "a/q/other:2");
-  EXPECT_EQ(plan->roles[2].image, "registry.local/x/trainer:1");
+  EXPECT_EQ(plan->spec.roles[0].container->image, "registry.local/x/trainer:1");
+  EXPECT_EQ(plan->spec.roles[1].container->image, "a/q/other:2");
+  EXPECT_EQ(plan->spec.roles[2].container->image, "registry.local/x/trainer:1");
   EXPECT_THAT(plan->notes,
               Contains("trainingInput.workerConfig.imageUri: gcr.io/q/other:2 "
                        "is a/q/other:2 here"));
@@ -203,8 +287,8 @@ TEST(TranslateTest, RanksSchedulingAndChief) {
   EXPECT_EQ(plan->spec.max_running_time, std::chrono::seconds(7200));
   EXPECT_EQ(plan->spec.max_wait_time, std::chrono::seconds(3600));
   EXPECT_EQ(plan->spec.priority, 1000);
-  EXPECT_FALSE(plan->restart_lost_worker_alone);
-  EXPECT_FALSE(plan->use_chief);
+  EXPECT_FALSE(plan->spec.restart_worker_alone);
+  EXPECT_TRUE(plan->spec.master_in_tf_config);
   EXPECT_THAT(plan->notes, Contains(HasSubstr("TensorFlow 2 refuses")));
 
   job.lockstep.ranks_per_gpu = false;
@@ -213,17 +297,11 @@ TEST(TranslateTest, RanksSchedulingAndChief) {
   EXPECT_EQ(Do(job)->spec.roles[2].ranks_per_task, 1);  // Of a ps, always.
 }
 
-using Change = std::function<void(TrainingJob*)>;
-struct Case {
-  Change change;
-  std::string want;
-};
-
 TEST(TranslateTest, WhatHasNoEffectIsNoted) {
   const std::string in = "trainingInput.";
   const Case cases[] = {
       {[](auto* j) { j->training_input.region = "us-central1"; },
-       in + "region: us-central1 is taken by the default pool"},
+       in + "region: us-central1 is taken by the default pool, all nodes"},
       {[](auto* j) { j->training_input.service_account = "x"; },
        in + "serviceAccount: is not used"},
       {[](auto* j) { j->training_input.network = "x"; },
@@ -259,237 +337,9 @@ TEST(TranslateTest, ATierThatIsNotGivenIsBasic) {
   job.training_input.scale_tier = "";
   const auto plan = Do(job);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->roles[0].machine.type, "n1-standard-4");
+  EXPECT_EQ(plan->spec.roles[0].machine->type, "n1-standard-4");
   EXPECT_THAT(plan->notes, ElementsAre(HasSubstr("is not given: BASIC")));
 }
 
-void ExpectRefused(const TrainingJob& base, const std::vector<Case>& cases) {
-  for (const Case& c : cases) {
-    TrainingJob job = base;
-    c.change(&job);
-    const auto plan = Do(job);
-    EXPECT_EQ(plan.status().code(), StatusCode::kInvalidArgument) << c.want;
-    EXPECT_THAT(Message(plan.status()), HasSubstr(c.want));
-  }
-}
-
-TEST(TranslateTest, MachinesThatAreRefused) {
-  const std::string in = "trainingInput.";
-  const auto gpus = [](int64_t count, const char* type) -> Change {
-    return [=](TrainingJob* j) {
-      j->training_input.master.config.accelerator_config = {count, type};
-    };
-  };
-  ExpectRefused(
-      Container(),
-      {
-          {[](auto* j) { j->training_input.master.type = ""; },
-           in + "masterType: is missing: scaleTier CUSTOM needs"},
-          {[](auto* j) { j->training_input.worker.count = {}; },
-           in + "workerCount: is missing: " + in + "workerType and " + in +
-               "workerCount go together"},
-          {[](auto* j) { j->training_input.worker.type = ""; },
-           in + "workerType: is missing"},
-          {[](auto* j) { j->training_input.parameter_server.count = {}; },
-           in + "parameterServerCount: is missing"},
-          {[](auto* j) { j->training_input.evaluator.type = ""; },
-           in + "evaluatorType: is missing"},
-          {[](auto* j) { j->training_input.evaluator.count = 2; },
-           in + "evaluatorCount: must be 1, not 2"},
-          {[](auto* j) { j->training_input.worker.count = -1; },
-           in + "workerCount: must be 0 or more, not -1"},
-          {[](auto* j) { j->training_input.worker.count = 5449; },
-           "the job has 5452 tasks; TF_CONFIG has room"},
-          {[](auto* j) { j->training_input.worker.count = int64_t{1} << 40; },
-           in + "workerCount: must be at most"},
-          {[](auto* j) { j->training_input.worker.type = "n2-standard-4"; },
-           in + "workerType: there is no machine type \"n2-standard-4\"; did "
-                "you mean n1-standard-4?"},
-          {gpus(3, "NVIDIA_TESLA_V100"),
-           in + "masterConfig.acceleratorConfig.count: n1-standard-8 takes 1, "
-                "2, 4 or 8 of NVIDIA_TESLA_V100, not 3"},
-          {gpus(0, "NVIDIA_TESLA_V100"),
-           in + "masterConfig.acceleratorConfig.count: must be 1 or more"},
-          {gpus(1, ""), in + "masterConfig.acceleratorConfig.type: is missing"},
-          {gpus(8, "TPU_V2"), "there are no TPUs"},
-          {[](auto* j) { j->training_input.scale_tier = "BASIC"; },
-           in + "masterType: is for scaleTier CUSTOM only, and the tier is "
-                "BASIC; set scaleTier: CUSTOM"},
-          {[](auto* j) { j->training_input.scale_tier = ""; },
-           in + "masterType: is for scaleTier CUSTOM only"},
-          {[](auto* j) { j->training_input.scale_tier = "BASIC_TPU"; },
-           in + "scaleTier: BASIC_TPU: there are no TPUs"},
-          {[](auto* j) { j->training_input.scale_tier = "CUSTON"; },
-           in + "scaleTier: there is no CUSTON; did you mean CUSTOM?"},
-      });
-  ExpectRefused(
-      Package(),
-      {
-          {[](auto* j) {
-             j->training_input.worker = {"", 2, {}};
-           },
-           in + "workerCount: is for scaleTier CUSTOM only"},
-          {[&](auto* j) { gpus(1, "NVIDIA_TESLA_T4")(j); },
-           in + "masterConfig.acceleratorConfig: is for scaleTier CUSTOM"},
-      });
-}
-
-TEST(TranslateTest, ProgramsThatAreRefused) {
-  const std::string in = "trainingInput.";
-  ExpectRefused(
-      Container(),
-      {
-          {[](auto* j) { j->training_input.runtime_version = "2.1"; },
-           in + "runtimeVersion: goes with a Python package, and masterConfig."
-                "imageUri names a container; leave one of them out"},
-          {[](auto* j) { j->training_input.package_uris = {"a"}; },
-           in + "packageUris: goes with"},
-          {[](auto* j) { j->training_input.python_module = "a.b"; },
-           "give the module as arguments: -- -m a.b"},
-          {[](auto* j) { j->lockstep.runtime = "tf"; }, "lockstep.runtime: "},
-          {[](auto* j) {
-             j->training_input.worker.config.container_args = {"a"};
-           },
-           in + "workerConfig.containerArgs: excludes trainingInput.args"},
-          {[](auto* j) {
-             j->training_input.master.config.container_command = {"a"};
-           },
-           in + "masterConfig.containerCommand: excludes"},
-          {[](auto* j) {
-             j->training_input.args = {};
-             j->training_input.master.config.container_command = {""};
-           },
-           "names an empty program"},
-          {[](auto* j) {
-             j->training_input.worker.config.tpu_tf_version = "2.1";
-           },
-           in + "workerConfig.tpuTfVersion: there are no TPUs"},
-          {[](auto* j) {
-             j->training_input.master.config.disk_config = {{}, "ssd"};
-           },
-           in + "masterConfig.diskConfig.bootDiskType: there is no ssd"},
-          {[](auto* j) {
-             j->training_input.args[1] = std::string(200'000, 'x');
-           },
-           in + "args[1]: has 200000 bytes; Linux takes at most 131071"},
-          {[](auto* j) { j->training_input.args[0] = std::string("a\0b", 3); },
-           in + "args[0]: holds a NUL"},
-      });
-  ExpectRefused(
-      Package(),
-      {
-          {[](auto* j) { j->training_input.runtime_version = ""; },
-           in + "runtimeVersion: is missing"},
-          {[](auto* j) { j->training_input.package_uris = {}; },
-           in + "packageUris: is empty"},
-          {[](auto* j) { j->training_input.package_uris.resize(101); },
-           in + "packageUris: has 101 packages; at most 100"},
-          {[](auto* j) { j->training_input.python_module = ""; },
-           in + "pythonModule: is missing"},
-          {[](auto* j) { j->training_input.python_module = "trainer/task.py"; },
-           in + "pythonModule: \"trainer/task.py\" is no module"},
-          {[](auto* j) { j->training_input.python_module = "-c"; },
-           "is no module"},
-          {[](auto* j) { j->training_input.python_module = "a..b"; },
-           "is no module"},
-          {[](auto* j) {
-             TrainingInput& input = j->training_input;
-             input.python_module = input.runtime_version = "";
-             input.package_uris = {};
-           },
-           "says not what to run: give masterConfig.imageUri"},
-          {[](auto* j) {
-             j->training_input.scale_tier = "STANDARD_1";
-             j->training_input.worker.config.image_uri = "a";
-           },
-           in + "workerConfig.imageUri: is given, but not masterConfig"},
-          {[](auto* j) {
-             j->training_input.master.config.container_command = {"a"};
-           },
-           in + "masterConfig.containerCommand: needs a container"},
-      });
-}
-
-TEST(TranslateTest, TheRestThatIsRefused) {
-  const std::string in = "trainingInput.";
-  ExpectRefused(
-      Container(),
-      {
-          {[](auto* j) { j->job_id = ""; }, "jobId: \"\" is no name of a job"},
-          {[](auto* j) { j->job_id = "1a"; }, "jobId: \"1a\" is no name"},
-          {[](auto* j) { j->job_id = "a b"; }, "jobId: \"a b\" is no name"},
-          {[](auto* j) { j->training_input.has_hyperparameters = true; },
-           in + "hyperparameters: lockstep does not tune; submit a job for "
-                "each set of values"},
-          {[](auto* j) { j->training_input.has_nas_job_spec = true; },
-           in + "nasJobSpec: lockstep does not search"},
-          {[](auto* j) { j->training_input.kms_key_name = "k"; },
-           in + "encryptionConfig: lockstep has no keys"},
-          {[](auto* j) { j->training_input.job_dir = "model"; },
-           in + "jobDir: \"model\" is neither absolute nor has a scheme"},
-          {[](auto* j) {
-             j->training_input.scheduling.max_wait_time =
-                 std::chrono::seconds(1799);
-           },
-           in + "scheduling.maxWaitTime: must be at least 1800s, not 1799s"},
-          {[](auto* j) {
-             j->training_input.scheduling.max_running_time = Duration{};
-           },
-           in + "scheduling.maxRunningTime: must be more than 0s"},
-          {[](auto* j) { j->training_input.scheduling.priority = 1001; },
-           in + "scheduling.priority: must be 0..1000, not 1001"},
-          {[](auto* j) { j->training_input.scheduling.strategy = "CHEAP"; },
-           in + "scheduling.strategy: there is no CHEAP"},
-          {[](auto* j) {
-             j->lockstep.env = {{"1A", ""}};
-           },
-           "lockstep.env: \"1A\" is no name of a variable"},
-          {[](auto* j) {
-             j->lockstep.env = {{"A", std::string(200'000, 'x')}};
-           },
-           "lockstep.env.A"},
-          {[](auto* j) { j->lockstep.restart_budget = -1; },
-           "lockstep.restart.budget: must be 0..1000000, not -1"},
-          {[](auto* j) { j->lockstep.ranks_per_task = 0; },
-           "lockstep.ranksPerTask: must be 1..65536 or gpu, not 0"},
-      });
-}
-
-TEST(TranslateTest, TextsThatFitNoLineAreRefusedAndNotRepeated) {
-  const std::string in = "trainingInput.";
-  const std::string longer(2000, 'x');
-  ExpectRefused(
-      Container(),
-      {
-          {[&](auto* j) { j->job_id = longer; }, "jobId: has 2000 bytes"},
-          {[&](auto* j) { j->training_input.worker.type = longer; },
-           in + "workerType: has 2000 bytes; at most 1024 are taken"},
-          {[](auto* j) { j->training_input.scale_tier = "a\nb"; },
-           in + "scaleTier: holds a control character"},
-          {[](auto* j) { j->training_input.master.config.image_uri += "\n"; },
-           in + "masterConfig.imageUri: holds a control character"},
-          {[](auto* j) {
-             j->training_input.worker.config.accelerator_config->type = "\x1b";
-           },
-           in + "workerConfig.acceleratorConfig.type: holds a control"},
-          {[](auto* j) {
-             j->training_input.evaluator.config.disk_config = {{}, "\t"};
-           },
-           in + "evaluatorConfig.diskConfig.bootDiskType: holds a control"},
-          {[](auto* j) {
-             j->training_input.job_dir = "/" + std::string(4095, 'x');
-           },
-           in + "jobDir: has 4096 bytes; at most 4095"},
-          {[](auto* j) {
-             j->training_input.package_uris = {"a", "\n"};
-           },
-           in + "packageUris[1]: holds"},
-          {[](auto* j) {
-             j->lockstep.images = {{"", "a"}};
-           },
-           "lockstep.images: \"\" is the beginning of every image"},
-      });
-}
-
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::translate_tests

@@ -1,6 +1,8 @@
 // What the coordinator says to a worker daemon.
 #include <set>
 
+#include "common/model/limits.h"
+#include "common/model/names.h"
 #include "common/wire/field_checker.h"
 #include "common/wire/job_wire.h"
 #include "common/wire/worker_wire.h"
@@ -52,6 +54,8 @@ v1::LocalTask ToProto(const LocalTask& value) {
   out.mutable_environment()->insert(value.environment.begin(),
                                     value.environment.end());
   for (const RankSpec& rank : value.ranks) *out.add_ranks() = ToProto(rank);
+  if (value.container) *out.mutable_container() = ToProto(*value.container);
+  out.set_restarts(value.restarts);
   return out;
 }
 
@@ -65,8 +69,14 @@ StatusOr<LocalTask> FromProto(const v1::LocalTask& value,
              &out.resources);
   check.Count("gpus", value.gpus_size(), 4096);
   for (const int32_t gpu : value.gpus()) check.Range("gpus", gpu, 0, 4095);
-  check.Require(value.argv_size() > 0 && !value.argv(0).empty(), "argv",
-                "names no program");
+  check.Require(
+      value.argv_size() > 0 ? !value.argv(0).empty() : value.has_container(),
+      "argv", "names no program");
+  if (value.has_container()) {
+    check.Take(FromProto(value.container(), check.At("container")),
+               &out.container.emplace());
+  }
+  check.Range("restarts", value.restarts(), 0, INT32_MAX);
   for (const std::string& arg : value.argv()) {
     check.Bytes("argv", arg, kMaxArgument);
   }
@@ -83,6 +93,7 @@ StatusOr<LocalTask> FromProto(const v1::LocalTask& value,
                &out.ranks.emplace_back());
   }
   if (!check.ok()) return check.status();
+  out.restarts = value.restarts();
   out.index = value.index();
   out.gpus = {value.gpus().begin(), value.gpus().end()};
   out.argv = {value.argv().begin(), value.argv().end()};
@@ -104,6 +115,21 @@ v1::GangSpec ToProto(const GangSpec& value) {
   out.set_restart_budget(value.restart_budget);
   out.set_working_directory(value.working_directory);
   out.set_job_owner(value.job_owner);
+  for (const Package& package : value.packages) {
+    *out.add_packages() = ToProto(package);
+  }
+  if (value.runtime != Runtime()) {
+    *out.mutable_runtime() = ToProto(value.runtime);
+  }
+  for (const std::string& name : value.inherited_environment) {
+    out.add_inherited_environment(name);
+  }
+  for (const std::string& name : value.services) out.add_services(name);
+  for (const ImageContent& image : value.images) {
+    *out.add_images() = ToProto(image);
+  }
+  out.set_reduction_plan(value.reduction_plan);
+  out.set_reduction_plan_pinned(value.reduction_plan_pinned);
   return out;
 }
 
@@ -135,7 +161,34 @@ StatusOr<GangSpec> FromProto(const v1::GangSpec& value, std::string_view path) {
   check.Range("restart_budget", value.restart_budget(), 0, INT32_MAX);
   check.Path("working_directory", value.working_directory());
   check.Text("job_owner", value.job_owner(), 256);
+  check.Count("packages", value.packages_size(), 100);
+  for (int i = 0; check.ok() && i < value.packages_size(); ++i) {
+    check.Take(FromProto(value.packages(i), check.At("packages", i)),
+               &out.packages.emplace_back());
+  }
+  check.Take(FromProto(value.runtime(), check.At("runtime")), &out.runtime);
+  check.Count("inherited_environment", value.inherited_environment_size(),
+              4096);
+  for (const std::string& name : value.inherited_environment()) {
+    check.Require(IsEnvironmentName(name), "inherited_environment",
+                  Quote(name) + " is no name of a variable");
+  }
+  check.Count("services", value.services_size(), 256);
+  for (const std::string& name : value.services()) {
+    check.Text("services", name, 64);
+  }
+  check.Count("images", value.images_size(), kMaxImages);
+  for (int i = 0; check.ok() && i < value.images_size(); ++i) {
+    check.Take(FromProto(value.images(i), check.At("images", i)),
+               &out.images.emplace_back());
+  }
+  check.Text("reduction_plan", value.reduction_plan(), kMaxReductionPlan);
   if (!check.ok()) return check.status();
+  out.reduction_plan = value.reduction_plan();
+  out.reduction_plan_pinned = value.reduction_plan_pinned();
+  out.inherited_environment = {value.inherited_environment().begin(),
+                               value.inherited_environment().end()};
+  out.services = {value.services().begin(), value.services().end()};
   out.output_directory = value.output_directory();
   out.attempt = value.attempt();
   out.restart_count = value.restart_count();

@@ -34,6 +34,7 @@ LOCKSTEP_ENUM_WIRE(JobState)
 LOCKSTEP_ENUM_WIRE(RankState)
 LOCKSTEP_ENUM_WIRE(DirectiveKind)
 LOCKSTEP_ENUM_WIRE(NodeState)
+LOCKSTEP_ENUM_WIRE(PackageFormat)
 #undef LOCKSTEP_ENUM_WIRE
 
 v1::Reason ToProto(Reason value) { return static_cast<v1::Reason>(value); }

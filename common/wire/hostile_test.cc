@@ -180,6 +180,22 @@ TEST(HostileTest, ProgressOfARank) {
         for (int i = 0; i < 65; ++i) (*p->mutable_values())[std::to_string(i)];
       },
       [](auto* p) { p->set_phase(std::string(1 << 20, 'x')); },
+      [](auto* p) { p->set_allreduce_busy_seconds(kNan); },
+      [](auto* p) { p->set_allreduce_busy_seconds(-1); },
+      [](auto* p) { p->mutable_straggler()->set_steps(0); },
+      [](auto* p) { p->mutable_straggler()->set_steps(101); },
+      [](auto* p) {
+        p->mutable_straggler()->set_steps(10);
+        p->mutable_straggler()->set_late_steps(11);
+      },
+      [](auto* p) {
+        p->mutable_straggler()->set_steps(10);
+        p->mutable_straggler()->set_rank(-1);
+      },
+      [](auto* p) {
+        p->mutable_straggler()->set_steps(10);
+        p->mutable_straggler()->set_cost(1.5);
+      },
   };
   ASSERT_TRUE(FromProto(v1::RankProgress()).ok());
   for (size_t i = 0; i < changes.size(); ++i) {

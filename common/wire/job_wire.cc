@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kMaxProgramBytes = 1 << 20;
 constexpr size_t kMaxArguments = 16384;
 constexpr size_t kMaxVariables = 4096;
+constexpr size_t kMaxPackages = 100;
 
 using Environment = std::map<std::string, std::string>;
 using ProtoMap = google::protobuf::Map<std::string, std::string>;
@@ -96,8 +97,18 @@ StatusOr<RoleSpec> ParseRole(const v1::RoleSpec& proto, bool job_has_argv,
   check.Require(role.resources.gpu_type.empty() || role.resources.gpus > 0,
                 "resources.gpu_type", "is given, but gpus is 0");
   CheckArgv(proto.argv(), "argv", &check);
-  check.Require(job_has_argv || proto.argv_size() > 0, "argv",
-                "is empty, and spec.argv too: name the program to run");
+  if (proto.has_container()) {
+    check.Take(FromProto(proto.container(), check.At("container")),
+               &role.container.emplace());
+  }
+  if (proto.has_machine()) {
+    check.Take(FromProto(proto.machine(), check.At("machine")),
+               &role.machine.emplace());
+  }
+  check.Require(job_has_argv || proto.argv_size() > 0 || proto.has_container(),
+                "argv",
+                "is empty, and spec.argv too: name the program to run, or a "
+                "container");
   CheckEnvironment(proto.environment(), &check);
   if (!check.ok()) return check.status();
   role.count = proto.count();
@@ -106,10 +117,6 @@ StatusOr<RoleSpec> ParseRole(const v1::RoleSpec& proto, bool job_has_argv,
   role.environment = {proto.environment().begin(), proto.environment().end()};
   return role;
 }
-
-// A task's TF_CONFIG lists the address of every task; each takes up to 24
-// bytes ("255.255.255.255:65535", with its quotes and a comma).
-constexpr int64_t kMaxTfConfigTasks = (kMaxArgument - 256) / 24;
 
 void CheckRoles(const std::vector<RoleSpec>& roles, JobKind kind,
                 FieldChecker* check) {
@@ -121,6 +128,8 @@ void CheckRoles(const std::vector<RoleSpec>& roles, JobKind kind,
                    fmt::format("{} is there twice: give it once, with the "
                                "whole count",
                                Name(role.type)));
+    check->Require(kind == JobKind::kProgram || !role.container, "roles",
+                   "a native job runs in no container");
     check->Require(kind == JobKind::kProgram || role.type == TaskType::kChief ||
                        role.type == TaskType::kWorker,
                    "roles",
@@ -151,27 +160,90 @@ void TakeLimit(const google::protobuf::Duration& proto, std::string_view field,
   *out = limit;
 }
 
+// What only programs of others have.
+void TakeProgram(const v1::JobSpec& proto, JobSpec* spec, FieldChecker* check) {
+  check->Require(proto.kind() == v1::JOB_KIND_PROGRAM ||
+                     (proto.packages_size() == 0 && !proto.has_runtime() &&
+                      !proto.restart_worker_alone()),
+                 "kind",
+                 "is NATIVE: packages, runtime and restart_worker_alone are "
+                 "for a PROGRAM");
+  check->Count("packages", proto.packages_size(), kMaxPackages);
+  for (int i = 0; check->ok() && i < proto.packages_size(); ++i) {
+    check->Take(FromProto(proto.packages(i), check->At("packages", i)),
+                &spec->packages.emplace_back());
+  }
+  check->Take(FromProto(proto.runtime(), check->At("runtime")), &spec->runtime);
+  check->Count("inherited_environment", proto.inherited_environment_size(),
+               kMaxVariables);
+  for (const std::string& name : proto.inherited_environment()) {
+    check->Require(IsEnvironmentName(name) && !IsReservedEnvironmentName(name),
+                   "inherited_environment",
+                   Quote(name) + " is no variable that a job may take over");
+  }
+  // One string of TF_CONFIG, and that one of the environment.
+  check->Bytes("tf_config_job", proto.tf_config_job(), kMaxArgument / 2);
+  check->Text("job_dir", proto.job_dir(), 4095);
+  if (!check->ok()) return;
+  spec->inherited_environment = {proto.inherited_environment().begin(),
+                                 proto.inherited_environment().end()};
+  spec->master_in_tf_config = proto.master_in_tf_config();
+  spec->restart_worker_alone = proto.restart_worker_alone();
+  spec->slurm_environment = proto.slurm_environment();
+  spec->tf_config_job = proto.tf_config_job();
+  spec->job_dir = proto.job_dir();
+  spec->empty_tf_config = proto.empty_tf_config();
+}
+
 }  // namespace
 
 bool IsReservedEnvironmentName(std::string_view name) {
-  constexpr std::string_view kNames[] = {"CLUSTER_SPEC",
+  constexpr std::string_view kNames[] = {"CLOUD_ML_JOB_ID",
+                                         "CLUSTER_SPEC",
+                                         "COORDINATOR_ADDRESS",
+                                         "COORDINATOR_PORT",
                                          "CUDA_VISIBLE_DEVICES",
+                                         "DMLC_NUM_WORKER",
+                                         "DMLC_TASK_ID",
+                                         "DMLC_TRACKER_PORT",
+                                         "DMLC_TRACKER_URI",
                                          "GROUP_RANK",
                                          "GROUP_WORLD_SIZE",
+                                         "JAX_COORDINATOR_ADDRESS",
+                                         "JAX_COORDINATOR_PORT",
+                                         "JAX_LOCAL_DEVICE_IDS",
+                                         "JAX_NUM_PROCESSES",
+                                         "JAX_PROCESS_ID",
                                          "LOCAL_RANK",
                                          "LOCAL_WORLD_SIZE",
                                          "MASTER_ADDR",
                                          "MASTER_PORT",
+                                         "NUM_PROCESSES",
                                          "PET_MASTER_ADDR",
                                          "PET_MASTER_PORT",
                                          "PET_NNODES",
                                          "PET_NODE_RANK",
                                          "PET_NPROC_PER_NODE",
+                                         "PROCESS_ID",
                                          "RANK",
                                          "ROLE_NAME",
                                          "ROLE_RANK",
                                          "ROLE_WORLD_SIZE",
+                                         "SLURM_GPUS_ON_NODE",
+                                         "SLURM_JOBID",
+                                         "SLURM_JOB_ID",
+                                         "SLURM_JOB_NODELIST",
+                                         "SLURM_LOCALID",
+                                         "SLURM_NNODES",
+                                         "SLURM_NODEID",
+                                         "SLURM_NODELIST",
+                                         "SLURM_NTASKS",
+                                         "SLURM_NTASKS_PER_NODE",
+                                         "SLURM_PROCID",
+                                         "SLURM_STEP_NODELIST",
+                                         "SLURM_STEP_NUM_NODES",
                                          "TF_CONFIG",
+                                         "TORCHELASTIC_ERROR_FILE",
                                          "TORCHELASTIC_MAX_RESTARTS",
                                          "TORCHELASTIC_RESTART_COUNT",
                                          "TORCHELASTIC_RUN_ID",
@@ -179,6 +251,12 @@ bool IsReservedEnvironmentName(std::string_view name) {
   return name.substr(0, 3) == "LD_" || name.substr(0, 9) == "LOCKSTEP_" ||
          std::find(std::begin(kNames), std::end(kNames), name) !=
              std::end(kNames);
+}
+
+Status CheckLabels(const ProtoMap& labels) {
+  FieldChecker check("");
+  CheckLabels(labels, &check);
+  return check.status();
 }
 
 StatusOr<JobSpec> ParseJobSpec(const v1::JobSpec& proto) {
@@ -214,6 +292,15 @@ StatusOr<JobSpec> ParseJobSpec(const v1::JobSpec& proto) {
   CheckLabels(proto.labels(), &check);
   check.Path("working_directory", proto.working_directory());
   check.Text("comment", proto.comment(), 4096);
+  check.Require(proto.pool().empty() || IsPoolName(proto.pool()), "pool",
+                Quote(proto.pool()) +
+                    " is no name of a pool: at most 63 lower-case letters, "
+                    "digits or \"-\"");
+  check.Text("reduction_plan", proto.reduction_plan(), kMaxReductionPlan);
+  check.Require(proto.reduction_plan().empty() || spec.kind == JobKind::kNative,
+                "reduction_plan",
+                "is for NATIVE jobs: a PROGRAM reduces by itself");
+  TakeProgram(proto, &spec, &check);
   if (!check.ok()) return check.status();
 
   std::stable_sort(spec.roles.begin(), spec.roles.end(),
@@ -229,6 +316,8 @@ StatusOr<JobSpec> ParseJobSpec(const v1::JobSpec& proto) {
   spec.labels = {proto.labels().begin(), proto.labels().end()};
   spec.working_directory = proto.working_directory();
   spec.comment = proto.comment();
+  spec.pool = proto.pool();
+  spec.reduction_plan = proto.reduction_plan();
   return spec;
 }
 
@@ -238,6 +327,8 @@ v1::RoleSpec ToProto(const RoleSpec& value) {
   out.set_count(value.count);
   out.set_ranks_per_task(value.ranks_per_task);
   *out.mutable_resources() = ToProto(value.resources);
+  if (value.container) *out.mutable_container() = ToProto(*value.container);
+  if (value.machine) *out.mutable_machine() = ToProto(*value.machine);
   for (const std::string& arg : value.argv) out.add_argv(arg);
   out.mutable_environment()->insert(value.environment.begin(),
                                     value.environment.end());
@@ -265,6 +356,23 @@ v1::JobSpec ToProto(const JobSpec& value) {
   out.mutable_labels()->insert(value.labels.begin(), value.labels.end());
   out.set_working_directory(value.working_directory);
   out.set_comment(value.comment);
+  for (const Package& package : value.packages) {
+    *out.add_packages() = ToProto(package);
+  }
+  if (value.runtime != Runtime()) {
+    *out.mutable_runtime() = ToProto(value.runtime);
+  }
+  for (const std::string& name : value.inherited_environment) {
+    out.add_inherited_environment(name);
+  }
+  out.set_master_in_tf_config(value.master_in_tf_config);
+  out.set_restart_worker_alone(value.restart_worker_alone);
+  out.set_slurm_environment(value.slurm_environment);
+  out.set_tf_config_job(value.tf_config_job);
+  out.set_job_dir(value.job_dir);
+  out.set_pool(value.pool);
+  out.set_empty_tf_config(value.empty_tf_config);
+  out.set_reduction_plan(value.reduction_plan);
   return out;
 }
 

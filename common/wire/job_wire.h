@@ -6,18 +6,19 @@
 
 #include "common/base/status.h"
 #include "common/model/job.h"
+#include "common/model/limits.h"
 #include "common/wire/value_wire.h"
 #include "lockstep/v1/types.pb.h"
 
 namespace lockstep {
 
-// Linux takes no longer argument, and no longer "NAME=value", without its
-// final NUL (MAX_ARG_STRLEN of include/uapi/linux/binfmts.h).
-inline constexpr size_t kMaxArgument = 128 * 1024 - 1;
-
 // A name that lockstep or the contracts of the frameworks set, so that a job
 // may not: RANK, TF_CONFIG, LD_*, LOCKSTEP_*, ...
 bool IsReservedEnvironmentName(std::string_view name);
+
+// At most 64, with clean keys and values; InvalidArgument: "labels: ...".
+Status CheckLabels(
+    const google::protobuf::Map<std::string, std::string>& labels);
 
 // The job that `proto` asks for, with defaults filled in and roles in rank
 // order. InvalidArgument names the first bad field from "spec" on:

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/model/cluster_spec.h"
+
 namespace lockstep {
 namespace {
 
@@ -71,6 +73,8 @@ TEST(JobWireTest, ASpecSurvivesTheWayThereAndBack) {
   (*proto.mutable_labels())["team"] = "a";
   proto.set_working_directory("/home/x");
   proto.set_comment("two\nlines");
+  proto.set_pool("a100");
+  proto.set_empty_tf_config(true);
   const auto spec = ParseJobSpec(proto);
   ASSERT_TRUE(spec.ok()) << spec.status();
   const auto again = ParseJobSpec(ToProto(*spec));
@@ -79,6 +83,20 @@ TEST(JobWireTest, ASpecSurvivesTheWayThereAndBack) {
   EXPECT_EQ(spec->max_running_time, Duration(std::chrono::hours(1)));
   EXPECT_EQ(spec->comment, "two\nlines");
   EXPECT_EQ(spec->roles[2].resources.gpu_type, "T4");
+}
+
+TEST(JobWireTest, OnlyANativeJobHasAReductionPlan) {
+  v1::JobSpec proto = Valid();
+  proto.set_reduction_plan("lockstep-reduction-plan 1\n");
+  const auto spec = ParseJobSpec(proto);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->reduction_plan, proto.reduction_plan());
+  EXPECT_EQ(*ParseJobSpec(ToProto(*spec)), *spec);
+  proto.set_reduction_plan(std::string(kMaxReductionPlan + 1, 'x'));
+  EXPECT_THAT(Complaint(proto), HasSubstr("spec.reduction_plan"));
+  proto.set_reduction_plan("x");
+  proto.set_kind(v1::JOB_KIND_PROGRAM);
+  EXPECT_THAT(Complaint(proto), HasSubstr("is for NATIVE jobs"));
 }
 
 TEST(JobWireTest, ErrorsNameTheFieldByItsPath) {
@@ -96,7 +114,8 @@ TEST(JobWireTest, ErrorsNameTheFieldByItsPath) {
 TEST(JobWireTest, ReservedVariablesAreRefused) {
   for (const char* name :
        {"LD_PRELOAD", "TF_CONFIG", "RANK", "WORLD_SIZE", "MASTER_PORT",
-        "LOCKSTEP_LINK", "CUDA_VISIBLE_DEVICES"}) {
+        "LOCKSTEP_LINK", "CUDA_VISIBLE_DEVICES", "CLOUD_ML_JOB_ID",
+        "JAX_COORDINATOR_ADDRESS", "SLURM_PROCID", "TORCHELASTIC_ERROR_FILE"}) {
     v1::JobSpec proto = Valid();
     (*proto.mutable_environment())[name] = "x";
     EXPECT_THAT(Complaint(proto), HasSubstr("is set by lockstep")) << name;
@@ -104,8 +123,39 @@ TEST(JobWireTest, ReservedVariablesAreRefused) {
     (*proto.mutable_roles(0)->mutable_environment())[name] = "x";
     EXPECT_THAT(Complaint(proto), HasSubstr("spec.roles[0].environment"));
   }
-  EXPECT_FALSE(IsReservedEnvironmentName("OMP_NUM_THREADS"));
+  // Defaults, that a job may know better.
+  for (const char* name : {"OMP_NUM_THREADS", "PYTHONUNBUFFERED",
+                           "NCCL_SOCKET_IFNAME", "GRPC_FAIL_FAST"}) {
+    EXPECT_FALSE(IsReservedEnvironmentName(name)) << name;
+  }
   EXPECT_FALSE(IsReservedEnvironmentName("LDFLAGS"));
+}
+
+TEST(JobWireTest, WhateverTellsARankWhoItIsIsReserved) {
+  ClusterSpec spec;
+  spec.tasks = {{TaskType::kChief, 0, "a", "10.0.0.1:1", {{0, 0, {0}, 0}}}};
+  spec.world_size = 1;
+  spec.services = {{"jax", "10.0.0.1:2"}};
+  spec.slurm_environment = true;
+  const auto env = RankEnvironment(spec, 0);
+  EXPECT_GT(env.size(), 40u);
+  for (const auto& [name, value] : env) {
+    EXPECT_TRUE(IsReservedEnvironmentName(name)) << name;
+  }
+}
+
+TEST(JobWireTest, APoolHasTheNameOfOne) {
+  v1::JobSpec proto = Valid();
+  EXPECT_EQ(ParseJobSpec(proto)->pool, "");
+  proto.set_pool("a100-west");
+  EXPECT_EQ(ParseJobSpec(proto)->pool, "a100-west");
+  for (const char* bad : {"A100", "a_b", "a b"}) {
+    proto.set_pool(bad);
+    EXPECT_THAT(Complaint(proto),
+                HasSubstr(fmt::format("spec.pool: \"{}\" is no name", bad)));
+  }
+  proto.set_pool(std::string(64, 'a'));
+  EXPECT_THAT(Complaint(proto), HasSubstr("at most 63"));
 }
 
 TEST(JobWireTest, RolesMustMakeAGang) {

@@ -46,6 +46,27 @@ StatusOr<PhaseSeconds> FromProto(const v1::PhaseSeconds& value,
                       value.evaluation(), value.other()};
 }
 
+v1::Straggler ToProto(const Straggler& value) {
+  v1::Straggler out;
+  out.set_rank(value.rank);
+  out.set_steps(value.steps);
+  out.set_late_steps(value.late_steps);
+  out.set_cost(value.cost);
+  return out;
+}
+
+StatusOr<Straggler> FromProto(const v1::Straggler& value,
+                              std::string_view path) {
+  FieldChecker check(path);
+  check.Range("rank", value.rank(), 0, kMaxRanks - 1);
+  check.Range("steps", value.steps(), 1, 100);
+  check.Range("late_steps", value.late_steps(), 0, value.steps());
+  check.Number("cost", value.cost(), 0, 1);
+  if (!check.ok()) return check.status();
+  return Straggler{value.rank(), value.steps(), value.late_steps(),
+                   value.cost()};
+}
+
 v1::RankProgress ToProto(const RankProgress& value) {
   v1::RankProgress out;
   out.set_step(value.step);
@@ -62,6 +83,8 @@ v1::RankProgress ToProto(const RankProgress& value) {
   out.set_checkpoints(value.checkpoints);
   out.mutable_values()->insert(value.values.begin(), value.values.end());
   out.set_phase(value.phase);
+  if (value.straggler) *out.mutable_straggler() = ToProto(*value.straggler);
+  out.set_allreduce_busy_seconds(value.allreduce_busy_seconds);
   return out;
 }
 
@@ -87,6 +110,12 @@ StatusOr<RankProgress> FromProto(const v1::RankProgress& value,
     check.Number("values", number, -kHuge, kHuge);
   }
   check.Text("phase", value.phase(), 32);
+  if (value.has_straggler()) {
+    check.Take(FromProto(value.straggler(), check.At("straggler")),
+               &out.straggler.emplace());
+  }
+  check.Number("allreduce_busy_seconds", value.allreduce_busy_seconds(), 0,
+               kMaxSeconds);
   if (!check.ok()) return check.status();
   out.step = value.step();
   out.committed_step = value.committed_step();
@@ -101,6 +130,7 @@ StatusOr<RankProgress> FromProto(const v1::RankProgress& value,
   out.checkpoints = value.checkpoints();
   out.values = {value.values().begin(), value.values().end()};
   out.phase = value.phase();
+  out.allreduce_busy_seconds = value.allreduce_busy_seconds();
   return out;
 }
 
@@ -110,6 +140,13 @@ v1::Usage ToProto(const Usage& value) {
   out.set_memory_bytes(value.memory_bytes);
   out.set_memory_peak_bytes(value.memory_peak_bytes);
   if (value.gpu_utilization) out.set_gpu_utilization(*value.gpu_utilization);
+  if (value.cpu_peak_cores) out.set_cpu_peak_cores(*value.cpu_peak_cores);
+  if (value.gpu_utilization_peak) {
+    out.set_gpu_utilization_peak(*value.gpu_utilization_peak);
+  }
+  if (value.gpu_memory_peak_bytes) {
+    out.set_gpu_memory_peak_bytes(*value.gpu_memory_peak_bytes);
+  }
   out.set_seconds(value.seconds);
   return out;
 }
@@ -121,9 +158,23 @@ StatusOr<Usage> FromProto(const v1::Usage& value, std::string_view path) {
   check.Range("memory_peak_bytes", value.memory_peak_bytes(), 0, INT64_MAX);
   check.Number("gpu_utilization", value.gpu_utilization(), 0, 1);
   check.Number("seconds", value.seconds(), 0, kMaxSeconds);
+  check.Number("cpu_peak_cores", value.cpu_peak_cores(), 0, kMaxSeconds);
+  check.Number("gpu_utilization_peak", value.gpu_utilization_peak(), 0, 1);
+  check.Range("gpu_memory_peak_bytes", value.gpu_memory_peak_bytes(), 0,
+              INT64_MAX);
   if (!check.ok()) return check.status();
-  Usage out{value.cpu_seconds(), value.memory_bytes(),
-            value.memory_peak_bytes(), std::nullopt, value.seconds()};
+  Usage out;
+  out.cpu_seconds = value.cpu_seconds();
+  out.memory_bytes = value.memory_bytes();
+  out.memory_peak_bytes = value.memory_peak_bytes();
+  out.seconds = value.seconds();
+  if (value.has_cpu_peak_cores()) out.cpu_peak_cores = value.cpu_peak_cores();
+  if (value.has_gpu_utilization_peak()) {
+    out.gpu_utilization_peak = value.gpu_utilization_peak();
+  }
+  if (value.has_gpu_memory_peak_bytes()) {
+    out.gpu_memory_peak_bytes = value.gpu_memory_peak_bytes();
+  }
   if (value.has_gpu_utilization()) {
     out.gpu_utilization = value.gpu_utilization();
   }
@@ -139,6 +190,7 @@ v1::RankStatus ToProto(const RankStatus& value) {
   if (value.exit) *out.mutable_exit() = ToProto(*value.exit);
   *out.mutable_progress() = ToProto(value.progress);
   *out.mutable_usage() = ToProto(value.usage);
+  out.set_restarts(value.restarts);
   return out;
 }
 
@@ -160,7 +212,9 @@ StatusOr<RankStatus> FromProto(const v1::RankStatus& value,
                &out.progress);
   }
   check.Take(FromProto(value.usage(), check.At("usage")), &out.usage);
+  check.Range("restarts", value.restarts(), 0, INT32_MAX);
   if (!check.ok()) return check.status();
+  out.restarts = value.restarts();
   out.rank = value.rank();
   out.local_rank = value.local_rank();
   out.pid = value.pid();
@@ -175,6 +229,9 @@ v1::TaskStatus ToProto(const TaskStatus& value) {
   out.set_address(value.address);
   for (const int32_t gpu : value.gpus) out.add_gpus(gpu);
   FillRepeated(value.ranks, out.mutable_ranks());
+  if (value.preparation != TaskPreparation()) {
+    *out.mutable_preparation() = ToProto(value.preparation);
+  }
   return out;
 }
 
@@ -192,6 +249,8 @@ StatusOr<TaskStatus> FromProto(const v1::TaskStatus& value,
     check.Take(FromProto(value.ranks(i), check.At("ranks", i)),
                &out.ranks.emplace_back());
   }
+  check.Take(FromProto(value.preparation(), check.At("preparation")),
+             &out.preparation);
   if (!check.ok()) return check.status();
   out.index = value.index();
   out.node = value.node();

@@ -3,6 +3,7 @@
 
 #include "common/base/host_port.h"
 #include "common/wire/field_checker.h"
+#include "common/wire/job_wire.h"
 #include "common/wire/value_wire.h"
 
 namespace lockstep {
@@ -115,6 +116,7 @@ v1::RankSpec ToProto(const RankSpec& value) {
   out.set_rank(value.rank);
   out.set_local_rank(value.local_rank);
   for (const int32_t gpu : value.gpus) out.add_gpus(gpu);
+  out.set_replica_group(value.replica_group);
   return out;
 }
 
@@ -122,6 +124,7 @@ StatusOr<RankSpec> FromProto(const v1::RankSpec& value, std::string_view path) {
   FieldChecker check(path);
   check.Range("rank", value.rank(), 0, kMaxRanks - 1);
   check.Range("local_rank", value.local_rank(), 0, kMaxRanks - 1);
+  check.Range("replica_group", value.replica_group(), 0, kMaxRanks - 1);
   check.Count("gpus", value.gpus_size(), kMaxGpus);
   if (!check.ok()) return check.status();
   for (const int32_t gpu : value.gpus()) {
@@ -130,7 +133,8 @@ StatusOr<RankSpec> FromProto(const v1::RankSpec& value, std::string_view path) {
   if (!check.ok()) return check.status();
   return RankSpec{value.rank(),
                   value.local_rank(),
-                  {value.gpus().begin(), value.gpus().end()}};
+                  {value.gpus().begin(), value.gpus().end()},
+                  value.replica_group()};
 }
 
 v1::TaskSpec ToProto(const TaskSpec& value) {
@@ -175,6 +179,10 @@ v1::ClusterSpec ToProto(const ClusterSpec& value) {
   out.set_master_address(value.master_address);
   out.set_master_port(value.master_port);
   out.mutable_services()->insert(value.services.begin(), value.services.end());
+  out.set_master_in_tf_config(value.master_in_tf_config);
+  out.set_slurm_environment(value.slurm_environment);
+  out.set_tf_config_job(value.tf_config_job);
+  out.set_empty_tf_config(value.empty_tf_config);
   return out;
 }
 
@@ -188,6 +196,7 @@ StatusOr<ClusterSpec> FromProto(const v1::ClusterSpec& value,
   check.Count("tasks", value.tasks_size(), kMaxRanks);
   check.Text("master_address", value.master_address(), 255);
   check.Range("master_port", value.master_port(), 0, 65535);
+  check.Bytes("tf_config_job", value.tf_config_job(), kMaxArgument);
   check.Count("services", value.services_size(), kMaxServices);
   for (const auto& [name, address] : value.services()) {
     check.Text("services", name, 64);
@@ -228,6 +237,10 @@ StatusOr<ClusterSpec> FromProto(const v1::ClusterSpec& value,
   out.master_address = value.master_address();
   out.master_port = value.master_port();
   out.services = {value.services().begin(), value.services().end()};
+  out.master_in_tf_config = value.master_in_tf_config();
+  out.slurm_environment = value.slurm_environment();
+  out.tf_config_job = value.tf_config_job();
+  out.empty_tf_config = value.empty_tf_config();
   return out;
 }
 

@@ -192,6 +192,7 @@ v1::Bill ToProto(const Bill& value) {
   out.set_gpu_seconds(value.gpu_seconds);
   out.set_cost(value.cost);
   out.set_currency(value.currency);
+  if (value.ml_units) out.set_ml_units(*value.ml_units);
   return out;
 }
 
@@ -201,9 +202,12 @@ StatusOr<Bill> FromProto(const v1::Bill& value, std::string_view path) {
   check.Number("gpu_seconds", value.gpu_seconds(), 0, 1e15);
   check.Number("cost", value.cost(), 0, kHuge);
   check.Text("currency", value.currency(), 32);
+  check.Number("ml_units", value.ml_units(), 0, kHuge);
   if (!check.ok()) return check.status();
-  return Bill{value.core_seconds(), value.gpu_seconds(), value.cost(),
-              value.currency()};
+  Bill out{value.core_seconds(), value.gpu_seconds(), value.cost(),
+           value.currency(), std::nullopt};
+  if (value.has_ml_units()) out.ml_units = value.ml_units();
+  return out;
 }
 
 v1::Directive ToProto(const Directive& value) {

@@ -35,6 +35,7 @@ v1::Reason ToProto(Reason value);
 v1::RankState ToProto(RankState value);
 v1::DirectiveKind ToProto(DirectiveKind value);
 v1::NodeState ToProto(NodeState value);
+v1::PackageFormat ToProto(PackageFormat value);
 StatusOr<JobKind> FromProto(v1::JobKind value, std::string_view path = "kind");
 StatusOr<TaskType> FromProto(v1::TaskType value,
                              std::string_view path = "type");
@@ -48,6 +49,8 @@ StatusOr<DirectiveKind> FromProto(v1::DirectiveKind value,
                                   std::string_view path = "kind");
 StatusOr<NodeState> FromProto(v1::NodeState value,
                               std::string_view path = "state");
+StatusOr<PackageFormat> FromProto(v1::PackageFormat value,
+                                  std::string_view path = "format");
 
 // ---- Time ------------------------------------------------------------------
 google::protobuf::Timestamp ToProto(WallTime time);
@@ -67,6 +70,11 @@ v1::CheckpointPolicy ToProto(const CheckpointPolicy& value);
 v1::RankSpec ToProto(const RankSpec& value);
 v1::TaskSpec ToProto(const TaskSpec& value);
 v1::ClusterSpec ToProto(const ClusterSpec& value);
+v1::Container ToProto(const Container& value);
+v1::ImageContent ToProto(const ImageContent& value);
+v1::Machine ToProto(const MachineType& value);
+v1::Package ToProto(const Package& value);
+v1::Runtime ToProto(const Runtime& value);
 StatusOr<Resources> FromProto(const v1::Resources& value,
                               std::string_view path = "resources");
 StatusOr<Gpu> FromProto(const v1::Gpu& value, std::string_view path = "gpu");
@@ -82,15 +90,31 @@ StatusOr<TaskSpec> FromProto(const v1::TaskSpec& value,
 // Ranks are 0 .. count - 1, each once; world_size counts chief and workers.
 StatusOr<ClusterSpec> FromProto(const v1::ClusterSpec& value,
                                 std::string_view path = "cluster");
+StatusOr<Container> FromProto(const v1::Container& value,
+                              std::string_view path = "container");
+// `id` and `digest` are empty or digests.
+StatusOr<ImageContent> FromProto(const v1::ImageContent& value,
+                                 std::string_view path = "image");
+StatusOr<MachineType> FromProto(const v1::Machine& value,
+                                std::string_view path = "machine");
+StatusOr<Package> FromProto(const v1::Package& value,
+                            std::string_view path = "package");
+StatusOr<Runtime> FromProto(const v1::Runtime& value,
+                            std::string_view path = "runtime");
+// "sha256:" and 64 lower-case hex digits.
+bool IsPackageDigest(std::string_view digest);
 
 // ---- What became of it -----------------------------------------------------
 v1::Cause ToProto(const Cause& value);
 v1::ExitStatus ToProto(const ExitStatus& value);
 v1::PhaseSeconds ToProto(const PhaseSeconds& value);
+v1::Straggler ToProto(const Straggler& value);
 v1::RankProgress ToProto(const RankProgress& value);
 v1::Usage ToProto(const Usage& value);
 v1::RankStatus ToProto(const RankStatus& value);
 v1::TaskStatus ToProto(const TaskStatus& value);
+v1::TaskPreparation ToProto(const TaskPreparation& value);
+v1::OutputFile ToProto(const OutputFile& value);
 v1::Checkpoint ToProto(const Checkpoint& value);
 v1::Attempt ToProto(const Attempt& value);
 v1::Event ToProto(const Event& value);
@@ -103,6 +127,8 @@ StatusOr<ExitStatus> FromProto(const v1::ExitStatus& value,
                                std::string_view path = "exit");
 StatusOr<PhaseSeconds> FromProto(const v1::PhaseSeconds& value,
                                  std::string_view path = "phases");
+StatusOr<Straggler> FromProto(const v1::Straggler& value,
+                              std::string_view path = "straggler");
 StatusOr<RankProgress> FromProto(const v1::RankProgress& value,
                                  std::string_view path = "progress");
 StatusOr<Usage> FromProto(const v1::Usage& value,
@@ -111,6 +137,10 @@ StatusOr<RankStatus> FromProto(const v1::RankStatus& value,
                                std::string_view path = "rank");
 StatusOr<TaskStatus> FromProto(const v1::TaskStatus& value,
                                std::string_view path = "task");
+StatusOr<TaskPreparation> FromProto(const v1::TaskPreparation& value,
+                                    std::string_view path = "preparation");
+StatusOr<OutputFile> FromProto(const v1::OutputFile& value,
+                               std::string_view path = "output");
 StatusOr<Checkpoint> FromProto(const v1::Checkpoint& value,
                                std::string_view path = "checkpoint");
 StatusOr<Attempt> FromProto(const v1::Attempt& value,

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 
 #include "common/base/host_port.h"
+#include "common/model/limits.h"
 #include "common/model/names.h"
 #include "common/wire/field_checker.h"
 
@@ -128,6 +129,11 @@ v1::Register ToProto(const Registration& value) {
   for (const GangStatus& gang : value.gangs) *out.add_gangs() = ToProto(gang);
   out.set_limits_enforced(node.limits_enforced);
   out.set_pool(node.pool);
+  out.set_limits_message(node.limits_message);
+  if (node.certificate_end_time) {
+    *out.mutable_certificate_end_time() = ToProto(*node.certificate_end_time);
+  }
+  out.set_container_engine(node.container_engine);
   return out;
 }
 
@@ -162,7 +168,16 @@ StatusOr<Registration> FromProto(const v1::Register& value,
     check.Take(FromProto(value.gangs(i), check.At("gangs", i)),
                &out.gangs.emplace_back());
   }
+  check.Bytes("limits_message", value.limits_message(), kMaxSentence);
+  check.Text("container_engine", value.container_engine(), 128);
+  if (value.has_certificate_end_time()) {
+    check.Take(FromProto(value.certificate_end_time(),
+                         check.At("certificate_end_time")),
+               &node.certificate_end_time.emplace());
+  }
   if (!check.ok()) return check.status();
+  node.limits_message = value.limits_message();
+  node.container_engine = value.container_engine();
   node.name = value.node();
   node.incarnation = {value.incarnation().counter(),
                       value.incarnation().nonce()};
@@ -197,6 +212,18 @@ v1::GangStatus ToProto(const GangStatus& value) {
   }
   if (value.resumed_step) out.set_resumed_step(*value.resumed_step);
   out.set_directive_done(value.directive_done);
+  for (const TaskPreparation& preparation : value.preparations) {
+    *out.add_preparations() = ToProto(preparation);
+  }
+  out.mutable_service_ports()->insert(value.service_ports.begin(),
+                                      value.service_ports.end());
+  for (const OutputFile& file : value.outputs) {
+    *out.add_outputs() = ToProto(file);
+  }
+  for (const ImageContent& image : value.images) {
+    *out.add_images() = ToProto(image);
+  }
+  out.set_reduction_plan(value.reduction_plan);
   return out;
 }
 
@@ -232,7 +259,32 @@ StatusOr<GangStatus> FromProto(const v1::GangStatus& value,
   }
   check.Range("resumed_step", value.resumed_step(), -1, kMaxExact);
   check.Range("directive_done", value.directive_done(), 0, 4095);
+  check.Count("preparations", value.preparations_size(), kMaxRanks);
+  for (int i = 0; check.ok() && i < value.preparations_size(); ++i) {
+    check.Take(FromProto(value.preparations(i), check.At("preparations", i)),
+               &out.preparations.emplace_back());
+  }
+  check.Count("service_ports", value.service_ports_size(), 256);
+  for (const auto& [name, port] : value.service_ports()) {
+    check.Text("service_ports", name, 64);
+    check.Range("service_ports", port, 1, 65535);
+  }
+  check.Count("outputs", value.outputs_size(), kMaxOutputs);
+  for (int i = 0; check.ok() && i < value.outputs_size(); ++i) {
+    check.Take(FromProto(value.outputs(i), check.At("outputs", i)),
+               &out.outputs.emplace_back());
+  }
+  check.Count("images", value.images_size(), kMaxImages);
+  for (int i = 0; check.ok() && i < value.images_size(); ++i) {
+    check.Take(FromProto(value.images(i), check.At("images", i)),
+               &out.images.emplace_back());
+    check.Require(!out.images.back().id.empty(), "images", "has no id");
+  }
+  check.Text("reduction_plan", value.reduction_plan(), kMaxReductionPlan);
   if (!check.ok()) return check.status();
+  out.reduction_plan = value.reduction_plan();
+  out.service_ports = {value.service_ports().begin(),
+                       value.service_ports().end()};
   out.job = value.job();
   out.job_uid = value.job_uid();
   out.generation = value.generation();
@@ -263,6 +315,17 @@ v1::Heartbeat ToProto(const NodeHeartbeat& value) {
   for (const GpuUsage& gpu : value.readings.gpus) {
     *out.add_gpus() = ToProto(gpu);
   }
+  if (value.readings.send_time) {
+    *out.mutable_send_time() = ToProto(*value.readings.send_time);
+  }
+  for (const GpuError& error : value.readings.gpu_errors) {
+    v1::GpuError* proto = out.add_gpu_errors();
+    proto->set_index(error.index);
+    proto->set_xid(error.xid);
+  }
+  if (value.readings.round_trip) {
+    *out.mutable_round_trip() = ToProto(*value.readings.round_trip);
+  }
   return out;
 }
 
@@ -282,6 +345,20 @@ StatusOr<NodeHeartbeat> FromProto(const v1::Heartbeat& value,
   for (int i = 0; check.ok() && i < value.gpus_size(); ++i) {
     check.Take(FromProto(value.gpus(i), check.At("gpus", i)),
                &out.readings.gpus.emplace_back());
+  }
+  if (value.has_send_time()) {
+    check.Take(FromProto(value.send_time(), check.At("send_time")),
+               &out.readings.send_time.emplace());
+  }
+  if (value.has_round_trip()) {
+    check.Take(FromProto(value.round_trip(), check.At("round_trip")),
+               &out.readings.round_trip.emplace());
+  }
+  check.Count("gpu_errors", value.gpu_errors_size(), kMaxGpuErrors);
+  for (const v1::GpuError& error : value.gpu_errors()) {
+    check.Range("gpu_errors.index", error.index(), 0, 4095);
+    check.Range("gpu_errors.xid", error.xid(), 0, 100'000);
+    out.readings.gpu_errors.push_back({error.index(), error.xid()});
   }
   if (!check.ok()) return check.status();
   out.sequence = value.sequence();

@@ -22,6 +22,10 @@ inline constexpr size_t kMaxLogChunk = 256 << 10;
 inline constexpr size_t kMaxGangs = 4096;  // On one node.
 inline constexpr size_t kMaxGangEvents = 1024;
 inline constexpr size_t kMaxArtifacts = 64;
+inline constexpr size_t kMaxOutputs = 100;
+inline constexpr size_t kMaxImages = 64;
+inline constexpr size_t kMaxPrefetched = 1024;
+inline constexpr size_t kMaxGpuErrors = 256;
 inline constexpr size_t kJobKeyBytes = 32;
 
 // Register: who a node is, and everything that it has of any job.
@@ -90,6 +94,12 @@ struct LogAckInfo {
   bool operator==(const LogAckInfo&) const = default;
 };
 
+struct PrefetchReport {
+  std::vector<Prefetched> items;
+
+  bool operator==(const PrefetchReport&) const = default;
+};
+
 v1::Goal ToProto(Goal value);
 v1::GangPhase ToProto(GangPhase value);
 StatusOr<Goal> FromProto(v1::Goal value, std::string_view path = "goal");
@@ -105,6 +115,8 @@ v1::GangSpec ToProto(const GangSpec& value);
 v1::Assignment ToProto(const Assignment& value);
 v1::LogChunk ToProto(const LogPiece& value);
 v1::LogAck ToProto(const LogAckInfo& value);
+v1::Prefetch ToProto(const Prefetch& value);
+v1::PrefetchStatus ToProto(const PrefetchReport& value);
 v1::RendezvousPut ToRendezvousPut(const RendezvousEntry& value);
 v1::RendezvousGet ToRendezvousGet(const RendezvousEntry& value);
 v1::RendezvousValue ToRendezvousValue(const RendezvousEntry& value);
@@ -128,6 +140,11 @@ StatusOr<LogPiece> FromProto(const v1::LogChunk& value,
                              std::string_view path = "log_chunk");
 StatusOr<LogAckInfo> FromProto(const v1::LogAck& value,
                                std::string_view path = "log_ack");
+StatusOr<Prefetch> FromProto(const v1::Prefetch& value,
+                             std::string_view path = "prefetch");
+// Each item is an image or a package; an image that is ready has its content.
+StatusOr<PrefetchReport> FromProto(const v1::PrefetchStatus& value,
+                                   std::string_view path = "prefetch_status");
 StatusOr<RendezvousEntry> FromProto(const v1::RendezvousPut& value,
                                     std::string_view path = "rendezvous_put");
 StatusOr<RendezvousEntry> FromProto(const v1::RendezvousGet& value,

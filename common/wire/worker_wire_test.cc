@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/model/limits.h"
+
 namespace lockstep {
 namespace {
 
@@ -49,9 +51,17 @@ RankStatus ExitedRank() {
                    1,
                    2,
                    {{"accuracy", 0.9}},
-                   "compute"};
-  rank.usage = {12.5, 1 << 20, 2 << 20, 0.5, 30};
+                   "compute",
+                   Straggler{3, 100, 90, 0.25},
+                   4.5};
+  rank.usage = {12.5, 1 << 20, 2 << 20, 0.5, 30, 1.75, 0.9, 5000};
+  rank.restarts = 2;
   return rank;
+}
+
+ImageContent Content() {
+  return {"registry/trainer:1", "sha256:" + std::string(64, 'a'),
+          "sha256:" + std::string(64, 'b'), "host-a"};
 }
 
 GangStatus Gang() {
@@ -70,6 +80,12 @@ GangStatus Gang() {
   gang.events = {{1, 3, FromUnixNanos(5), Reason::kRankExit, "bye"}};
   gang.resumed_step = 50;
   gang.directive_done = 2;
+  gang.preparations = {
+      {{{"fetch", std::chrono::seconds(3)}}, "ports", "two of three"}};
+  gang.service_ports = {{"jax", 2225}};
+  gang.outputs = {{"model.keras", "keras", 77}};
+  gang.images = {Content()};
+  gang.reduction_plan = "lockstep-reduction-plan 1\nranks 2\n";
   return gang;
 }
 
@@ -85,6 +101,10 @@ ClusterSpec Cluster() {
   cluster.master_address = "10.0.0.1";
   cluster.master_port = 2224;
   cluster.services = {{"store", "10.0.0.9:1"}};
+  cluster.master_in_tf_config = true;
+  cluster.slurm_environment = true;
+  cluster.tf_config_job = "{}";
+  cluster.empty_tf_config = true;
   return cluster;
 }
 
@@ -95,22 +115,32 @@ Assignment Launch() {
   a.generation = 4;
   a.epoch = 2;
   a.goal = Goal::kLaunch;
-  a.spec = GangSpec{JobKind::kNative,
-                    {{TaskType::kChief,
-                      0,
-                      {1, 2, 1, "T4"},
-                      {1},
-                      {"train", "--x"},
-                      {{"A", "b=c"}},
-                      {{0, 0, {1}}}}},
-                    "/out",
-                    {10, 2},
-                    {{3, 0}, {4, 20}},
-                    2,
-                    1,
-                    3,
-                    "/work",
-                    "user/a"};
+  a.spec = GangSpec{
+      JobKind::kNative,
+      {{TaskType::kChief,
+        0,
+        {1, 2, 1, "T4"},
+        {1},
+        {"train", "--x"},
+        {{"A", "b=c"}},
+        {{0, 0, {1}, 1}},
+        Container{"registry/trainer:1", {"python3"}},
+        2}},
+      "/out",
+      {10, 2},
+      {{3, 0}, {4, 20}},
+      2,
+      1,
+      3,
+      "/work",
+      "user/a",
+      {{"sha256:" + std::string(64, 'a'), 7, PackageFormat::kTree, "t.tar.gz"}},
+      {"tf", "/opt/tf/bin/python3", true},
+      {"HTTP_PROXY"},
+      {"jax"},
+      {Content()},
+      "lockstep-reduction-plan 1\n",
+      true};
   a.cluster = Cluster();
   a.job_key = std::string(32, '\xff');
   a.directives = {{1, DirectiveKind::kCheckpoint}, {2, DirectiveKind::kStop}};
@@ -130,7 +160,12 @@ TEST(WorkerWireTest, EveryMessageSurvivesTheWayThereAndBack) {
                        "[::1]:9464",
                        {2, 1 << 30, 1, ""},
                        {{0, "GPU-1", "T4", 16}},
-                       true};
+                       false,
+                       "t4",
+                       false,
+                       "cgroup v1",
+                       FromUnixNanos(1'800'000'000'000'000'000),
+                       "podman 4.3.1"};
   registration.node.http_tls = true;
   registration.gangs = {Gang()};
   ExpectSurvives(registration);
@@ -155,12 +190,74 @@ TEST(WorkerWireTest, EveryMessageSurvivesTheWayThereAndBack) {
   gpu.utilization = 0.9;
   gpu.memory_used_bytes = 5;
   beat.readings.gpus.push_back(gpu);
+  beat.readings.send_time = FromUnixNanos(1'800'000'000'000'000'001);
+  beat.readings.gpu_errors = {{3, 79}};
+  beat.readings.round_trip = std::chrono::microseconds(1500);
   ExpectSurvives(beat);
 
   const RendezvousEntry entry{"mnist", 4, "rank/0", std::string("\0\1", 2)};
   EXPECT_EQ(FromProto(ToRendezvousPut(entry)).value(), entry);
   EXPECT_EQ(FromProto(ToRendezvousValue(entry)).value(), entry);
   EXPECT_EQ(FromProto(ToRendezvousGet(entry)).value().key, "rank/0");
+}
+
+TEST(WorkerWireTest, AReductionPlanIsTextOfABoundedSize) {
+  v1::GangStatus status = ToProto(Gang());
+  status.set_reduction_plan(std::string(kMaxReductionPlan, 'x'));
+  EXPECT_TRUE(FromProto(status).ok());
+  status.set_reduction_plan(std::string(kMaxReductionPlan + 1, 'x'));
+  EXPECT_THAT(Message(FromProto(status).status()), HasSubstr("reduction_plan"));
+  status.set_reduction_plan("\x1b[2J");
+  EXPECT_THAT(Message(FromProto(status).status()), HasSubstr("reduction_plan"));
+  v1::GangSpec spec = ToProto(*Launch().spec);
+  spec.set_reduction_plan(std::string(kMaxReductionPlan + 1, 'x'));
+  EXPECT_THAT(Message(FromProto(spec).status()), HasSubstr("reduction_plan"));
+}
+
+TEST(WorkerWireTest, WhatIsFetchedAheadSurvivesTheWayThereAndBack) {
+  const std::string package = "sha256:" + std::string(64, 'c');
+  ExpectSurvives(Prefetch{7,
+                          {Content(), {"other:2", "", "", ""}},
+                          {{package, 7, PackageFormat::kTree, "t.tar.gz"}}});
+  Prefetched image;
+  image.image = Content();
+  image.content = Content();
+  image.ready = image.fetched = true;
+  image.duration = std::chrono::milliseconds(12'300);
+  Prefetched failed;
+  failed.package_digest = package;
+  failed.error = "there is no room";
+  ExpectSurvives(PrefetchReport{{image, failed}});
+}
+
+TEST(WorkerWireTest, WhatIsFetchedAheadMustMakeSense) {
+  v1::Prefetch none;
+  EXPECT_THAT(Message(FromProto(none).status()), HasSubstr("epoch"));
+  none.set_epoch(1);
+  ASSERT_TRUE(FromProto(none).ok());
+  none.add_images()->set_image("docker-archive:/etc/passwd");
+  EXPECT_THAT(Message(FromProto(none).status()), HasSubstr("images[0].image"));
+  none.mutable_images(0)->set_image("a:1");
+  none.mutable_images(0)->set_id("latest");
+  EXPECT_THAT(Message(FromProto(none).status()), HasSubstr("images[0].id"));
+
+  v1::PrefetchStatus status;
+  v1::Prefetched* item = status.add_items();
+  EXPECT_THAT(Message(FromProto(status).status()), HasSubstr("items[0].image"));
+  item->mutable_image()->set_image("a:1");
+  EXPECT_TRUE(FromProto(status).ok());
+  item->set_ready(true);
+  EXPECT_THAT(Message(FromProto(status).status()),
+              HasSubstr("items[0].content"));
+  item->mutable_content()->set_image("a:1");
+  item->mutable_content()->set_id(Content().id);
+  EXPECT_TRUE(FromProto(status).ok());
+  item->set_package_digest(Content().id);
+  EXPECT_THAT(Message(FromProto(status).status()), HasSubstr("items[0].image"));
+  item->clear_image();
+  item->set_package_digest("../x");
+  EXPECT_THAT(Message(FromProto(status).status()),
+              HasSubstr("items[0].package_digest"));
 }
 
 TEST(WorkerWireTest, GoalsNeedWhatTheyWorkOn) {

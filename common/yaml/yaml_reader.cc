@@ -2,8 +2,10 @@
 
 #include <yaml-cpp/eventhandler.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -29,17 +31,6 @@ class Deaf final : public YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
-// Not by YAML::LoadAll: of a stray "," yaml-cpp 0.7 makes documents without
-// end.
-int CountDocumentsToTwo(const std::string& text) {
-  std::istringstream stream(text);
-  YAML::Parser parser(stream);
-  Deaf deaf;
-  int documents = 0;
-  while (documents < 2 && parser.HandleNextDocument(deaf)) ++documents;
-  return documents;
-}
-
 std::string Place(const std::string& source, const YAML::Mark& mark) {
   return fmt::format("{}:{}:{}", source, mark.line + 1, mark.column + 1);
 }
@@ -57,6 +48,30 @@ std::string Shown(const std::string& text) {
 
 std::string Join(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
+}
+
+// Where a tab stands in the indentation of the line that `mark` is on or of one
+// before it. What yaml-cpp says of one does not name it.
+std::optional<YAML::Mark> FindTab(const std::string& text,
+                                  const YAML::Mark& mark) {
+  // Between brackets, as in JSON, a tab is as good as a blank.
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos || text[first] == '{' || text[first] == '[') {
+    return std::nullopt;
+  }
+  YAML::Mark at;
+  for (size_t begin = 0; begin < text.size() && at.line <= mark.line;
+       ++at.line) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const size_t word = std::min(text.find_first_not_of(" \t", begin), end);
+    const size_t tab = text.find('\t', begin);
+    if (tab < word && word < end) {
+      at.column = static_cast<int>(tab - begin);
+      return at;
+    }
+    begin = end + 1;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -135,17 +150,31 @@ StatusOr<std::vector<std::pair<YamlValue, YamlValue>>> YamlValue::Map() const {
   return entries;
 }
 
+// Not by YAML::LoadAll: of a stray "," yaml-cpp 0.7 makes documents without
+// end.
+Status CheckOneDocument(const std::string& text, const std::string& source) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  Deaf deaf;
+  int documents = 0;
+  while (documents < 2 && parser.HandleNextDocument(deaf)) ++documents;
+  if (documents == 1) return OkStatus();
+  return InvalidArgument(
+      "{}: has {}; one document is wanted", source,
+      documents == 0 ? "nothing in it" : "2 documents or more");
+}
+
 StatusOr<YamlValue> LoadYaml(const std::string& text,
                              const std::string& source) {
   try {
-    const int documents = CountDocumentsToTwo(text);
-    if (documents != 1) {
-      return InvalidArgument(
-          "{}: has {}; one document is wanted", source,
-          documents == 0 ? "nothing in it" : "2 documents or more");
-    }
+    LOCKSTEP_RETURN_IF_ERROR(CheckOneDocument(text, source));
     return YamlValue(YAML::Load(text), "", source);
   } catch (const YAML::Exception& e) {
+    if (const auto tab = FindTab(text, e.mark)) {
+      return InvalidArgument(
+          "{}: a tab begins the line; YAML is indented by blanks",
+          Place(source, *tab));
+    }
     return InvalidArgument("{}: {}", Place(source, e.mark), e.msg);
   }
 }

@@ -54,6 +54,10 @@ class YamlValue {
   std::string source_;
 };
 
+// "SOURCE: has 2 documents or more; one document is wanted". May throw what
+// yaml-cpp throws of text that is no YAML.
+Status CheckOneDocument(const std::string& text, const std::string& source);
+
 // The one document of `text`. `source` is what errors call it.
 StatusOr<YamlValue> LoadYaml(const std::string& text,
                              const std::string& source);
@@ -83,6 +87,21 @@ FieldReader Into(std::optional<int64_t>* out);
 FieldReader Into(std::optional<double>* out);
 FieldReader Into(std::vector<std::string>* out);
 FieldReader Into(std::map<std::string, std::string>* out);
+
+// Each value of a map of names by `read`, over the one that *out has of that
+// name.
+template <typename T>
+FieldReader IntoNamed(std::map<std::string, T>* out,
+                      Status (*read)(const YamlValue&, T*)) {
+  return [out, read](const YamlValue& value) -> Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto entries, value.Map());
+    for (const auto& [key, entry] : entries) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const std::string name, key.Text());
+      LOCKSTEP_RETURN_IF_ERROR(read(entry, &(*out)[name]));
+    }
+    return OkStatus();
+  };
+}
 
 }  // namespace lockstep
 

@@ -86,6 +86,14 @@ TEST(YamlReaderTest, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_THAT(ErrorOf("- a"), HasSubstr("1:1: is made of"));
 }
 
+TEST(YamlReaderTest, ATabIsNamed) {
+  const std::string tab = ": a tab begins the line; YAML is indented by blanks";
+  EXPECT_EQ(ErrorOf("labels:\n\ta: b\n"), "a.yaml:2:1" + tab);
+  EXPECT_EQ(ErrorOf("labels:\n  a: b\n  \tc: d\n"), "a.yaml:3:3" + tab);
+  // One that does no harm is not what is wrong.
+  EXPECT_THAT(ErrorOf("{\n\t\"name\": [a\n}"), Not(HasSubstr("tab")));
+}
+
 TEST(YamlReaderTest, BrokenTextIsAnError) {
   EXPECT_THAT(ErrorOf("name: [a"), HasSubstr("a.yaml:"));
   EXPECT_THAT(ErrorOf(""), HasSubstr("nothing in it"));

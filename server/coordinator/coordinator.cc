@@ -1,22 +1,11 @@
 #include "server/coordinator/coordinator.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "common/base/logging.h"
 #include "common/model/names.h"
 
 namespace lockstep {
-namespace {
-
-// By name: /a/b and /a//b/ are the same.
-bool SameDirectory(const std::string& a, const std::string& b) {
-  return std::filesystem::path(a + "/").lexically_normal() ==
-         std::filesystem::path(b + "/").lexically_normal();
-}
-
-}  // namespace
-
 Coordinator::Coordinator(CoordinatorOptions options, Store* store,
                          const Clock* clock, WatchHub* hub)
     : options_(std::move(options)),
@@ -24,7 +13,8 @@ Coordinator::Coordinator(CoordinatorOptions options, Store* store,
       steady_clock_(clock),
       hub_(hub),
       members_(options_.membership),
-      answers_(options_.answers) {}
+      answers_(options_.answers),
+      prices_(options_.prices) {}
 
 Status Coordinator::Load() {
   MutexLock lock(&mu_);
@@ -51,55 +41,54 @@ Status Coordinator::Load() {
         stored->state == JobState::kFinishing ? now.mono - in_state : now.mono;
   }
   hub_->Start(version_);
+  NoteRestart(now);
   LOG_INFO("store: {} jobs ({} live), {} nodes, version {}, epoch {}",
            jobs_.size(), live_.size(), nodes_.size(), version_, epoch_);
   return OkStatus();
 }
 
+// A gap in what a job's history says has a reason.
+void Coordinator::NoteRestart(Time now) {
+  std::map<JobName, Job> changed;
+  for (const JobName& name : live_) {
+    Job job = *jobs_.at(name).job;
+    if (!IsActive(job.state)) continue;
+    AddEvent(&job, Reason::kCoordinatorRestarted,
+             "the coordinator was started again; its ranks went on meanwhile",
+             now);
+    changed.emplace(name, std::move(job));
+  }
+  if (changed.empty()) return;
+  // Worth a word, not worth a refusal to start.
+  if (Status s = CommitJobs(std::move(changed), std::nullopt, now); !s.ok()) {
+    LOG_WARN("the restart is not in the jobs' history: {}", Message(s));
+  }
+}
+
+void Coordinator::SetPrices(Prices prices) {
+  MutexLock lock(&mu_);
+  prices_ = std::move(prices);
+}
+
+Prices Coordinator::prices() const {
+  MutexLock lock(&mu_);
+  return prices_;
+}
+
+std::set<std::string> Coordinator::NeededPackages() const {
+  MutexLock lock(&mu_);
+  std::set<std::string> digests;
+  for (const JobName& name : live_) {
+    for (const Package& package : jobs_.at(name).job->spec.packages) {
+      digests.insert(package.digest);
+    }
+  }
+  return digests;
+}
+
 bool Coordinator::store_healthy() const {
   MutexLock lock(&mu_);
   return store_healthy_;
-}
-
-// ---- Requests --------------------------------------------------------------
-
-StatusOr<std::optional<std::string>> Coordinator::FindAnswer(
-    const RequestKey& request) {
-  if (request.id.empty()) return std::optional<std::string>();
-  const AnsweredRequest* const known =
-      answers_.Find(request.client, request.id);
-  if (known == nullptr) return std::optional<std::string>();
-  if (known->method != request.method ||
-      known->content_hash != request.content_hash) {
-    return WithReason(
-        InvalidArgument("request_id {} was used for another request: draw a "
-                        "new one for each command",
-                        request.id),
-        "REQUEST_ID_REUSED");
-  }
-  return std::optional<std::string>(known->response);
-}
-
-// Commits `job` with the answer to the command that made it so.
-StatusOr<std::string> Coordinator::Answer(const RequestKey& request, Job job,
-                                          const Encode& encode, Time now) {
-  const JobName name = job.spec.name;
-  // A command that changes nothing is remembered, but is no change.
-  const auto known = jobs_.find(name);
-  const bool news = known == jobs_.end() || !(job == *known->second.job);
-  if (news) job.resource_version = version_ + 1;
-  JobSnapshot snapshot;
-  snapshot.job = std::make_shared<const Job>(job);
-  snapshot.time = now.wall;
-  snapshot.bill = BillAt(job, options_.prices, now.wall);
-  std::string response = encode(snapshot);
-  std::map<JobName, Job> changed;
-  if (news) changed.emplace(name, std::move(job));
-  LOCKSTEP_RETURN_IF_ERROR(
-      CommitJobs(std::move(changed), Remember(request, response, now), now));
-  Touch(name);
-  Reconcile(now);
-  return response;
 }
 
 StatusOr<Coordinator::Entry*> Coordinator::FindEntry(const JobName& name) {
@@ -118,94 +107,32 @@ StatusOr<Coordinator::Entry*> Coordinator::FindEntry(const JobName& name) {
       "NO_SUCH_JOB");
 }
 
-Status Coordinator::CheckNew(const JobSpec& spec) {
-  if (jobs_.contains(spec.name)) {
-    return WithReason(
-        AlreadyExists("there is a job {} already; names are never used twice",
-                      spec.name),
-        "JOB_EXISTS");
-  }
-  if (deleted_.contains(spec.name)) {
-    return WithReason(
-        AlreadyExists("there was a job {}, which was deleted; names are never "
-                      "used twice",
-                      spec.name),
-        "JOB_EXISTS");
-  }
-  // Each would take the other's checkpoints away.
-  for (const JobName& name : live_) {
-    const JobSpec& other = jobs_.at(name).job->spec;
-    if (spec.kind != JobKind::kNative || other.kind != JobKind::kNative ||
-        spec.output_directory.empty() ||
-        !SameDirectory(spec.output_directory, other.output_directory)) {
-      continue;
-    }
-    return WithReason(
-        FailedPrecondition(
-            "spec.output_directory: job {}, which has not ended, writes to {}; "
-            "give this one a directory of its own, or wait",
-            name, other.output_directory),
-        "OUTPUT_IN_USE");
-  }
-  return CheckCanEverFit(spec, Hosts());
-}
-
-StatusOr<std::string> Coordinator::Submit(const RequestKey& request,
-                                          const JobSpec& spec,
-                                          const std::string& owner,
-                                          const Encode& encode) {
-  MutexLock lock(&mu_);
-  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
-  if (answer) return *std::move(answer);
-  LOCKSTEP_RETURN_IF_ERROR(CheckNew(spec));
-  const Time now = clock_->Now();
-  return Answer(request, NewJob(spec, options_.new_uid(), owner, now), encode,
-                now);
-}
-
-StatusOr<std::string> Coordinator::CancelJob(const RequestKey& request,
-                                             const JobName& name,
-                                             const MayChange& may,
-                                             const Encode& encode) {
-  MutexLock lock(&mu_);
-  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
-  if (answer) return *std::move(answer);
-  LOCKSTEP_ASSIGN_OR_RETURN(Entry * entry, FindEntry(name));
-  LOCKSTEP_RETURN_IF_ERROR(may(*entry->job));
-  const Time now = clock_->Now();
-  return Answer(request, Cancel(*entry->job, request.client, now), encode, now);
-}
-
-StatusOr<std::string> Coordinator::RequestCheckpoint(const RequestKey& request,
-                                                     const JobName& name,
-                                                     const MayChange& may,
-                                                     const Encode& encode) {
-  MutexLock lock(&mu_);
-  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
-  if (answer) return *std::move(answer);
-  LOCKSTEP_ASSIGN_OR_RETURN(Entry * entry, FindEntry(name));
-  LOCKSTEP_RETURN_IF_ERROR(may(*entry->job));
-  const Time now = clock_->Now();
-  LOCKSTEP_ASSIGN_OR_RETURN(Job job, AddCheckpointDirective(*entry->job, now));
-  return Answer(request, std::move(job), encode, now);
-}
-
-StatusOr<std::vector<TaskPlacement>> Coordinator::Plan(const JobSpec& spec,
-                                                       Cause* waiting) {
-  MutexLock lock(&mu_);
-  LOCKSTEP_RETURN_IF_ERROR(CheckNew(spec));
-  const Time now = clock_->Now();
-  const Job job = NewJob(spec, "", "", now);
-  ScheduleResult result =
-      Schedule({{&job, Duration{}, false}}, Hosts(), options_.scheduler);
-  if (!result.placed.empty()) return std::move(result.placed[0].placement);
-  *waiting = result.waiting[spec.name];
-  return std::vector<TaskPlacement>();
-}
-
 // ---- Views -----------------------------------------------------------------
 
-// What a person should know of an active job that only memory tells.
+Bill Coordinator::BillOf(const Job& job, Time now) {
+  return BillAt(job, prices_, now.wall,
+                [this](const NodeName& node, int32_t index) -> std::string {
+                  mu_.AssertHeld();
+                  const Member* const member = members_.Find(node);
+                  if (member == nullptr) return "";
+                  for (const Gpu& gpu : member->info.gpus) {
+                    if (gpu.index == index) return gpu.model;
+                  }
+                  return "";
+                });
+}
+
+std::optional<Stall> Coordinator::StandingOf(const Entry& entry, MonoTime now) {
+  const Job& job = *entry.job;
+  if (job.state != JobState::kRunning || job.failing ||
+      job.spec.kind != JobKind::kNative) {
+    return std::nullopt;
+  }
+  return entry.stall.Standing(static_cast<int32_t>(RanksOf(job).size()), now);
+}
+
+// What a person should know of an active job that only memory tells: the one
+// answer of lists, descriptions and pages.
 std::optional<Cause> Coordinator::TroubleOf(const Entry& entry,
                                             const JobSnapshot& snapshot,
                                             Time now) {
@@ -215,15 +142,19 @@ std::optional<Cause> Coordinator::TroubleOf(const Entry& entry,
     if (member == nullptr || member->state == NodeState::kReady) continue;
     Cause trouble{
         Reason::kNodeUnknown,
-        fmt::format("node {} is {} ({}); its ranks are left alone until it is "
-                    "back",
-                    node, Name(member->state), member->message)};
+        fmt::format("node {} has been silent for {} ({}: {}); its ranks are "
+                    "left alone until it is back",
+                    node, FormatDuration(now.mono - member->last_beat),
+                    Name(member->state), member->message)};
     if (job.failing || job.outcome) {
       // Why it is being stopped is the news; this is why that takes long.
       trouble.reason = job.cause.reason;
       trouble.message = job.cause.message + "; " + trouble.message;
     }
     return trouble;
+  }
+  if (snapshot.standing) {
+    return Cause{Reason::kNoProgress, Describe(job, *snapshot.standing)};
   }
   const auto last_step = entry.meter.last_step_time();
   if (job.state != JobState::kRunning || job.failing ||
@@ -241,7 +172,7 @@ std::optional<Cause> Coordinator::TroubleOf(const Entry& entry,
       break;
     }
   }
-  return Cause{Reason::kRunning,
+  return Cause{Reason::kNoProgress,
                fmt::format("no step for {}: {}",
                            FormatDuration(now.mono - *last_step), doing)};
 }
@@ -261,14 +192,16 @@ JobSnapshot Coordinator::SnapshotOf(const Entry& entry, Time now) {
       if (gang == soft.gangs.end()) continue;
       for (const RankStatus& rank : gang->second.ranks) {
         snapshot.live[rank.rank] = rank;
+        snapshot.live[rank.rank].usage = UsageOf(job, rank);
       }
     }
     if (job.state == JobState::kRunning || job.state == JobState::kFinishing) {
       snapshot.progress = entry.meter.Info();
     }
+    snapshot.standing = StandingOf(entry, now.mono);
     if (!snapshot.waiting) snapshot.waiting = TroubleOf(entry, snapshot, now);
   }
-  snapshot.bill = BillAt(job, options_.prices, now.wall);
+  snapshot.bill = BillOf(job, now);
   return snapshot;
 }
 
@@ -278,6 +211,15 @@ StatusOr<JobSnapshot> Coordinator::GetJob(const JobName& name) {
   return SnapshotOf(*entry, clock_->Now());
 }
 
+int64_t Coordinator::QueuePosition(const JobName& name) const {
+  MutexLock lock(&mu_);
+  const auto it = jobs_.find(name);
+  if (it == jobs_.end()) return 0;
+  const auto place = queued_.find(PlaceInQueue(*it->second.job));
+  if (place == queued_.end()) return 0;
+  return 1 + std::distance(queued_.begin(), place);
+}
+
 std::vector<JobSnapshot> Coordinator::ListJobs() {
   MutexLock lock(&mu_);
   const Time now = clock_->Now();
@@ -285,6 +227,15 @@ std::vector<JobSnapshot> Coordinator::ListJobs() {
   jobs.reserve(jobs_.size());
   for (const auto& [name, entry] : jobs_) {
     jobs.push_back(SnapshotOf(entry, now));
+  }
+  std::map<JobName, int64_t> positions;
+  for (const QueuePlace& place : queued_) {
+    const int64_t position = static_cast<int64_t>(positions.size()) + 1;
+    positions[place.job] = position;
+  }
+  for (JobSnapshot& job : jobs) {
+    const auto position = positions.find(job.job->spec.name);
+    if (position != positions.end()) job.queue_position = position->second;
   }
   std::stable_sort(jobs.begin(), jobs.end(),
                    [](const JobSnapshot& a, const JobSnapshot& b) {

@@ -33,10 +33,12 @@
 #include "server/coordinator/worker_link.h"
 #include "server/core/assignments.h"
 #include "server/core/bill.h"
+#include "server/core/images.h"
 #include "server/core/lifecycle.h"
 #include "server/core/log_owner.h"
 #include "server/core/membership.h"
 #include "server/core/progress.h"
+#include "server/core/restart.h"
 #include "server/core/scheduler.h"
 #include "server/store/store.h"
 
@@ -44,12 +46,15 @@ namespace lockstep {
 
 // A running job without a step for so long is worth a word.
 inline constexpr Duration kQuietTime = std::chrono::seconds(30);
+// A certificate that ends within this is, too.
+inline constexpr Duration kCertificateWarning = std::chrono::hours(24 * 30);
 
 struct CoordinatorOptions {
   LifecycleTimeouts timeouts;
   StopGraces graces;
   MembershipOptions membership;
   SchedulerOptions scheduler;
+  PrefetchOptions prefetch;
   Prices prices;
   StallOptions stall;
   // How long a restarted daemon may take to find its tasks again.
@@ -82,6 +87,24 @@ struct RequestKey {
   std::string content_hash;
 };
 
+// A job that comes in.
+struct Submission {
+  JobSpec spec;
+  // What came in, where it came in AI Platform's words.
+  std::optional<TrainingJob> training;
+  // What was settled on the way, for its history.
+  std::vector<std::string> events;
+};
+
+struct LabelChange {
+  bool clear = false;
+  std::vector<std::string> remove;
+  // After the others were removed.
+  std::map<std::string, std::string> set;
+  // The job's, else nothing is changed; 0: whatever it is.
+  int64_t version = 0;
+};
+
 // What is shown of a job: the stored part, and what is only known now.
 struct JobSnapshot {
   std::shared_ptr<const Job> job;
@@ -93,7 +116,11 @@ struct JobSnapshot {
   // Newest reports of its ranks, by rank.
   std::map<int32_t, RankStatus> live;
   std::optional<JobProgressInfo> progress;
+  // One that holds the others up, long before it is given up for it.
+  std::optional<Stall> standing;
   Bill bill;
+  // Of a list: 1 is the next; 0: it does not wait, or nobody looked.
+  int64_t queue_position = 0;
 };
 
 struct NodeSnapshot {
@@ -123,12 +150,17 @@ struct CoordinatorView {
   };
   Time time;
   bool store_healthy = true;
+  Prices prices;
   // All jobs, ended ones included.
   std::map<JobState, int64_t> jobs_by_state;
   // By name: those that have not ended, or not long ago.
   std::vector<JobEntry> jobs;
   // By name.
   std::vector<NodeSnapshot> nodes;
+  // Of this coordinator; and of the later one that a node has obeyed, of those
+  // that refuse this one for it.
+  uint64_t epoch = 0;
+  std::map<NodeName, uint64_t> later_epochs;
 };
 
 class Coordinator {
@@ -143,6 +175,11 @@ class Coordinator {
   uint64_t epoch() const { return epoch_; }
   // What its records are written by; whoever compares with them uses this.
   const Clock& clock() const { return steady_clock_; }
+  // What use costs from now on; of jobs that have ended, nothing changes.
+  void SetPrices(Prices prices);
+  Prices prices() const;
+  // Digests of the packages of all jobs that have not ended.
+  std::set<std::string> NeededPackages() const;
   // False after a commit failed, until one succeeds.
   bool store_healthy() const;
 
@@ -150,7 +187,12 @@ class Coordinator {
   // Encodes the answer to a command, to be stored with its effect.
   using Encode = std::function<std::string(const JobSnapshot&)>;
 
+  // The first answer to a command that is repeated; nullopt: it is new.
+  StatusOr<std::optional<std::string>> AnswerTo(const RequestKey& request);
   // The answer's bytes; of a repeat, the first answer's.
+  StatusOr<std::string> Submit(const RequestKey& request,
+                               const Submission& submission,
+                               const std::string& owner, const Encode& encode);
   StatusOr<std::string> Submit(const RequestKey& request, const JobSpec& spec,
                                const std::string& owner, const Encode& encode);
   // `may` says whether the caller may change this job.
@@ -158,6 +200,12 @@ class Coordinator {
   StatusOr<std::string> CancelJob(const RequestKey& request,
                                   const JobName& name, const MayChange& may,
                                   const Encode& encode);
+  // FailedPrecondition: the job is not at `change.version` any more.
+  StatusOr<std::string> UpdateLabels(const RequestKey& request,
+                                     const JobName& name,
+                                     const LabelChange& change,
+                                     const MayChange& may,
+                                     const Encode& encode);
   StatusOr<std::string> RequestCheckpoint(const RequestKey& request,
                                           const JobName& name,
                                           const MayChange& may,
@@ -186,6 +234,8 @@ class Coordinator {
   StatusOr<std::vector<TaskPlacement>> Plan(const JobSpec& spec,
                                             Cause* waiting);
   StatusOr<JobSnapshot> GetJob(const JobName& name);
+  // 1: the next; 0: it does not wait, or is not there.
+  int64_t QueuePosition(const JobName& name) const;
   // Newest first.
   std::vector<JobSnapshot> ListJobs();
   int64_t version();
@@ -203,6 +253,9 @@ class Coordinator {
   StatusOr<SessionId> Register(const NodeInfo& info,
                                const std::vector<GangStatus>& gangs,
                                std::shared_ptr<WorkerLink> link);
+  // The node has obeyed a coordinator of `epoch`, which is later than this
+  // one: it will not obey this one. Said until it registers or is forgotten.
+  void NoteLaterEpoch(const NodeName& node, uint64_t epoch);
   struct RankReport {
     JobName job;
     Generation generation = 0;
@@ -212,6 +265,8 @@ class Coordinator {
                      NodeReadings readings,
                      const std::vector<RankReport>& reports);
   Status OnGangStatus(SessionId session, const GangStatus& status);
+  // All that the node says of what it was told to fetch ahead.
+  Status OnPrefetched(SessionId session, std::vector<Prefetched> items);
   // ResourceExhausted, of both: ranks have put too much there. Who asks for
   // what is not there then waits until the forming deadline.
   Status OnRendezvousPut(SessionId session, const JobName& job,
@@ -220,9 +275,10 @@ class Coordinator {
   Status OnRendezvousGet(SessionId session, const JobName& job,
                          Generation generation, const std::string& key);
   // NotFound: a job or attempt that is not (or no longer) known; its bytes
-  // may go. PermissionDenied: that rank never ran on this node.
+  // may go. PermissionDenied: that rank never ran on this node. `*life`: how
+  // often the node has said that it started the rank again alone.
   Status CheckLog(SessionId session, const JobName& job, const std::string& uid,
-                  Generation generation, int32_t rank);
+                  Generation generation, int32_t rank, int32_t* life = nullptr);
   void OnStreamEnd(SessionId session);
   // Ends all streams: the coordinator is leaving, daemons shall try again.
   void CloseStreams();
@@ -244,21 +300,28 @@ class Coordinator {
     std::shared_ptr<const Job> job;
     MonoTime state_since;
     std::optional<MonoTime> all_started_since;
+    AwaitedSince awaited_since;
     std::optional<Cause> waiting;
     ProgressMeter meter;
     StallWatch stall;
     Rendezvous rendezvous;  // Of the current generation.
     bool progress_news = false;
+    // Its history says that a rank stands still, and since when.
+    bool standing = false;
+    MonoTime standing_since;
   };
   struct Session {
     SessionId id = 0;
     Incarnation incarnation;
     std::shared_ptr<WorkerLink> link;
     std::map<GangKey, Assignment> sent;
+    // What it was told to fetch ahead; absent: nothing yet.
+    std::optional<Prefetch> prefetch;
   };
   struct NodeSoft {
     bool reported = false;
     std::map<GangKey, GangStatus> gangs;
+    std::vector<Prefetched> prefetched;
     std::optional<Session> session;
     // Jobs with a hold or tasks here.
     std::set<JobName> jobs;
@@ -269,11 +332,24 @@ class Coordinator {
   // Of the job's nodes, and of `also`.
   JobView ViewOf(const Entry& entry, Time now, const NodeName& also = {})
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // That a rank stands still, and that it goes on, in the job's history.
+  void NoteStanding(Entry* entry, Job* job, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::map<JobName, Job> DecideDirty(Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ScheduleQueue(Time now, std::map<JobName, Job>* changed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<HostCapacity> Hosts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // prefetch.cc
+  // The front of the queue, without jobs in `changed`.
+  std::vector<const Job*> JobsAhead(const std::map<JobName, Job>& changed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeAhead(Time now, std::map<JobName, Job>* changed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TellAhead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // reconcile.cc
   // The node says that it runs this, and no job holds a place for it.
   bool IsLeftOver(const NodeName& node, const GangStatus& gang)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -323,16 +399,28 @@ class Coordinator {
   // A few jobs, requests and nodes at a time.
   void Sweep(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // coordinator.cc
+  // workers.cc
+  int32_t LifeOf(const NodeName& node, const GangKey& gang, int32_t rank)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // client_commands.cc
   // What speaks against a new job: its name, its directory, its size.
   Status CheckNew(const JobSpec& spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::optional<Cause> TroubleOf(const Entry& entry,
-                                 const JobSnapshot& snapshot, Time now)
+  // A job that has not ended and writes where `spec` will.
+  std::optional<JobName> SharesOutput(const JobSpec& spec)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StatusOr<std::optional<std::string>> FindAnswer(const RequestKey& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StatusOr<std::string> Answer(const RequestKey& request, Job job,
                                const Encode& encode, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // coordinator.cc
+  static std::optional<Stall> StandingOf(const Entry& entry, MonoTime now);
+  Bill BillOf(const Job& job, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteRestart(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<Cause> TroubleOf(const Entry& entry,
+                                 const JobSnapshot& snapshot, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StatusOr<Entry*> FindEntry(const JobName& name)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -377,7 +465,7 @@ class Coordinator {
   std::map<JobName, Entry> jobs_ ABSL_GUARDED_BY(mu_);
   // Not final; among them, those that wait for a place.
   std::set<JobName> live_ ABSL_GUARDED_BY(mu_);
-  std::set<JobName> queued_ ABSL_GUARDED_BY(mu_);
+  std::set<QueuePlace> queued_ ABSL_GUARDED_BY(mu_);
   // Names that stay taken.
   std::set<JobName> deleted_ ABSL_GUARDED_BY(mu_);
   // Final ones, oldest end first.
@@ -386,14 +474,19 @@ class Coordinator {
   Membership members_ ABSL_GUARDED_BY(mu_);
   std::map<NodeName, NodeSoft> nodes_ ABSL_GUARDED_BY(mu_);
   std::map<SessionId, NodeName> sessions_ ABSL_GUARDED_BY(mu_);
+  // At most kMaxLaterEpochs.
+  std::map<NodeName, uint64_t> later_epochs_ ABSL_GUARDED_BY(mu_);
   SessionId next_session_ ABSL_GUARDED_BY(mu_) = 1;
   AnswerBook answers_ ABSL_GUARDED_BY(mu_);
+  Prices prices_ ABSL_GUARDED_BY(mu_);
   // Of all boards.
   size_t rendezvous_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<JobName> dirty_ ABSL_GUARDED_BY(mu_);
   std::set<NodeName> tell_ ABSL_GUARDED_BY(mu_);
   std::set<NodeName> unsaved_nodes_ ABSL_GUARDED_BY(mu_);
   bool capacity_changed_ ABSL_GUARDED_BY(mu_) = true;
+  // What nodes should fetch ahead, or what they say of it.
+  bool ahead_changed_ ABSL_GUARDED_BY(mu_) = true;
   bool store_healthy_ ABSL_GUARDED_BY(mu_) = true;
   // When it last came to decide anything.
   std::optional<MonoTime> awake_ ABSL_GUARDED_BY(mu_);

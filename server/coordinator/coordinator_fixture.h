@@ -166,6 +166,21 @@ class CoordinatorTest : public testing::Test {
   std::vector<FakeDaemon*> all_ = {&a_, &b_};
 };
 
+// Cores so that a gang of two needs both nodes.
+inline JobSpec Wide(const JobName& name) {
+  JobSpec spec = NativeSpec(name, 2);
+  for (RoleSpec& role : spec.roles) role.resources.cpus = 2;
+  return spec;
+}
+
+inline std::vector<Goal> GoalsOf(const FakeDaemon& daemon, const JobName& job) {
+  std::vector<Goal> goals;
+  for (const Assignment& assignment : daemon.assignments) {
+    if (assignment.job == job) goals.push_back(assignment.goal);
+  }
+  return goals;
+}
+
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_SERVER_COORDINATOR_COORDINATOR_FIXTURE_H_

@@ -3,6 +3,8 @@
 #ifndef LOCKSTEP_SERVER_COORDINATOR_OBSERVER_H_
 #define LOCKSTEP_SERVER_COORDINATOR_OBSERVER_H_
 
+#include <string>
+
 #include "common/base/clock.h"
 #include "server/core/scheduler.h"
 
@@ -17,6 +19,8 @@ class CoordinatorObserver {
   // read from the store.
   virtual void OnJob(const Job* before, const Job& after, Time now) = 0;
   virtual void OnCommit(Duration took, bool ok) = 0;
+  // Node of `pool` says how long the answer to a heartbeat took.
+  virtual void OnRoundTrip(const std::string& /*pool*/, Duration /*took*/) {}
   // The queue was looked at.
   virtual void OnSchedule(Duration took, const ScheduleResult& result) = 0;
 };

@@ -11,6 +11,8 @@ namespace {
 // A decision may lead to the next at once (QUEUED to PREPARING, FINISHING to
 // SUCCEEDED); more rounds than states are never needed.
 constexpr int kMaxRounds = 12;
+// A job whose ranks stood still is said to do so again after so long.
+constexpr Duration kStandingAgain = std::chrono::minutes(1);
 
 }  // namespace
 
@@ -45,6 +47,7 @@ JobView Coordinator::ViewOf(const Entry& entry, Time now,
       node.takes_work = member->TakesWork();
       node.drain = member->drain;
       node.address = member->info.address;
+      node.clock_offset = member->clock.offset();
     } else {
       // Every node that a job names was stored before: an operator said that
       // it is gone.
@@ -66,19 +69,42 @@ JobView Coordinator::ViewOf(const Entry& entry, Time now,
   return view;
 }
 
+void Coordinator::NoteStanding(Entry* entry, Job* job, Time now) {
+  const std::optional<Stall> stall = StandingOf(*entry, now.mono);
+  if (stall.has_value() == entry->standing) return;
+  if (stall) {
+    // One that halts again and again would fill the history with it.
+    if (entry->standing_since != MonoTime{} &&
+        now.mono - entry->standing_since < kStandingAgain) {
+      return;
+    }
+    entry->standing_since = now.mono - stall->still;
+    AddEvent(job, Reason::kNoProgress, Describe(*job, *stall), now);
+  } else if (job->state == JobState::kRunning && !job->failing) {
+    AddEvent(job, Reason::kNoProgress,
+             fmt::format("goes on after {}",
+                         FormatDuration(now.mono - entry->standing_since)),
+             now);
+  }
+  entry->standing = stall.has_value();
+}
+
 std::map<JobName, Job> Coordinator::DecideDirty(Time now) {
   std::map<JobName, Job> changed;
   for (const JobName& name : dirty_) {
     const auto it = jobs_.find(name);
     if (it == jobs_.end()) continue;
-    const Entry& entry = it->second;
+    Entry& entry = it->second;
     JobView view = ViewOf(entry, now);
+    AwaitRestarts(*entry.job, view, now, &entry.awaited_since);
+    view.awaited_since = entry.awaited_since;
     if (entry.job->state == JobState::kRunning &&
         entry.job->spec.kind == JobKind::kNative) {
       view.stall = entry.stall.Check(
           static_cast<int32_t>(RanksOf(*entry.job).size()), now.mono);
     }
     Job next = Decide(*entry.job, view, options_.timeouts, now);
+    NoteStanding(&entry, &next, now);
     if (!(next == *it->second.job)) changed.emplace(name, std::move(next));
   }
   dirty_.clear();
@@ -111,6 +137,8 @@ std::vector<HostCapacity> Coordinator::Hosts() {
     host.capacity = member.info.capacity;
     host.gpus = member.info.gpus;
     host.silent_gpus = SilentGpus(member.readings);
+    host.container_engine = member.info.container_engine;
+    host.pool = member.info.pool;
     for (const JobName& job : nodes_[name].jobs) {
       for (const Hold& hold : jobs_.at(job).job->holds) {
         if (hold.node != name) continue;
@@ -128,7 +156,8 @@ std::vector<HostCapacity> Coordinator::Hosts() {
 
 void Coordinator::ScheduleQueue(Time now, std::map<JobName, Job>* changed) {
   std::vector<QueuedJob> queue;
-  for (const JobName& name : queued_) {
+  for (const QueuePlace& place : queued_) {
+    const JobName& name = place.job;
     const Entry& entry = jobs_.at(name);
     if (changed->contains(name) || entry.job->cancel_requested) continue;
     QueuedJob queued;
@@ -139,6 +168,7 @@ void Coordinator::ScheduleQueue(Time now, std::map<JobName, Job>* changed) {
     queue.push_back(queued);
   }
   capacity_changed_ = false;
+  ahead_changed_ = true;
   if (queue.empty()) return;
   const MonoTime began = clock_->Now().mono;
   ScheduleResult result =
@@ -197,7 +227,7 @@ Status Coordinator::CommitJobs(std::map<JobName, Job> changed,
     job.resource_version = version_ + 1;
     if (IsFinal(job.state)) {
       // The price of the day stays with the job.
-      job.bill = BillAt(job, options_.prices, now.wall);
+      job.bill = BillOf(job, now);
     }
     jobs.push_back(std::make_shared<const Job>(std::move(job)));
   }
@@ -227,6 +257,7 @@ void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
   }
   const bool state_changed = before == nullptr || before->state != job->state;
   if (state_changed || before->generation != job->generation ||
+      before->cluster.has_value() != job->cluster.has_value() ||
       before->failing.has_value() != job->failing.has_value()) {
     entry.state_since = now.mono;
     if (before != nullptr) {
@@ -245,10 +276,10 @@ void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
       job->state == JobState::kQueued || job->state == JobState::kPlacing;
   if (!waits) entry.waiting.reset();
   if (waits) {
-    queued_.insert(name);
+    queued_.insert(PlaceInQueue(*job));
     capacity_changed_ = true;
-  } else {
-    queued_.erase(name);
+  } else if (queued_.erase(PlaceInQueue(*job)) > 0) {
+    ahead_changed_ = true;
   }
   if (IsFinal(job->state)) {
     live_.erase(name);
@@ -323,6 +354,7 @@ void Coordinator::Reconcile(Time now) {
     const std::set<JobName> decided = dirty_;
     std::map<JobName, Job> changed = DecideDirty(now);
     if (capacity_changed_) ScheduleQueue(now, &changed);
+    TakeAhead(now, &changed);
     if (changed.empty()) break;
     std::vector<JobName> names;
     for (const auto& [name, job] : changed) names.push_back(name);
@@ -338,6 +370,8 @@ void Coordinator::Reconcile(Time now) {
   const std::set<NodeName> nodes = std::move(tell_);
   tell_.clear();
   for (const NodeName& node : nodes) Tell(node, now);
+  // After the assignments: a gang joins what is being fetched for it.
+  TellAhead();
 }
 
 }  // namespace lockstep

@@ -80,6 +80,9 @@ void Coordinator::ForgiveAbsence(Time now) {
       entry.all_started_since =
           std::min(now.mono, *entry.all_started_since + away);
     }
+    for (auto& [rank, since] : entry.awaited_since) {
+      since = std::min(now.mono, since + away);
+    }
   }
 }
 

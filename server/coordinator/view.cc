@@ -9,6 +9,9 @@ CoordinatorView Coordinator::View(Duration linger) {
   CoordinatorView view;
   view.time = clock_->Now();
   view.store_healthy = store_healthy_;
+  view.prices = prices_;
+  view.epoch = epoch_;
+  view.later_epochs = later_epochs_;
   for (const JobState state : kAllJobStates) view.jobs_by_state[state] = 0;
   for (const auto& [name, entry] : jobs_) {
     const Job& job = *entry.job;

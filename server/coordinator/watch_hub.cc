@@ -83,6 +83,16 @@ WatchHub::News WatchHub::Collect(const JobName& job, int64_t version,
   return news;
 }
 
+int64_t WatchHub::CountSince(const JobName& job, int64_t version) const {
+  MutexLock lock(&mu_);
+  const auto first = std::partition_point(
+      changes_.begin(), changes_.end(),
+      [&](const Change& known) { return known.version <= version; });
+  return std::count_if(first, changes_.end(), [&](const Change& change) {
+    return job.empty() || change.name == job;
+  });
+}
+
 StatusOr<WatchHub::News> WatchHub::Wait(const JobName& job, int64_t version,
                                         uint64_t progress_sequence,
                                         MonoTime deadline) {

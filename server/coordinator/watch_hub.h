@@ -54,6 +54,9 @@ class WatchHub {
   // OutOfRange: `version` is older than what is kept. Unavailable: closed.
   StatusOr<News> Wait(const JobName& job, int64_t version,
                       uint64_t progress_sequence, MonoTime deadline);
+  // How many of the changes of `job` (empty: any) that are kept came after
+  // `version`: what a watcher who is there has before it.
+  int64_t CountSince(const JobName& job, int64_t version) const;
 
  private:
   struct Progress {
@@ -67,7 +70,7 @@ class WatchHub {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t kept_;
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar news_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   // Changes after this version are kept.

@@ -45,6 +45,17 @@ TEST_F(WatchHubTest, ChangesAfterAVersionInOrder) {
   EXPECT_THAT(hub_.Wait("", 12, 0, kNow)->changes, IsEmpty());
 }
 
+TEST_F(WatchHubTest, WhatAWatcherHasBeforeItIsCounted) {
+  EXPECT_EQ(hub_.CountSince("", 10), 0);
+  Publish(11, {"a"});
+  Publish(12, {"b", "a"});
+  EXPECT_EQ(hub_.CountSince("", 10), 3);
+  EXPECT_EQ(hub_.CountSince("a", 10), 2);
+  EXPECT_EQ(hub_.CountSince("b", 11), 1);
+  EXPECT_EQ(hub_.CountSince("", 12), 0);
+  EXPECT_EQ(hub_.CountSince("other", 0), 0);
+}
+
 TEST_F(WatchHubTest, TooOldIsSaid) {
   EXPECT_EQ(hub_.Wait("", 9, 0, kNow).status().code(), StatusCode::kOutOfRange);
   EXPECT_EQ(ReasonOf(hub_.Wait("", -1, 0, kNow).status()), "VERSION_TOO_OLD");

@@ -18,6 +18,7 @@ class WorkerLink {
   virtual void SendRendezvous(const JobName& job, Generation generation,
                               const std::string& key,
                               const std::string& value) = 0;
+  virtual void SendPrefetch(const Prefetch& wanted) = 0;
   virtual void SendHeartbeatAck(uint64_t sequence) = 0;
   // Ends the stream: another process of the node has taken over.
   virtual void Close(const Status& status) = 0;

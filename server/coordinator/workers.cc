@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kEntryBytes = 128;
 // As many as a registration may list.
 constexpr size_t kMaxGangsOfNode = 4096;
+constexpr size_t kMaxLaterEpochs = 10'000;
 
 }  // namespace
 
@@ -49,6 +50,7 @@ StatusOr<Coordinator::SessionId> Coordinator::Register(
         Aborted("a later stream of node {} has registered", info.name),
         "STALE_SESSION"));
   }
+  later_epochs_.erase(info.name);
   soft.session = Session();
   soft.session->id = next_session_++;
   soft.session->incarnation = info.incarnation;
@@ -56,6 +58,7 @@ StatusOr<Coordinator::SessionId> Coordinator::Register(
   sessions_[soft.session->id] = info.name;
   soft.reported = true;
   soft.gangs.clear();
+  soft.prefetched.clear();
   for (const GangStatus& gang : gangs) {
     soft.gangs[{gang.job, gang.generation}] = gang;
     Touch(gang.job);
@@ -66,9 +69,32 @@ StatusOr<Coordinator::SessionId> Coordinator::Register(
   capacity_changed_ = true;
   LOG_INFO("node {}: registered, start {}, {}, {} gangs", info.name,
            info.incarnation.counter, Describe(info.capacity), gangs.size());
+  if (const auto& end = info.certificate_end_time;
+      end && *end - now.wall < kCertificateWarning) {
+    LOG_WARN(
+        "node {}: the certificate of its daemon ends in {}: issue a new one "
+        "and start the daemon again",
+        info.name, FormatDuration(*end - now.wall));
+  }
   const SessionId id = soft.session->id;
   Reconcile(now);
   return id;
+}
+
+void Coordinator::NoteLaterEpoch(const NodeName& node, uint64_t epoch) {
+  MutexLock lock(&mu_);
+  if (later_epochs_.size() >= kMaxLaterEpochs &&
+      !later_epochs_.contains(node)) {
+    return;
+  }
+  const auto known = later_epochs_.find(node);
+  if (known != later_epochs_.end() && known->second == epoch) return;
+  later_epochs_[node] = epoch;
+  LOG_ERROR(
+      "node {} has obeyed a coordinator of epoch {}, and this one is of epoch "
+      "{}: it refuses to obey. Does another coordinator run, or is this one's "
+      "store an old copy? See LockstepCoordinatorOutdated in the runbook",
+      node, epoch, epoch_);
 }
 
 void Coordinator::NoteContest(const NodeInfo& other, Time now) {
@@ -126,7 +152,7 @@ void Coordinator::NoteStarted(const JobName& job, Time now) {
 
 void Coordinator::TakeProgress(const RankStatus& said, Entry* entry, Time now) {
   const auto before = entry->meter.last_step_time();
-  entry->meter.Take(said.rank, said.progress, now.mono);
+  entry->meter.Take(said.rank, said.progress, now);
   entry->stall.Take(said, now.mono);
   entry->progress_news = true;
   if (entry->job->spec.kind != JobKind::kNative ||
@@ -161,7 +187,9 @@ Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
   const Member* member = members_.Find(node);
   const bool was_ready =
       member != nullptr && member->state == NodeState::kReady;
+  const uint64_t news = member == nullptr ? 0 : member->news;
   const std::vector<int32_t> silent_gpus = SilentGpus(readings);
+  const std::optional<Duration> round_trip = readings.round_trip;
   if (member != nullptr && silent_gpus != SilentGpus(member->readings)) {
     capacity_changed_ = true;
     LOG_WARN("node {}: GPUs that do not answer: {}", node,
@@ -171,9 +199,12 @@ Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
   }
   LOCKSTEP_RETURN_IF_ERROR(
       members_.Beat(node, soft.session->incarnation, std::move(readings), now));
+  if (round_trip && member != nullptr && options_.observer != nullptr) {
+    options_.observer->OnRoundTrip(member->info.pool, *round_trip);
+  }
+  if (member != nullptr && member->news != news) NoteNode(node);
   if (!was_ready) {
     capacity_changed_ = true;
-    NoteNode(node);
     for (const JobName& job : soft.jobs) Touch(job);
   }
   for (const RankReport& report : reports) {
@@ -308,9 +339,22 @@ Status Coordinator::OnRendezvousGet(SessionId session, const JobName& job,
   return OkStatus();
 }
 
+// -1: the node has nothing of it any more.
+int32_t Coordinator::LifeOf(const NodeName& node, const GangKey& gang,
+                            int32_t rank) {
+  const auto soft = nodes_.find(node);
+  if (soft == nodes_.end()) return -1;
+  const auto said = soft->second.gangs.find(gang);
+  if (said == soft->second.gangs.end()) return -1;
+  for (const RankStatus& status : said->second.ranks) {
+    if (status.rank == rank) return status.restarts;
+  }
+  return -1;
+}
+
 Status Coordinator::CheckLog(SessionId session, const JobName& job,
                              const std::string& uid, Generation generation,
-                             int32_t rank) {
+                             int32_t rank, int32_t* life) {
   MutexLock lock(&mu_);
   LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node, NodeOf(session));
   const auto it = jobs_.find(job);
@@ -318,12 +362,15 @@ Status Coordinator::CheckLog(SessionId session, const JobName& job,
     return NotFound("log of job {}: there is no such job", job);
   }
   const Job& stored = *it->second.job;
-  const auto on_node = [&](const std::vector<TaskStatus>& tasks) {
-    return std::any_of(tasks.begin(), tasks.end(), [&](const TaskStatus& task) {
-      return task.node == node &&
-             std::any_of(task.ranks.begin(), task.ranks.end(),
-                         [&](const RankStatus& r) { return r.rank == rank; });
-    });
+  const auto on_node =
+      [&](const std::vector<TaskStatus>& tasks) -> const RankStatus* {
+    for (const TaskStatus& task : tasks) {
+      if (task.node != node) continue;
+      for (const RankStatus& status : task.ranks) {
+        if (status.rank == rank) return &status;
+      }
+    }
+    return nullptr;
   };
   const std::vector<TaskStatus>* tasks =
       generation == stored.generation ? &stored.tasks : nullptr;
@@ -334,7 +381,15 @@ Status Coordinator::CheckLog(SessionId session, const JobName& job,
     return NotFound("log of job {} g{}: that attempt is no longer kept", job,
                     generation);
   }
-  if (on_node(*tasks)) return OkStatus();
+  if (const RankStatus* const known = on_node(*tasks)) {
+    if (life != nullptr) {
+      // Last words come after the end of the job, too: then what it was told
+      // of last is written down.
+      const int32_t said = LifeOf(node, {job, generation}, rank);
+      *life = said < 0 ? known->restarts : said;
+    }
+    return OkStatus();
+  }
   return PermissionDenied("log of job {} g{} rank {}: it never ran on node {}",
                           job, generation, rank, node);
 }

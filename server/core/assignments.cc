@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "server/core/generation.h"
+#include "server/core/images.h"
 #include "server/core/moving.h"
 
 namespace lockstep {
@@ -27,6 +29,10 @@ GangSpec SpecFor(const Job& job, const NodeName& node) {
   spec.restart_budget = job.spec.restart_budget;
   spec.working_directory = job.spec.working_directory;
   spec.job_owner = job.owner;
+  spec.packages = job.spec.packages;
+  spec.runtime = job.spec.runtime;
+  spec.inherited_environment = job.spec.inherited_environment;
+  spec.services = ServicesOf(job.spec);
   for (const TaskStatus& task : job.tasks) {
     if (task.node != node) continue;
     const RoleSpec* role = RoleOf(job, task.type);
@@ -41,22 +47,35 @@ GangSpec SpecFor(const Job& job, const NodeName& node) {
     for (const auto& [name, value] : role->environment) {
       local.environment[name] = value;
     }
+    local.container = role->container;
     for (const RankStatus& rank : task.ranks) {
+      local.restarts = std::max(local.restarts, rank.restarts);
       local.ranks.push_back({rank.rank, rank.local_rank, {}});
     }
     spec.tasks.push_back(std::move(local));
   }
+  spec.images = SettledFor(job, spec.tasks);
   return spec;
 }
 
-// The deciding rank ended well: others may end by themselves for a while, but
-// ps and evaluators never do.
+// Ranks take it when they start; what they say then is for the next ones.
+void SetReductionPlan(const Job& job, GangSpec* spec) {
+  spec->reduction_plan_pinned = !job.spec.reduction_plan.empty();
+  spec->reduction_plan = spec->reduction_plan_pinned ? job.spec.reduction_plan
+                                                     : job.reduction_plan;
+}
+
+// The deciding rank ended well: the workers may end by themselves for a while;
+// ps and evaluators never do, so they are stopped at once, on a node that they
+// share with workers when these have ended.
 bool MayEndByThemselves(const Job& job, const JobView& view,
-                        const LifecycleTimeouts& timeouts, Time now) {
+                        const NodeName& node, const LifecycleTimeouts& timeouts,
+                        Time now) {
   if (job.outcome != JobState::kSucceeded) return false;
   if (now.mono - view.state_since >= timeouts.completion_grace) return false;
   for (const TaskStatus& task : job.tasks) {
-    if (task.type != TaskType::kChief && task.type != TaskType::kWorker) {
+    if (task.node != node ||
+        (task.type != TaskType::kChief && task.type != TaskType::kWorker)) {
       continue;
     }
     for (const RankStatus& rank : task.ranks) {
@@ -66,7 +85,7 @@ bool MayEndByThemselves(const Job& job, const JobView& view,
   return false;
 }
 
-Goal CurrentGoal(const Job& job, const JobView& view,
+Goal CurrentGoal(const Job& job, const JobView& view, const NodeName& node,
                  const LifecycleTimeouts& timeouts, Time now) {
   if (job.failing) return Goal::kStop;
   switch (job.state) {
@@ -77,8 +96,8 @@ Goal CurrentGoal(const Job& job, const JobView& view,
     case JobState::kRunning:
       return Goal::kGo;
     case JobState::kFinishing:
-      return MayEndByThemselves(job, view, timeouts, now) ? Goal::kGo
-                                                          : Goal::kStop;
+      return MayEndByThemselves(job, view, node, timeouts, now) ? Goal::kGo
+                                                                : Goal::kStop;
     default:
       return Goal::kStop;
   }
@@ -121,10 +140,11 @@ std::vector<Assignment> DesiredAssignments(const Job& job, const JobView& view,
     if (hold.node != node) continue;
     const bool current = hold.generation == job.generation;
     const Goal goal =
-        current ? CurrentGoal(job, view, timeouts, now) : Goal::kStop;
+        current ? CurrentGoal(job, view, node, timeouts, now) : Goal::kStop;
     Assignment a = base(hold.generation, goal);
     if (goal < Goal::kStop) {
       a.spec = SpecFor(job, node);
+      if (goal <= Goal::kLaunch) SetReductionPlan(job, &*a.spec);
       if (goal >= Goal::kLaunch) {
         a.cluster = job.cluster;
         a.job_key = job.job_key;

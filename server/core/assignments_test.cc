@@ -143,7 +143,7 @@ TEST(AssignmentsTest, ForgetOnlyOnceTheEndIsStored) {
   s.Exited(0, Code(0));
   s.Settle();
   s.Stopped("a");
-  EXPECT_EQ(One(s, "a").goal, Goal::kGo) << "reported, not yet taken in";
+  EXPECT_EQ(One(s, "a").goal, Goal::kStop) << "reported, not yet taken in";
   s.Settle();
   EXPECT_EQ(One(s, "a").goal, Goal::kForget);
   s.Stopped("b");
@@ -167,6 +167,35 @@ TEST(AssignmentsTest, OldGenerationIsForgottenAndTheNextPrepared) {
   EXPECT_EQ(wanted[1].goal, Goal::kPrepare);
   EXPECT_THAT(wanted[1].spec->lineage, SizeIs(2));
   EXPECT_EQ(wanted[1].spec->restart_count, 1);
+}
+
+TEST(AssignmentsTest, TheReductionPlanIsGivenToRanksThatStart) {
+  Scene s = Native();
+  s.Put({"a", "b"});
+  EXPECT_EQ(One(s, "a").spec->reduction_plan, "");
+  s.Run({"a", "b"});
+  s.job.reduction_plan = "made by the first";
+  EXPECT_EQ(One(s, "a").spec->reduction_plan, "") << "these have their own";
+  s.Exited(1, Code(1));
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  const auto wanted = For(s, "b");
+  ASSERT_THAT(wanted, SizeIs(2));
+  ASSERT_EQ(wanted[1].goal, Goal::kPrepare);
+  EXPECT_EQ(wanted[1].spec->reduction_plan, "made by the first");
+  EXPECT_FALSE(wanted[1].spec->reduction_plan_pinned);
+  s.Prepared();
+  s.Settle();
+  for (const Assignment& assignment : For(s, "b")) {
+    if (assignment.goal != Goal::kLaunch) continue;
+    EXPECT_EQ(assignment.spec->reduction_plan, "made by the first");
+  }
+
+  s.job.spec.reduction_plan = "of the user";
+  const auto pinned = For(s, "b");
+  EXPECT_EQ(pinned.back().spec->reduction_plan, "of the user");
+  EXPECT_TRUE(pinned.back().spec->reduction_plan_pinned);
 }
 
 TEST(AssignmentsTest, LostNodesOldRanksAreStoppedWhenItComesBack) {
@@ -199,6 +228,67 @@ TEST(AssignmentsTest, GangOfNobodyIsStoppedThenForgotten) {
   EXPECT_EQ(DisownedAssignment(gang).goal, Goal::kForget);
   gang.phase = GangPhase::kRefused;
   EXPECT_EQ(DisownedAssignment(gang).goal, Goal::kForget);
+}
+
+TEST(AssignmentsTest, TheProgramsWayComesWithIt) {
+  JobSpec spec = ProgramSpec("p", {Role(TaskType::kChief, 1)});
+  spec.packages = {{"sha256:0", 7, PackageFormat::kWheel, "x.whl"}};
+  spec.runtime = {"tf", "/opt/tf/bin/python", true};
+  spec.inherited_environment = {"http_proxy"};
+  spec.roles[0].container = Container{"image", {"run"}};
+  Scene s(spec);
+  s.Put({"a"});
+  const Assignment a = One(s, "a");
+  EXPECT_EQ(a.spec->packages, spec.packages);
+  EXPECT_EQ(a.spec->runtime, spec.runtime);
+  EXPECT_EQ(a.spec->inherited_environment, spec.inherited_environment);
+  EXPECT_THAT(a.spec->services, ElementsAre("jax"));
+  EXPECT_EQ(a.spec->tasks[0].container, spec.roles[0].container);
+  Scene native = Native();
+  native.Put({"a", "b"});
+  EXPECT_THAT(One(native, "a").spec->services, IsEmpty());
+}
+
+TEST(AssignmentsTest, WorkersHaveTheirGraceAndParameterServersNone) {
+  JobSpec spec =
+      ProgramSpec("p", {Role(TaskType::kChief, 1), Role(TaskType::kWorker, 2),
+                        Role(TaskType::kPs, 2), Role(TaskType::kEvaluator, 1)});
+  Scene s(spec);
+  s.Run({"a", "b", "c", "c", "d", "e"});
+  s.Exited(0, Code(0));
+  s.Settle();
+  EXPECT_EQ(One(s, "b").goal, Goal::kGo);
+  EXPECT_EQ(One(s, "d").goal, Goal::kStop);
+  EXPECT_EQ(One(s, "d").grace, 1s);
+  EXPECT_EQ(One(s, "e").goal, Goal::kStop);
+  // A ps beside a worker goes with the worker.
+  EXPECT_EQ(One(s, "c").goal, Goal::kGo);
+  s.Exited(2, Code(7));
+  s.Settle();
+  EXPECT_EQ(One(s, "c").goal, Goal::kStop);
+  EXPECT_EQ(One(s, "b").goal, Goal::kGo);
+  s.Advance(10s);
+  EXPECT_EQ(One(s, "b").goal, Goal::kStop);
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kSucceeded);
+}
+
+TEST(AssignmentsTest, AWorkerStartedAgainAloneIsAHigherNumber) {
+  JobSpec spec =
+      ProgramSpec("p", {Role(TaskType::kChief, 1), Role(TaskType::kWorker, 1),
+                        Role(TaskType::kPs, 1)});
+  spec.restart_worker_alone = true;
+  Scene s(spec);
+  s.Run({"a", "b", "b"});
+  EXPECT_EQ(One(s, "b").spec->tasks[0].restarts, 0);
+  s.Exited(1, Code(1));
+  s.Settle();
+  const Assignment a = One(s, "b");
+  EXPECT_EQ(a.goal, Goal::kGo);
+  EXPECT_EQ(a.generation, 1u);
+  EXPECT_EQ(a.spec->tasks[0].restarts, 1);
+  EXPECT_EQ(a.spec->tasks[1].restarts, 0);
 }
 
 }  // namespace

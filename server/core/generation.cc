@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "server/core/images.h"
 #include "server/core/reports.h"
 
 namespace lockstep {
@@ -30,41 +31,6 @@ Hold HoldOn(const Job& job, const NodeName& node, Time now) {
   return hold;
 }
 
-void Add(const PhaseSeconds& more, PhaseSeconds* sum) {
-  sum->input += more.input;
-  sum->compute += more.compute;
-  sum->allreduce += more.allreduce;
-  sum->straggler_wait += more.straggler_wait;
-  sum->optimizer += more.optimizer;
-  sum->checkpoint += more.checkpoint;
-  sum->evaluation += more.evaluation;
-  sum->other += more.other;
-}
-
-// One entry per rank, however many attempts there were: a job may be restarted
-// for ever.
-void AddEndedRank(Job* job, const RankStatus& ended) {
-  const auto known = std::find_if(
-      job->ended_ranks.begin(), job->ended_ranks.end(),
-      [&](const RankStatus& rank) { return rank.rank == ended.rank; });
-  if (known == job->ended_ranks.end()) {
-    job->ended_ranks.push_back(ended);
-    return;
-  }
-  RankStatus sum = ended;
-  Add(known->progress.phases, &sum.progress.phases);
-  sum.progress.samples += known->progress.samples;
-  sum.progress.allreduce_bytes += known->progress.allreduce_bytes;
-  sum.progress.collectives += known->progress.collectives;
-  sum.progress.skipped_steps += known->progress.skipped_steps;
-  sum.progress.checkpoints += known->progress.checkpoints;
-  sum.usage.cpu_seconds += known->usage.cpu_seconds;
-  sum.usage.seconds += known->usage.seconds;
-  sum.usage.memory_peak_bytes =
-      std::max(sum.usage.memory_peak_bytes, known->usage.memory_peak_bytes);
-  *known = std::move(sum);
-}
-
 }  // namespace
 
 void StartGeneration(Job* job, Time now) {
@@ -77,6 +43,7 @@ void StartGeneration(Job* job, Time now) {
   job->not_before.reset();
   job->committed_before = job->committed_step.value_or(0);
   job->event_numbers.clear();
+  job->lone_ranks.clear();
   // Who was told to stop has stopped. Ids count from 1 in each generation.
   std::erase_if(job->directives, [](const Directive& directive) {
     return directive.kind == DirectiveKind::kStop;
@@ -91,6 +58,7 @@ void StartGeneration(Job* job, Time now) {
       {job->generation, job->generation == 1 ? 0 : LineageEntry::kNotSaid});
   for (TaskStatus& task : job->tasks) {
     task.address.clear();
+    task.preparation = {};
     for (RankStatus& rank : task.ranks) {
       RankStatus fresh;
       fresh.rank = rank.rank;
@@ -108,6 +76,11 @@ void StartGeneration(Job* job, Time now) {
              now);
 }
 
+std::vector<std::string> ServicesOf(const JobSpec& spec) {
+  if (spec.kind != JobKind::kProgram) return {};
+  return {std::string(kJaxService)};
+}
+
 bool AllPrepared(const Job& job, const JobView& view,
                  std::vector<NodeName>* missing) {
   for (const NodeName& node : NodesOf(job)) {
@@ -116,7 +89,8 @@ bool AllPrepared(const Job& job, const JobView& view,
         [&](const TaskStatus& task) { return task.node == node; });
     const GangStatus* gang = GangOf(view, node, job.generation);
     if (gang == nullptr || gang->phase != GangPhase::kPrepared ||
-        gang->ports.size() != static_cast<size_t>(tasks)) {
+        gang->ports.size() != static_cast<size_t>(tasks) ||
+        !HasSettledImages(job, *gang)) {
       missing->push_back(node);
     }
   }
@@ -128,6 +102,10 @@ void MakeClusterSpec(Job* job, const JobView& view) {
   spec.job = job->spec.name;
   spec.job_uid = job->uid;
   spec.generation = job->generation;
+  spec.master_in_tf_config = job->spec.master_in_tf_config;
+  spec.slurm_environment = job->spec.slurm_environment;
+  spec.tf_config_job = job->spec.tf_config_job;
+  spec.empty_tf_config = job->spec.empty_tf_config;
   std::map<NodeName, size_t> used;
   for (TaskStatus& task : job->tasks) {
     const GangStatus* gang = GangOf(view, task.node, job->generation);
@@ -152,7 +130,15 @@ void MakeClusterSpec(Job* job, const JobView& view) {
   }
   const NodeName& first = job->tasks.front().node;
   spec.master_address = view.nodes.at(first).address;
-  spec.master_port = GangOf(view, first, job->generation)->master_port;
+  const GangStatus& gang = *GangOf(view, first, job->generation);
+  spec.master_port = gang.master_port;
+  for (const std::string& service : ServicesOf(job->spec)) {
+    // A daemon from before services leases none.
+    const auto port = gang.service_ports.find(service);
+    if (port == gang.service_ports.end()) continue;
+    spec.services[service] =
+        fmt::format("{}:{}", spec.master_address, port->second);
+  }
   job->cluster = std::move(spec);
   job->job_key = view.fresh_key;
 }
@@ -170,9 +156,6 @@ void CloseAttempt(Job* job, const JobView& view, const Cause& cause, Time now) {
     attempt.tasks = job->tasks;
     if (!job->lineage.empty() && job->lineage.back().start_step > 0) {
       attempt.resumed_step = job->lineage.back().start_step;
-    }
-    for (const RankStatus* rank : RanksOf(*job)) {
-      if (rank->exit) AddEndedRank(job, *rank);
     }
     job->attempts.push_back(std::move(attempt));
     if (job->attempts.size() > kMaxAttempts) {

@@ -10,6 +10,10 @@ namespace lockstep {
 // ranks, a hold on each node.
 void StartGeneration(Job* job, Time now);
 
+// What the gang shares beside its tasks' ports: each gets a port on the node of
+// rank 0.
+std::vector<std::string> ServicesOf(const JobSpec& spec);
+
 // Whether each node has prepared and leased a port for each of its tasks;
 // those that have not are appended to `missing`.
 bool AllPrepared(const Job& job, const JobView& view,

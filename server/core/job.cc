@@ -4,7 +4,34 @@
 
 #include <algorithm>
 
+#include "server/core/bill.h"
+
 namespace lockstep {
+namespace {
+
+Usage SumOf(const Usage& before, const Usage& after) {
+  // std::nullopt is less than any value.
+  Usage sum = after;
+  sum.cpu_seconds += before.cpu_seconds;
+  sum.seconds += before.seconds;
+  sum.memory_peak_bytes =
+      std::max(before.memory_peak_bytes, after.memory_peak_bytes);
+  sum.cpu_peak_cores = std::max(before.cpu_peak_cores, after.cpu_peak_cores);
+  sum.gpu_utilization_peak =
+      std::max(before.gpu_utilization_peak, after.gpu_utilization_peak);
+  sum.gpu_memory_peak_bytes =
+      std::max(before.gpu_memory_peak_bytes, after.gpu_memory_peak_bytes);
+  if (!after.gpu_utilization) {
+    sum.gpu_utilization = before.gpu_utilization;
+  } else if (before.gpu_utilization && sum.seconds > 0) {
+    sum.gpu_utilization = (*before.gpu_utilization * before.seconds +
+                           *after.gpu_utilization * after.seconds) /
+                          sum.seconds;
+  }
+  return sum;
+}
+
+}  // namespace
 
 std::set<NodeName> NodesOf(const Job& job) {
   std::set<NodeName> nodes;
@@ -24,6 +51,18 @@ const RankStatus& DecidingRank(const Job& job) {
   return job.tasks.front().ranks.front();
 }
 
+Usage UsageOf(const Job& job, const RankStatus& said) {
+  const auto lone = job.lone_ranks.find(said.rank);
+  if (lone == job.lone_ranks.end()) return said.usage;
+  for (const RankStatus* rank : RanksOf(job)) {
+    // Of a process that is among those before.
+    if (rank->rank == said.rank && said.restarts < rank->restarts) {
+      return lone->second.before;
+    }
+  }
+  return SumOf(lone->second.before, said.usage);
+}
+
 std::string RankLabel(const Job& job, int32_t rank) {
   for (const TaskStatus& task : job.tasks) {
     for (const RankStatus& r : task.ranks) {
@@ -36,10 +75,10 @@ std::string RankLabel(const Job& job, int32_t rank) {
   return fmt::format("rank {}", rank);
 }
 
-std::string Shorten(std::string sentence) {
+std::string Shorten(std::string sentence, size_t most) {
   static constexpr std::string_view kMore = "...";
-  if (sentence.size() <= kMaxSentence) return sentence;
-  size_t end = kMaxSentence - kMore.size();
+  if (sentence.size() <= most) return sentence;
+  size_t end = most - kMore.size();
   while (end > 0 && (static_cast<unsigned char>(sentence[end]) & 0xc0) == 0x80)
     --end;
   sentence.resize(end);
@@ -95,9 +134,13 @@ void ReleaseHolds(Job* job, const NodeName& node, Generation generation,
                   WallTime now) {
   std::erase_if(job->holds, [&](const Hold& hold) {
     if (hold.node != node || hold.generation > generation) return false;
-    const double seconds = ToSeconds(std::max(Duration{}, now - hold.since));
+    const Duration held = std::max(Duration{}, now - hold.since);
+    const double seconds = ToSeconds(held);
     job->bill.core_seconds += hold.resources.cpus * seconds;
     job->bill.gpu_seconds += static_cast<double>(hold.gpus.size()) * seconds;
+    if (const auto units = MlUnitsOf(*job, hold, held)) {
+      job->bill.ml_units = job->bill.ml_units.value_or(0) + *units;
+    }
     return true;
   });
 }

@@ -14,6 +14,7 @@
 #include "common/model/cluster_spec.h"
 #include "common/model/job.h"
 #include "common/model/node.h"
+#include "common/training/training_input.h"
 
 namespace lockstep {
 
@@ -27,6 +28,18 @@ struct Hold {
   WallTime since{};
 
   bool operator==(const Hold&) const = default;
+};
+
+// A rank of a worker that may be started again alone (restart.h).
+struct LoneRank {
+  // Its task failed and will be started again: nobody else's cause.
+  bool waits = false;
+  // When it was started again last.
+  std::optional<WallTime> start;
+  // What its processes before, in this generation, used.
+  Usage before;
+
+  bool operator==(const LoneRank&) const = default;
 };
 
 struct Job {
@@ -57,6 +70,14 @@ struct Job {
   std::vector<Event> events;
   Bill bill;
   int32_t exit_code = 0;
+  // What came in, where it came in AI Platform's words.
+  std::optional<TrainingJob> training;
+  // Found in the output directory at the end.
+  std::vector<OutputFile> outputs;
+  // What the names of its images stand for: as the first node found.
+  std::vector<ImageContent> images;
+  // As the last generation that computed said; empty: none has.
+  std::string reduction_plan;
 
   // ---- Kept for decisions ----
   // Made when every node of the generation has prepared.
@@ -88,8 +109,8 @@ struct Job {
   // The first failure without progress; told when the budget is used up.
   std::optional<Cause> first_failure;
   int32_t first_failure_code = 0;
-  // Sums over the ended attempts, by rank: phases and use, for the summary.
-  std::vector<RankStatus> ended_ranks;
+  // Of `generation`, by rank: those that failed alone.
+  std::map<int32_t, LoneRank> lone_ranks;
 
   bool operator==(const Job&) const = default;
 };
@@ -105,17 +126,24 @@ std::vector<const RankStatus*> RanksOf(const Job& job);
 // REQUIRES: tasks is not empty.
 const RankStatus& DecidingRank(const Job& job);
 
+// All that a rank used in its generation, by what its node says of its newest
+// process: use is summed, a utilization is the mean over the time, peaks are
+// the largest, memory is what it is now.
+Usage UsageOf(const Job& job, const RankStatus& said);
+
 // "rank 1 (worker 0 on b)".
 std::string RankLabel(const Job& job, int32_t rank);
 
-// Events and causes are sentences: what is longer is cut, at the end of a
-// UTF-8 character. Ranks may say anything, and it must stay storable.
 // The control word has room for 12 bits of a directive's number.
 inline constexpr uint32_t kMaxDirective = 4095;
+
+// Events and causes are sentences: what is longer is cut, at the end of a
+// UTF-8 character. Ranks may say anything, and it must stay storable.
 inline constexpr size_t kMaxSentence = 2000;
-std::string Shorten(std::string sentence);
+std::string Shorten(std::string sentence, size_t most = kMaxSentence);
 
 inline constexpr size_t kMaxArtifactsOfJob = 64;
+inline constexpr size_t kMaxOutputsOfJob = 256;
 
 // Appends an event; the oldest go when there are more than kMaxEvents, the
 // first kKeptFirstEvents always stay.

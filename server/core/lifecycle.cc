@@ -7,98 +7,14 @@
 
 #include "server/core/generation.h"
 #include "server/core/moving.h"
+#include "server/core/preparing.h"
 #include "server/core/reports.h"
+#include "server/core/restart.h"
+#include "server/core/transitions.h"
 #include "server/core/verdict.h"
 
 namespace lockstep {
 namespace {
-
-// ---- Ends ------------------------------------------------------------------
-
-void Finish(Job* job, JobState outcome, Cause cause, int32_t exit_code,
-            Time now) {
-  job->outcome = outcome;
-  job->exit_code = exit_code;
-  job->failing.reset();
-  EnterState(job, JobState::kFinishing, std::move(cause), now);
-}
-
-// Stops the generation; what comes next is decided when it is gone.
-void Fail(Job* job, Cause cause, Time now) {
-  cause.message = Shorten(std::move(cause.message));
-  AddEvent(job, cause.reason, cause.message + "; stopping the generation", now);
-  job->cause = {Reason::kStoppingRanks,
-                cause.message + "; stopping the other ranks"};
-  job->failing = std::move(cause);
-}
-
-// Causes that stand whatever the ranks' exits say: these followed from them.
-bool StandsByItself(Reason reason) {
-  return reason == Reason::kNodeLost || reason == Reason::kNodeForgotten ||
-         reason == Reason::kNodeDrained || reason == Reason::kStalled;
-}
-
-// Everything of the failed generation is gone: try again or give up.
-void DecideAfterFailure(Job* job, const JobView& view, Time now) {
-  std::optional<Failure> failure = FirstFailure(*job);
-  // Ranks that were only stopped do not explain a timeout or a lost node.
-  if (!failure || StandsByItself(job->failing->reason) ||
-      (failure->victim && !IsOfARank(*job, *job->failing))) {
-    failure = FailureOf(*job->failing);
-  }
-  const bool was_running = job->state == JobState::kRunning;
-  const bool progress =
-      was_running &&
-      (job->spec.kind == JobKind::kNative
-           ? HighestCommitted(*job, view) > job->committed_before
-           : now.wall - job->state_time >= std::chrono::minutes(10));
-  const RestartPlan plan =
-      PlanRestart(*job, *failure, progress, was_running, now);
-  CloseAttempt(job, view, failure->cause, now);
-  job->failures_without_progress = plan.failures_without_progress;
-  if (!was_running && !failure->moved) ++job->failed_formings;
-  if (!failure->moved && (progress || !job->first_failure)) {
-    job->first_failure = failure->cause;
-    job->first_failure_code = failure->exit_code;
-  }
-  if (!plan.restart) {
-    Finish(job, JobState::kFailed, plan.cause, plan.exit_code, now);
-    return;
-  }
-  std::erase_if(job->free_restarts, [&](WallTime time) {
-    return now.wall - time >= kFreeRestartWindow;
-  });
-  if (failure->free_restart) job->free_restarts.push_back(now.wall);
-  ++job->restarts;
-  job->not_before = now.wall + plan.backoff;
-  AddEvent(
-      job, failure->cause.reason,
-      failure->moved
-          ? failure->cause.message + "; going on elsewhere"
-          : fmt::format("{}; trying again ({} of {} failures without progress)",
-                        failure->cause.message, plan.failures_without_progress,
-                        job->spec.restart_budget),
-      now);
-  // A job that ran goes on at once where it is, the first time: backing off
-  // would only idle its hosts.
-  const std::set<NodeName> nodes = NodesOf(*job);
-  const bool in_place =
-      was_running && plan.failures_without_progress <= 1 &&
-      std::all_of(nodes.begin(), nodes.end(), [&](const NodeName& node) {
-        const auto it = view.nodes.find(node);
-        return it != view.nodes.end() &&
-               it->second.state == NodeState::kReady && it->second.takes_work;
-      });
-  if (in_place) {
-    StartGeneration(job, now);
-    return;
-  }
-  job->failing.reset();
-  Cause cause{Reason::kBackoff,
-              fmt::format("next try in {}", FormatDuration(plan.backoff))};
-  if (failure->moved) cause = {Reason::kNodeDrained, "looking for other nodes"};
-  EnterState(job, JobState::kPlacing, std::move(cause), now);
-}
 
 // ---- States ----------------------------------------------------------------
 
@@ -155,6 +71,26 @@ bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
   return false;
 }
 
+// A program is told of its peers by TF_CONFIG, which is left out where Linux
+// takes no variable of that length: it would then run alone. The longest is
+// that of the last task of a type.
+std::optional<Cause> TooWideForTfConfig(const Job& job) {
+  if (job.spec.kind != JobKind::kProgram) return std::nullopt;
+  const std::vector<TaskSpec>& tasks = job.cluster->tasks;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    if (i + 1 < tasks.size() && tasks[i + 1].type == tasks[i].type) continue;
+    const int32_t rank = tasks[i].ranks.front().rank;
+    if (RankEnvironment(*job.cluster, rank).contains("TF_CONFIG")) continue;
+    return Cause{
+        Reason::kPrepareRefused,
+        fmt::format("TF_CONFIG has no room for the addresses of {} tasks, as "
+                    "Linux takes 128 KiB in one variable: ask for fewer "
+                    "tasks, or for nodes with shorter (IPv4) addresses",
+                    tasks.size())};
+  }
+  return std::nullopt;
+}
+
 // Nothing to save yet.
 bool LeaveAtOnce(Job* job, const JobView& view, Time now) {
   const RankStatus& deciding = DecidingRank(*job);
@@ -174,6 +110,12 @@ void DecidePreparing(Job* job, const JobView& view,
     std::vector<NodeName> missing;
     if (AllPrepared(*job, view, &missing)) {
       MakeClusterSpec(job, view);
+      if (std::optional<Cause> cause = TooWideForTfConfig(*job)) {
+        job->cluster.reset();
+        job->job_key.clear();
+        Fail(job, *std::move(cause), now);
+        return;
+      }
       const size_t ranks = RanksOf(*job).size();
       const Cause cause{
           Reason::kStartingRanks,
@@ -183,13 +125,9 @@ void DecidePreparing(Job* job, const JobView& view,
       } else {
         job->cause = cause;
       }
-    } else if (now.mono - view.state_since > timeouts.prepare) {
-      Fail(job,
-           {Reason::kPrepareTimeout,
-            fmt::format("not prepared after {}: {}",
-                        FormatDuration(timeouts.prepare),
-                        fmt::join(missing, ", "))},
-           now);
+    } else if (std::optional<Cause> late =
+                   LateToPrepare(*job, view, missing, timeouts, now)) {
+      Fail(job, *std::move(late), now);
     }
     return;
   }
@@ -202,7 +140,7 @@ void DecidePreparing(Job* job, const JobView& view,
   } else if (done || AllRanks(*job, RankState::kStarted)) {
     job->failed_formings = 0;
     EnterState(job, JobState::kRunning, {Reason::kRunning, ""}, now);
-  } else if (now.mono - view.state_since > timeouts.prepare + timeouts.launch) {
+  } else if (now.mono - view.state_since > timeouts.launch) {
     Fail(
         job,
         {Reason::kFormTimeout, fmt::format("not started after {}: {}",
@@ -270,7 +208,8 @@ Cause CauseOf(const Job& job, const Stall& stall) {
                       FormatDuration(stall.deadline))};
 }
 
-void DecideRunning(Job* job, const JobView& view, Time now) {
+void DecideRunning(Job* job, const JobView& view,
+                   const LifecycleTimeouts& timeouts, Time now) {
   const RankStatus& deciding = DecidingRank(*job);
   if (HasStoppedAsTold(*job)) {
     Fail(job, MovedCause(*job, view), now);
@@ -282,11 +221,17 @@ void DecideRunning(Job* job, const JobView& view, Time now) {
            now);
     return;
   }
-  if (AnyRankFailed(*job)) {
-    Fail(job, FirstFailure(*job)->cause, now);
+  // Before its ranks: a worker whose node is gone is not started again there.
+  if (CheckNodes(job, view, true, now)) return;
+  if (std::optional<Failure> failure = TakeFailures(job, view, now)) {
+    Fail(job, std::move(failure->cause), now);
     return;
   }
-  if (CheckNodes(job, view, true, now)) return;
+  if (std::optional<Cause> late =
+          LateRestart(*job, view, timeouts.launch, now)) {
+    Fail(job, *std::move(late), now);
+    return;
+  }
   if (view.stall) {
     Fail(job, CauseOf(*job, *view.stall), now);
     return;
@@ -342,7 +287,7 @@ void DecideState(Job* job, const JobView& view,
       DecideForming(job, view, timeouts, now);
       break;
     case JobState::kRunning:
-      DecideRunning(job, view, now);
+      DecideRunning(job, view, timeouts, now);
       break;
     case JobState::kFinishing:
       DecideFinishing(job, view, now);

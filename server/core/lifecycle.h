@@ -13,11 +13,13 @@
 //   QUEUED     waits for capacity; Place() moves it through PLACING to
 //              PREPARING(g) in one decision.
 //   PLACING    had a generation, needs hosts again.
-//   PREPARING  every node reserves ports and GPUs and checks the program; when
-//              all have, the cluster spec is made. Native jobs go on to
-//              FORMING. Program jobs stay until every exec succeeded, then run.
+//   PREPARING  every node fetches what it lacks, reserves ports and GPUs and
+//              checks the program; when all have, the cluster spec is made.
+//              Native jobs go on to FORMING. Program jobs stay until every exec
+//              succeeded, then run.
 //   FORMING    ranks start and form the communicator; all joined: RUNNING.
-//   RUNNING    until the deciding rank exits 0, or any rank fails.
+//   RUNNING    until the deciding rank exits 0, or any rank fails that is not
+//              started again alone (restart.h).
 //   failing    not a state of its own: the generation is told to stop; when no
 //              node has anything of it the verdict is given over all exits.
 //              Until then it keeps its places, and may go on in them.
@@ -41,6 +43,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -51,7 +54,9 @@
 namespace lockstep {
 
 struct LifecycleTimeouts {
+  // Without the time that a node fetches, which has its own limit.
   Duration prepare = std::chrono::seconds(10);
+  Duration fetch = std::chrono::minutes(30);
   // From LAUNCH to every rank started, and from there to every rank joined.
   Duration launch = std::chrono::seconds(120);
   Duration join = std::chrono::seconds(30);
@@ -71,6 +76,8 @@ struct JobView {
     std::optional<Drain> drain;
     // IP of its data plane.
     std::string address;
+    // What its times are behind by, see clock_offset.h.
+    Duration clock_offset{};
     // The node has reported since the coordinator started: what it does not
     // list is not there.
     bool reported = false;
@@ -79,10 +86,13 @@ struct JobView {
   };
   // Every node that the job's tasks or holds name.
   std::map<NodeName, Node> nodes;
-  // Since when (monotonic) the job is in its state, and since when all of its
-  // ranks are started; kept by the caller, who lives as long as a process.
+  // Since when (monotonic) the job is in its state, within PREPARING since when
+  // its cluster spec is made, and since when all of its ranks are started; kept
+  // by the caller, who lives as long as a process.
   MonoTime state_since;
   std::optional<MonoTime> all_started_since;
+  // By rank and its restarts: since when it has been awaited, see restart.h.
+  std::map<std::pair<int32_t, int32_t>, MonoTime> awaited_since;
   // A rank that holds the others up, see stall.h.
   std::optional<Stall> stall;
   // Drawn by the caller for a new generation: a rule has no dice.

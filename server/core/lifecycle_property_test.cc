@@ -56,12 +56,22 @@ class Chaos {
     node.address = "10.0.0.9";
     node.reported = Upto(4) > 0;
     node.state = static_cast<NodeState>(1 + (Upto(12) == 0 ? Upto(3) : 0));
+    node.clock_offset = std::chrono::milliseconds(Upto(20000) - 10000);
     if (Upto(20) == 0) node.gangs.clear();
     for (auto& [generation, gang] : node.gangs) {
       gang.phase = static_cast<GangPhase>(1 + Upto(6));
       if (Upto(10) == 0) gang.refusal = {Reason::kNodeLost, "forgot"};
       if (Upto(10) == 0) gang.resumed_step = Upto(100) - 1;
       if (Upto(10) == 0) gang.ports.clear();
+      if (Upto(4) == 0) gang.service_ports.clear();
+      if (Upto(4) == 0) gang.outputs.resize(static_cast<size_t>(Upto(3)));
+      if (Upto(10) == 0) gang.refusal = {Reason::kPortTaken, "taken"};
+      gang.preparations.resize(static_cast<size_t>(Upto(4)));
+      for (TaskPreparation& preparation : gang.preparations) {
+        preparation.current = Upto(2) == 0 ? kFetchPart : kPortsPart;
+        preparation.parts = {
+            {std::string(kFetchPart), std::chrono::seconds(Upto(100) - 10)}};
+      }
       gang.directive_done = static_cast<uint32_t>(Upto(5));
       if (Upto(5) == 0) {
         gang.checkpoint =
@@ -75,15 +85,18 @@ class Chaos {
 
   void ChangeRank() {
     auto ranks = RanksOf(scene_.job);
-    RankStatus& rank = scene_.Rank(ranks[Upto(ranks.size())]->rank);
+    const RankStatus& stored = *ranks[Upto(ranks.size())];
+    RankStatus& rank = scene_.Rank(stored.rank);
     rank.state = static_cast<RankState>(1 + Upto(4));
     rank.progress.committed_step = Upto(60);
+    rank.restarts = Upto(4) == 0 ? Upto(4) : stored.restarts;
     if (rank.state != RankState::kExited) {
       rank.exit.reset();
       return;
     }
     static constexpr int32_t kCodes[] = {0, 0, 1, 2, 42, 42, 75, 137};
     rank.exit = Upto(4) == 0 ? Signal(1 + Upto(31)) : Code(kCodes[Upto(8)]);
+    if (Upto(8) == 0) rank.exit->reason = Reason::kPortTaken;
     rank.exit->victim = Upto(2) == 0;
     rank.exit->end_time = scene_.now.wall;
   }
@@ -95,10 +108,13 @@ class Chaos {
 TEST(LifecyclePropertyTest, RulesHoldWhateverIsReported) {
   std::map<JobState, int> ends;
   Generation generations = 0;
+  int restarted_alone = 0;
   for (uint32_t seed = 0; seed < 400; ++seed) {
     JobSpec spec = seed % 2 == 0 ? NativeSpec("j", 3)
                                  : ProgramSpec("j", {Role(TaskType::kChief, 1),
-                                                     Role(TaskType::kPs, 2)});
+                                                     Role(TaskType::kWorker, 1),
+                                                     Role(TaskType::kPs, 1)});
+    spec.restart_worker_alone = true;
     spec.restart_budget = static_cast<int32_t>(seed % 5);
     if (seed % 7 == 0) spec.max_running_time = std::chrono::minutes(5);
     Chaos chaos(seed, std::move(spec));
@@ -111,11 +127,15 @@ TEST(LifecyclePropertyTest, RulesHoldWhateverIsReported) {
     }
     ++ends[chaos.scene().job.state];
     generations += chaos.scene().job.generation;
+    for (const Event& event : chaos.scene().job.events) {
+      if (event.reason == Reason::kWorkerRestarted) ++restarted_alone;
+    }
   }
   // It got about.
   EXPECT_GT(ends[JobState::kSucceeded], 10);
   EXPECT_GT(ends[JobState::kFailed], 10);
   EXPECT_GT(ends[JobState::kCancelled], 10);
+  EXPECT_GT(restarted_alone, 3);
   EXPECT_GT(generations, 800u);
 }
 

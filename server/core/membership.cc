@@ -16,12 +16,62 @@ std::string Claimant(const NodeInfo& info) {
                      info.incarnation.counter);
 }
 
+// The same error of one GPU is said again after so long.
+constexpr Duration kSameGpuError = std::chrono::minutes(10);
+constexpr int kMaxGpuEventsOfBeat = 8;
+constexpr size_t kMaxGpuErrorsKnown = 256;
+
 void AddEvent(Member* member, Reason reason, std::string message,
               WallTime now) {
+  ++member->news;
   NodeRecord record;
   record.events = std::move(member->events);
   AddEvent(&record, reason, std::move(message), now);
   member->events = std::move(record.events);
+}
+
+std::string LabelOf(const Member& member, int32_t index) {
+  for (const Gpu& gpu : member.info.gpus) {
+    if (gpu.index == index) return GpuLabel(gpu);
+  }
+  return fmt::format("GPU {}", index);
+}
+
+bool Has(const std::vector<int32_t>& indices, int32_t index) {
+  return std::find(indices.begin(), indices.end(), index) != indices.end();
+}
+
+// What `readings` say of GPUs that those before did not.
+void TakeGpuNews(Member* member, const NodeReadings& readings, Time now) {
+  int left = kMaxGpuEventsOfBeat;
+  const auto silent_before = SilentGpus(member->readings);
+  const auto silent = SilentGpus(readings);
+  const auto say = [&](const std::vector<int32_t>& these,
+                       const std::vector<int32_t>& others, Reason reason,
+                       const char* what) {
+    for (const int32_t index : these) {
+      if (Has(others, index) || left-- <= 0) continue;
+      AddEvent(member, reason, LabelOf(*member, index) + what, now.wall);
+    }
+  };
+  say(silent, silent_before, Reason::kNodeGpuLost,
+      " does not answer: no new work goes to it");
+  say(silent_before, silent, Reason::kNodeGpuBack, " answers again");
+  for (const GpuError& error : readings.gpu_errors) {
+    auto& known = member->gpu_errors;
+    const std::pair key{error.index, error.xid};
+    const auto said = known.find(key);
+    if (said != known.end() && now.mono - said->second < kSameGpuError) {
+      continue;
+    }
+    if (left-- <= 0) break;
+    if (known.size() >= kMaxGpuErrorsKnown) known.clear();
+    known[key] = now.mono;
+    AddEvent(member, Reason::kNodeGpuError,
+             fmt::format("{}: the driver reported Xid {}",
+                         LabelOf(*member, error.index), error.xid),
+             now.wall);
+  }
 }
 
 }  // namespace
@@ -31,6 +81,16 @@ NodeState Member::Shown(bool busy) const {
   if (!quarantine.empty()) return NodeState::kQuarantined;
   if (drain) return busy ? NodeState::kDraining : NodeState::kDrained;
   return state;
+}
+
+size_t Member::LostGpus() const {
+  size_t lost = missing_gpus.size();
+  for (const int32_t index : SilentGpus(readings)) {
+    lost += static_cast<size_t>(
+        std::count_if(info.gpus.begin(), info.gpus.end(),
+                      [&](const Gpu& gpu) { return gpu.index == index; }));
+  }
+  return lost;
 }
 
 void Membership::Enter(Member* member, NodeState state, Reason reason,
@@ -56,6 +116,7 @@ void Membership::Apply(const NodeRecord& record) {
   member.info = record.info;
   member.drain = record.drain;
   member.events = record.events;
+  member.missing_gpus = record.missing_gpus;
   member.state_time = record.state_time;
 }
 
@@ -111,6 +172,7 @@ NodeRecord Membership::Registered(const NodeInfo& info, WallTime now) const {
     lockstep::AddEvent(&record, Reason::kNodeBack, "connected again", now);
   }
   if (!was_ready) record.state_time = now;
+  CompareGpus(old.gpus, &record, now);
   return record;
 }
 
@@ -195,6 +257,8 @@ Status Membership::Beat(const NodeName& node, const Incarnation& incarnation,
   }
   member.last_beat = now.mono;
   member.last_beat_wall = now.wall;
+  if (readings.send_time) member.clock.Take(*readings.send_time, now);
+  TakeGpuNews(&member, readings, now);
   member.readings = std::move(readings);
   return OkStatus();
 }

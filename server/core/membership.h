@@ -23,10 +23,13 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
+#include "server/core/clock_offset.h"
 #include "server/core/node_record.h"
+#include "server/core/scheduler.h"
 
 namespace lockstep {
 
@@ -50,14 +53,22 @@ struct Member {
   // Why it is not READY.
   std::string message;
   NodeReadings readings;
+  ClockOffset clock;
   std::optional<Drain> drain;
   std::vector<Event> events;
   WallTime state_time{};
+  std::vector<Gpu> missing_gpus;
+  // When a GPU's error of this number was last an event: index and Xid.
+  std::map<std::pair<int32_t, int32_t>, MonoTime> gpu_errors;
+  // Raised by every event that comes with a beat: they are to be stored.
+  uint64_t news = 0;
   // When another live daemon claimed the name.
   std::deque<MonoTime> contests;
   // Names both; empty: not in quarantine.
   std::string quarantine;
 
+  // Missing, or offered and silent.
+  size_t LostGpus() const;
   // Whether jobs may be placed on it.
   bool TakesWork() const {
     return state == NodeState::kReady && !drain && quarantine.empty();
@@ -69,7 +80,9 @@ struct Member {
   // What is shown of it: silence first, then quarantine, then drain.
   // `busy`: something runs or is held there.
   NodeState Shown(bool busy) const;
-  NodeRecord Record() const { return {info, drain, events, state_time}; }
+  NodeRecord Record() const {
+    return {info, drain, events, state_time, missing_gpus};
+  }
   void EndQuarantine();
 };
 
@@ -95,6 +108,8 @@ class Membership {
   bool Contest(const NodeInfo& other, Time now);
 
   // Aborted when the incarnation is not the admitted one; NotFound: register.
+  // GPUs that fall silent or answer again, and errors of theirs, are events:
+  // of the same error of one GPU one in ten minutes, at most 8 with a beat.
   Status Beat(const NodeName& node, const Incarnation& incarnation,
               NodeReadings readings, Time now);
 

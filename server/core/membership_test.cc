@@ -30,7 +30,7 @@ class MembershipTest : public testing::Test {
     return members_.Register(Node(incarnation), clock_.Now());
   }
   Status Beat(Incarnation incarnation) {
-    return members_.Beat("a", incarnation, {0.5, 100, {}}, clock_.Now());
+    return members_.Beat("a", incarnation, readings_, clock_.Now());
   }
   std::vector<NodeName> Expire(std::optional<Duration> patience = 65s) {
     return members_.Expire(clock_.Now(),
@@ -38,6 +38,12 @@ class MembershipTest : public testing::Test {
   }
   NodeState State() { return members_.Find("a")->state; }
 
+  NodeReadings readings_ = [] {
+    NodeReadings readings;
+    readings.cpu_utilization = 0.5;
+    readings.memory_available_bytes = 100;
+    return readings;
+  }();
   FakeClock clock_;
   Membership members_{MembershipOptions{3s, 65s}};
 };
@@ -156,7 +162,9 @@ TEST_F(MembershipTest, EndOfAnOldStreamIsNoMatter) {
 }
 
 TEST_F(MembershipTest, RestoredNodeIsUnknownAndSilentSinceTheStart) {
-  members_.Restore({Node(kFirst), {}, {}, {}}, clock_.Now());
+  NodeRecord record;
+  record.info = Node(kFirst);
+  members_.Restore(record, clock_.Now());
   EXPECT_EQ(State(), NodeState::kUnknown);
   clock_.Advance(65s);
   EXPECT_THAT(Expire(), IsEmpty());
@@ -293,6 +301,105 @@ TEST_F(MembershipTest, TakeOversFarApartAreNoQuarantine) {
   EXPECT_TRUE(members_.Contest(Node(kSecond), clock_.Now()));
   members_.EndQuarantine("a");
   EXPECT_EQ(members_.Find("a")->quarantine, "");
+}
+
+TEST_F(MembershipTest, BeatsTellHowFarTheClockIsBehind) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  ASSERT_TRUE(Beat(kFirst).ok());
+  EXPECT_EQ(members_.Find("a")->clock.offset(), Duration{}) << "an old daemon";
+  readings_.send_time = clock_.Now().wall - 3s;
+  ASSERT_TRUE(Beat(kFirst).ok());
+  EXPECT_EQ(members_.Find("a")->clock.offset(), 3s);
+}
+
+class GpuTest : public MembershipTest {
+ protected:
+  // With those of three GPUs that are in `indices`.
+  static NodeInfo With(std::vector<int32_t> indices, uint64_t start) {
+    NodeInfo info = Node({start, start});
+    for (const int32_t i : indices) {
+      info.gpus.push_back({i, "GPU-" + std::to_string(i), "NVIDIA H100", 80});
+    }
+    return info;
+  }
+  void Start(std::vector<int32_t> indices, uint64_t start) {
+    ASSERT_TRUE(
+        members_.Register(With(std::move(indices), start), clock_.Now()).ok());
+  }
+  std::vector<std::string> Said(Reason reason) {
+    std::vector<std::string> said;
+    for (const Event& event : members_.Find("a")->events) {
+      if (event.reason == reason) said.push_back(event.message);
+    }
+    return said;
+  }
+  size_t Lost() { return members_.Find("a")->LostGpus(); }
+};
+
+TEST_F(GpuTest, OneThatIsGoneIsMissingUntilItIsBack) {
+  Start({0, 1, 2}, 1);
+  EXPECT_EQ(Lost(), 0u);
+  Start({0, 2}, 2);
+  EXPECT_THAT(Said(Reason::kNodeGpuLost),
+              ElementsAre("GPU 1 (NVIDIA H100, GPU-1) is not offered any more: "
+                          "the node has 2 of its 3 GPUs"));
+  ASSERT_EQ(members_.Find("a")->missing_gpus.size(), 1u);
+  EXPECT_EQ(members_.Find("a")->missing_gpus[0].uuid, "GPU-1");
+  EXPECT_EQ(Lost(), 1u);
+  Start({0, 2}, 3);
+  EXPECT_EQ(Lost(), 1u) << "the next start forgets nothing";
+  EXPECT_EQ(Said(Reason::kNodeGpuLost).size(), 1u) << "nor repeats it";
+  Start({0, 1, 2}, 4);
+  EXPECT_EQ(Lost(), 0u);
+  EXPECT_THAT(Said(Reason::kNodeGpuBack),
+              ElementsAre("GPU 1 (NVIDIA H100, GPU-1) is offered again"));
+}
+
+// After one has gone the driver numbers the others anew.
+TEST_F(GpuTest, ItIsKnownByItsUuid) {
+  Start({0, 1, 2}, 1);
+  NodeInfo info = With({0, 2}, 2);
+  info.gpus[1].index = 1;
+  ASSERT_TRUE(members_.Register(info, clock_.Now()).ok());
+  ASSERT_EQ(members_.Find("a")->missing_gpus.size(), 1u);
+  EXPECT_EQ(members_.Find("a")->missing_gpus[0].uuid, "GPU-1");
+}
+
+TEST_F(GpuTest, OneThatDoesNotAnswerIsLost) {
+  Start({0, 1}, 1);
+  GpuUsage alive;
+  alive.utilization = 0.5;
+  GpuUsage silent;
+  silent.index = 1;
+  readings_.gpus = {alive, silent};
+  ASSERT_TRUE(Beat({1, 1}).ok());
+  const uint64_t news = members_.Find("a")->news;
+  ASSERT_TRUE(Beat({1, 1}).ok());
+  EXPECT_EQ(members_.Find("a")->news, news) << "said once";
+  EXPECT_THAT(Said(Reason::kNodeGpuLost),
+              ElementsAre(HasSubstr("GPU 1 (NVIDIA H100, GPU-1) does not")));
+  EXPECT_EQ(Lost(), 1u);
+  readings_.gpus[1].utilization = 0;
+  ASSERT_TRUE(Beat({1, 1}).ok());
+  EXPECT_EQ(Said(Reason::kNodeGpuBack).size(), 1u);
+  EXPECT_EQ(Lost(), 0u);
+}
+
+TEST_F(GpuTest, ErrorsAreEventsAndBounded) {
+  Start({0, 1}, 1);
+  readings_.gpu_errors = {{1, 79}};
+  ASSERT_TRUE(Beat({1, 1}).ok());
+  ASSERT_TRUE(Beat({1, 1}).ok());
+  EXPECT_THAT(Said(Reason::kNodeGpuError),
+              ElementsAre("GPU 1 (NVIDIA H100, GPU-1): the driver reported Xid "
+                          "79"));
+  clock_.Advance(600s);
+  ASSERT_TRUE(Beat({1, 1}).ok());
+  EXPECT_EQ(Said(Reason::kNodeGpuError).size(), 2u) << "it goes on";
+  readings_.gpu_errors.clear();
+  for (int32_t i = 0; i < 256; ++i) readings_.gpu_errors.push_back({0, i});
+  ASSERT_TRUE(Beat({1, 1}).ok());
+  EXPECT_EQ(Said(Reason::kNodeGpuError).size(), 10u);
 }
 
 }  // namespace

@@ -205,10 +205,22 @@ TEST(MovingTest, WaitingJobSaysHowManyNodesAreDrained) {
 
 // ---- Stalls and nodes that were given up ----
 
+Stall Stalled(int32_t rank, const std::string& phase, Duration still,
+              int32_t waiting) {
+  Stall stall;
+  stall.rank = rank;
+  stall.phase = phase;
+  stall.step = 12;
+  stall.still = still;
+  stall.deadline = 5s;
+  stall.waiting = waiting;
+  return stall;
+}
+
 TEST(MovingTest, StalledRankIsNamedAndTheJobIsTriedAgain) {
   Scene s(NativeSpec("j", 2));
   s.Run({"a", "b"});
-  s.view.stall = Stall{1, "compute", 12, 6s, 5s, 1};
+  s.view.stall = Stalled(1, "compute", 6s, 1);
   s.Settle();
   ASSERT_TRUE(s.job.failing);
   EXPECT_EQ(s.job.failing->reason, Reason::kStalled);
@@ -226,7 +238,7 @@ TEST(MovingTest, StalledRankIsNamedAndTheJobIsTriedAgain) {
 TEST(MovingTest, StallOfAllNamesNobody) {
   Scene s(NativeSpec("j", 2));
   s.Run({"a", "b"});
-  s.view.stall = Stall{-1, "allreduce", 12, 31s, 5s, 2};
+  s.view.stall = Stalled(-1, "allreduce", 31s, 2);
   s.Settle();
   ASSERT_TRUE(s.job.failing);
   EXPECT_THAT(s.job.failing->message,

@@ -2,9 +2,59 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "server/core/job.h"
 
 namespace lockstep {
+namespace {
+
+bool IsSameGpu(const Gpu& a, const Gpu& b) {
+  return a.uuid.empty() || b.uuid.empty() ? a.index == b.index
+                                          : a.uuid == b.uuid;
+}
+
+bool Contains(const std::vector<Gpu>& gpus, const Gpu& gpu) {
+  return std::any_of(gpus.begin(), gpus.end(),
+                     [&](const Gpu& each) { return IsSameGpu(each, gpu); });
+}
+
+}  // namespace
+
+std::string GpuLabel(const Gpu& gpu) {
+  std::string text = fmt::format("GPU {}", gpu.index);
+  const std::string& model = gpu.model;
+  if (model.empty() && gpu.uuid.empty()) return text;
+  return fmt::format("{} ({}{}{})", text, model,
+                     model.empty() || gpu.uuid.empty() ? "" : ", ", gpu.uuid);
+}
+
+void CompareGpus(const std::vector<Gpu>& before, NodeRecord* node,
+                 WallTime now) {
+  const std::vector<Gpu>& offered = node->info.gpus;
+  std::vector<Gpu>& missing = node->missing_gpus;
+  std::vector<Gpu> still;
+  for (Gpu& gpu : missing) {
+    if (!Contains(offered, gpu)) {
+      still.push_back(std::move(gpu));
+      continue;
+    }
+    AddEvent(node, Reason::kNodeGpuBack, GpuLabel(gpu) + " is offered again",
+             now);
+  }
+  missing = std::move(still);
+  for (const Gpu& gpu : before) {
+    if (Contains(offered, gpu) || Contains(missing, gpu)) continue;
+    if (missing.size() == kMaxMissingGpus) break;
+    missing.push_back(gpu);
+    AddEvent(node, Reason::kNodeGpuLost,
+             fmt::format("{} is not offered any more: the node has {} of its "
+                         "{} GPUs",
+                         GpuLabel(gpu), offered.size(),
+                         offered.size() + missing.size()),
+             now);
+  }
+}
 
 std::string Describe(const Drain& drain) {
   std::string text = "drained by " + drain.requester;

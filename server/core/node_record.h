@@ -37,15 +37,29 @@ struct NodeRecord {
   std::vector<Event> events;
   // Since when it is in the state that was last seen.
   WallTime state_time{};
+  // GPUs that it offered once and does not offer any more: until they come
+  // back, or the node is forgotten. At most kMaxMissingGpus.
+  std::vector<Gpu> missing_gpus;
 
   bool operator==(const NodeRecord&) const = default;
 };
 
 inline constexpr size_t kMaxNodeEvents = 50;
+inline constexpr size_t kMaxMissingGpus = 64;
 
 // Appends an event; the oldest go.
 void AddEvent(NodeRecord* node, Reason reason, std::string message,
               WallTime now);
+
+// "GPU 3 (NVIDIA H100, GPU-12ab)".
+std::string GpuLabel(const Gpu& gpu);
+
+// The node, that offered `before`, offers now what its record says: GPUs that
+// are not among those are missing, those that were and are there again are
+// not; with an event for each. A GPU is known by its uuid, and by its index
+// where it has none.
+void CompareGpus(const std::vector<Gpu>& before, NodeRecord* node,
+                 WallTime now);
 
 // Record and event of the command. Draining again replaces reason and grace.
 NodeRecord DrainNode(const NodeRecord& node, Drain drain);

@@ -10,16 +10,16 @@ void ProgressMeter::Reset(Generation generation) {
   generation_ = generation;
 }
 
-void ProgressMeter::Take(int32_t rank, const RankProgress& progress,
-                         MonoTime now) {
+void ProgressMeter::Take(int32_t rank, const RankProgress& progress, Time now) {
+  if (rank == 0) heard_ = now.wall;
   const auto known = ranks_.find(rank);
   if (known != ranks_.end() &&
       progress.committed_step > known->second.committed_step) {
-    last_step_time_ = now;
+    last_step_time_ = now.mono;
   }
   ranks_[rank] = progress;
   if (rank != 0) return;
-  Sample sample{now, 0, progress.committed_step};
+  Sample sample{now.mono, 0, progress.committed_step};
   for (const auto& [r, p] : ranks_) sample.samples += p.samples;
   // Before its first sample it restores, and its step jumps from 0 to where it
   // goes on. (One that counts no samples makes steps all the same.)
@@ -29,7 +29,7 @@ void ProgressMeter::Take(int32_t rank, const RankProgress& progress,
   }
   samples_.push_back(sample);
   // Two samples at least: the window may be shorter than the reports' pace.
-  while (samples_.size() > 2 && now - samples_[1].time > kWindow) {
+  while (samples_.size() > 2 && now.mono - samples_[1].time > kWindow) {
     samples_.pop_front();
   }
 }
@@ -37,6 +37,7 @@ void ProgressMeter::Take(int32_t rank, const RankProgress& progress,
 JobProgressInfo ProgressMeter::Info() const {
   JobProgressInfo info;
   info.generation = generation_;
+  info.time = heard_;
   if (const auto chief = ranks_.find(0); chief != ranks_.end()) {
     info.chief = chief->second;
   }

@@ -18,6 +18,8 @@ struct JobProgressInfo {
   double samples_per_second = 0;
   double steps_per_second = 0;
   std::optional<Duration> eta;
+  // When rank 0 was last heard of.
+  std::optional<WallTime> time;
 };
 
 class ProgressMeter {
@@ -28,7 +30,7 @@ class ProgressMeter {
   void Reset(Generation generation);
   // What rank `rank` says now; late and other generations' reports are the
   // caller's to drop.
-  void Take(int32_t rank, const RankProgress& progress, MonoTime now);
+  void Take(int32_t rank, const RankProgress& progress, Time now);
 
   JobProgressInfo Info() const;
   // When a rank was last seen to commit one more step; nullopt: never.
@@ -45,6 +47,7 @@ class ProgressMeter {
   std::map<int32_t, RankProgress> ranks_;
   std::deque<Sample> samples_;
   std::optional<MonoTime> last_step_time_;
+  std::optional<WallTime> heard_;
 };
 
 }  // namespace lockstep

@@ -5,19 +5,56 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/model/reduction_plan.h"
+#include "server/core/images.h"
+#include "server/core/preparing.h"
+
 namespace lockstep {
 namespace {
 
-void TakeRank(RankStatus* known, const RankStatus& said) {
+// By the coordinator's clock; an exit was before it was heard of.
+WallTime EndTime(WallTime said, Duration offset, Time now) {
+  constexpr Duration kFar = std::chrono::hours(24 * 365 * 100);
+  if (said <= WallTime{} || said - WallTime{} > kFar) return now.wall;
+  return std::min(now.wall, said + offset);
+}
+
+void TakeRank(const Job& job, const RankStatus& said, Duration offset,
+              RankStatus* known, Time now) {
+  // Of a process before the one that it was started again as.
+  if (said.restarts < known->restarts) return;
   if (said.state > known->state) known->state = said.state;
   if (said.pid != 0) known->pid = said.pid;
   if (said.exit && !known->exit) {
     known->exit = said.exit;
+    known->exit->end_time = EndTime(said.exit->end_time, offset, now);
     known->state = RankState::kExited;
     // Counters are final now: this is where they become durable.
     known->progress = said.progress;
-    known->usage = said.usage;
+    known->usage = UsageOf(job, said);
   }
+}
+
+// The first one, then at most one a minute, of which the newest few stay: what
+// else happened must not be pushed out of the ring.
+void AddCheckpointEvent(Job* job, const Checkpoint& checkpoint, Time now) {
+  constexpr ptrdiff_t kKept = 10;
+  const auto is_one = [](const Event& event) {
+    return event.reason == Reason::kCheckpointSaved;
+  };
+  const auto last =
+      std::find_if(job->events.rbegin(), job->events.rend(), is_one);
+  if (last != job->events.rend() &&
+      now.wall - last->time < std::chrono::minutes(1)) {
+    return;
+  }
+  if (std::count_if(job->events.begin(), job->events.end(), is_one) >= kKept) {
+    const auto first =
+        std::find_if(job->events.begin(), job->events.end(), is_one);
+    job->events.erase(std::find_if(first + 1, job->events.end(), is_one));
+  }
+  AddEvent(job, Reason::kCheckpointSaved,
+           fmt::format("checkpoint of step {} saved", checkpoint.step), now);
 }
 
 // Rank 0's host alone knows what was published; a checkpoint of another
@@ -39,6 +76,36 @@ void TakeCheckpoint(Job* job, const GangStatus& gang, Time now) {
   }
   job->committed_step =
       std::max(job->committed_step.value_or(-1), gang.checkpoint->step);
+  AddCheckpointEvent(job, *gang.checkpoint, now);
+}
+
+// Rank 0's host alone knows how the ranks reduce. What it says is given to the
+// ranks of the next generation, so it must make sense here.
+Status TakeReductionPlan(Job* job, const GangStatus& gang,
+                         const NodeName& node) {
+  if (gang.reduction_plan.empty() ||
+      gang.reduction_plan == job->reduction_plan ||
+      job->spec.kind != JobKind::kNative || job->tasks.empty() ||
+      node != job->tasks.front().node) {
+    return OkStatus();
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const ReductionPlan plan,
+                            ParseReductionPlan(gang.reduction_plan));
+  if (static_cast<size_t>(plan.ranks) != RanksOf(*job).size()) {
+    return InvalidArgument("it is of {} ranks, and the job has {}", plan.ranks,
+                           RanksOf(*job).size());
+  }
+  job->reduction_plan = gang.reduction_plan;
+  return OkStatus();
+}
+
+// Repeats of a report say nothing new.
+void AddEventOnce(Job* job, const std::string& message, Time now) {
+  const bool known = std::any_of(
+      job->events.begin(), job->events.end(), [&](const Event& event) {
+        return event.generation == job->generation && event.message == message;
+      });
+  if (!known) AddEvent(job, Reason::kNone, message, now);
 }
 
 void TakeEvents(Job* job, const GangStatus& gang, const NodeName& node,
@@ -55,20 +122,37 @@ void TakeEvents(Job* job, const GangStatus& gang, const NodeName& node,
 }
 
 void TakeReport(Job* job, const GangStatus& gang, const NodeName& node,
-                Time now) {
+                Duration offset, Time now) {
+  TakePreparations(job, gang, node);
+  SettleImages(job, gang.images, node, now);
   for (TaskStatus& task : job->tasks) {
     if (task.node != node) continue;
     for (RankStatus& rank : task.ranks) {
       for (const RankStatus& said : gang.ranks) {
-        if (said.rank == rank.rank) TakeRank(&rank, said);
+        if (said.rank == rank.rank) TakeRank(*job, said, offset, &rank, now);
       }
     }
   }
   TakeCheckpoint(job, gang, now);
+  if (const Status plan = TakeReductionPlan(job, gang, node); !plan.ok()) {
+    AddEventOnce(job,
+                 fmt::format("node {} told a reduction plan that is not kept: "
+                             "{}",
+                             node, Message(plan)),
+                 now);
+  }
   for (const auto& [name, path] : gang.artifacts) {
     if (job->artifacts.size() < kMaxArtifactsOfJob ||
         job->artifacts.contains(name)) {
       job->artifacts[name] = path;
+    }
+  }
+  // Of rank 0's node, once all has ended there.
+  if (gang.phase == GangPhase::kStopped && !gang.outputs.empty() &&
+      node == job->tasks.front().node) {
+    job->outputs = gang.outputs;
+    if (job->outputs.size() > kMaxOutputsOfJob) {
+      job->outputs.resize(kMaxOutputsOfJob);
     }
   }
   if (gang.resumed_step && !job->lineage.empty() &&
@@ -131,7 +215,7 @@ bool SaysNothing(const JobView& view, const NodeName& node,
 void TakeReports(Job* job, const JobView& view, Time now) {
   for (const NodeName& node : NodesOf(*job)) {
     if (const GangStatus* gang = GangOf(view, node, job->generation)) {
-      TakeReport(job, *gang, node, now);
+      TakeReport(job, *gang, node, view.nodes.at(node).clock_offset, now);
     }
   }
   ReleaseWhatIsGone(job, view, now);

@@ -3,12 +3,18 @@
 // Order: priority, then age. A smaller job may pass one that does not fit,
 // until that one has waited for `ageing_limit`; then nobody passes it, unless
 // the nodes that it needs are not READY.
-// Tasks go to few hosts: the largest first, each on the first host that has
-// room; hosts by free GPUs (of a gang that needs any), then CPUs; ties by node
-// name. The same input, in any order, gives the same placement.
+// A gang that is placed again goes where it was, if it still fits and the
+// place was not what ended it. Else tasks go to few hosts: the largest first,
+// each on the first host that has room; those that need GPUs look where most
+// are free, the others where the fewest are; then by CPUs; ties by node name.
+// A role in a container goes only where a container engine is, a job that names
+// a pool only to that pool's nodes; who waits for one pool holds up nobody who
+// cannot go there.
+// The same input, in any order, gives the same placement.
 #ifndef LOCKSTEP_SERVER_CORE_SCHEDULER_H_
 #define LOCKSTEP_SERVER_CORE_SCHEDULER_H_
 
+#include <compare>
 #include <map>
 #include <optional>
 #include <vector>
@@ -33,11 +39,24 @@ struct HostCapacity {
   // The driver does not answer for them: nothing new goes there, but they
   // count for what can ever fit.
   std::vector<int32_t> silent_gpus;
+  // As in NodeInfo.
+  std::string container_engine;
+  std::string pool;
 };
 
 // Indices of those of which the node knows nothing: fallen off the bus, or
 // their driver hangs.
 std::vector<int32_t> SilentGpus(const NodeReadings& readings);
+
+// Where a job stands in the queue: the order in which Schedule looks at it.
+struct QueuePlace {
+  int32_t unimportance = 0;  // The larger, the later.
+  WallTime create_time{};
+  JobName job;
+
+  auto operator<=>(const QueuePlace&) const = default;
+};
+QueuePlace PlaceInQueue(const Job& job);
 
 struct QueuedJob {
   const Job* job = nullptr;

@@ -1,12 +1,14 @@
+// The queue, and what can never fit.
 #include "server/core/scheduler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <random>
 
-#include "server/core/testing.h"
+#include "server/core/scenes.h"
 
 namespace lockstep {
 namespace {
@@ -17,135 +19,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-constexpr int64_t kGiB = int64_t{1} << 30;
-
-HostCapacity Host(const NodeName& node, double cpus, int64_t gib = 64,
-                  const std::vector<std::string>& gpus = {}) {
-  HostCapacity host;
-  host.node = node;
-  host.ready = true;
-  host.capacity = {cpus, gib * kGiB, static_cast<int32_t>(gpus.size()), ""};
-  for (size_t i = 0; i < gpus.size(); ++i) {
-    host.gpus.push_back({static_cast<int32_t>(i), "", gpus[i], 0});
-  }
-  return host;
-}
-
-JobSpec Gang(int32_t tasks, Resources each) {
-  JobSpec spec = NativeSpec("j", tasks);
-  for (RoleSpec& role : spec.roles) role.resources = each;
-  return spec;
-}
-
-std::vector<NodeName> NodesOf(const std::vector<TaskPlacement>& placement) {
-  std::vector<NodeName> nodes;
-  for (const TaskPlacement& place : placement) nodes.push_back(place.node);
-  return nodes;
-}
-
-std::vector<NodeName> Placed(const JobSpec& spec,
-                             const std::vector<HostCapacity>& hosts) {
-  const auto placement = PlaceGang(spec, hosts);
-  return placement ? NodesOf(*placement) : std::vector<NodeName>();
-}
-
-// ---- Placing one gang ----
-
-TEST(PlaceGangTest, AllOrNothing) {
-  const auto hosts = std::vector{Host("a", 2), Host("b", 2)};
-  EXPECT_THAT(Placed(Gang(4, {1, 0, 0, ""}), hosts),
-              ElementsAre("a", "a", "b", "b"));
-  EXPECT_FALSE(PlaceGang(Gang(5, {1, 0, 0, ""}), hosts));
-}
-
-TEST(PlaceGangTest, FewHosts) {
-  EXPECT_THAT(Placed(Gang(2, {1, 0, 0, ""}),
-                     {Host("a", 2), Host("b", 8), Host("c", 4)}),
-              ElementsAre("b", "b"));
-}
-
-TEST(PlaceGangTest, TiesGoByName) {
-  EXPECT_THAT(Placed(Gang(1, {1, 0, 0, ""}), {Host("b", 4), Host("a", 4)}),
-              ElementsAre("a"));
-}
-
-TEST(PlaceGangTest, HostsThatAreNotReadyTakeNothing) {
-  std::vector<HostCapacity> hosts = {Host("a", 4), Host("b", 4)};
-  hosts[0].ready = false;
-  EXPECT_THAT(Placed(Gang(1, {1, 0, 0, ""}), hosts), ElementsAre("b"));
-}
-
-TEST(PlaceGangTest, MemoryCounts) {
-  EXPECT_THAT(Placed(Gang(2, {1, 4 * kGiB, 0, ""}),
-                     {Host("a", 64, 7), Host("b", 4, 4)}),
-              ElementsAre("a", "b"));
-}
-
-TEST(PlaceGangTest, CoresAreComparedWithSlack) {
-  std::vector<HostCapacity> hosts = {Host("a", 0.3)};
-  EXPECT_TRUE(PlaceGang(Gang(3, {0.1, 0, 0, ""}), hosts));
-  EXPECT_FALSE(PlaceGang(Gang(1, {0.31, 0, 0, ""}), hosts));
-}
-
-TEST(PlaceGangTest, TasksThatAskForNothingFitEvenOnAFullHost) {
-  std::vector<HostCapacity> hosts = {Host("a", 2)};
-  hosts[0].allocated.cpus = 2;
-  EXPECT_TRUE(PlaceGang(Gang(3, {0, 0, 0, ""}), hosts));
-}
-
-TEST(PlaceGangTest, GpusAreGivenOnceAndByType) {
-  const std::vector<HostCapacity> hosts = {
-      Host("a", 16, 64, {"NVIDIA T4", "NVIDIA V100", "NVIDIA T4"})};
-  const auto placement = PlaceGang(Gang(2, {1, 0, 1, "t4"}), hosts);
-  ASSERT_TRUE(placement);
-  EXPECT_THAT((*placement)[0].gpus, ElementsAre(0));
-  EXPECT_THAT((*placement)[1].gpus, ElementsAre(2));
-  EXPECT_FALSE(PlaceGang(Gang(3, {1, 0, 1, "T4"}), hosts));
-  EXPECT_TRUE(PlaceGang(Gang(3, {1, 0, 1, ""}), hosts));
-}
-
-TEST(PlaceGangTest, GpusInUseAreNotFree) {
-  std::vector<HostCapacity> hosts = {Host("a", 16, 64, {"T4", "T4"})};
-  hosts[0].allocated_gpus = {0};
-  const auto placement = PlaceGang(Gang(1, {1, 0, 1, ""}), hosts);
-  ASSERT_TRUE(placement);
-  EXPECT_THAT((*placement)[0].gpus, ElementsAre(1));
-}
-
-TEST(PlaceGangTest, GpusThatDoNotAnswerGetNothing) {
-  std::vector<HostCapacity> hosts = {Host("a", 16, 64, {"T4", "T4"})};
-  hosts[0].silent_gpus = {0};
-  const auto placement = PlaceGang(Gang(1, {1, 0, 1, ""}), hosts);
-  ASSERT_TRUE(placement);
-  EXPECT_THAT((*placement)[0].gpus, ElementsAre(1));
-  EXPECT_FALSE(PlaceGang(Gang(2, {1, 0, 1, ""}), hosts));
-}
-
-TEST(PlaceGangTest, ChoosyTasksGoBeforeThoseThatTakeAnyGpu) {
-  JobSpec spec = Gang(5, {1, 0, 1, "T4"});
-  spec.roles[0].resources.gpu_type = "";  // The chief.
-  const std::vector<HostCapacity> hosts = {
-      Host("a", 16, 64, {"T4", "T4", "T4", "T4"}), Host("b", 16, 64, {"V100"})};
-  EXPECT_THAT(Placed(spec, hosts), ElementsAre("b", "a", "a", "a", "a"));
-}
-
-TEST(PlaceGangTest, GangsWithoutGpusLeaveGpuHostsAlone) {
-  EXPECT_THAT(
-      Placed(Gang(1, {1, 0, 0, ""}), {Host("a", 8, 64, {"T4"}), Host("b", 8)}),
-      ElementsAre("b"));
-}
-
-// By GPUs or cores first, the large memory would come too late.
-TEST(PlaceGangTest, WhatIsShortDecidesWhoGoesFirst) {
-  JobSpec spec =
-      ProgramSpec("j", {Role(TaskType::kChief, 1, {4, 1 * kGiB, 0, ""}),
-                        Role(TaskType::kWorker, 1, {1, 8 * kGiB, 0, ""})});
-  EXPECT_THAT(Placed(spec, {Host("a", 5, 8), Host("b", 4, 4)}),
-              ElementsAre("b", "a"));
-}
-
-// ---- The queue ----
 
 class ScheduleTest : public testing::Test {
  protected:
@@ -218,6 +91,72 @@ TEST_F(ScheduleTest, OneThatWaitsForANodeToComeBackStopsNobody) {
   EXPECT_THAT(Placed(), ElementsAre("small"));
 }
 
+TEST_F(ScheduleTest, AJobGoesToItsPoolOnly) {
+  hosts_ = {Host("a", 8), Host("b", 4), Host("c", 4)};
+  hosts_[0].pool = "default";
+  hosts_[1].pool = hosts_[2].pool = "a100";
+  Add("x", 4, 4);
+  Add("y", 3, 4);
+  Add("z", 2, 4);
+  Add("any", 1, 4);
+  for (size_t i = 0; i < 3; ++i) jobs_[i]->spec.pool = "a100";
+  const ScheduleResult result = Run();
+  ASSERT_THAT(result.placed, SizeIs(3));
+  EXPECT_EQ(result.placed[0].placement[0].node, "b");
+  EXPECT_EQ(result.placed[1].placement[0].node, "c");
+  EXPECT_EQ(result.placed[2].job, "any");
+  EXPECT_EQ(result.placed[2].placement[0].node, "a");
+  EXPECT_EQ(result.waiting.at("z").message,
+            "a chief task needs 4 cpus on one node of pool a100; the most free "
+            "on one is 0 cpus (b)");
+}
+
+TEST_F(ScheduleTest, WhatAnyPoolTakesIsNoLongerFreeInAPool) {
+  hosts_[0].pool = "a100";
+  Add("any", 2, 4);
+  Add("pooled", 1, 4);
+  jobs_[1]->spec.pool = "a100";
+  EXPECT_THAT(Placed(), ElementsAre("any"));
+}
+
+TEST_F(ScheduleTest, WhoWaitsForOnePoolHoldsUpNobodyElsewhere) {
+  hosts_ = {Host("a", 4), Host("b", 4)};
+  hosts_[0].pool = "default";
+  hosts_[1].pool = "a100";
+  hosts_[1].allocated.cpus = 3;
+  Add("large", 5, 4, 0, 10min);
+  Add("elsewhere", 4, 1);
+  Add("behind", 3, 1);
+  Add("any", 2, 1);
+  jobs_[0]->spec.pool = jobs_[2]->spec.pool = "a100";
+  jobs_[1]->spec.pool = "default";
+  EXPECT_THAT(Placed(), ElementsAre("elsewhere"));
+  for (const char* name : {"behind", "any"}) {
+    EXPECT_EQ(Run().waiting.at(name).reason, Reason::kBehindOthers) << name;
+  }
+}
+
+TEST_F(ScheduleTest, APoolWithoutReadyNodesIsNamed) {
+  hosts_ = {Host("a", 4), Host("b", 4), Host("c", 4)};
+  hosts_[0].pool = "default";
+  hosts_[1].pool = hosts_[2].pool = "a100";
+  hosts_[1].ready = hosts_[2].ready = false;
+  Add("x", 1, 1);
+  jobs_[0]->spec.pool = "a100";
+  const auto why = [this] { return Run().waiting.at("x"); };
+  EXPECT_EQ(why().reason, Reason::kNoNodes);
+  EXPECT_EQ(why().message, "no node of pool a100 is ready now");
+  hosts_[2].drained = true;
+  EXPECT_EQ(why().message,
+            "no node of pool a100 takes work now; 1 of 2 nodes is drained");
+  jobs_[0]->spec.pool = "a10";
+  EXPECT_EQ(why().message,
+            "no node of pool a10 is registered; the pools here are a100, "
+            "default: did you mean a100?");
+  hosts_.clear();
+  EXPECT_EQ(why().message, "no worker daemon is registered");
+}
+
 TEST_F(ScheduleTest, TwoInOneRoundShareWhatIsThere) {
   Add("x", 3, 2);
   Add("y", 2, 2);
@@ -228,7 +167,8 @@ TEST_F(ScheduleTest, TwoInOneRoundShareWhatIsThere) {
 TEST_F(ScheduleTest, ReasonsOfThoseThatWait) {
   Add("x", 3, 8);
   EXPECT_THAT(Run().waiting.at("x").message,
-              HasSubstr("needs 8 cpus in 1 task; free on ready nodes: 4 cpus"));
+              HasSubstr("a chief task needs 8 cpus on one node; the most free "
+                        "on one is 4 cpus (a)"));
   queue_[0].backing_off = true;
   EXPECT_EQ(Run().waiting.at("x").reason, Reason::kBackoff);
   queue_[0].backing_off = false;
@@ -239,6 +179,81 @@ TEST_F(ScheduleTest, ReasonsOfThoseThatWait) {
   EXPECT_THAT(Run().waiting.at("x").message, HasSubstr("ready"));
   hosts_.clear();
   EXPECT_THAT(Run().waiting.at("x").message, HasSubstr("registered"));
+}
+
+TEST_F(ScheduleTest, TheNearestNodeIsNamed) {
+  hosts_ = {Host("gpu-1", 64, 64, {"V100", "V100"}),
+            Host("gpu-3", 64, 64, std::vector<std::string>(8, "V100")),
+            Host("gpu-9", 64, 64, std::vector<std::string>(8, "V100"))};
+  hosts_[1].allocated_gpus = {0, 1, 2, 3};
+  hosts_[2].ready = false;
+  Add("x", 1, 1);
+  jobs_[0]->spec.roles[0].resources.gpus = 8;
+  EXPECT_EQ(Run().waiting.at("x").message,
+            "a chief task needs 8 GPUs on one node; the most free on one is 4 "
+            "GPUs (gpu-3); not ready: gpu-9");
+  jobs_[0]->spec.roles[0].resources = {65, 0, 8, "V100"};
+  EXPECT_THAT(Run().waiting.at("x").message,
+              HasSubstr("needs 65 cpus, 8 V100 on one node; the most free on "
+                        "one is 64 cpus, 4 V100 (gpu-3)"));
+}
+
+TEST_F(ScheduleTest, AGangOfWhichSomeFitsSaysHowMany) {
+  Add("x", 1, 3);
+  jobs_[0]->spec.roles.push_back(Role(TaskType::kWorker, 2, {2, 0, 0, ""}));
+  EXPECT_EQ(Run().waiting.at("x").message,
+            "needs 7 cpus in 3 tasks; 1 of them fits now");
+}
+
+TEST_F(ScheduleTest, WithoutAnEngineAContainerWaits) {
+  Add("x", 1, 1);
+  jobs_[0]->spec.roles[0].container = Container{"image", {}};
+  EXPECT_EQ(Run().waiting.at("x").message,
+            "a chief task runs in a container, and no ready node has podman or "
+            "docker");
+}
+
+class SamePlaceTest : public ScheduleTest {
+ protected:
+  SamePlaceTest() {
+    hosts_ = {Host("a", 64, 64, {"T4", "T4", "T4"}),
+              Host("b", 8, 64, {"T4", "T4", "T4"})};
+    Add("x", 1, 1);
+    Job& job = *jobs_[0];
+    job.spec.roles[0].resources.gpus = 2;
+    TaskStatus task;
+    task.node = "b";
+    task.gpus = {0, 2};
+    job.tasks = {task};
+    job.attempts.resize(1);
+    job.attempts[0].end_cause.reason = Reason::kRankExit;
+  }
+  TaskPlacement Place() {
+    const ScheduleResult result = Run();
+    EXPECT_THAT(result.placed, SizeIs(1));
+    return result.placed.empty() ? TaskPlacement()
+                                 : result.placed[0].placement[0];
+  }
+};
+
+TEST_F(SamePlaceTest, AGangGoesWhereItWas) {
+  EXPECT_EQ(Place().node, "b");
+  EXPECT_THAT(Place().gpus, testing::UnorderedElementsAre(0, 2));
+}
+
+TEST_F(SamePlaceTest, OrElsewhereWhenThatIsTaken) {
+  hosts_[1].allocated_gpus = {0, 1};
+  EXPECT_EQ(Place().node, "a");
+  hosts_[1].allocated_gpus = {0};
+  EXPECT_THAT(Place().gpus, testing::UnorderedElementsAre(1, 2))
+      << "others there are as good";
+  hosts_[1].ready = false;
+  EXPECT_EQ(Place().node, "a");
+}
+
+TEST_F(SamePlaceTest, NotWhereThePlaceWasTheFault) {
+  jobs_[0]->attempts[0].end_cause.reason = Reason::kNoCapacity;
+  EXPECT_EQ(Place().node, "a");
 }
 
 TEST_F(ScheduleTest, OneBackingOffStopsNobody) {
@@ -270,57 +285,6 @@ TEST_F(ScheduleTest, SameInputInAnyOrderGivesTheSame) {
     std::shuffle(hosts_.begin(), hosts_.end(), random);
     ASSERT_EQ(describe(), first);
   }
-}
-
-// Random gangs and hosts: what is placed fits, and nothing is given twice.
-TEST(PlaceGangTest, NothingIsEverOverbooked) {
-  std::mt19937 random(11);
-  const auto upto = [&](int n) { return static_cast<int>(random() % n); };
-  int placed = 0;
-  for (int round = 0; round < 2000; ++round) {
-    std::vector<HostCapacity> hosts;
-    for (int i = 0; i < 1 + upto(5); ++i) {
-      std::vector<std::string> gpus;
-      for (int g = upto(4); g > 0; --g) gpus.push_back(upto(2) ? "T4" : "V100");
-      hosts.push_back(Host(std::string(1, 'a' + i), upto(9), upto(9), gpus));
-      hosts.back().ready = upto(5) > 0;
-      hosts.back().allocated.cpus = upto(3);
-      if (!gpus.empty() && upto(3) == 0) hosts.back().allocated_gpus = {0};
-    }
-    JobSpec spec = Gang(1 + upto(6), {});
-    for (RoleSpec& role : spec.roles) {
-      role.resources = {static_cast<double>(upto(4)), upto(4) * kGiB, upto(3),
-                        upto(2) ? "T4" : ""};
-      if (role.resources.gpus == 0) role.resources.gpu_type = "";
-    }
-    const auto placement = PlaceGang(spec, hosts);
-    if (!placement) continue;
-    ++placed;
-    for (const HostCapacity& host : hosts) {
-      Resources used = host.allocated;
-      std::vector<int32_t> gpus = host.allocated_gpus;
-      bool any = false;
-      for (const TaskPlacement& place : *placement) {
-        if (place.node != host.node) continue;
-        any = true;
-        const Resources& need =
-            spec.roles[place.type == TaskType::kChief ? 0 : 1].resources;
-        used.cpus += need.cpus;
-        used.memory_bytes += need.memory_bytes;
-        ASSERT_EQ(place.gpus.size(), static_cast<size_t>(need.gpus));
-        for (const int32_t gpu : place.gpus) {
-          ASSERT_TRUE(GpuModelMatches(need.gpu_type, host.gpus[gpu].model));
-          gpus.push_back(gpu);
-        }
-      }
-      if (!any) continue;
-      ASSERT_TRUE(host.ready);
-      ASSERT_LE(used.memory_bytes, host.capacity.memory_bytes);
-      std::sort(gpus.begin(), gpus.end());
-      ASSERT_EQ(std::adjacent_find(gpus.begin(), gpus.end()), gpus.end());
-    }
-  }
-  EXPECT_GT(placed, 200);
 }
 
 // ---- Never ----
@@ -371,6 +335,44 @@ TEST(NeverFitsTest, SumsBeyond64BitsAreNoSurprise) {
   huge.capacity.memory_bytes = int64_t{1} << 60;
   spec.roles[0].resources.gpus = 0;
   EXPECT_EQ(ReasonOf(CheckCanEverFit(spec, {huge})), "NEVER_FITS");
+}
+
+TEST(NeverFitsTest, WhatFitsInAnotherPoolOnly) {
+  std::vector<HostCapacity> hosts = {Host("a", 64), Host("b", 2)};
+  hosts[0].pool = "default";
+  hosts[1].pool = "small";
+  JobSpec spec = Gang(1, {4, 0, 0, ""});
+  spec.pool = "default";
+  EXPECT_TRUE(CheckCanEverFit(spec, hosts).ok());
+  spec.pool = "small";
+  EXPECT_THAT(Message(CheckCanEverFit(spec, hosts)),
+              HasSubstr("4 cpus, more than any node of pool small has; the "
+                        "nearest that would fit is 2 cpus (node b)"));
+  spec.roles[0].resources.cpus = 2;
+  spec.roles[0].count = 3;
+  EXPECT_THAT(Message(CheckCanEverFit(spec, hosts)),
+              HasSubstr("do not fit on 1 node of pool small together"));
+  spec.pool = "smal";
+  const Status status = CheckCanEverFit(spec, hosts);
+  EXPECT_EQ(ReasonOf(status), "NEVER_FITS");
+  EXPECT_THAT(Message(status),
+              HasSubstr("no node of pool smal is registered; the pools here "
+                        "are default, small: did you mean small?"));
+  EXPECT_TRUE(CheckCanEverFit(spec, {}).ok()) << "nothing is known yet";
+}
+
+TEST(NeverFitsTest, AContainerWithoutAnEngine) {
+  std::vector<HostCapacity> hosts = {Host("a", 64), Host("b", 2)};
+  JobSpec spec = Gang(1, {4, 0, 0, ""});
+  spec.roles[0].container = Container{"image", {}};
+  EXPECT_THAT(Message(CheckCanEverFit(spec, hosts)),
+              HasSubstr("no node has podman or docker"));
+  hosts[1].container_engine = "podman 4.3.1";
+  EXPECT_THAT(Message(CheckCanEverFit(spec, hosts)),
+              HasSubstr("4 cpus, more than any node with a container engine "
+                        "has; the nearest that would fit is 2 cpus (node b)"));
+  hosts[0].container_engine = "podman 4.3.1";
+  EXPECT_TRUE(CheckCanEverFit(spec, hosts).ok());
 }
 
 }  // namespace

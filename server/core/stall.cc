@@ -1,7 +1,11 @@
 #include "server/core/stall.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
+
+#include "server/core/job.h"
 
 namespace lockstep {
 namespace {
@@ -34,6 +38,22 @@ bool IsDone(const RankProgress& progress) {
 }
 
 }  // namespace
+
+std::string Describe(const Job& job, const Stall& stall) {
+  const std::string who = stall.rank < 0
+                              ? fmt::format("all {} ranks stand", stall.waiting)
+                              : RankLabel(job, stall.rank) + " stands";
+  const std::string others =
+      stall.rank < 0
+          ? ""
+          : fmt::format(", and {} other rank{} for it", stall.waiting,
+                        stall.waiting == 1 ? " waits" : "s wait");
+  return fmt::format(
+      "{} still for {} in {} of step {}{}; the gang is stopped and started "
+      "again after {}",
+      who, FormatDuration(stall.still), stall.phase, stall.step, others,
+      FormatDuration(stall.limit));
+}
 
 void StallWatch::Reset(Generation generation) {
   if (generation == generation_) return;
@@ -84,7 +104,8 @@ Duration StallWatch::Deadline() const {
                                    : deadline;
 }
 
-std::optional<Stall> StallWatch::Check(int32_t world_size, MonoTime now) const {
+std::optional<Stall> StallWatch::Standing(int32_t world_size,
+                                          MonoTime now) const {
   if (world_size < 2 || pages_.size() != static_cast<size_t>(world_size)) {
     return std::nullopt;
   }
@@ -104,7 +125,7 @@ std::optional<Stall> StallWatch::Check(int32_t world_size, MonoTime now) const {
     }
     const Duration still = now - page.since;
     // Somebody moves: the gang is on its way.
-    if (still <= deadline) return std::nullopt;
+    if (still <= deadline / 2) return std::nullopt;
     shortest = std::min(shortest, still);
     // Who waits in an earlier step has arrived there, and never left it.
     if (waits && page.progress.step == front) {
@@ -114,22 +135,31 @@ std::optional<Stall> StallWatch::Check(int32_t world_size, MonoTime now) const {
     const bool busy =
         page.progress.phase == "input" ||
         page.cpu_seconds - page.cpu_then > kIdle * ToSeconds(still);
-    if (busy && still <= std::max(options_.patient_least,
-                                  options_.patient_factor * deadline)) {
-      continue;
-    }
-    if (!found || still > found->still) {
+    const Duration limit = busy ? std::max(options_.patient_least,
+                                           options_.patient_factor * deadline)
+                                : deadline;
+    if (!found || still - limit > found->still - found->limit) {
       found = Stall{
-          rank, page.progress.phase, page.progress.step, still, deadline, 0};
+          rank, page.progress.phase, page.progress.step, still, deadline, limit,
+          0};
     }
   }
-  if (waiting == world_size &&
-      shortest > std::max(options_.all_least, options_.all_factor * deadline)) {
-    return Stall{-1, "allreduce", front, shortest, deadline, waiting};
+  if (waiting == world_size) {
+    const Duration limit =
+        std::max(options_.all_least, options_.all_factor * deadline);
+    return Stall{-1, "allreduce", front, shortest, deadline, limit, waiting};
   }
   if (!found || waiting == 0) return std::nullopt;
+  // All have to have stood for the deadline.
+  found->limit = std::max(found->limit, found->still - shortest + deadline);
   found->waiting = waiting;
   return found;
+}
+
+std::optional<Stall> StallWatch::Check(int32_t world_size, MonoTime now) const {
+  std::optional<Stall> stall = Standing(world_size, now);
+  if (stall && stall->still <= stall->limit) stall.reset();
+  return stall;
 }
 
 }  // namespace lockstep

@@ -17,6 +17,7 @@
 //     the network between them, or one that was stopped within the all-reduce;
 //   - before six times D, and a minute, of a rank that uses the CPU or waits
 //     for input: it may be slow and well.
+// From half of D on it is seen to stand still, and people are told.
 #ifndef LOCKSTEP_SERVER_CORE_STALL_H_
 #define LOCKSTEP_SERVER_CORE_STALL_H_
 
@@ -25,7 +26,7 @@
 #include <optional>
 #include <string>
 
-#include "common/model/job.h"
+#include "server/core/job.h"
 
 namespace lockstep {
 
@@ -50,9 +51,15 @@ struct Stall {
   // For how long its page has stood.
   Duration still{};
   Duration deadline{};
+  // When it has stood for so long, the generation is stopped.
+  Duration limit{};
   // How many wait for it.
   int32_t waiting = 0;
 };
+
+// "rank 1 (worker 0 on b) stands still for 12 s in compute of step 7, and 1
+// other rank waits for it; stopped after 20 s". `job` is the one that it is of.
+std::string Describe(const Job& job, const Stall& stall);
 
 class StallWatch {
  public:
@@ -64,7 +71,10 @@ class StallWatch {
 
   // How long a step may take.
   Duration Deadline() const;
-  // Of a generation of `world_size` ranks; the longest frozen one.
+  // Of a generation of `world_size` ranks: the one that holds the others up and
+  // is nearest to its limit, or past it.
+  std::optional<Stall> Standing(int32_t world_size, MonoTime now) const;
+  // The same once it is past its limit: it is frozen.
   std::optional<Stall> Check(int32_t world_size, MonoTime now) const;
 
  private:

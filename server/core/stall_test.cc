@@ -83,6 +83,26 @@ TEST_F(StallTest, FrozenRankIsNamedAfterTheDeadline) {
   EXPECT_EQ(stall->waiting, 2);
 }
 
+// People hear of it at half the deadline, with the limit that counts.
+TEST_F(StallTest, ItIsSeenLongBeforeItIsGivenUp) {
+  Steps(20);
+  Freeze("compute");
+  const MonoTime began = now_;
+  while (!watch_.Standing(3, now_) && now_ - began < 10s) Beat();
+  const auto seen = watch_.Standing(3, now_);
+  ASSERT_TRUE(seen);
+  EXPECT_EQ(seen->rank, 1);
+  EXPECT_EQ(seen->waiting, 2);
+  EXPECT_GE(seen->limit, 5s);
+  EXPECT_LE(seen->limit, 6s) << "the last of the others came later";
+  EXPECT_LE(seen->still, 3500ms);
+  EXPECT_FALSE(Stalled());
+  ++step_;
+  for (int32_t rank = 0; rank < 3; ++rank) Put(rank, "compute");
+  Beat();
+  EXPECT_FALSE(watch_.Standing(3, now_));
+}
+
 TEST_F(StallTest, DeadlineFollowsTheSlowestSteps) {
   Steps(98);
   Steps(2, 10);

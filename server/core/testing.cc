@@ -5,6 +5,8 @@
 
 #include <csignal>
 
+#include "server/core/restart.h"
+
 namespace lockstep {
 
 RoleSpec Role(TaskType type, int32_t count, Resources resources,
@@ -92,11 +94,13 @@ void Scene::Settle() {
   for (int round = 0;; ++round) {
     ASSERT_LT(round, 12) << "never settles: " << Name(job.state);
     for (const NodeName& node : NodesOf(job)) view.nodes[node];
+    AwaitRestarts(job, view, now, &view.awaited_since);
     const Job next = Decide(job, view, timeouts, now);
     ASSERT_EQ(BrokenRule(job, next), "");
     if (next == job) return;
     // As the coordinator counts.
     if (next.state != job.state || next.generation != job.generation ||
+        next.cluster.has_value() != job.cluster.has_value() ||
         next.failing.has_value() != job.failing.has_value()) {
       view.state_since = now.mono;
     }
@@ -171,7 +175,9 @@ void Scene::Prepared() {
       if (task.node != node) continue;
       gang.ports.push_back(7000 + static_cast<int32_t>(gang.ports.size()));
       for (const RankStatus& rank : task.ranks) {
-        if (rank.rank == 0) gang.master_port = 7999;
+        if (rank.rank != 0) continue;
+        gang.master_port = 7999;
+        gang.service_ports[std::string(kJaxService)] = 7998;
       }
     }
   }

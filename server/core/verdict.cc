@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 namespace lockstep {
 namespace {
 
-using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 
 Reason ReasonOf(const ExitStatus& exit) {
@@ -26,23 +27,90 @@ Reason ReasonOf(const ExitStatus& exit) {
 
 bool IsFatal(const ExitStatus& exit) {
   if (exit.victim) return false;
-  if (exit.out_of_memory || exit.how == ExitStatus::How::kExecErrno)
-    return true;
+  if (exit.out_of_memory) return true;
+  if (exit.reason == Reason::kPortTaken) return false;
+  if (exit.how == ExitStatus::How::kExecErrno) return true;
   if (exit.reason == Reason::kConfigMismatch) return true;
   return exit.how == ExitStatus::How::kCode &&
          (exit.value == 2 || exit.value == 126 || exit.value == 127);
 }
 
-Duration Backoff(Duration first, Duration most, int32_t failures) {
-  Duration wait = first;
-  for (int32_t i = 1; i < failures && wait < most; ++i) wait *= 2;
-  return std::min(wait, most);
+// 1 s doubling to 60 s.
+Duration Backoff(int32_t failures) {
+  Duration wait = 1s;
+  for (int32_t i = 1; i < failures && wait < 60s; ++i) wait *= 2;
+  return std::min<Duration>(wait, 60s);
+}
+
+// What a program says that a peer left alone: of gRPC and TensorFlow, Gloo,
+// NCCL and torch, and of the system.
+bool SpeaksOfALostPeer(const std::string& message) {
+  static constexpr std::string_view kWords[] = {
+      "Connection reset by peer",
+      "Connection closed by peer",
+      "Connection refused",
+      "Broken pipe",
+      "Socket closed",
+      "UNAVAILABLE",
+      "UnavailableError",
+      "remote process exited",
+      "peer closed",
+      "NCCL communicator was aborted",
+      "The client has disconnected",
+      "heartbeat timeout",
+  };
+  return std::any_of(std::begin(kWords), std::end(kWords),
+                     [&](std::string_view words) {
+                       return message.find(words) != std::string::npos;
+                     });
+}
+
+// Lower comes first; within one the earlier does.
+int Tier(const ExitStatus& exit) {
+  if (exit.victim) return 3;
+  if (exit.reason == Reason::kPortTaken) return 0;
+  return exit.how == ExitStatus::How::kCode && !exit.out_of_memory &&
+                 SpeaksOfALostPeer(exit.message)
+             ? 2
+             : 1;
+}
+
+bool InContainer(const JobSpec& spec) {
+  return std::any_of(
+      spec.roles.begin(), spec.roles.end(),
+      [](const RoleSpec& role) { return role.container.has_value(); });
+}
+
+// What a person should do about an error that is known.
+std::string_view AdviceOn(const Job& job, const ExitStatus& exit) {
+  if (!job.spec.master_in_tf_config ||
+      exit.message.find("Disallowed task type found in cluster spec") ==
+          std::string::npos) {
+    return "";
+  }
+  // Of a package the flag does not count.
+  if (!InContainer(job.spec) && !job.spec.packages.empty()) {
+    return "; TensorFlow 2 takes no task of type master, and runtimeVersion "
+           "1.x makes the first task master: give a 2.x version, or "
+           "lockstep.runtime";
+  }
+  return "; TensorFlow 2 takes no task of type master, and "
+         "useChiefInTfConfig is false: set useChiefInTfConfig: true, or "
+         "leave it out";
+}
+
+bool WaitsAlone(const Job& job, const RankStatus& rank) {
+  const auto lone = job.lone_ranks.find(rank.rank);
+  return lone != job.lone_ranks.end() && lone->second.waits;
 }
 
 Cause CauseOf(const Job& job, const RankStatus& rank) {
-  return {ReasonOf(*rank.exit),
-          Shorten(fmt::format("{}: {}", RankLabel(job, rank.rank),
-                              Describe(*rank.exit)))};
+  const std::string_view advice = AdviceOn(job, *rank.exit);
+  std::string text =
+      fmt::format("{}: {}", RankLabel(job, rank.rank), Describe(*rank.exit));
+  // Long last words must not push the advice out.
+  text = Shorten(std::move(text), kMaxSentence - advice.size());
+  return {ReasonOf(*rank.exit), text.append(advice)};
 }
 
 }  // namespace
@@ -54,24 +122,49 @@ bool IsOfARank(const Job& job, const Cause& cause) {
   });
 }
 
+Failure FailureOfRank(const Job& job, const RankStatus& rank) {
+  const ExitStatus& exit = *rank.exit;
+  Failure failure;
+  failure.cause = CauseOf(job, rank);
+  failure.exit_code = ShellCode(exit);
+  failure.fatal = IsFatal(exit);
+  failure.victim = exit.victim;
+  failure.free_restart = failure.cause.reason == Reason::kRestartRequested;
+  failure.port_taken = failure.cause.reason == Reason::kPortTaken;
+  failure.rank = rank.rank;
+  return failure;
+}
+
 std::optional<Failure> FirstFailure(const Job& job) {
   const RankStatus* first = nullptr;
   const auto earlier = [](const RankStatus& a, const RankStatus& b) {
-    if (a.exit->victim != b.exit->victim) return b.exit->victim;
-    return a.exit->end_time < b.exit->end_time;
+    return std::make_pair(Tier(*a.exit), a.exit->end_time) <
+           std::make_pair(Tier(*b.exit), b.exit->end_time);
   };
   for (const RankStatus* rank : RanksOf(job)) {
-    if (!rank->exit || rank->exit->ok()) continue;
+    if (!rank->exit || rank->exit->ok() || WaitsAlone(job, *rank)) continue;
     if (first == nullptr || earlier(*rank, *first)) first = rank;
   }
   if (first == nullptr) return std::nullopt;
-  Failure failure;
-  failure.cause = CauseOf(job, *first);
-  failure.exit_code = ShellCode(*first->exit);
-  failure.fatal = IsFatal(*first->exit);
-  failure.victim = first->exit->victim;
-  failure.free_restart = failure.cause.reason == Reason::kRestartRequested;
-  return failure;
+  return FailureOfRank(job, *first);
+}
+
+void MarkVictims(Job* job, const Failure& cause) {
+  const ExitStatus* first = nullptr;
+  for (const RankStatus* rank : RanksOf(*job)) {
+    if (rank->rank == cause.rank && rank->exit) first = &*rank->exit;
+  }
+  for (TaskStatus& task : job->tasks) {
+    for (RankStatus& rank : task.ranks) {
+      if (!rank.exit || rank.exit->ok() || &*rank.exit == first ||
+          WaitsAlone(*job, rank)) {
+        continue;
+      }
+      const bool same_error = first != nullptr && !first->message.empty() &&
+                              rank.exit->message == first->message;
+      if (!same_error) rank.exit->victim = true;
+    }
+  }
 }
 
 Failure FailureOf(const Cause& cause) {
@@ -84,11 +177,12 @@ Failure FailureOf(const Cause& cause) {
                   cause.reason == Reason::kRankExit;
   failure.moved = cause.reason == Reason::kNodeDrained;
   failure.passing = cause.reason == Reason::kNoCapacity;
+  failure.port_taken = cause.reason == Reason::kPortTaken;
   return failure;
 }
 
 RestartPlan PlanRestart(const Job& job, const Failure& failure,
-                        bool made_progress, bool was_running, Time now) {
+                        bool made_progress, Time now) {
   RestartPlan plan;
   plan.cause = failure.cause;
   plan.exit_code = failure.exit_code;
@@ -102,6 +196,20 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
     plan.restart = true;
     plan.backoff = kPassingRefusalBackoff;
     return plan;
+  }
+  if (failure.port_taken) {
+    // This attempt is not among them yet.
+    const auto recent = std::count_if(
+        job.attempts.begin(), job.attempts.end(), [&](const Attempt& attempt) {
+          return attempt.end_cause.reason == Reason::kPortTaken &&
+                 now.wall - attempt.end_time < kPortRestartWindow;
+        });
+    if (recent < kFreePortRestarts) {
+      plan.restart = true;
+      return plan;
+    }
+    plan.cause.message += fmt::format(
+        "; {} other choices of ports did not help", kFreePortRestarts);
   }
   if (failure.fatal) {
     ++plan.failures_without_progress;
@@ -135,8 +243,7 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
     return plan;
   }
   plan.restart = true;
-  plan.backoff =
-      was_running ? Backoff(1s, 60s, failures) : Backoff(200ms, 10s, failures);
+  plan.backoff = Backoff(failures);
   return plan;
 }
 

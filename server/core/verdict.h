@@ -19,17 +19,34 @@ struct Failure {
   bool victim = false;
   // Exit 42: the program asks for a restart; no try is used up.
   bool free_restart = false;
+  // Somebody else listens on a port of the gang: other ports are tried, and no
+  // try is used up.
+  bool port_taken = false;
   // Nobody failed: the job leaves a drained node, which costs nothing.
   bool moved = false;
   // A node could not prepare for now (a full disk, a GPU that is still held,
   // no free port): it is asked again later, and no try is used up.
   bool passing = false;
+  // Whose exit it is; -1: of none.
+  int32_t rank = -1;
 };
 
-// The first cause among the exits of the current tasks: the earliest rank that
-// failed by itself; when every one that failed is a victim, the earliest of
-// them. nullopt: no rank failed.
+// What `rank`'s bad exit means. REQUIRES: it has one.
+Failure FailureOfRank(const Job& job, const RankStatus& rank);
+
+// The first cause among the exits of the current tasks, by their corrected
+// times (clock_offset.h): a port that was taken; else the earliest rank that
+// failed by itself; else the earliest whose last words are of a lost peer, as
+// the news of a death may be quicker than the death's own; else the earliest
+// of those that were stopped. A worker that waits to be started again alone is
+// no cause. nullopt: no other rank failed.
 std::optional<Failure> FirstFailure(const Job& job);
+
+// The ranks that failed after the first cause and because of it are marked as
+// victims; those that say the same error are none. `cause` without a rank (a
+// lost node, a stalled rank): all that failed are. A worker that waits to be
+// started again alone failed by itself.
+void MarkVictims(Job* job, const Failure& cause);
 
 // Whether `cause` is how one of the current tasks' ranks failed.
 bool IsOfARank(const Job& job, const Cause& cause);
@@ -40,6 +57,13 @@ Failure FailureOf(const Cause& cause);
 
 // How long a restart that a program asked for is remembered.
 inline constexpr Duration kFreeRestartWindow = std::chrono::seconds(60);
+
+// So many starts on other ports within so long are free.
+inline constexpr int kFreePortRestarts = 5;
+inline constexpr Duration kPortRestartWindow = std::chrono::seconds(60);
+
+// A program shows progress by running for so long.
+inline constexpr Duration kProgramProgress = std::chrono::minutes(10);
 
 // After a node could not prepare for now.
 inline constexpr Duration kPassingRefusalBackoff = std::chrono::seconds(2);
@@ -55,14 +79,15 @@ struct RestartPlan {
   int32_t exit_code = 1;
 };
 
-// The rules: fatal failures end the job; a node that could not prepare for now
-// costs a wait and no try; a free restart costs nothing, unless
-// there were three within 60 s without progress; others cost one try, and
-// progress (a newly committed step; ten minutes of running for programs)
-// gives all tries back. Backoff: 0.2 s doubling to 10 s before RUNNING was
-// reached, 1 s doubling to 60 s after.
+// The rules, for native jobs and programs, before and after RUNNING: fatal
+// failures end the job; a node that could not prepare for now costs a wait and
+// no try; a free restart costs nothing, unless there were three within 60 s
+// without progress, and other ports cost nothing, five times within 60 s;
+// others cost one try, and progress (a newly committed step; ten minutes of
+// running for programs) gives all tries back. Backoff: 1 s doubling to 60 s.
+// The caller need not wait for the first restart of what ran, where it ran.
 RestartPlan PlanRestart(const Job& job, const Failure& failure,
-                        bool made_progress, bool was_running, Time now);
+                        bool made_progress, Time now);
 
 }  // namespace lockstep
 

@@ -10,7 +10,6 @@
 namespace lockstep {
 namespace {
 
-using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using testing::HasSubstr;
 
@@ -29,9 +28,8 @@ class VerdictTest : public testing::Test {
     EXPECT_TRUE(first);
     return first.value_or(Failure{});
   }
-  RestartPlan Plan(const Failure& failure, bool progress = false,
-                   bool was_running = true) {
-    return PlanRestart(job(), failure, progress, was_running, scene_.now);
+  RestartPlan Plan(const Failure& failure, bool progress = false) {
+    return PlanRestart(job(), failure, progress, scene_.now);
   }
   static Failure Ordinary() { return FailureOf({Reason::kNodeLost, "x"}); }
 
@@ -109,17 +107,11 @@ TEST_F(VerdictTest, VictimsNeverEndAJobForGood) {
 
 TEST_F(VerdictTest, BackoffDoublesUpToItsLimit) {
   job().spec.restart_budget = 100;
-  const std::vector<std::pair<int32_t, Duration>> running = {
+  const std::vector<std::pair<int32_t, Duration>> waits = {
       {0, 1s}, {1, 2s}, {2, 4s}, {5, 32s}, {6, 60s}, {90, 60s}};
-  for (const auto& [failures, backoff] : running) {
+  for (const auto& [failures, backoff] : waits) {
     job().failures_without_progress = failures;
     EXPECT_EQ(Plan(Ordinary()).backoff, backoff) << failures;
-  }
-  const std::vector<std::pair<int32_t, Duration>> forming = {
-      {0, 200ms}, {1, 400ms}, {5, 6400ms}, {6, 10s}, {90, 10s}};
-  for (const auto& [failures, backoff] : forming) {
-    job().failures_without_progress = failures;
-    EXPECT_EQ(Plan(Ordinary(), false, false).backoff, backoff) << failures;
   }
 }
 
@@ -167,12 +159,119 @@ TEST_F(VerdictTest, CausesWithoutARank) {
 
 TEST_F(VerdictTest, ANodeThatCannotPrepareForNowCostsAWaitAndNoTry) {
   job().failures_without_progress = job().spec.restart_budget;
-  const RestartPlan plan =
-      PlanRestart(job(), FailureOf({Reason::kNoCapacity, "disk full"}), false,
-                  false, Time{});
+  const RestartPlan plan = PlanRestart(
+      job(), FailureOf({Reason::kNoCapacity, "disk full"}), false, Time{});
   EXPECT_TRUE(plan.restart);
   EXPECT_EQ(plan.backoff, kPassingRefusalBackoff);
   EXPECT_EQ(plan.failures_without_progress, job().spec.restart_budget);
+}
+
+// ---- Who was first ----
+
+// The news of a death may be quicker than the death's own.
+TEST_F(VerdictTest, WordsOfALostPeerAreNoFirstCause) {
+  ExitStatus survivor = Code(1);
+  survivor.message = "UnavailableError: Connection reset by peer";
+  Exit(0, survivor);
+  EXPECT_EQ(First().rank, 0) << "nobody else is known to have failed";
+  Exit(1, Signal(SIGKILL), 1s);
+  EXPECT_EQ(First().rank, 1);
+  EXPECT_THAT(First().cause.message,
+              HasSubstr("rank 1 (worker 0 on b): killed by SIGKILL"));
+  // One that we stopped explains less than a lost peer.
+  job().tasks[1].ranks[0].exit->victim = true;
+  EXPECT_EQ(First().rank, 0);
+}
+
+TEST_F(VerdictTest, APortThatWasTakenIsTheCauseWhateverFollowed) {
+  Exit(0, Signal(SIGABRT));
+  ExitStatus taken = Code(2);
+  taken.reason = Reason::kPortTaken;
+  taken.message = "port 7000 was taken by nginx (pid 7)";
+  Exit(1, taken, 2s);
+  const Failure first = First();
+  EXPECT_EQ(first.rank, 1);
+  EXPECT_TRUE(first.port_taken);
+  EXPECT_FALSE(first.fatal) << "whatever the program made of it";
+  EXPECT_THAT(first.cause.message, HasSubstr("nginx (pid 7)"));
+  taken.how = ExitStatus::How::kExecErrno;
+  taken.value = EADDRINUSE;
+  Exit(1, taken, 2s);
+  EXPECT_FALSE(First().fatal);
+}
+
+TEST_F(VerdictTest, OthersThatFailedAreVictims) {
+  Exit(0, Code(1), 2s);
+  ExitStatus broken = Code(1);
+  broken.message = "ModuleNotFoundError: No module named 'x'";
+  Exit(1, broken, 1s);
+  Exit(2, broken, 3s);
+  MarkVictims(&job(), First());
+  EXPECT_TRUE(job().tasks[0].ranks[0].exit->victim);
+  EXPECT_FALSE(job().tasks[1].ranks[0].exit->victim);
+  EXPECT_FALSE(job().tasks[2].ranks[0].exit->victim) << "the same error";
+  MarkVictims(&job(), Ordinary());
+  EXPECT_TRUE(job().tasks[1].ranks[0].exit->victim) << "of a lost node";
+}
+
+TEST_F(VerdictTest, RanksThatEndedWellAreNoVictims) {
+  Exit(0, Code(0));
+  Exit(1, Code(1));
+  MarkVictims(&job(), First());
+  EXPECT_FALSE(job().tasks[0].ranks[0].exit->victim);
+}
+
+TEST_F(VerdictTest, AForgottenUseChiefInTfConfigIsExplained) {
+  ExitStatus exit = Code(1);
+  exit.message = std::string(5000, 'x') +
+                 "ValueError: Disallowed task type found in cluster spec. "
+                 "Allowed types are ...";
+  Exit(1, exit);
+  EXPECT_THAT(First().cause.message, Not(HasSubstr("useChiefInTfConfig")));
+  job().spec.master_in_tf_config = true;
+  EXPECT_THAT(First().cause.message, HasSubstr("set useChiefInTfConfig: true"));
+  EXPECT_LE(First().cause.message.size(), kMaxSentence);
+  EXPECT_TRUE(IsOfARank(job(), First().cause));
+}
+
+// Of a package useChiefInTfConfig does not count.
+TEST_F(VerdictTest, TheFirstTaskOfAPackageIsNamedByItsRuntime) {
+  ExitStatus exit = Code(1);
+  exit.message = "ValueError: Disallowed task type found in cluster spec.";
+  Exit(1, exit);
+  job().spec.master_in_tf_config = true;
+  job().spec.packages.emplace_back();
+  EXPECT_THAT(First().cause.message,
+              HasSubstr("runtimeVersion 1.x makes the first task master: give "
+                        "a 2.x version, or lockstep.runtime"));
+  EXPECT_THAT(First().cause.message, Not(HasSubstr("useChiefInTfConfig")));
+  job().spec.roles[0].container.emplace();
+  EXPECT_THAT(First().cause.message, HasSubstr("useChiefInTfConfig: true"));
+}
+
+TEST_F(VerdictTest, OtherPortsAreFreeFiveTimesAMinute) {
+  const Failure taken = FailureOf({Reason::kPortTaken, "taken by nginx"});
+  const auto attempt = [&](Duration ago) {
+    Attempt ended;
+    ended.end_cause = taken.cause;
+    ended.end_time = scene_.now.wall - ago;
+    job().attempts.push_back(ended);
+  };
+  attempt(60s);
+  for (int i = 0; i < 4; ++i) attempt(59s);
+  RestartPlan plan = Plan(taken);
+  EXPECT_TRUE(plan.restart);
+  EXPECT_EQ(plan.backoff, Duration{});
+  EXPECT_EQ(plan.failures_without_progress, 0);
+  attempt(1s);
+  plan = Plan(taken);
+  EXPECT_TRUE(plan.restart);
+  EXPECT_EQ(plan.failures_without_progress, 1);
+  EXPECT_EQ(plan.backoff, 1s);
+  job().spec.restart_budget = 0;
+  plan = Plan(taken);
+  EXPECT_FALSE(plan.restart);
+  EXPECT_THAT(plan.cause.message, HasSubstr("taken by nginx; 5 other choices"));
 }
 
 }  // namespace

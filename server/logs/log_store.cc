@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "common/base/fd.h"
 #include "common/base/logging.h"
@@ -38,7 +39,7 @@ std::string LogStore::PathOf(const LogKey& key, const char* suffix) const {
 }
 
 Status LogStore::Append(const LogKey& key, uint64_t offset, std::string data,
-                        bool end, OnAck on_ack) {
+                        bool end, OnAck on_ack, int32_t life) {
   MutexLock lock(&mu_);
   if (closed_) return Unavailable("the log store is closed");
   if (queued_bytes_ + data.size() > kMaxQueuedBytes) {
@@ -46,7 +47,8 @@ Status LogStore::Append(const LogKey& key, uint64_t offset, std::string data,
                              kMaxQueuedBytes >> 20);
   }
   queued_bytes_ += data.size();
-  queue_.push_back({key, offset, std::move(data), end, std::move(on_ack)});
+  queue_.push_back(
+      {key, offset, std::move(data), end, std::move(on_ack), life});
   wake_.NotifyOne();
   return OkStatus();
 }
@@ -84,9 +86,11 @@ StatusOr<LogStore::Target*> LogStore::Open(const LogKey& key) {
   // Of a run before this one, or of a write that failed.
   target.unsynced = target.size > 0;
   if (target.size == 0) {
+    // Its name, and that of the job's folder: bytes without a name are lost.
     LOCKSTEP_RETURN_IF_ERROR(files_->SyncDir(JoinPath(dir_, key.job_uid)));
+    LOCKSTEP_RETURN_IF_ERROR(files_->SyncDir(dir_));
   }
-  target.ended = files_->Exists(PathOf(key, "end"));
+  target.ended = EndedLife(key);
   return &open_.emplace(key, std::move(target)).first->second;
 }
 
@@ -98,9 +102,16 @@ Status LogStore::WriteOne(const Piece& piece, Target* target) {
     LOCKSTEP_RETURN_IF_ERROR(target->file->Append(fresh));
     target->size += fresh.size();
     target->unsynced = true;
+    if (target->ended) {
+      // A rank that is started again alone goes on with its log.
+      LOCKSTEP_RETURN_IF_ERROR(files_->Remove(PathOf(piece.key, "end")));
+      target->ended.reset();
+    }
+    target->ending = false;
   }
   if (piece.end && piece.offset + piece.data.size() == target->size) {
     target->ending = true;
+    target->ending_life = piece.life;
   }
   return OkStatus();
 }
@@ -108,9 +119,13 @@ Status LogStore::WriteOne(const Piece& piece, Target* target) {
 Status LogStore::Settle(const LogKey& key, Target* target) {
   if (target->unsynced) LOCKSTEP_RETURN_IF_ERROR(target->file->Sync());
   target->unsynced = false;
-  if (target->ending && !target->ended) {
-    LOCKSTEP_RETURN_IF_ERROR(files_->WriteAtomic(PathOf(key, "end"), "", 0600));
-    target->ended = true;
+  // One that is started again may end without a word.
+  if (target->ending &&
+      (!target->ended || *target->ended < target->ending_life)) {
+    const int32_t life = target->ending_life;
+    LOCKSTEP_RETURN_IF_ERROR(files_->WriteAtomic(
+        PathOf(key, "end"), life == 0 ? "" : std::to_string(life), 0600));
+    target->ended = life;
   }
   return OkStatus();
 }
@@ -142,7 +157,7 @@ StatusOr<LogStore::Ack> LogStore::WriteLog(const LogKey& key,
     LOCKSTEP_RETURN_IF_ERROR(WriteOne(*piece, target));
   }
   LOCKSTEP_RETURN_IF_ERROR(Settle(key, target));
-  return Ack{target->size, target->ended};
+  return Ack{target->size, target->ended.has_value()};
 }
 
 StatusOr<std::string> LogStore::Read(const LogKey& key, uint64_t offset,
@@ -211,8 +226,15 @@ StatusOr<std::vector<LogStore::JobLogs>> LogStore::List() {
   return jobs;
 }
 
-bool LogStore::Ended(const LogKey& key) {
-  return files_->Exists(PathOf(key, "end"));
+std::optional<int32_t> LogStore::EndedLife(const LogKey& key) {
+  const std::string path = PathOf(key, "end");
+  if (!files_->Exists(path)) return std::nullopt;
+  const auto text = files_->Read(path, 16);
+  int32_t life = 0;
+  if (text.ok()) {
+    std::from_chars(text->data(), text->data() + text->size(), life);
+  }
+  return life;
 }
 
 uint64_t LogStore::change() {

@@ -2,7 +2,9 @@
 // generation, with the same bytes as on the node.
 //
 //   <dir>/<job uid>/g<generation>-r<rank>.log     CRI lines
-//   <dir>/<job uid>/g<generation>-r<rank>.end     empty: nothing more comes
+//   <dir>/<job uid>/g<generation>-r<rank>.end     nothing more comes: of which
+//                                                 start of the rank (a number;
+//                                                 empty is 0)
 //
 // Thread-safe. Writing and syncing are done by a thread of its own, many
 // pieces at a time; a piece is acknowledged when it is on disk.
@@ -14,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -43,7 +46,8 @@ class LogStore {
   };
   using OnAck = std::function<void(const Ack&)>;
 
-  // `files` outlives the store; `dir` is made when it is missing.
+  // `files` outlives the store. `dir` is made when it is missing; that its name
+  // is on the disk is the caller's business.
   LogStore(FileSystem* files, std::string dir);
   ~LogStore();
   LogStore(const LogStore&) = delete;
@@ -53,14 +57,17 @@ class LogStore {
   // beyond what is there is dropped, and the acknowledgement says from where
   // to send again; bytes that are there already are skipped. `on_ack` runs on
   // the store's thread. On a write error there is no acknowledgement: the
-  // sender tries again. ResourceExhausted: too much waits to be written.
+  // sender tries again. `life`: how often the rank had been started again alone
+  // by then, for an `end`. ResourceExhausted: too much waits to be written.
   Status Append(const LogKey& key, uint64_t offset, std::string data, bool end,
-                OnAck on_ack);
+                OnAck on_ack, int32_t life = 0);
 
   // At most `limit` bytes from `offset`; empty at the end of what is there, or
   // while nothing is. NotFound: what was before `offset` has been removed.
   StatusOr<std::string> Read(const LogKey& key, uint64_t offset, size_t limit);
-  bool Ended(const LogKey& key);
+  bool Ended(const LogKey& key) { return EndedLife(key).has_value(); }
+  // The `life` with which it ended; nullopt: it has not.
+  std::optional<int32_t> EndedLife(const LogKey& key);
 
   // What is there, by job.
   struct JobLogs {
@@ -87,6 +94,7 @@ class LogStore {
     std::string data;
     bool end = false;
     OnAck on_ack;
+    int32_t life = 0;
   };
   struct Target {
     std::unique_ptr<WritableFile> file;
@@ -94,8 +102,9 @@ class LogStore {
     bool unsynced = false;
     // The last piece has been written.
     bool ending = false;
-    // ... and that is on disk.
-    bool ended = false;
+    int32_t ending_life = 0;
+    // ... and that is on disk: with which life.
+    std::optional<int32_t> ended = std::nullopt;
   };
 
   std::string PathOf(const LogKey& key, const char* suffix) const;
@@ -106,7 +115,7 @@ class LogStore {
   void RemoveNow(const std::string& job_uid);
   StatusOr<Target*> Open(const LogKey& key);
   // Writes what is new of `piece`; nothing of one that begins beyond the end.
-  static Status WriteOne(const Piece& piece, Target* target);
+  Status WriteOne(const Piece& piece, Target* target);
   // Makes what was written durable.
   Status Settle(const LogKey& key, Target* target);
 

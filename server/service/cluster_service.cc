@@ -47,11 +47,11 @@ grpc::Status ClusterService::ListNodes(grpc::ServerContext*,
   const std::vector<NodeSnapshot> nodes = coordinator_->ListNodes();
   std::vector<std::string> names;
   for (const NodeSnapshot& node : nodes) names.push_back(node.member.info.name);
-  const auto page = CutPage(names, request->page_size(), request->page_token());
+  auto page = CutPage(names, request->page_size(), request->page_token());
   if (!page.ok()) return ToGrpc(page.status());
-  for (size_t i = page->begin; i < page->end; ++i) {
-    *response->add_nodes() = ToMessage(nodes[i]);
-  }
+  FillPage(
+      names, [&](size_t i) { return ToMessage(nodes[i]); }, &*page,
+      response->mutable_nodes());
   response->set_next_page_token(page->next_token);
   return grpc::Status::OK;
 }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "common/base/host_port.h"
+#include "common/model/scrape_address.h"
 
 namespace lockstep {
 namespace {
@@ -15,21 +16,8 @@ const char* SchemeOf(const std::string& host, bool tls) {
   return tls || !IsLoopback(host) ? "https" : "http";
 }
 
-bool IsAnyAddress(const std::string& host) {
-  return host == "0.0.0.0" || host == "::";
-}
-
 std::optional<HostPort> ReachableHttp(const NodeInfo& info) {
-  const auto said = ParseHostPort(info.http_address);
-  if (!said.ok() || said->port == 0) return std::nullopt;
-  HostPort address = *said;
-  if (IsAnyAddress(address.host)) address.host = info.address;
-  if (address.host.empty()) return std::nullopt;
-  // From elsewhere, that port would be another daemon's.
-  if (IsLoopback(address.host) && !IsLoopback(info.address)) {
-    return std::nullopt;
-  }
-  return address;
+  return ScrapeAddress(info.http_address, info.address);
 }
 
 json Target(const HostPort& address, bool tls, const std::string& role,
@@ -49,6 +37,10 @@ bool IsGone(const Member& member, Time now) {
 }
 
 }  // namespace
+
+std::string UnreachableHttp(const NodeInfo& info) {
+  return WhyNotScraped(info.http_address, info.address);
+}
 
 std::string TargetsJson(const std::vector<NodeSnapshot>& nodes,
                         const DiscoveryOptions& options, Time now) {

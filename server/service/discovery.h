@@ -26,6 +26,9 @@ struct DiscoveryOptions {
   bool tls = false;
 };
 
+// Why Prometheus cannot find the node's daemon, in a sentence; empty: it can.
+std::string UnreachableHttp(const NodeInfo& info);
+
 // A JSON list, "[]" when it is empty. Ports that only their own host reaches
 // are left out, unless that host is reached by loopback, too. The scheme is
 // what each daemon says; ports that others reach are served by TLS in any case.

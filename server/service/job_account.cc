@@ -191,6 +191,7 @@ void JobAccount::NewGeneration(const Job& job) {
   window_.reset();
   wait_ratio_.reset();
   late_rank_.reset();
+  late_ranks_.clear();
 }
 
 void JobAccount::Transition(const Job& before, const Job& after, Time now,
@@ -271,16 +272,22 @@ void JobAccount::Progress(const CoordinatorView::JobEntry& entry, Time now,
   if (entry.last_step && (!stepping_ || launching_)) {
     FirstStep(job, *entry.last_step, now, timings);
   }
-  quiet_ = entry.last_step && now.mono - *entry.last_step > kQuietTime;
+  quiet_ = snapshot.standing.has_value() ||
+           (entry.last_step && now.mono - *entry.last_step > kQuietTime);
   if (snapshot.live.empty()) return;
   double samples = 0;
   for (const auto& [number, rank] : snapshot.live) {
     samples += static_cast<double>(rank.progress.samples);
   }
+  const double counted = samples_.total;
   samples_.Take(samples);
   const auto chief = snapshot.live.find(0);
   if (chief == snapshot.live.end()) return;
   const RankProgress& said = chief->second.progress;
+  if (const auto each = said.values.find(kFlopsPerSample);
+      each != said.values.end() && each->second > 0) {
+    flops_ = flops_.value_or(0) + (samples_.total - counted) * each->second;
+  }
   stall_.Take(said.phases.checkpoint);
   const int64_t start =
       job.lineage.empty() || job.lineage.back().generation != generation_
@@ -347,7 +354,9 @@ void JobAccount::CloseWindow(const Job& job, const Window& end) {
   late_rank_ = late->first;
   for (const TaskStatus& task : job.tasks) {
     for (const RankStatus& rank : task.ranks) {
-      if (rank.rank == *late_rank_) ++straggler_events_[task.node];
+      if (rank.rank != *late_rank_) continue;
+      ++straggler_events_[task.node];
+      late_ranks_[task.node] = rank.rank;
     }
   }
 }

@@ -28,7 +28,9 @@ enum class TimeState {
   kProductive,
   // Steps that had been done before the last failure.
   kRecomputed,
-  // No step for 30 s.
+  // No step for 30 s; or a rank that holds the others up stands still, from
+  // the look that sees it (stall.h: after half of what a step may take). What
+  // it stood before that has been counted already, and counters do not fall.
   kStalled,
   // From a failure to the first step after it.
   kRecovering,
@@ -82,6 +84,8 @@ class JobAccount {
   TimeState state() const { return state_; }
   double steps() const { return steps_.total; }
   double samples() const { return samples_.total; }
+  // Of these samples; nothing before the chief said what one takes.
+  std::optional<double> flops() const { return flops_; }
   // The chief's.
   double checkpoint_stall_seconds() const { return stall_.total; }
   double checkpoint_bytes() const { return checkpoint_bytes_; }
@@ -100,6 +104,8 @@ class JobAccount {
   const std::map<NodeName, int64_t>& straggler_events() const {
     return straggler_events_;
   }
+  // Who was late in the newest of them, in this generation, by its node.
+  const std::map<NodeName, int32_t>& late_ranks() const { return late_ranks_; }
 
  private:
   // A count that starts again with each generation.
@@ -147,6 +153,7 @@ class JobAccount {
 
   Grown steps_;
   Grown samples_;
+  std::optional<double> flops_;
   Grown stall_;
   double checkpoint_bytes_ = 0;
   int64_t checkpoints_ = 0;
@@ -167,6 +174,7 @@ class JobAccount {
   std::optional<double> wait_ratio_;
   std::optional<int32_t> late_rank_;
   std::map<NodeName, int64_t> straggler_events_;
+  std::map<NodeName, int32_t> late_ranks_;
 };
 
 }  // namespace lockstep

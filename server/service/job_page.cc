@@ -161,7 +161,10 @@ void Tasks(const JobSnapshot& snapshot, Html* html) {
       html->Cell(StateText(rank));
       html->Cell(rank.pid > 0 ? std::to_string(rank.pid) : "", "n");
       html->Cell(FormatDuration(Seconds(rank.usage.cpu_seconds)), "n");
-      html->Cell(FormatBytes(rank.usage.memory_bytes), "n");
+      // Of one that has ended nothing is held any more.
+      html->Cell(rank.exit ? FormatBytes(rank.usage.memory_peak_bytes) + " peak"
+                           : FormatBytes(rank.usage.memory_bytes),
+                 "n");
       html->Raw("</tr>\n");
     }
   }
@@ -199,7 +202,7 @@ void EventTable(const std::vector<Event>& events, Html* html) {
     if (++shown > kEventsShown) break;
     html->BeginRow()
         .Cell(FormatWallTime(it->time), "n")
-        .Cell(Name(it->reason))
+        .Cell(it->reason == Reason::kNone ? "" : Name(it->reason))
         .Cell(it->message)
         .Raw("</tr>\n");
   }

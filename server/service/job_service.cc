@@ -1,13 +1,18 @@
 #include "server/service/job_service.h"
 
+#include <atomic>
+
 #include "common/model/names.h"
 #include "common/rpc/caller.h"
 #include "common/rpc/status_conversion.h"
 #include "common/wire/job_wire.h"
+#include "server/core/bill.h"
+#include "server/service/job_filter.h"
 #include "server/service/log_stream.h"
 #include "server/service/messages.h"
 #include "server/service/page.h"
 #include "server/service/request.h"
+#include "server/service/submission.h"
 
 namespace lockstep {
 namespace {
@@ -36,37 +41,97 @@ Status CheckName(const std::string& name) {
 
 }  // namespace
 
+Status JobService::Plan(const JobSpec& spec, v1::SubmitJobResponse* response) {
+  Cause waiting;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto placement,
+                            coordinator_->Plan(spec, &waiting));
+  for (const TaskPlacement& place : placement) {
+    TaskStatus task;
+    task.type = place.type;
+    task.index = place.index;
+    task.node = place.node;
+    task.gpus = place.gpus;
+    *response->add_placement() = ToProto(task);
+  }
+  if (placement.empty()) *response->mutable_waiting() = ToProto(waiting);
+  *response->mutable_job()->mutable_spec() = ToProto(spec);
+  response->mutable_job()->set_name(spec.name);
+  return OkStatus();
+}
+
+Status JobService::CheckPackages(const JobSpec& spec, const PackageUser& user) {
+  for (size_t i = 0; i < spec.packages.size(); ++i) {
+    const Package& package = spec.packages[i];
+    if (packages_->Keep(user, package)) continue;
+    return WithReason(
+        FailedPrecondition("packages[{}]: {} ({}, {} bytes) is not stored for "
+                           "{}: upload it first",
+                           i, package.file_name, package.digest, package.bytes,
+                           user.name),
+        "PACKAGE_MISSING");
+  }
+  return OkStatus();
+}
+
 grpc::Status JobService::SubmitJob(grpc::ServerContext* context,
                                    const v1::SubmitJobRequest* request,
                                    v1::SubmitJobResponse* response) {
-  const StatusOr<JobSpec> spec = ParseJobSpec(request->spec());
-  if (!spec.ok()) return ToGrpc(spec.status());
-  if (request->validate_only()) {
-    Cause waiting;
-    const auto placement = coordinator_->Plan(*spec, &waiting);
-    if (!placement.ok()) return ToGrpc(placement.status());
-    for (const TaskPlacement& place : *placement) {
-      TaskStatus task;
-      task.type = place.type;
-      task.index = place.index;
-      task.node = place.node;
-      task.gpus = place.gpus;
-      *response->add_placement() = ToProto(task);
-    }
-    if (placement->empty()) *response->mutable_waiting() = ToProto(waiting);
-    *response->mutable_job()->mutable_spec() = ToProto(*spec);
-    response->mutable_job()->set_name(spec->name);
-    return grpc::Status::OK;
-  }
   const auto key = KeyOf(*context, *request, "SubmitJob");
+  if (key.ok() && !request->validate_only()) {
+    // The site's tables may have changed since, and packages have gone.
+    const auto known = coordinator_->AnswerTo(*key);
+    if (!known.ok()) return ToGrpc(known.status());
+    if (*known) return Reply<v1::SubmitJobResponse>(**known, response);
+  }
+  StatusOr<Submitted> submitted = ReadSubmission(*request, *site_->Get());
+  if (!submitted.ok()) return ToGrpc(submitted.status());
+  if (Status s = CheckJobSize(submitted->job); !s.ok()) return ToGrpc(s);
+  const JobSpec& spec = submitted->job.spec;
+  v1::SubmitJobResponse answer;
+  for (const std::string& note : submitted->notes) answer.add_notes(note);
+  if (const auto units = MlUnitsPerHour(spec)) {
+    answer.set_ml_units_per_hour(*units);
+  }
+  const Prices prices = coordinator_->prices();
+  answer.set_cost_per_hour(CostPerHour(spec, prices));
+  answer.set_currency(prices.currency);
+  if (request->validate_only()) {
+    *response = std::move(answer);
+    return ToGrpc(Plan(spec, response));
+  }
   if (!key.ok()) return ToGrpc(key.status());
-  return Reply(coordinator_->Submit(*key, *spec, OwnerName(CallerOf(*context)),
-                                    [](const JobSnapshot& snapshot) {
-                                      v1::SubmitJobResponse answer;
+  const Identity caller = CallerOf(*context);
+  const std::string owner = OwnerName(caller);
+  if (Status s = CheckPackages(spec, {owner, caller.IsAdmin()}); !s.ok()) {
+    return ToGrpc(s);
+  }
+  return Reply(coordinator_->Submit(*key, submitted->job, owner,
+                                    [&](const JobSnapshot& snapshot) {
                                       *answer.mutable_job() =
                                           ToMessage(snapshot);
                                       return answer.SerializeAsString();
                                     }),
+               response);
+}
+
+grpc::Status JobService::UpdateJob(grpc::ServerContext* context,
+                                   const v1::UpdateJobRequest* request,
+                                   v1::Job* response) {
+  if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
+  const auto key = KeyOf(*context, *request, "UpdateJob");
+  if (!key.ok()) return ToGrpc(key.status());
+  if (Status s = CheckLabels(request->labels()); !s.ok()) return ToGrpc(s);
+  LabelChange change;
+  change.clear = request->clear_labels();
+  change.remove = {request->remove_labels().begin(),
+                   request->remove_labels().end()};
+  change.set = {request->labels().begin(), request->labels().end()};
+  change.version = request->resource_version();
+  return Reply(coordinator_->UpdateLabels(
+                   *key, request->name(), change, OwnerCheck(*context),
+                   [](const JobSnapshot& snapshot) {
+                     return ToMessage(snapshot).SerializeAsString();
+                   }),
                response);
 }
 
@@ -77,6 +142,7 @@ grpc::Status JobService::GetJob(grpc::ServerContext*,
   const auto job = coordinator_->GetJob(request->name());
   if (!job.ok()) return ToGrpc(job.status());
   *response = ToMessage(*job);
+  response->set_queue_position(coordinator_->QueuePosition(request->name()));
   return grpc::Status::OK;
 }
 
@@ -89,22 +155,26 @@ grpc::Status JobService::ListJobs(grpc::ServerContext*,
     if (!parsed.ok()) return ToGrpc(parsed.status());
     states.insert(*parsed);
   }
+  const auto filter = JobFilter::Parse(request->filter());
+  if (!filter.ok()) return ToGrpc(filter.status());
   std::vector<JobSnapshot> jobs = coordinator_->ListJobs();
   // The last job of the page before stays, to be found: it may be in another
   // state by now.
   const std::string last = LastShown(request->page_token());
-  if (!states.empty()) {
+  if (!states.empty() || !filter->empty()) {
     std::erase_if(jobs, [&](const JobSnapshot& job) {
-      return !states.contains(job.job->state) && job.job->spec.name != last;
+      const bool shown = (states.empty() || states.contains(job.job->state)) &&
+                         filter->Matches(*job.job, job.time);
+      return !shown && job.job->spec.name != last;
     });
   }
   std::vector<std::string> names;
   for (const JobSnapshot& job : jobs) names.push_back(job.job->spec.name);
-  const auto page = CutPage(names, request->page_size(), request->page_token());
+  auto page = CutPage(names, request->page_size(), request->page_token());
   if (!page.ok()) return ToGrpc(page.status());
-  for (size_t i = page->begin; i < page->end; ++i) {
-    *response->add_jobs() = ToListedMessage(jobs[i]);
-  }
+  FillPage(
+      names, [&](size_t i) { return ToListedMessage(jobs[i]); }, &*page,
+      response->mutable_jobs());
   response->set_next_page_token(page->next_token);
   return grpc::Status::OK;
 }
@@ -157,6 +227,9 @@ grpc::Status JobService::WatchJobs(
     synced.set_synced(version);
     if (!writer->Write(synced)) return grpc::Status::CANCELLED;
   }
+  std::atomic<int64_t> sent = version;
+  const StreamMetrics::Open open(streams_, StreamKind::kJobs,
+                                 [&] { return hub_->CountSince(name, sent); });
   uint64_t progress_sequence = 0;
   auto next_bookmark = std::chrono::steady_clock::now() + kBookmarkInterval;
   // Who comes back may have seen the end already.
@@ -193,7 +266,7 @@ grpc::Status JobService::WatchJobs(
       *response.mutable_progress() = ToMessage(job, progress);
       if (!writer->Write(response)) return grpc::Status::CANCELLED;
     }
-    version = news->version;
+    sent = version = news->version;
     progress_sequence = news->progress_sequence;
     if (!ended && news->changes.empty() && IsOver(name, version)) break;
     if (now >= next_bookmark) {
@@ -245,6 +318,8 @@ grpc::Status JobService::StreamLogs(
   if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
   if (Status s = CheckLogRequest(*request); !s.ok()) return ToGrpc(s);
   LogStream stream(coordinator_, logs_, *request);
+  const StreamMetrics::Open open(streams_, StreamKind::kLogs,
+                                 [&] { return stream.lines_waiting(); });
   return ToGrpc(stream.Run(
       [&](const v1::StreamLogsResponse& lines) { return writer->Write(lines); },
       [&] { return context->IsCancelled(); }));

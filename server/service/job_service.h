@@ -5,17 +5,31 @@
 #include "lockstep/v1/job.grpc.pb.h"
 #include "server/coordinator/coordinator.h"
 #include "server/logs/log_store.h"
+#include "server/packages/package_store.h"
+#include "server/service/stream_metrics.h"
+#include "server/site/site_tables.h"
 
 namespace lockstep {
 
 class JobService final : public v1::JobService::Service {
  public:
-  JobService(Coordinator* coordinator, WatchHub* hub, LogStore* logs)
-      : coordinator_(coordinator), hub_(hub), logs_(logs) {}
+  // All outlive it; `streams` may be null.
+  JobService(Coordinator* coordinator, WatchHub* hub, LogStore* logs,
+             const SiteTables* site, PackageStore* packages,
+             StreamMetrics* streams = nullptr)
+      : coordinator_(coordinator),
+        hub_(hub),
+        logs_(logs),
+        site_(site),
+        packages_(packages),
+        streams_(streams) {}
 
   grpc::Status SubmitJob(grpc::ServerContext* context,
                          const v1::SubmitJobRequest* request,
                          v1::SubmitJobResponse* response) override;
+  grpc::Status UpdateJob(grpc::ServerContext* context,
+                         const v1::UpdateJobRequest* request,
+                         v1::Job* response) override;
   grpc::Status GetJob(grpc::ServerContext* context,
                       const v1::GetJobRequest* request,
                       v1::Job* response) override;
@@ -39,12 +53,20 @@ class JobService final : public v1::JobService::Service {
       v1::RequestCheckpointResponse* response) override;
 
  private:
+  // With validate_only.
+  Status Plan(const JobSpec& spec, v1::SubmitJobResponse* response);
+  // FailedPrecondition: one is not stored for `user`. They are kept for a
+  // while.
+  Status CheckPackages(const JobSpec& spec, const PackageUser& user);
   // Whether nothing can happen to the job `name` after `version`.
   bool IsOver(const std::string& name, int64_t version);
 
   Coordinator* const coordinator_;
   WatchHub* const hub_;
   LogStore* const logs_;
+  const SiteTables* const site_;
+  PackageStore* const packages_;
+  StreamMetrics* const streams_;
 };
 
 }  // namespace lockstep

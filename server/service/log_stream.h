@@ -2,6 +2,7 @@
 #ifndef LOCKSTEP_SERVER_SERVICE_LOG_STREAM_H_
 #define LOCKSTEP_SERVER_SERVICE_LOG_STREAM_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -15,19 +16,18 @@
 #include "common/base/clock.h"
 #include "lockstep/v1/job.pb.h"
 #include "server/coordinator/coordinator.h"
+#include "server/logs/log_filter.h"
 #include "server/logs/log_store.h"
+#include "server/logs/severity.h"
+#include "server/service/log_request.h"
 
 namespace lockstep {
-
-// InvalidArgument names the field.
-Status CheckLogRequest(const v1::StreamLogsRequest& request);
 
 class LogStream {
  public:
   // `coordinator` and `logs` outlive it. REQUIRES: CheckLogRequest is OK.
   LogStream(Coordinator* coordinator, LogStore* logs,
-            v1::StreamLogsRequest request)
-      : coordinator_(coordinator), logs_(logs), request_(std::move(request)) {}
+            v1::StreamLogsRequest request);
 
   // Sends what is there, merged by time over all ranks, each rank's lines in
   // their own order; and with `follow` what comes, until the job has ended and
@@ -36,10 +36,13 @@ class LogStream {
   // What is in memory at a time is bounded, whatever the logs' size.
   // Of a job that has just ended it waits for what is on its way: without
   // `follow` until 5 s after its end.
+  // Events of the job come between the lines as those of a task "service".
   // NotFound: what was being read has been deleted; the lines before it were
   // sent. `write` returns false when the reader is gone.
   Status Run(const std::function<bool(const v1::StreamLogsResponse&)>& write,
              const std::function<bool()>& cancelled);
+  // Lines that were read and that `write` has not taken. From any thread.
+  int64_t lines_waiting() const { return lines_waiting_; }
 
  private:
   struct Source {
@@ -47,33 +50,55 @@ class LogStream {
     int32_t attempt = 0;
     TaskType type = TaskType::kChief;
     int32_t index = 0;
+    // "worker-replica-1".
+    std::string task;
     uint64_t offset = 0;
     // Bytes of a line that is not complete yet.
     std::string rest;
     // P lines seen so far of a longer one, by stream: the rank's two streams
     // are not in step.
     std::map<std::string, std::string> partial;
+    // By stream, as well.
+    std::map<std::string, SeverityReader> severity;
     // Its process never was: there is no log to wait for once the job is over.
     bool never_started = false;
+    // How often it was started again alone: an end of a start before that is
+    // none.
+    int32_t life = 0;
+    // Its end may not be the last one: a rank that is started again alone goes
+    // on with its log.
+    bool may_go_on = false;
     bool done = false;
     struct Line {
       // Its time, but never before the one ahead of it: a host's clock may
       // step back, a rank's lines do not change places.
       int64_t order = 0;
       MonoTime arrived;
+      // What it takes in memory, about.
+      size_t bytes = 0;
       v1::LogLine line;
     };
     // Read and not sent yet.
     std::deque<Line> lines;
+    // Of all of them.
+    size_t bytes = 0;
+    // Of lines that a tail had no room for.
+    uint64_t cut_bytes = 0;
+
+    void Push(Line line);
+    void PushFront(Line line);
+    void PopFront();
     int64_t newest = INT64_MIN;
   };
   // Those whose first line is known, the oldest first.
   using Heads = std::set<std::pair<int64_t, LogKey>>;
   class Sender;
 
-  // InvalidArgument: a rank or an attempt that the job does not have.
-  Status CheckSelection(const Job& job) const;
+  static constexpr int32_t kServiceRank = -1;
+
   void FindSources(const Job& job);
+  // Those that are new since the last call.
+  void TakeEvents(const Job& job);
   void AddSources(const Job& job, const std::vector<TaskStatus>& tasks,
                   Generation generation, int32_t attempt);
   // Takes complete lines of `source`; false: nothing new.
@@ -81,9 +106,12 @@ class LogStream {
   void TakeLine(Source* source, std::string_view bytes, MonoTime arrived) const;
   // Reads until it has a line or there is nothing more, and enters it into
   // `heads`.
-  Status Fill(Source* source, Heads* heads);
-  // Reads all there is, and keeps the last lines of each rank.
+  Status Fill(Source* source, const std::function<bool()>& cancelled,
+              Heads* heads);
+  // Reads all there is, and keeps the last lines of each rank; fewer where they
+  // take too much memory, which a line in their place says.
   Status ReadTails(const std::function<bool()>& cancelled);
+  static void TellCut(Source* source);
   // Sends what may be sent. Returns when to try again where lines are held
   // back, else nothing. `more`: lines may still come.
   StatusOr<std::optional<MonoTime>> SendMerged(
@@ -92,7 +120,15 @@ class LogStream {
   Coordinator* const coordinator_;
   LogStore* const logs_;
   const v1::StreamLogsRequest request_;
+  const LogFilter filter_;
+  // Whose lines are wanted; empty: of all. Without "service".
+  std::set<std::string> tasks_;
+  bool events_ = false;
+  // What was taken of the events: the time of the last, and which had it.
+  int64_t newest_event_ = INT64_MIN;
+  std::set<std::string> events_of_moment_;
   std::map<LogKey, Source> sources_;
+  std::atomic<int64_t> lines_waiting_ = 0;
 };
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include "server/service/messages.h"
 
+#include "common/wire/job_wire.h"
+#include "common/wire/training_wire.h"
 #include "common/wire/value_wire.h"
 #include "server/store/record.h"
 
@@ -13,6 +15,7 @@ v1::JobProgress ToMessage(const JobName& job, const JobProgressInfo& progress) {
   out.set_samples_per_second(progress.samples_per_second);
   out.set_steps_per_second(progress.steps_per_second);
   if (progress.eta) *out.mutable_eta() = ToProto(*progress.eta);
+  if (progress.time) *out.mutable_time() = ToProto(*progress.time);
   return out;
 }
 
@@ -31,7 +34,18 @@ v1::Job ToMessage(const JobSnapshot& snapshot) {
     *out.mutable_progress() = ToMessage(out.name(), *snapshot.progress);
   }
   *out.mutable_bill() = ToProto(snapshot.bill);
+  out.set_queue_position(snapshot.queue_position);
   return out;
+}
+
+Status CheckJobSize(const Submission& job) {
+  size_t bytes = ToProto(job.spec).ByteSizeLong();
+  if (job.training) bytes += ToProto(*job.training).ByteSizeLong();
+  if (bytes <= kMaxJobBytes) return OkStatus();
+  return InvalidArgument(
+      "job {}: has {} bytes with the arguments and variables of all roles; at "
+      "most {} are taken: put them into a file",
+      job.spec.name, bytes, kMaxJobBytes);
 }
 
 v1::Job ToListedMessage(const JobSnapshot& snapshot) {
@@ -39,6 +53,33 @@ v1::Job ToListedMessage(const JobSnapshot& snapshot) {
   out.clear_tasks();
   out.clear_attempts();
   out.clear_events();
+  out.clear_outputs();
+  out.clear_reduction_plan();
+  v1::JobSpec* const spec = out.mutable_spec();
+  spec->clear_argv();
+  spec->clear_environment();
+  spec->clear_reduction_plan();
+  spec->clear_tf_config_job();
+  for (v1::RoleSpec& role : *spec->mutable_roles()) {
+    role.clear_argv();
+    role.clear_environment();
+    if (role.has_container()) role.mutable_container()->clear_command();
+  }
+  if (!out.has_training()) return out;
+  v1::TrainingJob* const training = out.mutable_training();
+  training->mutable_lockstep()->clear_env();
+  v1::TrainingInput* const input = training->mutable_training_input();
+  input->clear_args();
+  const auto clear = [](v1::ReplicaConfig* config) {
+    config->clear_container_command();
+    config->clear_container_args();
+  };
+  if (input->has_master_config()) clear(input->mutable_master_config());
+  if (input->has_worker_config()) clear(input->mutable_worker_config());
+  if (input->has_parameter_server_config()) {
+    clear(input->mutable_parameter_server_config());
+  }
+  if (input->has_evaluator_config()) clear(input->mutable_evaluator_config());
   return out;
 }
 

@@ -8,7 +8,15 @@
 namespace lockstep {
 
 v1::Job ToMessage(const JobSnapshot& snapshot);
-// Without tasks, attempts and events: for lists.
+// The most bytes of what a job asks for, in its own words and in AI Platform's:
+// every reply that shows a job has to fit into a message, of 4 MiB.
+inline constexpr size_t kMaxJobBytes = 1 << 20;
+
+// InvalidArgument: it asks for more.
+Status CheckJobSize(const Submission& job);
+
+// Without tasks, attempts and events, and what a program is called with and
+// left behind: for lists.
 v1::Job ToListedMessage(const JobSnapshot& snapshot);
 v1::JobProgress ToMessage(const JobName& job, const JobProgressInfo& progress);
 v1::Node ToMessage(const NodeSnapshot& snapshot);

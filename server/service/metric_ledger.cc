@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "server/service/job_metrics.h"
 #include "server/service/metric_names.h"
 
 namespace lockstep {
@@ -86,6 +87,12 @@ void MetricLedger::OnCommit(Duration took, bool ok) {
   if (!ok) ++failed_commits_;
 }
 
+void MetricLedger::OnRoundTrip(const std::string& pool, Duration took) {
+  MutexLock lock(&mu_);
+  round_trips_.try_emplace(pool, kShortBuckets)
+      .first->second.Observe(ToSeconds(took));
+}
+
 void MetricLedger::OnSchedule(Duration took, const ScheduleResult& result) {
   MutexLock lock(&mu_);
   passes_.Observe(ToSeconds(took));
@@ -116,6 +123,7 @@ void MetricLedger::LookAtNodes(const CoordinatorView& view) {
   for (const NodeSnapshot& node : view.nodes) {
     const NodeInfo& info = node.member.info;
     pools_[info.name] = info.pool;
+    round_trips_.try_emplace(info.pool, kShortBuckets);
     const auto idle = [&](const char* resource, const char* reason,
                           double amount) {
       mu_.AssertHeld();
@@ -145,8 +153,14 @@ void MetricLedger::LookAtNodes(const CoordinatorView& view) {
     }
     node_states_[info.name] = state;
   }
-  std::set<std::string_view> names;
-  for (const auto& node : view.nodes) names.insert(node.member.info.name);
+  std::set<std::string_view> names, pools;
+  for (const auto& node : view.nodes) {
+    names.insert(node.member.info.name);
+    pools.insert(node.member.info.pool);
+  }
+  std::erase_if(round_trips_, [&](const auto& known) {
+    return !pools.contains(known.first);
+  });
   std::erase_if(node_states_, [&](const auto& known) {
     return !names.contains(known.first);
   });
@@ -186,61 +200,6 @@ std::optional<int32_t> MetricLedger::LateRank(const JobName& job) const {
   return account->second.second.late_rank();
 }
 
-void MetricLedger::CollectJob(const JobSnapshot& snapshot,
-                              const JobAccount& account,
-                              MetricFamilies* out) const {
-  const Job& job = *snapshot.job;
-  const MetricLabels id = {{"job_id", job.spec.name}};
-  const auto with = [&](const char* label, std::string_view value) {
-    MetricLabels labels = id;
-    labels.push_back({label, std::string(value)});
-    return labels;
-  };
-  for (size_t i = 0; i < kTimeStates; ++i) {
-    const auto state = static_cast<TimeState>(i);
-    out->Counter("lockstep_job_time_seconds_total",
-                 "Where a job's time went; goodput is productive over all.",
-                 account.seconds(state), with("state", Name(state)));
-  }
-  for (const auto& [pool, held] : account.held()) {
-    for (const auto& [resource, seconds] :
-         {std::pair("cpu", held.core_seconds),
-          std::pair("gpu", held.gpu_seconds)}) {
-      MetricLabels labels = with("pool", pool);
-      labels.push_back({"resource", resource});
-      out->Counter("lockstep_job_resource_seconds_total",
-                   "Resources held, busy or not, times seconds.", seconds,
-                   std::move(labels));
-    }
-  }
-  out->Counter("lockstep_checkpoints_total", "Complete checkpoints published.",
-               static_cast<double>(account.checkpoints()), id);
-  out->Counter("lockstep_checkpoint_bytes_total",
-               "Bytes of the complete checkpoints.", account.checkpoint_bytes(),
-               id);
-  if (job.spec.kind != JobKind::kNative) return;
-  out->Counter("lockstep_job_steps_total",
-               "Steps that the chief committed, those done again included.",
-               account.steps(), id);
-  out->Counter("lockstep_job_samples_total",
-               "Samples of all ranks, those done again included.",
-               account.samples(), id);
-  out->Counter("lockstep_checkpoint_stall_seconds_total",
-               "Time in which the chief's training stood still to save.",
-               account.checkpoint_stall_seconds(), id);
-  for (const auto& [node, events] : account.straggler_events()) {
-    out->Counter("lockstep_straggler_events_total",
-                 "Windows of 20 s and 20 steps in which a rank on this node "
-                 "came clearly last.",
-                 static_cast<double>(events), with("node", node));
-  }
-  if (account.straggler_wait_ratio()) {
-    out->Gauge("lockstep_job_straggler_wait_ratio",
-               "Part of the ranks' time spent waiting for the last of them.",
-               *account.straggler_wait_ratio(), id);
-  }
-}
-
 void MetricLedger::Collect(const CoordinatorView& view,
                            MetricFamilies* out) const {
   MutexLock lock(&mu_);
@@ -249,6 +208,11 @@ void MetricLedger::Collect(const CoordinatorView& view,
   out->Counter("lockstep_state_commit_failures_total",
                "Transactions that the store could not write.",
                static_cast<double>(failed_commits_));
+  for (const auto& [pool, histogram] : round_trips_) {
+    out->AddHistogram("lockstep_node_heartbeat_rtt_seconds",
+                      "From a heartbeat to its answer, by the node's clock.",
+                      histogram, {{"pool", pool}});
+  }
   out->AddHistogram("lockstep_scheduler_pass_seconds",
                     "Looks at the whole queue.", passes_);
   for (size_t i = 0; i < kPlacementResults; ++i) {
@@ -294,7 +258,7 @@ void MetricLedger::Collect(const CoordinatorView& view,
   for (const auto& entry : view.jobs) {
     const auto account = accounts_.find(entry.snapshot.job->spec.name);
     if (account == accounts_.end()) continue;
-    CollectJob(entry.snapshot, account->second.second, out);
+    AddAccountMetrics(*entry.snapshot.job, account->second.second, out);
   }
 }
 

@@ -44,6 +44,7 @@ class MetricLedger final : public CoordinatorObserver {
 
   void OnJob(const Job* before, const Job& after, Time now) override;
   void OnCommit(Duration took, bool ok) override;
+  void OnRoundTrip(const std::string& pool, Duration took) override;
   void OnSchedule(Duration took, const ScheduleResult& result) override;
 
   // `view` is no older than any view before.
@@ -63,8 +64,6 @@ class MetricLedger final : public CoordinatorObserver {
 
   void LookAtNodes(const CoordinatorView& view)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void CollectJob(const JobSnapshot& snapshot, const JobAccount& account,
-                  MetricFamilies* out) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable Mutex mu_;
   // By name, with the uid.
@@ -74,6 +73,8 @@ class MetricLedger final : public CoordinatorObserver {
   JobTimings timings_ ABSL_GUARDED_BY(mu_);
   Histogram commits_ ABSL_GUARDED_BY(mu_);
   Histogram passes_ ABSL_GUARDED_BY(mu_);
+  // Of heartbeats, by pool.
+  std::map<std::string, Histogram> round_trips_ ABSL_GUARDED_BY(mu_);
   int64_t failed_commits_ ABSL_GUARDED_BY(mu_) = 0;
   std::array<int64_t, kPlacementResults> placements_ ABSL_GUARDED_BY(mu_){};
   std::map<Reason, int64_t> events_ ABSL_GUARDED_BY(mu_);

@@ -1,14 +1,22 @@
 #include "server/service/metrics.h"
 
+#include <sys/statvfs.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
 
+#include "server/core/placement_text.h"
+#include "server/service/discovery.h"
+#include "server/service/job_metrics.h"
 #include "server/service/metric_families.h"
 #include "server/service/metric_names.h"
 
 namespace lockstep {
 namespace {
+
+// GPUs that belong together: a host of the usual size, or all of a smaller one.
+constexpr int32_t kGang = 8;
 
 double UnixSeconds(WallTime time) {
   return static_cast<double>(ToUnixNanos(time)) / 1e9;
@@ -42,6 +50,9 @@ void AddPools(const CoordinatorView& view, MetricFamilies* out) {
     std::map<NodeState, int64_t> nodes;
     Resources capacity;
     Resources allocated;
+    // Of nodes that take work.
+    int32_t free_gpus = 0;
+    int32_t lone_gpus = 0;
   };
   std::map<std::string, Pool> pools;
   if (view.nodes.empty()) pools["default"];
@@ -55,6 +66,11 @@ void AddPools(const CoordinatorView& view, MetricFamilies* out) {
     pool.allocated.cpus += node.allocated.cpus;
     pool.allocated.memory_bytes += node.allocated.memory_bytes;
     pool.allocated.gpus += node.allocated.gpus;
+    if (!node.member.TakesWork()) continue;
+    const auto gpus = static_cast<int32_t>(info.gpus.size());
+    const int32_t free = std::max(0, gpus - node.allocated.gpus);
+    pool.free_gpus += free;
+    if (gpus > 0) pool.lone_gpus += free % std::min(gpus, kGang);
   }
   for (auto& [name, pool] : pools) {
     for (const NodeState state : kAllNodeStates) {
@@ -66,6 +82,14 @@ void AddPools(const CoordinatorView& view, MetricFamilies* out) {
                  pool.capacity, out);
     AddResources("lockstep_resources_allocated", "What jobs hold of it.", name,
                  pool.allocated, out);
+    if (pool.capacity.gpus == 0) continue;
+    out->Gauge("lockstep_scheduler_fragmentation_ratio",
+               "Part of the free GPUs that lie apart, so that no gang of 8 "
+               "finds them on one host.",
+               pool.free_gpus == 0 ? 0
+                                   : static_cast<double>(pool.lone_gpus) /
+                                         static_cast<double>(pool.free_gpus),
+               {{"pool", name}});
   }
 }
 
@@ -87,8 +111,20 @@ void AddNode(const NodeSnapshot& node, const Prices& prices,
                "When the node was last heard of.",
                UnixSeconds(member.last_beat_wall), id);
   }
+  out->Gauge("lockstep_node_clock_offset_seconds",
+             "How far the node's clock is behind the coordinator's.",
+             ToSeconds(member.clock.offset()), id);
   out->Gauge("lockstep_node_jobs", "Jobs that hold resources of the node.",
              static_cast<double>(node.jobs.size()), id);
+  out->Gauge("lockstep_node_gpus_missing",
+             "GPUs that the node had and does not offer any more, or that do "
+             "not answer.",
+             static_cast<double>(member.LostGpus()), id);
+  if (member.info.certificate_end_time) {
+    out->Gauge("lockstep_node_certificate_expiry_timestamp_seconds",
+               "When the certificate of the node's daemon ends.",
+               UnixSeconds(*member.info.certificate_end_time), id);
+  }
   out->Gauge("lockstep_node_price_per_hour",
              "What all of the node costs, at the site's prices.",
              NodePrice(member.info, prices),
@@ -97,84 +133,54 @@ void AddNode(const NodeSnapshot& node, const Prices& prices,
               {"currency", prices.currency}});
 }
 
-int32_t WorldSize(const Job& job) {
-  int32_t ranks = 0;
-  for (const RoleSpec& role : job.spec.roles) {
-    if (role.type == TaskType::kChief || role.type == TaskType::kWorker) {
-      ranks += role.count * role.ranks_per_task;
+// The largest part of what all jobs hold of a resource that those of this
+// queue, which is the only one, hold.
+void AddShares(const CoordinatorView& view, MetricFamilies* out) {
+  Resources queue, all;
+  for (const auto& entry : view.jobs) {
+    for (const Hold& hold : entry.snapshot.job->holds) {
+      queue.cpus += hold.resources.cpus;
+      queue.gpus += static_cast<int32_t>(hold.gpus.size());
     }
   }
-  return ranks;
+  for (const NodeSnapshot& node : view.nodes) {
+    all.cpus += node.allocated.cpus;
+    all.gpus += node.allocated.gpus;
+  }
+  double share = 0;
+  if (all.cpus > 0) share = std::max(share, queue.cpus / all.cpus);
+  if (all.gpus > 0) {
+    share = std::max(
+        share, static_cast<double>(queue.gpus) / static_cast<double>(all.gpus));
+  }
+  out->Gauge("lockstep_queue_share_target_ratio",
+             "Part of what jobs hold that the queue's should.", 1,
+             {{"queue", kQueue}});
+  out->Gauge("lockstep_queue_share_actual_ratio",
+             "Part of what jobs hold that the queue's do; 0: nobody holds "
+             "anything.",
+             std::min(share, 1.0), {{"queue", kQueue}});
 }
 
-// Of what a native job's chief says now.
-void AddProgress(const JobSnapshot& snapshot, const MetricLabels& id,
-                 MetricFamilies* out) {
-  if (!snapshot.progress || snapshot.job->spec.kind != JobKind::kNative) return;
-  const RankProgress& chief = snapshot.progress->chief;
-  if (chief.committed_step < 0) return;
-  out->Gauge("lockstep_job_step", "Newest step that the chief committed.",
-             static_cast<double>(chief.committed_step), id);
-  out->Gauge("lockstep_job_epoch", "Epochs done, with the fraction.",
-             chief.epoch, id);
-  out->Gauge("lockstep_job_loss", "Loss that the chief reported last.",
-             chief.loss, id);
-  out->Gauge("lockstep_job_samples_per_second",
-             "Samples of all ranks, over the last 10 s.",
-             snapshot.progress->samples_per_second, id);
-  if (chief.total_steps > 0) {
-    out->Gauge("lockstep_job_progress_ratio", "Part of all steps that is done.",
-               std::clamp(static_cast<double>(chief.committed_step) /
-                              static_cast<double>(chief.total_steps),
-                          0.0, 1.0),
-               id);
+// Of nodes that take work, wherever it is.
+Resources FreeInAll(const CoordinatorView& view) {
+  Resources free;
+  for (const NodeSnapshot& node : view.nodes) {
+    const Member& member = node.member;
+    if (!member.TakesWork()) continue;
+    free.cpus += std::max(0.0, member.info.capacity.cpus - node.allocated.cpus);
+    free.memory_bytes += std::max<int64_t>(
+        0, member.info.capacity.memory_bytes - node.allocated.memory_bytes);
+    free.gpus += std::max(
+        0, static_cast<int32_t>(member.info.gpus.size()) - node.allocated.gpus);
   }
-  if (snapshot.progress->eta) {
-    out->Gauge("lockstep_job_eta_seconds", "Time left at the present rate.",
-               ToSeconds(*snapshot.progress->eta), id);
-  }
+  return free;
 }
 
-void AddJob(const JobSnapshot& snapshot, MetricFamilies* out) {
-  const Job& job = *snapshot.job;
-  const MetricLabels id = {{"job_id", job.spec.name}};
-  const auto with = [&](const char* label, std::string_view value) {
-    MetricLabels labels = id;
-    labels.push_back({label, std::string(value)});
-    return labels;
-  };
-  out->Gauge("lockstep_job_info", "Always 1; the labels say what the job is.",
-             1,
-             {{"job_id", job.spec.name},
-              {"name", job.spec.name},
-              {"user", job.owner},
-              {"queue", kQueue},
-              {"kind", std::string(Name(job.spec.kind))},
-              {"world_size", std::to_string(WorldSize(job))}});
-  for (const JobState state : kAllJobStates) {
-    out->Gauge("lockstep_job_state", "1 for the state that the job is in.",
-               job.state == state ? 1 : 0,
-               with("state", LowerName(Name(state))));
-  }
-  const auto restarts = RestartsOf(job);
-  for (size_t i = 0; i < kRestartReasons; ++i) {
-    out->Counter("lockstep_job_restarts_total",
-                 "Attempts after the first, by why the one before ended.",
-                 static_cast<double>(restarts[i]),
-                 with("reason", Name(static_cast<RestartReason>(i))));
-  }
-  out->Counter("lockstep_job_cost_total",
-               "Use so far at the site's prices, idle or not.",
-               snapshot.bill.cost, with("currency", snapshot.bill.currency));
-  if (job.last_checkpoint) {
-    out->Gauge("lockstep_checkpoint_last_step",
-               "Step of the newest complete checkpoint.",
-               static_cast<double>(job.last_checkpoint->step), id);
-    out->Gauge("lockstep_checkpoint_last_success_timestamp_seconds",
-               "When the newest complete checkpoint was published.",
-               UnixSeconds(job.last_checkpoint->time), id);
-  }
-  AddProgress(snapshot, id, out);
+bool Fits(const JobSpec& spec, const Resources& free) {
+  const Resources asked = SumOf(spec);
+  return asked.cpus <= free.cpus + 1e-6 &&
+         asked.memory_bytes <= free.memory_bytes && asked.gpus <= free.gpus;
 }
 
 void AddQueue(const CoordinatorView& view, MetricFamilies* out) {
@@ -188,13 +194,16 @@ void AddQueue(const CoordinatorView& view, MetricFamilies* out) {
       running += count;
     }
   }
-  double oldest = 0;
+  double oldest = 0, fitting = 0;
+  const Resources free = FreeInAll(view);
   for (const auto& entry : view.jobs) {
     const Job& job = *entry.snapshot.job;
     if (job.state != JobState::kQueued && job.state != JobState::kPlacing) {
       continue;
     }
-    oldest = std::max(oldest, ToSeconds(view.time.wall - job.state_time));
+    const double waited = ToSeconds(view.time.wall - job.state_time);
+    oldest = std::max(oldest, waited);
+    if (Fits(job.spec, free)) fitting = std::max(fitting, waited);
   }
   const char help[] = "Jobs that wait for a place, and that have one.";
   out->Gauge("lockstep_queue_jobs", help, static_cast<double>(pending),
@@ -204,6 +213,28 @@ void AddQueue(const CoordinatorView& view, MetricFamilies* out) {
   out->Gauge("lockstep_queue_oldest_pending_seconds",
              "How long the job that waits longest has waited.", oldest,
              {{"queue", kQueue}});
+  out->Gauge("lockstep_queue_oldest_fitting_seconds",
+             "The same of those for which enough is free in all.", fitting,
+             {{"queue", kQueue}});
+}
+
+void AddDaemon(const DaemonFacts& facts, MetricFamilies* out) {
+  if (facts.certificate_end) {
+    out->Gauge("lockstep_certificate_expiry_timestamp_seconds",
+               "When this daemon's certificate ends, since unix epoch.",
+               UnixSeconds(*facts.certificate_end));
+  }
+  struct statvfs use {};
+  if (facts.dir.empty() || ::statvfs(facts.dir.c_str(), &use) != 0) return;
+  const auto bytes = [&](fsblkcnt_t blocks) {
+    return static_cast<double>(blocks) * static_cast<double>(use.f_frsize);
+  };
+  out->Gauge("lockstep_state_disk_size_bytes",
+             "Size of the file system that holds the coordinator's directory.",
+             bytes(use.f_blocks));
+  out->Gauge("lockstep_state_disk_available_bytes",
+             "Space left for others than root on that file system.",
+             bytes(use.f_bavail));
 }
 
 }  // namespace
@@ -216,10 +247,27 @@ std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
   out.Gauge("lockstep_store_writable",
             "0 while commits fail: commands are refused.",
             view.store_healthy ? 1 : 0);
+  AddDaemon(facts_, &out);
   AddPools(view, &out);
+  out.Gauge("lockstep_nodes_without_metrics",
+            "Nodes that /sd leaves out: their HTTP port is on loopback, or "
+            "they have none.",
+            static_cast<double>(std::count_if(
+                view.nodes.begin(), view.nodes.end(), [](const auto& node) {
+                  return !UnreachableHttp(node.member.info).empty();
+                })));
+  out.Gauge("lockstep_nodes_of_later_epoch",
+            "Nodes that have obeyed a later coordinator than this one, and "
+            "refuse it.",
+            static_cast<double>(view.later_epochs.size()));
   AddQueue(view, &out);
-  for (const NodeSnapshot& node : view.nodes) AddNode(node, prices_, &out);
-  for (const auto& entry : view.jobs) AddJob(entry.snapshot, &out);
+  AddShares(view, &out);
+  for (const NodeSnapshot& node : view.nodes) AddNode(node, view.prices, &out);
+  const std::shared_ptr<const Site> site = site_ ? site_->Get() : nullptr;
+  const MachineTable unknown;
+  for (const auto& entry : view.jobs) {
+    AddJobMetrics(entry.snapshot, view, site ? site->machines : unknown, &out);
+  }
   ledger_->Collect(view, &out);
   return out.Take();
 }

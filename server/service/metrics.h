@@ -5,39 +5,55 @@
 
 #include <prometheus/collectable.h>
 
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "server/coordinator/coordinator.h"
-#include "server/core/bill.h"
 #include "server/service/metric_ledger.h"
+#include "server/site/site_tables.h"
 
 namespace lockstep {
 
 // Upper bounds of the number of series, so that a site can reckon: histogram
 // buckets count.
 inline constexpr size_t kSeriesAtRest = 500;
-inline constexpr size_t kSeriesPerNode = 12;
-inline constexpr size_t kSeriesPerPool = 20;
-inline constexpr size_t kSeriesPerLiveJob = 45;
+inline constexpr size_t kSeriesPerNode = 13;
+inline constexpr size_t kSeriesPerPool = 35;
+inline constexpr size_t kSeriesPerLiveJob = 50;
+// The most values that a job's ranks can report by name; one for each.
+inline constexpr size_t kSeriesOfValues = 16;
 // One for each node that a job runs or ran on.
-inline constexpr size_t kSeriesPerNodeOfJob = 1;
+inline constexpr size_t kSeriesPerNodeOfJob = 2;
+
+// What is known of the daemon itself.
+struct DaemonFacts {
+  // Of its certificate; nullopt: it has none.
+  std::optional<WallTime> certificate_end;
+  // Where its state is; empty: the disk is not looked at.
+  std::string dir;
+};
 
 // Thread-safe: Collect runs on the HTTP server's threads.
 class CoordinatorMetrics final : public prometheus::Collectable {
  public:
-  // Both outlive it; `ledger` observes `coordinator`.
+  // All outlive it; `ledger` observes `coordinator`. `site` tells what GPUs can
+  // do; null: it is not known.
   CoordinatorMetrics(Coordinator* coordinator, MetricLedger* ledger,
-                     Prices prices)
+                     DaemonFacts facts = {}, const SiteTables* site = nullptr)
       : coordinator_(coordinator),
         ledger_(ledger),
-        prices_(std::move(prices)) {}
+        facts_(std::move(facts)),
+        site_(site) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
   Coordinator* const coordinator_;
   MetricLedger* const ledger_;
-  const Prices prices_;
+  const DaemonFacts facts_;
+  const SiteTables* const site_;
 };
 
 }  // namespace lockstep

@@ -17,11 +17,14 @@
 #include "common/base/file.h"
 #include "common/http/metrics.h"
 #include "server/coordinator/coordinator_fixture.h"
+#include "server/service/package_metrics.h"
 #include "server/service/rpc_metrics.h"
+#include "server/service/stream_metrics.h"
 
 namespace lockstep {
 namespace {
 
+using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using std::chrono_literals::operator""min;
 using testing::HasSubstr;
@@ -49,8 +52,12 @@ class MetricsTest : public CoordinatorTest {
   MetricsTest() {
     options_.observer = &ledger_;
     Start();
-    metrics_ = std::make_unique<CoordinatorMetrics>(coordinator_.get(),
-                                                    &ledger_, Prices());
+    metrics_ = std::make_unique<CoordinatorMetrics>(
+        coordinator_.get(), &ledger_,
+        DaemonFacts{clock_.Now().wall + 1min, "/tmp"}, &site_);
+    for (FakeDaemon* daemon : all_) {
+      daemon->info.certificate_end_time = clock_.Now().wall + 5min;
+    }
     Connect(&a_);
     Connect(&b_);
   }
@@ -65,6 +72,8 @@ class MetricsTest : public CoordinatorTest {
   }
   // Both ranks say how far they are; rank 1 is late.
   void Report(const JobName& job, int64_t steps) {
+    NodeReadings readings;
+    readings.round_trip = 2ms;
     for (FakeDaemon* daemon : all_) {
       Coordinator::RankReport report;
       report.job = job;
@@ -75,22 +84,34 @@ class MetricsTest : public CoordinatorTest {
         rank.progress.committed_step = steps;
         rank.progress.total_steps = 100000;
         rank.progress.samples = steps * 32;
+        if (rank.rank == 0) rank.progress.values = values_;
         rank.progress.phases.compute = static_cast<double>(steps) / 10;
         rank.progress.phases.straggler_wait =
             rank.rank == 0 ? static_cast<double>(steps) / 20 : 0;
         report.ranks.push_back(rank);
       }
-      ASSERT_TRUE(
-          coordinator_
-              ->OnHeartbeat(daemon->session(), 1000 + ++beats_, {}, {report})
-              .ok());
+      ASSERT_TRUE(coordinator_
+                      ->OnHeartbeat(daemon->session(), 1000 + ++beats_,
+                                    readings, {report})
+                      .ok());
     }
   }
-  // A job that shows everything that a job can show.
-  void RunEverything(const JobName& name) {
+  // Two of them.
+  void GiveGpus(FakeDaemon* daemon, const std::string& model) {
+    daemon->info.gpus = {{0, "GPU-0" + model, model, 1},
+                         {1, "GPU-1" + model, model, 1}};
+    daemon->Restart(true);
+    Connect(daemon);
+  }
+  // A job that shows everything that a job can show, but for its use of GPUs
+  // where it has none.
+  void RunEverything(const JobName& name, int32_t gpus = 0) {
     JobSpec spec = NativeSpec(name, 2);
     // A host for each.
-    for (RoleSpec& role : spec.roles) role.resources.cpus = 2;
+    for (RoleSpec& role : spec.roles) {
+      role.resources.cpus = 2;
+      role.resources.gpus = gpus;
+    }
     MustSubmit(spec);
     Run();
     ASSERT_EQ(State(name), JobState::kRunning);
@@ -104,6 +125,9 @@ class MetricsTest : public CoordinatorTest {
     Report(name, 260);
   }
 
+  SiteTables site_;
+  std::map<std::string, double> values_ = {{"accuracy", 0.75},
+                                           {kFlopsPerSample, 1e9}};
   MetricLedger ledger_;
   std::unique_ptr<CoordinatorMetrics> metrics_;
   uint64_t beats_ = 0;
@@ -124,8 +148,24 @@ TEST_F(MetricsTest, AJobIsThere) {
            "lockstep_checkpoints_total{job_id=\"train\"} 1",
            "lockstep_job_steps_total{job_id=\"train\"} 260",
            "lockstep_job_samples_total{job_id=\"train\"} 16640",
+           "lockstep_job_flops_total{job_id=\"train\"} 16640000000000",
+           "lockstep_job_user_metric{job_id=\"train\",metric=\"accuracy\"} "
+           "0.75",
+           "lockstep_job_world_size{job_id=\"train\",kind=\"target\"} 2",
+           "lockstep_job_world_size{job_id=\"train\",kind=\"actual\"} 2",
+           "lockstep_queue_share_target_ratio{queue=\"default\"} 1",
+           "lockstep_queue_share_actual_ratio{queue=\"default\"} 1",
+           // Two nodes, 26 reports; no other one said how long it took.
+           "lockstep_node_heartbeat_rtt_seconds_count{pool=\"default\"} 52",
+           "lockstep_node_heartbeat_rtt_seconds_bucket{pool=\"default\","
+           "le=\"0.001\"} 0",
+           "lockstep_node_heartbeat_rtt_seconds_bucket{pool=\"default\","
+           "le=\"0.00316\"} 52",
            "lockstep_straggler_events_total{job_id=\"train\",node=\"b\"} 1",
            "lockstep_straggler_events_total{job_id=\"train\",node=\"a\"} 0",
+           "lockstep_straggler_rank{job_id=\"train\",node=\"b\"} 1",
+           "lockstep_node_gpus_missing{node=\"a\"} 0",
+           "lockstep_nodes_of_later_epoch 0",
            "lockstep_job_launch_seconds_count{phase=\"total\"} 1",
            "lockstep_node_state{node=\"a\",state=\"ready\"} 1",
            "lockstep_nodes{pool=\"default\",state=\"ready\"} 2",
@@ -138,6 +178,57 @@ TEST_F(MetricsTest, AJobIsThere) {
        }) {
     EXPECT_THAT(page, HasSubstr(line));
   }
+}
+
+// What is not known has no series.
+TEST_F(MetricsTest, FlopsAndUseOfGpusAreThereWhereTheyAreKnown) {
+  values_.clear();
+  RunEverything("train");
+  EXPECT_THAT(Page(), Not(HasSubstr("lockstep_job_flops_total{")));
+  EXPECT_THAT(Page(), Not(HasSubstr("lockstep_job_user_metric{")));
+  EXPECT_THAT(Page(), Not(HasSubstr("lockstep_scheduler_fragmentation_ratio")))
+      << "no GPUs";
+  values_ = {{kFlopsPerSample, 1e9}};
+  Report("train", 270);
+  EXPECT_THAT(Page(), Not(HasSubstr("lockstep_job_mfu_ratio{")))
+      << "it has no GPU";
+}
+
+TEST_F(MetricsTest, TheUseOfGpusIsOfWhatTheyCanDo) {
+  GiveGpus(&a_, "Tesla T4");
+  GiveGpus(&b_, "Tesla V100-SXM2-16GB");
+  RunEverything("train", 1);
+  // 10 steps with 2 x 32 samples a second, on a GPU of each model.
+  const std::string page = Page();
+  const std::string name = "lockstep_job_mfu_ratio{job_id=\"train\"} ";
+  const size_t at = page.find("\n" + name);
+  ASSERT_NE(at, std::string::npos) << page;
+  EXPECT_NEAR(std::stod(page.substr(at + 1 + name.size())),
+              640 * 1e9 / (65e12 + 125e12), 1e-5);
+  // Neither host has both of its GPUs free.
+  EXPECT_THAT(page, HasSubstr("lockstep_scheduler_fragmentation_ratio{pool="
+                              "\"default\"} 1"));
+
+  Site changed = DefaultSite();
+  changed.machines.accelerators["NVIDIA_TESLA_T4"].peak_tflops.reset();
+  site_.Set(changed);
+  EXPECT_THAT(Page(), Not(HasSubstr("lockstep_job_mfu_ratio{")))
+      << "what one of them can do is not known";
+}
+
+TEST_F(MetricsTest, RanksThatEndedAreNotInTheActualSize) {
+  RunEverything("train");
+  const auto* gang = b_.Find("train");
+  ASSERT_NE(gang, nullptr);
+  GangStatus status = gang->status;
+  ASSERT_EQ(status.ranks.size(), 1u);
+  status.ranks[0].state = RankState::kExited;
+  status.ranks[0].exit = ExitStatus{};
+  ASSERT_TRUE(coordinator_->OnGangStatus(b_.session(), status).ok());
+  EXPECT_THAT(Page(), HasSubstr("lockstep_job_world_size{job_id=\"train\","
+                                "kind=\"target\"} 2"));
+  EXPECT_THAT(Page(), HasSubstr("lockstep_job_world_size{job_id=\"train\","
+                                "kind=\"actual\"} 1"));
 }
 
 // Whoever scrapes sets these.
@@ -162,6 +253,7 @@ TEST_F(MetricsTest, ReservedLabelsAreNotUsed) {
 
 TEST_F(MetricsTest, TheNumberOfSeriesIsBounded) {
   const size_t standing = SeriesOf(RpcMetrics().Collect()) +
+                          SeriesOf(StreamMetrics().Collect()) +
                           SeriesOf(ProcessCollector("x").Collect());
   const size_t idle = SeriesOf(Collect()) + standing;
   EXPECT_LE(idle, kSeriesAtRest + 2 * kSeriesPerNode + kSeriesPerPool);
@@ -172,14 +264,15 @@ TEST_F(MetricsTest, TheNumberOfSeriesIsBounded) {
   const size_t busy = SeriesOf(Collect()) + standing;
   EXPECT_LE(busy, kSeriesAtRest + kSeriesPerPool +
                       2 * (kSeriesPerNode + kSeriesPerNodeOfJob) +
-                      21 * kSeriesPerLiveJob);
+                      21 * kSeriesPerLiveJob + kSeriesOfValues);
   // Of one running job, alone.
   size_t mine = 0;
   std::istringstream page(Page());
   for (std::string line; std::getline(page, line);) {
     if (line.find("job_id=\"train\"") != std::string::npos) ++mine;
   }
-  EXPECT_LE(mine, kSeriesPerLiveJob + 2 * kSeriesPerNodeOfJob);
+  EXPECT_LE(mine,
+            kSeriesPerLiveJob + kSeriesOfValues + 2 * kSeriesPerNodeOfJob);
   EXPECT_GT(mine, 30u);
 }
 
@@ -207,6 +300,77 @@ TEST_F(MetricsTest, NodesThatGoAreCounted) {
                                 "reason=\"unknown\"} 1"));
   EXPECT_THAT(Page(), HasSubstr("lockstep_node_state{node=\"b\","
                                 "state=\"unknown\"} 1"));
+}
+
+TEST_F(MetricsTest, WhatANodeLostIsCounted) {
+  a_.info.http_address = "10.0.0.1:9464";
+  a_.info.gpus = {{0, "GPU-0", "T4", 1}, {1, "GPU-1", "T4", 1}};
+  a_.Restart(true);
+  Connect(&a_);
+  a_.info.gpus.pop_back();
+  a_.Restart(true);
+  Connect(&a_);
+  EXPECT_THAT(Page(), HasSubstr("lockstep_node_gpus_missing{node=\"a\"} 1"));
+  EXPECT_THAT(Page(), HasSubstr("lockstep_nodes_without_metrics 1"))
+      << "b has no port";
+  coordinator_->NoteLaterEpoch("b", 99);
+  EXPECT_THAT(Page(), HasSubstr("lockstep_nodes_of_later_epoch 1"));
+  Connect(&b_);
+  EXPECT_THAT(Page(), HasSubstr("lockstep_nodes_of_later_epoch 0"));
+}
+
+TEST_F(MetricsTest, HowFarClocksAreApartIsSaid) {
+  Connect(&a_);
+  Connect(&b_);
+  NodeReadings readings;
+  readings.send_time = coordinator_->clock().Now().wall + 3s;
+  ASSERT_TRUE(coordinator_->OnHeartbeat(a_.session(), 5000, readings, {}).ok());
+  const std::string page = Page();
+  EXPECT_THAT(page, HasSubstr("lockstep_node_clock_offset_seconds{node=\"a\"} "
+                              "-3\n"));
+  EXPECT_THAT(page, HasSubstr("lockstep_node_clock_offset_seconds{node=\"b\"} "
+                              "0\n"))
+      << "an older daemon";
+}
+
+// As soon as it is seen, not when the verdict falls.
+TEST_F(MetricsTest, AJobOfWhichARankStandsStillIsNotProductive) {
+  RunEverything("train");
+  const auto report = [&](int beat) {
+    for (FakeDaemon* daemon : all_) {
+      const auto* gang = daemon->Find("train");
+      Coordinator::RankReport said{"train", gang->status.generation, {}};
+      for (RankStatus rank : gang->status.ranks) {
+        rank.progress.committed_step = 260;
+        rank.progress.step = 261;
+        rank.progress.total_steps = 100000;
+        rank.progress.phase = rank.rank == 1 ? "compute" : "allreduce";
+        said.ranks.push_back(rank);
+      }
+      ASSERT_TRUE(
+          coordinator_->OnHeartbeat(daemon->session(), 5000 + beat, {}, {said})
+              .ok());
+    }
+  };
+  for (int beat = 0; beat < 4; ++beat) {
+    report(beat);
+    Live(1s);
+  }
+  const JobSnapshot job = *coordinator_->GetJob("train");
+  ASSERT_TRUE(job.standing);
+  EXPECT_EQ(job.job->state, JobState::kRunning);
+  ASSERT_TRUE(job.waiting);
+  EXPECT_EQ(job.waiting->reason, Reason::kNoProgress);
+  EXPECT_THAT(job.waiting->message,
+              HasSubstr("rank 1 (worker 0 on b) stands still for"));
+  EXPECT_EQ(job.job->events.back().reason, Reason::kNoProgress);
+  EXPECT_THAT(Page(), Not(HasSubstr("lockstep_job_time_seconds_total{job_id="
+                                    "\"train\",state=\"stalled\"} 0\n")));
+  Report("train", 262);
+  Live(1s);
+  EXPECT_FALSE(coordinator_->GetJob("train")->waiting);
+  EXPECT_THAT(coordinator_->GetJob("train")->job->events.back().message,
+              HasSubstr("goes on after"));
 }
 
 TEST_F(MetricsTest, ResourcesThatWorkForNobodyAreCounted) {
@@ -242,11 +406,23 @@ TEST(RpcMetricsTest, CallsAreCountedByMethodAndCode) {
 // Everything that a coordinator with a job shows.
 class CatalogueTest : public MetricsTest {
  protected:
+  Families OfPackages() {
+    char dir[] = "/tmp/lockstep_metrics_XXXXXX";
+    EXPECT_NE(::mkdtemp(dir), nullptr);
+    PackageStoreOptions options;
+    options.dir = dir;
+    const auto store = PackageStore::Open(RealFileSystem(), options, &clock_);
+    EXPECT_TRUE(store.ok()) << store.status();
+    EXPECT_TRUE(RealFileSystem()->RemoveAll(dir).ok());
+    return store.ok() ? PackageMetrics(store->get()).Collect() : Families();
+  }
   Families All() {
-    RunEverything("train");
+    GiveGpus(&a_, "Tesla T4");
+    GiveGpus(&b_, "Tesla T4");
+    RunEverything("train", 1);
     Families all = Collect();
-    for (auto& more :
-         {RpcMetrics().Collect(), ProcessCollector("x").Collect()}) {
+    for (auto& more : {RpcMetrics().Collect(), StreamMetrics().Collect(),
+                       ProcessCollector("x").Collect(), OfPackages()}) {
       all.insert(all.end(), more.begin(), more.end());
     }
     return all;

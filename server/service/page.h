@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -14,6 +15,10 @@ namespace lockstep {
 
 inline constexpr int32_t kDefaultPageSize = 50;
 inline constexpr int32_t kMaxPageSize = 1000;
+
+// Where a page ends at the latest: a message of gRPC has 4 MiB at most. One
+// entry there always is.
+inline constexpr size_t kMaxPageBytes = 3 << 20;
 
 struct Page {
   size_t begin = 0;
@@ -55,6 +60,24 @@ inline StatusOr<Page> CutPage(const std::vector<std::string>& names,
   if (page.end < names.size())
     page.next_token = kPageTokenPrefix + names[page.end - 1];
   return page;
+}
+
+// Puts the entries of `page` into `out`, as `make(i)` says the i-th of `names`,
+// and ends the page where they get too many bytes.
+template <typename Make, typename Entries>
+void FillPage(const std::vector<std::string>& names, const Make& make,
+              Page* page, Entries* out) {
+  size_t bytes = 0;
+  for (size_t i = page->begin; i < page->end; ++i) {
+    auto entry = make(i);
+    bytes += entry.ByteSizeLong();
+    if (i > page->begin && bytes > kMaxPageBytes) {
+      page->end = i;
+      page->next_token = kPageTokenPrefix + names[i - 1];
+      return;
+    }
+    *out->Add() = std::move(entry);
+  }
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/base/version.h"
+#include "server/service/discovery.h"
 #include "server/service/html.h"
 
 namespace lockstep {
@@ -72,6 +73,43 @@ void JobTable(std::vector<const JobSnapshot*> jobs, Html* html) {
   }
 }
 
+// Nodes that refuse this coordinator, and what to do; empty: none.
+std::string OutdatedText(const CoordinatorView& view) {
+  if (view.later_epochs.empty()) return "";
+  const auto& [node, epoch] = *view.later_epochs.begin();
+  const size_t count = view.later_epochs.size();
+  return fmt::format(
+      "{} refuse{} this coordinator: it is of epoch {}, and {} has obeyed one "
+      "of epoch {}. Either another coordinator runs, or this one's store is an "
+      "old copy: see LockstepCoordinatorOutdated in the runbook.",
+      count == 1 ? "A node" : fmt::format("{} nodes", count),
+      count == 1 ? "s" : "", view.epoch, node, epoch);
+}
+
+std::string CertificateText(const NodeInfo& info, WallTime now) {
+  if (!info.certificate_end_time) return "";
+  const Duration left = *info.certificate_end_time - now;
+  return left > Duration{} ? fmt::format("ends in {}", FormatDuration(left))
+                           : "has ended";
+}
+
+// What is the matter with the node.
+std::string NoteOf(const Member& member, WallTime now) {
+  std::string note = member.message;
+  const auto add = [&](const std::string& text) {
+    if (!text.empty()) note += (note.empty() ? "" : "; ") + text;
+  };
+  if (const size_t lost = member.LostGpus(); lost > 0) {
+    add(fmt::format("{} GPU{} missing", lost, lost == 1 ? "" : "s"));
+  }
+  add(UnreachableHttp(member.info));
+  const auto& end = member.info.certificate_end_time;
+  if (end && *end - now < kCertificateWarning) {
+    add("its certificate " + CertificateText(member.info, now));
+  }
+  return note;
+}
+
 bool SpeaksNow(const Member& member) {
   return member.state != NodeState::kUnknown &&
          member.state != NodeState::kLost;
@@ -116,7 +154,7 @@ void NodeTable(const std::vector<NodeSnapshot>& nodes, WallTime now,
     html->Cell(GpuText(node), "n").BeginCell();
     for (const JobName& job : node.jobs) html->Link("/jobs", job).Raw(" ");
     html->Raw("</td>").Cell(Ago(member.last_beat_wall, now), "n");
-    html->Cell(member.message).Raw("</tr>\n");
+    html->Cell(NoteOf(member, now)).Raw("</tr>\n");
   }
   html->Raw("</table></div>\n");
 }
@@ -189,6 +227,9 @@ HttpResponse OverviewPage(const std::string& cluster,
                  "go on.",
                  "bad");
   }
+  if (const std::string outdated = OutdatedText(view); !outdated.empty()) {
+    html.Element("p", outdated, "bad");
+  }
   std::vector<const JobSnapshot*> jobs;
   for (const auto& entry : view.jobs) jobs.push_back(&entry.snapshot);
   html.Element("h2", "Jobs");
@@ -207,7 +248,7 @@ HttpResponse NodePage(const std::string& cluster, const NodeSnapshot& node,
   html.Raw("<table class=\"facts\">\n<tr>").Element("th", "state");
   html.Element("td", Name(member.state), StateClass(Name(member.state)))
       .Raw("</tr>\n");
-  html.Fact("why", member.message);
+  html.Fact("why", NoteOf(member, now));
   html.Fact("heard of", member.last_beat_wall == WallTime{}
                             ? "not since the coordinator started"
                             : Ago(member.last_beat_wall, now) + " ago");
@@ -224,9 +265,16 @@ HttpResponse NodePage(const std::string& cluster, const NodeSnapshot& node,
               FormatBytes(member.readings.memory_available_bytes));
   }
   html.Fact("version", info.version);
-  html.Fact("limits", info.limits_enforced
-                          ? "enforced for each task"
-                          : "not enforced: tasks share the host");
+  html.Fact("limits",
+            info.limits_enforced
+                ? "enforced for each task"
+                : "not enforced: " + (info.limits_message.empty()
+                                          ? std::string("tasks share the host")
+                                          : info.limits_message));
+  html.Fact("certificate", CertificateText(info, now));
+  for (const Gpu& gpu : member.missing_gpus) {
+    html.Fact("missing", GpuLabel(gpu));
+  }
   html.Raw("</table>\n");
   GpuTable(member, &html);
   std::vector<const JobSnapshot*> list;

@@ -68,6 +68,22 @@ CoordinatorView View() {
   return view;
 }
 
+TEST(StatusPageTest, TheFrontPageSaysWhatIsWrongWithNodes) {
+  CoordinatorView view = View();
+  view.epoch = 5;
+  view.later_epochs = {{"a", 9}};
+  Member& member = view.nodes[0].member;
+  member.info.address = "10.0.0.1";
+  member.info.http_address = "127.0.0.1:9464";
+  member.missing_gpus = {{1, "GPU-2", "T4", 1}};
+  member.info.certificate_end_time = view.time.wall + std::chrono::hours(240);
+  const std::string body = OverviewPage("lab", view).body;
+  EXPECT_THAT(body, HasSubstr("A node refuses this coordinator: it is of epoch "
+                              "5, and a has obeyed one of epoch 9"));
+  EXPECT_THAT(body, HasSubstr("its certificate ends in 10 d"));
+  EXPECT_THAT(body, HasSubstr("1 GPU missing; 127.0.0.1:9464 is reached from"));
+}
+
 TEST(StatusPageTest, TheFrontPageSaysHowThingsAre) {
   const HttpResponse page = OverviewPage("lab", View());
   EXPECT_EQ(page.status, 200);

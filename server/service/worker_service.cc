@@ -1,5 +1,6 @@
 #include "server/service/worker_service.h"
 
+#include <charconv>
 #include <deque>
 #include <memory>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "common/base/mutex.h"
 #include "common/pki/identity.h"
 #include "common/rpc/caller.h"
+#include "common/rpc/metadata_keys.h"
 #include "common/rpc/status_conversion.h"
 #include "common/wire/worker_wire.h"
 
@@ -41,6 +43,11 @@ class Outbox final : public WorkerLink {
         ToRendezvousValue({job, generation, key, value});
     Send(std::move(message));
   }
+  void SendPrefetch(const Prefetch& wanted) override {
+    v1::CoordinatorMessage message;
+    *message.mutable_prefetch() = ToProto(wanted);
+    Send(std::move(message));
+  }
   void SendHeartbeatAck(uint64_t sequence) override {
     v1::CoordinatorMessage message;
     message.mutable_heartbeat_ack()->set_sequence(sequence);
@@ -70,6 +77,12 @@ class Outbox final : public WorkerLink {
     if (!finished_ && !queue_.empty()) WriteNext();
   }
 
+  // Messages that the daemon has not taken.
+  int64_t Waiting() const {
+    MutexLock lock(&mu_);
+    return static_cast<int64_t>(queue_.size());
+  }
+
   // No call of the reactor after this.
   void Detach() {
     MutexLock lock(&mu_);
@@ -89,7 +102,7 @@ class Outbox final : public WorkerLink {
     reactor_->Finish(ToGrpc(status));
   }
 
-  Mutex mu_;
+  mutable Mutex mu_;
   // Null once the stream is over.
   Reactor* reactor_ ABSL_GUARDED_BY(mu_);
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
@@ -98,15 +111,30 @@ class Outbox final : public WorkerLink {
   std::deque<v1::CoordinatorMessage> queue_ ABSL_GUARDED_BY(mu_);
 };
 
+// 0: the daemon does not say; it is an older one, or has obeyed nobody.
+uint64_t ObeyedEpoch(const grpc::CallbackServerContext& context) {
+  const auto& metadata = context.client_metadata();
+  const auto said = metadata.find(kObeyedEpochKey);
+  if (said == metadata.end()) return 0;
+  uint64_t epoch = 0;
+  const char* const end = said->second.data() + said->second.size();
+  const auto parsed = std::from_chars(said->second.data(), end, epoch);
+  return parsed.ec == std::errc() && parsed.ptr == end ? epoch : 0;
+}
+
 class Stream final : public Reactor {
  public:
   Stream(const WorkerServiceOptions& options, Coordinator* coordinator,
-         LogStore* logs, Identity caller)
+         LogStore* logs, StreamMetrics* streams, Identity caller,
+         uint64_t obeyed_epoch)
       : options_(options),
         coordinator_(coordinator),
         logs_(logs),
         caller_(std::move(caller)),
-        outbox_(std::make_shared<Outbox>(this)) {
+        obeyed_epoch_(obeyed_epoch),
+        outbox_(std::make_shared<Outbox>(this)),
+        open_(streams, StreamKind::kWorkers,
+              [outbox = outbox_] { return outbox->Waiting(); }) {
     StartRead(&incoming_);
   }
 
@@ -162,6 +190,11 @@ class Stream final : public Reactor {
       }
       case v1::WorkerMessage::kLogChunk:
         return TakeLog(message.log_chunk());
+      case v1::WorkerMessage::kPrefetchStatus: {
+        LOCKSTEP_ASSIGN_OR_RETURN(PrefetchReport report,
+                                  FromProto(message.prefetch_status()));
+        return coordinator_->OnPrefetched(session_, std::move(report.items));
+      }
       case v1::WorkerMessage::MESSAGE_NOT_SET:
         break;
     }
@@ -191,6 +224,11 @@ class Stream final : public Reactor {
         ToProto(WelcomeInfo{coordinator_->epoch(), options_.heartbeat_interval,
                             options_.lease, options_.cluster});
     outbox_->Send(std::move(welcome));
+    if (obeyed_epoch_ > coordinator_->epoch()) {
+      // It will not obey and leaves; what it says is not taken in meanwhile.
+      coordinator_->NoteLaterEpoch(registration.node.name, obeyed_epoch_);
+      return OkStatus();
+    }
     LOCKSTEP_ASSIGN_OR_RETURN(
         session_,
         coordinator_->Register(registration.node, registration.gangs, outbox_));
@@ -218,8 +256,12 @@ class Stream final : public Reactor {
           ToProto(LogAckInfo{job, generation, rank, ack.offset, ack.end});
       outbox->Send(std::move(reply));
     };
-    const Status known = coordinator_->CheckLog(
-        session_, piece.job, piece.job_uid, piece.generation, piece.rank);
+    // A node says that a rank runs again before it sends what that wrote, so
+    // that an end is of the start that it has told of last.
+    int32_t life = 0;
+    const Status known =
+        coordinator_->CheckLog(session_, piece.job, piece.job_uid,
+                               piece.generation, piece.rank, &life);
     if (known.code() == StatusCode::kNotFound) {
       // Of a job that was deleted: taken as stored, so that the node can
       // forget it.
@@ -229,7 +271,8 @@ class Stream final : public Reactor {
     LOCKSTEP_RETURN_IF_ERROR(known);
     const Status queued =
         logs_->Append({piece.job_uid, piece.generation, piece.rank},
-                      piece.offset, std::move(piece.data), piece.end, answer);
+                      piece.offset, std::move(piece.data), piece.end, answer,
+                      life);
     // Too much at a time: without an acknowledgement it is sent again.
     return queued.code() == StatusCode::kResourceExhausted ? OkStatus()
                                                            : queued;
@@ -239,7 +282,9 @@ class Stream final : public Reactor {
   Coordinator* const coordinator_;
   LogStore* const logs_;
   const Identity caller_;
+  const uint64_t obeyed_epoch_;
   const std::shared_ptr<Outbox> outbox_;
+  const StreamMetrics::Open open_;
   // Only the read callbacks, one at a time, and OnDone after the last.
   v1::WorkerMessage incoming_;
   Coordinator::SessionId session_ = 0;
@@ -249,7 +294,8 @@ class Stream final : public Reactor {
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
 WorkerService::Connect(grpc::CallbackServerContext* context) {
-  return new Stream(options_, coordinator_, logs_, CallerOf(*context));
+  return new Stream(options_, coordinator_, logs_, streams_, CallerOf(*context),
+                    ObeyedEpoch(*context));
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include "lockstep/v1/worker.grpc.pb.h"
 #include "server/coordinator/coordinator.h"
 #include "server/logs/log_store.h"
+#include "server/service/stream_metrics.h"
 
 namespace lockstep {
 
@@ -19,9 +20,13 @@ struct WorkerServiceOptions {
 
 class WorkerService final : public v1::WorkerService::CallbackService {
  public:
+  // All outlive it; `streams` may be null.
   WorkerService(WorkerServiceOptions options, Coordinator* coordinator,
-                LogStore* logs)
-      : options_(std::move(options)), coordinator_(coordinator), logs_(logs) {}
+                LogStore* logs, StreamMetrics* streams = nullptr)
+      : options_(std::move(options)),
+        coordinator_(coordinator),
+        logs_(logs),
+        streams_(streams) {}
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Connect(
       grpc::CallbackServerContext* context) override;
@@ -30,6 +35,7 @@ class WorkerService final : public v1::WorkerService::CallbackService {
   const WorkerServiceOptions options_;
   Coordinator* const coordinator_;
   LogStore* const logs_;
+  StreamMetrics* const streams_;
 };
 
 }  // namespace lockstep

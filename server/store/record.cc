@@ -1,6 +1,7 @@
 #include "server/store/record.h"
 
 #include "common/wire/job_wire.h"
+#include "common/wire/training_wire.h"
 #include "common/wire/value_wire.h"
 #include "common/wire/worker_wire.h"
 
@@ -57,7 +58,12 @@ void PutDecisionState(const Job& job, v1::StoredJob* out) {
   for (const WallTime time : job.free_restarts) {
     *out->add_free_restarts() = ToProto(time);
   }
-  Put(job.ended_ranks, out->mutable_ended_ranks());
+  for (const auto& [rank, lone] : job.lone_ranks) {
+    v1::LoneRank& message = (*out->mutable_lone_ranks())[rank];
+    message.set_waits(lone.waits);
+    if (lone.start) *message.mutable_start() = ToProto(*lone.start);
+    *message.mutable_before() = ToProto(lone.before);
+  }
   if (job.failing) *out->mutable_failing() = ToProto(*job.failing);
   out->set_committed_before(job.committed_before);
   if (job.first_failure) {
@@ -93,7 +99,14 @@ Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
     job->event_numbers[node] = number;
   }
   LOCKSTEP_RETURN_IF_ERROR(Get(stored.free_restarts(), &job->free_restarts));
-  LOCKSTEP_RETURN_IF_ERROR(Get(stored.ended_ranks(), &job->ended_ranks));
+  for (const auto& [rank, message] : stored.lone_ranks()) {
+    LoneRank& lone = job->lone_ranks[rank];
+    lone.waits = message.waits();
+    if (message.has_start()) {
+      LOCKSTEP_ASSIGN_OR_RETURN(lone.start, FromProto(message.start()));
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(lone.before, FromProto(message.before()));
+  }
   if (stored.has_failing()) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->failing, FromProto(stored.failing()));
   }
@@ -151,6 +164,12 @@ Status GetShown(const v1::Job& message, Job* job) {
   LOCKSTEP_RETURN_IF_ERROR(Get(message.events(), &job->events));
   LOCKSTEP_ASSIGN_OR_RETURN(job->bill, FromProto(message.bill()));
   job->exit_code = message.exit_code();
+  if (message.has_training()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(job->training, FromProto(message.training()));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(Get(message.outputs(), &job->outputs));
+  LOCKSTEP_RETURN_IF_ERROR(Get(message.images(), &job->images));
+  job->reduction_plan = message.reduction_plan();
   return OkStatus();
 }
 
@@ -171,6 +190,11 @@ StatusOr<NodeInfo> GetInfo(const v1::StoredNode& stored) {
   *registered.mutable_gpus() = node.gpus();
   registered.set_limits_enforced(node.limits_enforced());
   registered.set_pool(node.pool());
+  registered.set_limits_message(node.limits_message());
+  registered.set_container_engine(node.container_engine());
+  if (node.has_certificate_end_time()) {
+    *registered.mutable_certificate_end_time() = node.certificate_end_time();
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(Registration registration, FromProto(registered));
   return std::move(registration.node);
 }
@@ -188,6 +212,7 @@ Status GetNode(const v1::StoredNode& stored, NodeRecord* out) {
     }
   }
   LOCKSTEP_RETURN_IF_ERROR(Get(node.events(), &out->events));
+  LOCKSTEP_RETURN_IF_ERROR(Get(node.missing_gpus(), &out->missing_gpus));
   if (node.has_state_time()) {
     LOCKSTEP_ASSIGN_OR_RETURN(out->state_time, FromProto(node.state_time()));
   }
@@ -246,6 +271,10 @@ v1::Job ToProto(const Job& job) {
   Put(job.events, out.mutable_events());
   *out.mutable_bill() = ToProto(job.bill);
   out.set_exit_code(job.exit_code);
+  if (job.training) *out.mutable_training() = ToProto(*job.training);
+  Put(job.outputs, out.mutable_outputs());
+  Put(job.images, out.mutable_images());
+  out.set_reduction_plan(job.reduction_plan);
   return out;
 }
 
@@ -279,6 +308,11 @@ v1::Node ToProto(const NodeRecord& node) {
   for (const Gpu& gpu : info.gpus) *out.add_gpus() = ToProto(gpu);
   out.set_limits_enforced(info.limits_enforced);
   out.set_pool(info.pool);
+  out.set_limits_message(info.limits_message);
+  out.set_container_engine(info.container_engine);
+  if (info.certificate_end_time) {
+    *out.mutable_certificate_end_time() = ToProto(*info.certificate_end_time);
+  }
   if (node.drain) {
     v1::Drain* drain = out.mutable_drain();
     drain->set_requester(node.drain->requester);
@@ -289,6 +323,9 @@ v1::Node ToProto(const NodeRecord& node) {
     }
   }
   Put(node.events, out.mutable_events());
+  for (const Gpu& gpu : node.missing_gpus) {
+    *out.add_missing_gpus() = ToProto(gpu);
+  }
   if (node.state_time != WallTime{}) {
     *out.mutable_state_time() = ToProto(node.state_time);
   }

@@ -26,7 +26,7 @@ TEST(RecordTest, EveryFieldOfAJobComesBack) {
   EXPECT_EQ(again->phase_durations, job.phase_durations);
   EXPECT_EQ(again->cluster, job.cluster);
   EXPECT_EQ(again->holds, job.holds);
-  EXPECT_EQ(again->ended_ranks, job.ended_ranks);
+  EXPECT_EQ(again->lone_ranks, job.lone_ranks);
   EXPECT_EQ(*again, job);
 }
 
@@ -47,7 +47,7 @@ TEST(RecordTest, TheFullJobIsFull) {
   EXPECT_NE(job.failed_formings, empty.failed_formings);
   EXPECT_NE(job.first_failure_code, empty.first_failure_code);
   EXPECT_TRUE(job.cancel_requested);
-  EXPECT_FALSE(job.artifacts.empty() || job.lineage.empty() ||
+  EXPECT_FALSE(job.images.empty() || job.artifacts.empty() || job.lineage.empty() ||
                job.directives.empty() || job.event_numbers.empty() ||
                job.free_restarts.empty());
   EXPECT_TRUE(job.start_time && job.end_time && job.last_checkpoint &&

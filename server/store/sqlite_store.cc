@@ -63,11 +63,7 @@ class SqliteStore final : public Store {
   }
 
   StatusOr<StoreSnapshot> Load() override {
-    LOCKSTEP_RETURN_IF_ERROR(
-        Execute("UPDATE counters SET value = value + 1 WHERE name = 'epoch'"));
     StoreSnapshot snapshot;
-    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t epoch, Counter("epoch"));
-    snapshot.epoch = static_cast<uint64_t>(epoch);
     LOCKSTEP_ASSIGN_OR_RETURN(snapshot.version, Counter("version"));
     LOCKSTEP_RETURN_IF_ERROR(ForEach("SELECT record, name FROM jobs",
                                      [&](const Statement& row) -> Status {
@@ -96,6 +92,11 @@ class SqliteStore final : public Store {
           snapshot.requests.push_back(*std::move(request));
           return OkStatus();
         }));
+    // Last: a start that fails before must not use one up.
+    LOCKSTEP_RETURN_IF_ERROR(
+        Execute("UPDATE counters SET value = value + 1 WHERE name = 'epoch'"));
+    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t epoch, Counter("epoch"));
+    snapshot.epoch = static_cast<uint64_t>(epoch);
     return snapshot;
   }
 

@@ -13,12 +13,15 @@ JobSpec FullSpec() {
   JobSpec spec;
   spec.name = "full";
   spec.kind = JobKind::kProgram;
-  spec.roles.push_back({TaskType::kChief,
-                        1,
-                        2,
-                        {1.5, int64_t{3} << 30, 2, "T4"},
-                        {"chief", "--x"},
-                        {{"A", "1"}}});
+  spec.roles.push_back(
+      {TaskType::kChief,
+       1,
+       2,
+       {1.5, int64_t{3} << 30, 2, "T4"},
+       {"chief", "--x"},
+       {{"A", "1"}},
+       Container{"registry/trainer:1", {"python3"}},
+       MachineType{"n1-standard-8", {8, int64_t{30} << 30, 2, "T4"}, 1.5}});
   spec.roles.push_back({TaskType::kWorker, 3, 1, {0.1, 0, 0, ""}, {}, {}});
   spec.roles.push_back({TaskType::kPs, 1, 1, {1, 7, 0, ""}, {"ps"}, {}});
   spec.roles.push_back({TaskType::kEvaluator, 1, 1, {}, {"eval"}, {}});
@@ -33,6 +36,17 @@ JobSpec FullSpec() {
   spec.labels = {{"team", "x-1"}, {"empty", ""}};
   spec.working_directory = "/work";
   spec.comment = "for people";
+  spec.packages = {{"sha256:" + std::string(64, 'a'), 1234,
+                    PackageFormat::kSdist, "trainer-0.1.tar.gz"}};
+  spec.runtime = {"tf-2.21", "/opt/tf/bin/python3", true};
+  spec.inherited_environment = {"HTTP_PROXY"};
+  spec.master_in_tf_config = true;
+  spec.restart_worker_alone = true;
+  spec.slurm_environment = true;
+  spec.tf_config_job = "{\"scale_tier\":\"CUSTOM\"}";
+  spec.job_dir = "gs://bucket/dir";
+  spec.pool = "t4";
+  spec.empty_tf_config = true;
   return spec;
 }
 
@@ -46,6 +60,51 @@ ExitStatus FullExit() {
   exit.out_of_memory = true;
   exit.reason = Reason::kDiverged;
   return exit;
+}
+
+ReplicaInput FullReplica(std::optional<int64_t> count) {
+  ReplicaInput replica{"n1-standard-8", count, {}};
+  replica.config = {AcceleratorConfig{2, "NVIDIA_TESLA_T4"},
+                    DiskConfig{100, "pd-ssd"},
+                    "registry/trainer:1",
+                    {"python3"},
+                    {"task.py"},
+                    "2.1"};
+  return replica;
+}
+
+TrainingJob FullTraining() {
+  TrainingJob job;
+  job.job_id = "full";
+  job.labels = {{"team", "x-1"}};
+  TrainingInput& in = job.training_input;
+  in.scale_tier = "CUSTOM";
+  in.region = "us-central1";
+  in.master = FullReplica(std::nullopt);
+  in.worker = FullReplica(3);
+  in.parameter_server = FullReplica(0);
+  in.evaluator = FullReplica(1);
+  in.package_uris = {"trainer.tar.gz"};
+  in.python_module = "trainer.task";
+  in.python_version = "3.7";
+  in.runtime_version = "2.11";
+  in.args = {"--x", ""};
+  in.job_dir = "gs://bucket/dir";
+  in.use_chief_in_tf_config = false;
+  in.scheduling = {std::chrono::seconds(7200), std::chrono::seconds(3600), 0,
+                   false, "ON_DEMAND"};
+  in.service_account = "a@b";
+  in.network = "net";
+  in.enable_web_access = false;
+  in.kms_key_name = "key";
+  job.lockstep.env = {{"A", "1"}};
+  job.lockstep.ranks_per_task = 2;
+  job.lockstep.restart_budget = 0;
+  job.lockstep.runtime = "tf-2.21";
+  job.lockstep.images = {{"gcr.io", "registry"}};
+  job.lockstep.inherited_environment = {"HTTP_PROXY"};
+  job.lockstep.slurm_environment = true;
+  return job;
 }
 
 RankStatus FullRank(int32_t rank) {
@@ -69,13 +128,19 @@ RankStatus FullRank(int32_t rank) {
                      3,
                      {{"accuracy", 0.9}},
                      "compute"};
-  status.usage = {12.5, 100, 200, 0.75, 30.5};
+  status.usage = {12.5, 100, 200, 0.75, 30.5, 1.75, 0.9, 5000};
+  status.restarts = 2;
   return status;
 }
 
 TaskStatus FullTask() {
-  return {TaskType::kWorker, 2,      "node-b",
-          "10.0.0.2:7000",   {3, 1}, {FullRank(4), FullRank(5)}};
+  return {TaskType::kWorker,
+          2,
+          "node-b",
+          "10.0.0.2:7000",
+          {3, 1},
+          {FullRank(4), FullRank(5)},
+          {{{"fetch", std::chrono::seconds(3)}}, "ports", "two of three"}};
 }
 
 ClusterSpec FullCluster() {
@@ -84,12 +149,17 @@ ClusterSpec FullCluster() {
   cluster.job_uid = "uid-1";
   cluster.generation = 7;
   cluster.world_size = 2;
-  cluster.tasks = {{TaskType::kChief, 0, "a", "10.0.0.1:7000", {{0, 0, {0}}}},
-                   {TaskType::kWorker, 0, "b", "10.0.0.2:7000", {{1, 0, {}}}},
-                   {TaskType::kPs, 0, "b", "10.0.0.2:7001", {{2, 0, {}}}}};
+  cluster.tasks = {
+      {TaskType::kChief, 0, "a", "10.0.0.1:7000", {{0, 0, {0}, 1}}},
+      {TaskType::kWorker, 0, "b", "10.0.0.2:7000", {{1, 0, {}}}},
+      {TaskType::kPs, 0, "b", "10.0.0.2:7001", {{2, 0, {}}}}};
   cluster.master_address = "10.0.0.1";
   cluster.master_port = 7999;
   cluster.services = {{"store", "10.0.0.1:1"}};
+  cluster.master_in_tf_config = true;
+  cluster.slurm_environment = true;
+  cluster.tf_config_job = "{}";
+  cluster.empty_tf_config = true;
   return cluster;
 }
 
@@ -126,7 +196,12 @@ Job FullJob() {
   job.artifacts = {{"model", "/out/full/model"}};
   job.events = {{At(10), 3, Reason::kNone, "hello"},
                 {At(11), 4, Reason::kRunning, ""}};
-  job.bill = {1.5, 2.5, 3.5, "EUR"};
+  job.bill = {1.5, 2.5, 3.5, "EUR", 4.5};
+  job.training = FullTraining();
+  job.outputs = {{"model.keras", "keras", 77}};
+  job.images = {{"registry/trainer:1", "sha256:" + std::string(64, 'a'),
+                 "sha256:" + std::string(64, 'b'), "node-a"}};
+  job.reduction_plan = "lockstep-reduction-plan 1\nranks 2\n";
   job.exit_code = 137;
   job.cluster = FullCluster();
   job.job_key = std::string("\0\xff key", 6);
@@ -145,7 +220,7 @@ Job FullJob() {
   job.free_restarts = {At(15), At(16)};
   job.first_failure = Cause{Reason::kRankExit, "first"};
   job.first_failure_code = 9;
-  job.ended_ranks = {FullRank(0)};
+  job.lone_ranks = {{1, {true, At(17), FullRank(1).usage}}, {2, {}}};
   return job;
 }
 
@@ -165,11 +240,15 @@ NodeRecord FullNode() {
                {1, "GPU-1", "NVIDIA T4", int64_t{16} << 30}};
   node.limits_enforced = true;
   node.pool = "t4";
+  node.limits_message = "cgroup v1";
+  node.certificate_end_time = At(99);
+  node.container_engine = "podman 4.3.1";
   record.drain =
       Drain{"user/ann", "new kernel", At(15), std::chrono::milliseconds(30500)};
   record.events = {{At(14), 0, Reason::kNodeRegistered, "registered"},
                    {At(15), 0, Reason::kNodeDrain, "drained"}};
   record.state_time = At(14);
+  record.missing_gpus = {{2, "GPU-2", "NVIDIA T4", int64_t{16} << 30}};
   return record;
 }
 

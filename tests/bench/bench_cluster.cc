@@ -1,8 +1,11 @@
 #include "tests/bench/bench_cluster.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -135,6 +138,19 @@ pid_t SlurmPeer::controller() const {
 }
 pid_t SlurmPeer::node() const { return PidIn(dir_.path() + "/slurmd.pid"); }
 
+std::string SlurmPeer::job_state_path() const {
+  return dir_.path() + "/state/job_state";
+}
+
+uint16_t SlurmPeer::control_port() const {
+  const std::string conf =
+      RealFileSystem()->Read(dir_.path() + "/slurm.conf").value_or("");
+  constexpr std::string_view kName = "\nSlurmctldPort=";
+  const size_t at = conf.find(kName);
+  if (at == std::string::npos) return 0;
+  return static_cast<uint16_t>(atoi(conf.c_str() + at + kName.size()));
+}
+
 Board::Board(const std::string& path, int slots) : path_(path), slots_(slots) {
   const size_t size = static_cast<size_t>(slots) * sizeof(int64_t);
   const Fd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
@@ -178,6 +194,16 @@ int64_t MonotonicNanos() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+bool Listens(uint16_t loopback_port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(loopback_port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const Fd probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return connect(probe.get(), reinterpret_cast<sockaddr*>(&address),
+                 sizeof(address)) == 0;
 }
 
 std::string BenchProgram(const std::string& name) {
@@ -228,6 +254,39 @@ StatusOr<std::string> OutputOf(const std::vector<std::string>& argv,
   std::string output;
   LOCKSTEP_RETURN_IF_ERROR(RunInto(argv, environment, patience, &output));
   return output;
+}
+
+Status StreamOutput(const std::vector<std::string>& argv,
+                    const std::vector<std::string>& environment,
+                    Duration patience,
+                    const std::function<void(std::string_view)>& sink) {
+  const BenchDir dir;
+  LOCKSTEP_ASSIGN_OR_RETURN(Pipe pipe, MakePipe());
+  SpawnOptions spawn;
+  spawn.program = argv.at(0);
+  spawn.argv = argv;
+  spawn.env = environment;
+  spawn.stdout_fd = pipe.write.get();
+  spawn.stderr_path = dir.path() + "/err";
+  LOCKSTEP_ASSIGN_OR_RETURN(const Process process, Spawn(spawn));
+  pipe.write.Reset();
+  const MonoTime deadline = SystemClock().Now().mono + patience;
+  std::string buffer(1 << 20, '\0');
+  pollfd readable = {.fd = pipe.read.get(), .events = POLLIN, .revents = 0};
+  ssize_t got = 1;
+  while (got > 0 && SystemClock().Now().mono < deadline) {
+    if (poll(&readable, 1, 100) <= 0) continue;
+    got = read(pipe.read.get(), buffer.data(), buffer.size());
+    if (got > 0) sink({buffer.data(), static_cast<size_t>(got)});
+  }
+  const auto exit = WaitExit(process, deadline);
+  if (!exit.ok()) {
+    (void)StopProcess(process, seconds(1));
+    return exit.status();
+  }
+  if (exit->ok()) return OkStatus();
+  return FailedPrecondition("{} {}: {}", argv[0], exit->Describe(),
+                            LastLine(spawn.stderr_path));
 }
 
 StatusOr<ProcessUse> UseOf(pid_t pid) {

@@ -68,6 +68,10 @@ class SlurmPeer {
   const std::string& version() const { return version_; }
   pid_t controller() const;
   pid_t node() const;
+  // Where slurmctld keeps its jobs.
+  std::string job_state_path() const;
+  // Where slurmctld listens, on the loopback.
+  uint16_t control_port() const;
 
  private:
   SlurmPeer() = default;
@@ -100,6 +104,10 @@ class Board {
 
 int64_t MonotonicNanos();
 
+// Whether somebody takes connections there. A client that was refused asks
+// again only after a while: squeue after 1 s, ours after 0.2 s.
+bool Listens(uint16_t loopback_port);
+
 // Beside this program: bench/NAME and bin/NAME.
 std::string BenchProgram(const std::string& name);
 std::string BinDir();
@@ -112,6 +120,12 @@ Status RunProgram(const std::vector<std::string>& argv,
 StatusOr<std::string> OutputOf(const std::vector<std::string>& argv,
                                const std::vector<std::string>& environment,
                                Duration patience = std::chrono::seconds(120));
+
+// As RunProgram; its stdout goes to `sink` in pieces, while it runs.
+Status StreamOutput(const std::vector<std::string>& argv,
+                    const std::vector<std::string>& environment,
+                    Duration patience,
+                    const std::function<void(std::string_view)>& sink);
 
 // user + system seconds and resident bytes of a process now.
 struct ProcessUse {

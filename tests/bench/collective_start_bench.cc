@@ -1,5 +1,5 @@
 // L2: from submission to the first collective done on both ranks: a native job
-// of two ranks (Gloo) through Client::SubmitJob, beside `srun -n2` of a program
+// of two ranks through Client::SubmitJob, beside `srun -n2` of a program
 // that forms a raw Gloo mesh over a FileStore. By turns; the first round is
 // dropped.
 #include "common/base/file.h"

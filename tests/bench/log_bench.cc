@@ -1,8 +1,12 @@
 // O3: 1 GiB of 100-byte lines from one rank until a follower has every byte,
 // beside srun forwarding the same to its stdout. Ours also keeps them: in the
-// node's files (rotated) and on the coordinator's disk. Both ends compare the
-// number of lines and their sum; what the log store leaves out by its limits
-// is announced by a line of its own and counted apart.
+// node's files (rotated) and on the coordinator's disk. What arrives is
+// compared by its number of lines and its CRC32C, on the way; what the log
+// store leaves out by its limits is announced by a line of its own.
+#include <algorithm>
+#include <string_view>
+
+#include "common/base/crc32c.h"
 #include "tests/bench/bench_cluster.h"
 #include "tests/bench/report.h"
 
@@ -19,8 +23,23 @@ std::vector<std::string> Writer() {
 
 struct Seen {
   int64_t lines = 0;
+  uint32_t crc = 0;
   double seconds = 0;
+
+  void Add(std::string_view text) {
+    lines += std::count(text.begin(), text.end(), '\n');
+    crc = ExtendCrc32c(crc, text.data(), text.size());
+  }
 };
+
+// What line_writer writes.
+Seen Expected() {
+  Seen seen;
+  for (int64_t i = 0; i < kLines; ++i) {
+    seen.Add(fmt::format("{:015} {:x<83}\n", i, ""));
+  }
+  return seen;
+}
 
 StatusOr<Seen> Ours(BenchCluster* bench, int round) {
   const std::string name = "lines" + std::to_string(round);
@@ -37,7 +56,8 @@ StatusOr<Seen> Ours(BenchCluster* bench, int round) {
   LOCKSTEP_RETURN_IF_ERROR(bench->client()->StreamLogs(
       options,
       [&](const v1::LogLine& line) {
-        if (line.text().size() == 99) ++seen.lines;
+        if (line.text().size() != 99) return true;  // An announcement.
+        seen.Add(line.text() + "\n");
         return true;
       },
       nullptr));
@@ -49,12 +69,11 @@ StatusOr<Seen> Slurm(SlurmPeer* slurm) {
   std::vector<std::string> argv = {"srun", "--quiet", "-n1"};
   for (const std::string& word : Writer()) argv.push_back(word);
   const int64_t start = MonotonicNanos();
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const std::string text,
-      OutputOf(argv, slurm->environment(), std::chrono::seconds(600)));
   Seen seen;
+  LOCKSTEP_RETURN_IF_ERROR(
+      StreamOutput(argv, slurm->environment(), std::chrono::seconds(600),
+                   [&](std::string_view piece) { seen.Add(piece); }));
   seen.seconds = static_cast<double>(MonotonicNanos() - start) / 1e9;
-  seen.lines = std::count(text.begin(), text.end(), '\n');
   return seen;
 }
 
@@ -65,6 +84,7 @@ Status Run(const std::string& json) {
   options.gpus = 0;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto ours, BenchCluster::Start(options));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto slurm, SlurmPeer::Start());
+  const Seen expected = Expected();
   BenchResult result;
   result.id = "O3";
   result.bytes = 1 << 30;
@@ -77,7 +97,8 @@ Status Run(const std::string& json) {
     fmt::print(
         "round {}: ours {} of {} lines in {:.1f} s, srun {} in {:.1f} s\n",
         round, a.lines, kLines, a.seconds, b.lines, b.seconds);
-    result.verified &= a.lines == kLines && b.lines == kLines;
+    result.verified &= a.lines == kLines && a.crc == expected.crc &&
+                       b.lines == kLines && b.crc == expected.crc;
     result.ours_seconds.push_back({a.seconds});
     result.peer_seconds.push_back({b.seconds});
   }

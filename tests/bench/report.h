@@ -41,20 +41,50 @@ struct BenchResult {
   // What the samples are; the JSON's names stay "..._seconds" for time only.
   enum class Unit { kSeconds, kBytes };
   Unit unit = Unit::kSeconds;
+  // How, for people: "two ranks equal, ...".
+  std::string checked = {};
+  // What the ratio must be and would better be; 0: nothing was set.
+  double must = 0;
+  double aim = 0;
+  // What nobody could take less than, measured in the same run, and what that
+  // is; 0: not said.
+  double limit_seconds = 0;
+  std::string limit_what = {};
+  // Rounds that were taken again, and those kept, because others used the
+  // machine meanwhile.
+  int repeated_rounds = 0;
+  int busy_rounds = 0;
 };
 
-// Prints one line a result, with medians, 99th percentiles and the ratio.
+inline constexpr uint64_t kBootstrapSeed = 1;
+
+Ratio RatioOf(const BenchResult& result);
+
+// Of all rounds together.
+double OursMedian(const BenchResult& result);
+double PeerMedian(const BenchResult& result);
+
+// "1.23 ms", "25 MiB".
+std::string FormatSeconds(double seconds);
+std::string FormatBytes(uint64_t bytes);
+
+// Prints one line a result, with medians, 99th percentiles and the ratio; after
+// it how it was checked and its limit, where they are said.
 void PrintResults(const std::vector<BenchResult>& results);
 
-// CPU model, cores, kernel, limits, load: what a figure depends on.
+// CPU model, cores, caches, memory, kernel, limits, load: what a figure depends
+// on.
 std::map<std::string, std::string> DescribeMachine();
 
 // Adds `results` to the JSON at `path`, or makes it:
-// {machine, versions, results: [{id, bytes, ranks, peer, ours_seconds,
-// peer_seconds, ratio, ratio_low, ratio_high, verified, ...}]}.
+// {machine, versions, seeds, results: [{id, bytes, ranks, peer, ours_seconds,
+// peer_seconds, ratio, ratio_low, ratio_high, verified, ...}]}. Of the samples
+// it keeps each round's median. FailedPrecondition where something else is at
+// `path`.
 Status AddToJson(const std::string& path,
                  const std::map<std::string, std::string>& versions,
-                 const std::vector<BenchResult>& results);
+                 const std::vector<BenchResult>& results,
+                 const std::map<std::string, std::string>& seeds = {});
 
 }  // namespace lockstep
 

@@ -120,8 +120,11 @@ class Simulated {
     for (uint64_t sequence = 1; !stop_; next += kBeat) {
       if (!silent_) {
         v1::WorkerMessage beat;
-        *beat.mutable_heartbeat() =
-            ToProto(NodeHeartbeat{sequence++, {}, {0.25, 1 << 30, {}}});
+        NodeHeartbeat sent;
+        sent.sequence = sequence++;
+        sent.readings.cpu_utilization = 0.25;
+        sent.readings.memory_available_bytes = 1 << 30;
+        *beat.mutable_heartbeat() = ToProto(sent);
         if (!stream->Write(beat)) return;
         do {
           if (!stream->Read(&answer)) return;

@@ -91,7 +91,7 @@ TEST_F(CliTest, AJobFromSubmitToLogs) {
   EXPECT_EQ(Ok({"jobs", "logs", "hello", "--rank", "1"}), "hello from 1\n");
 
   const json job = Json({"jobs", "describe", "hello"});
-  EXPECT_EQ(job["name"], "hello");
+  EXPECT_EQ(job["jobId"], "hello");
   EXPECT_THAT(job["state"].dump(), HasSubstr("SUCCEEDED"));
   EXPECT_THAT(Ok({"jobs", "describe", "hello"}), HasSubstr("SUCCEEDED"));
   EXPECT_EQ(Json({"jobs", "list"})["jobs"].size(), 1u);
@@ -125,6 +125,28 @@ TEST_F(CliTest, ExitCodesSayHowItEnded) {
       Run({"submit", "--dry-run", "--tasks", "2", "--", "true"});
   EXPECT_EQ(dry.code, 0) << dry.err;
   EXPECT_THAT(dry.out, HasSubstr("worker-1"));
+}
+
+TEST_F(CliTest, WhoFollowsEndsWithItsReader) {
+  Up();
+  Ok({"submit", "--name", "quiet", "--detach", "--", "sh", "-c",
+      "echo one; exec sleep 1000"});
+  const std::string lockstep = Binary("lockstep");
+  for (const std::string command :
+       {"jobs logs -f quiet", "jobs stream-logs quiet", "events -f"}) {
+    const CommandResult result = RunCommand(
+        {"/bin/bash", "-c",
+         "(" + lockstep + " " + command + "; echo $? >&2) | head -n 1"},
+        env_);
+    EXPECT_EQ(result.err, "141\n") << command;
+    EXPECT_FALSE(result.out.empty()) << command;
+  }
+  // What ends by itself is cut, and says nothing.
+  const CommandResult list = RunCommand(
+      {"/bin/bash", "-c",
+       "(sleep 0.2; " + lockstep + " jobs list; echo $? >&2) | true"},
+      env_);
+  EXPECT_EQ(list.err, "141\n");
 }
 
 TEST_F(CliTest, CtrlCDetaches) {

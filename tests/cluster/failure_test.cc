@@ -31,6 +31,14 @@ class FailureTest : public ClusterTest {
     const Status killed = Signal(job, rank, SIGKILL);
     ASSERT_TRUE(killed.ok()) << killed;
   }
+  // Two ranks that make `steps` steps, the last of them once `go` is there: on
+  // a busy machine they do not end before something has happened to them.
+  v1::JobSpec NotOverBefore(const std::string& go, const std::string& name,
+                            int steps) {
+    return Steps(name, 2,
+                 {"--steps", std::to_string(steps), "--step_ms", "5",
+                  "--hold_step", std::to_string(steps - 1), "--hold_file", go});
+  }
   // A budget of `budget`, and retries at once.
   v1::JobSpec WithBudget(v1::JobSpec spec, int budget) {
     spec.set_restart_budget(budget);
@@ -39,13 +47,14 @@ class FailureTest : public ClusterTest {
 };
 
 TEST_F(FailureTest, AKilledRankCostsOneGenerationAndNoStep) {
-  v1::JobSpec spec = Steps("killed", 2, {"--steps", "200", "--step_ms", "5"});
+  v1::JobSpec spec = NotOverBefore(Path("go"), "killed", 200);
   spec.mutable_checkpoint()->set_interval_steps(20);
   Submit(spec);
   const v1::Job running = WaitUntil(
       "killed", "two checkpoints",
       [](const v1::Job& job) { return job.last_checkpoint().step() >= 40; });
   KillRank(running, 1);
+  WriteFile(Path("go"), "");
   const v1::Job job = WaitEnd("killed", v1::JOB_STATE_SUCCEEDED);
 
   EXPECT_EQ(job.generation(), 2u);
@@ -66,6 +75,18 @@ TEST_F(FailureTest, AKilledRankCostsOneGenerationAndNoStep) {
   const v1::Attempt& second = job.attempts(1);
   EXPECT_GE(second.resumed_step(), 40);
   EXPECT_EQ(second.resumed_step() % 20, 0);
+  // By the plan of the first.
+  const CommandResult plan =
+      Lockstep({"jobs", "describe", "killed", "--reduction-plan"});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_EQ(plan.out, running.reduction_plan());
+  EXPECT_THAT(plan.out, HasSubstr("\nranks 2\n"));
+  EXPECT_TRUE(std::any_of(
+      job.events().begin(), job.events().end(), [](const v1::Event& event) {
+        return event.generation() == 2 &&
+               event.message().find("by the job's reduction plan") !=
+                   std::string::npos;
+      }));
   // As if nothing had happened.
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(Line("killed", rank, "start ", 2),
@@ -74,6 +95,25 @@ TEST_F(FailureTest, AKilledRankCostsOneGenerationAndNoStep) {
         Line("killed", rank, "done ", 2),
         "done 200 skipped 0 hash " + HashWeights(ExpectedWeights(200, 8)));
   }
+}
+
+TEST_F(FailureTest, APinnedPlanIsUsedOrEndsTheJob) {
+  RunJob(Steps("first", 2, {"--steps", "5"}), v1::JOB_STATE_SUCCEEDED);
+  const std::string plan = Get("first").reduction_plan();
+  v1::JobSpec spec = Steps("pinned", 2, {"--steps", "5"});
+  spec.set_reduction_plan(plan);
+  EXPECT_EQ(RunJob(spec, v1::JOB_STATE_SUCCEEDED).reduction_plan(), plan);
+
+  // Seen by the ranks only: their gradients lie otherwise.
+  std::string other = plan.substr(0, plan.find("hash "));
+  const size_t layout = other.find("layout ") + 7;
+  other.replace(layout, 16, "0123456789abcdef");
+  spec.set_name("other");
+  spec.set_reduction_plan(other);
+  const v1::Job failed = RunJob(spec, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(failed.attempts_size(), 1);
+  EXPECT_THAT(failed.cause().message(),
+              HasSubstr("the job's pinned reduction plan does not fit"));
 }
 
 TEST_F(FailureTest, WithoutACheckpointItBeginsAgain) {
@@ -107,10 +147,16 @@ TEST_F(FailureTest, TheBudgetCountsFailuresWithoutProgress) {
   v1::JobSpec spec =
       WithBudget(Steps("budget", 2,
                        {"--steps", "40", "--fail_step", "30", "--fail_rank",
-                        "1", "--fail_attempts", "99", "--step_ms", "5"}),
+                        "1", "--fail_attempts", "99", "--step_ms", "5",
+                        "--hold_step", "25", "--hold_file", Path("go")}),
                  2);
   spec.mutable_checkpoint()->set_interval_steps(20);
-  const v1::Job job = RunJob(spec, v1::JOB_STATE_FAILED);
+  Submit(spec);
+  // That of step 20 is written beside the steps.
+  WaitUntil("budget", "a checkpoint",
+            [](const v1::Job& job) { return job.has_last_checkpoint(); });
+  WriteFile(Path("go"), "");
+  const v1::Job job = WaitEnd("budget", v1::JOB_STATE_FAILED);
   EXPECT_EQ(job.cause().reason(), v1::REASON_RESTART_BUDGET);
   EXPECT_THAT(job.cause().message(), HasSubstr("rank 1"));
   EXPECT_EQ(job.exit_code(), 128 + SIGKILL);
@@ -225,7 +271,7 @@ TEST_F(FailureTest, ADamagedCheckpointIsPassedOver) {
 
 // It hears no signal but SIGKILL, and holds its peers up.
 TEST_F(FailureTest, AFrozenRankIsKilledWhenAnotherDies) {
-  v1::JobSpec spec = Steps("frozen", 2, {"--steps", "300", "--step_ms", "5"});
+  v1::JobSpec spec = NotOverBefore(Path("go"), "frozen", 300);
   spec.mutable_checkpoint()->set_interval_steps(20);
   Submit(spec);
   const v1::Job running =
@@ -233,6 +279,7 @@ TEST_F(FailureTest, AFrozenRankIsKilledWhenAnotherDies) {
                 [](const v1::Job& job) { return job.has_last_checkpoint(); });
   ASSERT_TRUE(Signal(running, 0, SIGSTOP).ok());
   KillRank(running, 1);
+  WriteFile(Path("go"), "");
   const v1::Job job = WaitEnd("frozen", v1::JOB_STATE_SUCCEEDED);
   ASSERT_EQ(job.attempts_size(), 2);
   EXPECT_EQ(job.attempts(0).tasks(0).ranks(0).exit().signal(), SIGKILL);
@@ -244,7 +291,7 @@ TEST_F(FailureTest, AFrozenRankIsKilledWhenAnotherDies) {
 // Nobody can say any more how the rank ended, but it ends and so does what it
 // started.
 TEST_F(FailureTest, AKilledShimTakesItsRankAlong) {
-  v1::JobSpec spec = Steps("shim", 2, {"--steps", "300", "--step_ms", "5"});
+  v1::JobSpec spec = NotOverBefore(Path("go"), "shim", 300);
   spec.mutable_checkpoint()->set_interval_steps(20);
   Submit(spec);
   const v1::Job running =
@@ -258,6 +305,7 @@ TEST_F(FailureTest, AKilledShimTakesItsRankAlong) {
   const auto process = OpenVerified({shim->pid, shim->start_time});
   ASSERT_TRUE(process.ok()) << process.status();
   ASSERT_TRUE(SendSignal(*process, SIGKILL).ok());
+  WriteFile(Path("go"), "");
   const v1::Job job = WaitEnd("shim", v1::JOB_STATE_SUCCEEDED);
   ASSERT_EQ(job.attempts_size(), 2);
   EXPECT_FALSE(job.attempts(0).end_cause().message().empty());

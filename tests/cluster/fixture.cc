@@ -15,6 +15,7 @@
 #include "common/base/fault_point.h"
 #include "common/os/process.h"
 #include "common/os/procfs.h"
+#include "tests/support/idx_files.h"
 #include "worker/task/rank_page.h"
 
 namespace lockstep {
@@ -412,6 +413,32 @@ CommandResult ClusterTest::RunCommand(const std::vector<std::string>& argv,
   return WaitCommand(StartCommand(argv, env), patience);
 }
 
+std::vector<std::string> ClusterTest::CliEnvironment() const {
+  const ClientOptions how = cluster_->client_options();
+  return {"LOCKSTEP_ADDRESS=" + how.address, "LOCKSTEP_CA=" + how.ca,
+          "LOCKSTEP_CERT=" + how.certificate, "LOCKSTEP_KEY=" + how.key,
+          "NO_COLOR=1"};
+}
+
+CommandResult ClusterTest::Lockstep(std::vector<std::string> arguments,
+                                    Duration patience) {
+  arguments.insert(arguments.begin(), Binary("lockstep"));
+  return RunCommand(arguments, CliEnvironment(), patience);
+}
+
+void ClusterTest::UseSite(const std::string& table) {
+  ASSERT_NE(cluster(), nullptr);
+  WriteFile(options_.dir + "/machines.yaml", table);
+  for (const DaemonStatus& daemon : cluster()->Daemons()) {
+    if (daemon.name != "coordinator") continue;
+    ASSERT_EQ(kill(daemon.pid, SIGHUP), 0);
+    ASSERT_TRUE(Eventually([&] {
+      return ReadFile(daemon.log).find("tables and prices were read again") !=
+             std::string::npos;
+    }));
+  }
+}
+
 std::string ClusterTest::Binary(const std::string& name) const {
   return bin_ + "/" + name;
 }
@@ -422,6 +449,20 @@ std::string ClusterTest::TestBinary(const std::string& name) {
 
 std::string ClusterTest::Path(const std::string& name) const {
   return root_ + "/" + name;
+}
+
+std::string ClusterTest::PackImages(const std::string& name, int count,
+                                    int records_per_shard) {
+  const IdxFiles files = BrightQuarters(count);
+  WriteFile(Path(name + "-images"), files.images);
+  WriteFile(Path(name + "-labels"), files.labels);
+  const CommandResult packed =
+      RunCommand({Binary("lockstep-data"), "pack", "idx", "--images",
+                  Path(name + "-images"), "--labels", Path(name + "-labels"),
+                  "--out", Path(name), "--name", "synthetic",
+                  "--records-per-shard", std::to_string(records_per_shard)});
+  EXPECT_EQ(packed.code, 0) << packed.err;
+  return Path(name);
 }
 
 void ClusterTest::WriteFile(const std::string& path, std::string_view bytes) {

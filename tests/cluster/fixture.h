@@ -133,6 +133,14 @@ class ClusterTest : public testing::Test {
   CommandResult RunCommand(const std::vector<std::string>& argv,
                            const std::vector<std::string>& env = {},
                            Duration patience = kPatience);
+  // For `lockstep` as the cluster's user.
+  std::vector<std::string> CliEnvironment() const;
+  // `lockstep ARGUMENTS` as the cluster's user.
+  CommandResult Lockstep(std::vector<std::string> arguments,
+                         Duration patience = kPatience);
+  // Puts `table` in the place of the local cluster's table of machines,
+  // runtimes and images, which the coordinator then reads again.
+  void UseSite(const std::string& table);
   std::string Binary(const std::string& name) const;
   // The folder of the test programs.
   static std::string TestBinary(const std::string& name);
@@ -143,6 +151,10 @@ class ClusterTest : public testing::Test {
   const std::string& root() const { return root_; }
   std::string Path(const std::string& name) const;
   void WriteFile(const std::string& path, std::string_view bytes);
+  // Shards of `count` images (idx_files.h) under Path(name), which it returns.
+  // Runs lockstep-data.
+  std::string PackImages(const std::string& name, int count,
+                         int records_per_shard);
   std::string ReadFile(const std::string& path);
 
  private:

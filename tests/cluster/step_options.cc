@@ -12,6 +12,8 @@ StatusOr<StepOptions> ParseStepOptions(int argc, char** argv) {
       {"--steps", &o.steps},
       {"--batch", &o.batch},
       {"--step_ms", &o.step_ms},
+      {"--slow_rank", &o.slow_rank},
+      {"--slow_ms", &o.slow_ms},
       {"--hold_step", &o.hold_step},
       {"--print_steps", &o.print_steps},
       {"--odd_rank", &o.odd_rank},

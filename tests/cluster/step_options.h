@@ -14,6 +14,9 @@ struct StepOptions {
   int64_t batch = 8;  // Samples of a step, of all ranks together.
   // Each step takes at least so long on each rank.
   int64_t step_ms = 0;
+  // And so much longer on this rank.
+  int64_t slow_rank = -1;
+  int64_t slow_ms = 0;
   // After this step (0: never) each rank waits until the file is there, for at
   // most two minutes.
   int64_t hold_step = 0;

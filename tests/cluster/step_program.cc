@@ -62,6 +62,9 @@ class StepTrainer {
          {"batch", fmt::format("{}", options_.batch + (odd ? 1 : 0))}}));
     LOCKSTEP_ASSIGN_OR_RETURN(const auto restored,
                               RestoreSteps(session_, views_));
+    // An addition for each weight.
+    if (session_->chief())
+      session_->Report(kFlopsPerSampleValue, kStepElements);
     std::vector<Parameter> parameters;
     for (const StepTensor& tensor : kStepTensors) {
       parameters.push_back({tensor.name, tensor.elements});
@@ -120,8 +123,10 @@ class StepTrainer {
       ++samples;
     }
     if (nan) reducer->gradient(1)[3] = std::nanf("");
-    if (options_.step_ms > 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(options_.step_ms));
+    const bool slow = options_.slow_rank == session_->rank();
+    const int64_t takes = options_.step_ms + (slow ? options_.slow_ms : 0);
+    if (takes > 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(takes));
     }
     return samples;
   }

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 #include <map>
-#include <random>
 
 #include "tests/cluster/fixture.h"
 #include "worker/checkpoint/safetensors.h"
@@ -15,14 +14,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kSide = 28;
 // Packing and LibTorch are slow under load.
 constexpr Duration kTrainingTime = std::chrono::seconds(120);
-
-std::string BigEndian(uint32_t value) {
-  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16),
-          static_cast<char>(value >> 8), static_cast<char>(value)};
-}
 
 // ||a - b|| / ||a||.
 double Distance(const std::vector<float>& a, const std::vector<float>& b) {
@@ -46,33 +39,8 @@ class TrainerTest : public ClusterTest {
     ClusterTest::SetUp();
   }
 
-  // `count` images whose class, of 4, is where they are bright. Returns the
-  // directory of their shards.
   std::string Pack(const std::string& name, int count) {
-    std::mt19937 random(count);
-    std::string images = BigEndian(0x803) + BigEndian(count) +
-                         BigEndian(kSide) + BigEndian(kSide);
-    std::string labels = BigEndian(0x801) + BigEndian(count);
-    for (int i = 0; i < count; ++i) {
-      const int label = static_cast<int>(random() % 4);
-      labels.push_back(static_cast<char>(label));
-      for (int y = 0; y < kSide; ++y) {
-        for (int x = 0; x < kSide; ++x) {
-          const bool bright = (x < kSide / 2) == (label % 2 == 0) &&
-                              (y < kSide / 2) == (label / 2 == 0);
-          images.push_back(
-              static_cast<char>(random() % 100 + (bright ? 150 : 0)));
-        }
-      }
-    }
-    WriteFile(Path(name + "-images"), images);
-    WriteFile(Path(name + "-labels"), labels);
-    const CommandResult packed = RunCommand(
-        {Binary("lockstep-data"), "pack", "idx", "--images",
-         Path(name + "-images"), "--labels", Path(name + "-labels"), "--out",
-         Path(name), "--name", "synthetic", "--records-per-shard", "1000"});
-    EXPECT_EQ(packed.code, 0) << packed.err;
-    return Path(name);
+    return PackImages(name, count, 1000);
   }
 
   v1::JobSpec Train(const std::string& name, int tasks,

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "client/training_file/testing.h"
 #include "common/base/log_line.h"
 #include "common/pki/ca.h"
 #include "common/wire/job_wire.h"
@@ -339,8 +340,7 @@ void AddMessages(Seeds* seeds) {
   seeds->Add("store_record", "job", std::string(1, '\0') + EncodeJob(job));
   NodeRecord record;
   record.info = registration.node;
-  seeds->Add("store_record", "node",
-             std::string(1, '\1') + EncodeNode(record));
+  seeds->Add("store_record", "node", std::string(1, '\1') + EncodeNode(record));
   AnsweredRequest request;
   request.client = "user/ann";
   request.method = "SubmitJob";
@@ -394,6 +394,18 @@ void AddTexts(Seeds* seeds) {
   seeds->Add("price_table", "all",
              "currency: EUR\ncore_hour: 0.04\ngpu_hour: 0.30\n"
              "gpu_hours: {T4: 0.35, V100: 2.48}\n");
+  seeds->Add("training_file", "two-v100", kTwoV100);
+  seeds->Add("training_file", "two-machines", kTwoMachines);
+  seeds->Add("training_file", "package",
+             "labels: {a: b}\ntrainingInput:\n  scaleTier: STANDARD_1\n"
+             "  packageUris: [a.tar.gz]\n  pythonModule: a.b\n"
+             "  runtimeVersion: '2.1'\n  args: [--epochs, 5]\n"
+             "  jobDir: /d\n  scheduling: {maxRunningTime: 7200s}\n"
+             "lockstep: {env: {A: 1}, ranksPerTask: gpu}\n");
+  seeds->Add("machines_file", "all",
+             "defaults: true\nmachines:\n  m: {cpus: 4, memory: 15GiB, "
+             "mlUnits: 0.4, request: {cpus: 1, memory: 1GiB}}\n"
+             "accelerators:\n  NVIDIA_TESLA_T4: {peakTflops: 65}\n");
   // Empty: what the target then says is right but for the name.
   seeds->Add("handshake", "echo", std::string(1, '\0'));
   seeds->Add("handshake", "rank-1", std::string(16, '\0') + "\1");

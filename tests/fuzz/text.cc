@@ -1,8 +1,9 @@
 // Short texts that people and other programs write: sizes, durations, lists,
-// addresses, names of files, tokens of pages.
+// addresses, names of files, tokens of pages, reduction plans.
 #include "client/cli/parse.h"
 #include "common/base/host_port.h"
 #include "common/model/names.h"
+#include "common/model/reduction_plan.h"
 #include "server/service/page.h"
 #include "tests/fuzz/fuzz.h"
 #include "worker/agent/port_lease.h"
@@ -21,6 +22,13 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::Require(ranks->size() <= 100'000, "not too many ranks");
   }
   (void)ParsePair(text);
+  if (const auto plan = ParseReductionPlan(text); plan.ok()) {
+    // What was all but too long may be too long with its hash.
+    if (const auto written = Format(*plan); written.ok()) {
+      const auto again = ParseReductionPlan(*written);
+      fuzz::Require(again.ok() && *again == *plan, "a plan survives its text");
+    }
+  }
   (void)ParseSince(text, FromUnixNanos(1'700'000'000'000'000'000));
   if (const auto address = ParseHostPort(text); address.ok()) {
     const auto again = ParseHostPort(FormatHostPort(*address));

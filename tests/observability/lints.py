@@ -10,7 +10,7 @@ import promql
 # Prometheus's own.
 BUILT_IN = {"up", "ALERTS"}
 UNITS = {"none", "percentunit", "s", "h", "bytes", "Bps", "ops", "reqps",
-         "celsius", "watt", "hertz", "currencyUSD"}
+         "flops", "celsius", "watt", "hertz", "currencyUSD"}
 DASHBOARD_KEYS = {"tags": ["lockstep"], "id": None, "refresh": "30s",
                   "timezone": "browser", "graphTooltip": 1,
                   "editable": False, "schemaVersion": 39}
@@ -184,7 +184,9 @@ def alerts(rule_list, runbook, tests):
         severity = re.search(r"severity: *(\w+)", rule.get("labels", ""))
         if not severity or severity[1] not in SEVERITIES:
             wrong.append(f"{name} has no severity")
-        if rule.get("runbook_url") != "docs/runbook.md#" + anchor(name):
+        if rule.get("runbook_url") != (
+                '"{{ with $externalLabels.lockstep_docs }}{{ . }}/{{ end }}'
+                f'docs/runbook.md#{anchor(name)}"'):
             wrong.append(f"{name} leads to {rule.get('runbook_url')}")
         section = sections.get(name, "")
         for part in ("**Means**", "**Look**", "**Do**"):

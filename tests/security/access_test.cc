@@ -33,6 +33,7 @@ enum class For { kViewers, kSubmitters, kAdmins, kWorkers };
 const std::map<std::string, For>& Rows() {
   static const auto& rows = *new std::map<std::string, For>{
       {"/lockstep.v1.JobService/SubmitJob", For::kSubmitters},
+      {"/lockstep.v1.JobService/UpdateJob", For::kSubmitters},
       {"/lockstep.v1.JobService/GetJob", For::kViewers},
       {"/lockstep.v1.JobService/ListJobs", For::kViewers},
       {"/lockstep.v1.JobService/WatchJobs", For::kViewers},
@@ -45,6 +46,8 @@ const std::map<std::string, For>& Rows() {
       {"/lockstep.v1.ClusterService/DrainNode", For::kAdmins},
       {"/lockstep.v1.ClusterService/UndrainNode", For::kAdmins},
       {"/lockstep.v1.ClusterService/ForgetNode", For::kAdmins},
+      {"/lockstep.v1.PackageService/UploadPackage", For::kSubmitters},
+      {"/lockstep.v1.PackageService/FetchPackage", For::kWorkers},
       {"/lockstep.v1.WorkerService/Connect", For::kWorkers},
   };
   return rows;
@@ -313,8 +316,9 @@ TEST_F(AccessTest, ASubmitterChangesOnlyItsOwnJobs) {
   };
   const int64_t commits = store_.commits();
   for (const auto& stranger : strangers) {
-    for (const char* method : {"CancelJob", "DeleteJob", "RequestCheckpoint"}) {
-      v1::CancelJobRequest request;  // The three have the same fields.
+    for (const char* method :
+         {"CancelJob", "DeleteJob", "RequestCheckpoint", "UpdateJob"}) {
+      v1::CancelJobRequest request;  // The first fields of all four.
       request.set_name("anns");
       request.set_request_id("r1");
       const RawAnswer answer = Call(

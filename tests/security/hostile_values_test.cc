@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "lockstep/v1/options.pb.h"
 #include "tests/security/random_message.h"
 #include "tests/security/raw_call.h"
 #include "tests/service/fixture.h"
@@ -222,10 +223,127 @@ TEST_F(HostileValuesTest, Submissions) {
   }
 }
 
+TEST_F(HostileValuesTest, TrainingJobs) {
+  const struct {
+    const char* field;
+    std::function<void(v1::SubmitJobRequest*)> change;
+  } cases[] = {
+      {"jobId", [](auto* r) { r->mutable_training()->set_job_id("../x"); }},
+      {"trainingInput.workerCount",
+       [](auto* r) {
+         v1::TrainingInput* in =
+             r->mutable_training()->mutable_training_input();
+         in->set_worker_type("n1-standard-4");
+         in->set_worker_count(INT64_MAX);
+       }},
+      {"trainingInput.masterConfig.acceleratorConfig",
+       [](auto* r) {
+         auto* gpus = r->mutable_training()
+                          ->mutable_training_input()
+                          ->mutable_master_config()
+                          ->mutable_accelerator_config();
+         gpus->set_type("NVIDIA_TESLA_T4");
+         gpus->set_count(INT64_MIN);
+       }},
+      {"trainingInput.scheduling.maxRunningTime",
+       [](auto* r) {
+         r->mutable_training()
+             ->mutable_training_input()
+             ->mutable_scheduling()
+             ->mutable_max_running_time()
+             ->set_seconds(INT64_MIN);
+       }},
+      {"lockstep.env",
+       [](auto* r) {
+         auto* env = r->mutable_training()->mutable_lockstep()->mutable_env();
+         (*env)["LD_PRELOAD"] = "/evil.so";
+       }},
+      {"lockstep.ranksPerTask",
+       [](auto* r) {
+         r->mutable_training()->mutable_lockstep()->set_ranks_per_task("-1");
+       }},
+      {"trainingInput.masterConfig.imageUri",
+       [](auto* r) {
+         r->mutable_training()
+             ->mutable_training_input()
+             ->mutable_master_config()
+             ->set_image_uri("--privileged");
+       }},
+      {"packages",
+       [](auto* r) { r->add_packages()->set_digest("sha256:../../etc"); }},
+      {"training", [](auto* r) { r->mutable_spec()->set_name("fresh"); }},
+  };
+  for (const auto& c : cases) {
+    for (const bool validate_only : {false, true}) {
+      v1::SubmitJobRequest request;
+      request.set_request_id("request-hostile");
+      request.set_validate_only(validate_only);
+      request.mutable_training()->set_job_id("fresh");
+      v1::TrainingInput* in =
+          request.mutable_training()->mutable_training_input();
+      in->set_scale_tier("CUSTOM");
+      in->set_master_type("n1-standard-4");
+      in->mutable_master_config()->set_image_uri("trainer:1");
+      c.change(&request);
+      Refused("/lockstep.v1.JobService/SubmitJob", request, c.field);
+    }
+  }
+}
+
+TEST_F(HostileValuesTest, Labels) {
+  for (const std::string& key :
+       {std::string(), std::string("A"), std::string("a b"),
+        std::string(64, 'a'), std::string("a\0b", 3)}) {
+    v1::UpdateJobRequest request;
+    request.set_name("witness");
+    request.set_request_id("request-hostile");
+    (*request.mutable_labels())[key] = "x";
+    Refused("/lockstep.v1.JobService/UpdateJob", request, "labels");
+  }
+  v1::ListJobsRequest list;
+  for (const std::string& filter :
+       {std::string("="), std::string(1 << 20, 'x'), std::string("a=\"b"),
+        std::string("state:%n"), std::string("jobId:**")}) {
+    list.set_filter(filter);
+    Refused("/lockstep.v1.JobService/ListJobs", list, "filter");
+  }
+}
+
+TEST_F(HostileValuesTest, Packages) {
+  const std::string right = "sha256:" + std::string(64, 'a');
+  const struct {
+    const char* field;
+    std::function<void(v1::Package*)> change;
+  } cases[] = {
+      {"package.digest", [](auto* p) { p->set_digest("sha256:../../../x"); }},
+      {"package.digest",
+       [](auto* p) { p->set_digest("sha256:" + std::string(64, 'A')); }},
+      {"package.bytes", [](auto* p) { p->set_bytes(0); }},
+      {"package.bytes", [](auto* p) { p->set_bytes(-1); }},
+      {"package.bytes", [](auto* p) { p->set_bytes(INT64_MAX); }},
+      {"package.format", [](auto* p) { p->clear_format(); }},
+      {"package.file_name", [](auto* p) { p->set_file_name("../../x"); }},
+      {"package.file_name", [](auto* p) { p->set_file_name(""); }},
+  };
+  for (const auto& c : cases) {
+    v1::UploadPackageRequest request;
+    v1::Package* package = request.mutable_package();
+    package->set_digest(right);
+    package->set_bytes(1);
+    package->set_format(v1::PACKAGE_FORMAT_TREE);
+    package->set_file_name("a.tar.gz");
+    c.change(package);
+    Refused("/lockstep.v1.PackageService/UploadPackage", request, c.field);
+  }
+  EXPECT_EQ(packages_->Stats().packages, 0u);
+}
+
 // Larger than any message may be: refused before it is read, by gRPC.
 TEST_F(HostileValuesTest, MessagesThatAreTooLong) {
   for (const auto* method : AllMethods()) {
-    const auto channel = method->client_streaming() ? Worker("node-a") : admin_;
+    const bool worker =
+        method->options().GetExtension(v1::role) == v1::ROLE_WORKER;
+    const auto channel = worker ? Worker("node-a") : admin_;
     const RawAnswer answer =
         Call(channel, PathOf(*method), {std::string(10 << 20, 'x')});
     EXPECT_EQ(answer.responses, 0) << PathOf(*method);

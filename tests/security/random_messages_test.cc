@@ -12,6 +12,7 @@
 #include <random>
 #include <thread>
 
+#include "lockstep/v1/options.pb.h"
 #include "tests/security/random_message.h"
 #include "tests/security/raw_call.h"
 #include "tests/service/fixture.h"
@@ -104,9 +105,11 @@ int RandomMessagesTest::Attack(uint64_t seed, int calls, MonoTime deadline,
         NewMessage(*method->input_type())->ParseFromString(requests[0]);
     // A watch that is right by chance waits for what happens.
     const bool waits = method->server_streaming() && !stream;
-    const RawAnswer answer =
-        Call(stream ? worker : admin, PathOf(*method), requests, true,
-             waits ? Duration(200ms) : Duration(kPatience));
+    const RawAnswer answer = Call(
+        method->options().GetExtension(v1::role) == v1::ROLE_WORKER ? worker
+                                                                    : admin,
+        PathOf(*method), requests, true,
+        waits ? Duration(200ms) : Duration(kPatience));
     EXPECT_TRUE(
         IsFit(answer.status, parses) ||
         (waits && answer.status.code() == StatusCode::kDeadlineExceeded))

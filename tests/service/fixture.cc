@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "common/rpc/grpc_log.h"
+#include "common/rpc/metadata_keys.h"
 
 namespace lockstep {
 namespace {
@@ -38,8 +39,12 @@ std::unique_ptr<grpc::ClientContext> Context() {
 
 // ---- DaemonStream ----------------------------------------------------------
 
-DaemonStream::DaemonStream(const std::shared_ptr<grpc::Channel>& channel)
-    : stub_(v1::WorkerService::NewStub(channel)), stream_([this] {
+DaemonStream::DaemonStream(const std::shared_ptr<grpc::Channel>& channel,
+                           const std::string& obeyed_epoch)
+    : stub_(v1::WorkerService::NewStub(channel)), stream_([&] {
+        if (!obeyed_epoch.empty()) {
+          context_.AddMetadata(kObeyedEpochKey, obeyed_epoch);
+        }
         context_.set_deadline(std::chrono::system_clock::now() + 3 * kPatience);
         return stub_->Connect(&context_);
       }()) {}
@@ -130,7 +135,7 @@ bool DaemonStream::Beat(uint64_t sequence,
                         const std::vector<GangProgress>& gangs) {
   v1::WorkerMessage message;
   *message.mutable_heartbeat() =
-      ToProto(NodeHeartbeat{sequence, gangs, {0.5, 1 << 20, {}}});
+      ToProto(NodeHeartbeat{sequence, gangs, {0.5, 1 << 20, {}, {}, {}}});
   return Write(message);
 }
 
@@ -186,19 +191,28 @@ void ServiceTest::SetUp() {
   coordinator_ =
       std::make_unique<Coordinator>(options, &store_, &clock_, hub_.get());
   ASSERT_TRUE(coordinator_->Load().ok());
+  tables_ = std::make_unique<SiteTables>(site_);
+  package_options_.dir = JoinPath(dir_, "packages");
+  auto packages =
+      PackageStore::Open(RealFileSystem(), package_options_, &clock_);
+  ASSERT_TRUE(packages.ok()) << Message(packages.status());
+  packages_ = *std::move(packages);
+  package_service_ = std::make_unique<PackageService>(package_service_options_,
+                                                      packages_.get());
   job_service_ =
-      std::make_unique<JobService>(coordinator_.get(), hub_.get(), logs_.get());
+      std::make_unique<JobService>(coordinator_.get(), hub_.get(), logs_.get(),
+                                   tables_.get(), packages_.get(), &streams_);
   cluster_service_ = std::make_unique<ClusterService>(coordinator_.get());
   WorkerServiceOptions worker_options;
   worker_options.cluster = kCluster;
   worker_service_ = std::make_unique<WorkerService>(
-      worker_options, coordinator_.get(), logs_.get());
+      worker_options, coordinator_.get(), logs_.get(), &streams_);
   RpcServerOptions server_options = server_options_;
   server_options.address = "127.0.0.1:0";
   server_options.credentials = Issue(CoordinatorIdentity(kCluster, "main"));
   auto server = RpcServer::Start(
-      server_options,
-      {job_service_.get(), cluster_service_.get(), worker_service_.get()});
+      server_options, {job_service_.get(), cluster_service_.get(),
+                       worker_service_.get(), package_service_.get()});
   ASSERT_TRUE(server.ok()) << Message(server.status());
   server_ = *std::move(server);
 }

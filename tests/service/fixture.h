@@ -21,11 +21,13 @@
 #include "common/wire/worker_wire.h"
 #include "lockstep/v1/cluster.grpc.pb.h"
 #include "lockstep/v1/job.grpc.pb.h"
+#include "lockstep/v1/package.grpc.pb.h"
 #include "lockstep/v1/worker.grpc.pb.h"
 #include "server/coordinator/coordinator.h"
 #include "server/logs/log_store.h"
 #include "server/service/cluster_service.h"
 #include "server/service/job_service.h"
+#include "server/service/package_service.h"
 #include "server/service/worker_service.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/memory_store.h"
@@ -38,7 +40,8 @@ inline constexpr std::chrono::seconds kPatience(20);
 // One end of a worker daemon's stream.
 class DaemonStream {
  public:
-  explicit DaemonStream(const std::shared_ptr<grpc::Channel>& channel);
+  explicit DaemonStream(const std::shared_ptr<grpc::Channel>& channel,
+                        const std::string& obeyed_epoch = "");
   ~DaemonStream();
 
   // False when the stream is over.
@@ -116,15 +119,23 @@ class ServiceTest : public testing::Test {
   RpcServerOptions server_options_;
   // And the coordinator; ids and keys are its own.
   CoordinatorOptions coordinator_options_;
+  // The site's tables, and what packages are let in.
+  Site site_ = DefaultSite();
+  PackageStoreOptions package_options_;
+  PackageServiceOptions package_service_options_;
   FakeClock clock_;
   MemoryStore store_;
   std::string dir_;
+  StreamMetrics streams_;
   std::unique_ptr<WatchHub> hub_;
   std::unique_ptr<LogStore> logs_;
+  std::unique_ptr<SiteTables> tables_;
+  std::unique_ptr<PackageStore> packages_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<JobService> job_service_;
   std::unique_ptr<ClusterService> cluster_service_;
   std::unique_ptr<WorkerService> worker_service_;
+  std::unique_ptr<PackageService> package_service_;
   std::unique_ptr<RpcServer> server_;
   int uids_ = 0;
   int requests_ = 0;

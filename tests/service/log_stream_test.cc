@@ -1,106 +1,15 @@
+// What a reader of logs is sent.
 #include <gmock/gmock.h>
 
-#include "common/base/log_line.h"
-#include "tests/service/fixture.h"
+#include "tests/service/log_stream_fixture.h"
 
 namespace lockstep {
 namespace {
 
-using std::chrono_literals::operator""s;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-class LogStreamTest : public ServiceTest {
- protected:
-  // A job of two ranks on one node, running.
-  void SetUp() override {
-    ServiceTest::SetUp();
-    daemon_ = std::make_unique<DaemonStream>(Worker("a"));
-    ASSERT_TRUE(daemon_->Register("a"));
-    MustSubmit("j", 2);
-    status_ = RunOn(daemon_.get(), "j");
-  }
-  void TearDown() override {
-    daemon_.reset();
-    ServiceTest::TearDown();
-  }
-
-  // Seconds after the start.
-  static std::string Line(int64_t second, const std::string& text,
-                          bool full = true, bool err = false) {
-    std::string line;
-    cri::AppendLogLine(
-        {(1000 + second) * 1'000'000'000,
-         err ? cri::LogStream::kStderr : cri::LogStream::kStdout, full, text},
-        &line);
-    return line;
-  }
-  void Write(int32_t rank, const std::string& bytes, bool end = false,
-             Generation generation = 1) {
-    uint64_t& offset = offsets_[{rank, generation}];
-    const LogAckInfo ack =
-        daemon_->SendLog({"j", "uid1", generation, rank, offset, bytes, end});
-    offset += bytes.size();
-    EXPECT_EQ(ack.offset, offset);
-  }
-
-  struct Reader {
-    Reader(const std::shared_ptr<grpc::Channel>& channel,
-           const v1::StreamLogsRequest& request)
-        : stub(v1::JobService::NewStub(channel)), context(Context()) {
-      reader = stub->StreamLogs(context.get(), request);
-    }
-    ~Reader() {
-      context->TryCancel();
-      (void)End();
-    }
-    // The next line; nullopt at the end.
-    std::optional<v1::LogLine> Next() {
-      while (lines.empty()) {
-        v1::StreamLogsResponse response;
-        if (!reader->Read(&response)) return std::nullopt;
-        for (const v1::LogLine& line : response.lines()) lines.push_back(line);
-      }
-      const v1::LogLine line = lines.front();
-      lines.pop_front();
-      return line;
-    }
-    Status End() {
-      if (end) return *end;
-      while (Next()) {
-      }
-      end = FromGrpc(reader->Finish());
-      return *end;
-    }
-    std::unique_ptr<v1::JobService::Stub> stub;
-    std::unique_ptr<grpc::ClientContext> context;
-    std::unique_ptr<grpc::ClientReader<v1::StreamLogsResponse>> reader;
-    std::deque<v1::LogLine> lines;
-    std::optional<Status> end;
-  };
-  std::unique_ptr<Reader> Start(v1::StreamLogsRequest request) {
-    if (request.name().empty()) request.set_name("j");
-    return std::make_unique<Reader>(User("viv", UserRole::kViewer), request);
-  }
-  std::vector<std::string> All(const v1::StreamLogsRequest& request = {}) {
-    const auto reader = Start(request);
-    std::vector<std::string> lines;
-    while (const auto line = reader->Next()) {
-      lines.push_back(fmt::format("{}:{}", line->rank(), line->text()));
-    }
-    EXPECT_TRUE(reader->End().ok()) << reader->End().ToString();
-    return lines;
-  }
-  Status Refusal(const v1::StreamLogsRequest& request) {
-    return Start(request)->End();
-  }
-
-  std::unique_ptr<DaemonStream> daemon_;
-  GangStatus status_;
-  std::map<std::pair<int32_t, Generation>, uint64_t> offsets_;
-};
 
 TEST_F(LogStreamTest, WhatIsThereByTimeOverRanks) {
   Write(0, Line(1, "one") + Line(4, "four"));
@@ -141,23 +50,6 @@ TEST_F(LogStreamTest, ARanksLinesKeepTheirOrder) {
 
 // What one host says a moment later than another, but wrote earlier, comes
 // first all the same.
-TEST_F(LogStreamTest, FollowingHoldsBackWhatIsNew) {
-  const int64_t now = ToUnixNanos(SystemClock().Now().wall) / 1'000'000'000;
-  v1::StreamLogsRequest request;
-  request.set_follow(true);
-  const auto reader = Start(request);
-  // Of lines in the future nobody knows how late the others are.
-  Write(0, Line(now - 1000 + 60, "later"));
-  Write(1, Line(now - 1000 + 59, "earlier"));
-  EXPECT_EQ(reader->Next()->text(), "earlier");
-  EXPECT_EQ(reader->Next()->text(), "later");
-  // A rank that is quiet holds nobody up for long.
-  const MonoTime start = SystemClock().Now().mono;
-  Write(0, Line(now - 1000 + 61, "alone"));
-  EXPECT_EQ(reader->Next()->text(), "alone");
-  EXPECT_LT(SystemClock().Now().mono - start, 10s);
-}
-
 TEST_F(LogStreamTest, LinesSayWhoAndWhen) {
   Write(1, Line(7, "text", true, true));
   const auto reader = Start({});
@@ -186,6 +78,127 @@ TEST_F(LogStreamTest, RanksAreChosen) {
   EXPECT_THAT(Message(Refusal(request)), HasSubstr("attempt"));
 }
 
+TEST_F(LogStreamTest, LinesSayTheirTaskAndHowBadTheyAre) {
+  Write(0, Line(1, "step 1") + Line(2, "WARNING: slow", true, true));
+  Write(1, Line(3, "Traceback (most recent call last):", true, true) +
+               Line(4, "step 2") + Line(5, "  File x.py", true, true) +
+               Line(6, "Oops: x", true, true) + Line(7, "on", true, true));
+  const auto reader = Start({});
+  std::vector<std::string> lines;
+  while (const auto line = reader->Next()) {
+    lines.push_back(line->task() + " " + v1::Severity_Name(line->severity()));
+  }
+  EXPECT_THAT(lines, ElementsAre("worker-replica-0 SEVERITY_INFO",
+                                 "worker-replica-0 SEVERITY_WARNING",
+                                 "worker-replica-1 SEVERITY_ERROR",
+                                 // The other stream is not in the traceback.
+                                 "worker-replica-1 SEVERITY_INFO",
+                                 "worker-replica-1 SEVERITY_ERROR",
+                                 "worker-replica-1 SEVERITY_ERROR",
+                                 "worker-replica-1 SEVERITY_INFO"));
+}
+
+TEST_F(LogStreamTest, TasksAreChosenByTheirNames) {
+  Write(0, Line(1, "zero"));
+  Write(1, Line(2, "one"));
+  v1::StreamLogsRequest request;
+  request.add_tasks("worker-replica-1");
+  EXPECT_THAT(All(request), ElementsAre("1:one"));
+  request.add_tasks("worker-replica-0");
+  EXPECT_THAT(All(request), ElementsAre("0:zero", "1:one"));
+  request.mutable_tasks()->RemoveLast();
+  for (const char* name :
+       {"worker-replica-2", "worker-replica-", "ps-replica-0",
+        "worker-replica-00", "x", "worker-replica-99999999999999999999"}) {
+    request.set_tasks(0, name);
+    EXPECT_THAT(Message(Refusal(request)),
+                HasSubstr("job j has worker-replica-0 to 1 and service, not"))
+        << name;
+  }
+}
+
+TEST_F(LogStreamTest, GrepSeverityAndUntil) {
+  Write(0, Line(1, "loss 0.5") + Line(2, "ERROR: loss is nan") +
+               Line(3, "WARNING: slow") + Line(4, "ERROR: late"));
+  v1::StreamLogsRequest request;
+  request.set_grep("loss .*");
+  EXPECT_THAT(All(request), ElementsAre("0:loss 0.5", "0:ERROR: loss is nan"));
+  request.set_min_severity(v1::SEVERITY_WARNING);
+  EXPECT_THAT(All(request), ElementsAre("0:ERROR: loss is nan"));
+  request.clear_grep();
+  request.mutable_until()->set_seconds(1003);
+  EXPECT_THAT(All(request),
+              ElementsAre("0:ERROR: loss is nan", "0:WARNING: slow"));
+  // Of what is wanted.
+  request.set_tail(1);
+  EXPECT_THAT(All(request), ElementsAre("0:WARNING: slow"));
+}
+
+// Nothing that comes now can be of then.
+// What is in between is read and dropped, whatever its size.
+TEST_F(LogStreamTest, RareLineOfALongLog) {
+  std::string bytes;
+  for (int piece = 0; piece < 40; ++piece) {
+    bytes.clear();
+    for (int i = 0; i < 1000; ++i) bytes += Line(1, std::string(200, 'x'));
+    if (piece % 20 == 7) bytes += Line(1, "needle " + std::to_string(piece));
+    Write(0, bytes);
+  }
+  v1::StreamLogsRequest request;
+  request.set_grep("^needle");
+  EXPECT_THAT(All(request), ElementsAre("0:needle 7", "0:needle 27"));
+}
+
+// A daemon that sends no lines at all fills no memory.
+TEST_F(LogStreamTest, BytesWithoutAnEndOfLineAreCut) {
+  for (int i = 0; i < 10; ++i) Write(0, std::string(100 << 10, 'x'));
+  const auto reader = Start({});
+  size_t size = 0;
+  while (const auto line = reader->Next()) {
+    EXPECT_LE(line->text().size(), 1u << 20);
+    size += line->text().size();
+  }
+  EXPECT_GE(size, 500u << 10);
+}
+
+TEST_F(LogStreamTest, EventsAreLinesOfTheService) {
+  Write(0, Line(1, "x"));
+  v1::StreamLogsRequest request;
+  request.set_include_events(true);
+  request.set_follow(true);
+  auto reader = Start(request);
+  bool seen = false;
+  while (!seen) {
+    const auto line = reader->Next();
+    ASSERT_TRUE(line);
+    if (line->task() == "service") {
+      EXPECT_EQ(line->rank(), -1);
+      EXPECT_FALSE(line->text().empty());
+      EXPECT_GT(line->time().seconds(), 0);
+      EXPECT_NE(line->severity(), v1::SEVERITY_UNSPECIFIED);
+      seen = true;
+    }
+  }
+  Write(0, "", true);
+  Write(1, "", true);
+  End(daemon_.get(), status_);
+  EXPECT_TRUE(reader->End().ok());
+  // Each event once, although each look at the job shows them all.
+  const auto job = Get("j");
+  ASSERT_TRUE(job.ok());
+  request.clear_include_events();
+  request.add_tasks("service");
+  std::vector<std::string> events;
+  for (const v1::Event& event : job->events()) {
+    events.push_back("-1:" + event.message());
+  }
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(All(request), events);
+  // They are chosen as other lines are.
+  request.set_min_severity(v1::SEVERITY_CRITICAL);
+  EXPECT_THAT(All(request), IsEmpty());
+}
+
 TEST_F(LogStreamTest, TailIsOfEachRank) {
   for (int i = 0; i < 10; ++i) {
     Write(0, Line(i, "a" + std::to_string(i)));
@@ -194,6 +207,33 @@ TEST_F(LogStreamTest, TailIsOfEachRank) {
   v1::StreamLogsRequest request;
   request.set_tail(2);
   EXPECT_THAT(All(request), ElementsAre("0:a8", "1:b8", "0:a9", "1:b9"));
+}
+
+// Many long lines: as many as there is room for, and a line that says so.
+TEST_F(LogStreamTest, TailHasNoMoreBytesThanThereIsRoomFor) {
+  constexpr int kLines = 2600;
+  const std::string text(16'000, 'x');
+  std::string bytes;
+  for (int i = 0; i < kLines; ++i) {
+    bytes += Line(i, text);
+    if (bytes.size() < 240'000 && i + 1 < kLines) continue;
+    Write(0, bytes);
+    bytes.clear();
+  }
+  Write(1, Line(kLines, "other"));
+  v1::StreamLogsRequest request;
+  request.set_tail(100'000);
+  const auto reader = Start(request);
+  const auto first = reader->Next();
+  ASSERT_TRUE(first);
+  EXPECT_THAT(first->text(), HasSubstr("bytes before this are left out"));
+  int lines = 0;
+  while (const auto line = reader->Next()) ++lines;
+  // Half of 64 MiB is this log's; and the other's line.
+  EXPECT_GT(lines, 1900);
+  EXPECT_LT(lines, 2200);
+  request.set_tail(100);
+  EXPECT_THAT(All(request), SizeIs(101));
 }
 
 TEST_F(LogStreamTest, SinceIncludesItsMoment) {
@@ -207,14 +247,6 @@ TEST_F(LogStreamTest, PartsOfALineAreJoinedPerStream) {
   Write(0, Line(1, "out1 ", false) + Line(1, "err1 ", false, true) +
                Line(2, "out2") + Line(3, "err2", true, true));
   EXPECT_THAT(All(), ElementsAre("0:out1 out2", "0:err1 err2"));
-}
-
-TEST_F(LogStreamTest, LineThatIsStillBeingWrittenWaits) {
-  const std::string line = Line(1, "whole");
-  Write(0, line.substr(0, 10));
-  EXPECT_THAT(All(), IsEmpty());
-  Write(0, line.substr(10));
-  EXPECT_THAT(All(), ElementsAre("0:whole"));
 }
 
 TEST_F(LogStreamTest, EndlessLineIsCut) {
@@ -258,99 +290,6 @@ TEST_F(LogStreamTest, MoreThanOneMessage) {
   EXPECT_THAT(All(), SizeIs(lines));
 }
 
-TEST_F(LogStreamTest, FollowGoesOnToTheEnd) {
-  Write(0, Line(1, "before"));
-  v1::StreamLogsRequest request;
-  request.set_follow(true);
-  const auto reader = Start(request);
-  EXPECT_EQ(reader->Next()->text(), "before");
-  Write(1, Line(2, "while"), true);
-  EXPECT_EQ(reader->Next()->text(), "while");
-  End(daemon_.get(), status_);
-  // Its last words come after the end of the job.
-  Write(0, Line(3, "last"), true);
-  EXPECT_EQ(reader->Next()->text(), "last");
-  EXPECT_FALSE(reader->Next());
-  EXPECT_TRUE(reader->End().ok());
-}
-
-TEST_F(LogStreamTest, ALogThatIsTakenAwayIsNoEnd) {
-  Write(0, Line(1, "first"));
-  v1::StreamLogsRequest request;
-  request.set_follow(true);
-  const auto reader = Start(request);
-  EXPECT_EQ(reader->Next()->text(), "first");
-  logs_->Remove("uid1");
-  EXPECT_FALSE(reader->Next());
-  EXPECT_EQ(reader->End().code(), StatusCode::kNotFound);
-  EXPECT_THAT(Message(reader->End()),
-              HasSubstr("job j: the log of rank 0 g1 was removed"));
-}
-
-TEST_F(LogStreamTest, LogsWithoutEndAreNotWaitedForForEver) {
-  Write(0, Line(1, "x"));
-  End(daemon_.get(), status_);
-  clock_.Advance(31s);
-  v1::StreamLogsRequest request;
-  request.set_follow(true);
-  EXPECT_THAT(All(request), ElementsAre("0:x"));
-}
-
-TEST_F(LogStreamTest, FollowOfAQueuedJobWaitsForIt) {
-  v1::JobSpec spec = Spec("k");
-  spec.mutable_roles(0)->mutable_resources()->set_cpus(4);
-  ASSERT_TRUE(Submit(SubmitRequest(spec)).ok());
-  v1::StreamLogsRequest request;
-  request.set_name("k");
-  request.set_follow(true);
-  const auto reader = Start(request);
-  End(daemon_.get(), status_);
-  const GangStatus status = RunOn(daemon_.get(), "k");
-  daemon_->SendLog({"k", "uid2", 1, 0, 0, Line(1, "hello"), true});
-  const auto line = reader->Next();
-  ASSERT_TRUE(line);
-  EXPECT_EQ(line->text(), "hello");
-  End(daemon_.get(), status);
-  EXPECT_TRUE(reader->End().ok());
-}
-
-TEST_F(LogStreamTest, FollowOfAJobThatNeverStartedEndsWithIt) {
-  v1::JobSpec spec = Spec("k");
-  spec.mutable_roles(0)->mutable_resources()->set_cpus(4);
-  ASSERT_TRUE(Submit(SubmitRequest(spec)).ok());
-  v1::StreamLogsRequest request;
-  request.set_name("k");
-  request.set_follow(true);
-  const auto reader = Start(request);
-  ASSERT_TRUE(Cancel("k", "c").ok());
-  EXPECT_FALSE(reader->Next());
-  EXPECT_TRUE(reader->End().ok());
-}
-
-TEST_F(LogStreamTest, AttemptsAreTold) {
-  Write(0, Line(1, "first"), true);
-  Write(1, "", true);
-  GangStatus status = status_;
-  for (RankStatus& rank : status.ranks) {
-    rank.state = RankState::kExited;
-    rank.exit.emplace();
-    rank.exit->value = 9;
-  }
-  status.phase = GangPhase::kStopped;
-  ASSERT_TRUE(daemon_->Report(status));
-  // It is told to stop, and with that gone, to prepare again.
-  Assignment next = daemon_->NextAssignment();
-  while (next.goal != Goal::kPrepare) next = daemon_->NextAssignment();
-  EXPECT_EQ(next.generation, 2u);
-  Write(0, Line(5, "second"), false, 2);
-  EXPECT_THAT(All(), ElementsAre("0:first", "0:second"));
-  v1::StreamLogsRequest request;
-  request.set_attempt(1);
-  EXPECT_THAT(All(request), ElementsAre("0:first"));
-  request.set_attempt(2);
-  EXPECT_THAT(All(request), ElementsAre("0:second"));
-}
-
 TEST_F(LogStreamTest, RefusesWhatMakesNoSense) {
   v1::StreamLogsRequest request;
   request.set_tail(-1);
@@ -367,6 +306,17 @@ TEST_F(LogStreamTest, RefusesWhatMakesNoSense) {
   request.mutable_since()->set_seconds(int64_t{1} << 60);
   EXPECT_THAT(Message(Refusal(request)), HasSubstr("since"));
   request.clear_since();
+  request.set_grep("loss(");
+  EXPECT_THAT(Message(Refusal(request)), HasSubstr("grep: \"loss(\""));
+  request.clear_grep();
+  request.set_min_severity(static_cast<v1::Severity>(99));
+  EXPECT_THAT(Message(Refusal(request)), HasSubstr("min_severity"));
+  request.clear_min_severity();
+  request.mutable_since()->set_seconds(20);
+  request.mutable_until()->set_seconds(10);
+  EXPECT_THAT(Message(Refusal(request)), HasSubstr("until"));
+  request.clear_since();
+  request.clear_until();
   request.set_name("ghost");
   EXPECT_EQ(Refusal(request).code(), StatusCode::kNotFound);
   request.set_name("a/b");

@@ -1,4 +1,5 @@
-// Operations on nodes, deletion of jobs, and leaving, as clients see them.
+// Nodes as they are listed, operations on them, deletion of jobs, and leaving,
+// as clients see them.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <netinet/in.h>
@@ -13,7 +14,6 @@ namespace {
 using std::chrono_literals::operator""s;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 class NodeServiceTest : public ServiceTest {
  protected:
@@ -293,6 +293,50 @@ TEST_F(NodeServiceTest, LeavesWhateverIsOpen) {
   while (lines->Read(&line)) {
   }
   (void)lines->Finish();
+}
+
+TEST_F(ServiceTest, NodesAreListedByName) {
+  DaemonStream b(Worker("b"));
+  DaemonStream a(Worker("a"));
+  ASSERT_TRUE(b.Register("b"));
+  ASSERT_TRUE(a.Register("a"));
+  MustSubmit("j");
+  const auto stub = v1::ClusterService::NewStub(User("viv", UserRole::kViewer));
+  v1::ListNodesRequest request;
+  request.set_page_size(1);
+  const auto list = [&] {
+    return Answer<v1::ListNodesResponse>([&](auto* context, auto* response) {
+      return stub->ListNodes(context, request, response);
+    });
+  };
+  auto page = list();
+  ASSERT_TRUE(page.ok()) << Message(page.status());
+  ASSERT_EQ(page->nodes_size(), 1);
+  EXPECT_EQ(page->nodes(0).name(), "a");
+  EXPECT_EQ(page->nodes(0).state(), v1::NODE_STATE_READY);
+  EXPECT_EQ(page->nodes(0).capacity().cpus(), 4);
+  EXPECT_EQ(page->nodes(0).allocated().cpus(), 1);
+  EXPECT_THAT(page->nodes(0).jobs(), ElementsAre("j"));
+  request.set_page_token(page->next_page_token());
+  page = list();
+  EXPECT_EQ(page->nodes(0).name(), "b");
+  EXPECT_EQ(page->next_page_token(), "");
+  request.set_page_token("x");
+  EXPECT_EQ(list().status().code(), StatusCode::kInvalidArgument);
+
+  v1::GetNodeRequest get;
+  get.set_name("b");
+  const auto node = Answer<v1::Node>([&](auto* context, auto* response) {
+    return stub->GetNode(context, get, response);
+  });
+  ASSERT_TRUE(node.ok());
+  EXPECT_EQ(node->hostname(), "b.example");
+  get.set_name("zz");
+  const Status status = Answer<v1::Node>([&](auto* context, auto* response) {
+                          return stub->GetNode(context, get, response);
+                        }).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(ReasonOf(status), "NO_SUCH_NODE");
 }
 
 }  // namespace

@@ -42,6 +42,34 @@ TEST_F(ServiceTest, WelcomeTellsEpochAndPace) {
   EXPECT_EQ(first->welcome().cluster(), "test");
 }
 
+// It will leave: what it says is not taken in, and operators hear of it.
+TEST_F(ServiceTest, ANodeThatHasObeyedALaterCoordinatorIsNoted) {
+  v1::WorkerMessage message;
+  Registration registration;
+  registration.node.name = "a";
+  registration.node.incarnation = {1, 1};
+  registration.node.address = "127.0.0.1";
+  *message.mutable_register_() = ToProto(registration);
+  {
+    DaemonStream daemon(Worker("a"), "9");
+    ASSERT_TRUE(daemon.Write(message));
+    const auto first = daemon.Read();
+    ASSERT_TRUE(first && first->has_welcome());
+    // Answered after the registration was looked at.
+    ASSERT_TRUE(daemon.Beat(1));
+    EXPECT_FALSE(daemon.Read());
+    const CoordinatorView view = coordinator_->View({});
+    EXPECT_EQ(view.later_epochs,
+              (std::map<NodeName, uint64_t>{{"a", uint64_t{9}}}));
+    EXPECT_THAT(view.nodes, IsEmpty());
+  }
+  for (const char* const said : {"1", "no number", "99999999999999999999"}) {
+    DaemonStream daemon(Worker("a"), said);
+    EXPECT_TRUE(daemon.Register("a")) << said;
+    EXPECT_THAT(coordinator_->View({}).later_epochs, IsEmpty()) << said;
+  }
+}
+
 TEST_F(ServiceTest, FirstMessageMustRegister) {
   DaemonStream daemon(Worker("a"));
   ASSERT_TRUE(daemon.Beat(1));
@@ -240,7 +268,7 @@ TEST_F(ServiceTest, MalformedMessagesEndTheirStreamAndNothingElse) {
   *seed.mutable_gang_status() = ToProto(status);
   const std::string report = seed.SerializeAsString();
   *seed.mutable_heartbeat() =
-      ToProto(NodeHeartbeat{1, {{"j", 1, status.ranks}}, {0.5, 5, {}}});
+      ToProto(NodeHeartbeat{1, {{"j", 1, status.ranks}}, {0.5, 5, {}, {}, {}}});
   const std::string beat = seed.SerializeAsString();
   *seed.mutable_log_chunk() =
       ToProto(LogPiece{"j", "uid1", 1, 0, 0, "x", false});

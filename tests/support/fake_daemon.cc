@@ -18,6 +18,10 @@ class FakeDaemon::Link final : public WorkerLink {
     MutexLock lock(&mu_);
     values_.push_back(fmt::format("{} g{} {}={}", job, generation, key, value));
   }
+  void SendPrefetch(const Prefetch& wanted) override {
+    MutexLock lock(&mu_);
+    prefetch_ = wanted;
+  }
   void SendHeartbeatAck(uint64_t sequence) override {
     MutexLock lock(&mu_);
     acknowledged_ = sequence;
@@ -35,6 +39,10 @@ class FakeDaemon::Link final : public WorkerLink {
     MutexLock lock(&mu_);
     return std::exchange(values_, {});
   }
+  std::optional<Prefetch> prefetch() const {
+    MutexLock lock(&mu_);
+    return prefetch_;
+  }
   uint64_t acknowledged() const {
     MutexLock lock(&mu_);
     return acknowledged_;
@@ -48,6 +56,7 @@ class FakeDaemon::Link final : public WorkerLink {
   mutable Mutex mu_;
   std::deque<Assignment> arrived_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> values_ ABSL_GUARDED_BY(mu_);
+  std::optional<Prefetch> prefetch_ ABSL_GUARDED_BY(mu_);
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
   Status closed_ ABSL_GUARDED_BY(mu_);
 };
@@ -126,6 +135,10 @@ uint64_t FakeDaemon::acknowledged() const {
   return link_ ? link_->acknowledged() : 0;
 }
 
+std::optional<Prefetch> FakeDaemon::prefetch() const {
+  return link_ ? link_->prefetch() : std::nullopt;
+}
+
 Status FakeDaemon::closed() const {
   return link_ ? link_->closed() : OkStatus();
 }
@@ -134,8 +147,27 @@ Status FakeDaemon::Report(const Gang& gang) {
   return coordinator_->OnGangStatus(session_, gang.status);
 }
 
+std::vector<ImageContent> FakeDaemon::ImagesOf(const Gang& gang) const {
+  std::map<std::string, ImageContent> found;
+  for (const LocalTask& task : gang.assignment.spec->tasks) {
+    if (!task.container) continue;
+    const auto here = images.find(task.container->image);
+    if (here != images.end()) found[here->first] = here->second;
+  }
+  for (const ImageContent& settled : gang.assignment.spec->images) {
+    const auto here = found.find(settled.image);
+    if (here == found.end() || IsSameContent(here->second, settled)) continue;
+    here->second = settled;
+    here->second.node.clear();
+  }
+  std::vector<ImageContent> list;
+  for (const auto& [name, content] : found) list.push_back(content);
+  return list;
+}
+
 void FakeDaemon::Prepare(Gang* gang) {
   GangStatus& status = gang->status;
+  status.images = ImagesOf(*gang);
   status.phase = GangPhase::kPrepared;
   status.ports.clear();
   for (const LocalTask& task : gang->assignment.spec->tasks) {
@@ -170,6 +202,11 @@ void FakeDaemon::Take(const Assignment& assignment) {
   if (known != gangs.end()) {
     Gang& gang = known->second;
     if (assignment.goal >= gang.assignment.goal) gang.assignment = assignment;
+    if (assignment.goal == Goal::kPrepare &&
+        gang.status.phase == GangPhase::kPrepared &&
+        ImagesOf(gang) != gang.status.images) {
+      gang.status.phase = GangPhase::kPreparing;
+    }
     return;
   }
   Gang& gang = gangs[key];
@@ -289,7 +326,8 @@ bool FakeDaemon::Pump() {
 }
 
 Status FakeDaemon::Beat() {
-  return coordinator_->OnHeartbeat(session_, ++beats_, {0.5, 1 << 30, {}}, {});
+  return coordinator_->OnHeartbeat(session_, ++beats_,
+                                   {0.5, 1 << 30, {}, {}, {}}, {});
 }
 
 Status FakeDaemon::Progress(const JobName& job, Generation generation,
@@ -302,7 +340,7 @@ Status FakeDaemon::Progress(const JobName& job, Generation generation,
     rank.progress.samples = steps * 10;
   }
   return coordinator_->OnHeartbeat(
-      session_, ++beats_, {0.5, 1 << 30, {}},
+      session_, ++beats_, {0.5, 1 << 30, {}, {}, {}},
       {{job, generation, gang->second.status.ranks}});
 }
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,8 @@ class FakeDaemon {
   std::map<Key, Gang> gangs;
   std::vector<Assignment> assignments;
   std::vector<std::string> rendezvous;
+  // What names of images stand for here; the settled content can be had.
+  std::map<std::string, ImageContent> images;
 
   // A new stream, with a full report.
   Status Connect(Coordinator* coordinator);
@@ -69,6 +72,8 @@ class FakeDaemon {
   Coordinator::SessionId session() const { return session_; }
   Coordinator* coordinator() const { return coordinator_; }
   uint64_t acknowledged() const;
+  // What it was last told to fetch ahead; absent: nothing, in this stream.
+  std::optional<Prefetch> prefetch() const;
   // How the coordinator ended the stream; OK: it did not.
   Status closed() const;
 
@@ -77,6 +82,7 @@ class FakeDaemon {
 
   void Take(const Assignment& assignment);
   void Prepare(Gang* gang);
+  std::vector<ImageContent> ImagesOf(const Gang& gang) const;
   void Stop(Gang* gang);
   bool Live(Gang* gang);
   // Saves and ends as a directive says; false: none does.

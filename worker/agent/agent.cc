@@ -68,7 +68,18 @@ Agent::Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
 
 Agent::~Agent() {
   *alive_ = false;
+  for (const auto& [key, preparing] : preparing_) preparing->cancel.Cancel();
+  for (const auto& [key, preparing] : preparing_) {
+    if (preparing->thread.joinable()) preparing->thread.join();
+  }
+  for (AheadFetch* ahead : {&image_ahead_, &package_ahead_}) {
+    if (ahead->cancel != nullptr) ahead->cancel->Cancel();
+    if (ahead->thread.joinable()) ahead->thread.join();
+  }
   work_.reset();  // Its jobs use the rest.
+  output_work_.reset();
+  container_work_.reset();
+  removal_work_.reset();
   if (link_) loop_->Unwatch(link_->fd());
 }
 
@@ -77,6 +88,7 @@ Status Agent::Start(CoordinatorClient* client) {
   LOCKSTEP_ASSIGN_OR_RETURN(const TaskStore::Found found, store_.LoadAll());
   WatchDisk();
   AdoptAll(found);
+  SweepContainers();
   LOCKSTEP_RETURN_IF_ERROR(
       loop_->Watch(link_->fd(), [this] { link_->Dispatch(); }));
   Tick();
@@ -107,9 +119,13 @@ void Agent::Execute(Actions actions) {
     const RankRef ref{action.gang, action.rank};
     switch (action.kind) {
       case Action::Kind::kPrepare:
-        Prepare(action.gang);
+        StartPreparing(action.gang);
         break;
       case Action::Kind::kStartRank:
+        if (IsRestart(ref)) {
+          RestartRank(ref);
+          break;
+        }
         if (launched.insert(action.gang).second) BeforeLaunch(action.gang);
         StartRank(action.gang, action.rank);
         break;
@@ -129,7 +145,7 @@ void Agent::Execute(Actions actions) {
         supervisor_->KillTree(ref, action.grace);
         break;
       case Action::Kind::kRelease:
-        gangs_[action.gang].leases.clear();
+        Release(action.gang);
         break;
       case Action::Kind::kReport:
         changed.insert(action.gang);
@@ -168,6 +184,7 @@ void Agent::Report(const GangKey& key) {
       LOG_ERROR("{}: {}", Describe(key), Message(saved));
     }
   }
+  if (AwaitsOutputs(key)) return;
   v1::WorkerMessage message;
   *message.mutable_gang_status() = ToProto(FullStatus(*gang));
   Send(message);
@@ -182,6 +199,10 @@ GangStatus Agent::FullStatus(const AgentCore::Gang& gang) {
     rank.progress = it->second.progress;
     rank.usage = it->second.usage;
   }
+  if (const auto it = gangs_.find(key); it != gangs_.end()) {
+    status.outputs = it->second.outputs;
+  }
+  AddPreparations(key, &status);
   return status;
 }
 
@@ -190,83 +211,6 @@ Status Agent::Save(const GangKey& key) {
   if (gang == nullptr) return OkStatus();
   return store_.Save(
       {gang->assignment, FullStatus(*gang), gangs_[key].link_nonces});
-}
-
-void Agent::Prepare(const GangKey& key) {
-  const AgentCore::Gang* gang = core_.Find(key);
-  if (gang == nullptr) return;
-  auto spec = std::make_shared<GangSpec>(*gang->assignment.spec);
-  auto input = std::make_shared<PreflightInput>();
-  input->spec = spec.get();
-  const auto path = config_.environment.find("PATH");
-  input->path = path == config_.environment.end()
-                    ? std::string("/usr/local/bin:/usr/bin:/bin")
-                    : path->second;
-  input->task_directory = store_.GangDirectory(key);
-  input->user = config_.user;
-  input->gpus = config_.node.gpus;
-  input->state_directory = config_.dir;
-  input->disk_floor = config_.disk_floor;
-  for (const auto& [other, busy] : core_.gangs()) {
-    if (other == key || !busy.assignment.spec ||
-        busy.status.phase == GangPhase::kStopped ||
-        busy.status.phase == GangPhase::kRefused) {
-      continue;
-    }
-    for (const LocalTask& task : busy.assignment.spec->tasks) {
-      input->gpus_in_use.insert(task.gpus.begin(), task.gpus.end());
-    }
-  }
-  const bool has_first_rank = std::any_of(
-      spec->tasks.begin(), spec->tasks.end(), [](const LocalTask& task) {
-        return std::any_of(task.ranks.begin(), task.ranks.end(),
-                           [](const RankSpec& rank) { return rank.rank == 0; });
-      });
-  work_->Add([this, key, spec, input, has_first_rank, alive = alive_] {
-    auto prepared = std::make_shared<Prepared>();
-    if (const auto space = config_.disk_space(config_.dir); space.ok()) {
-      input->disk = *space;
-    }
-    prepared->status = Preflight(files_, *input);
-    if (prepared->status.ok()) {
-      auto leases =
-          LeasePorts(static_cast<int>(spec->tasks.size()) + has_first_rank,
-                     config_.port_ranges);
-      prepared->status = leases.status();
-      if (leases.ok()) {
-        prepared->leases = *std::move(leases);
-        if (has_first_rank) {
-          prepared->master_port = prepared->leases.back().port();
-        }
-      }
-    }
-    loop_->Post([this, key, prepared, alive] {
-      if (*alive) OnPrepareDone(key, std::move(*prepared));
-    });
-  });
-}
-
-void Agent::OnPrepareDone(const GangKey& key, Prepared prepared) {
-  Actions actions;
-  if (!prepared.status.ok()) {
-    LOG_WARN("{}: refused: {}", Describe(key), Message(prepared.status));
-    // What passes costs the job a wait, not its life.
-    const bool fatal =
-        prepared.status.code() == StatusCode::kFailedPrecondition;
-    core_.OnRefused(key,
-                    {fatal ? Reason::kPrepareRefused : Reason::kNoCapacity,
-                     Message(prepared.status)},
-                    &actions);
-  } else {
-    std::vector<int32_t> ports;
-    for (const PortLease& lease : prepared.leases) {
-      ports.push_back(lease.port());
-    }
-    if (prepared.master_port != 0) ports.pop_back();
-    gangs_[key].leases = std::move(prepared.leases);
-    core_.OnPrepared(key, std::move(ports), prepared.master_port, &actions);
-  }
-  Execute(std::move(actions));
 }
 
 void Agent::Forget(const GangKey& key) {
@@ -283,6 +227,7 @@ void Agent::RemoveForgotten() {
   std::erase_if(forgotten_, [&](const auto& entry) {
     const GangKey& key = entry.first;
     if (core_.Find(key) != nullptr) return true;  // It came back.
+    if (preparing_.contains(key)) return false;   // Its folder is in use.
     std::vector<RankRef> refs;
     bool shipped = true;
     for (const auto& [ref, info] : ranks_) {
@@ -296,10 +241,25 @@ void Agent::RemoveForgotten() {
       shipper_.Remove(ref);
       ranks_.erase(ref);
     }
-    if (const Status removed = store_.Remove(key); !removed.ok()) {
-      LOG_WARN("{}: {}", Describe(key), Message(removed));
-    }
+    RemoveLater(store_.GangDirectory(key));
     return true;
+  });
+}
+
+void Agent::RemoveLater(const std::string& directory) {
+  const auto aside = store_.SetAside(directory);
+  if (aside.ok()) return RemoveAside(*aside);
+  if (aside.status().code() != StatusCode::kNotFound) {
+    LOG_WARN("{}", Message(aside.status()));
+  }
+}
+
+void Agent::RemoveAside(const std::string& directory) {
+  removal_work_->Add([files = files_, directory] {
+    if (const Status removed = files->RemoveAll(directory); !removed.ok()) {
+      LOG_WARN("{}: the next start of the worker tries it again",
+               Message(removed));
+    }
   });
 }
 
@@ -307,6 +267,7 @@ void Agent::OnRankStarted(const RankRef& ref, int64_t pid) {
   (void)FaultPoint("worker.after_start");
   Actions actions;
   core_.OnRankStarted(ref.gang, ref.rank, pid, &actions);
+  NoteExec(ref);
   LOG_INFO("{}: {} as process {}", Describe(ref),
            actions.empty() ? "goes on" : "started", pid);
   Execute(std::move(actions));

@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -32,14 +33,19 @@
 #include "worker/agent/coordinator_client.h"
 #include "worker/agent/event_loop.h"
 #include "worker/agent/log_shipper.h"
+#include "worker/agent/module_answers.h"
 #include "worker/agent/out_of_memory.h"
 #include "worker/agent/port_lease.h"
 #include "worker/agent/port_watch.h"
+#include "worker/agent/prefetch_core.h"
 #include "worker/agent/preflight.h"
+#include "worker/agent/preparation.h"
 #include "worker/agent/rank_environment.h"
+#include "worker/agent/rank_readings.h"
 #include "worker/agent/supervisor.h"
 #include "worker/agent/task_store.h"
 #include "worker/agent/work_thread.h"
+#include "worker/container/container_engine.h"
 #include "worker/devices/gpu_sampler.h"
 #include "worker/rank_link/server.h"
 #include "worker/task/rank_page.h"
@@ -66,6 +72,8 @@ struct AgentConfig {
   std::optional<TaskUser> user;
   // Of the daemon; an allow-list of it is inherited.
   Environment environment;
+  // What of it a job may ask for (RankEnvironmentInput).
+  std::vector<std::string> inherit = DefaultInherit();
   std::vector<PortRange> port_ranges;
   Duration reconnect_first = std::chrono::milliseconds(100);
   Duration reconnect_most = std::chrono::seconds(1);
@@ -77,13 +85,22 @@ struct AgentConfig {
   Duration forget_after = std::chrono::minutes(10);
   // Of all ranks' logs on this node, about: what each may keep follows.
   uint64_t log_bytes = uint64_t{8} << 30;
+  // While containers are there that nobody could remove.
+  Duration container_sweep_every = std::chrono::seconds(30);
   // Below it no gang is prepared.
   DiskFloor disk_floor;
+  // How long a rank that is started again waits for what its last shim holds.
+  Duration shim_leave_time = std::chrono::seconds(10);
+  // Of a preparation that fetches; throws std::system_error. For tests.
+  std::function<std::thread(std::function<void()>)> start_thread =
+      [](std::function<void()> run) { return std::thread(std::move(run)); };
   // Of a directory; for tests.
   std::function<StatusOr<DiskSpace>(const std::string&)> disk_space =
       ReadDiskSpace;
   // Borrowed. Null: ranks share the daemon's own cgroup, without limits.
   CgroupTree* cgroups = nullptr;
+  // Borrowed. Null: gangs that bring packages are refused.
+  PackageCache* packages = nullptr;
 };
 
 class Agent final : public SupervisorHandler, public RankLinkHandler {
@@ -106,6 +123,9 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   // Finds what an earlier daemon started, then connects through `client`,
   // which is borrowed. The loop must run afterwards.
   Status Start(CoordinatorClient* client);
+  // What runs containers here, once it is known; registers anew where the
+  // coordinator knows of none. On the loop's thread, or before Start.
+  void SetContainerEngine(std::shared_ptr<ContainerEngine> engine);
 
   // Why the loop was stopped by the agent itself; OK: it was not. ABORTED:
   // another daemon speaks for this node now.
@@ -121,6 +141,8 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   void OnRankStarted(const RankRef& ref, int64_t pid) override;
   void OnRankExited(const RankRef& ref,
                     const task::ExitRecord& record) override;
+  void RemoveContainer(const task::TaskRecord& record,
+                       std::function<void()> done) override;
   // RankLinkHandler.
   void OnPut(const RankKey& key, const std::string& name,
              const std::string& value) override;
@@ -140,6 +162,7 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
     std::unique_ptr<task::PageReader> page;
     RankProgress progress;
     std::optional<task::RankCounters> counters;
+    CpuPeak cpu_peak;
     // Empty: not looked for; nothing in it: none of its own.
     std::optional<std::optional<std::string>> cgroup;
     std::optional<TaskCgroupReading> cgroup_reading;
@@ -152,9 +175,11 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
     // Of this start: of LOCKSTEP_TASK and its cgroup. "": it never started.
     std::string task_id;
     std::set<int32_t> ports;
-    // Of those, on which somebody else listens, as far as was told.
-    std::set<int32_t> taken;
+    // Of those, on which somebody else was seen to listen, and who.
+    std::map<int32_t, std::string> taken;
   };
+  // For what the job left, at its end, on the node of rank 0.
+  enum class OutputSearch { kNone, kRuns, kDone };
   struct GangInfo {
     std::vector<PortLease> leases;
     std::map<int32_t, std::string> link_nonces;
@@ -163,11 +188,35 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
     size_t put_bytes = 0;
     std::map<std::string, std::string> values;
     std::map<std::string, std::set<int32_t>> gets;
+    OutputSearch search = OutputSearch::kNone;
+    std::vector<OutputFile> outputs;
+    std::vector<PackageCache::Lease> packages;
+    // Prepared::mounts; empty: it was prepared by an earlier daemon.
+    std::map<std::string, ReachedDirectory> mounts;
+    // What was said of it; absent: it was prepared by an earlier daemon.
+    std::optional<TaskPreparation> preparation;
+    // When its ranks were begun, and how long until all of a task (by its
+    // index) ran.
+    std::optional<MonoTime> launched;
+    std::map<size_t, Duration> exec;
   };
-  struct Prepared {
-    Status status;
-    std::vector<PortLease> leases;
-    int32_t master_port = 0;
+  // What gets a gang ready: on work_, or on a thread of its own where it waits
+  // for what it fetches. One at a time of a gang's name, in whose folder it is.
+  struct Preparing {
+    uint64_t run = 0;
+    // The gang is gone and one of the same name waits for the end of this.
+    bool superseded = false;
+    // The id of the group that its tools run in; "": none.
+    std::string cgroup;
+    Cancellation cancel;
+    std::thread thread;  // Last: it uses the others.
+  };
+
+  // A fetch for jobs that wait: of images one at a time, and of packages.
+  struct AheadFetch {
+    std::string key;  // Empty: none.
+    std::shared_ptr<Cancellation> cancel;
+    std::thread thread;
   };
 
   Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
@@ -176,13 +225,44 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
 
   // agent.cc: actions of the core.
   void Execute(Actions actions);
-  void Prepare(const GangKey& key);
-  void OnPrepareDone(const GangKey& key, Prepared prepared);
   void Forget(const GangKey& key);
   void RemoveForgotten();
+  // Gone by its name at once; its files by and by, off the loop.
+  void RemoveLater(const std::string& directory);
+  // What was set aside so.
+  void RemoveAside(const std::string& directory);
   void SetCoreTimer();
   void Report(const GangKey& key);
   GangStatus FullStatus(const AgentCore::Gang& gang);
+
+  // agent_prepare.cc
+  void StartPreparing(const GangKey& key);
+  PreparationInput PreparationOf(const GangKey& key,
+                                 const AgentCore::Gang& gang);
+  void OnPreparing(const GangKey& key, uint64_t run,
+                   const TaskPreparation& preparation);
+  void ReportIfStillPreparing(const GangKey& key, uint64_t run);
+  void OnPrepareDone(const GangKey& key, uint64_t run, Prepared prepared);
+  void Release(const GangKey& key);
+  // How long until the task of `ref` ran, if all of it does now.
+  void NoteExec(const RankRef& ref);
+  void AddPreparations(const GangKey& key, GangStatus* status) const;
+  std::string CodeDirectory(const GangKey& key) const;
+
+  // agent_prefetch.cc: what jobs that wait will need.
+  void OnPrefetch(const Prefetch& wanted);
+  // Begins what is due, ends what nobody wants any more.
+  void FetchAhead();
+  void FetchImageAhead(const ImageContent& wanted);
+  void FetchPackageAhead(const Package& wanted);
+  // Runs `fetch` on a thread of its own.
+  void RunAhead(AheadFetch* slot, const std::string& key,
+                std::function<PrefetchCore::Result(Cancellation*)> fetch);
+  void OnAheadDone(AheadFetch* slot, const std::string& key,
+                   PrefetchCore::Result result);
+  // The disk has no room for what is not needed yet.
+  Status RoomAhead() const;
+  void ReportAhead();
 
   // agent_adopt.cc
   void AdoptAll(const TaskStore::Found& found);
@@ -191,17 +271,54 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   void ClearDamaged(const std::string& directory);
   void KillStrayProcesses();
 
+  // agent_container.cc
+  // Makes of a rank's `spec` the client of its engine.
+  Status PutInContainer(const RankRef& ref, const Assignment& assignment,
+                        const LocalTask& task, task::ShimSpec* spec);
+  // What the engine is to be given for `image` of the gang.
+  std::string ImageToRun(const GangKey& key, const Assignment& assignment,
+                         const std::string& image) const;
+  StatusOr<ReachedDirectory> ReachMount(const GangKey& key,
+                                        const ContainerUser& user,
+                                        const std::string& path);
+  // Removes what is ours and of no rank here; again after a while, as long as
+  // something is left.
+  void SweepContainers();
+  void SweepContainersLater();
+  void RemoveDead(const std::vector<FoundContainer>& found);
+  // `dead`: the program of its engine by a container's name.
+  void RemoveNext(std::shared_ptr<std::map<std::string, std::string>> dead);
+  bool MayHold(const std::string& container) const;
+  void TryRemoval(const std::string& name, const std::string& program,
+                  std::function<void(const Status&)> done);
+
   // agent_watch.cc: what a rank's host does to it.
   void WatchDisk();
-  void WatchPorts(const std::vector<ProcessStat>& all);
+  void WatchPorts();
   void ReadHostOomKills();
   void ExplainExit(const RankRef& ref, const task::ExitRecord& record,
                    ExitStatus* exit);
-  std::set<int32_t> PortsTaken(const std::set<int32_t>& ports,
-                               const std::vector<ProcessStat>& all);
+  // Of a rank that failed as it could not bind a port that is held for it.
+  void NotePlainBind(const RankRef& ref, ExitStatus* exit);
+  // Those of `ports` on which a process listens that is none of our ranks',
+  // with who it is.
+  std::map<int32_t, std::string> PortsTaken(const std::set<int32_t>& ports);
   void EnterCgroup(const RankRef& ref, const LocalTask& task,
                    task::ShimSpec* spec);
   void DropCgroup(const std::string& id);
+
+  // agent_end.cc: what is said of a rank and a gang once they have ended.
+  void AddLastWords(const RankRef& ref, ExitStatus* exit);
+  // True while the report of the gang's end waits for what is found.
+  bool AwaitsOutputs(const GangKey& key);
+  void OnOutputs(const GangKey& key, std::vector<OutputFile> outputs);
+
+  // agent_restart.cc: a rank that is started again alone.
+  bool IsRestart(const RankRef& ref) const;
+  void RestartRank(const RankRef& ref);
+  void RestartWhenFree(const RankRef& ref, MonoTime kill_at, MonoTime give_up);
+  // False: somebody else holds what it needs, so far.
+  bool RestoreLeases(const RankRef& ref);
 
   // agent_ranks.cc
   void BeforeLaunch(const GangKey& key);
@@ -210,6 +327,10 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   RankInfo& InfoOf(const RankRef& ref);
   // What the shim of a rank holds: the ports of its task, and the master's.
   std::vector<int> HoldPorts(const RankRef& ref, RankInfo* info);
+  void NotStarted(const RankRef& ref, int error, const std::string& message);
+  RankEnvironmentInput EnvironmentInput(const RankRef& ref,
+                                        const Assignment& assignment,
+                                        const LocalTask& task);
   task::ShimSpec MakeShimSpec(const RankRef& ref, const Assignment& assignment,
                               const LocalTask& task);
   void Sample();
@@ -218,6 +339,8 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   void ReadPage(const RankRef& ref, RankInfo* info, bool last);
   TaskReading ReadingOf(const RankRef& ref, const RankInfo& info) const;
   void SampleGpus();
+  // New errors wait for the next heartbeat.
+  void TakeXids(const std::vector<GpuXids>& xids);
   void PublishMetrics();
   Status Save(const GangKey& key);
 
@@ -232,6 +355,7 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   void SetReady(Status status) ABSL_LOCKS_EXCLUDED(ready_mu_);
   void OnRendezvousValue(const RendezvousEntry& entry);
   void Beat();
+  void OnHeartbeatAck(uint64_t sequence);
   void ShipLogs();
   void Tick();
   void Send(const v1::WorkerMessage& message);
@@ -248,6 +372,8 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   std::unique_ptr<Supervisor> supervisor_;
   std::map<RankRef, RankInfo> ranks_;
   std::map<GangKey, GangInfo> gangs_;
+  std::map<GangKey, std::shared_ptr<Preparing>> preparing_;
+  uint64_t last_run_ = 0;
   std::map<GangKey, MonoTime> forgotten_;
   std::vector<std::pair<MonoTime, TaskReading>> finished_;
 
@@ -261,6 +387,8 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   uint64_t stored_epoch_ = 0;
   uint64_t sequence_ = 0;  // Of heartbeats in this stream.
   uint64_t acknowledged_ = 0;
+  // Heartbeats that were not answered yet, and when they were sent.
+  std::map<uint64_t, MonoTime> unanswered_;
   uint64_t reconnects_ = 0;
   Duration heartbeat_interval_;
   Duration backoff_{};
@@ -272,17 +400,39 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   MonoTime next_sample_;
   CpuSeconds last_cpu_;
   NodeReadings readings_;
+  // In the order of the driver's GPUs: what was said of them already.
+  std::vector<GpuXids> known_xids_;
   Status fatal_;
   std::string mark_;  // DirectoryMark.
   OomWatch oom_;
+  ModuleAnswers module_answers_;
+  // Jobs (by uid) whose program binds its ports without SO_REUSEADDR: their
+  // ports are not held.
+  std::set<std::string> plain_binders_;
   bool disk_is_full_ = false;
   // Sockets that listen on our ports and were seen to be our ranks'.
   std::set<uint64_t> own_listeners_;
   std::set<std::string> dropped_cgroups_;
   // Cleared by the destructor, for callbacks that come later.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  // Last: its jobs post to the loop.
+  std::shared_ptr<ContainerEngine> engine_;  // Null: no containers here.
+  const std::unique_ptr<ImageFetcher> images_ =
+      std::make_unique<ImageFetcher>();
+  PrefetchCore ahead_;
+  // By digest, of packages that jobs that wait will need.
+  std::map<std::string, PackageCache::Lease> ahead_leases_;
+  AheadFetch image_ahead_;
+  AheadFetch package_ahead_;
+  uint64_t ahead_timer_ = 0;
+  // That could not be removed, and the program of their engine.
+  std::map<std::string, std::string> left_containers_;
+  bool sweeping_ = false;
+  bool sweep_is_due_ = false;
+  // Last: their jobs post to the loop.
+  std::unique_ptr<WorkThread> container_work_ = std::make_unique<WorkThread>();
+  std::unique_ptr<WorkThread> removal_work_ = std::make_unique<WorkThread>();
   std::unique_ptr<WorkThread> work_ = std::make_unique<WorkThread>();
+  std::unique_ptr<WorkThread> output_work_ = std::make_unique<WorkThread>();
 };
 
 }  // namespace lockstep

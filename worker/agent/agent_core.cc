@@ -24,11 +24,30 @@ GangStatus FreshStatus(const Assignment& assignment, GangPhase phase) {
         RankStatus known;
         known.rank = rank.rank;
         known.local_rank = rank.local_rank;
+        known.restarts = task.restarts;
         status.ranks.push_back(known);
       }
     }
   }
   return status;
+}
+
+std::vector<ImageContent> SettledIn(const Assignment& assignment) {
+  return assignment.spec ? assignment.spec->images
+                         : std::vector<ImageContent>();
+}
+
+// What is here is what was settled, as far as that was.
+bool AllAre(const std::vector<ImageContent>& here,
+            const std::vector<ImageContent>& settled) {
+  return std::all_of(
+      settled.begin(), settled.end(), [&](const ImageContent& wanted) {
+        return std::all_of(here.begin(), here.end(),
+                           [&](const ImageContent& content) {
+                             return content.image != wanted.image ||
+                                    IsSameContent(content, wanted);
+                           });
+      });
 }
 
 Action Make(Action::Kind kind, const GangKey& key, int32_t rank = 0) {
@@ -43,6 +62,15 @@ Action Make(Action::Kind kind, const GangKey& key, int32_t rank = 0) {
 
 std::string Describe(const GangKey& key) {
   return fmt::format("job {} g{}", key.job, key.generation);
+}
+
+const LocalTask* TaskOf(const GangSpec& spec, int32_t rank) {
+  for (const LocalTask& task : spec.tasks) {
+    for (const RankSpec& other : task.ranks) {
+      if (other.rank == rank) return &task;
+    }
+  }
+  return nullptr;
 }
 
 void AgentCore::Adopt(const Assignment& assignment, GangStatus status) {
@@ -142,11 +170,20 @@ void AgentCore::Raise(const GangKey& key, const Assignment& assignment,
     Stop(key, gang, assignment.grace, assignment.stop_message, now, out);
     return;
   }
-  if (IsOver(gang->status.phase)) return;
-  // From here on spec, cluster and key of the higher goal count; the spec of
-  // a generation never changes.
+  if (gang->status.phase == GangPhase::kRefused) return;
+  // From here on spec, cluster and key of the higher goal count; of the spec of
+  // a generation only `restarts` of tasks changes, and more images are settled.
   gang->assignment = assignment;
-  if (assignment.goal >= Goal::kLaunch) Launch(key, gang, out);
+  if (assignment.goal == Goal::kPrepare &&
+      gang->status.phase == GangPhase::kPrepared &&
+      !AllAre(gang->status.images, SettledIn(assignment))) {
+    PrepareAgain(key, gang, out);
+    return;
+  }
+  if (assignment.goal >= Goal::kLaunch) {
+    Launch(key, gang, out);
+    RestartTasks(key, gang, out);
+  }
   if (assignment.goal == Goal::kGo) Go(key, gang, out);
 }
 
@@ -174,10 +211,53 @@ void AgentCore::Launch(const GangKey& key, Gang* gang, Actions* out) {
     return;
   }
   gang->status.phase = GangPhase::kLaunched;
-  for (const RankStatus& rank : gang->status.ranks) {
+  const GangStatus fresh = FreshStatus(gang->assignment, GangPhase::kLaunched);
+  for (RankStatus& rank : gang->status.ranks) {
+    for (const RankStatus& known : fresh.ranks) {
+      if (known.rank == rank.rank) rank.restarts = known.restarts;
+    }
     out->push_back(Make(Action::Kind::kStartRank, key, rank.rank));
   }
   out->push_back(Make(Action::Kind::kReport, key));
+}
+
+void AgentCore::RestartTasks(const GangKey& key, Gang* gang, Actions* out) {
+  if ((gang->status.phase != GangPhase::kLaunched &&
+       gang->status.phase != GangPhase::kStopped) ||
+      gang->assignment.goal >= Goal::kStop || !gang->assignment.spec ||
+      gang->assignment.spec->kind != JobKind::kProgram) {
+    return;
+  }
+  for (const LocalTask& task : gang->assignment.spec->tasks) {
+    std::vector<RankStatus*> ranks;
+    bool ended = true;
+    for (const RankSpec& spec : task.ranks) {
+      Gang* found = nullptr;
+      RankStatus* rank = FindRank(key, spec.rank, &found);
+      if (rank == nullptr || rank->restarts >= task.restarts) continue;
+      ranks.push_back(rank);
+      ended = ended && rank->state == RankState::kExited;
+    }
+    for (RankStatus* rank : ranks) {
+      if (ended) {
+        gang->words.erase(rank->rank);
+        rank->restarts = task.restarts;
+        rank->state = RankState::kPrepared;
+        rank->pid = 0;
+        rank->exit.reset();
+        rank->progress = RankProgress();
+        rank->usage = Usage();
+        out->push_back(Make(Action::Kind::kStartRank, key, rank->rank));
+      } else if (rank->state != RankState::kExited) {
+        Action kill = Make(Action::Kind::kKillTree, key, rank->rank);
+        kill.grace = options_.implied_grace;
+        out->push_back(std::move(kill));
+      }
+    }
+    if (ranks.empty() || !ended) continue;
+    gang->status.phase = GangPhase::kLaunched;
+    out->push_back(Make(Action::Kind::kReport, key));
+  }
 }
 
 void AgentCore::Go(const GangKey& key, Gang* gang, Actions* out) {
@@ -267,12 +347,25 @@ void AgentCore::PrepareWaiting(const JobName& job, Actions* out) {
       continue;
     }
     gang.prepare_asked = true;
+    gang.prepared_with = SettledIn(gang.assignment);
     out->push_back(Make(Action::Kind::kPrepare, key));
   }
 }
 
-void AgentCore::OnPrepared(const GangKey& key, std::vector<int32_t> ports,
-                           int32_t master_port, Actions* out) {
+void AgentCore::PrepareAgain(const GangKey& key, Gang* gang, Actions* out) {
+  gang->status.phase = GangPhase::kPreparing;
+  gang->status.ports.clear();
+  gang->status.master_port = 0;
+  gang->status.service_ports.clear();
+  gang->status.images.clear();
+  gang->prepare_asked = false;
+  out->push_back(Make(Action::Kind::kRelease, key));
+  out->push_back(Make(Action::Kind::kReport, key));
+  PrepareWaiting(key.job, out);
+}
+
+void AgentCore::OnPrepared(const GangKey& key, PreparedGang prepared, Time now,
+                           Actions* out) {
   const auto it = gangs_.find(key);
   if (it == gangs_.end() || it->second.status.phase != GangPhase::kPreparing) {
     // Stopped meanwhile: nobody wants what was leased.
@@ -280,8 +373,27 @@ void AgentCore::OnPrepared(const GangKey& key, std::vector<int32_t> ports,
     return;
   }
   Gang& gang = it->second;
-  gang.status.ports = std::move(ports);
-  gang.status.master_port = master_port;
+  const std::vector<ImageContent> settled = SettledIn(gang.assignment);
+  if (settled != gang.prepared_with && !AllAre(prepared.images, settled)) {
+    PrepareAgain(key, &gang, out);
+    return;
+  }
+  gang.status.ports = std::move(prepared.ports);
+  gang.status.master_port = prepared.master_port;
+  gang.status.service_ports = std::move(prepared.service_ports);
+  gang.status.images = std::move(prepared.images);
+  const int32_t rank =
+      gang.status.ranks.empty() ? 0 : gang.status.ranks.front().rank;
+  for (std::string& note : prepared.notes) {
+    const auto& said = gang.status.events;
+    if (std::any_of(said.begin(), said.end(), [&](const RankEvent& event) {
+          return event.message == note;
+        })) {
+      continue;
+    }
+    gang.status.events.push_back({++gang.last_event, rank, now.wall,
+                                  Reason::kPrepareNote, std::move(note)});
+  }
   gang.status.phase = GangPhase::kPrepared;
   out->push_back(Make(Action::Kind::kReport, key));
 }
@@ -347,12 +459,15 @@ void AgentCore::OnRankNews(const GangKey& key, int32_t rank,
   }
   if (!news.event.empty()) {
     status.events.push_back(
-        {++gang->last_event, rank, now.wall, Reason::kNone, news.event});
+        {++gang->last_event, rank, now.wall, news.event_reason, news.event});
     if (status.events.size() > kKeptEvents) {
       status.events.erase(status.events.begin());
     }
   }
   if (news.resumed_step) status.resumed_step = news.resumed_step;
+  if (rank == 0 && !news.reduction_plan.empty()) {
+    status.reduction_plan = news.reduction_plan;
+  }
   status.directive_done = std::max(status.directive_done, news.directive_done);
   AgentCore::Gang::LastWords& words = gang->words[rank];
   if (!news.failure.empty()) words.failure = news.failure;
@@ -394,6 +509,7 @@ void AgentCore::OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,
   status->progress = progress;
   status->usage = usage;
   out->push_back(Make(Action::Kind::kReport, key));
+  RestartTasks(key, gang, out);
   EndIfOver(key, gang, out);
   ForgetIfAsked(key, out);
 }

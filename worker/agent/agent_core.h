@@ -14,6 +14,7 @@
 //              here is over
 //   PREPARING  prepared                            PREPARED
 //   PREPARING  refused                             REFUSED
+//   PREPARED   PREPARE with other images settled   PREPARING, kRelease, kPrepare
 //   PREPARED   LAUNCH, GO with our ports           LAUNCHED, kStartRank each
 //   PREPARED   LAUNCH, GO with other ports         REFUSED
 //   LAUNCHED   GO                                  kGo to each joined rank
@@ -23,6 +24,9 @@
 //   LAUNCHED,
 //   STOPPING   the last rank has exited            STOPPED, kRelease
 //   STOPPING   `grace` and kForceAfter are over    kKillTree at once, repeated
+//   LAUNCHED,  LAUNCH, GO with a higher            LAUNCHED, kKillTree to what
+//   STOPPED    `restarts` of a program's task      runs of the task; when all
+//              and no STOP so far                  of it has ended, kStartRank
 //   REFUSED,
 //   STOPPED    FORGET                              (none), kForget
 //   others     FORGET                              as STOP, later forgotten
@@ -59,11 +63,15 @@ struct GangKey {
 // "job mnist g3".
 std::string Describe(const GangKey& key);
 
+// Of the task that `rank` is of; null: of none here.
+const LocalTask* TaskOf(const GangSpec& spec, int32_t rank);
+
 struct Action {
   enum class Kind {
     // Check the host and lease ports: answer with OnPrepared or OnRefused.
     kPrepare,
-    // Answer with OnRankStarted and OnRankExited.
+    // Answer with OnRankStarted and OnRankExited. Of a rank with `restarts` its
+    // last process has ended.
     kStartRank,
     // To the rank, over its link.
     kGo,
@@ -95,16 +103,19 @@ struct RankNews {
   std::string artifact_name;
   std::string artifact_path;
   std::string event;
+  Reason event_reason = Reason::kNone;
   std::string failure;
   Reason failure_reason = Reason::kNone;
   bool victim = false;
   std::optional<int64_t> resumed_step;
   uint32_t directive_done = 0;
+  std::string reduction_plan = {};
 };
 
 struct AgentOptions {
   NodeName node;
-  // Of generations that a higher one ends.
+  // Of generations that a higher one ends, and of ranks of a task that is
+  // started again.
   Duration implied_grace = std::chrono::seconds(1);
   // SIGKILL by us, after the shim should have sent it.
   Duration force_after = std::chrono::seconds(2);
@@ -115,6 +126,16 @@ inline constexpr int32_t kPeerLostCode = 75;
 // Newest events of a gang that are kept and reported.
 inline constexpr size_t kKeptEvents = 256;
 
+// What a gang that is ready has.
+struct PreparedGang {
+  std::vector<int32_t> ports;
+  int32_t master_port = 0;
+  std::map<std::string, int32_t> service_ports = {};
+  std::vector<ImageContent> images = {};
+  // For the job's history.
+  std::vector<std::string> notes = {};
+};
+
 class AgentCore {
  public:
   struct Gang {
@@ -122,6 +143,8 @@ class AgentCore {
     Assignment assignment;
     GangStatus status;
     bool prepare_asked = false;
+    // The settled images that kPrepare was asked with.
+    std::vector<ImageContent> prepared_with;
     bool forget_when_over = false;
     // When it was first told to stop.
     std::optional<WallTime> stopped_at;
@@ -147,8 +170,13 @@ class AgentCore {
   // FailedPrecondition: a higher generation of the job is here.
   Status OnAssignment(const Assignment& assignment, Time now, Actions* out);
 
+  // Where other images were settled meanwhile than are here, once more.
+  void OnPrepared(const GangKey& key, PreparedGang prepared, Time now,
+                  Actions* out);
   void OnPrepared(const GangKey& key, std::vector<int32_t> ports,
-                  int32_t master_port, Actions* out);
+                  int32_t master_port, Actions* out) {
+    OnPrepared(key, {std::move(ports), master_port}, Time(), out);
+  }
   void OnRefused(const GangKey& key, Cause cause, Actions* out);
   // Its exec succeeded. Repeats do nothing.
   void OnRankStarted(const GangKey& key, int32_t rank, int64_t pid,
@@ -176,11 +204,13 @@ class AgentCore {
   void Stop(const GangKey& key, Gang* gang, Duration grace,
             const std::string& message, Time now, Actions* out);
   void Launch(const GangKey& key, Gang* gang, Actions* out);
+  void RestartTasks(const GangKey& key, Gang* gang, Actions* out);
   void Go(const GangKey& key, Gang* gang, Actions* out);
   void EndIfOver(const GangKey& key, Gang* gang, Actions* out);
   void Over(const GangKey& key, Gang* gang, GangPhase phase, Actions* out);
   void ForgetIfAsked(const GangKey& key, Actions* out);
   void PrepareWaiting(const JobName& job, Actions* out);
+  void PrepareAgain(const GangKey& key, Gang* gang, Actions* out);
   bool LowerOnesAreOver(const GangKey& key) const;
   Status CheckPorts(const Gang& gang) const;
   RankStatus* FindRank(const GangKey& key, int32_t rank, Gang** gang);

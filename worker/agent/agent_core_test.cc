@@ -1,95 +1,15 @@
-#include "worker/agent/agent_core.h"
-
+// Getting ready, launching, reporting, and what is adopted.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
+
+#include "worker/agent/agent_core_fixture.h"
 
 namespace lockstep {
 namespace {
 
 using std::chrono_literals::operator""s;
-using std::chrono_literals::operator""ns;
-using Kind = Action::Kind;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-class AgentCoreTest : public testing::Test {
- protected:
-  AgentCoreTest() : core_(Options()) {}
-
-  static AgentOptions Options() {
-    AgentOptions options;
-    options.node = "a";
-    return options;
-  }
-
-  // Two ranks of a chief with two processes.
-  static Assignment Order(Goal goal, Generation generation = 1) {
-    Assignment a;
-    a.job = "job";
-    a.job_uid = "uid";
-    a.generation = generation;
-    a.epoch = 1;
-    a.goal = goal;
-    a.grace = 5s;
-    a.stop_message = "enough";
-    if (goal >= Goal::kStop) return a;
-    LocalTask task;
-    task.argv = {"train"};
-    task.ranks = {{0, 0, {}}, {1, 1, {}}};
-    a.spec.emplace();
-    a.spec->tasks = {task};
-    if (goal >= Goal::kLaunch) {
-      a.cluster.emplace();
-      a.cluster->job = "job";
-      a.cluster->generation = generation;
-      a.cluster->world_size = 2;
-      a.cluster->tasks = {
-          {TaskType::kChief, 0, "a", "10.0.0.1:2222", task.ranks},
-          {TaskType::kWorker, 0, "b", "10.0.0.2:3333", {}}};
-    }
-    return a;
-  }
-
-  Actions Do(const Assignment& a) {
-    Actions actions;
-    EXPECT_TRUE(core_.OnAssignment(a, now_, &actions).ok());
-    return actions;
-  }
-  Actions Do(Goal goal, Generation generation = 1) {
-    return Do(Order(goal, generation));
-  }
-  void Prepare(Generation generation = 1) {
-    Do(Goal::kPrepare, generation);
-    Actions actions;
-    core_.OnPrepared({"job", generation}, {2222}, 2223, &actions);
-  }
-  Actions Exit(int32_t rank, int32_t code = 0, Generation generation = 1) {
-    Actions actions;
-    ExitStatus exit;
-    exit.value = code;
-    core_.OnRankExited({"job", generation}, rank, exit, RankProgress(), Usage(),
-                       &actions);
-    return actions;
-  }
-  GangStatus Status(Generation generation = 1) {
-    const auto* gang = core_.Find({"job", generation});
-    EXPECT_NE(gang, nullptr);
-    return gang == nullptr ? GangStatus() : gang->status;
-  }
-  GangPhase Phase(Generation generation = 1) {
-    return Status(generation).phase;
-  }
-  static std::vector<Kind> Kinds(const Actions& actions) {
-    std::vector<Kind> kinds;
-    for (const Action& action : actions) kinds.push_back(action.kind);
-    return kinds;
-  }
-
-  AgentCore core_;
-  Time now_{MonoTime(100s), WallTime(1000s)};
-  const GangKey key_{"job", 1};
-};
 
 TEST_F(AgentCoreTest, PrepareAsksOnceAndAnswersWithPorts) {
   EXPECT_THAT(Kinds(Do(Goal::kPrepare)),
@@ -103,6 +23,62 @@ TEST_F(AgentCoreTest, PrepareAsksOnceAndAnswersWithPorts) {
   EXPECT_THAT(Status().ports, ElementsAre(2222));
   EXPECT_EQ(Status().master_port, 2223);
   EXPECT_EQ(Status().ranks.size(), 2u);
+}
+
+// ---- Images ----
+
+ImageContent Image(const std::string& id) { return {"x:1", id, "", ""}; }
+
+TEST_F(AgentCoreTest, SaysWhichImagesItHasAndWhatWasNoticed) {
+  Do(Goal::kPrepare);
+  Actions actions;
+  core_.OnPrepared(key_, {{2222}, 2223, {}, {Image("a")}, {"mind this"}}, now_,
+                   &actions);
+  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kReport));
+  EXPECT_THAT(Status().images, ElementsAre(Image("a")));
+  ASSERT_EQ(Status().events.size(), 1u);
+  EXPECT_EQ(Status().events[0].message, "mind this");
+  EXPECT_EQ(Status().events[0].reason, Reason::kPrepareNote);
+  EXPECT_EQ(Status().events[0].number, 1u);
+}
+
+TEST_F(AgentCoreTest, SettledAsSomethingElseItGetsReadyOnceMore) {
+  Do(Goal::kPrepare);
+  Actions actions;
+  core_.OnPrepared(key_, {{2222}, 2223, {}, {Image("a")}, {"mind this"}}, now_,
+                   &actions);
+  Assignment settled = Order(Goal::kPrepare);
+  settled.spec->images = {Image("a")};
+  EXPECT_THAT(Do(settled), IsEmpty());
+  settled.spec->images = {Image("b")};
+  EXPECT_THAT(Kinds(Do(settled)),
+              ElementsAre(Kind::kRelease, Kind::kReport, Kind::kPrepare));
+  EXPECT_EQ(Phase(), GangPhase::kPreparing);
+  EXPECT_THAT(Status().ports, IsEmpty());
+  EXPECT_THAT(Do(settled), IsEmpty());
+  actions.clear();
+  core_.OnPrepared(key_, {{2224}, 2225, {}, {Image("b")}, {"mind this"}}, now_,
+                   &actions);
+  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kReport));
+  EXPECT_EQ(Phase(), GangPhase::kPrepared);
+  EXPECT_THAT(Status().images, ElementsAre(Image("b")));
+  EXPECT_EQ(Status().events.size(), 1u);
+}
+
+TEST_F(AgentCoreTest, SettledMeanwhileAsSomethingElseItGetsReadyOnceMore) {
+  Do(Goal::kPrepare);
+  Assignment settled = Order(Goal::kPrepare);
+  settled.spec->images = {Image("b")};
+  EXPECT_THAT(Do(settled), IsEmpty());
+  Actions actions;
+  core_.OnPrepared(key_, {{2222}, 2223, {}, {Image("a")}, {}}, now_, &actions);
+  EXPECT_THAT(Kinds(actions),
+              ElementsAre(Kind::kRelease, Kind::kReport, Kind::kPrepare));
+  EXPECT_EQ(Phase(), GangPhase::kPreparing);
+  // Asked with what is settled, what comes of it is taken: no end otherwise.
+  actions.clear();
+  core_.OnPrepared(key_, {{2222}, 2223, {}, {Image("c")}, {}}, now_, &actions);
+  EXPECT_EQ(Phase(), GangPhase::kPrepared);
 }
 
 TEST_F(AgentCoreTest, ARefusalHasItsSentenceAndHoldsNothing) {
@@ -191,150 +167,6 @@ TEST_F(AgentCoreTest, DirectivesGoToRankZeroOnceEach) {
   EXPECT_THAT(directives(Do(go)), ElementsAre(2u));
 }
 
-TEST_F(AgentCoreTest, StopOfRunningRanksAbortsAndKillsEach) {
-  Prepare();
-  Do(Goal::kLaunch);
-  Exit(1);
-  const Actions actions = Do(Goal::kStop);
-  ASSERT_THAT(Kinds(actions),
-              ElementsAre(Kind::kAbort, Kind::kKillTree, Kind::kReport));
-  EXPECT_EQ(actions[0].message, "enough");
-  EXPECT_EQ(actions[1].grace, 5s);
-  EXPECT_EQ(actions[1].rank, 0);
-  EXPECT_EQ(Phase(), GangPhase::kStopping);
-  EXPECT_THAT(Do(Goal::kStop), IsEmpty());
-  EXPECT_THAT(Kinds(Exit(0)),
-              ElementsAre(Kind::kReport, Kind::kRelease, Kind::kReport));
-  EXPECT_EQ(Phase(), GangPhase::kStopped);
-}
-
-TEST_F(AgentCoreTest, ASecondStopMayShortenTheGraceAndNotLengthenIt) {
-  Prepare();
-  Do(Goal::kLaunch);
-  Do(Goal::kStop);
-  Assignment stop = Order(Goal::kStop);
-  stop.grace = 1s;
-  const Actions actions = Do(stop);
-  ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kKillTree, Kind::kKillTree));
-  EXPECT_EQ(actions[0].grace, 1s);
-  EXPECT_THAT(Do(Goal::kStop), IsEmpty());
-}
-
-TEST_F(AgentCoreTest, WhatDoesNotEndIsKilledByForceAgainAndAgain) {
-  Prepare();
-  Do(Goal::kLaunch);
-  EXPECT_FALSE(core_.NextDeadline().has_value());
-  Do(Goal::kStop);
-  Exit(1);
-  ASSERT_EQ(core_.NextDeadline(), now_.mono + 7s);
-  Actions actions;
-  now_.mono += 7s - 1ns;
-  core_.OnTick(now_, &actions);
-  EXPECT_THAT(actions, IsEmpty());
-  now_.mono += 1ns;
-  core_.OnTick(now_, &actions);
-  ASSERT_THAT(Kinds(actions), ElementsAre(Kind::kKillTree));
-  EXPECT_EQ(actions[0].grace, 0s);
-  EXPECT_EQ(actions[0].rank, 0);
-  EXPECT_EQ(core_.NextDeadline(), now_.mono + 2s);
-  Exit(0, 9);
-  EXPECT_FALSE(core_.NextDeadline().has_value());
-}
-
-TEST_F(AgentCoreTest, StopBeforeLaunchReleasesAtOnce) {
-  Prepare();
-  EXPECT_THAT(Kinds(Do(Goal::kStop)),
-              ElementsAre(Kind::kRelease, Kind::kReport));
-  EXPECT_EQ(Phase(), GangPhase::kStopped);
-}
-
-TEST_F(AgentCoreTest, WhatIsPreparedAfterAStopIsReleased) {
-  Do(Goal::kPrepare);
-  Do(Goal::kStop);
-  EXPECT_EQ(Phase(), GangPhase::kStopped);
-  Actions actions;
-  core_.OnPrepared(key_, {2222}, 0, &actions);
-  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kRelease));
-  EXPECT_EQ(Phase(), GangPhase::kStopped);
-}
-
-TEST_F(AgentCoreTest, StopOfSomethingUnknownIsAcknowledged) {
-  EXPECT_THAT(Kinds(Do(Goal::kStop)), ElementsAre(Kind::kReport));
-  EXPECT_EQ(Phase(), GangPhase::kStopped);
-  EXPECT_THAT(Status().ranks, IsEmpty());
-  EXPECT_THAT(Kinds(Do(Goal::kForget)), ElementsAre(Kind::kForget));
-  EXPECT_THAT(Kinds(Do(Goal::kForget)), ElementsAre(Kind::kForget));
-}
-
-TEST_F(AgentCoreTest, ForgetOfSomethingAliveStopsItFirst) {
-  Prepare();
-  Do(Goal::kLaunch);
-  EXPECT_THAT(Kinds(Do(Goal::kForget)),
-              testing::Not(testing::Contains(Kind::kForget)));
-  EXPECT_EQ(Phase(), GangPhase::kStopping);
-  Exit(0);
-  EXPECT_EQ(Exit(1).back().kind, Kind::kForget);
-  EXPECT_EQ(core_.Find(key_), nullptr);
-}
-
-TEST_F(AgentCoreTest, ForgetOfSomethingPreparedNeedsNoSecondWord) {
-  Prepare();
-  EXPECT_EQ(Do(Goal::kForget).back().kind, Kind::kForget);
-  EXPECT_EQ(core_.Find(key_), nullptr);
-}
-
-TEST_F(AgentCoreTest, RanksThatAllEndByThemselvesStopTheGang) {
-  Prepare();
-  Do(Goal::kGo);
-  Exit(0);
-  EXPECT_EQ(Phase(), GangPhase::kLaunched);
-  Exit(1, 3);
-  EXPECT_EQ(Phase(), GangPhase::kStopped);
-  EXPECT_EQ(Status().ranks[1].exit->value, 3);
-  EXPECT_FALSE(Status().ranks[1].exit->victim);
-  EXPECT_THAT(Exit(1, 4), IsEmpty());  // The first exit counts.
-  EXPECT_EQ(Status().ranks[1].exit->value, 3);
-}
-
-TEST_F(AgentCoreTest, AHigherGenerationStopsLowerOnesAndWaitsForTheirEnd) {
-  Prepare();
-  Do(Goal::kLaunch);
-  const Actions actions = Do(Goal::kPrepare, 2);
-  EXPECT_THAT(Kinds(actions),
-              ElementsAre(Kind::kAbort, Kind::kKillTree, Kind::kAbort,
-                          Kind::kKillTree, Kind::kReport, Kind::kReport));
-  EXPECT_EQ(actions[1].grace, 1s);
-  EXPECT_EQ(Phase(1), GangPhase::kStopping);
-  EXPECT_EQ(Phase(2), GangPhase::kPreparing);
-  Exit(0);
-  const Actions last = Exit(1);
-  EXPECT_EQ(last.back().kind, Kind::kPrepare);
-  EXPECT_EQ(last.back().gang.generation, 2u);
-}
-
-TEST_F(AgentCoreTest, ALowerGenerationNeverComesBack) {
-  Prepare(2);
-  Actions actions;
-  EXPECT_EQ(core_.OnAssignment(Order(Goal::kPrepare, 1), now_, &actions).code(),
-            StatusCode::kFailedPrecondition);
-  EXPECT_EQ(core_.OnAssignment(Order(Goal::kGo, 1), now_, &actions).code(),
-            StatusCode::kFailedPrecondition);
-  EXPECT_THAT(actions, IsEmpty());
-  EXPECT_EQ(core_.Find({"job", 1}), nullptr);
-  Do(Goal::kStop, 1);  // Acknowledged; generation 2 is not touched.
-  EXPECT_EQ(Phase(1), GangPhase::kStopped);
-  EXPECT_EQ(Phase(2), GangPhase::kPrepared);
-}
-
-TEST_F(AgentCoreTest, OtherJobsAreNotTouched) {
-  Prepare();
-  Do(Goal::kLaunch);
-  Assignment other = Order(Goal::kPrepare, 9);
-  other.job = "job2";
-  EXPECT_THAT(Kinds(Do(other)), ElementsAre(Kind::kReport, Kind::kPrepare));
-  EXPECT_EQ(Phase(), GangPhase::kLaunched);
-}
-
 TEST_F(AgentCoreTest, ACoordinatorOfALowerEpochIsRefused) {
   Assignment order = Order(Goal::kPrepare);
   order.epoch = 5;
@@ -344,54 +176,6 @@ TEST_F(AgentCoreTest, ACoordinatorOfALowerEpochIsRefused) {
             StatusCode::kAborted);
   EXPECT_THAT(actions, IsEmpty());
   EXPECT_EQ(Phase(), GangPhase::kPreparing);
-}
-
-TEST_F(AgentCoreTest, WhoEndsAfterStopOrForAPeerIsAVictim) {
-  Prepare();
-  Do(Goal::kLaunch);
-  Exit(0, kPeerLostCode);
-  EXPECT_TRUE(Status().ranks[0].exit->victim);
-  Do(Goal::kStop);
-  Exit(1, 1);
-  EXPECT_TRUE(Status().ranks[1].exit->victim);
-  EXPECT_EQ(Status().ranks[0].exit->message, "");
-  EXPECT_EQ(Status().ranks[1].exit->message, "stopped: enough");
-}
-
-// Its peer's end was heard of first, and the gang told to stop.
-TEST_F(AgentCoreTest, WhoFailedBeforeStopOrByItselfIsNoVictim) {
-  Prepare();
-  Do(Goal::kLaunch);
-  RankNews news;
-  news.failure = "no such file";
-  Actions actions;
-  core_.OnRankNews(key_, 0, news, now_, &actions);
-  Do(Goal::kStop);
-  Exit(0, 1);
-  EXPECT_FALSE(Status().ranks[0].exit->victim);
-  EXPECT_EQ(Status().ranks[0].exit->message, "no such file");
-
-  ExitStatus killed;
-  killed.how = ExitStatus::How::kSignal;
-  killed.value = 11;
-  killed.end_time = now_.wall - 1s;
-  core_.OnRankExited(key_, 1, killed, RankProgress(), Usage(), &actions);
-  EXPECT_FALSE(Status().ranks[1].exit->victim);
-  EXPECT_EQ(Status().ranks[1].exit->message, "");
-}
-
-TEST_F(AgentCoreTest, TheLastWordsOfARankAreInItsExit) {
-  Prepare();
-  Do(Goal::kLaunch);
-  RankNews news;
-  news.failure = "replicas differ";
-  news.failure_reason = Reason::kDiverged;
-  Actions actions;
-  core_.OnRankNews(key_, 0, news, now_, &actions);
-  Exit(0, 1);
-  EXPECT_EQ(Status().ranks[0].exit->message, "replicas differ");
-  EXPECT_EQ(Status().ranks[0].exit->reason, Reason::kDiverged);
-  EXPECT_FALSE(Status().ranks[0].exit->victim);
 }
 
 TEST_F(AgentCoreTest, NewsAreReportedAndRepeatsAreNot) {

@@ -108,6 +108,9 @@ void CollectTask(const TaskReading& task, MetricFamilies* out) {
   out->Counter("lockstep_task_log_bytes_total",
                "Bytes of a rank's log sent to the coordinator.",
                AsDouble(task.log_bytes), labels);
+  out->Counter("lockstep_task_log_dropped_total",
+               "Parts of a rank's log that were not kept.",
+               AsDouble(task.log_gaps), labels);
   out->Counter("lockstep_task_log_dropped_bytes_total",
                "Bytes of a rank's log that were not kept.",
                AsDouble(task.log_dropped_bytes), labels);
@@ -170,6 +173,39 @@ void CollectSteps(const TaskReading& task, MetricFamilies* out) {
              "How much later than the median rank it came to the reductions "
              "of some twenty steps.",
              c.straggler_lag_seconds, labels);
+  if (c.communication.late_rank >= 0) {
+    out->Gauge("lockstep_late_rank",
+               "Rank that came last to the last step's reductions.",
+               c.communication.late_rank, labels);
+    out->Gauge("lockstep_late_rank_wait_seconds",
+               "How long this rank waited for it.",
+               c.communication.late_waited_seconds, labels);
+  }
+}
+
+void CollectTimes(const char* name, const char* help,
+                  const task::TimeHistogram& times, const MetricLabels& labels,
+                  MetricFamilies* out) {
+  out->Histogram(name, help, task::kTimeBounds, times.counts, times.sum,
+                 labels);
+}
+
+// Of the job, as its chief sees it.
+void CollectJob(const TaskReading& task, MetricFamilies* out) {
+  if (!task.counters || task.rank != 0) return;
+  const task::RankCounters& c = *task.counters;
+  const MetricLabels labels = {{"job_id", task.job}};
+  CollectTimes("lockstep_step_seconds",
+               "Steps by how long they took, with all that was between them.",
+               c.step_times, labels, out);
+  out->Gauge("lockstep_allreduce_bus_bandwidth_bytes_per_second",
+             "Bytes reduced times 2 (n - 1) / n over busy time, of the last "
+             "steps.",
+             c.communication.bus_bytes_per_second, labels);
+  out->Gauge("lockstep_late_rank_cost_ratio",
+             "Part of the last steps' time that the rank cost which held the "
+             "others up most.",
+             c.communication.straggler.cost, labels);
 }
 
 void CollectInput(const TaskReading& task, MetricFamilies* out) {
@@ -221,6 +257,10 @@ void CollectCheckpoints(const TaskReading& task, MetricFamilies* out) {
     out->Counter("lockstep_checkpoint_phase_seconds_total",
                  "Time that checkpoints took, by phase.",
                  c.checkpoint_seconds[i], labels);
+    CollectTimes(
+        "lockstep_checkpoint_seconds",
+        "Checkpoints by how long each phase took.", c.checkpoint_times[i],
+        {{"job_id", task.job}, {"phase", kCheckpointPhaseNames[i]}}, out);
   }
 }
 
@@ -291,6 +331,11 @@ std::vector<prometheus::MetricFamily> AgentMetrics::Collect() const {
             readings.cpus_offered);
   out.Gauge("lockstep_worker_memory_offered_bytes", "Memory offered to jobs.",
             static_cast<double>(readings.memory_offered_bytes));
+  if (readings.certificate_end) {
+    out.Gauge("lockstep_certificate_expiry_timestamp_seconds",
+              "When this daemon's certificate ends, since unix epoch.",
+              *readings.certificate_end);
+  }
   out.Gauge("lockstep_worker_connected",
             "1 while the coordinator has admitted this daemon.",
             readings.connected ? 1 : 0);
@@ -301,6 +346,7 @@ std::vector<prometheus::MetricFamily> AgentMetrics::Collect() const {
   for (const TaskReading& task : readings.tasks) {
     CollectTask(task, &out);
     CollectSteps(task, &out);
+    CollectJob(task, &out);
     CollectInput(task, &out);
     CollectCheckpoints(task, &out);
   }

@@ -44,6 +44,7 @@ struct TaskReading {
   uint64_t write_bytes = 0;
   uint64_t log_bytes = 0;
   uint64_t log_dropped_bytes = 0;
+  uint64_t log_gaps = 0;
   // Of a cgroup of its own.
   std::optional<TaskCgroupReading> cgroup;
   // Of its page; native ranks only.
@@ -54,6 +55,8 @@ struct TaskReading {
 struct AgentReadings {
   double cpus_offered = 0;
   int64_t memory_offered_bytes = 0;
+  // Of the daemon's certificate, seconds since 1970; absent: it has none.
+  std::optional<double> certificate_end;
   std::vector<TaskReading> tasks;
   bool connected = false;
   uint64_t reconnects = 0;

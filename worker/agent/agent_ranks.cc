@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -12,6 +13,8 @@
 #include "common/base/random.h"
 #include "common/base/sha256.h"
 #include "worker/agent/agent.h"
+#include "worker/agent/data_interface.h"
+#include "worker/agent/python_command.h"
 #include "worker/agent/rank_readings.h"
 #include "worker/agent/stray_processes.h"
 #include "worker/shim/shim_client.h"
@@ -23,15 +26,6 @@ namespace {
 constexpr Duration kKeepFinished = std::chrono::minutes(15);
 constexpr size_t kMostFinished = 64;
 constexpr uint32_t kNonceFd = 3;
-
-const LocalTask* TaskOf(const GangSpec& spec, int32_t rank) {
-  for (const LocalTask& task : spec.tasks) {
-    for (const RankSpec& r : task.ranks) {
-      if (r.rank == rank) return &task;
-    }
-  }
-  return nullptr;
-}
 
 bool IsNative(const Assignment& assignment) {
   return assignment.spec && assignment.spec->kind == JobKind::kNative;
@@ -70,6 +64,11 @@ v1::RankWelcome MakeWelcome(const Assignment& assignment, const LocalTask& task,
   }
   welcome.set_cpus(CpusPerRank(task));
   welcome.set_attempt(assignment.spec->attempt);
+  welcome.set_reduction_plan(assignment.spec->reduction_plan);
+  welcome.set_reduction_plan_pinned(assignment.spec->reduction_plan_pinned);
+  std::set<NodeName> hosts;
+  for (const TaskSpec& t : assignment.cluster->tasks) hosts.insert(t.node);
+  welcome.set_hosts(static_cast<int32_t>(hosts.size()));
   return welcome;
 }
 
@@ -104,6 +103,7 @@ void Agent::BeforeLaunch(const GangKey& key) {
   if (const Status saved = Save(key); !saved.ok()) {
     LOG_ERROR("{}: {}", Describe(key), Message(saved));
   }
+  if (!info.launched) info.launched = loop_->Now().mono;
   (void)FaultPoint("worker.before_start");
 }
 
@@ -122,25 +122,39 @@ void Agent::ExpectRank(const GangKey& key, int32_t rank) {
                             store_.PathsOf(key, rank).page));
 }
 
-task::ShimSpec Agent::MakeShimSpec(const RankRef& ref,
-                                   const Assignment& assignment,
-                                   const LocalTask& task) {
+RankEnvironmentInput Agent::EnvironmentInput(const RankRef& ref,
+                                             const Assignment& assignment,
+                                             const LocalTask& task) {
   const RankPaths paths = store_.PathsOf(ref.gang, ref.rank);
   RankEnvironmentInput input;
   input.daemon = config_.environment;
+  input.inherit = config_.inherit;
   input.assignment = &assignment;
   input.task = &task;
   input.rank = ref.rank;
   if (config_.user) input.home = config_.user->home;
+  input.data_interface = InterfaceOf(config_.node.address);
+  input.error_file = paths.error_file;
   if (IsNative(assignment)) input.link = link_->path();
   input.nonce_fd = kNonceFd;
+  return input;
+}
 
+task::ShimSpec Agent::MakeShimSpec(const RankRef& ref,
+                                   const Assignment& assignment,
+                                   const LocalTask& task) {
+  const RankPaths paths = store_.PathsOf(ref.gang, ref.rank);
   task::ShimSpec spec;
+  spec.log_append = IsRestart(ref);
   spec.job = ref.gang.job;
   spec.generation = ref.gang.generation;
   spec.rank = static_cast<uint32_t>(ref.rank);
-  spec.argv = task.argv;
-  spec.env = ToStrings(MakeRankEnvironment(input));
+  spec.argv = CommandOf(*assignment.spec, task);
+  Environment env =
+      MakeRankEnvironment(EnvironmentInput(ref, assignment, task));
+  PutPythonPath(CodePathOf(CodeDirectory(ref.gang), assignment.spec->packages),
+                &env);
+  spec.env = ToStrings(env);
   spec.cwd = assignment.spec->working_directory.empty()
                  ? paths.work
                  : assignment.spec->working_directory;
@@ -169,6 +183,16 @@ task::ShimSpec Agent::MakeShimSpec(const RankRef& ref,
   return spec;
 }
 
+void Agent::NotStarted(const RankRef& ref, int error,
+                       const std::string& message) {
+  task::ExitRecord record;
+  record.kind = task::ExitKind::kNotStarted;
+  record.start_errno = error;
+  record.message = message;
+  record.end_unix_nanos = ToUnixNanos(loop_->Now().wall);
+  OnRankExited(ref, record);
+}
+
 void Agent::StartRank(const GangKey& key, int32_t rank) {
   const AgentCore::Gang* gang = core_.Find(key);
   if (gang == nullptr || !gang->assignment.spec) return;
@@ -180,40 +204,48 @@ void Agent::StartRank(const GangKey& key, int32_t rank) {
   const Status made = store_.MakeRankDirectories(
       key, rank, config_.user ? config_.user->uid : geteuid(),
       config_.user ? config_.user->gid : getegid());
-  if (!made.ok()) {
-    task::ExitRecord record;
-    record.kind = task::ExitKind::kNotStarted;
-    record.start_errno = EIO;
-    record.message = Message(made);
-    record.end_unix_nanos = ToUnixNanos(loop_->Now().wall);
-    OnRankExited(ref, record);
-    return;
-  }
+  if (!made.ok()) return NotStarted(ref, EIO, Message(made));
   ExpectRank(key, rank);
   task::ShimSpec spec = MakeShimSpec(ref, gang->assignment, *task);
   info.task_id = TaskIdOf(spec.socket_path);
+  info.taken.clear();  // Of a start before this one.
   std::vector<int> held = HoldPorts(ref, &info);
   spec.ports = {info.ports.begin(), info.ports.end()};
-  EnterCgroup(ref, *task, &spec);
+  // It would fail, later and with other words; ExplainExit says whose it is.
+  if (!PortsTaken(info.ports).empty()) return NotStarted(ref, EADDRINUSE, "");
+  if (task->container) {
+    if (const Status put = PutInContainer(ref, gang->assignment, *task, &spec);
+        !put.ok()) {
+      const bool denied = put.code() == StatusCode::kPermissionDenied;
+      return NotStarted(ref, denied ? EACCES : EIO, Message(put));
+    }
+    // Who listens there cannot be told from others.
+    if (!engine_->in_tree()) info.ports.clear();
+  } else {
+    EnterCgroup(ref, *task, &spec);
+  }
   supervisor_->Start(ref, spec, info.paths, std::move(held));
 }
 
 std::vector<int> Agent::HoldPorts(const RankRef& ref, RankInfo* info) {
   const AgentCore::Gang* gang = core_.Find(ref.gang);
-  // One of each task in the spec's order, then the master's.
-  const std::vector<PortLease>& leases = gangs_[ref.gang].leases;
+  const GangStatus& status = gang->status;
+  // One of each task in the spec's order; all others are for rank 0.
   const auto& tasks = gang->assignment.spec->tasks;
+  std::set<int32_t> others;
+  for (size_t i = 0; i < std::min(tasks.size(), status.ports.size()); ++i) {
+    const bool own = std::any_of(
+        tasks[i].ranks.begin(), tasks[i].ranks.end(),
+        [&](const RankSpec& rank) { return rank.rank == ref.rank; });
+    (own ? info->ports : others).insert(status.ports[i]);
+  }
   std::vector<int> held;
-  for (size_t i = 0; i < leases.size(); ++i) {
-    const bool own =
-        i < tasks.size()
-            ? std::any_of(
-                  tasks[i].ranks.begin(), tasks[i].ranks.end(),
-                  [&](const RankSpec& rank) { return rank.rank == ref.rank; })
-            : ref.rank == 0;
-    if (!own) continue;
-    info->ports.insert(leases[i].port());
-    for (const int fd : leases[i].fds()) held.push_back(fd);
+  for (const PortLease& lease : gangs_[ref.gang].leases) {
+    if (ref.rank == 0 && !others.contains(lease.port())) {
+      info->ports.insert(lease.port());
+    }
+    if (!info->ports.contains(lease.port())) continue;
+    for (const int fd : lease.fds()) held.push_back(fd);
   }
   return held;
 }
@@ -226,11 +258,14 @@ void Agent::OnRankExited(const RankRef& ref, const task::ExitRecord& record) {
   shipper_.SetEnded(ref);
   ExitStatus exit = ToExitStatus(record);
   ExplainExit(ref, record, &exit);
+  AddLastWords(ref, &exit);
+  NotePlainBind(ref, &exit);
   (void)FaultPoint("worker.before_exit");
   LOG_INFO("{}: {}", Describe(ref), task::DescribeExit(record));
   if (record.tree_left > 0) {
     LOG_WARN("{}: {} of its processes could not be killed", Describe(ref),
              record.tree_left);
+    SweepContainersLater();  // Of it may be its container.
   }
   Actions actions;
   core_.OnRankExited(ref.gang, ref.rank, exit, info.progress, info.usage,
@@ -267,6 +302,8 @@ void Agent::SampleRank(const RankRef& ref, RankInfo* info,
   Usage& usage = info->usage;
   usage.cpu_seconds =
       std::max(usage.cpu_seconds, tree->user_seconds + tree->system_seconds);
+  info->cpu_peak.Add(loop_->Now().mono, usage.cpu_seconds);
+  usage.cpu_peak_cores = info->cpu_peak.cores();
   usage.memory_bytes = static_cast<int64_t>(tree->resident_bytes);
   usage.memory_peak_bytes =
       std::max(usage.memory_peak_bytes, usage.memory_bytes);
@@ -291,6 +328,11 @@ void Agent::Sample() {
     last_cpu_ = host->cpu;
     readings_.memory_available_bytes =
         static_cast<int64_t>(host->memory.available);
+    if (host->memory.total > 0) {
+      oom_.AddAvailable(loop_->Now().mono,
+                        static_cast<double>(host->memory.available) /
+                            static_cast<double>(host->memory.total));
+    }
   }
   const bool any_live =
       std::any_of(ranks_.begin(), ranks_.end(),
@@ -300,7 +342,7 @@ void Agent::Sample() {
     for (auto& [ref, info] : ranks_) {
       if (!info.ended) SampleRank(ref, &info, all);
     }
-    WatchPorts(all);
+    WatchPorts();
     ReadHostOomKills();
   }
   WatchDisk();
@@ -314,19 +356,40 @@ void Agent::SampleGpus() {
   const GpuStatus status = gpus_->Latest(loop_->Now().mono);
   // Before the first reading, nothing is said; after it, a GPU of which
   // nothing is known gets no new work.
+  TakeXids(status.xids);
   if (status.samples == 0) return;
   readings_.gpus = ToGpuUsage(config_.node.gpus, status.readings);
   for (auto& [ref, info] : ranks_) {
-    // The mean over a rank's life of its GPUs' utilization.
-    for (const GpuUsage& gpu : readings_.gpus) {
-      if (info.ended || !gpu.utilization ||
-          std::count(info.gpus.begin(), info.gpus.end(), gpu.index) == 0) {
-        continue;
-      }
-      info.gpu_sum += *gpu.utilization;
+    if (info.ended) continue;
+    const auto use = UseOfGpus(readings_.gpus, info.gpus);
+    if (use.utilization) {
+      info.gpu_sum += *use.utilization;
       ++info.gpu_samples;
       info.usage.gpu_utilization =
           info.gpu_sum / static_cast<double>(info.gpu_samples);
+    }
+    Raise(use.utilization, &info.usage.gpu_utilization_peak);
+    Raise(use.memory_bytes, &info.usage.gpu_memory_peak_bytes);
+  }
+}
+
+void Agent::TakeXids(const std::vector<GpuXids>& xids) {
+  known_xids_.resize(xids.size());
+  for (size_t i = 0; i < xids.size(); ++i) {
+    const GpuXids before = std::exchange(known_xids_[i], xids[i]);
+    const int32_t index = gpus_->gpus()[i].index;
+    const bool offered =
+        std::any_of(config_.node.gpus.begin(), config_.node.gpus.end(),
+                    [&](const Gpu& gpu) { return gpu.index == index; });
+    for (size_t x = 0; offered && x < kXidClasses; ++x) {
+      // Of others only the newest has its number.
+      const uint64_t number =
+          x < std::size(kCountedXids) ? kCountedXids[x] : xids[i].last;
+      if (xids[i].counts[x] == before.counts[x] || XidClass(number) != x ||
+          readings_.gpu_errors.size() >= kMaxGpuErrors) {
+        continue;
+      }
+      readings_.gpu_errors.push_back({index, static_cast<int32_t>(number)});
     }
   }
 }
@@ -346,6 +409,7 @@ TaskReading Agent::ReadingOf(const RankRef& ref, const RankInfo& info) const {
   reading.write_bytes = info.write_bytes;
   reading.log_bytes = shipper_.BytesSent(ref);
   reading.log_dropped_bytes = shipper_.BytesDropped(ref);
+  reading.log_gaps = shipper_.Gaps(ref);
   reading.cgroup = info.cgroup_reading;
   reading.counters = info.counters;
   reading.gpus = info.gpus;
@@ -356,6 +420,9 @@ void Agent::PublishMetrics() {
   AgentReadings readings;
   readings.cpus_offered = config_.node.capacity.cpus;
   readings.memory_offered_bytes = config_.node.capacity.memory_bytes;
+  if (const auto& end = config_.node.certificate_end_time) {
+    readings.certificate_end = ToSeconds(end->time_since_epoch());
+  }
   readings.connected = welcomed_;
   readings.reconnects = reconnects_;
   for (const auto& [ref, info] : ranks_) {

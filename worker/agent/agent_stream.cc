@@ -5,6 +5,7 @@
 
 #include "common/base/logging.h"
 #include "common/base/random.h"
+#include "common/model/reduction_plan.h"
 #include "common/wire/field_checker.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/rank_readings.h"
@@ -20,6 +21,18 @@ constexpr uint64_t kMaxUnacknowledged = 60;
 constexpr size_t kMaxPutBytes = 64 << 20;  // Of one gang.
 
 GangKey KeyOf(const RankKey& key) { return {key.job, key.generation}; }
+
+// What would make the coordinator refuse the whole status is not passed on.
+void TakeReductionPlan(const v1::RankReport& report, RankNews* news) {
+  if (report.reduction_plan().empty()) return;
+  const auto plan = ParseReductionPlan(report.reduction_plan());
+  if (plan.ok()) {
+    news->reduction_plan = report.reduction_plan();
+  } else {
+    news->event = "told a reduction plan that is not kept: " +
+                  std::string(Message(plan.status()));
+  }
+}
 
 }  // namespace
 
@@ -53,9 +66,11 @@ void Agent::Connect() {
   }
   sequence_ = 0;
   acknowledged_ = 0;
+  unanswered_.clear();
+  readings_.round_trip.reset();
   open_ = true;
   welcomed_ = false;
-  stream_ = client_->Connect(ToProto(registration));
+  stream_ = client_->Connect(ToProto(registration), highest_epoch_);
   welcome_timer_ =
       loop_->At(loop_->Now().mono + config_.welcome_timeout,
                 [this, alive = alive_, stream = stream_] {
@@ -135,9 +150,13 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
       return ShipLogs();
     }
     case v1::CoordinatorMessage::kHeartbeatAck:
-      acknowledged_ =
-          std::max(acknowledged_, message.heartbeat_ack().sequence());
-      return;
+      return OnHeartbeatAck(message.heartbeat_ack().sequence());
+    case v1::CoordinatorMessage::kPrefetch: {
+      const auto wanted = FromProto(message.prefetch());
+      if (!wanted.ok()) return refuse(wanted.status());
+      if (!Obey(wanted->epoch)) return;
+      return OnPrefetch(*wanted);
+    }
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       return;
   }
@@ -211,6 +230,11 @@ void Agent::Beat() {
   NodeHeartbeat beat;
   beat.sequence = ++sequence_;
   beat.readings = readings_;
+  beat.readings.send_time = loop_->Now().wall;
+  unanswered_[beat.sequence] = loop_->Now().mono;
+  // Once: an error that is lost with its stream is still in the metrics.
+  readings_.gpu_errors.clear();
+  readings_.round_trip.reset();
   for (const auto& [key, gang] : core_.gangs()) {
     GangProgress progress{key.job, key.generation, {}};
     for (const RankStatus& rank : gang.status.ranks) {
@@ -234,6 +258,16 @@ void Agent::Beat() {
                           [this, alive = alive_] {
                             if (*alive) Beat();
                           });
+}
+
+void Agent::OnHeartbeatAck(uint64_t sequence) {
+  acknowledged_ = std::max(acknowledged_, sequence);
+  const auto sent = unanswered_.find(sequence);
+  if (sent != unanswered_.end()) {
+    readings_.round_trip = loop_->Now().mono - sent->second;
+  }
+  // Answers come in order: of those before it none comes any more.
+  unanswered_.erase(unanswered_.begin(), unanswered_.upper_bound(sequence));
 }
 
 void Agent::ShipLogs() {
@@ -341,6 +375,7 @@ void Agent::OnReport(const RankKey& key, const v1::RankReport& report) {
         std::clamp<int64_t>(report.resumed_step(), -1, kMaxExact);
   }
   news.directive_done = std::min(report.directive_done(), 4095u);
+  TakeReductionPlan(report, &news);
   Actions actions;
   core_.OnRankNews(KeyOf(key), key.rank, news, loop_->Now(), &actions);
   Execute(std::move(actions));

@@ -1,14 +1,22 @@
 // What the host does to ranks: memory, ports, disk, limits.
+#include <errno.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "common/base/logging.h"
 #include "worker/agent/agent.h"
+#include "worker/agent/exit_words.h"
 #include "worker/agent/rank_environment.h"
 #include "worker/agent/stray_processes.h"
 #include "worker/devices/host_readings.h"
 
 namespace lockstep {
+namespace {
+
+constexpr size_t kMostPlainBinders = 1000;
+
+}  // namespace
 
 StatusOr<DiskSpace> ReadDiskSpace(const std::string& path) {
   LOCKSTEP_ASSIGN_OR_RETURN(const FileSystemUse use, ReadFileSystemUse(path));
@@ -33,46 +41,67 @@ void Agent::WatchDisk() {
   disk_is_full_ = !enough.ok();
 }
 
-std::set<int32_t> Agent::PortsTaken(const std::set<int32_t>& ports,
-                                    const std::vector<ProcessStat>& all) {
+std::map<int32_t, std::string> Agent::PortsTaken(
+    const std::set<int32_t>& ports) {
   std::vector<Listener> listeners = ReadListeners(ports);
   std::erase_if(listeners, [this](const Listener& listener) {
     return own_listeners_.contains(listener.inode);
   });
   if (listeners.empty()) return {};
+  const std::vector<ProcessStat> all = ReadAllProcesses();
   std::set<uint64_t> own;
   for (const auto& [ref, info] : ranks_) {
     const auto shim = supervisor_->ShimPid(ref);
     if (!shim) continue;
     for (const pid_t pid : TreeOf(*shim, all)) own.merge(SocketsOf(pid));
   }
+  std::vector<Listener> others;
+  std::set<uint64_t> inodes;
+  // One of ours may have ended between the looks.
+  const std::vector<Listener> again = ReadListeners(ports);
   for (const Listener& listener : listeners) {
-    // An inode comes again only when its socket is closed.
-    if (own.contains(listener.inode)) own_listeners_.insert(listener.inode);
+    if (std::count(again.begin(), again.end(), listener) == 0) continue;
+    if (own.contains(listener.inode)) {
+      // An inode comes again only when its socket is closed.
+      own_listeners_.insert(listener.inode);
+    } else {
+      others.push_back(listener);
+      inodes.insert(listener.inode);
+    }
   }
-  return TakenPorts(listeners, own);
+  if (others.empty()) return {};
+  const std::map<uint64_t, std::string> holders = HoldersOf(inodes, all);
+  std::map<int32_t, std::string> taken;
+  for (const Listener& listener : others) {
+    taken.emplace(listener.port, holders.at(listener.inode));
+  }
+  return taken;
 }
 
-void Agent::WatchPorts(const std::vector<ProcessStat>& all) {
+void Agent::WatchPorts() {
   std::set<int32_t> ports;
   for (const auto& [ref, info] : ranks_) {
-    if (!info.ended) ports.insert(info.ports.begin(), info.ports.end());
+    if (info.ended) continue;
+    for (const int32_t port : info.ports) {
+      if (!info.taken.contains(port)) ports.insert(port);
+    }
   }
   if (ports.empty()) own_listeners_.clear();
-  const std::set<int32_t> taken = PortsTaken(ports, all);
+  const std::map<int32_t, std::string> taken = PortsTaken(ports);
   if (taken.empty()) return;
   Actions actions;
   for (auto& [ref, info] : ranks_) {
-    for (const int32_t port : taken) {
+    for (const auto& [port, who] : taken) {
       if (info.ended || !info.ports.contains(port) ||
-          !info.taken.insert(port).second) {
+          !info.taken.emplace(port, who).second) {
         continue;
       }
       RankNews news;
+      news.event_reason = Reason::kPortTaken;
       news.event = fmt::format(
-          "port {}, which is leased for this task, is taken: a process that is "
-          "none of the task listens on it",
-          port);
+          "port {}, which is leased for this task, is taken: {}, which is none "
+          "of the task, listens on it",
+          port, who);
       LOG_WARN("{}: {}", Describe(ref), news.event);
       core_.OnRankNews(ref.gang, ref.rank, news, loop_->Now(), &actions);
     }
@@ -105,25 +134,49 @@ void Agent::ExplainExit(const RankRef& ref, const task::ExitRecord& record,
     }
     DropCgroup(info.task_id);
   }
+  if (record.oom_kills > 0) evidence.cgroup_kills = record.oom_kills;
   // Of a rank whose record its shim wrote: else nothing is known of its end.
   if (record.process.pid > 0) {
     const auto text = ReadProcFile("/proc/vmstat");
     const auto kills = text.ok() ? ParseOomKills(*text) : std::nullopt;
     const MonoTime end{Duration(record.end_mono_nanos)};
     if (kills) evidence.host_kills = oom_.RiseAround(end, *kills);
+    evidence.least_available = oom_.LeastAvailable(end);
   }
   JudgeOutOfMemory(evidence, exit);
   if (exit->ok() || evidence.told_to_end || info.ports.empty() ||
-      !exit->message.empty()) {
+      exit->out_of_memory) {
     return;
   }
-  std::set<int32_t> taken = PortsTaken(info.ports, ReadAllProcesses());
+  if (record.kind == task::ExitKind::kNotStarted &&
+      record.start_errno != EADDRINUSE) {
+    return;  // It says itself why.
+  }
+  std::map<int32_t, std::string> taken = PortsTaken(info.ports);
   taken.insert(info.taken.begin(), info.taken.end());
   if (taken.empty()) return;
+  exit->reason = Reason::kPortTaken;
   exit->message = fmt::format(
-      "port {}, which was leased for this task, was taken by a process that is "
-      "none of the task",
-      *taken.begin());
+      "port {}, which was leased for this task, was taken by {}, which is none "
+      "of the task",
+      taken.begin()->first, taken.begin()->second);
+}
+
+void Agent::NotePlainBind(const RankRef& ref, ExitStatus* exit) {
+  const AgentCore::Gang* gang = core_.Find(ref.gang);
+  if (exit->ok() || exit->reason != Reason::kNone || exit->victim ||
+      gang == nullptr || gang->assignment.goal >= Goal::kStop ||
+      InfoOf(ref).ports.empty() || !SaysAddressInUse(exit->message)) {
+    return;
+  }
+  if (plain_binders_.size() >= kMostPlainBinders) plain_binders_.clear();
+  // Its ports are not held any more: then it is another one that is taken.
+  if (!plain_binders_.insert(gang->assignment.job_uid).second) return;
+  exit->reason = Reason::kPortTaken;
+  exit->message +=
+      "; who binds a port that is leased for it must set SO_REUSEADDR, as "
+      "servers do, because a socket holds the port until then; from now on its "
+      "ports are not held";
 }
 
 void Agent::EnterCgroup(const RankRef& ref, const LocalTask& task,

@@ -7,10 +7,12 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "common/base/mutex.h"
+#include "common/rpc/metadata_keys.h"
 #include "common/rpc/status_conversion.h"
 #include "lockstep/v1/worker.grpc.pb.h"
 
@@ -22,10 +24,14 @@ class Stream final : public grpc::ClientBidiReactor<v1::WorkerMessage,
                                                     v1::CoordinatorMessage> {
  public:
   Stream(uint64_t id, const CoordinatorClient::Events* events,
-         std::function<void(Stream*)> done)
+         std::function<void(uint64_t id)> done)
       : id_(id), events_(events), done_(std::move(done)) {}
 
-  void Start(v1::WorkerService::Stub* stub, const v1::Register& first) {
+  void Start(v1::WorkerService::Stub* stub, const v1::Register& first,
+             uint64_t obeyed_epoch) {
+    if (obeyed_epoch != 0) {
+      context_.AddMetadata(kObeyedEpochKey, std::to_string(obeyed_epoch));
+    }
     v1::WorkerMessage message;
     *message.mutable_register_() = first;
     stub->async()->Connect(&context_, this);
@@ -68,13 +74,13 @@ class Stream final : public grpc::ClientBidiReactor<v1::WorkerMessage,
 
   void OnDone(const grpc::Status& status) override {
     events_->closed(id_, FromGrpc(status));
-    done_(this);  // Deletes this.
+    done_(id_);  // Deletes this.
   }
 
  private:
   const uint64_t id_;
   const CoordinatorClient::Events* const events_;
-  const std::function<void(Stream*)> done_;
+  const std::function<void(uint64_t id)> done_;
   grpc::ClientContext context_;
   v1::CoordinatorMessage incoming_;
   Mutex mu_;
@@ -97,15 +103,15 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
     while (!streams_.empty()) gone_.Wait(&mu_);
   }
 
-  uint64_t Connect(const v1::Register& first) override {
+  uint64_t Connect(const v1::Register& first, uint64_t obeyed_epoch) override {
     Disconnect();
     MutexLock lock(&mu_);
     const uint64_t id = next_id_++;
     auto stream = std::make_unique<Stream>(
-        id, &events_, [this](Stream* ended) { OnEnded(ended); });
+        id, &events_, [this](uint64_t ended) { OnEnded(ended); });
     current_ = stream.get();
-    streams_[current_] = std::move(stream);
-    current_->Start(stub_.get(), first);
+    streams_[id] = std::move(stream);
+    current_->Start(stub_.get(), first, obeyed_epoch);
     return id;
   }
 
@@ -121,17 +127,17 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
   }
 
  private:
-  void OnEnded(Stream* stream) ABSL_LOCKS_EXCLUDED(mu_) {
+  void OnEnded(uint64_t id) ABSL_LOCKS_EXCLUDED(mu_) {
     std::unique_ptr<Stream> ended;
     {
       MutexLock lock(&mu_);
-      if (current_ == stream) current_ = nullptr;
-      ended = std::move(streams_[stream]);
+      ended = std::move(streams_[id]);
+      if (current_ == ended.get()) current_ = nullptr;
     }
     // Before the destructor, which waits for the entry, may go on.
     ended.reset();
     MutexLock lock(&mu_);
-    streams_.erase(stream);
+    streams_.erase(id);
     gone_.NotifyAll();
   }
 
@@ -142,7 +148,8 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
   CondVar gone_;
   uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
   Stream* current_ ABSL_GUARDED_BY(mu_) = nullptr;
-  std::map<Stream*, std::unique_ptr<Stream>> streams_ ABSL_GUARDED_BY(mu_);
+  // By their numbers: the next one may have the address of one that is gone.
+  std::map<uint64_t, std::unique_ptr<Stream>> streams_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace

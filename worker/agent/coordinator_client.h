@@ -32,7 +32,9 @@ class CoordinatorClient {
   };
 
   virtual ~CoordinatorClient() = default;
-  virtual uint64_t Connect(const v1::Register& first) = 0;
+  // `obeyed_epoch`: the highest one; 0: none.
+  virtual uint64_t Connect(const v1::Register& first,
+                           uint64_t obeyed_epoch) = 0;
   // Queued behind Register. Dropped when the stream has ended.
   virtual void Send(const v1::WorkerMessage& message) = 0;
   // Ends the stream; `closed` comes.

@@ -24,6 +24,14 @@ void FakeCoordinator::Send(const Assignment& assignment) {
   stream_->Write(message);
 }
 
+void FakeCoordinator::Send(const Prefetch& wanted) {
+  MutexLock lock(&mu_);
+  if (stream_ == nullptr) return;
+  v1::CoordinatorMessage message;
+  *message.mutable_prefetch() = ToProto(wanted);
+  stream_->Write(message);
+}
+
 void FakeCoordinator::Drop() {
   MutexLock lock(&mu_);
   if (context_ != nullptr) context_->TryCancel();
@@ -43,8 +51,29 @@ bool FakeCoordinator::Eventually(const std::function<bool()>& condition) {
   return true;
 }
 
+bool FakeCoordinator::HeardAll() {
+  return Eventually([this] { return streams_ == 0; });
+}
+
 grpc::Status FakeCoordinator::Connect(grpc::ServerContext* context,
                                       Stream* stream) {
+  {
+    MutexLock lock(&mu_);
+    ++streams_;
+  }
+  grpc::Status status = Serve(context, stream);
+  MutexLock lock(&mu_);
+  --streams_;
+  if (stream_ == stream) {
+    stream_ = nullptr;
+    context_ = nullptr;
+  }
+  changed_.NotifyAll();
+  return status;
+}
+
+grpc::Status FakeCoordinator::Serve(grpc::ServerContext* context,
+                                    Stream* stream) {
   v1::WorkerMessage message;
   if (!stream->Read(&message) || !message.has_register_()) {
     return grpc::Status(grpc::INVALID_ARGUMENT, "the first is no Register");
@@ -73,11 +102,6 @@ grpc::Status FakeCoordinator::Connect(grpc::ServerContext* context,
     Take(message, stream);
     changed_.NotifyAll();
   }
-  MutexLock lock(&mu_);
-  if (stream_ == stream) {
-    stream_ = nullptr;
-    context_ = nullptr;
-  }
   return grpc::Status::OK;
 }
 
@@ -102,6 +126,10 @@ void FakeCoordinator::Take(const v1::WorkerMessage& message, Stream* stream) {
       keep(FromProto(message.gang_status()), [&](const GangStatus& status) {
         statuses[{status.job, status.generation}] = status;
       });
+      break;
+    case v1::WorkerMessage::kPrefetchStatus:
+      keep(FromProto(message.prefetch_status()),
+           [&](const PrefetchReport& report) { prefetched = report; });
       break;
     case v1::WorkerMessage::kLogChunk:
       keep(FromProto(message.log_chunk()),
@@ -134,7 +162,10 @@ void FakeCoordinator::TakeLog(const LogPiece& piece, Stream* stream) {
   Log& log = logs[{{piece.job, piece.generation}, piece.rank}];
   if (piece.offset <= log.bytes.size()) {
     const size_t known = log.bytes.size() - piece.offset;
-    if (piece.data.size() > known) log.bytes += piece.data.substr(known);
+    if (piece.data.size() > known) {
+      log.bytes += piece.data.substr(known);
+      log.end = false;  // Its rank was started again.
+    }
     log.end = log.end || piece.end;
   }
   v1::CoordinatorMessage answer;

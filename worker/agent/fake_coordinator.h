@@ -29,6 +29,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   const std::string& address() const { return address_; }
 
   void Send(const Assignment& assignment);
+  void Send(const Prefetch& wanted);
   // Ends the stream; the daemon comes again.
   void Drop();
   // What the next Register is answered; OK: Welcome.
@@ -36,6 +37,9 @@ class FakeCoordinator final : public v1::WorkerService::Service {
 
   // Waits until `condition` holds, at most 20 s. It runs under the lock.
   bool Eventually(const std::function<bool()>& condition);
+  // Waits until everything that daemons which are gone have sent was heard: a
+  // stream's last messages may come after its daemon's end.
+  bool HeardAll();
 
   // What `read` gives, under the lock.
   template <typename F>
@@ -52,6 +56,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   int registers = 0;
   Registration registration;
   std::map<GangKey, GangStatus> statuses;
+  PrefetchReport prefetched;
   std::vector<NodeHeartbeat> beats;
   std::map<RankRef, Log> logs;
   std::vector<std::string> errors;
@@ -64,6 +69,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
  private:
   using Stream =
       grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::WorkerMessage>;
+  grpc::Status Serve(grpc::ServerContext* context, Stream* stream);
   void Take(const v1::WorkerMessage& message, Stream* stream);
   void TakeLog(const LogPiece& piece, Stream* stream);
 
@@ -72,6 +78,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   std::unique_ptr<RpcServer> server_;
   Mutex mu_;  // Over everything here but server_ and address_.
   CondVar changed_;
+  int streams_ = 0;  // That are served at this moment.
   Stream* stream_ = nullptr;
   grpc::ServerContext* context_ = nullptr;
   grpc::Status refusal_;

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "common/base/clock.h"
+#include "common/model/reduction_plan.h"
 #include "worker/rank_link/client.h"
 #include "worker/task/rank_page.h"
 
@@ -27,6 +28,20 @@ MonoTime In(Duration d) { return SystemClock().Now().mono + d; }
 int Fail(const Status& status) {
   printf("fake_rank: %s\n", status.ToString().c_str());
   return 1;
+}
+
+// One that fits; of rank 1 none that makes sense.
+std::string ReductionPlanOf(const v1::RankWelcome& welcome) {
+  if (welcome.rank() != 0) return "nonsense";
+  printf("plan \"%s\" pinned %d hosts %d\n", welcome.reduction_plan().c_str(),
+         welcome.reduction_plan_pinned() ? 1 : 0, welcome.hosts());
+  fflush(stdout);
+  ReductionPlan plan;
+  plan.ranks = 2;
+  plan.hosts = 1;
+  plan.bucket_bytes = plan.first_bucket_bytes = plan.last_bucket_bytes = 4096;
+  plan.layout = "0123456789abcdef";
+  return Format(plan).value();
 }
 
 void WritePage(const v1::RankWelcome& welcome) {
@@ -98,6 +113,11 @@ int RunRank(const std::string& mode) {
   report.set_has_resumed_step(true);
   report.set_resumed_step(3);
   (*link)->Report(report);
+  if (mode == "ok") {
+    v1::RankReport plan;
+    plan.set_reduction_plan(ReductionPlanOf(welcome));
+    (*link)->Report(plan);
+  }
   status = (*link)->Flush(In(5s));
   if (!status.ok()) return Fail(status);
   // There is nothing to wait on but a flag that another thread sets.

@@ -49,6 +49,14 @@ void LogShipper::SetEnded(const RankRef& ref) {
   }
 }
 
+void LogShipper::SetGoesOn(const RankRef& ref) {
+  const auto it = logs_.find(ref);
+  if (it == logs_.end()) return;
+  it->second.ended = false;
+  it->second.end_sent = false;
+  it->second.end_acked = false;
+}
+
 void LogShipper::Remove(const RankRef& ref) { logs_.erase(ref); }
 
 bool LogShipper::Done(const RankRef& ref) const {
@@ -73,6 +81,13 @@ uint64_t LogShipper::BytesDropped(const RankRef& ref) const {
   return dropped;
 }
 
+uint64_t LogShipper::Gaps(const RankRef& ref) const {
+  const auto it = logs_.find(ref);
+  // The first mark is the beginning.
+  if (it == logs_.end() || it->second.marks.empty()) return 0;
+  return it->second.marks.size() - 1;
+}
+
 void LogShipper::OnReconnect() {
   for (auto& [ref, log] : logs_) {
     log.sent = log.acked;
@@ -91,8 +106,8 @@ void LogShipper::OnAck(const LogAckInfo& ack, MonoTime now) {
     log.end_sent = false;
   }
   log.acked = ack.offset;
-  log.end_acked = ack.end;
-  if (ack.end) log.end_sent = true;
+  // An end that was stored before the log went on is none.
+  log.end_acked = ack.end && log.end_sent && ack.offset == log.sent;
 }
 
 std::vector<LogPiece> LogShipper::Take(MonoTime now) {

@@ -42,6 +42,8 @@ class LogShipper {
            const std::string& log_path);
   // Nothing will be written any more.
   void SetEnded(const RankRef& ref);
+  // More will be: the rank is started again.
+  void SetGoesOn(const RankRef& ref);
   void Remove(const RankRef& ref);
 
   // A new stream: what was in flight on the old one may be lost.
@@ -56,6 +58,8 @@ class LogShipper {
   uint64_t BytesSent(const RankRef& ref) const;
   // Bytes that gaps stand for, of the whole log.
   uint64_t BytesDropped(const RankRef& ref) const;
+  // Those gaps.
+  uint64_t Gaps(const RankRef& ref) const;
 
  private:
   // From `sent` on the wire, byte `file` of the files follows.

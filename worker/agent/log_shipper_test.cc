@@ -24,6 +24,7 @@ struct Receiver {
     if (piece.offset <= bytes.size() &&
         piece.offset + piece.data.size() > bytes.size()) {
       bytes += piece.data.substr(bytes.size() - piece.offset);
+      end = false;  // It goes on.
     }
     end = end || (piece.end && piece.offset <= bytes.size());
     return {piece.job, piece.generation, piece.rank, bytes.size(), end};
@@ -95,6 +96,31 @@ TEST_F(LogShipperTest, EveryByteArrivesAndThenTheEnd) {
   EXPECT_TRUE(Drain(shipper_.get(), &receiver));
   EXPECT_TRUE(receiver.end);
   EXPECT_EQ(shipper_->BytesSent(ref_), bytes.size());
+}
+
+TEST_F(LogShipperTest, ALogThatHadEndedGoesOn) {
+  shipper_->Add(ref_, "uid", log_);
+  Write(log_, Lines(100));
+  shipper_->SetEnded(ref_);
+  Receiver receiver;
+  ASSERT_TRUE(Drain(shipper_.get(), &receiver));
+  shipper_->SetGoesOn(ref_);
+  EXPECT_FALSE(shipper_->Done(ref_));
+  EXPECT_FALSE(Drain(shipper_.get(), &receiver));
+  // An acknowledgement of the first end comes late.
+  shipper_->OnAck({"job", 2, 1, receiver.bytes.size(), true}, now_);
+  Write(log_, Lines(50, 100));
+  EXPECT_FALSE(Drain(shipper_.get(), &receiver));
+  EXPECT_EQ(receiver.bytes, Lines(100) + Lines(50, 100));
+  EXPECT_FALSE(receiver.end);
+  shipper_->SetEnded(ref_);
+  EXPECT_TRUE(Drain(shipper_.get(), &receiver));
+  EXPECT_TRUE(receiver.end);
+  // The next daemon finds all of it there.
+  LogShipper next(options_, RealFileSystem());
+  next.Add(ref_, "uid", log_);
+  next.SetEnded(ref_);
+  EXPECT_TRUE(Drain(&next, &receiver));
 }
 
 TEST_F(LogShipperTest, WhatIsInFlightIsBounded) {
@@ -169,6 +195,8 @@ TEST_F(LogShipperTest, AGapIsALineAlsoForTheNextDaemon) {
   const std::string so_far = receiver.bytes;
   EXPECT_EQ(shipper_->BytesDropped(ref_), kTailAt - head.size());
   EXPECT_EQ(shipper_->BytesDropped({{"other", 1}, 0}), 0u);
+  EXPECT_EQ(shipper_->Gaps(ref_), 1u);
+  EXPECT_EQ(shipper_->Gaps({{"other", 1}, 0}), 0u);
 
   // Another daemon, before and after more was written.
   Write(task::SegmentPath(log_, kTailAt), Lines(5, 900));

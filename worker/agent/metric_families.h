@@ -6,7 +6,10 @@
 #include <prometheus/client_metric.h>
 #include <prometheus/metric_family.h>
 
+#include <cstdint>
+#include <limits>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,7 +32,7 @@ class MetricFamilies {
     }
     if (type == prometheus::MetricType::Counter) {
       metric.counter.value = value;
-    } else {
+    } else if (type == prometheus::MetricType::Gauge) {
       metric.gauge.value = value;
     }
     families_[it->second].metric.push_back(std::move(metric));
@@ -41,6 +44,23 @@ class MetricFamilies {
   void Gauge(const std::string& name, const std::string& help, double value,
              const MetricLabels& labels = {}) {
     Add(prometheus::MetricType::Gauge, name, help, value, labels);
+  }
+  // `counts` has one for each of `bounds`, and one for what is above.
+  void Histogram(const std::string& name, const std::string& help,
+                 std::span<const double> bounds,
+                 std::span<const uint64_t> counts, double sum,
+                 const MetricLabels& labels = {}) {
+    Add(prometheus::MetricType::Histogram, name, help, 0, labels);
+    prometheus::ClientMetric::Histogram& histogram =
+        families_[places_.at(name)].metric.back().histogram;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      histogram.sample_count += counts[i];
+      histogram.bucket.push_back(
+          {histogram.sample_count,
+           i < bounds.size() ? bounds[i]
+                             : std::numeric_limits<double>::infinity()});
+    }
+    histogram.sample_sum = sum;
   }
   std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
 

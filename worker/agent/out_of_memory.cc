@@ -5,7 +5,18 @@
 #include <algorithm>
 #include <charconv>
 
+#include "common/base/status.h"
+
 namespace lockstep {
+namespace {
+
+// Where daemons that kill before the kernel does begin to.
+constexpr double kHardlyAny = 0.05;
+
+constexpr char kAdvice[] =
+    "let it use less, or ask for more: --memory, or a larger machine type";
+
+}  // namespace
 
 std::optional<uint64_t> ParseOomKills(std::string_view vmstat) {
   constexpr std::string_view kKey = "oom_kill ";
@@ -38,6 +49,20 @@ std::optional<uint64_t> OomWatch::RiseAround(MonoTime end,
   return std::nullopt;
 }
 
+void OomWatch::AddAvailable(MonoTime now, double part) {
+  available_.emplace_back(now, part);
+  while (now - available_.front().first > 2 * kWindow) available_.pop_front();
+}
+
+std::optional<double> OomWatch::LeastAvailable(MonoTime end) const {
+  std::optional<double> least;
+  for (const auto& [when, part] : available_) {
+    if (when > end || end - when > kWindow) continue;
+    least = std::min(least.value_or(part), part);
+  }
+  return least;
+}
+
 void JudgeOutOfMemory(const OomEvidence& evidence, ExitStatus* exit) {
   const bool killed =
       exit->how == ExitStatus::How::kSignal && exit->value == SIGKILL;
@@ -45,7 +70,8 @@ void JudgeOutOfMemory(const OomEvidence& evidence, ExitStatus* exit) {
     if (killed && !evidence.told_to_end) {
       exit->out_of_memory = true;
       if (exit->message.empty()) {
-        exit->message = "it used more memory than the task asked for";
+        exit->message = fmt::format(
+            "it used more memory than the task asked for; {}", kAdvice);
       }
     } else if (!exit->ok() && exit->message.empty()) {
       exit->message =
@@ -55,10 +81,17 @@ void JudgeOutOfMemory(const OomEvidence& evidence, ExitStatus* exit) {
   }
   // Its own cgroup would have counted it.
   if (evidence.cgroup_kills || !killed || evidence.told_to_end) return;
-  if (evidence.host_kills.value_or(0) > 0 && exit->message.empty()) {
-    exit->message =
+  if (!exit->message.empty()) return;
+  if (evidence.host_kills.value_or(0) > 0) {
+    exit->message = fmt::format(
         "probably out of memory: at that time the kernel killed a process of "
-        "this host for want of memory";
+        "this host for want of memory; {}",
+        kAdvice);
+  } else if (evidence.least_available.value_or(1) < kHardlyAny) {
+    exit->message = fmt::format(
+        "probably out of memory: at that time {:.1f} % of this host's memory "
+        "was left; {}",
+        *evidence.least_available * 100, kAdvice);
   }
 }
 

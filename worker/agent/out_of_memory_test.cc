@@ -46,6 +46,36 @@ TEST(OutOfMemoryTest, TheCountersRiseCountsOnlyAroundTheEnd) {
   EXPECT_EQ(late.RiseAround(start, 9), std::nullopt);
 }
 
+TEST(OutOfMemoryTest, TheLeastMemoryShortlyBefore) {
+  OomWatch watch;
+  const MonoTime start = MonoTime() + 100s;
+  EXPECT_EQ(watch.LeastAvailable(start), std::nullopt);
+  for (int i = 0; i < 60; ++i) {
+    watch.AddAvailable(start + i * 1s, i == 45 ? 0.01 : 0.5);
+  }
+  EXPECT_EQ(watch.LeastAvailable(start + 50s), 0.01);
+  EXPECT_EQ(watch.LeastAvailable(start + 44s), 0.5) << "it came later";
+  EXPECT_EQ(watch.LeastAvailable(start + 56s), 0.5) << "long ago";
+  EXPECT_EQ(watch.LeastAvailable(start + 90s), std::nullopt);
+}
+
+TEST(OutOfMemoryTest, SomebodyElseMayHaveKilledForIt) {
+  const ExitStatus exit = Judged({.least_available = 0.021}, Killed());
+  EXPECT_FALSE(exit.out_of_memory);
+  EXPECT_THAT(exit.message, HasSubstr("probably out of memory: at that time "
+                                      "2.1 % of this host's memory was left"));
+  EXPECT_THAT(exit.message, HasSubstr("ask for more: --memory"));
+  EXPECT_THAT(Judged({.least_available = 0.2}, Killed()).message, IsEmpty());
+  EXPECT_THAT(Judged({.least_available = 0.0}, Killed(SIGSEGV)).message,
+              IsEmpty());
+  EXPECT_THAT(
+      Judged({.least_available = 0.0, .told_to_end = true}, Killed()).message,
+      IsEmpty());
+  EXPECT_THAT(
+      Judged({.cgroup_kills = 0, .least_available = 0.0}, Killed()).message,
+      IsEmpty());
+}
+
 TEST(OutOfMemoryTest, TheCgroupsWordIsCertain) {
   const ExitStatus exit = Judged({.cgroup_kills = 1}, Killed());
   EXPECT_TRUE(exit.out_of_memory);
@@ -66,6 +96,7 @@ TEST(OutOfMemoryTest, TheHostsWordIsProbableOnly) {
   const ExitStatus exit = Judged({.host_kills = 1}, Killed());
   EXPECT_FALSE(exit.out_of_memory);
   EXPECT_THAT(exit.message, HasSubstr("probably out of memory"));
+  EXPECT_THAT(exit.message, HasSubstr("or a larger machine type"));
   EXPECT_THAT(Judged({.host_kills = 0}, Killed()).message, IsEmpty());
   EXPECT_THAT(Judged({}, Killed()).message, IsEmpty());
   EXPECT_THAT(Judged({.host_kills = 1}, Killed(SIGTERM)).message, IsEmpty());

@@ -87,6 +87,30 @@ StatusOr<PortRange> ParsePortRange(std::string_view text) {
   return range;
 }
 
+StatusOr<std::vector<PortRange>> ParsePortList(std::string_view text) {
+  std::vector<PortRange> ranges;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    PortRange range;
+    range.in_order = true;
+    auto number = std::from_chars(at, end, range.first);
+    range.last = range.first;
+    if (number.ec == std::errc() && number.ptr != end && *number.ptr == '-') {
+      number = std::from_chars(number.ptr + 1, end, range.last);
+    }
+    if (number.ec != std::errc() || range.first < 1 || range.last > kHighest ||
+        range.first > range.last || (number.ptr != end && *number.ptr != ',')) {
+      return InvalidArgument(
+          "\"{}\" is no list of ports such as 27182,27190-27199",
+          text.substr(0, std::min<size_t>(text.size(), 40)));
+    }
+    ranges.push_back(range);
+    if (number.ptr == end) return ranges;
+    at = number.ptr + 1;
+  }
+}
+
 std::vector<PortRange> LeasableRanges(const PortRange& ephemeral) {
   std::vector<PortRange> ranges;
   if (ephemeral.first > kLowest) {
@@ -124,7 +148,9 @@ StatusOr<std::vector<PortLease>> LeasePorts(
     }
   }
   std::vector<PortLease> leases;
-  const size_t start = all.empty() ? 0 : RandomUint64() % all.size();
+  const bool in_order = !ranges.empty() && ranges[0].in_order;
+  const size_t start =
+      all.empty() || in_order ? 0 : RandomUint64() % all.size();
   for (size_t i = 0; i < all.size() && leases.size() < size_t(count); ++i) {
     StatusOr<PortLease> lease = PortLease::Take(all[(start + i) % all.size()]);
     if (lease.ok()) {

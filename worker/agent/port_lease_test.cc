@@ -2,9 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
+
+#include "worker/agent/testing.h"
 
 namespace lockstep {
 namespace {
@@ -28,23 +28,6 @@ TEST(PortRangeTest, LeasesKeepOutOfTheEphemeralRange) {
               ElementsAre(PortRange{20001, 65535}));
 }
 
-// Listens on `port` of 127.0.0.1, or on one that the kernel chooses.
-Fd Listen(int32_t port, bool reuse = false) {
-  Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  if (reuse) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) !=
-          0 ||
-      listen(fd.get(), 1) != 0) {
-    return Fd();
-  }
-  return fd;
-}
-
 class PortLeaseTest : public testing::Test {
  protected:
   const std::vector<PortRange> ranges_{{20000, 32000}};
@@ -65,8 +48,20 @@ TEST_F(PortLeaseTest, StrangersAreKeptOutAndTheProgramMayBind) {
   auto leases = LeasePorts(1, ranges_);
   ASSERT_TRUE(leases.ok()) << leases.status();
   const PortLease& lease = leases->front();
-  EXPECT_FALSE(Listen(lease.port()));
-  EXPECT_TRUE(Listen(lease.port(), /*reuse=*/true));
+  EXPECT_FALSE(ListenOn(lease.port(), /*reuse=*/false));
+  EXPECT_TRUE(ListenOn(lease.port(), /*reuse=*/true));
+}
+
+TEST_F(PortLeaseTest, APortThatIsNotHeldIsBoundWithoutReuse) {
+  auto leases = LeasePorts(1, ranges_);
+  ASSERT_TRUE(leases.ok()) << leases.status();
+  PortLease& lease = leases->front();
+  lease.LetBind();
+  EXPECT_EQ(lease.fds().size(), 1u);
+  EXPECT_EQ(PortLease::Take(lease.port()).status().code(),
+            StatusCode::kAlreadyExists)
+      << "other daemons stay out";
+  EXPECT_TRUE(ListenOn(lease.port(), /*reuse=*/false));
 }
 
 TEST_F(PortLeaseTest, WhoeverHoldsTheSocketsHoldsTheLease) {
@@ -78,7 +73,7 @@ TEST_F(PortLeaseTest, WhoeverHoldsTheSocketsHoldsTheLease) {
   EXPECT_EQ(held.size(), 2u);
   leases->clear();
   EXPECT_EQ(PortLease::Adopt(port).status().code(), StatusCode::kAlreadyExists);
-  EXPECT_FALSE(Listen(port));
+  EXPECT_FALSE(ListenOn(port, /*reuse=*/false));
   held.clear();
   EXPECT_TRUE(PortLease::Take(port).ok());
 }
@@ -88,7 +83,7 @@ TEST_F(PortLeaseTest, AProgramThatListensAlreadyKeepsItsPort) {
   ASSERT_TRUE(leases.ok()) << leases.status();
   const int32_t port = leases->front().port();
   leases->clear();
-  const Fd listener = Listen(port, /*reuse=*/true);
+  const Fd listener = ListenOn(port, /*reuse=*/true);
   ASSERT_TRUE(listener);
   EXPECT_EQ(PortLease::Take(port).status().code(), StatusCode::kAlreadyExists);
   EXPECT_TRUE(PortLease::Adopt(port).ok());
@@ -102,6 +97,23 @@ TEST_F(PortLeaseTest, TooFewPortsAreSaidSoAndNoneIsKept) {
   const auto two = LeasePorts(2, {{port, port}});
   EXPECT_EQ(two.status().code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(PortLease::Take(port).ok());
+}
+
+TEST(PortListTest, IsTakenInItsOrder) {
+  const auto ranges = ParsePortList("21007,21003-21004");
+  ASSERT_TRUE(ranges.ok()) << ranges.status();
+  EXPECT_EQ(*ranges, (std::vector<PortRange>{{21007, 21007, true},
+                                             {21003, 21004, true}}));
+  const auto leases = LeasePorts(3, *ranges);
+  // Somebody else's may be among them; the order stays.
+  if (leases.ok()) {
+    EXPECT_EQ((*leases)[0].port(), 21007);
+    EXPECT_EQ((*leases)[1].port(), 21003);
+    EXPECT_EQ((*leases)[2].port(), 21004);
+  }
+  for (const char* text : {"", "a", "5-", "5-3", "0", "70000", "1,,2", "1;2"}) {
+    EXPECT_FALSE(ParsePortList(text).ok()) << text;
+  }
 }
 
 }  // namespace

@@ -1,14 +1,23 @@
 #include "worker/agent/port_watch.h"
 
 #include <dirent.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 
-#include "common/os/procfs.h"
+#include "common/base/fd.h"
+#include "common/base/status.h"
 
 namespace lockstep {
 namespace {
@@ -30,6 +39,60 @@ bool Parse(std::string_view text, int base, Number* number) {
   const char* end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, *number, base);
   return parsed.ec == std::errc() && parsed.ptr == end && !text.empty();
+}
+
+// Of a process, which anybody may have named.
+std::string Shown(std::string name) {
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c < 0x20 || c > 0x7e; },
+      '?');
+  return name;
+}
+
+// All that one family listens on, asked of the kernel (sock_diag(7)), which
+// walks its listening sockets only: /proc/net/tcp takes milliseconds, as it
+// walks the whole table of connections. nullopt where the kernel lacks it.
+std::optional<std::vector<Listener>> AskListeners(uint8_t family) {
+  const Fd socket_fd(
+      socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  if (socket_fd.get() < 0) return std::nullopt;
+  // The kernel answers at once; never hang on it all the same.
+  const timeval patience = {.tv_sec = 1, .tv_usec = 0};
+  setsockopt(socket_fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience,
+             sizeof(patience));
+  struct {
+    nlmsghdr header;
+    inet_diag_req_v2 request;
+  } question = {};
+  question.header.nlmsg_len = sizeof(question);
+  question.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+  question.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  question.request.sdiag_family = family;
+  question.request.sdiag_protocol = IPPROTO_TCP;
+  question.request.idiag_states = 1u << kListen;
+  if (send(socket_fd.get(), &question, sizeof(question), 0) !=
+      static_cast<ssize_t>(sizeof(question))) {
+    return std::nullopt;
+  }
+  std::vector<Listener> found;
+  alignas(nlmsghdr) char buffer[32 << 10];
+  while (true) {
+    const ssize_t got = recv(socket_fd.get(), buffer, sizeof(buffer), 0);
+    if (got <= 0) return std::nullopt;
+    auto left = static_cast<uint32_t>(got);
+    for (const auto* header = reinterpret_cast<const nlmsghdr*>(buffer);
+         NLMSG_OK(header, left); header = NLMSG_NEXT(header, left)) {
+      if (header->nlmsg_type == NLMSG_DONE) return found;
+      if (header->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+          header->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) {
+        return std::nullopt;
+      }
+      inet_diag_msg message;
+      memcpy(&message, NLMSG_DATA(header), sizeof(message));
+      found.push_back(
+          {ntohs(message.id.idiag_sport), uint64_t{message.idiag_inode}});
+    }
+  }
 }
 
 }  // namespace
@@ -63,7 +126,15 @@ std::vector<Listener> ParseListeners(std::string_view proc_net_tcp,
 std::vector<Listener> ReadListeners(const std::set<int32_t>& ports) {
   std::vector<Listener> found;
   if (ports.empty()) return found;
-  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+  for (const auto& [family, path] : {std::pair(AF_INET, "/proc/net/tcp"),
+                                     std::pair(AF_INET6, "/proc/net/tcp6")}) {
+    if (auto asked = AskListeners(family)) {
+      std::erase_if(*asked, [&](const Listener& listener) {
+        return !ports.contains(listener.port);
+      });
+      found.insert(found.end(), asked->begin(), asked->end());
+      continue;
+    }
     const auto text = ReadProcFile(path);
     if (!text.ok()) continue;
     for (const Listener& listener : ParseListeners(*text, ports)) {
@@ -96,13 +167,22 @@ std::set<uint64_t> SocketsOf(pid_t pid) {
   return sockets;
 }
 
-std::set<int32_t> TakenPorts(const std::vector<Listener>& listeners,
-                             const std::set<uint64_t>& own) {
-  std::set<int32_t> taken;
-  for (const Listener& listener : listeners) {
-    if (!own.contains(listener.inode)) taken.insert(listener.port);
+std::map<uint64_t, std::string> HoldersOf(const std::set<uint64_t>& inodes,
+                                          const std::vector<ProcessStat>& all) {
+  std::map<uint64_t, std::string> holders;
+  for (const ProcessStat& process : all) {
+    if (holders.size() == inodes.size()) break;
+    const std::set<uint64_t> sockets = SocketsOf(process.pid);
+    for (const uint64_t inode : inodes) {
+      if (!sockets.contains(inode)) continue;
+      holders.try_emplace(inode, fmt::format("process {} ({})", process.pid,
+                                             Shown(process.command)));
+    }
   }
-  return taken;
+  for (const uint64_t inode : inodes) {
+    holders.try_emplace(inode, "a process that this daemon may not look at");
+  }
+  return holders;
 }
 
 }  // namespace lockstep

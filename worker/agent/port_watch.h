@@ -10,9 +10,13 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <set>
+#include <string>
 #include <string_view>
 #include <vector>
+
+#include "common/os/procfs.h"
 
 namespace lockstep {
 
@@ -33,9 +37,11 @@ std::vector<Listener> ReadListeners(const std::set<int32_t>& ports);
 // The sockets that process `pid` has open. Empty where it may not be looked at.
 std::set<uint64_t> SocketsOf(pid_t pid);
 
-// The ports among `listeners` whose socket is none of `own`.
-std::set<int32_t> TakenPorts(const std::vector<Listener>& listeners,
-                             const std::set<uint64_t>& own);
+// Who of `all` has each socket open: "process 12 (nc)", or "a process that this
+// daemon may not look at". One look at each process, whatever the number of
+// sockets, and none once all are found.
+std::map<uint64_t, std::string> HoldersOf(const std::set<uint64_t>& inodes,
+                                          const std::vector<ProcessStat>& all);
 
 }  // namespace lockstep
 

@@ -11,8 +11,10 @@
 namespace lockstep {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::Pair;
 using testing::SizeIs;
 
 constexpr char kTcp[] =
@@ -38,15 +40,7 @@ TEST(PortWatchTest, OnlyListenersOnThePortsCount) {
               IsEmpty());
 }
 
-TEST(PortWatchTest, APortIsTakenByWhoIsNotOfTheTask) {
-  const std::vector<Listener> listeners{{20000, 1}, {20001, 2}, {20001, 3}};
-  EXPECT_THAT(TakenPorts(listeners, {1, 2, 3}), IsEmpty());
-  // Two listen on one port: SO_REUSEPORT.
-  EXPECT_THAT(TakenPorts(listeners, {1, 2}), ElementsAre(20001));
-  EXPECT_THAT(TakenPorts(listeners, {}), ElementsAre(20000, 20001));
-}
-
-TEST(PortWatchTest, OurOwnListenerIsOurs) {
+TEST(PortWatchTest, AListenerIsFoundWithWhoHoldsIt) {
   const Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -61,8 +55,23 @@ TEST(PortWatchTest, OurOwnListenerIsOurs) {
   ASSERT_EQ(listen(fd.get(), 1), 0);
   const auto listeners = ReadListeners({port});
   ASSERT_THAT(listeners, SizeIs(1));
-  EXPECT_THAT(TakenPorts(listeners, SocketsOf(getpid())), IsEmpty());
-  EXPECT_THAT(TakenPorts(listeners, {}), ElementsAre(port));
+  EXPECT_EQ(listeners[0].port, port);
+  EXPECT_THAT(SocketsOf(getpid()), Contains(listeners[0].inode));
+  ProcessStat self;
+  self.pid = getpid();
+  self.command = "a\nname";
+  const std::string who = fmt::format("process {} (a?name)", getpid());
+  const std::string unknown = "a process that this daemon may not look at";
+  const uint64_t inode = listeners[0].inode;
+  // Of all of them at once; 0 is no socket's.
+  EXPECT_THAT(HoldersOf({0, inode}, {self}),
+              ElementsAre(Pair(0, unknown), Pair(inode, who)));
+  // Whoever comes first is named.
+  ProcessStat twin = self;
+  twin.command = "twin";
+  EXPECT_THAT(HoldersOf({inode}, {self, twin}), ElementsAre(Pair(inode, who)));
+  EXPECT_THAT(HoldersOf({inode}, {}), ElementsAre(Pair(inode, unknown)));
+  EXPECT_THAT(HoldersOf({}, {self}), IsEmpty());
 }
 
 }  // namespace

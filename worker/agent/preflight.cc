@@ -8,9 +8,14 @@
 #include <algorithm>
 
 #include "common/base/random.h"
+#include "common/os/as_user.h"
+#include "worker/agent/python_command.h"
 
 namespace lockstep {
 namespace {
+
+constexpr uint64_t kShmFloor = uint64_t{16} << 20;
+constexpr uint64_t kShmOfGpu = uint64_t{32} << 20;
 
 // Whether what `cause` says of a file system may be otherwise in a moment.
 bool MayPass(const Status& cause) {
@@ -54,23 +59,77 @@ Status CheckGpus(const PreflightInput& input) {
   return OkStatus();
 }
 
+// Programs share memory by it: workers that load data, NCCL between GPUs.
+Status CheckShm(const PreflightInput& input) {
+  constexpr uint64_t kMiB = 1 << 20;
+  uint64_t needed = 0;
+  for (const LocalTask& task : input.spec->tasks) {
+    // A container has its own.
+    if (task.container) continue;
+    needed = std::max(needed, kShmFloor) + kShmOfGpu * task.gpus.size();
+  }
+  if (!input.shm || input.shm->free >= needed) return OkStatus();
+  if (input.shm->size < needed) {
+    return FailedPrecondition(
+        "/dev/shm of this host has {} MiB, and the tasks need {}: mount it "
+        "larger",
+        input.shm->size / kMiB, needed / kMiB);
+  }
+  return Unavailable(
+      "/dev/shm of this host is nearly full: {} of {} MiB are free, and the "
+      "tasks need {}",
+      input.shm->free / kMiB, input.shm->size / kMiB, needed / kMiB);
+}
+
+Status CheckScript(const std::string& script, const std::string& directory) {
+  if (script.empty()) return OkStatus();
+  const std::string file = JoinPath(directory, script);
+  struct stat info {};
+  if (stat(file.c_str(), &info) == 0) return OkStatus();
+  // What the daemon may not look at, the task's user may.
+  if (errno != ENOENT && errno != ENOTDIR) return OkStatus();
+  return FailedPrecondition("the script {} is not on this host", file);
+}
+
 Status CheckPrograms(const PreflightInput& input) {
   for (const LocalTask& task : input.spec->tasks) {
+    // What is in an image, its engine finds.
+    if (task.container) continue;
+    const std::vector<std::string> argv = CommandOf(*input.spec, task);
+    if (argv.empty()) {
+      return FailedPrecondition("{} has no program to run",
+                                TaskName(task.type, task.index));
+    }
     const auto own = task.environment.find("PATH");
     const std::string& path =
         own != task.environment.end() ? own->second : input.path;
     const std::string& directory = input.spec->working_directory.empty()
                                        ? input.task_directory
                                        : input.spec->working_directory;
-    if (const auto found = FindProgram(task.argv[0], path, directory);
-        !found.ok()) {
+    if (const auto found = FindProgram(argv[0], path, directory); !found.ok()) {
       return FailedPrecondition("{}", Message(found.status()));
     }
+    LOCKSTEP_RETURN_IF_ERROR(CheckScript(ScriptOf(argv), directory));
   }
   return OkStatus();
 }
 
-Status CheckWorkingDirectory(FileSystem* files, const std::string& path) {
+// Whether `user` has `owner`'s kind of right on `path`: of another user it
+// cannot be tried from here; the bits say nearly always.
+bool Allows(const std::string& path, const TaskUser& user, mode_t owner) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0 || user.uid == 0) return true;
+  const bool in_group =
+      info.st_gid == user.gid ||
+      std::count(user.groups.begin(), user.groups.end(), info.st_gid) > 0;
+  const mode_t needed = info.st_uid == user.uid ? owner
+                        : in_group              ? owner >> 3
+                                                : owner >> 6;
+  return (info.st_mode & needed) != 0;
+}
+
+Status CheckWorkingDirectory(FileSystem* files, const std::string& path,
+                             const std::optional<TaskUser>& user) {
   if (path.empty()) return OkStatus();
   const auto info = files->Stat(path);
   if (!info.ok()) {
@@ -80,58 +139,22 @@ Status CheckWorkingDirectory(FileSystem* files, const std::string& path) {
   if (!info->is_directory) {
     return FailedPrecondition("the working directory {} is no directory", path);
   }
-  return OkStatus();
-}
-
-// The ranks' user must own what is made for them.
-Status MakeDirsFor(FileSystem* files, const std::string& path,
-                   const std::optional<TaskUser>& user) {
-  std::string missing;  // The topmost directory that is not there yet.
-  for (std::string at = path; !at.empty() && !files->Exists(at);) {
-    missing = at;
-    at.resize(at.find_last_of('/'));
-  }
-  LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(path));
-  if (!user || missing.empty()) return OkStatus();
-  for (size_t at = missing.size();; at = path.find('/', at + 1)) {
-    const std::string made = path.substr(0, at);
-    if (chown(made.c_str(), user->uid, user->gid) != 0) {
-      return ErrnoStatus(errno, "giving " + made + " to the task's user");
-    }
-    if (at == std::string::npos || at >= path.size()) break;
+  if (user && user->uid != geteuid() && !Allows(path, *user, S_IXUSR)) {
+    return FailedPrecondition(
+        "the working directory {} cannot be entered by user {}", path,
+        user->uid);
   }
   return OkStatus();
 }
 
-Status CheckOutputDirectory(FileSystem* files, std::string path,
-                            const std::optional<TaskUser>& user) {
-  if (path.empty()) return OkStatus();
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  if (const Status made = MakeDirsFor(files, path, user); !made.ok()) {
+Status TryOutputDirectory(FileSystem* files, const std::string& path) {
+  if (const Status made = files->MakeDirs(path); !made.ok()) {
     return Refusal(made, fmt::format("the output directory {} cannot be made: "
                                      "{}",
                                      path, Message(made)));
   }
   if (!files->Stat(path).value_or(FileInfo{}).is_directory) {
     return FailedPrecondition("the output directory {} is no directory", path);
-  }
-  if (user && user->uid != geteuid()) {
-    // Whether another user may write cannot be tried from here; its bits say
-    // nearly always.
-    struct stat info {};
-    if (stat(path.c_str(), &info) != 0) return OkStatus();
-    const bool in_group =
-        info.st_gid == user->gid ||
-        std::count(user->groups.begin(), user->groups.end(), info.st_gid) > 0;
-    const mode_t needed = info.st_uid == user->uid ? S_IWUSR
-                          : in_group               ? S_IWGRP
-                                                   : S_IWOTH;
-    if ((info.st_mode & needed) == 0) {
-      return FailedPrecondition(
-          "the output directory {} is not writable for user {}", path,
-          user->uid);
-    }
-    return OkStatus();
   }
   // Writing is the only sure test: of a read-only or full file system, too.
   const std::string probe = JoinPath(path, ".lockstep-" + RandomHex(8));
@@ -148,6 +171,27 @@ Status CheckOutputDirectory(FileSystem* files, std::string path,
                                         path, Message(written)));
   }
   return OkStatus();
+}
+
+// With the rights of the ranks' user, for the job names the path: root would
+// make and write what that user must not.
+Status CheckOutputDirectory(FileSystem* files, std::string path,
+                            const std::optional<TaskUser>& user) {
+  if (path.empty()) return OkStatus();
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  if (!user || user->uid == geteuid()) return TryOutputDirectory(files, path);
+  Status status;
+  {
+    const AsUser as(user->uid, user->gid, user->groups);
+    if (!as.ok()) {
+      return FailedPrecondition(
+          "the worker cannot look at the output directory {} as user {}: it "
+          "does not run as root",
+          path, user->uid);
+    }
+    status = TryOutputDirectory(files, path);
+  }
+  return Annotate(status, fmt::format("user {}", user->uid));
 }
 
 }  // namespace
@@ -206,8 +250,9 @@ Status Preflight(FileSystem* files, const PreflightInput& input) {
         CheckDiskSpace(input.state_directory, *input.disk, input.disk_floor));
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckGpus(input));
+  LOCKSTEP_RETURN_IF_ERROR(CheckShm(input));
   LOCKSTEP_RETURN_IF_ERROR(
-      CheckWorkingDirectory(files, input.spec->working_directory));
+      CheckWorkingDirectory(files, input.spec->working_directory, input.user));
   LOCKSTEP_RETURN_IF_ERROR(CheckPrograms(input));
   return CheckOutputDirectory(files, input.spec->output_directory, input.user);
 }

@@ -57,12 +57,15 @@ struct PreflightInput {
   std::string state_directory;
   std::optional<DiskSpace> disk;
   DiskFloor disk_floor;
+  // Of /dev/shm; absent: not known.
+  std::optional<DiskSpace> shm;
 };
 
 // May block for as long as a file system does: not on the event loop.
 // OK; FailedPrecondition with the sentence; or Unavailable with one about what
 // passes by itself (a GPU that is still held, a full disk, a file server that
-// does not answer). Makes the output directory where it is missing.
+// does not answer). Makes the output directory where it is missing, as the
+// ranks' user: what that user may not make is refused.
 Status Preflight(FileSystem* files, const PreflightInput& input);
 
 // The program that execvp would run: `name` itself if it has a slash, taken

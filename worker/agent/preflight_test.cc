@@ -86,22 +86,42 @@ TEST_F(PreflightTest, AnOutputDirectoryThatCannotBeIsNamed) {
   EXPECT_THAT(Complaint(), HasSubstr("/proc is not writable"));
 }
 
-TEST_F(PreflightTest, ADirectoryOfSomebodyElseIsNotForTheTasksUser) {
+TEST_F(PreflightTest, TheOutputDirectoryIsMadeWithTheRightsOfTheTasksUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root becomes somebody else";
   TaskUser user;
-  user.uid = geteuid() + 1000;
-  user.gid = getegid() + 1000;
+  user.uid = 12345;
+  user.gid = 12346;
+  user.groups = {12346, 12347};
   input_.user = user;
   ASSERT_EQ(chmod(dir_.c_str(), 0755), 0);
   spec_.output_directory = dir_;
-  EXPECT_THAT(Complaint(), HasSubstr("not writable for user"));
-  ASSERT_EQ(chmod(dir_.c_str(), 0777), 0);
-  EXPECT_EQ(Complaint(), "OK");
-  if (geteuid() != 0) return;
+  EXPECT_THAT(Complaint(), HasSubstr("user 12345: the output directory " +
+                                     dir_ + " is not writable"));
+  // Nor does root make what that user could not.
+  spec_.output_directory = dir_ + "/made/for/it";
+  EXPECT_THAT(Complaint(), HasSubstr("made/for/it cannot be made"));
+  EXPECT_FALSE(RealFileSystem()->Exists(dir_ + "/made"));
+  // Nor behind a link of the user's.
+  ASSERT_TRUE(RealFileSystem()->MakeDirs(dir_ + "/open").ok());
+  ASSERT_EQ(chmod((dir_ + "/open").c_str(), 0777), 0);
+  ASSERT_EQ(symlink(dir_.c_str(), (dir_ + "/open/link").c_str()), 0);
+  spec_.output_directory = dir_ + "/open/link/made";
+  EXPECT_THAT(Complaint(), HasSubstr("cannot be made"));
+  EXPECT_FALSE(RealFileSystem()->Exists(dir_ + "/made"));
+  // One of its groups may.
+  ASSERT_EQ(chown(dir_.c_str(), 0, 12347), 0);
+  ASSERT_EQ(chmod(dir_.c_str(), 0775), 0);
   spec_.output_directory = dir_ + "/made/for/it";
   EXPECT_EQ(Complaint(), "OK");
-  struct stat info {};
-  ASSERT_EQ(stat((dir_ + "/made").c_str(), &info), 0);
-  EXPECT_EQ(info.st_uid, user.uid);
+  EXPECT_THAT(RealFileSystem()->List(dir_ + "/made/for/it").value(), IsEmpty());
+  for (const char* name : {"/made", "/made/for", "/made/for/it"}) {
+    struct stat info {};
+    ASSERT_EQ(stat((dir_ + name).c_str(), &info), 0);
+    EXPECT_EQ(info.st_uid, user.uid);
+    EXPECT_EQ(info.st_gid, user.gid);
+  }
+  EXPECT_EQ(geteuid(), 0u);
+  EXPECT_TRUE(RealFileSystem()->MakeDirs(dir_ + "/again").ok());
 }
 
 TEST_F(PreflightTest, TheWorkingDirectoryMustBeThere) {

@@ -6,15 +6,26 @@
 #include <string>
 #include <vector>
 
+#include "common/base/status.h"
 #include "common/model/assignment.h"
 
 namespace lockstep {
 
 using Environment = std::map<std::string, std::string>;
 
+// What a job may ask to inherit where the host's owner says nothing else: what
+// leads to the outside, time zone and language.
+std::vector<std::string> DefaultInherit();
+
+// "NAME", "PREFIX*" or "*". InvalidArgument: it is none.
+Status CheckInherit(const std::vector<std::string>& inherit);
+
 struct RankEnvironmentInput {
   // The daemon's own environment; only an allow-list of it is inherited.
   Environment daemon;
+  // Which of it, beside that, a job may ask for, by name or "PREFIX*". Never
+  // LD_*, LOCKSTEP_* and what systemd hands to the daemon.
+  std::vector<std::string> inherit = DefaultInherit();
   // REQUIRES: has a cluster spec that holds `rank`, and a spec whose `task`
   // holds it too.
   const Assignment* assignment = nullptr;
@@ -22,6 +33,12 @@ struct RankEnvironmentInput {
   int32_t rank = 0;
   // Of the rank's home, if it runs as another user than the daemon.
   std::string home;
+  // Name of the network interface that has the node's data address; empty: not
+  // known.
+  std::string data_interface;
+  // Where the rank may leave a word about its error, as torchelastic's record()
+  // does.
+  std::string error_file;
   // Path of the daemon's link socket, and the number of the file in which the
   // rank finds its nonce.
   std::string link;
@@ -29,8 +46,12 @@ struct RankEnvironmentInput {
 };
 
 // From weakest to strongest: what is inherited, defaults (threads by the
-// rank's share of the cores, unbuffered Python), the job's and its role's
-// variables, what the contracts of the frameworks say, LOCKSTEP_*.
+// rank's share of the cores, unbuffered Python, the network's interface), the
+// job's and its role's variables, what the contracts of the frameworks say
+// (RankEnvironment of common/model), LOCKSTEP_*. docs/environment.md has each.
+//
+// A program of several ranks a task sees the GPUs of them all, in the order of
+// LOCAL_RANK, as torchrun's workers do; a native rank sees its own alone.
 Environment MakeRankEnvironment(const RankEnvironmentInput& input);
 
 // "NAME=value", sorted.

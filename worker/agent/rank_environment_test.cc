@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "common/base/file.h"
+#include "worker/agent/data_interface.h"
 
 namespace lockstep {
 namespace {
@@ -98,12 +102,148 @@ TEST_F(RankEnvironmentTest, ANativeRankFindsItsLink) {
   EXPECT_EQ(env.at("HOME"), "/home/task");
 }
 
-TEST_F(RankEnvironmentTest, ATfConfigThatNoVariableHoldsIsLeftOut) {
-  for (int i = 0; i < 8000; ++i) {
-    assignment_.cluster->tasks.push_back(
-        {TaskType::kWorker, i, "b", "10.100.100.100:22222", {}});
+TEST_F(RankEnvironmentTest, ProxiesAreInheritedOnlyWhereTheJobAsksForThem) {
+  input_.daemon = {{"http_proxy", "http://p:1"}, {"HTTPS_PROXY", "http://p:1"},
+                   {"no_proxy", ".site"},        {"LD_PRELOAD", "x.so"},
+                   {"NOTIFY_SOCKET", "@n"},      {"LOCKSTEP_TOKEN", "t"}};
+  Environment env = Make();
+  EXPECT_FALSE(env.contains("http_proxy"));
+  EXPECT_FALSE(env.contains("HTTPS_PROXY"));
+  EXPECT_FALSE(env.contains("no_proxy"));
+  assignment_.spec->inherited_environment = {"http_proxy",     "no_proxy",
+                                             "LD_PRELOAD",     "NOTIFY_SOCKET",
+                                             "LOCKSTEP_TOKEN", "not_there"};
+  env = Make();
+  EXPECT_EQ(env.at("http_proxy"), "http://p:1");
+  EXPECT_FALSE(env.contains("HTTPS_PROXY"));
+  EXPECT_FALSE(env.contains("LD_PRELOAD"));
+  EXPECT_FALSE(env.contains("NOTIFY_SOCKET"));
+  EXPECT_FALSE(env.contains("LOCKSTEP_TOKEN"));
+  EXPECT_FALSE(env.contains("not_there"));
+  // The gang's own hosts are not for the proxy.
+  EXPECT_EQ(env.at("no_proxy"), ".site,10.0.0.1,127.0.0.1,localhost");
+  EXPECT_EQ(env.at("NO_PROXY"), "10.0.0.1,127.0.0.1,localhost");
+}
+
+TEST_F(RankEnvironmentTest, AJobGetsNoMoreThanTheHostsOwnerAllows) {
+  input_.daemon = {{"AWS_SECRET_ACCESS_KEY", "s"},
+                   {"KRB5CCNAME", "/c"},
+                   {"NCCL_DEBUG", "INFO"},
+                   {"NCCL_IB_HCA", "mlx5"},
+                   {"ALL_PROXY", "http://p:1"},
+                   {"LD_PRELOAD", "x.so"},
+                   {"LISTEN_FDS", "1"},
+                   {"LOCKSTEP_TOKEN", "t"}};
+  for (const auto& [name, value] : input_.daemon) {
+    assignment_.spec->inherited_environment.push_back(name);
   }
-  EXPECT_FALSE(Make().contains("TF_CONFIG"));
+  Environment env = Make();
+  EXPECT_TRUE(env.contains("ALL_PROXY"));
+  EXPECT_FALSE(env.contains("AWS_SECRET_ACCESS_KEY"));
+  EXPECT_FALSE(env.contains("KRB5CCNAME"));
+  EXPECT_FALSE(env.contains("NCCL_DEBUG"));
+  input_.inherit = {"NCCL_*", "KRB5CCNAME"};
+  env = Make();
+  EXPECT_FALSE(env.contains("ALL_PROXY"));
+  EXPECT_FALSE(env.contains("AWS_SECRET_ACCESS_KEY"));
+  EXPECT_EQ(env.at("KRB5CCNAME"), "/c");
+  EXPECT_EQ(env.at("NCCL_DEBUG"), "INFO");
+  EXPECT_EQ(env.at("NCCL_IB_HCA"), "mlx5");
+  input_.inherit = {"*"};
+  env = Make();
+  EXPECT_TRUE(env.contains("AWS_SECRET_ACCESS_KEY"));
+  EXPECT_FALSE(env.contains("LD_PRELOAD"));
+  EXPECT_FALSE(env.contains("LISTEN_FDS"));
+  EXPECT_FALSE(env.contains("LOCKSTEP_TOKEN"));
+  // What is allowed is not given unasked.
+  assignment_.spec->inherited_environment.clear();
+  EXPECT_FALSE(Make().contains("AWS_SECRET_ACCESS_KEY"));
+}
+
+TEST_F(RankEnvironmentTest, WhatMayBeInheritedIsNames) {
+  EXPECT_TRUE(CheckInherit(DefaultInherit()).ok());
+  EXPECT_TRUE(CheckInherit({"*", "A", "A_*"}).ok());
+  for (const char* bad : {"", "A=1", "*A", "A B", "A**"}) {
+    EXPECT_EQ(CheckInherit({bad}).code(), StatusCode::kInvalidArgument) << bad;
+  }
+}
+
+TEST_F(RankEnvironmentTest, TheDataInterfaceIsNamedExactlyUnlessTheJobDoes) {
+  EXPECT_FALSE(Make().contains("NCCL_SOCKET_IFNAME"));
+  input_.data_interface = "eth0";
+  EXPECT_EQ(Make().at("NCCL_SOCKET_IFNAME"), "=eth0");
+  EXPECT_EQ(Make().at("GLOO_SOCKET_IFNAME"), "eth0");
+  task().environment["NCCL_SOCKET_IFNAME"] = "ib0";
+  EXPECT_EQ(Make().at("NCCL_SOCKET_IFNAME"), "ib0");
+}
+
+TEST_F(RankEnvironmentTest, AProgramSeesItsTasksGpusAndANativeRankItsOwn) {
+  EXPECT_EQ(Make().at("CUDA_VISIBLE_DEVICES"), "3");
+  assignment_.spec->kind = JobKind::kProgram;
+  EXPECT_EQ(Make().at("CUDA_VISIBLE_DEVICES"), "2,3");
+  EXPECT_EQ(Make().at("LOCAL_RANK"), "1");
+  EXPECT_EQ(Make().at("JAX_LOCAL_DEVICE_IDS"), "1");
+  EXPECT_EQ(Make().at("CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
+  for (TaskSpec& task : assignment_.cluster->tasks) {
+    for (RankSpec& rank : task.ranks) rank.gpus.clear();
+  }
+  EXPECT_EQ(Make().at("CUDA_VISIBLE_DEVICES"), "");
+}
+
+TEST_F(RankEnvironmentTest, TorchelasticsCountsAndItsErrorFile) {
+  assignment_.spec->restart_count = 2;
+  assignment_.spec->restart_budget = 5;
+  task().restarts = 1;
+  input_.error_file = "/w/error.json";
+  EXPECT_EQ(Make().at("TORCHELASTIC_RESTART_COUNT"), "3");
+  EXPECT_EQ(Make().at("TORCHELASTIC_MAX_RESTARTS"), "5");
+  EXPECT_EQ(Make().at("TORCHELASTIC_ERROR_FILE"), "/w/error.json");
+  EXPECT_EQ(Make().at("TORCHELASTIC_RUN_ID"), "");  // The spec has no name.
+  assignment_.cluster->tasks[0].type = TaskType::kEvaluator;
+  EXPECT_FALSE(Make().contains("TORCHELASTIC_RESTART_COUNT"));
+  EXPECT_FALSE(Make().contains("TORCHELASTIC_RUN_ID"));
+  EXPECT_TRUE(Make().contains("TORCHELASTIC_ERROR_FILE"));
+}
+
+TEST_F(RankEnvironmentTest, ServersOfAParameterServerJobHearOfLostPeers) {
+  assignment_.spec->kind = JobKind::kProgram;
+  task().type = TaskType::kWorker;
+  EXPECT_FALSE(Make().contains("GRPC_FAIL_FAST"));
+  assignment_.cluster->tasks.push_back(
+      {TaskType::kPs, 0, "a", "10.0.0.1:2223", {{2, 0, {}, 0}}});
+  EXPECT_EQ(Make().at("GRPC_FAIL_FAST"), "use_caller");
+  task().type = TaskType::kPs;
+  EXPECT_EQ(Make().at("GRPC_FAIL_FAST"), "use_caller");
+  task().type = TaskType::kChief;
+  EXPECT_FALSE(Make().contains("GRPC_FAIL_FAST"));
+}
+
+TEST(DataInterfaceTest, TheLoopbacksIsFoundAndAStrangersIsNot) {
+  EXPECT_EQ(InterfaceOf("127.0.0.1"), "lo");
+  EXPECT_EQ(InterfaceOf("127.9.9.9"), "lo");
+  EXPECT_EQ(InterfaceOf("192.0.2.1"), "");  // For documentation: RFC 5737.
+  EXPECT_EQ(InterfaceOf("not an address"), "");
+}
+
+TEST_F(RankEnvironmentTest, TheDocumentNamesEachVariable) {
+  const char* source = getenv("LOCKSTEP_SOURCE");
+  if (source == nullptr) GTEST_SKIP() << "LOCKSTEP_SOURCE is not set";
+  const auto text =
+      RealFileSystem()->Read(std::string(source) + "/docs/environment.md");
+  ASSERT_TRUE(text.ok()) << text.status();
+  assignment_.cluster->services = {{"jax", "10.0.0.1:2"}};
+  assignment_.cluster->slurm_environment = true;
+  assignment_.cluster->tasks.push_back(
+      {TaskType::kPs, 0, "a", "10.0.0.1:2223", {{2, 0, {}, 0}}});
+  assignment_.spec->output_directory = "/out";
+  task().type = TaskType::kWorker;
+  input_.daemon = {{"HOME", "/"}, {"TZ", "UTC"}};
+  input_.data_interface = "eth0";
+  input_.error_file = "/e";
+  input_.link = "/l";
+  for (const auto& [name, value] : Make()) {
+    EXPECT_THAT(*text, HasSubstr("`" + name + "`"));
+  }
 }
 
 TEST_F(RankEnvironmentTest, StringsThereAndBack) {

@@ -10,6 +10,7 @@ namespace lockstep {
 namespace {
 
 constexpr uint64_t kMaxExact = uint64_t{1} << 53;
+constexpr double kMaxCores = 1e6;
 
 int64_t Count(uint64_t value) {
   return static_cast<int64_t>(std::min(value, kMaxExact));
@@ -76,6 +77,14 @@ RankProgress ToProgress(const task::RankPage& page, Generation generation) {
   out.collectives = Count(c.collectives);
   out.skipped_steps = Count(c.steps_skipped);
   out.checkpoints = Count(c.checkpoints_saved);
+  out.allreduce_busy_seconds =
+      std::clamp(Bounded(c.allreduce_busy_seconds), 0.0, 1e12);
+  if (const task::StragglerReading& s = c.communication.straggler;
+      s.rank >= 0 && s.steps > 0) {
+    out.straggler = Straggler{s.rank, static_cast<int32_t>(s.steps),
+                              static_cast<int32_t>(s.late_steps),
+                              std::clamp(Bounded(s.cost), 0.0, 1.0)};
+  }
   for (const auto& [name, value] : c.values) {
     out.values[CleanText(name, 64)] = Bounded(value);
   }
@@ -118,7 +127,44 @@ Usage ToUsage(const task::ExitRecord& record, const Usage& sampled) {
   const double seconds = static_cast<double>(record.end_mono_nanos) / 1e9 -
                          static_cast<double>(record.start_mono_nanos) / 1e9;
   usage.seconds = std::clamp(seconds, 0.0, 1e12);
+  if (usage.seconds > 0) {
+    // No mean is above the peak: of a rank too short for samples it is all
+    // that is known.
+    Raise(std::optional(std::min(usage.cpu_seconds / usage.seconds, kMaxCores)),
+          &usage.cpu_peak_cores);
+  }
   return usage;
+}
+
+void CpuPeak::Add(MonoTime now, double cpu_seconds) {
+  constexpr Duration kShortest = std::chrono::milliseconds(500);
+  if (last_ && now - *last_ < kShortest) return;
+  if (last_ && std::isfinite(cpu_seconds)) {
+    const double cores =
+        (cpu_seconds - last_seconds_) / ToSeconds(now - *last_);
+    Raise(std::optional(std::clamp(cores, 0.0, kMaxCores)), &cores_);
+  }
+  last_ = now;
+  last_seconds_ = cpu_seconds;
+}
+
+GpuSetUse UseOfGpus(const std::vector<GpuUsage>& readings,
+                    const std::vector<int32_t>& indices) {
+  GpuSetUse use;
+  double utilization = 0;
+  int known = 0;
+  for (const GpuUsage& gpu : readings) {
+    if (std::count(indices.begin(), indices.end(), gpu.index) == 0) continue;
+    if (gpu.utilization) {
+      utilization += *gpu.utilization;
+      ++known;
+    }
+    if (gpu.memory_used_bytes) {
+      use.memory_bytes = use.memory_bytes.value_or(0) + *gpu.memory_used_bytes;
+    }
+  }
+  if (known > 0) use.utilization = utilization / known;
+  return use;
 }
 
 std::vector<GpuUsage> ToGpuUsage(const std::vector<Gpu>& offered,

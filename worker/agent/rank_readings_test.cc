@@ -90,6 +90,54 @@ TEST(RankReadingsTest, FinalUseIsTheRecordsAndNeverLessThanWasSeen) {
   EXPECT_EQ(usage.gpu_utilization, 0.5);
 }
 
+TEST(RankReadingsTest, ThePeakOfCoresIsOverAPeriodAndNeverBelowTheMean) {
+  using std::chrono_literals::operator""ms;
+  const MonoTime start = MonoTime() + 1000ms;
+  CpuPeak peak;
+  EXPECT_EQ(peak.cores(), std::nullopt);
+  peak.Add(start, 5);
+  EXPECT_EQ(peak.cores(), std::nullopt);  // Of what was before, nothing.
+  peak.Add(start + 1000ms, 7);
+  EXPECT_DOUBLE_EQ(*peak.cores(), 2);
+  // Too soon: it counts for the next one.
+  peak.Add(start + 1100ms, 8);
+  EXPECT_DOUBLE_EQ(*peak.cores(), 2);
+  peak.Add(start + 2000ms, 7.5);
+  EXPECT_DOUBLE_EQ(*peak.cores(), 2);
+  // A child that nobody waited for takes its time away.
+  peak.Add(start + 3000ms, 1);
+  EXPECT_DOUBLE_EQ(*peak.cores(), 2);
+  peak.Add(start + 5000ms, 9);
+  EXPECT_DOUBLE_EQ(*peak.cores(), 4);
+
+  task::ExitRecord record;
+  record.user_nanos = 3'000'000'000;
+  record.end_mono_nanos = 2'000'000'000;
+  EXPECT_DOUBLE_EQ(*ToUsage(record, Usage()).cpu_peak_cores, 1.5);
+  Usage sampled;
+  sampled.cpu_peak_cores = 4;
+  EXPECT_DOUBLE_EQ(*ToUsage(record, sampled).cpu_peak_cores, 4);
+  record.end_mono_nanos = 0;
+  EXPECT_FALSE(ToUsage(record, Usage()).cpu_peak_cores.has_value());
+}
+
+TEST(RankReadingsTest, GpusOfARankTogether) {
+  GpuUsage first;
+  first.index = 1;
+  first.utilization = 0.5;
+  first.memory_used_bytes = 100;
+  GpuUsage second = first;
+  second.index = 2;
+  second.utilization = 1;
+  GpuUsage silent;
+  silent.index = 3;
+  const std::vector<GpuUsage> all = {first, second, silent};
+  EXPECT_DOUBLE_EQ(*UseOfGpus(all, {1, 2, 3}).utilization, 0.75);
+  EXPECT_EQ(UseOfGpus(all, {1, 2, 3}).memory_bytes, 200);
+  EXPECT_EQ(UseOfGpus(all, {3}).utilization, std::nullopt);
+  EXPECT_EQ(UseOfGpus(all, {}).memory_bytes, std::nullopt);
+}
+
 TEST(RankReadingsTest, GpusOfferedInTheirOrder) {
   const std::vector<Gpu> offered = {{3, "GPU-d", "T4", 1},
                                     {1, "GPU-b", "T4", 1}};

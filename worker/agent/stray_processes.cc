@@ -1,11 +1,7 @@
 #include "worker/agent/stray_processes.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-#include <algorithm>
 
 #include "common/base/random.h"
 #include "common/os/process.h"
@@ -16,18 +12,6 @@ namespace {
 constexpr std::string_view kSocketSuffix = ".sock";
 // What is forked while the others are killed: until a round finds none.
 constexpr int kRounds = 5;
-
-// SIGKILL to `process`, if `wanted` says so of its environment once its pid
-// cannot change hands any more.
-template <typename Wanted>
-bool KillIf(const ProcessStat& process, const Wanted& wanted) {
-  const auto held = OpenVerified({process.pid, process.start_time});
-  if (!held.ok()) return false;
-  const auto environ =
-      ReadProcFile(fmt::format("/proc/{}/environ", process.pid));
-  return wanted(environ.value_or(std::string())) &&
-         SendSignal(*held, SIGKILL).ok();
-}
 
 }  // namespace
 
@@ -61,18 +45,6 @@ std::string TaskMark(const std::string& directory_mark, const std::string& id) {
   return directory_mark + "." + id;
 }
 
-std::string_view VariableIn(std::string_view environ, std::string_view name) {
-  while (!environ.empty()) {
-    const std::string_view entry = environ.substr(0, environ.find('\0'));
-    environ.remove_prefix(std::min(entry.size() + 1, environ.size()));
-    if (entry.size() > name.size() && entry[name.size()] == '=' &&
-        entry.starts_with(name)) {
-      return entry.substr(name.size() + 1);
-    }
-  }
-  return {};
-}
-
 bool IsOfTask(std::string_view environ, const task::TaskRecord& record,
               bool in_session) {
   if (VariableIn(environ, "LOCKSTEP_JOB") != record.job ||
@@ -88,7 +60,9 @@ bool IsOfTask(std::string_view environ, const task::TaskRecord& record,
 }
 
 int KillLeftovers(const task::TaskRecord& record) {
-  int reached = 0;
+  // One that was killed is there until the kernel is through with it.
+  std::set<std::pair<pid_t, uint64_t>> reached;
+  const MonoTime deadline = SystemClock().Now().mono + kEndTime;
   for (int round = 0; round < kRounds; ++round) {
     const std::vector<ProcessStat> all = ReadAllProcesses();
     std::set<pid_t> tree;
@@ -98,38 +72,36 @@ int KillLeftovers(const task::TaskRecord& record) {
         for (const pid_t pid : TreeOf(process.pid, all)) tree.insert(pid);
       }
     }
-    int now = 0;
-    for (const ProcessStat& process : all) {
-      if (process.state == 'Z' || process.pid == getpid()) continue;
-      // A session's number alone may come again.
-      const bool in_session = record.process.pid > 0 &&
-                              process.session == record.process.pid &&
-                              process.start_time >= record.process.start_time;
-      const bool in_tree = tree.contains(process.pid);
-      now += KillIf(process, [&](const std::string& environ) {
-        return in_tree || IsOfTask(environ, record, in_session);
-      });
+    const std::vector<Process> killed = KillWanted(
+        all, [&](const ProcessStat& process, const std::string& environ) {
+          // A session's number alone may come again.
+          const bool in_session =
+              record.process.pid > 0 && process.session == record.process.pid &&
+              process.start_time >= record.process.start_time;
+          return tree.contains(process.pid) ||
+                 IsOfTask(environ, record, in_session);
+        });
+    if (killed.empty()) break;
+    for (const Process& process : killed) {
+      reached.emplace(process.id.pid, process.id.start_time);
     }
-    reached += now;
-    if (now == 0) break;
+    (void)WaitUntilGone(killed, deadline);
   }
-  return reached;
+  return static_cast<int>(reached.size());
 }
 
 int KillStrays(const std::vector<ProcessStat>& all,
                const std::string& directory_mark,
                const std::set<std::string>& live) {
-  int reached = 0;
   const std::string ours = directory_mark + ".";
-  for (const ProcessStat& process : all) {
-    if (process.state == 'Z' || process.pid == getpid()) continue;
-    reached += KillIf(process, [&](const std::string& environ) {
-      const std::string_view mark = VariableIn(environ, kTaskVariable);
-      return mark.starts_with(ours) &&
-             !live.contains(std::string(mark.substr(ours.size())));
-    });
-  }
-  return reached;
+  const std::vector<Process> killed =
+      KillWanted(all, [&](const ProcessStat&, const std::string& environ) {
+        const std::string_view mark = VariableIn(environ, kTaskVariable);
+        return mark.starts_with(ours) &&
+               !live.contains(std::string(mark.substr(ours.size())));
+      });
+  (void)WaitUntilGone(killed, SystemClock().Now().mono + kEndTime);
+  return static_cast<int>(killed.size());
 }
 
 }  // namespace lockstep

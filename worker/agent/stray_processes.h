@@ -22,11 +22,14 @@
 
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/os/marked_processes.h"
 #include "common/os/procfs.h"
 #include "worker/task/task_record.h"
 
 namespace lockstep {
 
+// What is killed ends within it, unless the kernel holds it.
+inline constexpr Duration kEndTime = std::chrono::seconds(2);
 inline constexpr char kTaskVariable[] = "LOCKSTEP_TASK";
 
 // Of the state directory `dir`, from DIR/mark, which is made where it is
@@ -38,9 +41,6 @@ StatusOr<std::string> DirectoryMark(FileSystem* files, const std::string& dir);
 std::string TaskIdOf(const std::string& socket_path);
 // "MARK.ID".
 std::string TaskMark(const std::string& directory_mark, const std::string& id);
-
-// The value of `name` in the text of /proc/PID/environ; "": not there.
-std::string_view VariableIn(std::string_view environ, std::string_view name);
 
 // Whether the process with this environment is of the rank of `record`.
 // `in_session`: of the session that the rank led, which is asked for where the
@@ -54,7 +54,8 @@ int KillLeftovers(const task::TaskRecord& record);
 
 // SIGKILL to those of `all` that say they are of a task of the directory with
 // `directory_mark`, but of none of `live` (IDs). To be right, `all` must have
-// been read before `live` was. Returns how many it reached.
+// been read before `live` was. Waits up to kEndTime until they have ended.
+// Returns how many it reached.
 int KillStrays(const std::vector<ProcessStat>& all,
                const std::string& directory_mark,
                const std::set<std::string>& live);

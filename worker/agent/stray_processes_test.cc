@@ -8,6 +8,7 @@
 #include <deque>
 
 #include "common/base/clock.h"
+#include "common/base/random.h"
 #include "common/os/process.h"
 
 namespace lockstep {
@@ -25,7 +26,9 @@ class StrayProcessesTest : public testing::Test {
     record_.job = "job";
     record_.generation = 3;
     record_.rank = 1;
-    record_.socket_path = "/run/x/0123456789abcdef.sock";
+    // What other tests run at this moment is not ours.
+    id_ = RandomHex(8);
+    record_.socket_path = "/run/x/" + id_ + ".sock";
   }
   void TearDown() override {
     for (const Process& process : processes_) {
@@ -53,6 +56,7 @@ class StrayProcessesTest : public testing::Test {
   }
 
   std::string dir_;
+  std::string id_;
   task::TaskRecord record_;
   std::deque<Process> processes_;
 };
@@ -91,18 +95,18 @@ TEST_F(StrayProcessesTest, AnotherClustersJobOfTheSameNameIsNotOurs) {
     if (!mark.empty()) out += std::string(1, '\0') + "LOCKSTEP_TASK=" + mark;
     return out;
   };
-  EXPECT_TRUE(IsOfTask(text("job", "m.0123456789abcdef"), record_, false));
+  EXPECT_TRUE(IsOfTask(text("job", "m." + id_), record_, false));
   EXPECT_FALSE(IsOfTask(text("job", "m.ffff456789abcdef"), record_, true));
-  EXPECT_FALSE(IsOfTask(text("bob", "m.0123456789abcdef"), record_, true));
+  EXPECT_FALSE(IsOfTask(text("bob", "m." + id_), record_, true));
   // One that does not say: by its session.
   EXPECT_TRUE(IsOfTask(text("job", ""), record_, true));
   EXPECT_FALSE(IsOfTask(text("job", ""), record_, false));
   record_.generation = 4;
-  EXPECT_FALSE(IsOfTask(text("job", "m.0123456789abcdef"), record_, true));
+  EXPECT_FALSE(IsOfTask(text("job", "m." + id_), record_, true));
 }
 
 TEST_F(StrayProcessesTest, WhatLeftItsSessionIsFoundByItsEnvironment) {
-  const Process& ours = Child("m.0123456789abcdef");
+  const Process& ours = Child("m." + id_);
   const Process& other = Child("m.aaaaaaaaaaaaaaaa");
   const Process& unnamed = Child("");
   EXPECT_EQ(KillLeftovers(record_), 1);
@@ -121,17 +125,18 @@ TEST_F(StrayProcessesTest, APidThatCameAgainIsLeftAlone) {
 }
 
 TEST_F(StrayProcessesTest, OfADirectorysTasksTheLiveOnesStay) {
-  const Process& stray = Child("mark-1.aa");
-  const Process& live = Child("mark-1.bb");
-  const Process& other = Child("mark-11.aa");
-  EXPECT_EQ(KillStrays(ReadAllProcesses(), "mark-1", {"bb"}), 1);
+  const std::string mark = id_ + "-1";
+  const Process& stray = Child(mark + ".aa");
+  const Process& live = Child(mark + ".bb");
+  const Process& other = Child(mark + "1.aa");
+  EXPECT_EQ(KillStrays(ReadAllProcesses(), mark, {"bb"}), 1);
   EXPECT_TRUE(Ends(stray));
   EXPECT_FALSE(HasEnded(live));
   EXPECT_FALSE(HasEnded(other));
   // Of a list that is out of date nothing is believed.
   std::vector<ProcessStat> all = ReadAllProcesses();
   for (ProcessStat& process : all) ++process.start_time;
-  EXPECT_EQ(KillStrays(all, "mark-1", {}), 0);
+  EXPECT_EQ(KillStrays(all, mark, {}), 0);
 }
 
 }  // namespace

@@ -91,6 +91,11 @@ std::optional<pid_t> Supervisor::ShimPid(const RankRef& ref) const {
   return it->second.shim->id.pid;
 }
 
+bool Supervisor::IsHeld(const RankRef& ref, const RankPaths& paths) const {
+  return ranks_.contains(ref) ||
+         TakeLock(paths.lock).status().code() == StatusCode::kUnavailable;
+}
+
 void Supervisor::Start(const RankRef& ref, const task::ShimSpec& spec,
                        const RankPaths& paths, std::vector<int> held) {
   Rank& rank = ranks_[ref];
@@ -160,7 +165,7 @@ void Supervisor::AwaitRecord(const RankRef& ref) {
 void Supervisor::AdoptShim(const RankRef& ref, const task::TaskRecord& record) {
   Rank& rank = *Find(ref);
   if (record.boot_id != boot_id_) {
-    EndWithoutRecord(ref, "its host restarted");
+    EndLost(ref, record, "its host restarted");
     return;
   }
   rank.socket = record.socket_path;
@@ -176,7 +181,7 @@ void Supervisor::AdoptShim(const RankRef& ref, const task::TaskRecord& record) {
     return;
   }
   KillLeftovers(record);
-  EndWithoutRecord(ref, "the process that held it is gone");
+  EndLost(ref, record, "the process that held it is gone");
 }
 
 void Supervisor::Hold(const RankRef& ref, Process shim) {
@@ -277,9 +282,11 @@ void Supervisor::OnShimEnded(const RankRef& ref) {
   std::string why = "the process that held it (lockstep-shim) ended";
   if (record.ok()) {
     KillLeftovers(*record);
-  } else if (const auto said =
-                 RealFileSystem()->Read(rank->paths.shim_errors, 64 << 10);
-             said.ok() && !said->empty()) {
+    return EndLost(ref, *record, why);
+  }
+  if (const auto said =
+          RealFileSystem()->Read(rank->paths.shim_errors, 64 << 10);
+      said.ok() && !said->empty()) {
     why += ": " + CleanText(*said, 1024);
   }
   EndWithoutRecord(ref, why);
@@ -337,6 +344,16 @@ void Supervisor::End(const RankRef& ref, const task::ExitRecord& record) {
   if (rank->client) (void)rank->client->Forget(Now().mono + kAnswerTime);
   CloseClient(rank);
   if (!rank->shim) ranks_.erase(ref);
+}
+
+void Supervisor::EndLost(const RankRef& ref, const task::TaskRecord& record,
+                         const std::string& why) {
+  if (record.container.empty()) return EndWithoutRecord(ref, why);
+  handler_->RemoveContainer(record, [this, ref, why, alive = alive_] {
+    if (!*alive) return;
+    if (const Rank* rank = Find(ref); rank == nullptr || rank->ended) return;
+    EndWithoutRecord(ref, why);
+  });
 }
 
 void Supervisor::EndWithoutRecord(const RankRef& ref, const std::string& why) {

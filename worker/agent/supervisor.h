@@ -12,6 +12,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -45,6 +46,12 @@ class SupervisorHandler {
   // The rank and its tree are gone. Once, and the last word about it.
   virtual void OnRankExited(const RankRef& ref,
                             const task::ExitRecord& record) = 0;
+  // Ends and removes the container of a rank whose shim is gone, then calls
+  // `done`, on the loop. It may be gone already.
+  virtual void RemoveContainer(const task::TaskRecord& /*record*/,
+                               std::function<void()> done) {
+    done();
+  }
 };
 
 class Supervisor {
@@ -68,6 +75,8 @@ class Supervisor {
   // when told to go at once, the shim itself is killed at the second time.
   void KillTree(const RankRef& ref, Duration grace);
 
+  // False: no shim of the rank is there, so that it may be started (again).
+  bool IsHeld(const RankRef& ref, const RankPaths& paths) const;
   // Whose tree holds all processes of the rank; absent: none is known.
   std::optional<pid_t> ShimPid(const RankRef& ref) const;
 
@@ -95,6 +104,9 @@ class Supervisor {
   void CloseClient(Rank* rank);
   void End(const RankRef& ref, const task::ExitRecord& record);
   void EndWithoutRecord(const RankRef& ref, const std::string& why);
+  // The same, once the rank's container is gone.
+  void EndLost(const RankRef& ref, const task::TaskRecord& record,
+               const std::string& why);
   Rank* Find(const RankRef& ref);
   Time Now() const { return loop_->Now(); }
 

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <utility>
 
+#include "common/base/random.h"
 #include "common/wire/worker_wire.h"
 #include "worker/task/bytes.h"
 
@@ -14,6 +15,8 @@ namespace {
 
 constexpr std::string_view kMagic = "LSGANG01";
 constexpr uint32_t kVersion = 1;
+// No job's name begins so.
+constexpr char kAside[] = ".gone-";
 constexpr size_t kMaxMessage = 8 << 20;
 
 // "N\n"; 0 where there is no such file. `remedy` ends the sentence about a
@@ -81,9 +84,12 @@ StatusOr<StoredGang> DecodeStoredGang(std::string_view bytes) {
 }
 
 TaskStore::TaskStore(FileSystem* files, const std::string& dir)
-    : files_(files), root_(JoinPath(dir, "tasks")) {}
+    : files_(files), dir_(dir), root_(JoinPath(dir, "tasks")) {}
 
-Status TaskStore::Init() { return files_->MakeDirs(root_, 0711); }
+Status TaskStore::Init() {
+  LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(root_, 0711));
+  return files_->SyncDir(dir_);
+}
 
 std::string TaskStore::GangDirectory(const GangKey& key) const {
   return JoinPath(root_, fmt::format("{}.g{}", key.job, key.generation));
@@ -98,6 +104,7 @@ RankPaths TaskStore::PathsOf(const GangKey& key, int32_t rank) const {
   paths.task_record = JoinPath(paths.directory, "task.record");
   paths.exit_record = JoinPath(paths.directory, "exit.record");
   paths.shim_errors = JoinPath(paths.directory, "shim.err");
+  paths.error_file = JoinPath(paths.work, ".lockstep-error.json");
   paths.lock = JoinPath(paths.directory, "lock");
   return paths;
 }
@@ -116,14 +123,22 @@ Status TaskStore::MakeRankDirectories(const GangKey& key, int32_t rank,
 
 Status TaskStore::Save(const StoredGang& gang) {
   const GangKey key{gang.assignment.job, gang.assignment.generation};
-  LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(GangDirectory(key), 0711));
+  const std::string directory = GangDirectory(key);
+  LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(directory, 0711));
   // It holds the job's key.
-  return files_->WriteAtomic(JoinPath(GangDirectory(key), "gang"),
-                             EncodeStoredGang(gang), 0600);
+  LOCKSTEP_RETURN_IF_ERROR(files_->WriteAtomic(
+      JoinPath(directory, "gang"), EncodeStoredGang(gang), 0600));
+  if (durable_.contains(directory)) return OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(files_->SyncDir(root_));
+  durable_.insert(directory);
+  return OkStatus();
 }
 
-Status TaskStore::Remove(const GangKey& key) {
-  return files_->RemoveAll(GangDirectory(key));
+StatusOr<std::string> TaskStore::SetAside(const std::string& directory) {
+  const std::string aside = JoinPath(root_, kAside + RandomHex(8));
+  LOCKSTEP_RETURN_IF_ERROR(files_->Rename(directory, aside));
+  durable_.erase(directory);
+  return aside;
 }
 
 StatusOr<TaskStore::Found> TaskStore::LoadAll() {
@@ -132,6 +147,10 @@ StatusOr<TaskStore::Found> TaskStore::LoadAll() {
                             files_->List(root_));
   for (const std::string& name : names) {
     const std::string directory = JoinPath(root_, name);
+    if (name.starts_with(kAside)) {
+      found.aside.push_back(directory);
+      continue;
+    }
     const auto bytes = files_->Read(JoinPath(directory, "gang"), 32 << 20);
     auto gang = bytes.ok() ? DecodeStoredGang(*bytes)
                            : StatusOr<StoredGang>(bytes.status());

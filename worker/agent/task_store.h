@@ -9,7 +9,9 @@
 //                          lock           flock(2)ed while a shim is there or
 //                                         is being started
 //                          work/          the rank's own: its working
-//                                         directory and its page
+//                                         directory, its page, and what it
+//                                         says of its error (torchelastic)
+//   DIR/tasks/.gone-*                     what is to be removed
 //
 // Thread-compatible.
 #ifndef LOCKSTEP_WORKER_AGENT_TASK_STORE_H_
@@ -17,6 +19,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +39,7 @@ struct RankPaths {
   std::string task_record;
   std::string exit_record;
   std::string shim_errors;
+  std::string error_file;
   std::string lock;
 };
 
@@ -57,6 +61,7 @@ class TaskStore {
   // `files` is borrowed; `dir` is the daemon's state directory.
   TaskStore(FileSystem* files, const std::string& dir);
 
+  // Makes what is missing in `dir`, which must be there.
   Status Init();
   std::string GangDirectory(const GangKey& key) const;
   RankPaths PathsOf(const GangKey& key, int32_t rank) const;
@@ -64,20 +69,27 @@ class TaskStore {
   // Makes the directories of a rank; `work` belongs to the task's user.
   Status MakeRankDirectories(const GangKey& key, int32_t rank, uid_t uid,
                              gid_t gid);
-  // Durable once it is OK.
+  // Durable once it is OK, the names of its directories too.
   Status Save(const StoredGang& gang);
-  Status Remove(const GangKey& key);
+  // Renames `directory`, a gang's or one in it, out of the way, however much is
+  // in it; where it is now. NotFound: there is none.
+  StatusOr<std::string> SetAside(const std::string& directory);
 
   struct Found {
     std::vector<StoredGang> gangs;
     // Directories of gangs whose file is missing or damaged.
     std::vector<std::string> damaged;
+    // What was set aside.
+    std::vector<std::string> aside;
   };
   StatusOr<Found> LoadAll();
 
  private:
   FileSystem* const files_;
+  const std::string dir_;
   const std::string root_;
+  // Directories of gangs whose names are on the disk.
+  std::set<std::string> durable_;
 };
 
 // The daemon's start counter in DIR/incarnation: raised, and on disk, before

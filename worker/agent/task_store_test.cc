@@ -59,8 +59,15 @@ TEST_F(TaskStoreTest, WhatWasSavedIsFoundAgain) {
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_THAT(found->gangs, ElementsAre(Gang("a", 1), changed));
   EXPECT_THAT(found->damaged, IsEmpty());
-  ASSERT_TRUE(store_->Remove({"a", 1}).ok());
-  EXPECT_THAT(store_->LoadAll()->gangs, SizeIs(1));
+  const auto aside = store_->SetAside(store_->GangDirectory({"a", 1}));
+  ASSERT_TRUE(aside.ok()) << aside.status();
+  const auto rest = store_->LoadAll();
+  ASSERT_TRUE(rest.ok()) << rest.status();
+  EXPECT_THAT(rest->gangs, SizeIs(1));
+  EXPECT_THAT(rest->damaged, IsEmpty());
+  EXPECT_THAT(rest->aside, ElementsAre(*aside));
+  EXPECT_EQ(store_->SetAside(store_->GangDirectory({"a", 1})).status().code(),
+            StatusCode::kNotFound);
 }
 
 TEST_F(TaskStoreTest, TheRecordHoldsAKeyAndIsForItsOwnerOnly) {

@@ -81,6 +81,8 @@ class AsyncWriter {
     uint64_t id = 0;
     Cursor cursor{};
     uint64_t state_hash = 0;
+    // Beside that of Options, and wins over it: what changes in a run.
+    std::map<std::string, std::string> metadata{};
   };
 
   enum Kind {

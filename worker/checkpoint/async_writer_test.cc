@@ -201,6 +201,29 @@ TEST_F(AsyncWriterTest, ANewerOneIsRefusedWhileOneIsInFlight) {
   EXPECT_TRUE(Begin(&chief, 20, 0).ok());
 }
 
+TEST_F(AsyncWriterTest, WhatChangesInARunIsInEachManifest) {
+  AsyncWriter::Options options = Options(0, 1);
+  options.metadata = {{"model", "cnn"}, {"reduction plan", "of the run"}};
+  AsyncWriter chief(options);
+  for (const char* plan : {"first", "learned"}) {
+    Snapshot snapshot = chief.NewSnapshot();
+    const TestState state(1);
+    ASSERT_TRUE(snapshot.Copy(state.Views()).ok());
+    AsyncWriter::Request request;
+    request.step = plan[0] == 'f' ? 1 : 2;
+    request.metadata = {{"reduction plan", plan}};
+    ASSERT_TRUE(chief.Begin(request, std::move(snapshot)).ok());
+    Next(&chief, AsyncWriter::kVoted);
+    ASSERT_TRUE(chief.PublishWhenAllVoted().ok());
+    const auto saved =
+        Checkpoint::Open(&fs_, Next(&chief, AsyncWriter::kPublished).path);
+    ASSERT_TRUE(saved.ok()) << saved.status();
+    EXPECT_EQ(saved->manifest().metadata,
+              (std::map<std::string, std::string>{{"model", "cnn"},
+                                                  {"reduction plan", plan}}));
+  }
+}
+
 TEST_F(AsyncWriterTest, TheSnapshotsMemoryIsUsedAgain) {
   AsyncWriter writer(Options(1, 2));
   const TestState state(1);

@@ -102,12 +102,13 @@ void AsyncWriter::Shared::PublishNow() {
   {
     MutexLock lock(&mu);
     publish.attempt = attempt();
+    publish.metadata = request.metadata;
     given = std::exchange(votes, std::nullopt);
   }
   publish.job = options.job;
   publish.world_size = options.world_size;
   publish.lineage = options.lineage;
-  publish.metadata = options.metadata;
+  publish.metadata.insert(options.metadata.begin(), options.metadata.end());
   publish.written = FormatWallTime(options.clock->Now().wall);
   if (!given) given = AwaitVotes(publish.attempt);
   const MonoTime began = SystemClock().Now().mono;

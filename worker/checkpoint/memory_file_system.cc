@@ -154,7 +154,13 @@ StatusOr<std::unique_ptr<WritableFile>> MemoryFileSystem::Create(
 
 StatusOr<std::unique_ptr<WritableFile>> MemoryFileSystem::OpenAppend(
     const std::string& path, mode_t) {
-  return Unimplemented("appending to {}", path);
+  MutexLock lock(&mu_);
+  LOCKSTEP_RETURN_IF_ERROR(Count("opening " + path));
+  LOCKSTEP_ASSIGN_OR_RETURN(NodePtr parent, Parent(path));
+  NodePtr& node = parent->names[BaseName(path)];
+  if (node == nullptr) node = std::make_shared<Node>();
+  if (node->is_directory) return ErrnoStatus(EISDIR, path);
+  return std::make_unique<MemoryFile>(this, path, node);
 }
 
 StatusOr<std::string> MemoryFileSystem::Read(const std::string& path,

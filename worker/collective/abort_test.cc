@@ -1,19 +1,16 @@
 // How operations end that cannot succeed: abort, deadline, a peer that dies,
 // freezes or leaves. Bounds are far above what is measured (milliseconds), and
 // far below the 30 s at which an operation would end by itself.
-#include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <filesystem>
-#include <new>
 #include <thread>
 
+#include "worker/collective/backend_choice.h"
 #include "worker/collective/communicator.h"
 #include "worker/collective/testing.h"
 
@@ -22,43 +19,27 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr Duration kSoon = seconds(3);
 constexpr Duration kLong = seconds(30);
-
-// Waits for a condition, which must come true within 20 s.
-template <typename Condition>
-void Await(Condition condition) {
-  const MonoTime deadline = Now() + seconds(20);
-  while (!condition()) {
-    ASSERT_LT(Now(), deadline);
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-}
 
 Operation AllReduce(Communicator* c, size_t count) {
   auto buffer = c->Allocate(count * 4);
   return {.slice = {*buffer, 0, count, DataType::kFloat32}};
 }
 
-// Ranks as threads of this process, seen from one thread.
-class ThreadRanks {
+class ThreadRanks : public FormedRanks {
  public:
-  explicit ThreadRanks(int n) : communicators_(n) {
-    signal(SIGPIPE, SIG_IGN);
-    MapRendezvousStore store;
-    SpawnRanks(n, [&](int rank) {
-      auto formed = FormCommunicator(TestOptions(rank, n, &store));
-      EXPECT_TRUE(formed.ok()) << formed.status();
-      if (formed.ok()) communicators_[rank] = std::move(*formed);
-    });
+  explicit ThreadRanks(int n)
+      : FormedRanks(n, [n](int rank, RendezvousStore* store) {
+          return FormCommunicator(TestOptions(rank, n, store));
+        }) {
+    EXPECT_TRUE(status().ok()) << status();
   }
-  Communicator* operator[](int rank) { return communicators_[rank].get(); }
-  void Destroy(int rank) { communicators_[rank].reset(); }
-
- private:
-  std::vector<std::unique_ptr<Communicator>> communicators_;
 };
 
 TEST(AbortTest, EndsWhatWaitsAndWhatComesLater) {
@@ -126,7 +107,7 @@ TEST(AbortTest, WithDataInFlight) {
     MonoTime start;
     std::thread aborter([&] {
       // Somewhere within the next operation, elsewhere in each round.
-      Await([&] { return steps[round % 3] >= 2; });
+      EXPECT_TRUE(AwaitTrue([&] { return steps[round % 3] >= 2; }));
       std::this_thread::sleep_for(milliseconds(round));
       start = Now();
       aborted = true;
@@ -156,9 +137,11 @@ TEST(DeadlineTest, BreaksTheCommunicatorAndNamesThePeer) {
   const Status late = lockstep::Run(
       ranks[0], {.kind = CollectiveKind::kBarrier}, milliseconds(100));
   EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(Message(late),
-            "job test g1: barrier did not end before its deadline, waiting for "
-            "rank 1");
+  // A hierarchy says on which of its sides.
+  EXPECT_THAT(Message(late),
+              AllOf(StartsWith("job test g1: "),
+                    EndsWith("barrier did not end before its deadline, waiting "
+                             "for rank 1")));
   EXPECT_EQ(ranks[0]->Start({.kind = CollectiveKind::kBarrier}).status(), late);
   EXPECT_EQ(
       lockstep::Run(ranks[1], {.kind = CollectiveKind::kBarrier}, kLong).code(),
@@ -208,75 +191,27 @@ TEST(LeaveTest, ARankThatIsDoneMayLeaveBeforeTheOthers) {
   }
 }
 
-// Counters shared by processes.
-struct Board {
-  std::atomic<int> steps[8];
-  std::atomic<int64_t> ended[8];  // nanoseconds of the monotonic clock
-  std::atomic<bool> abort;
-};
-
+// Ranks that are processes, each running one operation again and again.
 class ProcessTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    signal(SIGPIPE, SIG_IGN);
-    char name[] = "/tmp/lockstep-abort-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    dir_ = name;
-    void* memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(memory, MAP_FAILED);
-    board_ = new (memory) Board{};
-  }
-  void TearDown() override {
-    munmap(board_, sizeof(Board));
-    std::filesystem::remove_all(dir_);
-  }
+  void SetUp() override { signal(SIGPIPE, SIG_IGN); }
 
-  // Forms, then runs `operation(c)` until an error, whose code is the result.
-  // A second thread aborts when the board says so.
   template <typename Make>
   int Loop(int rank, int n, Make make) {
-    DirectoryRendezvousStore store(dir_);
+    DirectoryRendezvousStore store(board_.dir());
     auto c = FormCommunicator(TestOptions(rank, n, &store));
     if (!c.ok()) return 100;
-    const Operation operation = make(c->get());
-    std::atomic<bool> over{false};
-    std::thread watchdog([&] {
-      while (!over && !board_->abort) {
-        std::this_thread::sleep_for(milliseconds(1));
-      }
-      if (!over) (*c)->Abort("told to");
-    });
-    Status status;
-    while (status.ok()) {
-      status = lockstep::Run(c->get(), operation, kLong);
-      ++board_->steps[rank];
-    }
-    board_->ended[rank] = Now().time_since_epoch().count();
-    over = true;
-    watchdog.join();
-    return static_cast<int>(status.code());
+    return board_.RunUntilError(c->get(), rank, make(c->get()));
   }
 
-  bool AllRun(int n, int steps) {
-    for (int rank = 0; rank < n; ++rank) {
-      if (board_->steps[rank] < steps) return false;
-    }
-    return true;
-  }
-
-  Duration EndedAfter(int rank, MonoTime start) {
-    return MonoTime(Duration(board_->ended[rank].load())) - start;
-  }
-
-  std::string dir_;
-  Board* board_ = nullptr;
+  RankBoard board_;
 };
 
 class KillTest : public ProcessTest,
                  public ::testing::WithParamInterface<size_t> {};
-// Elements: a small message, and 16 MiB that are always in flight.
-INSTANTIATE_TEST_SUITE_P(Sizes, KillTest, ::testing::Values(16, 4 << 20));
+// Elements: of each of tcp's algorithms; 16 MiB are always in flight.
+INSTANTIATE_TEST_SUITE_P(Sizes, KillTest,
+                         ::testing::Values(16, 20000, 4 << 20));
 
 TEST_P(KillTest, SurvivorsAreToldAtOnce) {
   constexpr int kRanks = 4;
@@ -284,15 +219,16 @@ TEST_P(KillTest, SurvivorsAreToldAtOnce) {
     return Loop(rank, kRanks,
                 [](Communicator* c) { return AllReduce(c, GetParam()); });
   });
-  Await([&] { return AllRun(kRanks, 2); });
+  ASSERT_TRUE(AwaitTrue([&] { return board_.AllMade(kRanks, 2); }));
   const MonoTime start = Now();
   ranks.Signal(1, SIGKILL);
   for (const int rank : {0, 2, 3}) {
     EXPECT_EQ(ranks.Join(rank, start + kLong),
               static_cast<int>(StatusCode::kUnavailable));
-    EXPECT_LT(EndedAfter(rank, start), kSoon) << rank;
-    RecordProperty(fmt::format("rank{}_us", rank),
-                   EndedAfter(rank, start) / std::chrono::microseconds(1));
+    EXPECT_LT(board_.EndedAfter(rank, start), kSoon) << rank;
+    RecordProperty(
+        fmt::format("rank{}_us", rank),
+        board_.EndedAfter(rank, start) / std::chrono::microseconds(1));
   }
 }
 
@@ -302,15 +238,10 @@ TEST_P(KillTest, FrozenPeerIsLeftByAbort) {
     return Loop(rank, kRanks,
                 [](Communicator* c) { return AllReduce(c, GetParam()); });
   });
-  Await([&] { return AllRun(kRanks, 2); });
+  ASSERT_TRUE(AwaitTrue([&] { return board_.AllMade(kRanks, 2); }));
   ranks.Signal(2, SIGSTOP);
   // The others stand still once they wait for the frozen one.
-  int seen = -1;
-  Await([&] {
-    const int sum = board_->steps[0] + board_->steps[1];
-    std::this_thread::sleep_for(milliseconds(20));
-    return std::exchange(seen, sum) == sum;
-  });
+  ASSERT_TRUE(board_.AwaitStill(2));
   const MonoTime start = Now();
   board_->abort = true;
   for (const int rank : {0, 1}) {
@@ -319,7 +250,7 @@ TEST_P(KillTest, FrozenPeerIsLeftByAbort) {
     EXPECT_TRUE(code == static_cast<int>(StatusCode::kAborted) ||
                 code == static_cast<int>(StatusCode::kUnavailable))
         << code;
-    EXPECT_LT(EndedAfter(rank, start), kSoon) << rank;
+    EXPECT_LT(board_.EndedAfter(rank, start), kSoon) << rank;
   }
 }
 
@@ -331,27 +262,14 @@ TEST_F(ProcessTest, HalfSentBroadcastToAFrozenPeerIsLeftByAbort) {
       return operation;
     });
   });
-  Await([&] { return AllRun(2, 1); });
+  ASSERT_TRUE(AwaitTrue([&] { return board_.AllMade(2, 1); }));
   ranks.Signal(1, SIGSTOP);
-  int seen = -1;
-  Await([&] {
-    const int steps = board_->steps[0];
-    std::this_thread::sleep_for(milliseconds(50));
-    return std::exchange(seen, steps) == steps;
-  });
+  ASSERT_TRUE(board_.AwaitStill(1));
   const MonoTime start = Now();
   board_->abort = true;
   EXPECT_EQ(ranks.Join(0, start + kLong),
             static_cast<int>(StatusCode::kAborted));
-  EXPECT_LT(EndedAfter(0, start), kSoon);
-}
-
-int Entries(const char* dir) {
-  int count = 0;
-  DIR* d = opendir(dir);
-  while (d != nullptr && readdir(d) != nullptr) ++count;
-  if (d != nullptr) closedir(d);
-  return count;
+  EXPECT_LT(board_.EndedAfter(0, start), kSoon);
 }
 
 TEST_F(ProcessTest, HundredGenerationsLeaveNothingBehind) {
@@ -359,7 +277,7 @@ TEST_F(ProcessTest, HundredGenerationsLeaveNothingBehind) {
     int fds = 0;
     int threads = 0;
     for (int generation = 0; generation < 100; ++generation) {
-      const std::string dir = fmt::format("{}/{}", dir_, generation);
+      const std::string dir = fmt::format("{}/{}", board_.dir(), generation);
       std::filesystem::create_directories(dir);
       DirectoryRendezvousStore store(dir);
       {
@@ -373,17 +291,17 @@ TEST_F(ProcessTest, HundredGenerationsLeaveNothingBehind) {
         if (aborts) (*c)->Abort("next");
       }
       if (generation == 4) {
-        fds = Entries("/proc/self/fd");
-        threads = Entries("/proc/self/task");
+        fds = CountEntries("/proc/self/fd");
+        threads = CountEntries("/proc/self/task");
       }
     }
-    if (Entries("/proc/self/fd") != fds) return 102;
+    if (CountEntries("/proc/self/fd") != fds) return 102;
     // A thread that was joined may still be listed for a moment.
     const MonoTime deadline = Now() + seconds(5);
-    while (Entries("/proc/self/task") != threads && Now() < deadline) {
+    while (CountEntries("/proc/self/task") != threads && Now() < deadline) {
       std::this_thread::yield();
     }
-    return Entries("/proc/self/task") == threads ? 0 : 103;
+    return CountEntries("/proc/self/task") == threads ? 0 : 103;
   });
   const MonoTime deadline = Now() + seconds(50);
   EXPECT_EQ(ranks.Join(0, deadline), 0);
@@ -393,7 +311,10 @@ TEST_F(ProcessTest, HundredGenerationsLeaveNothingBehind) {
 // Forming fails, and says which rank, when a peer dies after it has published
 // its address.
 TEST_F(ProcessTest, PeerThatDiesWhileFormingIsNamed) {
-  DirectoryRendezvousStore store(dir_);
+  DirectoryRendezvousStore store(board_.dir());
+  // What rank 0 will choose, so that rank 1 comes as far as its address.
+  const auto choice = EncodeChoice(BackendChoice{"gloo", {0, 0}, ""});
+  ASSERT_TRUE(store.Put("backend/choice", choice[0]).ok());
   {
     RankProcesses ranks(1, [&](int) {
       auto options = TestOptions(1, 2, &store);

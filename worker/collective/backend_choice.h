@@ -1,9 +1,8 @@
-// How the ranks of a generation agree whether they use NCCL.
+// Which backend the ranks of a generation reduce with.
 //
-// Every rank writes its offer under backend/RANK in the rendezvous store: a
-// device and a library, or a sentence why it has none. A rank that cannot
-// takes Gloo at once; one that can reads the offers of all. So all ranks come
-// to the same backend, and a rank without a GPU waits for nobody.
+// Rank 0 decides once, by the pure function here, from what every rank offers:
+// its GPU, its host, what it was asked for. All ranks read that one decision
+// (backend_agreement.h), so they cannot come to different ones.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_BACKEND_CHOICE_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_BACKEND_CHOICE_H_
 
@@ -15,7 +14,13 @@
 
 namespace lockstep {
 
-struct CommunicatorOptions;
+// More ranks than this do not fit Gloo: it connects each with each.
+inline constexpr int kMaxGlooRanks = 64;
+
+// More ranks than this do not share memory on one host.
+inline constexpr int kMaxShmRanks = 128;
+// Why so many are too many for Gloo.
+Status RefuseGloo(size_t ranks);
 
 struct RankOffer {
   // Of a GPU, unique among all hosts: "HOST/GPU-UUID". Empty: `why_not`.
@@ -24,27 +29,52 @@ struct RankOffer {
   std::string library;
   // The end of a sentence that begins with the rank: "has no GPU".
   std::string why_not;
+  // Where memory can be shared: the same text on ranks of one host that may.
+  // Empty: with nobody.
+  std::string host;
+  // Of that host, for people: "node7 (10.0.0.7)".
+  std::string host_name;
+  // CommunicatorOptions::backend: must be the same everywhere.
+  std::string wish;
 };
 
-// One line of text; offers of more than 2 KiB are cut.
+// One line of text; each of its parts is cut after 2 KiB.
 std::string EncodeOffer(const RankOffer& offer);
 // InvalidArgument for bytes that are none.
 StatusOr<RankOffer> DecodeOffer(std::string_view bytes);
 
 struct BackendChoice {
-  bool nccl = false;
-  // "backend nccl: each of the 4 ranks has a GPU of its own (NCCL 2.28.9)",
-  // "backend gloo: rank 1 has no GPU".
+  // Never "auto".
+  std::string backend;
+  // Of each rank, the number of its host; hosts are numbered by their first
+  // ranks, from 0.
+  std::vector<int> hosts;
+  // "backend shm: all 4 ranks are on one host".
   std::string why;
+  // CommunicatorOptions::reduction_plan, rank 0's.
+  std::string plan = {};
 };
 
-// offers[r] is rank r's. PURE; the same on every rank.
-BackendChoice ChooseBackend(const std::vector<RankOffer>& offers);
+// offers[r] is rank r's; more than one. PURE.
+// FailedPrecondition: the wish cannot be granted, or the wishes differ; the
+// sentence names ranks.
+StatusOr<BackendChoice> ChooseBackend(const std::vector<RankOffer>& offers);
 
-// Writes `mine` and, where it is one, waits for those of the others until the
-// forming deadline. DeadlineExceeded names the rank that has not come.
-StatusOr<BackendChoice> AgreeOnBackend(const CommunicatorOptions& options,
-                                       const RankOffer& mine);
+// Text in pieces of at most `piece_bytes`, at least one; the first says how
+// many. A choice of 4,096 ranks is one piece of 32 KiB wherever they are.
+std::vector<std::string> EncodeChoice(const StatusOr<BackendChoice>& choice,
+                                      size_t piece_bytes = 32 << 10);
+// How many pieces there are, by the first. InvalidArgument for other bytes.
+StatusOr<int> PiecesOf(std::string_view first);
+// The error that was encoded, or InvalidArgument for bytes that are no choice
+// of `size` ranks.
+StatusOr<BackendChoice> DecodeChoice(const std::vector<std::string>& pieces,
+                                     int size);
+
+// Whether a reduction plan, the line of Communicator::ReductionPlan, is one of
+// these ranks. InvalidArgument: it is for another backend, size or grouping;
+// the sentence names both.
+Status CheckReductionPlan(const BackendChoice& choice, std::string_view line);
 
 }  // namespace lockstep
 

@@ -1,176 +1,265 @@
+// The choice itself: offers and choices as text, and every rule.
 #include "worker/collective/backend_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 
-#include "worker/collective/testing.h"
+#include "worker/collective/hierarchical/plan_line.h"
+#include "worker/collective/tcp/plan.h"
 
 namespace lockstep {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
-RankOffer Gpu(const std::string& device) {
-  return {.device = device, .library = "NCCL 2.28.9", .why_not = ""};
+RankOffer On(const std::string& host, const std::string& wish = "auto") {
+  return {.device = "",
+          .library = "",
+          .why_not = "has no GPU",
+          .host = host,
+          .host_name = host.empty() ? "" : "name-of-" + host,
+          .wish = wish};
 }
-RankOffer None(const std::string& why) {
-  return {.device = "", .library = "", .why_not = why};
+RankOffer Gpu(const std::string& device, const std::string& host = "a") {
+  RankOffer offer = On(host);
+  offer.device = device;
+  offer.library = "NCCL 2.28.9";
+  offer.why_not = "";
+  return offer;
 }
 
-TEST(ChooseBackendTest, Table) {
-  RankOffer older = Gpu("b/1");
+TEST(ChooseBackendTest, AutoTakesWhatTheRanksHave) {
+  RankOffer older = Gpu("b/1", "b");
   older.library = "NCCL 2.27.3";
+  RankOffer broken = On("a");
+  broken.why_not = "has no NCCL: none is installed";
   const struct {
     std::vector<RankOffer> offers;
-    bool nccl;
-    const char* why;
+    std::string backend;
+    std::string why;
   } kCases[] = {
-      {{Gpu("a/1"), Gpu("a/2"), Gpu("b/1")},
-       true,
+      {{Gpu("a/1"), Gpu("a/2"), Gpu("b/1", "b")},
+       "nccl",
        "backend nccl: each of the 3 ranks has a GPU of its own (NCCL 2.28.9)"},
-      {{Gpu("a/1")},
-       true,
-       "backend nccl: each of the 1 ranks has a GPU of its own (NCCL 2.28.9)"},
-      {{Gpu("a/1"), None("has no GPU")},
-       false,
-       "backend gloo: rank 1 has no GPU"},
-      {{None("has no GPU"), None("has no NCCL")},
-       false,
-       "backend gloo: rank 0 has no GPU"},
+      {{On("a"), On("a")}, "shm", "backend shm: all 2 ranks are on one host"},
+      {{On("a"), On("b"), On("c")},
+       "tcp",
+       "backend tcp: each of the 3 ranks has a host of its own"},
+      {{On("a"), On("b"), On("a"), On("b")},
+       "hierarchical",
+       "backend hierarchical: 4 ranks are on 2 hosts, 2 on each"},
+      {{On("a"), On("a"), On("b")},
+       "hierarchical",
+       "backend hierarchical: 3 ranks are on 2 hosts, 1 to 2 on each"},
+      // Ranks that do not know their hosts share with nobody.
+      {{On(""), On("")},
+       "tcp",
+       "backend tcp: each of the 2 ranks has a host of its own"},
+      {{Gpu("a/1"), On("a")},
+       "shm",
+       "backend shm: all 2 ranks are on one host; not nccl: rank 1 has no GPU"},
+      {{broken, broken},
+       "shm",
+       "backend shm: all 2 ranks are on one host; not nccl: rank 0 has no "
+       "NCCL: none is installed"},
       {{Gpu("a/1"), Gpu("a/2"), Gpu("a/1")},
-       false,
-       "backend gloo: ranks 0 and 2 have the same GPU, a/1"},
+       "shm",
+       "backend shm: all 3 ranks are on one host; not nccl: ranks 0 and 2 have "
+       "the same GPU, a/1"},
       {{Gpu("a/1"), older},
-       false,
-       "backend gloo: rank 0 has NCCL 2.28.9, rank 1 has NCCL 2.27.3"},
-      {{}, false, "backend gloo: there are no ranks"},
+       "tcp",
+       "backend tcp: each of the 2 ranks has a host of its own; not nccl: rank "
+       "0 has NCCL 2.28.9, rank 1 has NCCL 2.27.3"},
   };
   for (const auto& c : kCases) {
-    const BackendChoice choice = ChooseBackend(c.offers);
-    EXPECT_EQ(choice.nccl, c.nccl);
-    EXPECT_EQ(choice.why, c.why);
+    const auto choice = ChooseBackend(c.offers);
+    ASSERT_TRUE(choice.ok()) << choice.status();
+    EXPECT_EQ(choice->backend, c.backend);
+    EXPECT_EQ(choice->why, c.why);
+    EXPECT_EQ(choice->hosts.size(), c.offers.size());
   }
+}
+
+TEST(ChooseBackendTest, HostsAreNumberedByTheirFirstRanks) {
+  EXPECT_THAT(
+      ChooseBackend({On("z"), On(""), On("a"), On("z"), On(""), On("a")})
+          ->hosts,
+      ElementsAre(0, 1, 2, 0, 3, 2));
+}
+
+TEST(ChooseBackendTest, AWishIsGrantedOrRefusedWithNames) {
+  const auto refuses = [](const std::vector<RankOffer>& offers,
+                          const char* text) {
+    const Status status = ChooseBackend(offers).status();
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(Message(status), HasSubstr(text));
+  };
+  for (const char* wish : {"shm", "tcp", "hierarchical", "gloo", "other"}) {
+    const auto choice = ChooseBackend({On("a", wish), On("a", wish)});
+    ASSERT_TRUE(choice.ok()) << choice.status();
+    EXPECT_EQ(choice->backend, wish);
+    EXPECT_EQ(choice->why, fmt::format("backend {}: asked for by name", wish));
+  }
+  EXPECT_EQ(ChooseBackend({On("a", "tcp"), On("b", "tcp")})->backend, "tcp");
+  refuses({On("a", "shm"), On("a", "shm"), On("b", "shm")},
+          "backend shm needs all ranks on one host, as one user: rank 0 on "
+          "name-of-a, rank 2 on name-of-b");
+  refuses({On("", "shm"), On("", "shm")}, "rank 1 on a host without a name");
+  refuses({On("a", "nccl"), On("a", "nccl")},
+          "backend nccl cannot be used: rank 0 has no GPU");
+  refuses({On("a", "shm"), On("a", "auto")},
+          "the ranks ask for different backends: rank 0 for shm, rank 1 for "
+          "auto");
+  refuses(std::vector<RankOffer>(65, On("a", "gloo")),
+          "backend gloo is for at most 64 ranks, not for 65");
+  EXPECT_TRUE(ChooseBackend(std::vector<RankOffer>(64, On("a", "gloo"))).ok());
+  refuses(std::vector<RankOffer>(129, On("a", "shm")),
+          "backend shm is for at most 128 ranks on one host, not for 129");
+  EXPECT_EQ(ChooseBackend(std::vector<RankOffer>(129, On("a")))->why,
+            "backend tcp: 129 ranks are on one host, and at most 128 share "
+            "memory");
+  EXPECT_EQ(ChooseBackend(std::vector<RankOffer>(128, On("a")))->backend,
+            "shm");
+  refuses({}, "no ranks");
 }
 
 TEST(OfferTest, RoundTripsAndRefusesOtherBytes) {
-  const auto gpu = DecodeOffer(EncodeOffer(Gpu("host/GPU-1")));
+  RankOffer offer = Gpu("host/GPU-1", "boot net:[1] 0");
+  offer.wish = "shm";
+  const auto gpu = DecodeOffer(EncodeOffer(offer));
   ASSERT_TRUE(gpu.ok());
   EXPECT_EQ(gpu->device, "host/GPU-1");
   EXPECT_EQ(gpu->library, "NCCL 2.28.9");
-  EXPECT_EQ(DecodeOffer(EncodeOffer(None("a\tb\nc")))->why_not, "a b c");
-  for (const char* bad : {"", "x", "a\tb", "a\tb\tc\td"}) {
+  EXPECT_EQ(gpu->host, "boot net:[1] 0");
+  EXPECT_EQ(gpu->host_name, "name-of-boot net:[1] 0");
+  EXPECT_EQ(gpu->wish, "shm");
+  offer.device = "";
+  offer.why_not = "a\tb\nc";
+  EXPECT_EQ(DecodeOffer(EncodeOffer(offer))->why_not, "a b c");
+  for (const char* bad : {"", "x", "a\tb\tc", "1\t2\t3\t4\t5\t6\t7"}) {
     EXPECT_EQ(DecodeOffer(bad).status().code(), StatusCode::kInvalidArgument);
   }
   // What a stranger wrote does not reach a log as it is.
-  EXPECT_EQ(DecodeOffer("\t\tx\x1b[2J")->why_not, "x [2J");
+  EXPECT_EQ(DecodeOffer("\t\tx\x1b[2J\t\t\t")->why_not, "x [2J");
   EXPECT_EQ(
-      DecodeOffer(std::string("\t\t") + std::string(9000, 'x'))->why_not.size(),
+      DecodeOffer("\t\t" + std::string(9000, 'x') + "\t\t\t")->why_not.size(),
       2048u);
-  EXPECT_FALSE(DecodeOffer("\t\t")->why_not.empty());
+  EXPECT_FALSE(DecodeOffer("\t\t\t\t\t")->why_not.empty());
 }
 
-std::vector<StatusOr<BackendChoice>> Agree(const std::vector<RankOffer>& all) {
-  const int n = static_cast<int>(all.size());
-  MapRendezvousStore store;
-  std::vector<StatusOr<BackendChoice>> results(n, BackendChoice{});
-  SpawnRanks(n, [&](int rank) {
-    results[rank] = AgreeOnBackend(TestOptions(rank, n, &store), all[rank]);
-  });
-  return results;
+StatusOr<BackendChoice> ThereAndBack(const StatusOr<BackendChoice>& choice,
+                                     int size, size_t piece = 32 << 10) {
+  return DecodeChoice(EncodeChoice(choice, piece), size);
 }
 
-TEST(AgreeTest, AllRanksComeToTheSame) {
-  for (const auto& choice : Agree({Gpu("a/1"), Gpu("a/2"), Gpu("b/1")})) {
-    ASSERT_TRUE(choice.ok()) << choice.status();
-    EXPECT_TRUE(choice->nccl);
+TEST(ChoiceTextTest, RoundTripsWithItsHosts) {
+  const BackendChoice choice{
+      "hierarchical", {0, 0, 0, 1, 0, 1, 1}, "because", "hierarchical ranks=7"};
+  for (const size_t piece : {size_t{33}, size_t{40}, size_t{32 << 10}}) {
+    const auto back = ThereAndBack(choice, 7, piece);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->backend, choice.backend);
+    EXPECT_EQ(back->hosts, choice.hosts);
+    EXPECT_EQ(back->why, choice.why);
+    EXPECT_EQ(back->plan, choice.plan);
   }
-  for (const auto& choice : Agree({Gpu("a/1"), None("has no GPU"), Gpu("b")})) {
-    ASSERT_TRUE(choice.ok()) << choice.status();
-    EXPECT_FALSE(choice->nccl);
-    EXPECT_EQ(choice->why, "backend gloo: rank 1 has no GPU");
+  EXPECT_GT(EncodeChoice(choice, 40).size(), 1u);
+  EXPECT_EQ(*PiecesOf(EncodeChoice(choice, 40)[0]),
+            static_cast<int>(EncodeChoice(choice, 40).size()));
+}
+
+TEST(ChoiceTextTest, ARefusalStaysOne) {
+  const auto back =
+      ThereAndBack(DeadlineExceeded("rank 3 did not come\nin time"), 4);
+  EXPECT_EQ(back.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Message(back.status()), "rank 3 did not come in time");
+}
+
+TEST(ChoiceTextTest, FourThousandRanksAreOnePieceWhereverTheyAre) {
+  BackendChoice choice{"hierarchical", {}, std::string(2048, 'w')};
+  for (int hosts : {1, 8, 512, 2048, 4096}) {
+    for (const bool scattered : {false, true}) {
+      choice.hosts.clear();
+      for (int rank = 0; rank < 4096; ++rank) {
+        choice.hosts.push_back(scattered ? rank % hosts
+                                         : rank / (4096 / hosts));
+      }
+      const auto pieces = EncodeChoice(choice);
+      EXPECT_EQ(pieces.size(), 1u);
+      EXPECT_LE(pieces[0].size(), size_t{32 << 10});
+      EXPECT_EQ(DecodeChoice(pieces, 4096)->hosts, choice.hosts);
+    }
   }
 }
 
-TEST(AgreeTest, ARankThatDoesNotComeIsNamed) {
-  MapRendezvousStore store;
-  CommunicatorOptions options = TestOptions(0, 2, &store);
-  options.forming_deadline = Now() + std::chrono::milliseconds(30);
-  const Status status = AgreeOnBackend(options, Gpu("a/1")).status();
-  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(Message(status), HasSubstr("waiting for rank 1"));
-  // A rank without a GPU waits for nobody.
-  options.rank = 1;
-  EXPECT_TRUE(AgreeOnBackend(options, None("has no GPU")).ok());
+TEST(ChoiceTextTest, OtherBytesAreRefused) {
+  const std::string good = EncodeChoice(BackendChoice{"shm", {0, 0}, "w"})[0];
+  ASSERT_TRUE(DecodeChoice({good}, 2).ok());
+  EXPECT_FALSE(DecodeChoice({good}, 3).ok());
+  EXPECT_FALSE(DecodeChoice({good, good}, 2).ok());
+  for (const char* bad :
+       {"", "x", "choice2", "choice2 \n", "choice2 1\n",
+        "choice2 0\n0\na\nb\n0\n", "choice2 1\n0\nshm\nw\n0,2\n",
+        "choice2 1\n0\nshm\nw\n0*3\n", "choice2 1\n0\nshm\nw\n0,\n",
+        "choice2 1\n0\nshm\nw\n1*2\n", "choice2 1\n0\nshm\nw\n0*0,0*2\n",
+        "choice2 1\n0\n\nw\n0*2\n", "choice2 1\n99\nshm\nw\n0*2\n",
+        "choice2 1\n0\nshm\nw\n0*-2\n", "choice2 1\n0\nshm\nw\n0*99999999999\n",
+        "choice2 99999\n0\nshm\nw\n0*2\n", "choice2 1\n0\nshm\nw\n0*2\n\nmore",
+        "choice2 1\n0\nshm\nw\n0*2"}) {
+    EXPECT_EQ(DecodeChoice({bad}, 2).status().code(),
+              StatusCode::kInvalidArgument)
+        << bad;
+  }
+  EXPECT_FALSE(DecodeChoice({}, 2).ok());
 }
 
-TEST(AgreeTest, BytesOfAStrangerAreRefused) {
-  MapRendezvousStore store;
-  ASSERT_TRUE(store.Put("backend/1", "what is this").ok());
-  const Status status =
-      AgreeOnBackend(TestOptions(0, 2, &store), Gpu("a/1")).status();
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(Message(status), HasSubstr("rank 1 wrote"));
+TEST(ReductionPlanTest, IsHeldAgainstTheBackendSizeAndGrouping) {
+  const std::string tcp2 = tcp::PlanLine(tcp::MakePlan(2, false), 2);
+  const std::string tcp3 = tcp::PlanLine(tcp::MakePlan(3, false), 3);
+  const BackendChoice shm{"shm", {0, 0}, ""};
+  const BackendChoice tcp{"tcp", {0, 1}, ""};
+  const BackendChoice both{"hierarchical", {0, 0, 1, 1}, ""};
+  const BackendChoice uneven{"hierarchical", {0, 0, 0, 1}, ""};
+  EXPECT_TRUE(CheckReductionPlan(shm, "shm ranks=2").ok());
+  EXPECT_TRUE(CheckReductionPlan(tcp, tcp2).ok());
+  EXPECT_TRUE(
+      CheckReductionPlan(both, HierarchicalPlanLine(both.hosts, tcp2)).ok());
+  EXPECT_TRUE(
+      CheckReductionPlan(uneven, HierarchicalPlanLine(uneven.hosts, tcp2))
+          .ok());
+  const auto expect = [](const BackendChoice& choice, const std::string& line,
+                         const char* one, const char* other) {
+    const Status status = CheckReductionPlan(choice, line);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << line;
+    EXPECT_THAT(Message(status), AllOf(HasSubstr(one), HasSubstr(other)));
+  };
+  expect(shm, "shm ranks=3", "shm ranks=3", "shm ranks=2");
+  expect(shm, tcp2, "backend tcp", "with shm");
+  expect(tcp, tcp3, "for 3 ranks", "here are 2");
+  expect(tcp, tcp2 + " ", "no reduction plan", "streams=1 ");
+  expect(tcp, "", "backend ", "with tcp");
+  expect(both, HierarchicalPlanLine(uneven.hosts, tcp2), "hosts=0*3,1",
+         "hosts=2x2");
+  expect(both, HierarchicalPlanLine({0, 1, 0, 1}, tcp2), "hosts=0,1,0,1",
+         "hosts=2x2");
+  expect(both, HierarchicalPlanLine(both.hosts, tcp3), "for 3 ranks",
+         "here are 2");
+  expect(both, HierarchicalPlanLine(both.hosts, ""), "no reduction plan", "");
+  expect({"gloo", {0, 1}, ""}, "gloo x", "\"gloo x\"", "always empty");
 }
 
-// The whole factory, on a host of any kind: no rank has a GPU.
-TEST(FactoryTest, AutoWithoutGpusIsGlooAndSaysWhy) {
-  signal(SIGPIPE, SIG_IGN);
-  MapRendezvousStore store;
-  SpawnRanks(2, [&](int rank) {
-    std::string why;
-    auto options = TestOptions(rank, 2, &store);
-    options.backend = "auto";
-    options.choice = &why;
-    const auto formed = FormCommunicator(options);
-    ASSERT_TRUE(formed.ok()) << formed.status();
-    EXPECT_EQ((*formed)->backend(), "gloo");
-    EXPECT_EQ(why, fmt::format("backend gloo: rank {} has no GPU", rank));
-    EXPECT_EQ((*formed)->AllocateOnDevice(8).status().code(),
-              StatusCode::kInvalidArgument);
-    EXPECT_TRUE(lockstep::Run(formed->get(), {.kind = CollectiveKind::kBarrier},
-                              std::chrono::seconds(20))
-                    .ok());
-  });
-}
-
-TEST(FactoryTest, OneRankIsSelfWithoutAWord) {
-  std::string why;
-  auto options = TestOptions(0, 1, nullptr);
-  options.backend = "auto";
-  options.device = 0;
-  options.choice = &why;
-  const auto formed = FormCommunicator(options);
-  ASSERT_TRUE(formed.ok()) << formed.status();
-  EXPECT_EQ((*formed)->backend(), "self");
-  EXPECT_EQ(why, "");
-}
-
-TEST(FactoryTest, AskingForNcclWithoutAGpuIsOneSentence) {
-  MapRendezvousStore store;
-  SpawnRanks(2, [&](int rank) {
-    auto options = TestOptions(rank, 2, &store);
-    options.backend = "nccl";
-    const Status status = FormCommunicator(options).status();
-    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-    EXPECT_EQ(Message(status),
-              fmt::format("job test g1: backend nccl cannot be used: rank {} "
-                          "has no GPU",
-                          rank));
-  });
-}
-
-TEST(FactoryTest, AModuleThatIsNotThereIsNotFatalToAuto) {
-  MapRendezvousStore store;
-  auto options = TestOptions(0, 2, &store);
-  options.backend = "nccl";
-  options.device = 0;
-  options.module_dir = "/nowhere";
-  const Status status = FormCommunicator(options).status();
-  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(status),
-              HasSubstr("rank 0 has no NCCL: backend nccl is not installed: "
-                        "there is no /nowhere/collective-nccl.so"));
+TEST(ReductionPlanTest, GroupingsOfManyRanksStayShort) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < 4096; ++rank) hosts.push_back(rank / 8);
+  EXPECT_EQ(GroupingText(hosts), "512x8");
+  std::vector<int> scattered;
+  for (int rank = 0; rank < 4096; ++rank) scattered.push_back(rank % 512);
+  const std::string text = GroupingText(scattered);
+  EXPECT_LT(text.size(), 100u);
+  scattered.back() = 0;
+  EXPECT_NE(GroupingText(scattered), text);
 }
 
 }  // namespace

@@ -87,6 +87,32 @@ std::string HashOf(const std::vector<BucketParameter>& parameters,
   return hasher.Hex();
 }
 
+// Puts the end of the last bucket, as much as `limit` takes, into one of its
+// own.
+void CutLast(size_t limit, BucketPlan* plan) {
+  if (limit == 0 || plan->buckets.empty()) return;
+  BucketLayout& whole = plan->buckets.back();
+  if (whole.bytes <= limit) return;
+  size_t keep = whole.entries.size();
+  while (keep > 1 &&
+         whole.bytes - whole.entries[keep - 1].offset_bytes <= limit) {
+    --keep;
+  }
+  if (keep == whole.entries.size()) return;
+  BucketLayout last;
+  last.type = whole.type;
+  const size_t begin = whole.entries[keep].offset_bytes;
+  for (size_t i = keep; i < whole.entries.size(); ++i) {
+    last.entries.push_back(whole.entries[i]);
+    last.entries.back().offset_bytes -= begin;
+  }
+  last.bytes = whole.bytes - begin;
+  whole.entries.resize(keep);
+  const BucketEntry& end = whole.entries.back();
+  whole.bytes = end.offset_bytes + end.count * SizeOf(whole.type);
+  plan->buckets.push_back(std::move(last));
+}
+
 }  // namespace
 
 StatusOr<BucketPlan> PlanBuckets(const std::vector<BucketParameter>& parameters,
@@ -111,6 +137,7 @@ StatusOr<BucketPlan> PlanBuckets(const std::vector<BucketParameter>& parameters,
     bucket.entries.push_back({i, offset, parameter.count});
     bucket.bytes = offset + bytes;
   }
+  CutLast(options.last_bucket_bytes, &plan);
   plan.control_words = options.control_words;
   if (options.control_words > 0) {
     if (plan.buckets.empty() ||

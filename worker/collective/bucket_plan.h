@@ -1,11 +1,12 @@
 // Which gradient lies where in which bucket. Pure and deterministic.
 //
 // Gradients become ready in about the reverse order of the parameters, so the
-// plan fills buckets in the order given (the caller gives it reversed): the
-// first bucket is small, so that reducing starts early, the others are of
-// bounded size. Parameters of one bucket have one type; a parameter that is
-// larger than a bucket has one to itself. Each starts at a multiple of 64
-// bytes; the gaps stay zero and are reduced with the rest.
+// plan fills buckets in the order given (the caller gives it reversed, or as it
+// has learned it): the first bucket is small, so that reducing starts early,
+// the others are of bounded size, and the last one, which starts when nothing
+// is left to hide it, is small again. Parameters of one bucket have one type; a
+// parameter that is larger than a bucket has one to itself. Each starts at a
+// multiple of 64 bytes; the gaps stay zero and are reduced with the rest.
 //
 // The last bucket ends in the control word: `control_words` float32 that the
 // ranks sum with their gradients. When the last bucket has another type, or
@@ -34,6 +35,8 @@ struct BucketParameter {
 struct BucketPlanOptions {
   size_t bucket_bytes = 25 << 20;
   size_t first_bucket_bytes = 1 << 20;
+  // 0: as the others.
+  size_t last_bucket_bytes = 0;
   // float32 words; 0 for none.
   size_t control_words = 16;
 };

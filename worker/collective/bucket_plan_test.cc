@@ -142,5 +142,24 @@ TEST(BucketPlanTest, RefusesWhatCannotBe) {
   refused({}, {.control_words = SIZE_MAX}, "control words");
 }
 
+TEST(BucketPlanTest, TheLastBucketIsSmallWhereAsked) {
+  BucketPlanOptions options;
+  options.bucket_bytes = 1 << 20;
+  options.first_bucket_bytes = 4096;
+  options.last_bucket_bytes = 8192;
+  const std::vector<BucketParameter> parameters = {
+      {"a", 1000}, {"b", 100'000}, {"c", 1000}, {"d", 1000}, {"e", 10}};
+  const BucketPlan plan = Plan(parameters, options);
+  CheckPlan(parameters, options, plan);
+  ASSERT_EQ(plan.buckets.size(), 3u);
+  EXPECT_EQ(plan.buckets[1].entries.size(), 1u);
+  EXPECT_EQ(plan.buckets[2].entries.size(), 3u);
+  EXPECT_EQ(plan.buckets[2].entries[0].offset_bytes, 0u);
+  // Where the last parameter alone is too large, it stays with the others.
+  const std::vector<BucketParameter> large = {
+      {"a", 1000}, {"b", 10}, {"c", 100'000}};
+  EXPECT_EQ(Plan(large, options).buckets.size(), 2u);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -59,12 +59,27 @@ StatusOr<const Buffer*> Communicator::AllocateOnDevice(size_t) {
   return InvalidArgument("backend {} has no device memory", backend());
 }
 
+StatusOr<const Buffer*> Communicator::Register(void*, size_t) {
+  return Unimplemented("backend {} reduces only memory that it allocated",
+                       backend());
+}
+
+Status Communicator::Tune(Duration, MonoTime) { return OkStatus(); }
+
+Status Communicator::FollowPlan(const std::string& plan, MonoTime) {
+  if (plan == ReductionPlan()) return OkStatus();
+  return InvalidArgument("backend {} has the reduction plan \"{}\", not \"{}\"",
+                         backend(), ReductionPlan(), plan);
+}
+
+Status Communicator::RunNow(const Operation& operation, MonoTime deadline) {
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Work> work, Start(operation));
+  return work->Wait(deadline);
+}
+
 Status Run(Communicator* communicator, const Operation& operation,
            Duration timeout) {
-  const MonoTime deadline = SystemClock().Now().mono + timeout;
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Work> work,
-                            communicator->Start(operation));
-  return work->Wait(deadline);
+  return communicator->RunNow(operation, SystemClock().Now().mono + timeout);
 }
 
 }  // namespace lockstep

@@ -44,7 +44,8 @@ enum class DataType : uint8_t {
 size_t SizeOf(DataType type);
 std::string_view Name(DataType type);
 
-enum class ReduceOp : uint8_t { kSum, kMin, kMax };
+// kMean is the sum divided by size(), for floats only.
+enum class ReduceOp : uint8_t { kSum, kMin, kMax, kMean };
 
 enum class MemoryKind : uint8_t { kHost, kShared, kDevice };
 
@@ -81,11 +82,20 @@ struct Operation {
   Slice slice = {};
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
+  // Compared between the ranks like kind, type and count, and else without a
+  // meaning: what an operation is a part of. Backends that compare nothing
+  // ignore it.
+  uint32_t tag = 0;
 };
 
 // Where the operation is ordered: a CUDA stream for device memory, null for
 // host memory.
 using Stream = void*;
+
+// Who moves an operation on. kInline: the caller, in Start, Poll and Wait;
+// where nobody calls, nothing happens. kThread: a thread of the communicator.
+// kStream: the device.
+enum class ProgressMode : uint8_t { kInline, kThread, kStream };
 
 // One started operation. Destroying it before it ended waits for it or, when
 // the communicator is broken, for the abort: nothing touches the slice later.
@@ -95,7 +105,8 @@ class Work {
   // Waits for the end. A deadline that passes breaks the communicator: its
   // peers may have finished.
   virtual Status Wait(MonoTime deadline) = 0;
-  // True once Wait would return at once.
+  // True once Wait would return at once. Where progress is kInline, moves the
+  // operation on as far as it goes without waiting for a peer.
   virtual bool Poll() = 0;
 };
 
@@ -105,9 +116,26 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // "self", "gloo", "nccl".
+  // "self", "shm", "tcp", "hierarchical", "gloo", "nccl".
   virtual std::string_view backend() const = 0;
-
+  virtual ProgressMode progress() const { return ProgressMode::kThread; }
+  // How it reduces what, in one line for people: "shm: each of 2 ranks reduces
+  // its half in place". Empty: nothing was chosen.
+  virtual std::string Plan() const { return ""; }
+  // The reduction plan as one line of text, which begins with the backend's
+  // name: all that the order of the sums depends on beside the buckets, the
+  // same on all ranks. CommunicatorOptions::reduction_plan takes it. Empty:
+  // nothing can be chosen. By the thread that starts and waits, as Tune.
+  virtual std::string ReductionPlan() const { return ""; }
+  // Collective: all ranks call it, with no other operation under way. Measures
+  // what the plan depends on, for about `budget`; rank 0 decides for all, and
+  // every rank goes on with the new plan. Where the plan was given, or nothing
+  // can be chosen, it returns at once. Errors as of an operation.
+  virtual Status Tune(Duration budget, MonoTime deadline);
+  // The same without measuring: every rank goes on with `plan`, the same line
+  // on all, and Tune changes nothing more. InvalidArgument as of
+  // CommunicatorOptions::reduction_plan.
+  virtual Status FollowPlan(const std::string& plan, MonoTime deadline);
   // Zeroed memory of at least `bytes` that the host reads and writes
   // (ResourceExhausted when there is none). A backend that reduces on a device
   // copies it there and back by itself.
@@ -117,9 +145,20 @@ class Communicator {
   // there. The host cannot touch it. InvalidArgument where there is no device.
   virtual StatusOr<const Buffer*> AllocateOnDevice(size_t bytes);
 
+  // Memory of the caller's, at `data`, as a buffer: it must live, unchanged in
+  // place, until the communicator goes. Slower than Allocate's: it is copied
+  // once more or read by peers from outside. Unimplemented where the backend
+  // cannot.
+  virtual StatusOr<const Buffer*> Register(void* data, size_t bytes);
+
   // Starts `operation`; the slice must not be touched until its Wait returned.
   virtual StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
                                                 Stream stream = nullptr) = 0;
+
+  // Start and Wait in one, for those with nothing else to do meanwhile: where
+  // a thread makes progress, it may then run in the caller's, without a change
+  // of threads.
+  virtual Status RunNow(const Operation& operation, MonoTime deadline);
 
   // Ends every operation that runs or will ever be started with kAborted and
   // `reason`, within 50 ms, also those that wait for a frozen peer. Safe from
@@ -129,9 +168,11 @@ class Communicator {
   virtual void Abort(std::string_view reason) = 0;
 };
 
-// Start and Wait in one.
+// RunNow with a timeout.
 Status Run(Communicator* communicator, const Operation& operation,
            Duration timeout);
+
+class AddressRange;
 
 // Where ranks find each other while they form: a key-value store of the job's
 // generation. The runtime implements it over the control plane; tests over a
@@ -147,7 +188,8 @@ class RendezvousStore {
 };
 
 struct CommunicatorOptions {
-  // "auto", or a backend's name.
+  // "auto", or a backend's name: "self", "shm" (all ranks on one host), "tcp",
+  // "hierarchical" (shm in each host, tcp between them), "gloo", "nccl".
   std::string backend = "auto";
   int rank = 0;
   int size = 1;
@@ -164,27 +206,49 @@ struct CommunicatorOptions {
   // After an abort or an error, for the device to stop. A process whose device
   // does not can only be killed: waits return then, and memory is not freed.
   Duration abort_timeout = std::chrono::seconds(10);
+  // Of this generation, known to its ranks only: shm and tcp prove it to each
+  // other before they exchange anything. Empty: nothing is proven (tests).
+  std::string key;
+  // Where this rank's memory can be shared: ranks with the same text are on one
+  // host. Empty: found out (boot id, network namespace, user).
+  std::string host;
   // Borrowed; must outlive forming only.
   RendezvousStore* rendezvous = nullptr;
-  // Where not null, gets a sentence that says which backend was taken and why,
-  // when that was a choice (auto, more than one rank). Else it stays as it is.
+  // Where not null, gets a sentence that says which backend was taken, how it
+  // reduces, and why: "backend shm: all 2 ranks are on one host; each of 2
+  // ranks reduces its half in place". With one rank it stays as it is.
   std::string* choice = nullptr;
+  // What ReductionPlan of an earlier generation of the same shape said: taken
+  // instead of the defaults and of measuring. Rank 0's is all ranks'. One that
+  // does not fit these ranks (another backend, size or grouping) is refused
+  // with InvalidArgument on all ranks, naming both, and so is one that is not
+  // rank 0's; the caller decides whether to drop it.
+  // Empty: none.
+  std::string reduction_plan;
+  // Borrowed, where not null: Allocate's memory lies in it, from its beginning,
+  // so generations that allocate the same get the same addresses
+  // (address_range.h). One communicator at a time. Backend shm, and within a
+  // host hierarchical; the others ignore it.
+  AddressRange* addresses = nullptr;
   // Where backends that are modules lie; empty: ../lib/lockstep beside the
   // running program, or $LOCKSTEP_MODULE_DIR.
   std::string module_dir;
 };
 
-// Forms the communicator: the one factory. "auto" is "self" for one rank
-// (nothing to talk to); "nccl" when every rank has a GPU of its own, its module
-// and a library that fit; else "gloo". The ranks tell each other, so all take
-// the same (backend_choice.h). Blocks until every peer is connected, at
-// most for the deadline and, once all peers have come, 5 s for connecting.
-// The process must ignore SIGPIPE.
+// Forms the communicator: the one factory. One rank has nobody to talk to and
+// gets "self", except for modules asked for by name. Else rank 0 chooses once
+// for all (backend_choice.h): "auto" is "nccl" when every rank has a GPU of its
+// own, its module and a library that fit; "shm" when all ranks are on one host;
+// "tcp" when each has a host of its own; else "hierarchical". A backend asked
+// for by name is checked against the same facts. Blocks until every peer is
+// connected, at most for the deadline and, once all peers have come, 5 s for
+// connecting. The process must ignore SIGPIPE.
 // InvalidArgument: unknown backend, bad rank or address; NotFound: its module
 // is not installed; FailedPrecondition: the module does not fit this program,
-// or nccl is asked for and a rank, which is named, cannot use it;
-// DeadlineExceeded: names the ranks that have not come; Unavailable: a rank
-// went away while forming (an ordinary event: form again as a new generation).
+// or a backend was asked for that a rank, which is named, cannot use, or the
+// ranks ask for different ones; DeadlineExceeded: names the ranks that have not
+// come; Unavailable: a rank went away while forming (an ordinary event: form
+// again as a new generation).
 StatusOr<std::unique_ptr<Communicator>> FormCommunicator(
     const CommunicatorOptions& options);
 

@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 
+#include "worker/collective/backend_choice.h"
 #include "worker/collective/testing.h"
 
 namespace lockstep {
@@ -69,6 +70,7 @@ std::vector<T> TypedInput(int rank, size_t count) {
 double Combine(ReduceOp op, double a, double b) {
   switch (op) {
     case ReduceOp::kSum:
+    case ReduceOp::kMean:
       return a + b;
     case ReduceOp::kMin:
       return std::min(a, b);
@@ -91,6 +93,9 @@ std::vector<double> Expected(int n, size_t count, ReduceOp op) {
       result[i] = Combine(op, result[i], values[i]);
     }
   }
+  if (op == ReduceOp::kMean) {
+    for (double& value : result) value = static_cast<T>(value / n);
+  }
   return result;
 }
 
@@ -100,7 +105,9 @@ void CheckReductions(Communicator* c, size_t count) {
   ASSERT_TRUE(buffer.ok());
   EXPECT_EQ(reinterpret_cast<uintptr_t>((*buffer)->data) % 64, 0u);
   T* const data = static_cast<T*>((*buffer)->data) + 3;
-  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax}) {
+  std::vector<ReduceOp> ops = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax};
+  if (std::is_floating_point_v<T>) ops.push_back(ReduceOp::kMean);
+  for (const ReduceOp op : ops) {
     const std::vector<double> expected = Expected<T>(c->size(), count, op);
     const std::vector<T> input = TypedInput<T>(c->rank(), count);
     Operation operation{.slice = {*buffer, 3, count, kTypeOf<T>}, .op = op};
@@ -428,6 +435,10 @@ TEST(FormTest, WrongWordsInTheStoreAreAnError) {
   signal(SIGPIPE, SIG_IGN);
   for (const char* value : {"", "LGM1 1 3\n", "LGM1 1 2\nshort", "\n\n\n"}) {
     MapRendezvousStore store;
+    RankOffer offer;
+    offer.why_not = "has no GPU";
+    offer.wish = "gloo";
+    ASSERT_TRUE(store.Put("backend/offer/1", EncodeOffer(offer)).ok());
     ASSERT_TRUE(store.Put("gloo/1", value).ok());
     const Status status = FormCommunicator(TestOptions(0, 2, &store)).status();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;

@@ -1,5 +1,6 @@
-// FormCommunicator: chooses the backend and loads its module.
+// FormCommunicator: agrees on the backend and forms it, built in or a module.
 #include <dlfcn.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,15 +10,23 @@
 #include <cstring>
 #include <string>
 
+#include "worker/collective/backend_agreement.h"
 #include "worker/collective/backend_choice.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/hierarchical/hierarchical_communicator.h"
+#include "worker/collective/host_identity.h"
 #include "worker/collective/module.h"
 #include "worker/collective/self_communicator.h"
+#include "worker/collective/shm/shm_communicator.h"
+#include "worker/collective/sockets.h"
+#include "worker/collective/tcp/tcp_communicator.h"
 
 namespace lockstep {
 namespace {
 
-// Backends that this version knows of, installed or not.
+constexpr std::array<std::string_view, 3> kBuiltIn = {"shm", "tcp",
+                                                      "hierarchical"};
+// Modules that this version knows of, installed or not.
 constexpr std::array<std::string_view, 2> kKnownModules = {"gloo", "nccl"};
 
 bool IsModuleName(std::string_view name) {
@@ -52,8 +61,8 @@ StatusOr<const lockstep_collective_module*> LoadModule(
                       path);
     }
     return InvalidArgument(
-        "unknown backend {}; there are auto, self, gloo, nccl and modules in "
-        "{}",
+        "unknown backend {}; there are auto, self, shm, tcp, hierarchical, "
+        "gloo, nccl and modules in {}",
         name, dir);
   }
   // Never closed: communicators, their threads and static data live in it.
@@ -100,6 +109,44 @@ Status CheckOptions(const CommunicatorOptions& options) {
   return OkStatus();
 }
 
+bool IsBuiltIn(std::string_view backend) {
+  return std::find(kBuiltIn.begin(), kBuiltIn.end(), backend) != kBuiltIn.end();
+}
+
+// What this rank can find out alone: nobody is waited for in vain.
+Status CheckGroup(const CommunicatorOptions& options) {
+  if (options.rendezvous == nullptr) {
+    return InvalidArgument("{}: {} ranks need a rendezvous store",
+                           options.label, options.size);
+  }
+  struct sigaction action {};
+  if (sigaction(SIGPIPE, nullptr, &action) == 0 &&
+      action.sa_handler != SIG_IGN) {
+    return FailedPrecondition(
+        "{}: the process must ignore SIGPIPE, or a peer that goes kills it",
+        options.label);
+  }
+  const auto address = ParseAddress(options.bind_address);
+  if (!address.ok()) return Annotate(address.status(), options.label);
+  if (IsAnyAddress(*address)) {
+    return InvalidArgument(
+        "{}: the data plane must not listen on every address ({})",
+        options.label, options.bind_address);
+  }
+  if (Status status = TryToBind(*address); !status.ok()) {
+    return Annotate(status, fmt::format("{}: cannot bind to {}", options.label,
+                                        options.bind_address));
+  }
+  if (options.backend == "gloo" && options.size > kMaxGlooRanks) {
+    return Annotate(RefuseGloo(options.size), options.label);
+  }
+  if (options.backend != "auto" && options.backend != "nccl" &&
+      !IsBuiltIn(options.backend)) {
+    return LoadModule(options.backend, options).status();
+  }
+  return OkStatus();
+}
+
 // Whether this rank could use nccl; no error is one of forming.
 RankOffer OfferNccl(const CommunicatorOptions& options) {
   RankOffer offer;
@@ -118,19 +165,43 @@ RankOffer OfferNccl(const CommunicatorOptions& options) {
   return offer;
 }
 
-// "gloo" or "nccl", for auto and nccl.
-StatusOr<std::string> Agree(const CommunicatorOptions& options) {
-  const RankOffer mine = OfferNccl(options);
-  LOCKSTEP_ASSIGN_OR_RETURN(const BackendChoice choice,
-                            AgreeOnBackend(options, mine));
-  if (options.backend == "auto") {
-    if (options.choice != nullptr) *options.choice = choice.why;
-    return std::string(choice.nccl ? "nccl" : "gloo");
+RankOffer OfferOf(const CommunicatorOptions& options) {
+  RankOffer offer = OfferNccl(options);
+  offer.host = options.host.empty() ? HostIdentity() : options.host;
+  offer.host_name = HostName(options.bind_address);
+  offer.wish = options.backend;
+  return offer;
+}
+
+StatusOr<std::unique_ptr<Communicator>> FormModule(
+    const std::string& backend, const CommunicatorOptions& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const lockstep_collective_module* module,
+                            LoadModule(backend, options));
+  Communicator* communicator = nullptr;
+  Status error;
+  if (!module->form(&options, &communicator, &error)) return error;
+  return std::unique_ptr<Communicator>(communicator);
+}
+
+StatusOr<std::unique_ptr<Communicator>> FormChosen(
+    const BackendChoice& choice, const CommunicatorOptions& options) {
+  if (choice.backend == "shm") return FormShm(options);
+  if (choice.backend == "tcp") return FormTcp(options);
+  if (choice.backend == "hierarchical") {
+    return FormHierarchical(options, choice.hosts);
   }
-  if (choice.nccl) return std::string("nccl");
-  const size_t colon = choice.why.find(": ");
-  return FailedPrecondition("{}: backend nccl cannot be used: {}",
-                            options.label, choice.why.substr(colon + 2));
+  return FormModule(choice.backend, options);
+}
+
+void Tell(const BackendChoice& choice, const std::string& algorithms,
+          const CommunicatorOptions& options) {
+  if (options.choice == nullptr) return;
+  // "shm: each of ..." after "backend shm: ..." says it twice.
+  std::string_view how = algorithms;
+  const std::string name = choice.backend + ": ";
+  if (how.starts_with(name)) how.remove_prefix(name.size());
+  *options.choice = choice.why;
+  if (!how.empty()) options.choice->append("; ").append(how);
 }
 
 }  // namespace
@@ -138,28 +209,31 @@ StatusOr<std::string> Agree(const CommunicatorOptions& options) {
 StatusOr<std::unique_ptr<Communicator>> FormCommunicator(
     const CommunicatorOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options));
-  std::string backend = options.backend;
-  if (backend == "auto" && options.size == 1) backend = "self";
-  if (backend == "self") {
-    if (options.size != 1) {
-      return InvalidArgument("{}: backend self is for one rank, not for {}",
-                             options.label, options.size);
-    }
-    return MakeSelfCommunicator(options.label);
-  }
-  if (options.size > 1 && options.rendezvous == nullptr) {
-    return InvalidArgument("{}: {} ranks need a rendezvous store",
+  const std::string& backend = options.backend;
+  if (backend == "self" && options.size != 1) {
+    return InvalidArgument("{}: backend self is for one rank, not for {}",
                            options.label, options.size);
   }
-  if (backend == "auto" || (backend == "nccl" && options.size > 1)) {
-    LOCKSTEP_ASSIGN_OR_RETURN(backend, Agree(options));
+  if (options.size == 1) {
+    if (!options.reduction_plan.empty()) {
+      return InvalidArgument(
+          "{}: the reduction plan is \"{}\", and one rank reduces with nobody",
+          options.label, options.reduction_plan);
+    }
+    if (backend == "auto" || backend == "self" || IsBuiltIn(backend)) {
+      return MakeSelfCommunicator(options.label);
+    }
+    return FormModule(backend, options);
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const lockstep_collective_module* module,
-                            LoadModule(backend, options));
-  Communicator* communicator = nullptr;
-  Status error;
-  if (!module->form(&options, &communicator, &error)) return error;
-  return std::unique_ptr<Communicator>(communicator);
+  LOCKSTEP_RETURN_IF_ERROR(CheckGroup(options));
+  LOCKSTEP_ASSIGN_OR_RETURN(const BackendChoice choice,
+                            AgreeOnBackend(options, OfferOf(options)));
+  CommunicatorOptions agreed = options;
+  agreed.reduction_plan = choice.plan;
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator,
+                            FormChosen(choice, agreed));
+  Tell(choice, communicator->Plan(), options);
+  return communicator;
 }
 
 }  // namespace lockstep

@@ -5,6 +5,10 @@
 // call. All of them combine in an order fixed by the ranks: two runs give
 // equal bits, and each element is reduced by one rank only, so that all ranks
 // hold the same bits.
+//
+// Before each operation a rank tells the next one what it has started
+// (gloo_words.h), and sees what the one before has: a difference anywhere is
+// seen by two neighbours of the ring.
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
@@ -16,6 +20,7 @@
 
 #include "worker/collective/communicator.h"
 #include "worker/collective/gloo_mesh.h"
+#include "worker/collective/gloo_words.h"
 #include "worker/collective/module.h"
 #include "worker/collective/operation.h"
 #include "worker/collective/reduce.h"
@@ -26,6 +31,7 @@ namespace {
 
 // 0x01 to 0x08 are Gloo's collectives (gloo/types.h).
 constexpr uint64_t kReduceScatterSlot = uint64_t{0x40} << 56;
+constexpr uint64_t kWordsSlot = uint64_t{0x41} << 56;
 
 class GlooTransport final : public Transport {
  public:
@@ -50,14 +56,17 @@ class GlooTransport final : public Transport {
   Status Execute(const Operation& operation, MonoTime deadline) override {
     const bool empty = operation.kind != CollectiveKind::kBarrier &&
                        operation.slice.count == 0;
-    if (mesh_->size == 1 || empty) return OkStatus();
+    if (mesh_->size == 1) return OkStatus();
     PeerStates* const peers = mesh_->peers();
     peers->set_deadline(deadline);
     peers->failed = -1;
     ++sequence_;
+    const GlooWords words = WordsOf(operation, sequence_);
+    tag_ = GlooTag(words);
     std::string what;
     try {
-      Dispatch(operation);
+      LOCKSTEP_RETURN_IF_ERROR(Compare(words));
+      if (!empty) Dispatch(operation);
       return OkStatus();
     } catch (const std::bad_alloc&) {
       return ResourceExhausted("{}: no memory", Describe(operation));
@@ -94,6 +103,29 @@ class GlooTransport final : public Transport {
     return Internal("{}: {}", Describe(operation), what);
   }
 
+  // FailedPrecondition names both sides.
+  Status Compare(const GlooWords& words) {
+    const int size = mesh_->size;
+    const int next = (mesh_->rank + 1) % size;
+    const int previous = (mesh_->rank + size - 1) % size;
+    GlooWords ours = words;
+    GlooWords theirs;
+    const auto to = context_->createUnboundBuffer(&ours, sizeof(ours));
+    const auto from = context_->createUnboundBuffer(&theirs, sizeof(theirs));
+    const uint64_t slot = kWordsSlot | (uint64_t{sequence_} << 24);
+    from->recv(previous, slot, 0, sizeof(theirs));
+    to->send(next, slot, 0, sizeof(ours));
+    // First, so that the next one is told, too.
+    to->waitSend();
+    from->waitRecv();
+    if (theirs == ours) return OkStatus();
+    return FailedPrecondition(
+        "the ranks do not run the same operations: rank {} runs {}, and rank "
+        "{} {}",
+        mesh_->rank, lockstep::Describe(ours), previous,
+        lockstep::Describe(theirs));
+  }
+
   void Dispatch(const Operation& operation) {
     switch (operation.kind) {
       case CollectiveKind::kAllReduce:
@@ -103,19 +135,19 @@ class GlooTransport final : public Transport {
       case CollectiveKind::kAllGather: {
         gloo::AllgatherOptions options(context_);
         options.setOutput(Data(operation), BytesOf(operation));
-        options.setTag(sequence_);
+        options.setTag(tag_);
         return gloo::allgather(options);
       }
       case CollectiveKind::kBroadcast: {
         gloo::BroadcastOptions options(context_);
         options.setOutput(Data(operation), BytesOf(operation));
         options.setRoot(operation.root);
-        options.setTag(sequence_);
+        options.setTag(tag_);
         return gloo::broadcast(options);
       }
       case CollectiveKind::kBarrier: {
         gloo::BarrierOptions options(context_);
-        options.setTag(sequence_);
+        options.setTag(tag_);
         return gloo::barrier(options);
       }
     }
@@ -140,8 +172,11 @@ class GlooTransport final : public Transport {
     options.setReduceFunction(ReduceFunctionFor(slice.type, operation.op));
     // The ring: 2 (n - 1) / n of the bytes on each link, any number of ranks.
     options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-    options.setTag(sequence_);
+    options.setTag(tag_);
     gloo::allreduce(options);
+    if (operation.op == ReduceOp::kMean) {
+      DivideForMean(slice.type, Data(operation), slice.count, mesh_->size);
+    }
   }
 
   // In round k, rank r sends its own values of part r + k to the rank that
@@ -153,7 +188,7 @@ class GlooTransport final : public Transport {
     const size_t part = bytes / size;
     const ReduceFunction reduce =
         ReduceFunctionFor(operation.slice.type, operation.op);
-    const uint64_t slot = kReduceScatterSlot | (uint64_t{sequence_} << 24);
+    const uint64_t slot = kReduceScatterSlot | (uint64_t{tag_} << 24);
     std::unique_ptr<uint8_t[]> scratch(new uint8_t[part]);
     const auto from = context_->createUnboundBuffer(scratch.get(), part);
     const auto all = context_->createUnboundBuffer(Data(operation), bytes);
@@ -167,6 +202,10 @@ class GlooTransport final : public Transport {
              operation.slice.count / static_cast<size_t>(size));
       all->waitSend();
     }
+    if (operation.op == ReduceOp::kMean) {
+      DivideForMean(operation.slice.type, own, operation.slice.count / size,
+                    size);
+    }
   }
 
   static uint8_t* Data(const Operation& operation) {
@@ -179,6 +218,7 @@ class GlooTransport final : public Transport {
   const std::shared_ptr<gloo::Context> context_;
   // Of the operation that runs; the same on every rank.
   uint32_t sequence_ = 0;
+  uint32_t tag_ = 0;
 };
 
 StatusOr<std::unique_ptr<Communicator>> FormGloo(
@@ -215,7 +255,11 @@ extern "C" __attribute__((visibility("default")))
 const lockstep_collective_module*
 lockstep_collective_module_v1(void) {
   static const lockstep_collective_module kModule = {
-      sizeof(lockstep_collective_module), kLockstepCollectiveAbi,
-      kLockstepCollectiveToolchain, "gloo", nullptr, lockstep::FormInto};
+      sizeof(lockstep_collective_module),
+      kLockstepCollectiveAbi,
+      kLockstepCollectiveToolchain,
+      "gloo",
+      nullptr,
+      lockstep::FormInto};
   return &kModule;
 }

@@ -32,8 +32,9 @@ constexpr int kMaxRanks = 64;
 constexpr milliseconds kConnectTimeout{1000};
 // Gloo reads what a closed connection still holds; this only bounds a bug.
 constexpr milliseconds kDrainTimeout{10000};
-// A goodbye waits only where the peer has not yet finished forming.
-constexpr milliseconds kGoodbyeTimeout{500};
+// All goodbyes together; they wait only for peers that have not yet finished
+// forming.
+constexpr milliseconds kGoodbyeTimeout{2000};
 
 std::string Key(int rank) { return fmt::format("gloo/{}", rank); }
 
@@ -118,6 +119,15 @@ GlooMesh::~GlooMesh() {
     }
     watch_.join();
   }
+  if (ticker_ == nullptr) return;
+  // Each connection's end, and the loop's, waits for a turn of the loop.
+  ticker_->Arm();
+  sentinels_.clear();
+  transportContext_.reset();
+  inner_.reset();
+  const std::weak_ptr<gloo::transport::Device> device = device_;
+  device_.reset();
+  if (const auto alive = device.lock()) ticker_->Detach(alive.get());
 }
 
 StatusOr<std::shared_ptr<GlooMesh>> GlooMesh::Form(
@@ -179,11 +189,29 @@ StatusOr<std::vector<Bytes>> GlooMesh::ExchangeAddresses(
 }
 
 Status GlooMesh::Connect(const CommunicatorOptions& options) {
+  ticker_ = std::make_unique<GlooTicker>(device_);
   inner_ = device_->createContext(rank, size);
   inner_->setTimeout(kConnectTimeout);
   transportContext_ = std::make_shared<TrackingContext>(inner_, &peers_);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Bytes> theirs,
                             ExchangeAddresses(options));
+  // Not before all have come, which may take minutes.
+  ticker_->Arm();
+  const Status connected = ConnectPairs(theirs);
+  ticker_->Disarm();
+  LOCKSTEP_RETURN_IF_ERROR(connected);
+  for (int i = 0; i < size; ++i) {
+    if (i == rank) continue;
+    sentinels_[i] = inner_->createUnboundBuffer(nullptr, 0);
+    sentinels_[i]->recv(i, kGoodbyeSlot, 0, 0);
+  }
+  stop_ = Fd(eventfd(0, EFD_CLOEXEC));
+  if (!stop_) return ErrnoStatus(errno, "eventfd");
+  watch_ = std::thread([this] { Watch(); });
+  return OkStatus();
+}
+
+Status GlooMesh::ConnectPairs(const std::vector<Bytes>& theirs) {
   std::vector<Bytes> ours(size);
   for (int i = 0; i < size; ++i) {
     if (i == rank) continue;
@@ -196,16 +224,7 @@ Status GlooMesh::Connect(const CommunicatorOptions& options) {
       return Unavailable("cannot connect to rank {}: {}", i, e.what());
     }
   }
-  LOCKSTEP_RETURN_IF_ERROR(FindConnections(ours, theirs));
-  for (int i = 0; i < size; ++i) {
-    if (i == rank) continue;
-    sentinels_[i] = inner_->createUnboundBuffer(nullptr, 0);
-    sentinels_[i]->recv(i, kGoodbyeSlot, 0, 0);
-  }
-  stop_ = Fd(eventfd(0, EFD_CLOEXEC));
-  if (!stop_) return ErrnoStatus(errno, "eventfd");
-  watch_ = std::thread([this] { Watch(); });
-  return OkStatus();
+  return FindConnections(ours, theirs);
 }
 
 Status GlooMesh::FindConnections(const std::vector<Bytes>& ours,
@@ -262,19 +281,29 @@ void GlooMesh::Watch() {
 
 void GlooMesh::SayGoodbye() {
   if (peers_.IsCut() || peers_.lost() >= 0) return;
-  try {
-    std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> goodbyes(size);
+  std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> goodbyes(size);
+  // A peer that has just left itself fails alone: the others, who may still be
+  // busy with each other, are told all the same.
+  const auto try_each = [&](const auto& step) {
     for (int i = 0; i < size; ++i) {
-      if (i == rank || peers_.IsGone(i)) continue;
-      goodbyes[i] = inner_->createUnboundBuffer(nullptr, 0);
-      goodbyes[i]->send(i, kGoodbyeSlot, 0, 0);
+      try {
+        if (i != rank && !peers_.IsGone(i)) step(i);
+      } catch (const std::exception&) {
+        goodbyes[i].reset();
+      }
     }
-    for (const auto& goodbye : goodbyes) {
-      if (goodbye != nullptr) goodbye->waitSend(nullptr, kGoodbyeTimeout);
-    }
-  } catch (const std::exception&) {
-    // That peer is gone already, or will take us for lost.
-  }
+  };
+  try_each([&](int i) {
+    goodbyes[i] = inner_->createUnboundBuffer(nullptr, 0);
+    goodbyes[i]->send(i, kGoodbyeSlot, 0, 0);
+  });
+  const MonoTime deadline = SystemClock().Now().mono + kGoodbyeTimeout;
+  try_each([&](int i) {
+    if (goodbyes[i] == nullptr) return;
+    const auto left = std::chrono::ceil<milliseconds>(
+        deadline - SystemClock().Now().mono);
+    goodbyes[i]->waitSend(nullptr, std::max(left, milliseconds(0)));
+  });
 }
 
 void GlooMesh::Cut() {

@@ -17,7 +17,8 @@
 // addresses, which are unique to each, and held by dup(2): a shutdown of our
 // duplicate can never hit a stranger's descriptor, whatever Gloo closed.
 //
-// This and gloo_communicator.cc are the only files that include gloo/.
+// This, gloo_buffer, gloo_ticker and gloo_communicator.cc are the only files
+// that include gloo/.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_GLOO_MESH_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_GLOO_MESH_H_
 
@@ -36,6 +37,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/gloo_ticker.h"
 
 namespace lockstep {
 
@@ -100,6 +102,7 @@ class GlooMesh final : public gloo::Context {
 
  private:
   Status Connect(const CommunicatorOptions& options);
+  Status ConnectPairs(const std::vector<std::vector<char>>& theirs);
   StatusOr<std::vector<std::vector<char>>> ExchangeAddresses(
       const CommunicatorOptions& options);
   // Fills connections_; `theirs` are the addresses that we connected to.
@@ -117,6 +120,7 @@ class GlooMesh final : public gloo::Context {
   std::shared_ptr<gloo::transport::Context> inner_;
   Fd stop_;  // eventfd
   std::thread watch_;
+  std::unique_ptr<GlooTicker> ticker_;
 };
 
 }  // namespace lockstep

@@ -83,7 +83,10 @@ class NcclCommunicator final : public Communicator {
     const DataType type = operation.slice.type;
     const bool whole = type == DataType::kInt32 || type == DataType::kInt64 ||
                        type == DataType::kUint8;
-    if (!reduces || operation.op == ReduceOp::kSum || whole) return OkStatus();
+    // A mean of integers is refused by the operation's own check.
+    const bool adds =
+        operation.op == ReduceOp::kSum || operation.op == ReduceOp::kMean;
+    if (!reduces || adds || whole) return OkStatus();
     return InvalidArgument(
         "backend nccl takes no minimum or maximum of {}: a NaN could be lost",
         Name(type));

@@ -236,35 +236,38 @@ ncclResult_t Enqueue(
   return ncclInProgress;
 }
 
+// Reduces the `count` elements from byte `skip` of each part on into `out`.
+void Reduce(const std::vector<std::vector<char>>& parts, size_t skip,
+            size_t count, DataType type, ncclRedOp_t op, void* out) {
+  const auto reduce = ReduceFunctionFor(type, op == ncclMax   ? ReduceOp::kMax
+                                              : op == ncclMin ? ReduceOp::kMin
+                                                              : ReduceOp::kSum);
+  std::memcpy(out, parts[0].data() + skip, count * SizeOf(type));
+  for (size_t r = 1; r < parts.size(); ++r) {
+    reduce(out, out, parts[r].data() + skip, count);
+  }
+  if (op != ncclAvg) return;
+  DivideForMean(type, out, count, static_cast<int>(parts.size()));
+}
+
 ncclResult_t AllReduce(const void* in, void* out, size_t count,
                        ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                        cudaStream_t stream) {
   const DataType t = TypeOf(type);
-  const auto reduce = ReduceFunctionFor(t, op == ncclMax   ? ReduceOp::kMax
-                                           : op == ncclMin ? ReduceOp::kMin
-                                                           : ReduceOp::kSum);
   return Enqueue(comm, stream, in, count * SizeOf(t), [=](const auto& parts) {
-    std::memcpy(out, parts[0].data(), parts[0].size());
-    for (size_t r = 1; r < parts.size(); ++r) {
-      reduce(out, out, parts[r].data(), count);
-    }
+    Reduce(parts, 0, count, t, op, out);
   });
 }
 
 ncclResult_t ReduceScatter(const void* in, void* out, size_t count,
-                           ncclDataType_t type, ncclRedOp_t, ncclComm_t comm,
+                           ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                            cudaStream_t stream) {
   const DataType t = TypeOf(type);
-  const auto reduce = ReduceFunctionFor(t, ReduceOp::kSum);
   const size_t size = Of(comm)->group->size;
   const size_t skip = Of(comm)->rank * count * SizeOf(t);
-  return Enqueue(comm, stream, in, size * count * SizeOf(t),
-                 [=](const auto& parts) {
-                   std::memcpy(out, parts[0].data() + skip, count * SizeOf(t));
-                   for (size_t r = 1; r < parts.size(); ++r) {
-                     reduce(out, out, parts[r].data() + skip, count);
-                   }
-                 });
+  return Enqueue(
+      comm, stream, in, size * count * SizeOf(t),
+      [=](const auto& parts) { Reduce(parts, skip, count, t, op, out); });
 }
 
 ncclResult_t AllGather(const void* in, void* out, size_t count,

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <cstring>
 #include <thread>
 
@@ -80,6 +81,14 @@ TEST(NcclTest, OperationsOnHostBuffers) {
     EXPECT_EQ(f[11], 11 + 100 * rank);
 
     for (int i = 0; i < 12; ++i) f[i] = static_cast<float>(i + 100 * rank);
+    run({.kind = CollectiveKind::kAllReduce, .op = ReduceOp::kMean}, 0, 12);
+    for (int i = 0; i < 12; ++i) EXPECT_EQ(f[i], i + 100);
+
+    for (int i = 0; i < 12; ++i) f[i] = static_cast<float>(i + 100 * rank);
+    run({.kind = CollectiveKind::kReduceScatter, .op = ReduceOp::kMean}, 0, 12);
+    for (int i = 4 * rank; i < 4 * rank + 4; ++i) EXPECT_EQ(f[i], i + 100);
+
+    for (int i = 0; i < 12; ++i) f[i] = static_cast<float>(i + 100 * rank);
     run({.kind = CollectiveKind::kReduceScatter}, 0, 12);
     for (int i = 4 * rank; i < 4 * rank + 4; ++i) EXPECT_EQ(f[i], 3 * i + 300);
 
@@ -102,7 +111,8 @@ TEST(NcclTest, OperationsOnHostBuffers) {
 
 TEST(NcclTest, ManyInFlightEndInOrderAndFollowTheirStream) {
   Ranks ranks(2);
-  ranks.ForEach([](int rank, Communicator* c) {
+  std::barrier polled(2);
+  ranks.ForEach([&polled](int rank, Communicator* c) {
     const Buffer* device = *c->AllocateOnDevice(64);
     EXPECT_EQ(device->kind, MemoryKind::kDevice);
     EXPECT_EQ(device->device, 0);
@@ -112,15 +122,15 @@ TEST(NcclTest, ManyInFlightEndInOrderAndFollowTheirStream) {
     std::vector<std::unique_ptr<Work>> works;
     const Operation sum = {.slice = {device, 0, 64, DataType::kUint8}};
     works.push_back(*c->Start(sum, compute));
-    for (int i = 0; i < 20; ++i) works.push_back(*c->Start(sum));
+    for (int i = 0; i < 5; ++i) works.push_back(*c->Start(sum));
     EXPECT_FALSE(works.front()->Poll());
     EXPECT_FALSE(works.back()->Poll());
+    polled.arrive_and_wait();
     if (rank == 1) ReleaseFakeFills();
     EXPECT_TRUE(works.back()->Wait(Now() + kLong).ok());
     for (auto& work : works) EXPECT_TRUE(work->Poll());
-    // 1 + 2, then doubled twenty times in 8 bits.
-    EXPECT_EQ(static_cast<uint8_t*>(device->data)[63],
-              static_cast<uint8_t>(3u << 20));
+    // 1 + 2, then doubled five times.
+    EXPECT_EQ(static_cast<uint8_t*>(device->data)[63], 3u << 5);
     works.clear();
   });
   ranks.Leave();
@@ -163,6 +173,9 @@ TEST(NcclTest, RefusesItsCallersMistakesAndSendsNothing) {
   EXPECT_TRUE(
       start({.slice = {buffer, 0, 4, DataType::kInt32}, .op = ReduceOp::kMax})
           .ok());
+  EXPECT_EQ(
+      code({.slice = {buffer, 0, 4, DataType::kInt32}, .op = ReduceOp::kMean}),
+      StatusCode::kInvalidArgument);
 }
 
 TEST(NcclTest, NoMemoryIsAnErrorThatHarmsNothing) {

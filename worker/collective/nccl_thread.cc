@@ -43,6 +43,8 @@ ncclRedOp_t OpOf(ReduceOp op) {
       return ncclSum;
     case ReduceOp::kMin:
       return ncclMin;
+    case ReduceOp::kMean:
+      return ncclAvg;
     case ReduceOp::kMax:
       return ncclMax;
   }

@@ -1,6 +1,14 @@
 #include "worker/collective/operation.h"
 
 namespace lockstep {
+namespace {
+
+bool IsInteger(DataType type) {
+  return type == DataType::kInt32 || type == DataType::kInt64 ||
+         type == DataType::kUint8;
+}
+
+}  // namespace
 
 size_t BytesOf(const Operation& operation) {
   if (operation.kind == CollectiveKind::kBarrier) return 0;
@@ -41,6 +49,11 @@ Status CheckOperation(const Operation& operation, int size) {
     return InvalidArgument(
         "{} from element {} leaves its buffer of {} bytes ({} elements)",
         Describe(operation), slice.offset, slice.buffer->bytes, room);
+  }
+  const bool reduces = operation.kind == CollectiveKind::kAllReduce ||
+                       operation.kind == CollectiveKind::kReduceScatter;
+  if (reduces && operation.op == ReduceOp::kMean && IsInteger(slice.type)) {
+    return InvalidArgument("{}: only floats have a mean", Describe(operation));
   }
   const bool in_parts = operation.kind == CollectiveKind::kReduceScatter ||
                         operation.kind == CollectiveKind::kAllGather;

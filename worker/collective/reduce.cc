@@ -1,73 +1,66 @@
 #include "worker/collective/reduce.h"
 
-#include <cstdint>
-#include <type_traits>
-
-// The loops below may run in place (out == a) but carry nothing from one
-// element to the next; without this the compiler tests for overlap.
-#if defined(__clang__)
-#define LOCKSTEP_INDEPENDENT_LOOP _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define LOCKSTEP_INDEPENDENT_LOOP _Pragma("GCC ivdep")
+#if defined(__x86_64__)
+#include <cpuid.h>
 #endif
 
 namespace lockstep {
 namespace {
 
-struct Sum {
-  template <typename T>
-  static T Apply(T a, T b) {
-    if constexpr (std::is_integral_v<T>) {
-      using U = std::make_unsigned_t<T>;
-      return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
-    } else {
-      return a + b;
-    }
-  }
-};
-struct Min {
-  template <typename T>
-  static T Apply(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) {
-      if (a != a) return a;
-      return b != b || b < a ? b : a;
-    } else {
-      return b < a ? b : a;
-    }
-  }
-};
-struct Max {
-  template <typename T>
-  static T Apply(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) {
-      if (a != a) return a;
-      return b != b || a < b ? b : a;
-    } else {
-      return a < b ? b : a;
-    }
-  }
-};
+// How the tables are laid out.
+static_assert(static_cast<int>(DataType::kFloat32) == 0 &&
+              static_cast<int>(DataType::kFloat64) == 1 &&
+              static_cast<int>(DataType::kFloat16) == 2 &&
+              static_cast<int>(DataType::kBfloat16) == 3 &&
+              static_cast<int>(DataType::kInt32) == 4 &&
+              static_cast<int>(DataType::kInt64) == 5 &&
+              static_cast<int>(DataType::kUint8) == 6);
+static_assert(static_cast<int>(ReduceOp::kSum) == 0 &&
+              static_cast<int>(ReduceOp::kMin) == 1 &&
+              static_cast<int>(ReduceOp::kMax) == 2 &&
+              static_cast<int>(ReduceOp::kMean) == 3);
 
-template <typename T, typename Op>
-void Reduce(void* out, const void* a, const void* b, size_t count) {
-  T* const o = static_cast<T*>(out);
-  const T* const x = static_cast<const T*>(a);
-  const T* const y = static_cast<const T*>(b);
-  LOCKSTEP_INDEPENDENT_LOOP
-  for (size_t i = 0; i < count; ++i) o[i] = Op::template Apply<T>(x[i], y[i]);
+const ReduceTable* TableOf(InstructionSet set) {
+  switch (set) {
+    case InstructionSet::kPlain:
+      return &kPlainReductions;
+#if defined(__x86_64__)
+    case InstructionSet::kAvx2:
+      return &kAvx2Reductions;
+    case InstructionSet::kAvx512:
+      return &kAvx512Reductions;
+#endif
+    default:
+      return nullptr;
+  }
 }
 
-template <typename T>
+template <DataType type, ReduceOp op>
+void ReduceTwo(void* out, const void* a, const void* b, size_t count) {
+  static const ReduceAllFunction function =
+      ReduceAllFunctionFor(type, op, BestInstructionSet());
+  const void* const ins[] = {a, b};
+  function(&out, 1, ins, 2, count);
+}
+
+template <DataType type>
 ReduceFunction ForOp(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
-      return Reduce<T, Sum>;
+    case ReduceOp::kMean:
+      return ReduceTwo<type, ReduceOp::kSum>;
     case ReduceOp::kMin:
-      return Reduce<T, Min>;
+      return ReduceTwo<type, ReduceOp::kMin>;
     case ReduceOp::kMax:
-      return Reduce<T, Max>;
+      return ReduceTwo<type, ReduceOp::kMax>;
   }
   return nullptr;
+}
+
+template <typename T>
+void Divide(void* values, size_t count, int ranks) {
+  T* const v = static_cast<T*>(values);
+  for (size_t i = 0; i < count; ++i) v[i] /= static_cast<T>(ranks);
 }
 
 }  // namespace
@@ -75,20 +68,79 @@ ReduceFunction ForOp(ReduceOp op) {
 ReduceFunction ReduceFunctionFor(DataType type, ReduceOp op) {
   switch (type) {
     case DataType::kFloat32:
-      return ForOp<float>(op);
+      return ForOp<DataType::kFloat32>(op);
     case DataType::kFloat64:
-      return ForOp<double>(op);
+      return ForOp<DataType::kFloat64>(op);
     case DataType::kInt32:
-      return ForOp<int32_t>(op);
+      return ForOp<DataType::kInt32>(op);
     case DataType::kInt64:
-      return ForOp<int64_t>(op);
+      return ForOp<DataType::kInt64>(op);
     case DataType::kUint8:
-      return ForOp<uint8_t>(op);
+      return ForOp<DataType::kUint8>(op);
     case DataType::kFloat16:
     case DataType::kBfloat16:
       return nullptr;
   }
   return nullptr;
+}
+
+void DivideForMean(DataType type, void* values, size_t count, int ranks) {
+  if (type == DataType::kFloat32) Divide<float>(values, count, ranks);
+  if (type == DataType::kFloat64) Divide<double>(values, count, ranks);
+}
+
+std::string_view Name(InstructionSet set) {
+  switch (set) {
+    case InstructionSet::kPlain:
+      return "plain";
+    case InstructionSet::kAvx2:
+      return "avx2";
+    case InstructionSet::kAvx512:
+      return "avx512";
+  }
+  return "unknown";
+}
+
+#if defined(__x86_64__)
+// Not every compiler's __builtin_cpu_supports knows it. Asked once: a virtual
+// machine takes microseconds to answer.
+static bool HasF16c() {
+  static const bool has = [] {
+    unsigned a = 0;
+    unsigned b = 0;
+    unsigned c = 0;
+    unsigned d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  }();
+  return has;
+}
+#endif
+
+InstructionSet BestInstructionSet() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq") && HasF16c()) {
+    return InstructionSet::kAvx512;
+  }
+  if (__builtin_cpu_supports("avx2") && HasF16c()) {
+    return InstructionSet::kAvx2;
+  }
+#endif
+  return InstructionSet::kPlain;
+}
+
+ReduceAllFunction ReduceAllFunctionFor(DataType type, ReduceOp op,
+                                       InstructionSet set) {
+  if (set > BestInstructionSet()) return nullptr;
+  const ReduceTable* table = TableOf(set);
+  const auto row = static_cast<size_t>(type);
+  const auto column = static_cast<size_t>(op);
+  if (table == nullptr || row >= ReduceTable::kTypes ||
+      column >= ReduceTable::kOps) {
+    return nullptr;
+  }
+  return table->of[row][column];
 }
 
 }  // namespace lockstep

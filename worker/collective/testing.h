@@ -1,12 +1,14 @@
-// For tests and benchmarks: stores in which ranks find each other, and ranks
-// as threads or processes.
+// For tests and benchmarks: stores in which ranks find each other, ranks as
+// threads or processes, and what tests of several backends watch.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_TESTING_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_TESTING_H_
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,16 @@
 #include "worker/collective/communicator.h"
 
 namespace lockstep {
+
+// Sanitizers are slow, keep what was freed, and need room on stacks.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+inline constexpr bool kSanitized =
+    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+inline constexpr bool kSanitized = false;
+#endif
 
 // Ranks that are threads of one process. Safe from any thread.
 class MapRendezvousStore final : public RendezvousStore {
@@ -62,11 +74,95 @@ class RankProcesses {
   std::vector<pid_t> pids_;  // 0 once reaped
 };
 
-// Options for a rank that forms over `store` on the loopback, from modules in
-// $LOCKSTEP_MODULE_DIR or beside the program; 20 s to form.
+// Options for a rank that forms over `store` on the loopback, of backend
+// $LOCKSTEP_TEST_BACKEND (gloo where it is not set), from modules in
+// $LOCKSTEP_MODULE_DIR or beside the program; 20 s to form. Of more than one
+// rank, hierarchical puts the first half on one host, the others on another.
 CommunicatorOptions TestOptions(int rank, int size, RendezvousStore* store);
+// The same of a backend by name.
+CommunicatorOptions TestOptionsOf(const std::string& backend, int rank,
+                                  int size, RendezvousStore* store);
+
+// Open files, threads and memory of this process: what must not grow.
+struct Usage {
+  int files = 0;
+  int threads = 0;
+  int mappings = 0;
+  int64_t resident_kib = 0;
+};
+Usage UsageNow();
+// OK with as many files and threads as in `before`, and at most 24 mappings and
+// 8 MiB more (not looked at with sanitizers). Waits for threads that were
+// joined and may still be listed for a moment.
+Status CheckNoGrowth(const Usage& before);
+
+// What a plain thread takes to run once it is told to: the median of a few.
+// Where that is long, the machine is too busy to measure anything short.
+Duration WakeUpTime();
 
 MonoTime Now();
+
+// Waits until `condition` is true, at most 20 s; false when it is not then.
+bool AwaitTrue(const std::function<bool()>& condition);
+
+// Entries of a directory such as /proc/self/fd, and memory that is present.
+int CountEntries(const char* dir);
+size_t CountResidentPages();
+
+// Forms a rank's communicator.
+using RankFormer = std::function<StatusOr<std::unique_ptr<Communicator>>(
+    int rank, RendezvousStore* store)>;
+
+// Ranks as threads of this process while they form, then seen from one thread.
+// SIGPIPE is ignored from then on.
+class FormedRanks {
+ public:
+  FormedRanks(int n, const RankFormer& form);
+  // The first error of forming.
+  const Status& status() const { return status_; }
+  int size() const { return static_cast<int>(communicators_.size()); }
+  Communicator* operator[](int rank) { return communicators_[rank].get(); }
+  void Destroy(int rank) { communicators_[rank].reset(); }
+
+ private:
+  std::vector<std::unique_ptr<Communicator>> communicators_;
+  Status status_;
+};
+
+// What ranks that are processes share with their test: counters, and a
+// directory in /tmp. Make it before them.
+class RankBoard {
+ public:
+  static constexpr int kRanks = 16;
+  struct Counters {
+    std::atomic<int> steps[kRanks];
+    std::atomic<int64_t> ended[kRanks];  // nanoseconds of the monotonic clock
+    std::atomic<int64_t> word;
+    std::atomic<bool> abort;
+  };
+
+  RankBoard();
+  ~RankBoard();
+  RankBoard(const RankBoard&) = delete;
+  RankBoard& operator=(const RankBoard&) = delete;
+
+  Counters* operator->() const { return counters_; }
+  const std::string& dir() const { return dir_; }
+
+  // Runs `operation` again and again, counting steps, until an error, whose
+  // code is the result. A second thread aborts when the board says so.
+  int RunUntilError(Communicator* communicator, int rank,
+                    const Operation& operation);
+  // Whether the ranks below `n` have made so many steps.
+  bool AllMade(int n, int steps) const;
+  // Until the ranks below `n` make no more steps.
+  bool AwaitStill(int n) const;
+  Duration EndedAfter(int rank, MonoTime start) const;
+
+ private:
+  std::string dir_;
+  Counters* counters_ = nullptr;
+};
 
 }  // namespace lockstep
 

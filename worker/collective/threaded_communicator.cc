@@ -1,8 +1,12 @@
 #include "worker/collective/threaded_communicator.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <deque>
+#include <functional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/base/mutex.h"
 #include "worker/collective/host_memory.h"
@@ -14,17 +18,31 @@ namespace {
 struct Task {
   explicit Task(const Operation& o) : operation(o) {}
   const Operation operation;
-  // Both under Engine::mu_.
+  // All under Engine::mu_.
   bool done = false;
   Status status;
+  // The transport is at work on it, though it is queued still.
+  bool begun = false;
 };
 
 // What the communicator and its Works share.
-class Engine {
+class Engine final : public OperationQueue {
  public:
   Engine(const ThreadedCommunicatorOptions& options,
          std::unique_ptr<Transport> transport)
-      : options_(options), transport_(std::move(transport)) {}
+      : options_(options), transport_(std::move(transport)) {
+    transport_->SetQueue(this);
+  }
+
+  std::optional<Operation> Next() override {
+    MutexLock lock(&mu_);
+    if (!broken_.ok() || queue_.empty()) return std::nullopt;
+    return queue_.front()->operation;
+  }
+  void BeginNext() override {
+    MutexLock lock(&mu_);
+    if (!queue_.empty()) queue_.front()->begun = true;
+  }
 
   Transport* transport() const { return transport_.get(); }
 
@@ -37,16 +55,54 @@ class Engine {
     return task;
   }
 
+  // Runs `operation` in this thread, or queues it behind what is there.
+  Status RunNow(const Operation& operation, MonoTime deadline) {
+    if (!transport_->AnyThreadMayExecute() || !ClaimIdle()) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const auto task, Push(operation));
+      return Wait(task.get(), deadline);
+    }
+    Task task(operation);
+    transport_->SetAwaited(true);
+    RunTask(&task, deadline);
+    transport_->SetAwaited(false);
+    MutexLock lock(&mu_);
+    return task.status;
+  }
+
+  // Runs `change`, a change of the transport's plan, in this thread. Never
+  // queued: what is under way follows the old plan.
+  Status ChangePlan(MonoTime deadline,
+                    const std::function<Status(MonoTime deadline)>& change) {
+    if (!ClaimIdle()) {
+      MutexLock lock(&mu_);
+      LOCKSTEP_RETURN_IF_ERROR(broken_);
+      return InvalidArgument(
+          "{}: an operation is under way: the plan cannot change",
+          options_.label);
+    }
+    transport_->SetAwaited(true);
+    const Status status = change(BackstopFor(deadline));
+    transport_->SetAwaited(false);
+    const bool harmless = status.ok() || absl::IsInvalidArgument(status);
+    if (!harmless) Break(Annotate(status, options_.label));
+    MutexLock lock(&mu_);
+    running_ = false;
+    if (!queue_.empty() || stopping_) queued_.NotifyOne();
+    if (!broken_.ok()) return broken_;
+    return status.ok() ? status : Annotate(status, options_.label);
+  }
+
   // The first reason stays; everything that waits is woken.
-  void Break(Status reason) {
+  void Break(const Status& reason) {
     {
       MutexLock lock(&mu_);
       if (!broken_.ok()) return;
-      broken_ = std::move(reason);
+      broken_ = reason;
       FailQueueLocked();
       ended_.NotifyAll();
     }
     transport_->Cut();
+    if (options_.broken) options_.broken(reason);
   }
 
   void Stop() {
@@ -61,38 +117,36 @@ class Engine {
       std::shared_ptr<Task> task;
       {
         MutexLock lock(&mu_);
-        while (queue_.empty() && !stopping_) queued_.Wait(&mu_);
+        while ((queue_.empty() || running_) && !stopping_) queued_.Wait(&mu_);
         if (queue_.empty()) return;
-        task = queue_.front();
-        queue_.pop_front();
+        task = ClaimLocked();
       }
-      Status status =
-          transport_->Execute(task->operation, SystemClock().Now().mono +
-                                                   options_.operation_timeout);
-      // Cuts the other connections, so that all survivors see it now.
-      if (!status.ok()) Break(Annotate(status, options_.label));
-      MutexLock lock(&mu_);
-      task->status = status.ok() ? OkStatus() : broken_;
-      task->done = true;
-      ended_.NotifyAll();
+      RunTask(task.get(), MonoTime::max());
     }
   }
 
   Status Wait(Task* task, MonoTime deadline) {
+    const bool may_help = transport_->AnyThreadMayExecute();
+    transport_->SetAwaited(true);
+    if (may_help) Help(task, deadline);
+    bool done = false;
     {
       MutexLock lock(&mu_);
       while (!task->done && ended_.WaitUntil(&mu_, deadline)) {
       }
-      if (task->done) return task->status;
+      done = task->done;
     }
-    const std::string waiting = transport_->Waiting();
-    Break(DeadlineExceeded("{}: {} did not end before its deadline{}{}",
-                           options_.label, Describe(task->operation),
-                           waiting.empty() ? "" : ", ", waiting));
+    if (!done) {
+      const std::string waiting = transport_->Waiting();
+      Break(DeadlineExceeded("{}: {} did not end before its deadline{}{}",
+                             options_.label, Describe(task->operation),
+                             waiting.empty() ? "" : ", ", waiting));
+    }
+    transport_->SetAwaited(false);
     return WaitForEnd(task);
   }
 
-  // After the cut the progress thread leaves the operation at once; until
+  // After the cut the thread that runs the operation leaves it at once; until
   // then the slice is in use, so there is no deadline to give up at.
   Status WaitForEnd(Task* task) {
     MutexLock lock(&mu_);
@@ -106,12 +160,68 @@ class Engine {
   }
 
  private:
+  MonoTime BackstopFor(MonoTime deadline) const {
+    const MonoTime backstop =
+        std::chrono::steady_clock::now() + options_.operation_timeout;
+    return std::min(deadline, backstop);
+  }
+
+  // Claims the transport when nothing runs and nothing is queued. The caller
+  // runs RunTask then.
+  bool ClaimIdle() {
+    MutexLock lock(&mu_);
+    // What is broken answers by the queue.
+    if (!broken_.ok() || running_ || !queue_.empty()) return false;
+    running_ = true;
+    return true;
+  }
+
+  std::shared_ptr<Task> ClaimLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::shared_ptr<Task> task = std::move(queue_.front());
+    queue_.pop_front();
+    running_ = true;
+    return task;
+  }
+
+  // Runs what is queued, in this thread, until `task` is done or the progress
+  // thread runs something.
+  void Help(Task* task, MonoTime deadline) {
+    for (;;) {
+      std::shared_ptr<Task> next;
+      {
+        MutexLock lock(&mu_);
+        if (task->done || running_ || queue_.empty()) return;
+        next = ClaimLocked();
+      }
+      RunTask(next.get(), deadline);
+    }
+  }
+
+  // After a claim.
+  void RunTask(Task* task, MonoTime deadline) {
+    const Status status =
+        transport_->Execute(task->operation, BackstopFor(deadline));
+    // Cuts the other connections, so that all survivors see it now.
+    if (!status.ok()) Break(Annotate(status, options_.label));
+    MutexLock lock(&mu_);
+    running_ = false;
+    task->status = status.ok() ? OkStatus() : broken_;
+    task->done = true;
+    ended_.NotifyAll();
+    if (!queue_.empty() || stopping_) queued_.NotifyOne();
+  }
+
+  // What the transport has begun stays: its Execute fails at once and tells
+  // when the slice is free.
   void FailQueueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    for (const auto& task : queue_) {
+    std::erase_if(queue_, [&](const std::shared_ptr<Task>& task) {
+      mu_.AssertHeld();
+      if (task->begun) return false;
       task->status = broken_;
       task->done = true;
-    }
-    queue_.clear();
+      return true;
+    });
+    if (!queue_.empty()) queued_.NotifyOne();
   }
 
   const ThreadedCommunicatorOptions options_;
@@ -120,6 +230,8 @@ class Engine {
   CondVar queued_;  // for the progress thread
   CondVar ended_;   // for those who wait
   std::deque<std::shared_ptr<Task>> queue_ ABSL_GUARDED_BY(mu_);
+  // A thread is in Transport::Execute.
+  bool running_ ABSL_GUARDED_BY(mu_) = false;
   Status broken_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
@@ -158,9 +270,35 @@ class ThreadedCommunicator final : public Communicator {
   std::string_view backend() const override {
     return engine_->transport()->name();
   }
+  std::string Plan() const override { return engine_->transport()->Plan(); }
+  std::string ReductionPlan() const override {
+    return engine_->transport()->ReductionPlan();
+  }
+  Status Tune(Duration budget, MonoTime deadline) override {
+    return engine_->ChangePlan(deadline, [&](MonoTime until) {
+      return engine_->transport()->Tune(budget, until);
+    });
+  }
+  Status FollowPlan(const std::string& plan, MonoTime deadline) override {
+    return engine_->ChangePlan(deadline, [&](MonoTime until) {
+      return engine_->transport()->FollowPlan(plan, until);
+    });
+  }
 
   StatusOr<const Buffer*> Allocate(size_t bytes) override {
-    return memory_.Allocate(bytes);
+    TransportMemory* const own = engine_->transport()->memory();
+    return own != nullptr ? own->Allocate(bytes) : memory_.Allocate(bytes);
+  }
+
+  StatusOr<const Buffer*> Register(void* data, size_t bytes) override {
+    TransportMemory* const own = engine_->transport()->memory();
+    if (own != nullptr) return own->Register(data, bytes);
+    if (data == nullptr && bytes > 0) {
+      return InvalidArgument("{}: no memory to register", options_.label);
+    }
+    registered_.push_back(std::make_unique<Buffer>(
+        Buffer{.data = data, .bytes = bytes, .kind = MemoryKind::kHost}));
+    return registered_.back().get();
   }
 
   StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
@@ -168,15 +306,14 @@ class ThreadedCommunicator final : public Communicator {
     if (stream != nullptr) {
       return InvalidArgument("{}: host memory has no stream", options_.label);
     }
-    if (operation.kind != CollectiveKind::kBarrier &&
-        !memory_.Owns(operation.slice.buffer)) {
-      return InvalidArgument("{}: the buffer is not this communicator's",
-                             options_.label);
-    }
-    LOCKSTEP_RETURN_IF_ERROR(CheckOperation(operation, options_.size));
-    LOCKSTEP_RETURN_IF_ERROR(engine_->transport()->Check(operation));
+    LOCKSTEP_RETURN_IF_ERROR(Check(operation));
     LOCKSTEP_ASSIGN_OR_RETURN(auto task, engine_->Push(operation));
     return std::make_unique<TaskWork>(engine_, std::move(task));
+  }
+
+  Status RunNow(const Operation& operation, MonoTime deadline) override {
+    LOCKSTEP_RETURN_IF_ERROR(Check(operation));
+    return engine_->RunNow(operation, deadline);
   }
 
   void Abort(std::string_view reason) override {
@@ -184,13 +321,47 @@ class ThreadedCommunicator final : public Communicator {
   }
 
  private:
+  Status Check(const Operation& operation) const {
+    if (operation.kind != CollectiveKind::kBarrier &&
+        !Owns(operation.slice.buffer)) {
+      return InvalidArgument("{}: the buffer is not this communicator's",
+                             options_.label);
+    }
+    LOCKSTEP_RETURN_IF_ERROR(CheckOperation(operation, options_.size));
+    if (operation.kind != CollectiveKind::kBarrier &&
+        reinterpret_cast<uintptr_t>(operation.slice.buffer->data) %
+                SizeOf(operation.slice.type) !=
+            0) {
+      return InvalidArgument("{}: {} needs memory aligned to {} bytes",
+                             options_.label, Describe(operation),
+                             SizeOf(operation.slice.type));
+    }
+    return engine_->transport()->Check(operation);
+  }
+
+  // Compares the pointer only: safe with any value.
+  bool Owns(const Buffer* buffer) const {
+    TransportMemory* const own = engine_->transport()->memory();
+    if (own != nullptr) return own->Owns(buffer);
+    return memory_.Owns(buffer) ||
+           std::any_of(registered_.begin(), registered_.end(),
+                       [&](const auto& mine) { return mine.get() == buffer; });
+  }
+
   const ThreadedCommunicatorOptions options_;
   HostMemory memory_;
+  std::vector<std::unique_ptr<Buffer>> registered_;
   const std::shared_ptr<Engine> engine_;
   std::thread thread_;
 };
 
 }  // namespace
+
+Status Transport::FollowPlan(const std::string& plan, MonoTime) {
+  if (plan == ReductionPlan()) return OkStatus();
+  return InvalidArgument("{} has the reduction plan \"{}\", not \"{}\"", name(),
+                         ReductionPlan(), plan);
+}
 
 std::unique_ptr<Communicator> MakeThreadedCommunicator(
     const ThreadedCommunicatorOptions& options,

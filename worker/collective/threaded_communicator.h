@@ -3,35 +3,86 @@
 //
 // The backend gives a Transport, which moves the bytes of one operation; the
 // queue, the deadlines, the first error and the abort are the same for all.
+//
+// Where the transport allows it, a caller that waits runs what is queued
+// itself when the thread has not begun it: that saves two changes of threads,
+// which a small operation would feel.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_THREADED_COMMUNICATOR_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_THREADED_COMMUNICATOR_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "common/base/status.h"
+#include "worker/collective/broken.h"
 #include "worker/collective/communicator.h"
 
 namespace lockstep {
+
+// A transport's own memory. Called by the communicator's user.
+class TransportMemory {
+ public:
+  virtual ~TransportMemory() = default;
+  virtual StatusOr<const Buffer*> Allocate(size_t bytes) = 0;
+  virtual StatusOr<const Buffer*> Register(void* data, size_t bytes) = 0;
+  // Compares the pointer only: safe with any value.
+  virtual bool Owns(const Buffer* buffer) const = 0;
+};
+
+// What waits behind the operation that runs. By the thread in Execute.
+class OperationQueue {
+ public:
+  virtual ~OperationQueue() = default;
+  // The next operation, where there is one by now.
+  virtual std::optional<Operation> Next() = 0;
+  // The transport begins with that one already: until its own Execute has
+  // returned its slice is in use, also where all is aborted before.
+  virtual void BeginNext() = 0;
+};
 
 class Transport {
  public:
   virtual ~Transport() = default;
 
+  // Before anything else. The queue lives as long as Execute may be called.
+  virtual void SetQueue(OperationQueue*) {}
+
   virtual std::string_view name() const = 0;
+  // Communicator::Plan.
+  virtual std::string Plan() const { return ""; }
+  // Communicator::ReductionPlan, Tune and FollowPlan. By one thread, while
+  // nothing is executed. Errors of the last two are as of Execute, but
+  // InvalidArgument: that leaves everything as it was.
+  virtual std::string ReductionPlan() const { return ""; }
+  virtual Status Tune(Duration, MonoTime) { return OkStatus(); }
+  virtual Status FollowPlan(const std::string& plan, MonoTime deadline);
   // InvalidArgument when this transport cannot do `operation`, which passed
   // CheckOperation. Called by Start, before anything is sent.
   virtual Status Check(const Operation& operation) const = 0;
-  // Runs `operation` to its end. Called by the progress thread only. After an
-  // error no more is executed. Unavailable: a peer is gone;
-  // DeadlineExceeded: `deadline` passed.
+  // Runs `operation` to its end. Called by one thread at a time: the progress
+  // thread or, where AnyThreadMayExecute, one that waits. After an error no
+  // more is executed. Unavailable: a peer is gone; DeadlineExceeded:
+  // `deadline` passed, the text says for whom it waited. It must return then,
+  // and after Cut, whatever a peer does: until it has, the slice is in use, so
+  // Work::Wait and the end of a Work wait for it without a deadline of their
+  // own. `deadline` is at most the operation's timeout away, and what is only
+  // queued ends with the first error; so they cannot hang.
   virtual Status Execute(const Operation& operation, MonoTime deadline) = 0;
+  virtual bool AnyThreadMayExecute() const { return false; }
+  // Whether somebody waits for what Execute does: then its thread may spin.
+  // Quick; from any thread.
+  virtual void SetAwaited(bool) {}
   // Makes Execute return, now and for ever, and lets the peers notice.
   // Quick; from any thread, also several at once.
   virtual void Cut() = 0;
   // Whom Execute waits for: "waiting for rank 2"; may be empty. Any thread.
   virtual std::string Waiting() const = 0;
+
+  // Where slices lie. Null: in host memory that the communicator allocates, or
+  // that was registered with it.
+  virtual TransportMemory* memory() { return nullptr; }
 };
 
 struct ThreadedCommunicatorOptions {
@@ -39,6 +90,8 @@ struct ThreadedCommunicatorOptions {
   int size = 1;
   std::string label;
   Duration operation_timeout = std::chrono::seconds(30);
+  // May be empty. Called after Transport::Cut.
+  BrokenFunction broken = {};
 };
 
 std::unique_ptr<Communicator> MakeThreadedCommunicator(

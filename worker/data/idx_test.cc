@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include "tests/support/idx_files.h"
 #include "worker/data/gzip.h"
 #include "worker/data/testing.h"
 
@@ -12,13 +13,6 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string BigEndian(uint32_t value) {
-  std::string bytes;
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    bytes += static_cast<char>(value >> shift);
-  }
-  return bytes;
-}
 std::string Images(uint32_t count, uint32_t height, uint32_t width) {
   std::string bytes = BigEndian(0x803) + BigEndian(count) + BigEndian(height) +
                       BigEndian(width);

@@ -117,11 +117,14 @@ class TfRecordReader {
   explicit TfRecordReader(RandomAccessFile file) : file_(std::move(file)) {}
   // Makes `size` bytes at next_offset_ available in the window.
   StatusOr<std::string_view> Peek(uint64_t size);
+  // The record at next_offset_, where the window holds it and it is sound.
+  bool NextInWindow(std::string_view* record);
   Status Damage(const Status& status);
 
   const RandomAccessFile file_;
-  std::string window_;          // Bytes of the file ...
-  uint64_t window_offset_ = 0;  // ... from here.
+  std::string window_;          // Begins with bytes of the file ...
+  uint64_t window_offset_ = 0;  // ... from here ...
+  uint64_t window_bytes_ = 0;   // ... as many.
   uint64_t next_offset_ = 0;
   uint64_t record_offset_ = 0;
   Status failed_;

@@ -44,8 +44,10 @@ constexpr int kDriverNotLoaded = 9;
 constexpr int kTimeout = 10;
 constexpr int kGpuIsLost = 15;
 
-// The readings of an idle GPU; `set` changes them.
-const std::map<std::string, unsigned long long> kNames = {
+// The readings of an idle GPU; `set` changes them. Never destroyed: a thread
+// that was left behind in here may have read them last.
+using Readings = std::map<std::string, unsigned long long>;
+const Readings& kNames = *new Readings{
     {"utilization", 75},          // %
     {"memory_access", 30},        // %
     {"memory_used", 4ull << 30},  // Bytes.

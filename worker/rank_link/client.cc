@@ -30,6 +30,9 @@ void RankLink::Impl::Remember(const v1::RankReport& report) {
     latest_.set_has_resumed_step(true);
     latest_.set_resumed_step(report.resumed_step());
   }
+  if (!report.reduction_plan().empty()) {
+    latest_.set_reduction_plan(report.reduction_plan());
+  }
   latest_.set_directive_done(
       std::max(latest_.directive_done(), report.directive_done()));
   if (!report.failure().empty() && latest_.failure().empty()) {

@@ -4,8 +4,8 @@
 // for as long as it takes: training needs no daemon). The calling thread only
 // touches queues. After a reconnect the link repeats what may have been lost:
 // its Puts and unanswered Gets, Joined, and of the reports the latest
-// checkpoint, each artifact, the resumed step, the directives done and the
-// last words. Events are sent at most once.
+// checkpoint and reduction plan, each artifact, the resumed step, the
+// directives done and the last words. Events are sent at most once.
 //
 // While the communicator forms no socket may appear in this process (Gloo's
 // are found by what is new in /proc/self/fd): between Freeze() and Thaw() the

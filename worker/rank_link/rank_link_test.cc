@@ -199,8 +199,11 @@ TEST_F(RankLinkTest, WhatMattersIsSaidAgainAfterTheDaemonRestarted) {
   v1::RankReport report;
   report.set_checkpoint_step(120);
   report.set_checkpoint_path("/out/step-120");
+  report.set_reduction_plan("the first");
   link->Report(report);
   report.Clear();
+  // More than a sentence is.
+  report.set_reduction_plan(std::string(24 << 10, 'p'));
   report.set_artifact_name("model");
   report.set_artifact_path("/out/model");
   link->Report(report);
@@ -219,6 +222,8 @@ TEST_F(RankLinkTest, WhatMattersIsSaidAgainAfterTheDaemonRestarted) {
     EXPECT_TRUE(daemon_.joined.contains(Key(0)));
     EXPECT_EQ(daemon_.reports[0].second.artifact_name(), "model");
     EXPECT_EQ(daemon_.reports[1].second.checkpoint_step(), 120);
+    EXPECT_EQ(daemon_.reports[1].second.reduction_plan(),
+              std::string(24 << 10, 'p'));
     EXPECT_EQ(daemon_.reports[2].second.event(), "said while nobody listened");
     server->SendDirective(Key(0), 1, v1::RankDirective::STOP);
   });

@@ -94,10 +94,10 @@ class TestDaemon : private RankLinkHandler {
     use(server_.get());
   }
 
-  // Waits until `holds`, which is called under the lock; false after 10 s.
+  // Waits until `holds`, which is called under the lock; false after 30 s.
   bool WaitFor(const std::function<bool()>& holds) {
     MutexLock lock(&mu_);
-    const MonoTime deadline = In(std::chrono::seconds(10));
+    const MonoTime deadline = In(std::chrono::seconds(30));
     while (!holds()) {
       if (!changed_.WaitUntil(&mu_, deadline)) return holds();
     }

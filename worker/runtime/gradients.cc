@@ -3,48 +3,190 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdint>
+#include <charconv>
 #include <cstring>
+#include <numeric>
 
 #include "worker/runtime/step_tail.h"
 
 namespace lockstep {
+namespace {
+
+constexpr uint32_t kExponent = 0x7f800000u;
+// What lies in a core's first cache while it is looked at twice.
+constexpr size_t kBlock = 2048;
+
+uint32_t Bits(float value) { return std::bit_cast<uint32_t>(value); }
+
+uint32_t NotFinite(const float* values, size_t count) {
+  // An exponent of all ones is NaN or infinite. No branch in the loop, so that
+  // the compiler uses vectors.
+  uint32_t bad = 0;
+  for (size_t i = 0; i < count; ++i) {
+    bad |= static_cast<uint32_t>((Bits(values[i]) & kExponent) == kExponent);
+  }
+  return bad;
+}
+
+std::vector<uint32_t> LastFirst(size_t parameters) {
+  std::vector<uint32_t> order(parameters);
+  std::iota(order.rbegin(), order.rend(), 0u);
+  return order;
+}
+
+Status CheckOrder(std::span<const uint32_t> order, size_t parameters) {
+  std::vector<bool> seen(parameters);
+  bool whole = order.size() == parameters;
+  for (const uint32_t i : order) {
+    whole = whole && i < parameters && !seen[i];
+    if (whole) seen[i] = true;
+  }
+  if (whole) return OkStatus();
+  return InvalidArgument(
+      "the order of the gradients does not name each of {} parameters once",
+      parameters);
+}
+
+}  // namespace
+
+BucketSizes SizesFor(std::string_view backend, size_t bucket_bytes) {
+  BucketSizes sizes;
+  if (backend == "tcp" || backend == "hierarchical") {
+    sizes.bucket = 2 << 20;
+    sizes.last = 256 << 10;
+  }
+  if (bucket_bytes > 0) sizes.bucket = bucket_bytes;
+  sizes.first = std::min(sizes.first, sizes.bucket);
+  sizes.last = std::min(sizes.last, sizes.bucket);
+  return sizes;
+}
+
+StatusOr<BucketPlan> PlanGradients(const std::vector<Parameter>& parameters,
+                                   const ReducerOptions& options,
+                                   int world_size, const BucketSizes& sizes) {
+  const std::vector<uint32_t> order =
+      options.order.empty() ? LastFirst(parameters.size()) : options.order;
+  LOCKSTEP_RETURN_IF_ERROR(CheckOrder(order, parameters.size()));
+  std::vector<BucketParameter> ordered;
+  for (const uint32_t i : order) {
+    ordered.push_back(
+        {parameters[i].name, parameters[i].elements,
+         options.bf16_wire ? DataType::kBfloat16 : DataType::kFloat32});
+  }
+  BucketPlanOptions plan;
+  plan.bucket_bytes = sizes.bucket;
+  plan.first_bucket_bytes = sizes.first;
+  plan.last_bucket_bytes = sizes.last;
+  plan.control_words = TailWords(world_size);
+  LOCKSTEP_ASSIGN_OR_RETURN(BucketPlan made, PlanBuckets(ordered, plan));
+  for (BucketLayout& bucket : made.buckets) {
+    for (BucketEntry& entry : bucket.entries) {
+      entry.parameter = order[entry.parameter];
+    }
+  }
+  return made;
+}
+
+std::string FormatOrder(std::span<const uint32_t> order) {
+  std::string text;
+  for (const uint32_t i : order) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(i);
+  }
+  return text;
+}
+
+StatusOr<std::vector<uint32_t>> ParseOrder(std::string_view text) {
+  std::vector<uint32_t> order;
+  const char* at = text.data();
+  const char* const end = text.data() + text.size();
+  while (at < end) {
+    uint32_t i = 0;
+    const auto [next, error] = std::from_chars(at, end, i);
+    if (error != std::errc() || (next < end && *next != ',') ||
+        next + 1 == end) {
+      return DataLoss(
+          "'{}' is no order of gradients: it is numbers from 0 "
+          "with commas between",
+          text.substr(0, 100));
+    }
+    order.push_back(i);
+    at = next < end ? next + 1 : end;
+  }
+  return order;
+}
 
 bool AllFinite(std::span<const float> values) {
-  // An exponent of all ones is NaN or infinite. Blocks of a fixed size, so
-  // that the compiler uses vectors.
-  constexpr uint32_t kExponent = 0x7f800000u;
-  constexpr size_t kBlock = 256;
-  size_t i = 0;
-  for (; i + kBlock <= values.size(); i += kBlock) {
-    std::array<uint32_t, kBlock> bits;
-    std::memcpy(bits.data(), values.data() + i, sizeof(bits));
-    uint32_t bad = 0;
-    for (const uint32_t word : bits) {
-      bad |= static_cast<uint32_t>((word & kExponent) == kExponent);
-    }
-    if (bad != 0) return false;
-  }
-  for (; i < values.size(); ++i) {
-    if ((std::bit_cast<uint32_t>(values[i]) & kExponent) == kExponent) {
+  for (size_t i = 0; i < values.size(); i += kBlock) {
+    if (NotFinite(values.data() + i, std::min(kBlock, values.size() - i)) !=
+        0) {
       return false;
     }
   }
   return true;
 }
 
-StatusOr<BucketPlan> PlanGradients(const std::vector<Parameter>& parameters,
-                                   size_t bucket_bytes, int world_size) {
-  std::vector<BucketParameter> reversed;
-  for (auto it = parameters.rbegin(); it != parameters.rend(); ++it) {
-    reversed.push_back({it->name, it->elements, DataType::kFloat32});
+bool CopyFinite(std::span<const float> from, std::span<float> to) {
+  uint32_t bad = 0;
+  for (size_t i = 0; i < from.size(); i += kBlock) {
+    const size_t count = std::min(kBlock, from.size() - i);
+    bad |= NotFinite(from.data() + i, count);
+    std::memcpy(to.data() + i, from.data() + i, count * sizeof(float));
   }
-  BucketPlanOptions options;
-  options.bucket_bytes = bucket_bytes;
-  options.first_bucket_bytes =
-      std::min(options.first_bucket_bytes, bucket_bytes);
-  options.control_words = TailWords(world_size);
-  return PlanBuckets(reversed, options);
+  return bad == 0;
+}
+
+bool AddFinite(std::span<const float> from, std::span<float> to) {
+  const float* __restrict in = from.data();
+  float* __restrict out = to.data();
+  uint32_t bad = 0;
+  for (size_t i = 0; i < from.size(); ++i) {
+    const float sum = out[i] + in[i];
+    bad |= static_cast<uint32_t>((Bits(sum) & kExponent) == kExponent);
+    out[i] = sum;
+  }
+  return bad == 0;
+}
+
+bool RoundFinite(std::span<const float> from, std::span<uint16_t> to) {
+  const float* __restrict in = from.data();
+  uint16_t* __restrict out = to.data();
+  uint32_t bad = 0;
+  for (size_t i = 0; i < from.size(); ++i) {
+    const uint32_t bits = Bits(in[i]);
+    const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+    // A NaN stays one: rounding might carry it to zero. Signalling or not,
+    // the quiet bit is set.
+    const bool nan = (bits & 0x7fffffffu) > kExponent;
+    const uint32_t kept = nan ? (bits | 0x400000u) : rounded;
+    bad |= static_cast<uint32_t>((kept & kExponent) == kExponent);
+    out[i] = static_cast<uint16_t>(kept >> 16);
+  }
+  return bad == 0;
+}
+
+void Widen(std::span<const uint16_t> from, std::span<float> to) {
+  const uint16_t* __restrict in = from.data();
+  float* __restrict out = to.data();
+  for (size_t i = 0; i < from.size(); ++i) {
+    out[i] = std::bit_cast<float>(static_cast<uint32_t>(in[i]) << 16);
+  }
+}
+
+double SumOfSquares(std::span<const float> values) {
+  // Eight sums, so that the compiler uses vectors without changing the order.
+  std::array<double, 8> sums{};
+  size_t i = 0;
+  for (; i + sums.size() <= values.size(); i += sums.size()) {
+    for (size_t k = 0; k < sums.size(); ++k) {
+      const double value = values[i + k];
+      sums[k] += value * value;
+    }
+  }
+  double sum = 0;
+  for (; i < values.size(); ++i) sum += double{values[i]} * double{values[i]};
+  for (const double part : sums) sum += part;
+  return sum;
 }
 
 }  // namespace lockstep

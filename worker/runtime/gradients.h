@@ -1,9 +1,13 @@
-// Where gradients lie, and whether they are numbers. PURE.
+// Where gradients lie, whether they are numbers, and what is done to them on
+// the way to the wire. PURE.
 #ifndef LOCKSTEP_WORKER_RUNTIME_GRADIENTS_H_
 #define LOCKSTEP_WORKER_RUNTIME_GRADIENTS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/status.h"
@@ -12,13 +16,49 @@
 
 namespace lockstep {
 
-// The plan of a reducer, the last parameter first, with room for the tail of
-// `world_size` ranks. Its hash is compared between ranks.
+// Sizes of buckets.
+struct BucketSizes {
+  size_t bucket = 4 << 20;
+  size_t first = 1 << 20;
+  size_t last = 1 << 20;
+
+  bool operator==(const BucketSizes&) const = default;
+};
+// Those that suit a backend. Shared memory: what fits a core's cache. TCP: long
+// enough for its bandwidth, short enough to begin early. With `bucket_bytes`
+// buckets have that size, the first and the last one no more.
+BucketSizes SizesFor(std::string_view backend, size_t bucket_bytes = 0);
+
+// The plan of a reducer of `world_size` ranks, with room for the tail; takes
+// order and wire of `options`. Its hash is compared between ranks. The entries'
+// numbers are those of `parameters`. InvalidArgument: options.order does not
+// name each once.
 StatusOr<BucketPlan> PlanGradients(const std::vector<Parameter>& parameters,
-                                   size_t bucket_bytes, int world_size);
+                                   const ReducerOptions& options,
+                                   int world_size, const BucketSizes& sizes);
+
+// "3,2,0,1", and back; DataLoss for text that Format did not make.
+std::string FormatOrder(std::span<const uint32_t> order);
+StatusOr<std::vector<uint32_t>> ParseOrder(std::string_view text);
 
 // True where no element is NaN or infinite.
 bool AllFinite(std::span<const float> values);
+
+// `to` becomes, or grows by, `from`; true where all of `from` is finite (after
+// adding: all of the sum). In one pass over memory.
+// REQUIRES: equal sizes; `to` and `from` are apart.
+bool CopyFinite(std::span<const float> from, std::span<float> to);
+bool AddFinite(std::span<const float> from, std::span<float> to);
+
+// bfloat16: the upper half of a float, to the nearest, ties to even. A finite
+// value above 3.39e38 becomes infinite. The relative error is at most 2^-8.
+// RoundFinite returns whether what it made is finite everywhere.
+// REQUIRES: equal sizes.
+bool RoundFinite(std::span<const float> from, std::span<uint16_t> to);
+void Widen(std::span<const uint16_t> from, std::span<float> to);
+
+// In double, in an order that depends on the size alone.
+double SumOfSquares(std::span<const float> values);
 
 }  // namespace lockstep
 

@@ -21,6 +21,14 @@ void PhaseTimer::Switch(RankPhase phase, MonoTime now) {
   phase_ = phase;
 }
 
+void PhaseTimer::Move(RankPhase to, Duration time, MonoTime now) {
+  Switch(phase_, now);
+  Duration& from = totals_[Index(phase_)];
+  time = std::clamp(time, Duration(0), from);
+  from -= time;
+  totals_[Index(to)] += time;
+}
+
 void PhaseTimer::HoldBack(Duration waited, MonoTime now) {
   SettleHeldBack(Duration(0));
   Switch(phase_, now);

@@ -27,6 +27,9 @@ class PhaseTimer {
   task::RankPhase phase() const { return phase_; }
   MonoTime start() const { return start_; }
 
+  // Of the time in the present phase, `time` was another one's.
+  void Move(task::RankPhase to, Duration time, MonoTime now);
+
   // Takes `waited`, which ends at `now`, out of the present phase, to be split
   // later. What was held back before counts as all-reduce.
   void HoldBack(Duration waited, MonoTime now);

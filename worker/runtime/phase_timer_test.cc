@@ -70,5 +70,16 @@ TEST_F(PhaseTimerTest, NotSettledIsAllReduce) {
   EXPECT_EQ(timer_.held_back(), milliseconds(2));
 }
 
+TEST_F(PhaseTimerTest, TimeOfAnotherPhaseIsMovedThere) {
+  timer_.Switch(RankPhase::kCompute, now_);
+  timer_.Move(RankPhase::kAllReduce, milliseconds(3), now_ += milliseconds(10));
+  EXPECT_EQ(Of(RankPhase::kCompute), milliseconds(7));
+  EXPECT_EQ(Of(RankPhase::kAllReduce), milliseconds(3));
+  // Never more than there is.
+  timer_.Move(RankPhase::kAllReduce, milliseconds(90), now_);
+  EXPECT_EQ(Of(RankPhase::kCompute), milliseconds(0));
+  EXPECT_EQ(Sum(), milliseconds(10));
+}
+
 }  // namespace
 }  // namespace lockstep

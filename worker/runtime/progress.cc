@@ -10,6 +10,8 @@ namespace {
 // Of the newest step in the moving average of the lag: it follows in some 20
 // steps.
 constexpr double kLagWeight = 0.1;
+// In that of what was reduced and how fast.
+constexpr double kBandwidthWeight = 0.05;
 
 MonoTime Now() { return SystemClock().Now().mono; }
 
@@ -30,7 +32,7 @@ StatusOr<std::unique_ptr<Progress>> Progress::Create(
 
 Progress::Progress(std::unique_ptr<task::PageWriter> page, int rank,
                    uint64_t generation, MonoTime now)
-    : page_(std::move(page)), timer_(now) {
+    : page_(std::move(page)), timer_(now), step_began_(now) {
   progress_.rank = static_cast<uint32_t>(rank);
   progress_.generation = generation;
   counters_.start_mono_nanos = now.time_since_epoch().count();
@@ -71,6 +73,28 @@ void Progress::CountStep(const Step& step) {
     counters_.has_learning_rate = true;
     counters_.last_learning_rate = step.learning_rate;
   }
+  TimeStep(Now());
+  MeasureBandwidth();
+}
+
+void Progress::TimeStep(MonoTime now) {
+  step_length_ = now - std::exchange(step_began_, now);
+  counters_.step_times.Observe(ToSeconds(step_length_));
+}
+
+// nccl-tests' bus bandwidth: bytes * 2 (n - 1) / n over time.
+void Progress::MeasureBandwidth() {
+  const auto bytes = static_cast<double>(
+      counters_.allreduce_bytes -
+      std::exchange(bytes_before_, counters_.allreduce_bytes));
+  const double busy =
+      counters_.allreduce_busy_seconds -
+      std::exchange(busy_before_, counters_.allreduce_busy_seconds);
+  bytes_ += kBandwidthWeight * (bytes - bytes_);
+  busy_seconds_ += kBandwidthWeight * (busy - busy_seconds_);
+  const auto n = static_cast<double>(world_size_);
+  counters_.communication.bus_bytes_per_second =
+      busy_seconds_ > 0 ? bytes_ * 2 * (n - 1) / n / busy_seconds_ : 0;
 }
 
 void Progress::CountCheckpoint(int64_t step, uint64_t bytes) {
@@ -80,8 +104,9 @@ void Progress::CountCheckpoint(int64_t step, uint64_t bytes) {
 }
 
 void Progress::CountCheckpointTime(task::CheckpointPhase phase, Duration time) {
-  counters_.checkpoint_seconds.at(static_cast<size_t>(phase)) +=
-      ToSeconds(std::max(time, Duration(0)));
+  const double seconds = ToSeconds(std::max(time, Duration(0)));
+  counters_.checkpoint_seconds.at(static_cast<size_t>(phase)) += seconds;
+  counters_.checkpoint_times.at(static_cast<size_t>(phase)).Observe(seconds);
 }
 
 void Progress::SetValue(std::string_view name, double value) {
@@ -112,6 +137,19 @@ void Progress::SettleHeldBack(Duration straggler) {
 
 void Progress::CountBusy(Duration busy) {
   counters_.allreduce_busy_seconds += ToSeconds(std::max(busy, Duration(0)));
+}
+
+void Progress::CountInline(Duration time) {
+  timer_.Move(task::RankPhase::kAllReduce, time, Now());
+  CountBusy(time);
+}
+
+void Progress::CountLate(int rank, Duration late_by, Duration waited) {
+  late_ranks_.Add(rank, late_by, waited, step_length_);
+  counters_.communication.culprits = late_ranks_.culprits();
+  counters_.communication.straggler = late_ranks_.straggler();
+  counters_.communication.late_rank = rank;
+  counters_.communication.late_waited_seconds = ToSeconds(waited);
 }
 
 void Progress::CountLag(Duration lag) {

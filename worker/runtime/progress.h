@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "worker/runtime/late_ranks.h"
 #include "worker/runtime/phase_timer.h"
 #include "worker/task/rank_page.h"
 
@@ -56,8 +57,14 @@ class Progress {
   void SettleHeldBack(Duration straggler);
   // Of a reduction whose wait is not held back.
   void CountBusy(Duration busy);
+  // Of the time in the present phase, in which reductions were moved on.
+  void CountInline(Duration time);
   // Of the step before; a moving average is shown.
   void CountLag(Duration lag);
+  // The step before: who came last, how much later than the last but one, and
+  // for how long this rank waited for it (step_tail.h).
+  void CountLate(int rank, Duration late_by, Duration waited);
+  void SetWorldSize(int size) { world_size_ = size; }
 
   // Writes everything.
   void Publish();
@@ -67,11 +74,22 @@ class Progress {
   Progress(std::unique_ptr<task::PageWriter> page, int rank,
            uint64_t generation, MonoTime now);
   void WriteProgress(MonoTime now);
+  void TimeStep(MonoTime now);
+  void MeasureBandwidth();
 
   const std::unique_ptr<task::PageWriter> page_;  // May be null.
   PhaseTimer timer_;
   Duration busy_held_back_{};
   bool has_lag_ = false;
+  int world_size_ = 1;
+  LateRanks late_ranks_;
+  MonoTime step_began_;
+  Duration step_length_{};  // Of the last one.
+  // Moving averages of a step, and where its counters stood before.
+  double bytes_ = 0;
+  double busy_seconds_ = 0;
+  uint64_t bytes_before_ = 0;
+  double busy_before_ = 0;
   task::RankProgress progress_;
   task::RankCounters counters_;
 };

@@ -1,10 +1,22 @@
 // Reduces the gradients of one generation, step by step.
 //
 // The gradients of all parameters lie in buckets that the communicator
-// allocated; gradient(i) is the storage of parameter i, to be used as its
-// .grad. A bucket is started as soon as its last gradient is ready, the tail
-// with the control word rides in the last one. Buckets are filled from the
-// last parameter to the first, in the order in which backward makes them.
+// allocated; gradient(i) is the storage of parameter i. A bucket is started as
+// soon as its last gradient is ready and those before it have started; the
+// tail with the control word rides in the last one. While nobody knows better,
+// buckets are filled from the last parameter to the first. Where the backend
+// makes no progress by itself, what is under way is moved on at each Ready.
+//
+// Two ways to hand a gradient over: write it to gradient(i), then Ready(i); or
+// give it to Add (of all micro-batches but the last) and Put, which take it in
+// one pass with all that must be done to it.
+//
+// The order in which gradients become ready is learned where that is asked
+// for: after step 2 that of rank 0 is everyone's, and the buckets are laid out
+// again. Sums of more than two ranks may depend on the layout, so bit-equal
+// runs need the same one: sizes and order are part of the reduction plan, which
+// later generations take over (reduction_planner.h), and which belongs in the
+// checkpoint with order().
 //
 // Weighted mean: every rank adds the gradient of (the summed loss of its
 // samples / the step's global number of samples), so the sum is the mean. A
@@ -55,8 +67,22 @@ struct Parameter {
 struct ReducerOptions {
   // Steps in the state: 0, or the step of the restored checkpoint.
   int64_t start_step = 0;
-  // Gradients are reduced in pieces of about this size.
-  size_t bucket_bytes = 4 << 20;
+  // Gradients are reduced in pieces of about this size. 0: as the job's
+  // reduction plan says, else by measurement (bucket_sizing.h).
+  size_t bucket_bytes = 0;
+  // In which gradients become ready, by parameter. Empty: from the last to the
+  // first.
+  std::vector<uint32_t> order = {};
+  // Where `order` is empty, learn it. gradient(i) then moves once, in Commit.
+  bool learn_order = false;
+  // Gradients are rounded to bfloat16 for the wire, and their sum is: half the
+  // bytes. Each value, and the sum, made in float32, is rounded once: off by at
+  // most 2^-7 of the sum of the ranks' absolute values; over hierarchical,
+  // which rounds the hosts' sums, too, 3 * 2^-8. Refused over gloo and nccl,
+  // which round at every hop.
+  bool bf16_wire = false;
+  // The largest norm of all gradients together; 0: any.
+  double clip_norm = 0;
   // Planned steps of the whole job, for displays; 0: not known.
   int64_t total_steps = 0;
   // Samples of a full step of all ranks, for displays; 0: not known.
@@ -83,6 +109,10 @@ struct StepResult {
   // (`skipped`), or a check failed and the next step ends the job.
   bool apply = false;
   bool skipped = false;
+  // What gradients must be multiplied with, and their norm before that; with
+  // clip_norm only.
+  double gradient_scale = 1;
+  double gradient_norm = 0;
   // Of all ranks. The loss is the mean over their samples.
   int64_t samples = 0;
   double loss = 0;
@@ -94,8 +124,8 @@ class Reducer {
  public:
   virtual ~Reducer() = default;
 
-  // Parameter i's gradient; stays in place as long as the reducer. Zero at
-  // first.
+  // Parameter i's gradient; stays in place as long as the reducer, unless it
+  // learns the order. Zero at first and after it moved.
   virtual std::span<float> gradient(size_t i) = 0;
   virtual size_t parameters() const = 0;
   // Sets all gradients to zero, for a backward that adds. After Commit.
@@ -108,6 +138,12 @@ class Reducer {
   // Finish needs StepInputs::state_hash.
   virtual bool wants_state_hash() const = 0;
 
+  // Adds to gradient i of this step; the first call replaces what was there.
+  // REQUIRES: of its size, and apart from gradient(i), or for a Put without
+  // Add gradient(i) itself.
+  virtual Status Add(size_t i, std::span<const float> gradient) = 0;
+  // Add and Ready in one.
+  virtual Status Put(size_t i, std::span<const float> gradient) = 0;
   // Gradient i of this step is complete and will not be touched until Finish
   // returned. Once a step for each parameter; Finish does it for those left
   // out. Starts its bucket when that was the last one in it and those before
@@ -118,6 +154,9 @@ class Reducer {
   virtual StatusOr<StepResult> Finish(const StepInputs& inputs) = 0;
   // The optimizer has run, or the step was skipped.
   virtual StatusOr<StepOrders> Commit() = 0;
+
+  // What the buckets are filled by; empty: from the last to the first, so far.
+  virtual const std::vector<uint32_t>& order() const = 0;
 
   // This rank's part of checkpoint `id` is durable, or given up.
   virtual Status Vote(uint64_t id, bool durable) = 0;

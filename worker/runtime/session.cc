@@ -44,6 +44,10 @@ StatusOr<std::unique_ptr<Reducer>> Session::MakeReducer(
     const std::vector<Parameter>& parameters, const ReducerOptions& options) {
   return impl_->MakeReducer(parameters, options);
 }
+const std::string& Session::reduction_plan() const {
+  static const std::string none;
+  return impl_->planner_ ? impl_->planner_->text() : none;
+}
 Status Session::AllReduceSum(std::span<double> values) {
   LOCKSTEP_ASSIGN_OR_RETURN(SmallCollectives * all, impl_->collectives());
   return all->AllReduceSum(values);
@@ -82,9 +86,7 @@ void Session::ReportArtifact(const std::string& name, const std::string& path) {
   impl_->Send(report);
 }
 void Session::ReportEvent(const std::string& sentence) {
-  v1::RankReport report;
-  report.set_event(sentence);
-  impl_->Send(report);
+  impl_->SendEvent(sentence);
 }
 void Session::ReportCheckpoint(const CheckpointOrder& order,
                                const std::string& path, int64_t bytes) {

@@ -51,6 +51,10 @@ inline constexpr int kExitPeerLost = 75;
 
 using Phase = task::RankPhase;
 
+// A value that the chief may report: floating-point operations that a sample
+// takes, forward and backward. The coordinator reckons with it.
+inline constexpr char kFlopsPerSampleValue[] = "flops_per_sample";
+
 struct SessionOptions {
   // "auto", or a backend's name.
   std::string backend = "auto";
@@ -114,6 +118,11 @@ class Session {
   // are compared here. One at a time.
   StatusOr<std::unique_ptr<Reducer>> MakeReducer(
       const std::vector<Parameter>& parameters, const ReducerOptions& options);
+
+  // How the ranks reduce (common/model/reduction_plan.h), for checkpoints.
+  // After MakeReducer; again when its reducer has learned the order. Empty:
+  // with one rank there is nothing to plan.
+  const std::string& reduction_plan() const;
 
   // Small collectives beside the steps, called by all ranks alike. ---------
 

@@ -7,9 +7,8 @@
 
 #include "common/base/logging.h"
 #include "worker/collective/handshake.h"
-#include "worker/runtime/gradients.h"
+#include "worker/runtime/fingerprint.h"
 #include "worker/runtime/peer_lost.h"
-#include "worker/runtime/stepped_reducer.h"
 
 namespace lockstep {
 namespace {
@@ -25,40 +24,12 @@ constexpr int kReasonNumberDiverged = 54;
 
 MonoTime Now() { return SystemClock().Now().mono; }
 
-// FNV-1a.
-uint64_t Fingerprint(const ConfigMap& config) {
-  uint64_t hash = 0xcbf29ce484222325ull;
-  auto add = [&hash](const std::string& text) {
-    for (const char c : text) {
-      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-    }
-    hash = (hash ^ 0xff) * 0x100000001b3ull;
-  };
-  for (const auto& [name, value] : config) {
-    add(name);
-    add(value);
-  }
-  // The control word carries the low bits.
-  return hash ^ (hash >> 32);
-}
-
 int ReasonNumber(const std::string& reason) {
   if (reason == kReasonConfigMismatch || reason == kReasonOtherSpec ||
       reason == kReasonWrongJobKey || reason == kReasonOtherGeneration) {
     return kReasonNumberConfigMismatch;
   }
   return reason == "DIVERGED" ? kReasonNumberDiverged : 0;
-}
-
-DirectiveOp OpOf(v1::RankDirective::Kind kind) {
-  switch (kind) {
-    case v1::RankDirective::CHECKPOINT:
-      return DirectiveOp::kCheckpoint;
-    case v1::RankDirective::STOP:
-      return DirectiveOp::kStop;
-    default:  // Of a newer daemon; lite enums are open.
-      return DirectiveOp::kNone;
-  }
 }
 
 }  // namespace
@@ -136,12 +107,20 @@ void Session::Impl::TakeWelcome(const v1::RankWelcome& welcome) {
 Status Session::Impl::Form(const ConfigMap& config) {
   progress_->Enter(Phase::kForming);
   DropCommunicator();
-  fingerprint_ = Fingerprint(config);
+  LOCKSTEP_RETURN_IF_ERROR(Plan());
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator,
                             FormFrozen());
+  TellPlan();
   LOCKSTEP_RETURN_IF_ERROR(Adopt(std::move(communicator)));
+  // The order of the sums shapes the numbers like the rest.
+  ConfigMap all = config;
+  if (const std::string plan = this->communicator()->ReductionPlan();
+      !plan.empty()) {
+    all["reduction plan"] = plan;
+  }
+  fingerprint_ = Fingerprint(all);
   if (link_) {
-    LOCKSTEP_RETURN_IF_ERROR(Compare(config, Now() + options_.forming_timeout));
+    LOCKSTEP_RETURN_IF_ERROR(Compare(all, Now() + options_.forming_timeout));
     link_->SendJoined();
     LOCKSTEP_RETURN_IF_ERROR(
         MarkPeerLost(link_->WaitForGo(Now() + options_.go_timeout)));
@@ -162,30 +141,27 @@ StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormFrozen() {
   options.rendezvous = link_.get();
   // The daemon shows a rank its own GPUs only.
   options.device = gpus_.empty() ? -1 : 0;
-  std::string choice;
-  options.choice = &choice;
+  choice_.clear();
+  options.choice = &choice_;
+  if (addresses_ == nullptr) {
+    auto reserved = AddressRange::Reserve();
+    if (reserved.ok()) addresses_ = *std::move(reserved);
+  }
+  options.addresses = addresses_.get();
   if (link_) {
+    options.key = link_->welcome().job_key();
     if (!link_->welcome().bind_address().empty()) {
       options.bind_address = link_->welcome().bind_address();
     }
     LOCKSTEP_RETURN_IF_ERROR(
         MarkPeerLost(link_->Freeze(options.forming_deadline)));
   }
-  StatusOr<std::unique_ptr<Communicator>> formed = FormCommunicator(options);
+  StatusOr<std::unique_ptr<Communicator>> formed =
+      FormByPlan(std::move(options));
   if (link_) link_->Thaw();
   if (!formed.ok()) return MarkPeerLost(formed.status());
-  TellChoice(choice);
+  formed_plan_ = (*formed)->Plan();
   return formed;
-}
-
-void Session::Impl::TellChoice(const std::string& choice) {
-  if (rank_ != 0 || choice.empty()) return;
-  LOG_INFO("{}: {}", Label(), choice);
-  // Without GPUs nobody expects another one.
-  if (gpus_.empty()) return;
-  v1::RankReport report;
-  report.set_event(choice);
-  Send(report);
 }
 
 Status Session::Impl::Adopt(std::unique_ptr<Communicator> communicator) {
@@ -212,53 +188,6 @@ Status Session::Impl::Compare(const ConfigMap& config, MonoTime deadline) {
   return MarkPeerLost(Handshake(communicator(), options, deadline));
 }
 
-StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
-    const std::vector<Parameter>& parameters, const ReducerOptions& options) {
-  if (communicator() == nullptr) {
-    return FailedPrecondition("a reducer needs a formed session");
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const BucketPlan plan,
-      PlanGradients(parameters, options.bucket_bytes, world_size_));
-  // Whoever reduced other shapes, or at other steps, would hang or be wrong.
-  const ConfigMap shape = {
-      {"checkpoint interval", std::to_string(checkpoint_interval_)},
-      {"gradient plan", plan.hash},
-      {"start step", std::to_string(options.start_step)},
-      {"state hash interval", std::to_string(options.state_hash_interval)},
-  };
-  if (link_) {
-    LOCKSTEP_RETURN_IF_ERROR(Compare(shape, Now() + options_.forming_timeout));
-  }
-  SteppedReducerOptions stepped;
-  stepped.reducer = options;
-  stepped.generation = generation_;
-  stepped.fingerprint = fingerprint_ ^ Fingerprint(shape);
-  stepped.checkpoint_interval = checkpoint_interval_;
-  stepped.operation_timeout = options_.operation_timeout;
-  stepped.communicator = communicator();
-  stepped.progress = progress_.get();
-  stepped.before_step = [this](StepController* c) { Offer(c); };
-  stepped.on_drain = [this] {
-    v1::RankReport report;
-    report.set_event("a rank's host is to be drained");
-    Send(report);
-  };
-  return MakeSteppedReducer(parameters, std::move(stepped));
-}
-
-void Session::Impl::Offer(StepController* controller) {
-  controller->SetDrain(drain_.load(std::memory_order_relaxed));
-  std::deque<v1::RankDirective> directives;
-  {
-    MutexLock lock(&mu_);
-    directives.swap(directives_);
-  }
-  for (const v1::RankDirective& directive : directives) {
-    controller->Offer(OpOf(directive.kind()), directive.id());
-  }
-}
-
 StatusOr<SmallCollectives*> Session::Impl::collectives() {
   if (collectives_) return &*collectives_;
   return FailedPrecondition("collectives need a formed session");
@@ -268,10 +197,17 @@ void Session::Impl::Send(const v1::RankReport& report) {
   if (link_) link_->Report(report);
 }
 
+void Session::Impl::SendEvent(const std::string& sentence) {
+  v1::RankReport report;
+  report.set_event(sentence);
+  Send(report);
+}
+
 int Session::Impl::Leave(const Status& status) {
   progress_->SettleHeldBack(Duration(0));
   progress_->Enter(Phase::kFinished);
   progress_->Publish();
+  TellChoice("");
   if (!status.ok()) {
     v1::RankReport report;
     report.set_failure(Message(status));

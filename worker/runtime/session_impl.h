@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "common/base/mutex.h"
+#include "worker/collective/address_range.h"
 #include "worker/rank_link/client.h"
 #include "worker/runtime/progress.h"
+#include "worker/runtime/reduction_planner.h"
 #include "worker/runtime/session.h"
 #include "worker/runtime/small_collectives.h"
 #include "worker/runtime/step_controller.h"
@@ -32,6 +34,7 @@ class Session::Impl {
   // FailedPrecondition before Form.
   StatusOr<SmallCollectives*> collectives();
   void Send(const v1::RankReport& report);
+  void SendEvent(const std::string& sentence);
   int Leave(const Status& status);
   void OnAbort(const std::string& why);
 
@@ -55,6 +58,8 @@ class Session::Impl {
 
   // For the loop's thread; null before Form.
   Communicator* communicator() { return communicator_view_; }
+  // Of this generation; absent before Form.
+  std::optional<ReductionPlanner> planner_;
 
   std::unique_ptr<RankLink> link_;
 
@@ -63,13 +68,23 @@ class Session::Impl {
     return fmt::format("job {} g{}", job_, generation_);
   }
   void TakeWelcome(const v1::RankWelcome& welcome);
+  Status Plan();
   StatusOr<std::unique_ptr<Communicator>> FormFrozen();
-  // Which backend auto took, and why: once a generation, by rank 0.
-  void TellChoice(const std::string& choice);
+  StatusOr<std::unique_ptr<Communicator>> FormByPlan(
+      CommunicatorOptions options);
+  // How the ranks reduce, and why so: once a generation, by rank 0, with
+  // `buckets` where that is not empty.
+  void TellChoice(const std::string& buckets);
+  // What the planner has to say, by rank 0.
+  void TellPlan();
   Status Adopt(std::unique_ptr<Communicator> communicator);
   Status Compare(const ConfigMap& config, MonoTime deadline);
   void Offer(StepController* controller);
   void DropCommunicator();
+
+  // Where gradients lie in every generation; outlives the communicator. Null
+  // where there are no addresses to be had: then they move.
+  std::unique_ptr<AddressRange> addresses_;
 
   // The link's thread aborts the communicator, under mu_.
   Mutex mu_;
@@ -80,6 +95,12 @@ class Session::Impl {
   Communicator* communicator_view_ = nullptr;
   std::optional<SmallCollectives> collectives_;
   uint64_t fingerprint_ = 0;
+  // CommunicatorOptions::choice, and what of it Communicator::Plan was when
+  // it was formed; empty with one rank, and once it has been told.
+  std::string choice_;
+  std::string formed_plan_;
+  // What the daemon was told last.
+  std::string told_plan_;
 };
 
 }  // namespace lockstep

@@ -121,6 +121,10 @@ class StepController {
   // Ignored when it is queued, spoken or done already.
   void Offer(DirectiveOp op, uint32_t id);
   void SetDrain(bool drain) { drain_ = drain; }
+  // By all ranks after the same step.
+  void SetFingerprint(uint64_t fingerprint) {
+    options_.fingerprint = fingerprint;
+  }
   // This rank's part of the checkpoint in flight: durable, or given up.
   // FailedPrecondition when none is in flight or it has voted.
   Status Vote(uint64_t checkpoint_id, bool durable);
@@ -152,7 +156,7 @@ class StepController {
   bool CheckpointFallsDue();
   CheckpointOrder StartCheckpoint();
 
-  const StepControllerOptions options_;
+  StepControllerOptions options_;
   int64_t committed_;
   int64_t skipped_ = 0;
   int skipped_in_a_row_ = 0;

@@ -67,9 +67,15 @@ StepTailSum ReadTail(std::span<const float> words, int rank) {
   const auto [least, most] = std::minmax_element(waits.begin(), waits.end());
   sum.straggler_wait = Micros(own - *least);
   // All are let go at the same moment: who came later waited less.
-  if (*most > 0) {
-    sum.lag = Micros(Median({waits.begin(), waits.end()}) - own);
+  if (*most <= 0) return sum;
+  sum.lag = Micros(Median({waits.begin(), waits.end()}) - own);
+  if (waits.size() < 2) return sum;
+  sum.late_rank = static_cast<int>(least - waits.begin());
+  float next = kMaxWaitMicros;
+  for (auto it = waits.begin(); it != waits.end(); ++it) {
+    if (it != least) next = std::min(next, *it);
   }
+  sum.late_by = Micros(next - *least);
   return sum;
 }
 

@@ -1,5 +1,5 @@
-// The tail of the last gradient bucket: float32 words that are summed over all
-// ranks with the gradients. PURE.
+// The tail behind the last gradient bucket: float32 words that are summed over
+// all ranks with the gradients. PURE.
 //   0-15   the control word (control_word.h)
 //   16-17  samples of the step: low 12 bits, and the rest: exact
 //   18     sum of losses, as exact as float32
@@ -47,6 +47,13 @@ struct StepTailSum {
   // How much later than the median rank this one came; negative: earlier.
   // Nothing where no rank says that it was held up.
   std::optional<Duration> lag;
+  // The rank that came last to the step before: it was held up least (of
+  // equals, the first). -1 where no rank says that it was held up, or there is
+  // one alone.
+  int late_rank = -1;
+  // For how long only that one was missing: what the step before would have
+  // been shorter had it come with the last but one.
+  Duration late_by{};
 };
 // Takes any words: what cannot be is 0, and the control word is looked at by
 // DecodeControl.

@@ -73,6 +73,22 @@ TEST(StepTailTest, LagIsBehindTheMedianRank) {
   EXPECT_FALSE(ReadTail(Sum(std::vector<StepTail>(2)), 0).lag.has_value());
 }
 
+TEST(StepTailTest, TheLateRankIsTheOneThatWaitedLeast) {
+  std::vector<StepTail> tails(3);
+  tails[0].waited = microseconds(900);
+  tails[1].waited = microseconds(200);
+  tails[2].waited = microseconds(500);
+  for (int rank = 0; rank < 3; ++rank) {
+    const StepTailSum sum = ReadTail(Sum(tails), rank);
+    EXPECT_EQ(sum.late_rank, 1);
+    // With rank 1 on time, all would still wait for rank 2.
+    EXPECT_EQ(sum.late_by, microseconds(300));
+  }
+  EXPECT_EQ(ReadTail(Sum(std::vector<StepTail>(2)), 0).late_rank, -1);
+  tails.resize(1);
+  EXPECT_EQ(ReadTail(Sum(tails), 0).late_rank, -1);
+}
+
 TEST(StepTailTest, WordsThatCannotBeAreTakenForNone) {
   for (const float bad :
        {std::nanf(""), -1.0f, 1e30f, std::numeric_limits<float>::infinity()}) {
@@ -80,6 +96,7 @@ TEST(StepTailTest, WordsThatCannotBeAreTakenForNone) {
     EXPECT_EQ(ReadTail(words, 1).samples, 0);
     EXPECT_EQ(ReadTail(words, 1).straggler_wait, Duration(0));
     EXPECT_FALSE(ReadTail(words, 1).lag.has_value());
+    EXPECT_EQ(ReadTail(words, 1).late_rank, -1);
   }
 }
 

@@ -1,12 +1,14 @@
 #include "worker/runtime/stepped_reducer.h"
 
-#include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <utility>
 
-#include "worker/runtime/gradients.h"
+#include "worker/runtime/gradient_buckets.h"
+#include "worker/runtime/order_learner.h"
 #include "worker/runtime/peer_lost.h"
 #include "worker/runtime/step_tail.h"
 
@@ -15,25 +17,31 @@ namespace {
 
 MonoTime Now() { return SystemClock().Now().mono; }
 
+uint64_t ValueOf(const std::string& hex) {
+  uint64_t value = 0;
+  std::from_chars(hex.data(), hex.data() + hex.size(), value, 16);
+  return value;
+}
+
 class SteppedReducer final : public Reducer {
  public:
-  SteppedReducer(BucketPlan plan, size_t parameters, StepController controller,
-                 SteppedReducerOptions options)
-      : plan_(std::move(plan)),
-        options_(std::move(options)),
+  SteppedReducer(std::unique_ptr<GradientBuckets> buckets,
+                 StepController controller, SteppedReducerOptions options)
+      : options_(std::move(options)),
         communicator_(options_.communicator),
         progress_(options_.progress),
+        inline_(communicator_->progress() == ProgressMode::kInline),
         controller_(std::move(controller)),
-        gradients_(parameters),
-        bucket_of_(parameters),
-        ready_(parameters),
-        missing_(plan_.buckets.size()) {}
+        buckets_(std::move(buckets)),
+        learner_(communicator_, buckets_->parameters(),
+                 options_.reducer.learn_order && buckets_->order().empty(),
+                 options_.learned) {}
 
   Status Allocate();
 
-  std::span<float> gradient(size_t i) override { return gradients_[i]; }
-  size_t parameters() const override { return gradients_.size(); }
-  void ZeroGradients() override;
+  std::span<float> gradient(size_t i) override { return buckets_->gradient(i); }
+  size_t parameters() const override { return buckets_->parameters(); }
+  void ZeroGradients() override { buckets_->Zero(); }
 
   int64_t step() const override { return controller_.step(); }
   int64_t committed() const override { return controller_.committed(); }
@@ -41,9 +49,14 @@ class SteppedReducer final : public Reducer {
     return controller_.wants_state_hash();
   }
 
+  Status Add(size_t i, std::span<const float> gradient) override;
+  Status Put(size_t i, std::span<const float> gradient) override;
   Status Ready(size_t i) override;
   StatusOr<StepResult> Finish(const StepInputs& inputs) override;
   StatusOr<StepOrders> Commit() override;
+  const std::vector<uint32_t>& order() const override {
+    return buckets_->order();
+  }
   Status Vote(uint64_t id, bool durable) override {
     return controller_.Vote(id, durable);
   }
@@ -58,36 +71,35 @@ class SteppedReducer final : public Reducer {
 
  private:
   void NextStep();
-  bool Finite(size_t bucket) const;
-  Status Start(const Slice& slice, MonoTime now);
+  Status CheckIndex(size_t i, size_t elements) const;
+  Status Arrived(size_t i);
+  Status Start(const Operation& operation, MonoTime now);
+  bool Poll();
   void NoteIdle();
   Duration TakeBusy(MonoTime now);
-  Status StartFullBuckets();
+  Status StartFullBuckets(MonoTime now);
   Status WaitAll(MonoTime deadline);
+  Status MeasureNorm(MonoTime deadline, StepResult* result);
   void Tell(const ControlWords& words, const StepInputs& inputs);
   StatusOr<Verdict> Hear(StepTailSum* sum);
+  Status Learn();
   Status AtStep(const Status& status) const;
 
-  const BucketPlan plan_;
   const SteppedReducerOptions options_;
   Communicator* const communicator_;
   Progress* const progress_;
+  const bool inline_;
   StepController controller_;
-
-  std::vector<const Buffer*> buffers_;  // One a bucket; the communicator's.
-  std::vector<std::span<float>> gradients_;
-  std::vector<size_t> bucket_of_;
-  std::span<float> tail_;
+  const std::unique_ptr<GradientBuckets> buckets_;
+  OrderLearner learner_;
+  const Buffer* norm_ = nullptr;  // A number, the communicator's.
 
   // Of the step under way.
-  std::vector<bool> ready_;
-  std::vector<size_t> missing_;  // Gradients of a bucket not ready yet.
-  size_t started_ = 0;           // Buckets, from the first.
-  bool nonfinite_ = false;
+  size_t started_ = 0;  // Buckets, from the first.
   std::vector<std::unique_ptr<Work>> works_;
   Progress::Step counted_;
   // Since when without a break some bucket has been under way; nothing: none
-  // is. And how long that was before.
+  // is. And how long that was before. Not kept where progress is inline.
   std::optional<MonoTime> busy_since_;
   Duration busy_{};
 
@@ -97,51 +109,20 @@ class SteppedReducer final : public Reducer {
 };
 
 Status SteppedReducer::Allocate() {
-  for (size_t b = 0; b < plan_.buckets.size(); ++b) {
-    const BucketLayout& bucket = plan_.buckets[b];
-    LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* buffer,
-                              communicator_->Allocate(bucket.bytes));
-    buffers_.push_back(buffer);
-    char* data = static_cast<char*>(buffer->data);
-    for (const BucketEntry& entry : bucket.entries) {
-      // The plan has the last parameter first.
-      const size_t parameter = gradients_.size() - 1 - entry.parameter;
-      gradients_[parameter] = std::span<float>(
-          reinterpret_cast<float*>(data + entry.offset_bytes), entry.count);
-      bucket_of_[parameter] = b;
-    }
+  if (options_.reducer.clip_norm > 0) {
+    LOCKSTEP_ASSIGN_OR_RETURN(norm_, communicator_->Allocate(sizeof(double)));
   }
-  char* last = static_cast<char*>(buffers_.back()->data);
-  tail_ = std::span<float>(
-      reinterpret_cast<float*>(last + plan_.control_offset_bytes),
-      plan_.control_words);
+  LOCKSTEP_RETURN_IF_ERROR(learner_.Allocate());
+  works_.reserve(buckets_->buckets());
   NextStep();
   return OkStatus();
 }
 
 void SteppedReducer::NextStep() {
-  std::fill(ready_.begin(), ready_.end(), false);
-  for (size_t b = 0; b < missing_.size(); ++b) {
-    missing_[b] = plan_.buckets[b].entries.size();
-  }
+  buckets_->BeginStep();
   started_ = 0;
-  nonfinite_ = false;
+  learner_.BeginStep();
   progress_->SetStep(controller_.step());
-}
-
-void SteppedReducer::ZeroGradients() {
-  for (const std::span<float> gradient : gradients_) {
-    std::fill(gradient.begin(), gradient.end(), 0.0f);
-  }
-}
-
-bool SteppedReducer::Finite(size_t bucket) const {
-  for (const BucketEntry& entry : plan_.buckets[bucket].entries) {
-    if (!AllFinite(gradients_[gradients_.size() - 1 - entry.parameter])) {
-      return false;
-    }
-  }
-  return true;
 }
 
 Status SteppedReducer::AtStep(const Status& status) const {
@@ -149,19 +130,30 @@ Status SteppedReducer::AtStep(const Status& status) const {
                   fmt::format("step {}", controller_.step()));
 }
 
-Status SteppedReducer::Start(const Slice& slice, MonoTime now) {
-  StatusOr<std::unique_ptr<Work>> work =
-      communicator_->Start({CollectiveKind::kAllReduce, slice});
+Status SteppedReducer::Start(const Operation& operation, MonoTime now) {
+  StatusOr<std::unique_ptr<Work>> work = communicator_->Start(operation);
   if (!work.ok()) return AtStep(work.status());
-  progress_->CountCollective(slice.count * SizeOf(slice.type));
+  progress_->CountCollective(operation.slice.count *
+                             SizeOf(operation.slice.type));
   works_.push_back(*std::move(work));
-  if (!busy_since_) busy_since_ = now;
+  if (!inline_ && !busy_since_) busy_since_ = now;
   return OkStatus();
 }
 
-// Operations end in the order in which they started.
+// Moves on what is under way, where nobody else does. True: nothing is.
+bool SteppedReducer::Poll() {
+  if (works_.empty()) return true;
+  // They end in the order in which they started.
+  if (!inline_) return works_.back()->Poll();
+  bool all = true;
+  for (const std::unique_ptr<Work>& work : works_) {
+    if (!work->Poll()) all = false;
+  }
+  return all;
+}
+
 void SteppedReducer::NoteIdle() {
-  if (!busy_since_ || works_.empty() || !works_.back()->Poll()) return;
+  if (!busy_since_ || !Poll()) return;
   busy_ += Now() - *busy_since_;
   busy_since_.reset();
 }
@@ -174,30 +166,67 @@ Duration SteppedReducer::TakeBusy(MonoTime now) {
 }
 
 // In order, so that all ranks start the same; the last one only by Finish.
-Status SteppedReducer::StartFullBuckets() {
-  while (started_ + 1 < buffers_.size() && missing_[started_] == 0) {
-    nonfinite_ = nonfinite_ || !Finite(started_);
-    const BucketLayout& bucket = plan_.buckets[started_];
+Status SteppedReducer::StartFullBuckets(MonoTime now) {
+  while (started_ + 1 < buckets_->buckets() && buckets_->full(started_)) {
+    buckets_->Seal(started_);
     LOCKSTEP_RETURN_IF_ERROR(
-        Start({buffers_[started_], 0, bucket.count, bucket.type}, Now()));
+        Start({CollectiveKind::kAllReduce, buckets_->slice(started_)}, now));
     ++started_;
   }
   return OkStatus();
 }
 
-Status SteppedReducer::Ready(size_t i) {
-  if (i >= ready_.size() || ready_[i]) {
+Status SteppedReducer::CheckIndex(size_t i, size_t elements) const {
+  if (i >= parameters() || buckets_->ready(i)) {
     return InvalidArgument(
-        "gradient {} of {} {}", i, ready_.size(),
-        i < ready_.size() ? "is ready twice in one step" : "does not exist");
+        "gradient {} of {} {}", i, parameters(),
+        i < parameters() ? "is ready twice in one step" : "does not exist");
   }
-  ready_[i] = true;
+  if (elements != buckets_->gradient(i).size()) {
+    return InvalidArgument("gradient {} has {} elements, not {}", i,
+                           buckets_->gradient(i).size(), elements);
+  }
+  return OkStatus();
+}
+
+// Gradient `i` is complete: starts what that fills, and moves on the rest.
+Status SteppedReducer::Arrived(size_t i) {
+  learner_.See(i);
+  const bool starts =
+      started_ + 1 < buckets_->buckets() && buckets_->full(started_);
+  if (works_.empty() && !starts) return OkStatus();
+  const MonoTime began = Now();
   NoteIdle();
-  if (--missing_[bucket_of_[i]] > 0) return OkStatus();
-  return StartFullBuckets();
+  LOCKSTEP_RETURN_IF_ERROR(StartFullBuckets(began));
+  if (!inline_) return OkStatus();
+  Poll();
+  progress_->CountInline(Now() - began);
+  return OkStatus();
+}
+
+Status SteppedReducer::Add(size_t i, std::span<const float> gradient) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckIndex(i, gradient.size()));
+  buckets_->Add(i, gradient);
+  return OkStatus();
+}
+
+Status SteppedReducer::Put(size_t i, std::span<const float> gradient) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckIndex(i, gradient.size()));
+  buckets_->AddLast(i, gradient);
+  return Arrived(i);
+}
+
+Status SteppedReducer::Ready(size_t i) {
+  const size_t size = i < parameters() ? buckets_->gradient(i).size() : 0;
+  LOCKSTEP_RETURN_IF_ERROR(CheckIndex(i, size));
+  buckets_->SetReady(i);
+  return Arrived(i);
 }
 
 Status SteppedReducer::WaitAll(MonoTime deadline) {
+  // Where progress is inline: this rank's part of all of them before it waits
+  // for the first.
+  if (inline_) Poll();
   Status first;
   for (const std::unique_ptr<Work>& work : works_) {
     Status status = work->Wait(deadline);
@@ -209,19 +238,41 @@ Status SteppedReducer::WaitAll(MonoTime deadline) {
 
 void SteppedReducer::Tell(const ControlWords& words, const StepInputs& inputs) {
   WriteTail({words, inputs.samples, inputs.loss_sum, last_wait_},
-            communicator_->rank(), tail_);
+            communicator_->rank(), buckets_->tail());
 }
 
 // Reads the sum, which also has what the step before cost each rank.
 StatusOr<Verdict> SteppedReducer::Hear(StepTailSum* sum) {
-  *sum = ReadTail(tail_, communicator_->rank());
+  *sum = ReadTail(buckets_->tail(), communicator_->rank());
   progress_->SettleHeldBack(sum->straggler_wait);
   if (sum->lag) progress_->CountLag(*sum->lag);
+  if (sum->late_rank >= 0) {
+    progress_->CountLate(sum->late_rank, sum->late_by, sum->straggler_wait);
+  }
   StatusOr<Verdict> verdict = controller_.Verify(sum->control);
   if (!verdict.ok() && ReasonOf(verdict.status()) == "ALARM") {
     return WithReason(verdict.status(), kReasonPeerLost);
   }
   return verdict;
+}
+
+// Each rank adds up the squares of its part: one number is all that is sent.
+// All ranks come here, whatever they find in the control word.
+Status SteppedReducer::MeasureNorm(MonoTime deadline, StepResult* result) {
+  if (norm_ == nullptr) return OkStatus();
+  const double part =
+      buckets_->SquaresOfPart(communicator_->rank(), communicator_->size());
+  std::memcpy(norm_->data, &part, sizeof(part));
+  LOCKSTEP_RETURN_IF_ERROR(Start(
+      {CollectiveKind::kAllReduce, {norm_, 0, 1, DataType::kFloat64}}, Now()));
+  LOCKSTEP_RETURN_IF_ERROR(WaitAll(deadline));
+  double squares = 0;
+  std::memcpy(&squares, norm_->data, sizeof(squares));
+  result->gradient_norm = std::sqrt(squares);
+  if (result->gradient_norm > options_.reducer.clip_norm) {
+    result->gradient_scale = options_.reducer.clip_norm / result->gradient_norm;
+  }
+  return OkStatus();
 }
 
 StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
@@ -230,34 +281,37 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
                            step(), inputs.samples, kMaxStepSamples);
   }
   NoteIdle();
-  for (size_t& missing : missing_) missing = 0;
-  LOCKSTEP_RETURN_IF_ERROR(StartFullBuckets());
-  nonfinite_ =
-      nonfinite_ || !Finite(started_) || !std::isfinite(inputs.loss_sum);
+  buckets_->SetAllReady();
+  LOCKSTEP_RETURN_IF_ERROR(StartFullBuckets(Now()));
+  buckets_->Seal(started_);
   if (options_.before_step) options_.before_step(&controller_);
   StepFacts facts;
   facts.cursor = MixCursor(inputs.epoch, inputs.position);
-  facts.nonfinite = nonfinite_;
+  facts.nonfinite = buckets_->nonfinite() || !std::isfinite(inputs.loss_sum);
   facts.state_hash = inputs.state_hash;
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.Begin(facts));
   Tell(words, inputs);
 
   const MonoTime arrived = Now();
   progress_->Enter(task::RankPhase::kAllReduce);
-  const BucketLayout& last = plan_.buckets.back();
   LOCKSTEP_RETURN_IF_ERROR(
-      Start({buffers_.back(), 0, last.count, last.type}, arrived));
+      Start({CollectiveKind::kAllReduce, buckets_->slice(started_)}, arrived));
   ++started_;
-  LOCKSTEP_RETURN_IF_ERROR(WaitAll(arrived + options_.operation_timeout));
+  const MonoTime deadline = arrived + options_.operation_timeout;
+  LOCKSTEP_RETURN_IF_ERROR(WaitAll(deadline));
   const MonoTime ended = Now();
+  buckets_->Take();
+  StepResult result;
+  LOCKSTEP_RETURN_IF_ERROR(MeasureNorm(deadline, &result));
   StepTailSum sum;
   const StatusOr<Verdict> verdict = Hear(&sum);
   last_wait_ = ended - arrived;
-  progress_->HoldBack(last_wait_, TakeBusy(ended));
+  // What followed the wait is in the phase, too.
+  progress_->HoldBack(
+      last_wait_, (inline_ ? last_wait_ : TakeBusy(ended)) + (Now() - ended));
   progress_->Enter(task::RankPhase::kOther);
   if (!verdict.ok()) return verdict.status();
 
-  StepResult result;
   result.apply = verdict->apply;
   result.skipped = verdict->skipped;
   result.samples = sum.samples;
@@ -273,8 +327,26 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
   return result;
 }
 
+// Gradients may change place.
+Status SteppedReducer::Learn() {
+  StatusOr<std::vector<uint32_t>> order =
+      learner_.Agree(controller_.committed(), options_.operation_timeout);
+  if (!order.ok()) return AtStep(order.status());
+  if (order->empty()) return OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(buckets_->Rearrange(*std::move(order)));
+  if (options_.on_order) {
+    options_.on_order(buckets_->order(), controller_.committed(),
+                      buckets_->plan_hash());
+  }
+  // Whoever has another layout is found in the next step.
+  controller_.SetFingerprint(options_.fingerprint ^
+                             ValueOf(buckets_->plan_hash()));
+  return OkStatus();
+}
+
 StatusOr<StepOrders> SteppedReducer::Commit() {
   LOCKSTEP_ASSIGN_OR_RETURN(StepOrders orders, controller_.Commit());
+  LOCKSTEP_RETURN_IF_ERROR(Learn());
   progress_->CountStep(counted_);
   progress_->Publish();
   NextStep();
@@ -291,12 +363,12 @@ StatusOr<StepOrders> SteppedReducer::Settle() {
   Tell(words, StepInputs());
   const task::RankPhase phase = progress_->phase();
   progress_->Enter(task::RankPhase::kAllReduce);
-  const Slice slice{buffers_.back(), plan_.control_offset_bytes / sizeof(float),
-                    tail_.size(), DataType::kFloat32};
   const MonoTime began = Now();
-  LOCKSTEP_RETURN_IF_ERROR(Start(slice, began));
+  LOCKSTEP_RETURN_IF_ERROR(
+      Start({CollectiveKind::kAllReduce, buckets_->tail_slice()}, began));
   LOCKSTEP_RETURN_IF_ERROR(WaitAll(began + options_.operation_timeout));
-  progress_->CountBusy(TakeBusy(Now()));
+  const MonoTime ended = Now();
+  progress_->CountBusy(inline_ ? ended - began : TakeBusy(ended));
   StepTailSum sum;
   const Status heard = Hear(&sum).status();
   last_wait_ = Duration(0);
@@ -312,25 +384,47 @@ StatusOr<StepOrders> SteppedReducer::Settle() {
 StatusOr<std::unique_ptr<Reducer>> MakeSteppedReducer(
     const std::vector<Parameter>& parameters, SteppedReducerOptions options) {
   Communicator* communicator = options.communicator;
+  ReducerOptions& reducing = options.reducer;
+  if (!(reducing.clip_norm >= 0)) {
+    return InvalidArgument("gradients cannot be clipped to a norm of {}",
+                           reducing.clip_norm);
+  }
+  // Neither sums in float32 and rounds once.
+  for (const std::string_view backend : {"gloo", "nccl"}) {
+    if (!reducing.bf16_wire || communicator->backend() != backend) continue;
+    return InvalidArgument(
+        "{} would round bfloat16 at every hop: reduce gradients as fp32, or "
+        "over shm, tcp or hierarchical",
+        backend);
+  }
+  if (!options.learned.order.empty()) {
+    // Until then they are filled as they were when it was learned.
+    reducing.order.clear();
+    if (options.learned.at <= reducing.start_step) {
+      reducing.order = std::exchange(options.learned.order, {});
+    }
+  }
+  if (!options.sizes) {
+    options.sizes = SizesFor(communicator->backend(), reducing.bucket_bytes);
+  }
   StepControllerOptions control;
   control.rank = communicator->rank();
   control.world_size = communicator->size();
   control.generation = options.generation;
   control.fingerprint = options.fingerprint;
-  control.start_step = options.reducer.start_step;
+  control.start_step = reducing.start_step;
   control.checkpoint_interval = options.checkpoint_interval;
-  control.state_hash_interval = options.reducer.state_hash_interval;
+  control.state_hash_interval = reducing.state_hash_interval;
   LOCKSTEP_ASSIGN_OR_RETURN(StepController controller,
                             StepController::Create(control));
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      BucketPlan plan, PlanGradients(parameters, options.reducer.bucket_bytes,
-                                     communicator->size()));
-  options.progress->Planned(options.reducer.total_steps,
-                            options.reducer.global_batch);
-  options.progress->SetCommitted(options.reducer.start_step);
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<GradientBuckets> buckets,
+                            GradientBuckets::Create(communicator, parameters,
+                                                    reducing, *options.sizes));
+  options.progress->SetWorldSize(communicator->size());
+  options.progress->Planned(reducing.total_steps, reducing.global_batch);
+  options.progress->SetCommitted(reducing.start_step);
   auto reducer = std::make_unique<SteppedReducer>(
-      std::move(plan), parameters.size(), std::move(controller),
-      std::move(options));
+      std::move(buckets), std::move(controller), std::move(options));
   LOCKSTEP_RETURN_IF_ERROR(reducer->Allocate());
   return std::unique_ptr<Reducer>(std::move(reducer));
 }

@@ -1,7 +1,9 @@
 // The Reducer over a Communicator: buckets, and in the last one the tail of
 // step_tail.h. Needs no session: tests run it over any communicator.
 //
-// All-reduce busy time (RankCounters) is the union over the buckets of a step:
+// Where the communicator makes progress inline, the time spent in it is the
+// all-reduce phase and busy: nothing hides it. Else
+// all-reduce busy time (RankCounters) is the union over the buckets of a step:
 // from the moment one starts while none is under way until all that started
 // are done. That is looked for, without waiting, whenever a gradient becomes
 // ready, and known at the end of Finish: a break shorter than from one
@@ -14,11 +16,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "worker/collective/communicator.h"
+#include "worker/runtime/gradients.h"
+#include "worker/runtime/order_learner.h"
 #include "worker/runtime/progress.h"
 #include "worker/runtime/reducer.h"
 #include "worker/runtime/step_controller.h"
@@ -34,6 +39,14 @@ struct SteppedReducerOptions {
   // Borrowed; must outlive the reducer.
   Communicator* communicator = nullptr;
   Progress* progress = nullptr;
+  // Absent: those for the backend and reducer.bucket_bytes.
+  std::optional<BucketSizes> sizes;
+  // Of an earlier generation; wins over reducer.order, and nothing is learned.
+  LearnedOrder learned;
+  // All ranks: from now on buckets are filled in this order.
+  std::function<void(const std::vector<uint32_t>& order, int64_t committed,
+                     const std::string& layout)>
+      on_order;
   // Called before each step: offers what came in meanwhile. May be empty.
   std::function<void(StepController*)> before_step;
   // Rank 0 hears that some rank was told to drain: once. May be empty.

@@ -6,62 +6,21 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <thread>
-#include <vector>
 
 #include "worker/runtime/peer_lost.h"
-#include "worker/runtime/testing.h"
+#include "worker/runtime/reducer_test_util.h"
 
 namespace lockstep {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
 using ::testing::Each;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-const std::vector<Parameter> kParameters = {
-    {"conv.weight", 1000}, {"conv.bias", 10}, {"fc.weight", 3000}};
-
-// One rank: what Session puts together.
-struct Rank {
-  Rank(FakeGroup* group, int rank, SteppedReducerOptions options = {}) {
-    communicator = group->Make(rank);
-    progress = *Progress::Create("", rank, 1);
-    options.communicator = communicator.get();
-    options.progress = progress.get();
-    options.reducer.bucket_bytes = 4096;
-    options.reducer.state_hash_interval = 0;
-    options.operation_timeout = seconds(10);
-    auto made = MakeSteppedReducer(kParameters, std::move(options));
-    EXPECT_TRUE(made.ok()) << made.status();
-    reducer = *std::move(made);
-  }
-  void Fill(float value) {
-    for (size_t i = 0; i < reducer->parameters(); ++i) {
-      for (float& g : reducer->gradient(i)) g = value;
-    }
-  }
-  Duration Seconds(task::RankPhase phase) const {
-    return lockstep::Seconds(
-        progress->counters().phase_seconds[static_cast<size_t>(phase)]);
-  }
-
-  Duration Busy() const {
-    return lockstep::Seconds(progress->counters().allreduce_busy_seconds);
-  }
-
-  std::unique_ptr<Communicator> communicator;
-  std::unique_ptr<Progress> progress;
-  std::unique_ptr<Reducer> reducer;
-};
 
 TEST(SteppedReducerTest, GradientsAreTheSumOfAllRanks) {
   FakeGroup group(3);
   RunRanks(3, [&](int r) {
-    Rank rank(&group, r);
+    ReducingRank rank(&group, r);
     for (int step = 1; step <= 5; ++step) {
       for (size_t i = 0; i < 3; ++i) {
         for (float& g : rank.reducer->gradient(i)) {
@@ -87,7 +46,7 @@ TEST(SteppedReducerTest, GradientsAreTheSumOfAllRanks) {
 
 TEST(SteppedReducerTest, GradientsKeepTheirPlaceAndDoNotOverlap) {
   FakeGroup group(1);
-  Rank rank(&group, 0);
+  ReducingRank rank(&group, 0);
   for (size_t i = 0; i < 3; ++i) {
     ASSERT_EQ(rank.reducer->gradient(i).size(), kParameters[i].elements);
     for (float& g : rank.reducer->gradient(i)) g = static_cast<float>(i + 1);
@@ -107,7 +66,7 @@ TEST(SteppedReducerTest, GradientsKeepTheirPlaceAndDoNotOverlap) {
 
 TEST(SteppedReducerTest, FullBucketsStartBeforeTheStepEnds) {
   FakeGroup group(1);
-  Rank rank(&group, 0);
+  ReducingRank rank(&group, 0);
   EXPECT_TRUE(rank.reducer->Ready(0).ok());
   EXPECT_EQ(rank.progress->counters().collectives, 0u);  // Not the first.
   EXPECT_TRUE(rank.reducer->Ready(2).ok());
@@ -119,7 +78,7 @@ TEST(SteppedReducerTest, FullBucketsStartBeforeTheStepEnds) {
 TEST(SteppedReducerTest, LossAndSamplesAreOfAllRanks) {
   FakeGroup group(3);
   RunRanks(3, [&](int r) {
-    Rank rank(&group, r);
+    ReducingRank rank(&group, r);
     // Rank 2 has none in the short last step.
     StepInputs inputs;
     inputs.samples = r == 2 ? 0 : 5000 + r;
@@ -137,7 +96,7 @@ TEST(SteppedReducerTest, LossAndSamplesAreOfAllRanks) {
 TEST(SteppedReducerTest, OneNanAnywhereMakesAllSkip) {
   FakeGroup group(2);
   RunRanks(2, [&](int r) {
-    Rank rank(&group, r);
+    ReducingRank rank(&group, r);
     for (size_t i = 0; i <= 3; ++i) {
       rank.Fill(1);
       StepInputs inputs;
@@ -168,7 +127,7 @@ TEST(SteppedReducerTest, ADirectiveReachesAllWithoutARoundTrip) {
         controller->Offer(DirectiveOp::kStop, 8);
       }
     };
-    Rank rank(&group, r, options);
+    ReducingRank rank(&group, r, options);
     int64_t stopped = 0;
     for (int i = 0; i < 10 && stopped == 0; ++i) {
       ASSERT_TRUE(rank.reducer->Finish({}).ok());
@@ -185,7 +144,7 @@ TEST(SteppedReducerTest, ACheckpointIsSettledByRoundsWhenNoStepsCome) {
   RunRanks(2, [&](int r) {
     SteppedReducerOptions options;
     options.checkpoint_interval = 2;
-    Rank rank(&group, r, options);
+    ReducingRank rank(&group, r, options);
     ASSERT_TRUE(rank.reducer->Finish({}).ok());
     EXPECT_FALSE(rank.reducer->Commit()->checkpoint);
     ASSERT_TRUE(rank.reducer->Finish({}).ok());
@@ -206,7 +165,7 @@ TEST(SteppedReducerTest, WhoDiffersStopsAllByTheNextStep) {
   std::atomic<int> own = 0;
   std::atomic<int> victims = 0;
   RunRanks(3, [&](int r) {
-    Rank rank(&group, r);
+    ReducingRank rank(&group, r);
     StepInputs inputs;
     inputs.position = r == 1 ? 64 : 128;
     StatusOr<StepResult> result = rank.reducer->Finish(inputs);
@@ -224,7 +183,7 @@ TEST(SteppedReducerTest, WhoDiffersStopsAllByTheNextStep) {
 
 TEST(SteppedReducerTest, ADeadPeerIsAnErrorThatIsNotOnesOwn) {
   FakeGroup group(2);
-  Rank rank(&group, 0);
+  ReducingRank rank(&group, 0);
   std::thread killer([&] { group.Kill(1); });
   StatusOr<StepResult> result = rank.reducer->Finish({});
   killer.join();
@@ -235,7 +194,7 @@ TEST(SteppedReducerTest, ADeadPeerIsAnErrorThatIsNotOnesOwn) {
 
 TEST(SteppedReducerTest, AnAbortEndsTheWaitAndAllThatFollows) {
   FakeGroup group(2);
-  Rank rank(&group, 0);
+  ReducingRank rank(&group, 0);
   std::thread aborter([&] { rank.communicator->Abort("rank 1 was killed"); });
   StatusOr<StepResult> result = rank.reducer->Finish({});
   aborter.join();
@@ -245,91 +204,9 @@ TEST(SteppedReducerTest, AnAbortEndsTheWaitAndAllThatFollows) {
   EXPECT_FALSE(rank.reducer->Settle().ok());
 }
 
-TEST(SteppedReducerTest, WaitingForALateRankIsStragglerWait) {
-  FakeGroup group(2);
-  std::atomic<bool> waiting = false;
-  RunRanks(2, [&](int r) {
-    const MonoTime start = SystemClock().Now().mono;
-    Rank rank(&group, r);
-    if (r == 0) {
-      waiting = true;
-    } else {
-      // Late by 30 ms after the other has come.
-      MonoTime until = SystemClock().Now().mono + milliseconds(30);
-      while (!waiting || SystemClock().Now().mono < until) {
-        if (!waiting) until = SystemClock().Now().mono + milliseconds(30);
-        std::this_thread::yield();
-      }
-    }
-    for (int step = 0; step < 2; ++step) {
-      ASSERT_TRUE(rank.reducer->Finish({}).ok());
-      ASSERT_TRUE(rank.reducer->Commit().ok());
-    }
-    // The first step's split is known since the second.
-    if (r == 0) {
-      EXPECT_GT(rank.Seconds(task::RankPhase::kStragglerWait),
-                milliseconds(10));
-    } else {
-      EXPECT_EQ(rank.Seconds(task::RankPhase::kStragglerWait), Duration(0));
-    }
-    // Rank 1 came late, by half the difference of two.
-    const double lag = rank.progress->counters().straggler_lag_seconds;
-    EXPECT_GT(r == 0 ? -lag : lag, 0.005);
-    // Waiting for it was not busy.
-    const Duration wall = SystemClock().Now().mono - start;
-    EXPECT_GE(rank.Busy() + milliseconds(1),
-              rank.Seconds(task::RankPhase::kAllReduce));
-    EXPECT_LE(rank.Busy(),
-              wall - rank.Seconds(task::RankPhase::kStragglerWait));
-  });
-}
-
-void SpinFor(Duration time) {
-  const MonoTime until = SystemClock().Now().mono + time;
-  while (SystemClock().Now().mono < until) std::this_thread::yield();
-}
-
-TEST(SteppedReducerTest, BusyIsFromTheFirstBucketOn) {
-  FakeGroup group(2);
-  std::atomic<bool> hidden = false;
-  RunRanks(2, [&](int r) {
-    Rank rank(&group, r);
-    // The bucket of rank 0 is under way until rank 1 has come, too.
-    if (r == 0) {
-      ASSERT_TRUE(rank.reducer->Ready(2).ok());
-      SpinFor(milliseconds(30));
-      hidden = true;
-    }
-    while (!hidden) std::this_thread::yield();
-    for (int step = 0; step < 2; ++step) {
-      ASSERT_TRUE(rank.reducer->Finish({}).ok());
-      ASSERT_TRUE(rank.reducer->Commit().ok());
-    }
-    if (r == 0) {
-      EXPECT_GE(rank.Busy(), milliseconds(30));
-    }
-    EXPECT_GE(rank.Busy() + milliseconds(1),
-              rank.Seconds(task::RankPhase::kAllReduce));
-  });
-}
-
-TEST(SteppedReducerTest, ABreakBetweenBucketsIsNotBusy) {
-  FakeGroup group(1);
-  Rank rank(&group, 0);
-  const MonoTime start = SystemClock().Now().mono;
-  ASSERT_TRUE(rank.reducer->Ready(2).ok());
-  ASSERT_TRUE(rank.reducer->Ready(1).ok());  // Sees that the bucket is done.
-  SpinFor(milliseconds(50));
-  ASSERT_TRUE(rank.reducer->Finish({}).ok());
-  ASSERT_TRUE(rank.reducer->Commit().ok());
-  rank.progress->SettleHeldBack(Duration(0));
-  EXPECT_GT(rank.Busy(), Duration(0));
-  EXPECT_LE(rank.Busy(), SystemClock().Now().mono - start - milliseconds(50));
-}
-
 TEST(SteppedReducerTest, TooManySamplesAreRefused) {
   FakeGroup group(1);
-  Rank rank(&group, 0);
+  ReducingRank rank(&group, 0);
   StepInputs inputs;
   inputs.samples = -1;
   EXPECT_FALSE(rank.reducer->Finish(inputs).ok());

@@ -1,8 +1,12 @@
 #include "worker/runtime/testing.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <thread>
 #include <utility>
+
+#include "worker/runtime/gradients.h"
 
 namespace lockstep {
 namespace {
@@ -27,15 +31,33 @@ void Sum(const std::vector<Operation>& operations) {
   }
 }
 
+void SumBfloat16(const std::vector<Operation>& operations) {
+  for (size_t i = 0; i < operations[0].slice.count; ++i) {
+    float sum = 0;
+    for (const Operation& operation : operations) {
+      const uint16_t word =
+          reinterpret_cast<const uint16_t*>(Data(operation.slice))[i];
+      sum += std::bit_cast<float>(static_cast<uint32_t>(word) << 16);
+    }
+    uint16_t rounded = 0;
+    RoundFinite({&sum, 1}, {&rounded, 1});
+    for (const Operation& operation : operations) {
+      reinterpret_cast<uint16_t*>(Data(operation.slice))[i] = rounded;
+    }
+  }
+}
+
 }  // namespace
 
 class FakeCommunicator final : public Communicator {
  public:
-  FakeCommunicator(FakeGroup* group, int rank) : group_(group), rank_(rank) {}
+  FakeCommunicator(FakeGroup* group, int rank, ProgressMode progress)
+      : group_(group), rank_(rank), progress_(progress) {}
 
   int rank() const override { return rank_; }
   int size() const override { return group_->size(); }
   std::string_view backend() const override { return "fake"; }
+  ProgressMode progress() const override { return progress_; }
 
   StatusOr<const Buffer*> Allocate(size_t bytes) override {
     // Aligned to 64 bytes, as promised.
@@ -61,6 +83,7 @@ class FakeCommunicator final : public Communicator {
   friend class FakeGroup;
   FakeGroup* const group_;
   const int rank_;
+  const ProgressMode progress_;
   uint64_t started_ = 0;
   Status broken_;  // Guarded by the group's lock.
   std::vector<std::unique_ptr<char[]>> memory_;
@@ -95,11 +118,8 @@ StatusOr<std::unique_ptr<Work>> FakeCommunicator::Start(
   if (!broken_.ok()) return broken_;
   FakeGroup::Pending* pending = group_->At(number);
   pending->operations[static_cast<size_t>(rank_)] = operation;
-  if (++pending->count == group_->size_) {
-    group_->Execute(pending);
-    pending->done = true;
-    group_->changed_.NotifyAll();
-  }
+  ++pending->count;
+  if (progress_ != ProgressMode::kInline) group_->MoveOn(number, rank_);
   return std::unique_ptr<Work>(std::make_unique<FakeWork>(this, number));
 }
 
@@ -107,11 +127,16 @@ Status FakeCommunicator::WaitFor(uint64_t number, MonoTime deadline) {
   MutexLock lock(&group_->mu_);
   while (true) {
     if (!broken_.ok()) return broken_;
+    group_->MoveOn(number, rank_);
     if (group_->At(number)->done) return OkStatus();
     if (group_->dead_ >= 0) {
       broken_ = Unavailable("rank {} is gone", group_->dead_);
-    } else if (!group_->changed_.WaitUntil(&group_->mu_, deadline) &&
-               Now() >= deadline) {
+      continue;
+    }
+    group_->waiting_[rank_] = number;
+    const bool woken = group_->changed_.WaitUntil(&group_->mu_, deadline);
+    group_->waiting_.erase(rank_);
+    if (!woken && Now() >= deadline) {
       return DeadlineExceeded("operation {} did not end in time", number);
     }
   }
@@ -120,8 +145,22 @@ Status FakeCommunicator::WaitFor(uint64_t number, MonoTime deadline) {
 FakeGroup::FakeGroup(int size) : size_(size) {}
 FakeGroup::~FakeGroup() = default;
 
-std::unique_ptr<Communicator> FakeGroup::Make(int rank) {
-  return std::make_unique<FakeCommunicator>(this, rank);
+std::unique_ptr<Communicator> FakeGroup::Make(int rank, ProgressMode progress) {
+  return std::make_unique<FakeCommunicator>(this, rank, progress);
+}
+
+// As a rank does its part of an operation once all have started it.
+void FakeGroup::MoveOn(uint64_t number, int rank) {
+  Pending* const pending = At(number);
+  pending->moved_on[static_cast<size_t>(rank)] = true;
+  if (pending->done || pending->count < size_ ||
+      std::find(pending->moved_on.begin(), pending->moved_on.end(), false) !=
+          pending->moved_on.end()) {
+    return;
+  }
+  Execute(pending);
+  pending->done = true;
+  changed_.NotifyAll();
 }
 
 void FakeGroup::Kill(int rank) {
@@ -130,9 +169,16 @@ void FakeGroup::Kill(int rank) {
   changed_.NotifyAll();
 }
 
+bool FakeGroup::Waits(int rank) {
+  MutexLock lock(&mu_);
+  const auto waiting = waiting_.find(rank);
+  return waiting != waiting_.end() && !At(waiting->second)->done;
+}
+
 FakeGroup::Pending* FakeGroup::At(uint64_t number) {
   Pending& pending = pending_[number];
   pending.operations.resize(static_cast<size_t>(size_));
+  pending.moved_on.resize(static_cast<size_t>(size_));
   return &pending;
 }
 
@@ -144,6 +190,7 @@ void FakeGroup::Execute(Pending* pending) {
     case CollectiveKind::kAllReduce:
       if (first.type == DataType::kFloat32) Sum<float>(all);
       if (first.type == DataType::kFloat64) Sum<double>(all);
+      if (first.type == DataType::kBfloat16) SumBfloat16(all);
       break;
     case CollectiveKind::kBroadcast:
       for (const Operation& other : all) {

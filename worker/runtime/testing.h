@@ -16,28 +16,34 @@
 namespace lockstep {
 
 // Operations run when the last rank has started them; sums are made in rank
-// order. Knows all-reduce, all-gather and broadcast of float32, float64 and
-// bytes, and barriers.
+// order. Knows all-reduce, all-gather and broadcast of float32, float64,
+// bfloat16 (summed in float32, rounded once) and bytes, and barriers.
 class FakeGroup {
  public:
   explicit FakeGroup(int size);
   ~FakeGroup();
 
-  // Once a rank. Must not outlive the group.
-  std::unique_ptr<Communicator> Make(int rank);
+  // Once a rank. Must not outlive the group. One that is inline does nothing
+  // but in Poll and Wait, and only ends what all have moved on.
+  std::unique_ptr<Communicator> Make(
+      int rank, ProgressMode progress = ProgressMode::kThread);
   // From now on the others find that `rank` is gone.
   void Kill(int rank);
+  // Whether `rank` has done its part and waits for another's at this moment.
+  bool Waits(int rank);
   int size() const { return size_; }
 
  private:
   friend class FakeCommunicator;
   struct Pending {
     std::vector<Operation> operations;  // By rank.
+    std::vector<bool> moved_on;         // By rank.
     int count = 0;
     bool done = false;
   };
 
   Pending* At(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void MoveOn(uint64_t number, int rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Execute(Pending* pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int size_;
@@ -45,6 +51,7 @@ class FakeGroup {
   CondVar changed_;
   std::map<uint64_t, Pending> pending_ ABSL_GUARDED_BY(mu_);
   int dead_ ABSL_GUARDED_BY(mu_) = -1;
+  std::map<int, uint64_t> waiting_ ABSL_GUARDED_BY(mu_);  // By rank: for what.
 };
 
 // Runs fn(rank) for 0..n-1, each on a thread of its own, and joins them.

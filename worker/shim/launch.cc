@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "worker/shim/init_report.h"
+
 namespace lockstep::shim {
 namespace {
 
@@ -156,6 +158,7 @@ struct ChildFds {
   int out;
   int err;
   int secret;  // -1: none.
+  int init;    // -1: none.
 };
 
 // The forked child, up to its program. The order matters: the parent-death
@@ -168,6 +171,7 @@ struct ChildFds {
   if (status < 0) Fail(fds.status, Stage::kSetUp, errno);
   const int secret =
       fds.secret < 0 ? -1 : fcntl(fds.secret, F_DUPFD_CLOEXEC, kHigh);
+  const int init = fds.init < 0 ? -1 : fcntl(fds.init, F_DUPFD_CLOEXEC, kHigh);
   if (setsid() < 0 || dup2(fds.null, 0) < 0 || dup2(fds.out, 1) < 0 ||
       dup2(fds.err, 2) < 0) {
     Fail(status, Stage::kSetUp, errno);
@@ -175,6 +179,9 @@ struct ChildFds {
   // Whatever the shim itself was given by mistake.
   syscall(SYS_close_range, 3u, ~0u, 1u << 2 /* CLOSE_RANGE_CLOEXEC */);
   if (secret >= 0 && dup2(secret, static_cast<int>(spec.secret_fd)) < 0) {
+    Fail(status, Stage::kSetUp, errno);
+  }
+  if (init >= 0 && dup2(init, kInitReportFd) < 0) {
     Fail(status, Stage::kSetUp, errno);
   }
   umask(spec.umask);
@@ -191,7 +198,11 @@ struct ChildFds {
   }
   EnterCgroup(spec, status);
   BecomeUser(spec, status);
-  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 ||
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
+    Fail(status, Stage::kSetUp, errno);
+  }
+  // An engine without root needs newuidmap; the container has it forbidden.
+  if (spec.container.name.empty() &&
       prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
     Fail(status, Stage::kSetUp, errno);
   }
@@ -274,18 +285,20 @@ std::string ReportMessage(const ShimSpec& spec, const ChildReport& report) {
 
 bool ForkRank(const ShimSpec& spec, Launch* launch, std::string* error,
               int* error_number) {
-  UniqueFd go_read, status_write, out_write, err_write, secret;
+  UniqueFd go_read, status_write, init_write, out_write, err_write, secret;
   const UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!null || !MakePipe(&go_read, &launch->go) ||
       !MakePipe(&launch->status, &status_write) ||
       !MakePipe(&launch->out, &out_write) ||
       !MakePipe(&launch->err, &err_write) ||
+      (spec.container.reports && !MakePipe(&launch->init, &init_write)) ||
       (!spec.secret.empty() && !MakeSecret(spec.secret, &secret))) {
     *error_number = errno;
     *error = ErrorText("making the pipes of the rank", *error_number);
     return false;
   }
   fcntl(launch->status.get(), F_SETFL, O_NONBLOCK);
+  if (launch->init) fcntl(launch->init.get(), F_SETFL, O_NONBLOCK);
   const pid_t shim = getpid();
   const pid_t pid = fork();
   if (pid < 0) {
@@ -297,7 +310,8 @@ bool ForkRank(const ShimSpec& spec, Launch* launch, std::string* error,
     launch->go.Reset();  // Else it would never see end of file.
     RunChild(spec, shim,
              {go_read.get(), status_write.get(), null.get(), out_write.get(),
-              err_write.get(), secret ? secret.get() : -1});
+              err_write.get(), secret ? secret.get() : -1,
+              init_write ? init_write.get() : -1});
   }
   launch->pid = pid;
   return true;

@@ -16,6 +16,7 @@ struct Launch {
   pid_t pid = 0;
   UniqueFd go;      // Closing it without a word ends the child.
   UniqueFd status;  // End of file: exec succeeded. A StartFailure: it did not.
+  UniqueFd init;    // InitReports of a container that makes them.
   UniqueFd out;     // Read ends of its standard output and error.
   UniqueFd err;
 };

@@ -3,10 +3,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <vector>
 
+#include "worker/task/engine_words.h"
 #include "worker/task/log_files.h"
 
 namespace lockstep::shim {
@@ -23,28 +26,70 @@ constexpr int kReadsPerTurn = 8;
 // Before the first read a writer may fill this much without waiting.
 constexpr int kPipeBytes = 1 << 20;
 
-void RemoveOldSegments(const std::string& path) {
+// First offsets of the files of the log `path`, in order.
+std::vector<uint64_t> Segments(const std::string& path) {
+  std::vector<uint64_t> offsets;
   DIR* dir = opendir(DirName(path).c_str());
-  if (dir == nullptr) return;
+  if (dir == nullptr) return offsets;
   const std::string base = BaseName(path);
   while (const dirent* entry = readdir(dir)) {
     uint64_t offset = 0;
-    if (task::ParseSegmentName(base, entry->d_name, &offset) && offset > 0) {
-      unlinkat(dirfd(dir), entry->d_name, 0);
+    if (task::ParseSegmentName(base, entry->d_name, &offset)) {
+      offsets.push_back(offset);
     }
   }
   closedir(dir);
+  std::sort(offsets.begin(), offsets.end());
+  return offsets;
+}
+
+// Bytes of the file `fd` up to the end of its last whole line: a writer that
+// was killed may have left a part of one.
+bool WholeLines(int fd, uint64_t* bytes) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0) return false;
+  const auto size = static_cast<uint64_t>(info.st_size);
+  static char buffer[cri::kMaxLogLine];
+  const uint64_t from = size - std::min<uint64_t>(size, sizeof(buffer));
+  const ssize_t n = pread(fd, buffer, sizeof(buffer), static_cast<off_t>(from));
+  if (n < 0) return false;
+  const std::string_view end(buffer, static_cast<size_t>(n));
+  const size_t newline = end.rfind('\n');
+  *bytes = newline == std::string_view::npos ? from : from + newline + 1;
+  return true;
 }
 
 }  // namespace
 
+bool LogWriter::GoOn() {
+  const std::vector<uint64_t> segments = Segments(path_);
+  if (segments.empty()) return false;
+  const std::string last = task::SegmentPath(path_, segments.back());
+  fd_.Reset(open(last.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd_ || !WholeLines(fd_.get(), &file_bytes_) ||
+      ftruncate(fd_.get(), static_cast<off_t>(file_bytes_)) != 0 ||
+      lseek(fd_.get(), 0, SEEK_END) < 0) {
+    fd_.Reset();
+    return false;
+  }
+  file_offset_ = segments.back();
+  for (const uint64_t offset : segments) {
+    if (offset > 0 && offset != file_offset_) full_.push_back(offset);
+  }
+  return true;
+}
+
 bool LogWriter::Open(const std::string& path, uint64_t head_bytes,
-                     uint64_t tail_bytes, std::string* error) {
+                     uint64_t tail_bytes, bool append, std::string* error) {
   path_ = path;
   head_bytes_ = head_bytes;
   segment_bytes_ =
       std::max<uint64_t>(tail_bytes / task::kTailSegments, cri::kMaxLogLine);
-  RemoveOldSegments(path);
+  if (append && GoOn()) return true;
+  file_bytes_ = 0;
+  for (const uint64_t offset : Segments(path)) {
+    if (offset > 0) unlink(task::SegmentPath(path, offset).c_str());
+  }
   fd_.Reset(open(path.c_str(), kOpenFlags, 0640));
   if (fd_) return true;
   *error = ErrorText("making the log " + path, errno);
@@ -171,14 +216,21 @@ void OutputPipe::Take(std::string_view data) {
     data.remove_prefix(length);
     if (newline == std::string_view::npos) break;
     data.remove_prefix(1);
-    log_->Append({now, stream_, true, pending_});
-    pending_.clear();
+    AppendFull(now);
   }
   if (pending_.empty()) {
     pending_since_ = -1;
   } else {
     pending_since_ = MonoNanos();
   }
+}
+
+void OutputPipe::AppendFull(int64_t now) {
+  log_->Append({now, stream_, true, pending_});
+  if (keep_last_ && !pending_.empty() && !IsEngineAdvice(pending_)) {
+    last_.swap(pending_);
+  }
+  pending_.clear();
 }
 
 void OutputPipe::FlushPart() {
@@ -189,8 +241,7 @@ void OutputPipe::FlushPart() {
 }
 
 void OutputPipe::Close() {
-  if (!pending_.empty()) log_->Append({WallNanos(), stream_, true, pending_});
-  pending_.clear();
+  if (!pending_.empty()) AppendFull(WallNanos());
   pending_since_ = -1;
   fd_.Reset();
 }

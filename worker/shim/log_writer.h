@@ -19,9 +19,10 @@ namespace lockstep::shim {
 
 class LogWriter {
  public:
-  // Makes the log, empty; segments that an earlier one left are removed.
+  // Makes the log, empty; segments that an earlier one left are removed. With
+  // `append` an earlier one goes on after its last whole line instead.
   bool Open(const std::string& path, uint64_t head_bytes, uint64_t tail_bytes,
-            std::string* error);
+            bool append, std::string* error);
   // One line; it is in the file after Flush.
   void Append(const cri::LogLine& line);
   void Flush();
@@ -32,6 +33,7 @@ class LogWriter {
   const std::string& error() const { return error_; }
 
  private:
+  bool GoOn();
   uint64_t FileLimit() const;
   void AppendBytes(std::string_view line);
   void NextFile();
@@ -70,13 +72,21 @@ class OutputPipe {
   // The end: the rest becomes a full line.
   void Close();
 
+  // The last line that is not empty, from when it is asked to be kept.
+  void KeepLastLine() { keep_last_ = true; }
+  const std::string& last_line() const { return last_; }
+
  private:
   void Take(std::string_view data);
 
   const cri::LogStream stream_;
   LogWriter* const log_;
   UniqueFd fd_;
+  void AppendFull(int64_t now);
+
   std::string pending_;
+  bool keep_last_ = false;
+  std::string last_;
   int64_t pending_since_ = -1;
 };
 

@@ -12,6 +12,7 @@
 
 #include <string>
 
+#include "worker/shim/init.h"
 #include "worker/shim/io.h"
 #include "worker/shim/shim.h"
 #include "worker/task/bytes.h"
@@ -34,6 +35,14 @@ void OpenStandardFds() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // In a container (init.h), and in a trial of an engine.
+  if (argc > 2 && strcmp(argv[1], "--") == 0) {
+    return lockstep::shim::RunInit(argv + 2);
+  }
+  if (argc == 2 && strcmp(argv[1], "--version") == 0) return 0;
+  if (argc == 2 && strcmp(argv[1], "--limited") == 0) {
+    return lockstep::shim::CheckLimited();
+  }
   OpenStandardFds();
   char* end = nullptr;
   const long fd = argc == 2 ? strtol(argv[1], &end, 10) : -1;

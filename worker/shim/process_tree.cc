@@ -118,7 +118,7 @@ bool SignalDescendant(pid_t pid, int signo) {
   return SignalIfChildOf(pid, {getpid()}, signo);
 }
 
-int SignalTree(int signo) {
+int SignalTree(int signo, pid_t spare) {
   std::vector<pid_t> own_children;
   const bool lists = ChildrenFromLists(getpid(), &own_children);
   // Grows while it is walked. It is short: the tree of one rank.
@@ -126,7 +126,7 @@ int SignalTree(int signo) {
   int signalled = 0;
   for (size_t i = 0; i < tree.size(); ++i) {
     for (const pid_t child : Children(tree[i], lists)) {
-      if (Contains(tree, child)) continue;
+      if (child == spare || Contains(tree, child)) continue;
       // One whose parent has died meanwhile is ours.
       if (!SignalIfChildOf(child, {tree[i], getpid()}, signo)) continue;
       ++signalled;

@@ -22,8 +22,9 @@ bool SignalDescendant(pid_t pid, int signo);
 // repeats it until there is no child left.
 //
 // No signal goes to a bare number: each is held by a pidfd first and then
-// seen to have one of us as its parent.
-int SignalTree(int signo);
+// seen to have one of us as its parent. `spare` and what descends from it are
+// left out.
+int SignalTree(int signo, pid_t spare = 0);
 
 // SIGKILL to all of a cgroup (v2), which no fork escapes. False where it cannot
 // be done (no such group; before Linux 5.14): the tree is signalled in any

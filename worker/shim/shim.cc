@@ -51,9 +51,10 @@ Shim::Shim(task::ShimSpec spec)
     : spec_(std::move(spec)),
       out_(cri::LogStream::kStdout, &log_),
       err_(cri::LogStream::kStderr, &log_),
-      server_(spec_.nonce, [this](const ShimRequest& request) {
-        return OnRequest(request);
-      }) {
+      server_(
+          spec_.nonce,
+          [this](const ShimRequest& request) { return OnRequest(request); }),
+      container_(spec_) {
   record_.job = spec_.job;
   record_.generation = spec_.generation;
   record_.rank = spec_.rank;
@@ -98,7 +99,7 @@ bool Shim::SetUp(std::string* error, int* error_number) {
   if (!server_.Listen(spec_.socket_path, error, error_number)) return false;
   listening_ = true;
   if (!log_.Open(spec_.log_path, spec_.log_head_bytes, spec_.log_tail_bytes,
-                 error)) {
+                 spec_.log_append, error)) {
     *error_number = EIO;
     return false;
   }
@@ -110,6 +111,7 @@ bool Shim::StartRank(std::string* error, int* error_number) {
   if (!ForkRank(spec_, &launch_, error, error_number)) return false;
   record_.process.pid = launch_.pid;
   record_.process.start_time = StartTime(launch_.pid);
+  if (container_.any()) err_.KeepLastLine();
   out_.Attach(std::move(launch_.out));
   err_.Attach(std::move(launch_.err));
   if (!WriteTaskRecord(error, error_number)) {
@@ -143,6 +145,10 @@ bool Shim::WriteTaskRecord(std::string* error, int* error_number) {
   record.cwd = spec_.cwd;
   record.ports = spec_.ports;
   record.started_unix_nanos = record_.start_unix_nanos;
+  if (container_.any()) {
+    record.engine = spec_.container.remove[0];
+    record.container = spec_.container.name;
+  }
   if (WriteRecord(spec_.task_record_path, task::EncodeTaskRecord(record))) {
     return true;
   }
@@ -159,6 +165,8 @@ void Shim::Turn() {
   fds.push_back({out_.fd(), POLLIN, 0});
   fds.push_back({err_.fd(), POLLIN, 0});
   fds.push_back({launch_.status.get(), POLLIN, 0});
+  fds.push_back({launch_.init.get(), POLLIN, 0});
+  fds.push_back({container_.output_fd(), POLLIN, 0});
   const size_t own = fds.size();
   server_.AddFds(&fds);
   if (poll(fds.data(), fds.size(), PollTimeout(MonoNanos())) < 0) return;
@@ -167,6 +175,8 @@ void Shim::Turn() {
   if (fds[1].revents != 0) out_.OnReadable();
   if (fds[2].revents != 0) err_.OnReadable();
   if (fds[3].revents != 0) OnStartStatus();
+  if (fds[4].revents != 0) OnInitReport();
+  if (fds[5].revents != 0) container_.OnOutput();
   if (fds[0].revents != 0) OnChild();
   const int64_t now = MonoNanos();
   for (OutputPipe* pipe : {&out_, &err_}) {
@@ -188,7 +198,10 @@ int Shim::PollTimeout(int64_t now) const {
   for (const OutputPipe* pipe : {&out_, &err_}) {
     if (pipe->pending_since() >= 0) consider(pipe->pending_since() + kPartTime);
   }
-  if (!rank_reaped_) consider(kill_at_);
+  if (!rank_reaped_) {
+    consider(kill_at_);
+    consider(container_.NextDeadline());
+  }
   if (phase_ == Phase::kEnding) consider(now + kKillAgain);
   if (phase_ == Phase::kExited && !durable_) consider(next_record_try_);
   if (next < 0) return -1;
@@ -208,6 +221,7 @@ void Shim::OnChild() {
     if (pid < 0 && errno == EINTR) continue;
     if (pid < 0) tree_gone_ = rank_reaped_;  // ECHILD: none is left.
     if (pid <= 0) return;
+    if (container_.OnChild(pid, status)) continue;
     AddUsage(usage);
     if (pid == launch_.pid && !rank_reaped_) {
       OnRankEnded(status);
@@ -225,8 +239,10 @@ void Shim::OnStartStatus() {
     case StartResult::kPending:
       return;
     case StartResult::kRunning:
-      // End of file comes also from a child that never got the word to go.
-      if (phase_ == Phase::kStarting && record_.kind != ExitKind::kNotStarted) {
+      // End of file comes also from a child that never got the word to go. Of a
+      // container that reports, it says that the engine's client runs.
+      if (phase_ == Phase::kStarting && !spec_.container.reports &&
+          record_.kind != ExitKind::kNotStarted) {
         EnterPhase(Phase::kRunning);
       }
       return;
@@ -235,6 +251,16 @@ void Shim::OnStartStatus() {
       record_.start_errno = failure.error;
       record_.message = failure.message;
       return;
+  }
+}
+
+void Shim::OnInitReport() {
+  while (container_.TakeReport(&launch_.init)) {
+    if (container_.started() && phase_ == Phase::kStarting) {
+      record_.start_unix_nanos = WallNanos();
+      record_.start_mono_nanos = MonoNanos();
+      EnterPhase(Phase::kRunning);
+    }
   }
 }
 
@@ -266,7 +292,11 @@ ShimReply Shim::OnRequest(const ShimRequest& request) {
       const int64_t grace = std::min(
           request.grace_nanos < 0 ? spec_.grace_nanos : request.grace_nanos,
           kLongestGrace);
-      if (grace > 0) SignalTree(SIGTERM);
+      if (grace > 0 && container_.any()) {
+        container_.Signal(SIGTERM);
+      } else if (grace > 0) {
+        SignalTree(SIGTERM);
+      }
       const int64_t at = MonoNanos() + grace;
       if (kill_at_ < 0 || at < kill_at_) kill_at_ = at;
       break;
@@ -286,7 +316,9 @@ ShimReply Shim::OnRequest(const ShimRequest& request) {
 
 ShimReply Shim::OnSignal(const ShimRequest& request) {
   if (rank_reaped_) return State(request.id);
-  if (request.whole_tree) {
+  if (container_.any()) {
+    container_.Signal(request.signo);
+  } else if (request.whole_tree) {
     SignalTree(request.signo);
   } else {
     SignalDescendant(launch_.pid, request.signo);

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/shim/container.h"
 #include "worker/shim/launch.h"
 #include "worker/shim/log_writer.h"
 #include "worker/shim/server.h"
@@ -53,6 +54,7 @@ class Shim {
   void OnChild();
   void AddUsage(const rusage& usage);
   void OnStartStatus();
+  void OnInitReport();
   void OnRankEnded(int wait_status);
   // The steps of ending, until both are done.
   void GoOnEnding(int64_t now);
@@ -74,6 +76,7 @@ class Shim {
   Server server_;
   UniqueFd signals_;
   Launch launch_;
+  ContainerKeeper container_;
   task::ProcessRef self_;
   task::ExitRecord record_;  // Filled as things become known.
 
@@ -81,6 +84,7 @@ class Shim {
   Phase phase_ = Phase::kStarting;
   bool rank_reaped_ = false;
   int64_t kill_at_ = -1;  // MonoNanos; -1: no kill was asked for.
+  bool container_ended_ = false;
   bool tree_gone_ = false;
   int64_t tree_deadline_ = 0;
   int64_t drain_deadline_ = 0;

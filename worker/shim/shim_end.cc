@@ -41,6 +41,8 @@ void Shim::OnRankEnded(int wait_status) {
   record_.end_unix_nanos = WallNanos();
   record_.end_mono_nanos = MonoNanos();
   OnStartStatus();
+  OnInitReport();
+  container_.OnClientEnded(&wait_status, err_.last_line(), &record_);
   if (record_.kind != ExitKind::kNotStarted) {
     record_.kind =
         WIFSIGNALED(wait_status) ? ExitKind::kSignaled : ExitKind::kExited;
@@ -52,19 +54,33 @@ void Shim::OnRankEnded(int wait_status) {
 }
 
 void Shim::KillWhatIsDue(int64_t now) {
-  if (rank_reaped_ || kill_at_ < 0 || now < kill_at_) return;
+  if (rank_reaped_) return;
+  container_.SignalIfDue(now);
+  if (kill_at_ < 0 || now < kill_at_) return;
+  // Its engine first: it knows processes that are none of ours.
+  if (!container_.MayKillTree(now)) return;
   KillCgroup(spec_.cgroup);
   SignalTree(SIGKILL);
   kill_at_ = now + kKillAgain;  // For what was forked meanwhile.
 }
 
 void Shim::GoOnEnding(int64_t now) {
+  if (!container_ended_) {
+    // The engine's commands make children anew.
+    if (container_.any()) {
+      tree_gone_ = false;
+      OnChild();
+    }
+    if (!container_.GoOnEnding(now, tree_gone_, &record_)) return;
+    container_ended_ = true;
+    if (container_.any()) tree_deadline_ = now + kTreeTime;
+  }
   if (!tree_gone_) {
     KillCgroup(spec_.cgroup);
     SignalTree(SIGKILL);
     OnChild();
     if (!tree_gone_ && now >= tree_deadline_) {
-      record_.tree_left = static_cast<uint32_t>(SignalTree(0));
+      record_.tree_left += static_cast<uint32_t>(SignalTree(0));
       tree_gone_ = true;
     }
     if (!tree_gone_) return;

@@ -10,6 +10,7 @@
 #include "common/base/log_line.h"
 #include "worker/shim/log_reader.h"
 #include "worker/shim/shim_fixture.h"
+#include "worker/task/log_files.h"
 
 namespace lockstep {
 namespace {
@@ -99,6 +100,42 @@ TEST_F(ShimLogTest, OfALongLogTheHeadAndTheNewestAreKept) {
   EXPECT_GT(chunk->gap, 0u);
   EXPECT_EQ(chunk->offset, head + chunk->gap);
   EXPECT_EQ(head + chunk->gap + kept, r.log_bytes);
+}
+
+TEST_F(ShimLogTest, ALogGoesOnAfterItsLastWholeLineWhenAskedTo) {
+  RunToEnd(Spec("echo one"));
+  std::ofstream(Path("log"), std::ios::app) << "2026-01-31T12:0";
+  ShimSpec spec = Spec("echo two");
+  spec.log_append = true;
+  const ExitRecord r = RunToEnd(spec);
+  EXPECT_THAT(Texts(), ElementsAre("one", "two"));
+  EXPECT_EQ(r.log_bytes, LogEnd(Path("log")));
+}
+
+TEST_F(ShimLogTest, SegmentsGoOnToo) {
+  ShimSpec spec = Spec("seq 1 20000");
+  spec.log_head_bytes = 64 << 10;
+  spec.log_tail_bytes = 256 << 10;
+  const ExitRecord first = RunToEnd(spec);
+  ASSERT_GT(first.log_bytes, uint64_t{512} << 10);
+  spec = Spec("seq 20001 40000");
+  spec.log_head_bytes = 64 << 10;
+  spec.log_tail_bytes = 256 << 10;
+  spec.log_append = true;
+  const ExitRecord second = RunToEnd(spec);
+  EXPECT_GT(second.log_bytes, first.log_bytes + (uint64_t{512} << 10));
+  EXPECT_EQ(second.log_bytes, LogEnd(Path("log")));
+  // Of the tail's segments the old ones are gone, and the newest line is here.
+  size_t segments = 0;
+  const auto names = RealFileSystem()->List(dir_);
+  ASSERT_TRUE(names.ok());
+  for (const std::string& name : *names) {
+    segments += name.starts_with("log.");
+  }
+  EXPECT_LE(segments, static_cast<size_t>(task::kTailSegments) + 1);
+  const auto chunk = ReadLog(Path("log"), second.log_bytes - 100, 1000);
+  ASSERT_TRUE(chunk.ok());
+  EXPECT_THAT(chunk->bytes, HasSubstr(" 40000\n"));
 }
 
 TEST_F(ShimLogTest, SegmentsOfAnEarlierLogAreSweptAway) {

@@ -151,8 +151,9 @@ TEST_F(ShimSocketTest, ADaemonThatComesBackFindsTheSameRank) {
 }
 
 TEST_F(ShimSocketTest, StaysForWhoIsConnectedUntilItIsForgotten) {
-  Start(Spec("read x <$DIR/fifo; exit 4"));
+  // Before the script, which would end at once without it.
   ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
+  Start(Spec("read x <$DIR/fifo; exit 4"));
   auto client = Connect();
   ASSERT_NE(client, nullptr);
   const auto early = client->Forget(In(5s));

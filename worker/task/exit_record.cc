@@ -11,7 +11,9 @@
 namespace lockstep::task {
 namespace {
 constexpr std::string_view kMagic = "LSEXITRC";
-constexpr uint32_t kVersion = 1;
+// 1 lacks what is said of containers.
+constexpr uint32_t kPlainVersion = 1;
+constexpr uint32_t kContainerVersion = 2;
 constexpr size_t kMaxText = 8192;
 }  // namespace
 
@@ -85,13 +87,19 @@ std::string EncodeExitRecord(const ExitRecord& record) {
   w.U64(record.log_bytes);
   w.U64(record.log_lost_bytes);
   w.Str(std::string_view(record.log_error).substr(0, kMaxText));
-  return Seal(kMagic, kVersion, w.Take());
+  if (record.oom_kills == 0) return Seal(kMagic, kPlainVersion, w.Take());
+  w.U32(record.oom_kills);
+  return Seal(kMagic, kContainerVersion, w.Take());
 }
 
 bool DecodeExitRecord(std::string_view bytes, ExitRecord* record,
                       std::string* error) {
   std::string_view payload;
-  if (!Unseal("the exit record", kMagic, kVersion, bytes, &payload, error)) {
+  const char* what = "the exit record";
+  const bool contained =
+      Unseal(what, kMagic, kContainerVersion, bytes, &payload, error);
+  if (!contained &&
+      !Unseal(what, kMagic, kPlainVersion, bytes, &payload, error)) {
     return false;
   }
   ByteReader r(payload);
@@ -118,6 +126,7 @@ bool DecodeExitRecord(std::string_view bytes, ExitRecord* record,
   record->log_bytes = r.U64();
   record->log_lost_bytes = r.U64();
   record->log_error = r.Str(kMaxText);
+  record->oom_kills = contained ? r.U32() : 0;
   if (!r.AtEnd() || kind < 1 || kind > 3 || record->process.pid < 0) {
     *error = "the exit record has a field out of range";
     return false;

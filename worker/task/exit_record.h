@@ -52,6 +52,10 @@ struct ExitRecord {
   uint64_t log_lost_bytes = 0;
   std::string log_error;
 
+  // Of a rank in a container: its processes that the kernel ended for want of
+  // memory.
+  uint32_t oom_kills = 0;
+
   bool operator==(const ExitRecord&) const = default;
 };
 

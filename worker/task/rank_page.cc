@@ -13,6 +13,9 @@ namespace {
 
 constexpr uint32_t kBlockVersion = 1;
 constexpr size_t kNameWords = kReportedNameBytes / 8;
+constexpr uint64_t kMostRanks = (1 << 16) - 1;
+// Their sum over all buckets stays exact as a double.
+constexpr uint64_t kMostTimes = uint64_t{1} << 48;
 
 double Finite(uint64_t word) {
   const double value = std::bit_cast<double>(word);
@@ -32,6 +35,24 @@ uint64_t OptionalWord(bool has, double value) {
 void DecodeOptional(uint64_t word, bool* has, double* value) {
   *value = Finite(word);
   *has = std::isfinite(std::bit_cast<double>(word));
+}
+
+int32_t RankOrNone(uint64_t word) {
+  return word <= kMostRanks ? static_cast<int32_t>(word) : -1;
+}
+
+void EncodeTimes(const TimeHistogram& times, uint64_t* words) {
+  std::copy(times.counts.begin(), times.counts.end(), words);
+  words[times.counts.size()] = std::bit_cast<uint64_t>(times.sum);
+}
+
+TimeHistogram DecodeTimes(const uint64_t* words) {
+  TimeHistogram times;
+  for (size_t i = 0; i < times.counts.size(); ++i) {
+    times.counts[i] = std::min(words[i], kMostTimes);
+  }
+  times.sum = Seconds(words[times.counts.size()]);
+  return times;
 }
 
 std::string DecodeName(const uint64_t* words) {
@@ -55,6 +76,15 @@ const char* RankPhaseName(RankPhase phase) {
   return index < kRankPhases ? kNames[index] : "other";
 }
 
+void TimeHistogram::Observe(double seconds) {
+  if (!(seconds >= 0)) return;
+  const auto bucket =
+      std::lower_bound(kTimeBounds.begin(), kTimeBounds.end(), seconds) -
+      kTimeBounds.begin();
+  ++counts[static_cast<size_t>(bucket)];
+  sum += seconds;
+}
+
 void EncodeProgress(const RankProgress& progress, PageWords* words) {
   PageWords& w = *words;
   w[kWordGeneration] = progress.generation;
@@ -67,6 +97,58 @@ void EncodeProgress(const RankProgress& progress, PageWords* words) {
 }
 
 namespace {
+
+void EncodeCommunication(const RankCounters& counters, PageWords* words) {
+  PageWords& w = *words;
+  const CommunicationReading& c = counters.communication;
+  const auto rank = [](int32_t value) {
+    return static_cast<uint64_t>(static_cast<int64_t>(value));
+  };
+  w[kWordLateRank] = rank(c.late_rank);
+  w[kWordLateWaited] = std::bit_cast<uint64_t>(c.late_waited_seconds);
+  w[kWordStraggler] = rank(c.straggler.rank);
+  w[kWordStragglerSteps] =
+      c.straggler.steps | static_cast<uint64_t>(c.straggler.late_steps) << 32;
+  w[kWordStragglerCost] = std::bit_cast<uint64_t>(c.straggler.cost);
+  w[kWordBusBandwidth] = std::bit_cast<uint64_t>(c.bus_bytes_per_second);
+  uint64_t* culprit = &w[kWordCulprits];
+  for (const CulpritReading& one : c.culprits) {
+    *culprit++ = rank(one.rank);
+    *culprit++ = one.steps;
+    *culprit++ = std::bit_cast<uint64_t>(one.waited_seconds);
+  }
+  EncodeTimes(counters.step_times, &w[kWordStepTimes]);
+  for (size_t i = 0; i < kCheckpointPhases; ++i) {
+    EncodeTimes(counters.checkpoint_times[i],
+                &w[kWordCheckpointTimes + i * (kTimeBounds.size() + 2)]);
+  }
+}
+
+void DecodeCommunication(const PageWords& w, RankCounters* counters) {
+  if (w[kWordBlock] >> 32 < kWordEnd - kWordBlock) return;
+  CommunicationReading& c = counters->communication;
+  c.late_rank = RankOrNone(w[kWordLateRank]);
+  c.late_waited_seconds = Seconds(w[kWordLateWaited]);
+  c.straggler.rank = RankOrNone(w[kWordStraggler]);
+  c.straggler.steps = static_cast<uint32_t>(
+      std::min<uint64_t>(w[kWordStragglerSteps] & 0xffffffffu, 100));
+  c.straggler.late_steps = static_cast<uint32_t>(
+      std::min<uint64_t>(w[kWordStragglerSteps] >> 32, c.straggler.steps));
+  c.straggler.cost = std::min(Seconds(w[kWordStragglerCost]), 1.0);
+  if (c.straggler.steps == 0) c.straggler = {};
+  c.bus_bytes_per_second = Seconds(w[kWordBusBandwidth]);
+  const uint64_t* culprit = &w[kWordCulprits];
+  for (CulpritReading& one : c.culprits) {
+    one.rank = RankOrNone(*culprit++);
+    one.steps = *culprit++;
+    one.waited_seconds = Seconds(*culprit++);
+  }
+  counters->step_times = DecodeTimes(&w[kWordStepTimes]);
+  for (size_t i = 0; i < kCheckpointPhases; ++i) {
+    counters->checkpoint_times[i] =
+        DecodeTimes(&w[kWordCheckpointTimes + i * (kTimeBounds.size() + 2)]);
+  }
+}
 
 // Words that were added later: a reader looks at the block's length.
 void EncodeFurther(const RankCounters& counters, PageWords* words) {
@@ -87,10 +169,11 @@ void EncodeFurther(const RankCounters& counters, PageWords* words) {
     w[kWordCheckpointSeconds + i] =
         std::bit_cast<uint64_t>(counters.checkpoint_seconds[i]);
   }
+  EncodeCommunication(counters, words);
 }
 
 void DecodeFurther(const PageWords& w, RankCounters* counters) {
-  if (w[kWordBlock] >> 32 < kWordEnd - kWordBlock) return;
+  if (w[kWordBlock] >> 32 < kWordSecondEnd - kWordBlock) return;
   InputCounters& input = counters->input;
   counters->allreduce_busy_seconds = Seconds(w[kWordBusySeconds]);
   counters->straggler_lag_seconds = Finite(w[kWordLagSeconds]);
@@ -105,6 +188,7 @@ void DecodeFurther(const PageWords& w, RankCounters* counters) {
   for (size_t i = 0; i < kCheckpointPhases; ++i) {
     counters->checkpoint_seconds[i] = Seconds(w[kWordCheckpointSeconds + i]);
   }
+  DecodeCommunication(w, counters);
 }
 
 }  // namespace

@@ -82,7 +82,57 @@ struct InputCounters {
   double decode_seconds = 0;
 };
 
-// Since the page was made; none goes down but the lag and the depth.
+// A rank that this one waited for.
+struct CulpritReading {
+  int32_t rank = -1;  // -1: none.
+  uint64_t steps = 0;
+  double waited_seconds = 0;
+
+  bool operator==(const CulpritReading&) const = default;
+};
+inline constexpr size_t kCulprits = 8;
+
+// The rank that held its gang up most in the last steps.
+struct StragglerReading {
+  int32_t rank = -1;        // -1: not known.
+  uint32_t steps = 0;       // That were looked at, at most 100.
+  uint32_t late_steps = 0;  // Of them, those to which it came last.
+  // Part of their time that would have been saved had it come with the last
+  // but one.
+  double cost = 0;
+
+  bool operator==(const StragglerReading&) const = default;
+};
+
+// How often something took how long.
+inline constexpr std::array<double, 11> kTimeBounds = {
+    0.001, 0.00316, 0.01, 0.0316, 0.1, 0.316, 1, 3.16, 10, 31.6, 100};
+struct TimeHistogram {
+  // Of times up to each bound and above the last; then all longer ones.
+  std::array<uint64_t, kTimeBounds.size() + 1> counts{};
+  double sum = 0;
+
+  void Observe(double seconds);
+  bool operator==(const TimeHistogram&) const = default;
+};
+
+// Who the ranks waited for, and what reducing gave.
+struct CommunicationReading {
+  // Of the last step: the rank that came last (-1: not known), and how long
+  // this rank waited for it.
+  int32_t late_rank = -1;
+  double late_waited_seconds = 0;
+  // The heaviest first; unused places at the end.
+  std::array<CulpritReading, kCulprits> culprits{};
+  StragglerReading straggler;
+  // Of the last steps: bytes reduced, times 2 (n - 1) / n, over busy time.
+  double bus_bytes_per_second = 0;
+
+  bool operator==(const CommunicationReading&) const = default;
+};
+
+// Since the page was made; none goes down but the lag, the depth and what is
+// of the last steps.
 struct RankCounters {
   int64_t start_mono_nanos = 0;  // When phase_seconds began to count.
   std::array<double, kTimedPhases> phase_seconds{};  // Add up to wall time.
@@ -110,6 +160,11 @@ struct RankCounters {
   uint64_t checkpoint_bytes = 0;  // Of this rank's durable parts.
   uint64_t checkpoint_failures = 0;
   std::array<double, kCheckpointPhases> checkpoint_seconds{};
+  CommunicationReading communication;
+  // From one step's end to the next one's; the first of a generation, and
+  // those around an evaluation or a checkpoint, with all that came before.
+  TimeHistogram step_times;
+  std::array<TimeHistogram, kCheckpointPhases> checkpoint_times{};
   // At most kMaxReportedValues; longer names are cut to 31 bytes.
   std::vector<std::pair<std::string, double>> values;
 };

@@ -72,6 +72,16 @@ RankCounters Counters() {
     c.checkpoint_seconds[i] = 20.5 + static_cast<double>(i);
   }
   c.values = {{"accuracy", 0.891}, {"top5", 0.99}};
+  c.communication.late_rank = 30;
+  c.communication.late_waited_seconds = 0.5;
+  c.communication.culprits[0] = {31, 32, 33.5};
+  c.communication.culprits[1] = {0, 1, 0.25};
+  c.communication.straggler = {34, 100, 36, 0.375};
+  c.communication.bus_bytes_per_second = 37e9;
+  for (const double seconds : {0.0, 0.002, 0.5, 1e9}) {
+    c.step_times.Observe(seconds);
+    c.checkpoint_times.back().Observe(seconds);
+  }
   return c;
 }
 
@@ -116,6 +126,60 @@ TEST_F(RankPageTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(page.counters.input.decode_seconds, 17.5);
   EXPECT_EQ(page.counters.checkpoint_failures, 19u);
   EXPECT_EQ(page.counters.checkpoint_seconds.back(), 24.5);
+  EXPECT_EQ(page.counters.communication, Counters().communication);
+  EXPECT_EQ(page.counters.step_times, Counters().step_times);
+  EXPECT_EQ(page.counters.checkpoint_times, Counters().checkpoint_times);
+}
+
+TEST(TimeHistogramTest, BoundsBelongToTheBucketBelow) {
+  TimeHistogram times;
+  times.Observe(0.001);
+  times.Observe(0.0011);
+  times.Observe(100.1);
+  times.Observe(-1);
+  times.Observe(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_EQ(times.counts[0], 1u);
+  EXPECT_EQ(times.counts[1], 1u);
+  EXPECT_EQ(times.counts.back(), 1u);
+  EXPECT_NEAR(times.sum, 100.1021, 1e-9);
+}
+
+TEST(RankPageWordsTest, CommunicationThatCannotBeIsNone) {
+  PageWords words{};
+  EncodeProgress({}, &words);
+  EncodeCounters(Counters(), &words);
+  words[kWordMagic] = kPageMagic;
+  words[kWordLateRank] = 1 << 20;
+  words[kWordLateWaited] = std::bit_cast<uint64_t>(-1.0);
+  words[kWordStraggler] = ~uint64_t{0} - 7;
+  words[kWordStragglerSteps] = ~uint64_t{0};
+  words[kWordStragglerCost] = std::bit_cast<uint64_t>(9.0);
+  words[kWordStepTimes] = ~uint64_t{0};
+  RankPage page;
+  std::string error;
+  ASSERT_TRUE(DecodePage(words, &page, &error)) << error;
+  const CommunicationReading& c = page.counters.communication;
+  EXPECT_EQ(c.late_rank, -1);
+  EXPECT_EQ(c.late_waited_seconds, 0);
+  EXPECT_EQ(c.straggler.rank, -1);
+  EXPECT_EQ(c.straggler.steps, 100u);
+  EXPECT_EQ(c.straggler.late_steps, 100u);
+  EXPECT_EQ(c.straggler.cost, 1);
+  EXPECT_EQ(page.counters.step_times.counts[0], uint64_t{1} << 48);
+}
+
+TEST(RankPageWordsTest, APageOfTheSecondEditionKeepsWhatItHas) {
+  PageWords words{};
+  EncodeProgress({}, &words);
+  EncodeCounters(Counters(), &words);
+  words[kWordMagic] = kPageMagic;
+  words[kWordBlock] = 1 | static_cast<uint64_t>(kWordSecondEnd - kWordBlock)
+                              << 32;
+  RankPage page;
+  std::string error;
+  ASSERT_TRUE(DecodePage(words, &page, &error)) << error;
+  EXPECT_EQ(page.counters.allreduce_busy_seconds, 11.5);
+  EXPECT_EQ(page.counters.communication, CommunicationReading());
 }
 
 // A rank of an older build says so by its block's length.

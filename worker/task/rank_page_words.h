@@ -55,7 +55,19 @@ enum PageWord : size_t {
   kWordCheckpointBytes = 120,
   kWordCheckpointFailures = 121,
   kWordCheckpointSeconds = 122,  // kCheckpointPhases words.
-  kWordEnd = kWordCheckpointSeconds + kCheckpointPhases,
+  // Where the second edition ended.
+  kWordSecondEnd = kWordCheckpointSeconds + kCheckpointPhases,
+  kWordLateRank = kWordSecondEnd,  // -1: not known.
+  kWordLateWaited,
+  kWordStraggler,       // -1: not known.
+  kWordStragglerSteps,  // Low half: looked at; high half: late.
+  kWordStragglerCost,
+  kWordBusBandwidth,
+  kWordCulprits,  // kCulprits times: rank (-1: none), steps, seconds.
+  kWordStepTimes = kWordCulprits + 3 * kCulprits,
+  kWordCheckpointTimes = kWordStepTimes + kTimeBounds.size() + 2,
+  kWordEnd =
+      kWordCheckpointTimes + kCheckpointPhases * (kTimeBounds.size() + 2),
 };
 static_assert(kWordFirstEnd + 1 == kWordLagSeconds);
 static_assert(kWordSeconds + kTimedPhases == kWordSamples);

@@ -80,6 +80,11 @@ ShimSpec Spec() {
   spec.ports = {2222, 65535};
   spec.grace_nanos = 7;
   spec.drain_nanos = 8;
+  spec.container.name = "c";
+  spec.container.signal = {"/bin/e", "kill", "%", "c"};
+  spec.container.inspect = {"/bin/e", "inspect", "c"};
+  spec.container.remove = {"/bin/e", "rm", "c"};
+  spec.container.reports = true;
   return spec;
 }
 
@@ -105,6 +110,7 @@ ExitRecord Exit() {
   r.log_bytes = 10;
   r.log_lost_bytes = 11;
   r.log_error = "disk full";
+  r.oom_kills = 12;
   return r;
 }
 
@@ -132,6 +138,8 @@ TEST(ShimSpecTest, ComesBackAsItWasAndRefusesDamage) {
   EXPECT_EQ(got.argv, Spec().argv);
   EXPECT_EQ(got.groups, Spec().groups);
   EXPECT_EQ(got.cgroup, Spec().cgroup);
+  EXPECT_EQ(got.container.remove, Spec().container.remove);
+  EXPECT_TRUE(got.container.reports);
   EXPECT_EQ(got.secret, Spec().secret);
   EXPECT_EQ(got.core_limit, UINT64_MAX);
   const Decoder decode = [](std::string_view b, std::string* e) {
@@ -154,6 +162,8 @@ TEST(ShimSpecTest, WhatCannotBeIsASentence) {
             "there is no program to start");
   EXPECT_EQ(refusal([](ShimSpec* s) { s->env = {"=x"}; }),
             "the variable \"=x\" is not NAME=value");
+  EXPECT_EQ(refusal([](ShimSpec* s) { s->container.remove.clear(); }),
+            "the container has no commands to end it");
   EXPECT_EQ(refusal([](ShimSpec* s) { s->cwd = "tmp"; }),
             "the path of the working directory, \"tmp\", is not an absolute "
             "path");
@@ -185,6 +195,8 @@ TEST(TaskRecordTest, ComesBackAsItWasAndRefusesDamage) {
   record.cwd = "/";
   record.ports = {1, 2};
   record.started_unix_nanos = 5;
+  record.engine = "/usr/bin/podman";
+  record.container = "lockstep-mnist-g7-r2";
   const std::string bytes = EncodeTaskRecord(record);
   TaskRecord got;
   std::string error;
@@ -197,6 +209,25 @@ TEST(TaskRecordTest, ComesBackAsItWasAndRefusesDamage) {
   };
   ExpectDamageIsRefused(bytes, decode);
   ExpectShortPayloadsAreRefused(bytes, decode);
+}
+
+// What an older daemon or shim has written is read, and reads ours.
+TEST(RecordsTest, WithoutAContainerTheyAreOfTheFirstVersion) {
+  const auto version = [](const std::string& bytes) { return bytes[8]; };
+  TaskRecord task;
+  task.job = "mnist";
+  std::string bytes = EncodeTaskRecord(task);
+  EXPECT_EQ(version(bytes), 1);
+  std::string error;
+  EXPECT_TRUE(DecodeTaskRecord(bytes, &task, &error)) << error;
+  EXPECT_EQ(task.container, "");
+  ExitRecord exit = Exit();
+  exit.oom_kills = 0;
+  bytes = EncodeExitRecord(exit);
+  EXPECT_EQ(version(bytes), 1);
+  ExitRecord got;
+  EXPECT_TRUE(DecodeExitRecord(bytes, &got, &error)) << error;
+  EXPECT_EQ(got, exit);
 }
 
 TEST(ExitRecordTest, ComesBackAsItWasAndRefusesDamage) {

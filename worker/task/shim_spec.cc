@@ -6,7 +6,7 @@ namespace lockstep::task {
 namespace {
 
 constexpr std::string_view kMagic = "LSSHSPEC";
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr size_t kMaxPath = 4095;
 constexpr size_t kMaxStrings = 65536;
 
@@ -80,6 +80,11 @@ bool CheckShimSpec(const ShimSpec& spec, std::string* error) {
   if (!spec.secret.empty() && (spec.secret_fd < 3 || spec.secret_fd > 255)) {
     return Say("the secret's file descriptor is not in 3 .. 255", error);
   }
+  if (!spec.container.name.empty() &&
+      (spec.container.signal.empty() || spec.container.inspect.empty() ||
+       spec.container.remove.empty())) {
+    return Say("the container has no commands to end it", error);
+  }
   if (spec.umask > 0777) return Say("the umask is above 0777", error);
   if (spec.grace_nanos < 0 || spec.drain_nanos < 0) {
     return Say("a duration is negative", error);
@@ -104,6 +109,7 @@ std::string EncodeShimSpec(const ShimSpec& spec) {
   w.Str(spec.log_path);
   w.U64(spec.log_head_bytes);
   w.U64(spec.log_tail_bytes);
+  w.Bool(spec.log_append);
   w.Str(spec.task_record_path);
   w.Str(spec.exit_record_path);
   w.Str(spec.socket_path);
@@ -115,6 +121,11 @@ std::string EncodeShimSpec(const ShimSpec& spec) {
   w.I64(spec.grace_nanos);
   w.I64(spec.drain_nanos);
   w.Str(spec.cgroup);
+  w.Str(spec.container.name);
+  w.Strs(spec.container.signal);
+  w.Strs(spec.container.inspect);
+  w.Strs(spec.container.remove);
+  w.Bool(spec.container.reports);
   return Seal(kMagic, kVersion, w.Take());
 }
 
@@ -140,6 +151,7 @@ bool DecodeShimSpec(std::string_view bytes, ShimSpec* spec,
   spec->log_path = r.Str(kMaxPath);
   spec->log_head_bytes = r.U64();
   spec->log_tail_bytes = r.U64();
+  spec->log_append = r.Bool();
   spec->task_record_path = r.Str(kMaxPath);
   spec->exit_record_path = r.Str(kMaxPath);
   spec->socket_path = r.Str(kMaxPath);
@@ -151,6 +163,11 @@ bool DecodeShimSpec(std::string_view bytes, ShimSpec* spec,
   spec->grace_nanos = r.I64();
   spec->drain_nanos = r.I64();
   spec->cgroup = r.Str(kMaxPath);
+  spec->container.name = r.Str(256);
+  spec->container.signal = r.Strs(kMaxStrings, kMaxArgBytes);
+  spec->container.inspect = r.Strs(kMaxStrings, kMaxArgBytes);
+  spec->container.remove = r.Strs(kMaxStrings, kMaxArgBytes);
+  spec->container.reports = r.Bool();
   if (!r.AtEnd()) return Say("the shim's spec has a field out of range", error);
   return CheckShimSpec(*spec, error);
 }

@@ -18,6 +18,20 @@ inline constexpr size_t kMaxSocketPath = 107;
 // (MAX_ARG_STRLEN of include/uapi/linux/binfmts.h).
 inline constexpr size_t kMaxArgBytes = 128 * 1024 - 1;
 
+// What a shim needs besides, where its rank is the attached client of a
+// container engine.
+struct ContainerSpec {
+  std::string name;  // Empty: the rank is a plain process.
+  // Commands of the engine, run with the rank's environment; argv[0] is a
+  // path. Of `signal` the argument "%" becomes the signal's number.
+  std::vector<std::string> signal;
+  std::vector<std::string> inspect;  // Prints "STATUS EXIT_CODE OOM_KILLED".
+  std::vector<std::string> remove;   // Ends it, too; fine where there is none.
+  // The container's first process is ours and tells of the program's start and
+  // end (worker/shim/init_report.h): it gets a pipe as descriptor 3.
+  bool reports = false;
+};
+
 struct ShimSpec {
   std::string job;
   uint64_t generation = 0;
@@ -44,6 +58,8 @@ struct ShimSpec {
   std::string log_path;
   uint64_t log_head_bytes = uint64_t{16} << 20;
   uint64_t log_tail_bytes = uint64_t{64} << 20;
+  // The log of an earlier start of the rank goes on; else it is made anew.
+  bool log_append = false;
 
   std::string task_record_path;
   std::string exit_record_path;
@@ -67,6 +83,8 @@ struct ShimSpec {
   // The directory of a cgroup (v2) that the rank enters before it becomes its
   // user, and that is killed with it. Empty: it stays where the shim is.
   std::string cgroup;
+
+  ContainerSpec container;
 };
 
 std::string EncodeShimSpec(const ShimSpec& spec);

@@ -5,7 +5,9 @@
 namespace lockstep::task {
 namespace {
 constexpr std::string_view kMagic = "LSTASKRC";
-constexpr uint32_t kVersion = 1;
+// Without a container, 1: an older daemon reads it, and its records are read.
+constexpr uint32_t kPlainVersion = 1;
+constexpr uint32_t kContainerVersion = 2;
 constexpr size_t kMaxPath = 4095;
 }  // namespace
 
@@ -27,13 +29,20 @@ std::string EncodeTaskRecord(const TaskRecord& record) {
   w.Str(record.cwd);
   w.U32s(record.ports);
   w.I64(record.started_unix_nanos);
-  return Seal(kMagic, kVersion, w.Take());
+  if (record.container.empty()) return Seal(kMagic, kPlainVersion, w.Take());
+  w.Str(record.engine);
+  w.Str(record.container);
+  return Seal(kMagic, kContainerVersion, w.Take());
 }
 
 bool DecodeTaskRecord(std::string_view bytes, TaskRecord* record,
                       std::string* error) {
   std::string_view payload;
-  if (!Unseal("the task record", kMagic, kVersion, bytes, &payload, error)) {
+  const char* what = "the task record";
+  const bool contained =
+      Unseal(what, kMagic, kContainerVersion, bytes, &payload, error);
+  if (!contained &&
+      !Unseal(what, kMagic, kPlainVersion, bytes, &payload, error)) {
     return false;
   }
   ByteReader r(payload);
@@ -53,6 +62,8 @@ bool DecodeTaskRecord(std::string_view bytes, TaskRecord* record,
   record->cwd = r.Str(kMaxPath);
   record->ports = r.U32s(65536);
   record->started_unix_nanos = r.I64();
+  record->engine = contained ? r.Str(kMaxPath) : std::string();
+  record->container = contained ? r.Str(256) : std::string();
   if (!r.AtEnd() || record->shim.pid < 0 || record->process.pid < 0) {
     *error = "the task record has a field out of range";
     return false;

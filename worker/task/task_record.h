@@ -39,6 +39,10 @@ struct TaskRecord {
   std::string cwd;
   std::vector<uint32_t> ports;
   int64_t started_unix_nanos = 0;
+  // Of a rank in a container: its engine's program and its name there. The
+  // container may outlive every process named here.
+  std::string engine;
+  std::string container;
 };
 
 std::string EncodeTaskRecord(const TaskRecord& record);

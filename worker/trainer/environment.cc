@@ -2,10 +2,12 @@
 
 #include <dlfcn.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 namespace lockstep {
@@ -22,6 +24,29 @@ void KeepFreedMemory() {
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
   // 4 GiB do not fit its int: the largest that does, in whole pages.
   ::mallopt(M_TRIM_THRESHOLD, 0x7ffff000);
+}
+
+std::optional<std::string> WiderBlasCore(std::string_view core, bool avx512) {
+  if (!avx512 || (core != "Zen" && core != "Haswell")) return std::nullopt;
+  return "SkylakeX";
+}
+
+void PreferWideBlas(char** argv) {
+  if (std::getenv("OPENBLAS_CORETYPE") != nullptr) return;
+  using CoreName = char* (*)();
+  const auto core = reinterpret_cast<CoreName>(
+      ::dlsym(RTLD_DEFAULT, "openblas_get_corename"));
+  if (core == nullptr) return;
+  const bool avx512 =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
+      __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  const auto wider = WiderBlasCore(core(), avx512);
+  if (!wider || ::setenv("OPENBLAS_CORETYPE", wider->c_str(), 1) != 0) return;
+  // It is chosen when the library is loaded. What cannot be started again goes
+  // on as it is.
+  ::execv("/proc/self/exe", argv);
+  ::unsetenv("OPENBLAS_CORETYPE");
 }
 
 int ChooseThreads(int asked, const char* omp_num_threads, double cpus) {

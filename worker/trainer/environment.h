@@ -14,6 +14,17 @@ namespace lockstep {
 // of small models. Now it keeps them.
 void KeepFreedMemory();
 
+// The kernels that OpenBLAS should have taken instead of those named `core`,
+// where its version does not know that this processor has AVX-512; nothing
+// where it does, or there is none. OpenBLAS before 0.3.22 gives AMD's Zen 4 and
+// later those of Zen 2, half as wide.
+std::optional<std::string> WiderBlasCore(std::string_view core, bool avx512);
+
+// Early in main: starts this program again, with OPENBLAS_CORETYPE in
+// its environment, where that makes its matrix products faster. Returns where
+// there is nothing to gain, or the user has chosen.
+void PreferWideBlas(char** argv);
+
 // How many threads an operation may use: `asked`, else what `omp_num_threads`
 // (of the environment, may be null) says, else whole `cpus`, at least 1. Two
 // ranks that use all cores each would be slower than one.

@@ -41,6 +41,7 @@ StatusOr<JobData> OpenJobData(FileSystem* fs, const TrainerOptions& options,
   ShardPlanOptions plan_options;
   plan_options.seed = options.seed;
   plan_options.global_batch = static_cast<uint64_t>(options.batch_size) *
+                              static_cast<uint64_t>(options.accumulate) *
                               static_cast<uint64_t>(world_size);
   LOCKSTEP_ASSIGN_OR_RETURN(ShardPlan plan,
                             ShardPlan::Create(train->counts(), plan_options));

@@ -19,13 +19,15 @@ class Sgd final : public Optimizer {
   }
 
   void Step(double learning_rate,
-            std::span<const std::span<const float>> gradients) override {
+            std::span<const std::span<const float>> gradients,
+            double scale) override {
     const auto rate = static_cast<float>(learning_rate);
+    const auto by = static_cast<float>(scale);
     for (size_t i = 0; i < parameters_.size(); ++i) {
       if (momentum_ != 0) {
-        Update(parameters_[i].value, gradients[i], state_[i].value, rate);
+        Update(parameters_[i].value, gradients[i], state_[i].value, rate, by);
       } else {
-        Update(parameters_[i].value, gradients[i], rate);
+        Update(parameters_[i].value, gradients[i], rate, by);
       }
     }
     ++*steps_;
@@ -33,22 +35,24 @@ class Sgd final : public Optimizer {
 
  private:
   void Update(std::span<float> value, std::span<const float> gradient,
-              std::span<float> velocity, float rate) const {
+              std::span<float> velocity, float rate, float by) const {
     float* __restrict p = value.data();
     float* __restrict v = velocity.data();
     const float* __restrict g = gradient.data();
     const size_t n = value.size();
     for (size_t k = 0; k < n; ++k) {
-      v[k] = momentum_ * v[k] + (g[k] + decay_ * p[k]);
+      v[k] = momentum_ * v[k] + (g[k] * by + decay_ * p[k]);
       p[k] -= rate * v[k];
     }
   }
   void Update(std::span<float> value, std::span<const float> gradient,
-              float rate) const {
+              float rate, float by) const {
     float* __restrict p = value.data();
     const float* __restrict g = gradient.data();
     const size_t n = value.size();
-    for (size_t k = 0; k < n; ++k) p[k] -= rate * (g[k] + decay_ * p[k]);
+    for (size_t k = 0; k < n; ++k) {
+      p[k] -= rate * (g[k] * by + decay_ * p[k]);
+    }
   }
 
   const float momentum_;
@@ -66,7 +70,8 @@ class Adam final : public Optimizer {
         second_(AddState("exp_avg_sq")) {}
 
   void Step(double learning_rate,
-            std::span<const std::span<const float>> gradients) override {
+            std::span<const std::span<const float>> gradients,
+            double scale) override {
     const auto t = static_cast<double>(++*steps_);
     const double correction1 = 1 - std::pow(options_.beta1, t);
     const double correction2 = 1 - std::pow(options_.beta2, t);
@@ -74,14 +79,15 @@ class Adam final : public Optimizer {
       Update(parameters_[i].value, gradients[i], state_[first_ + i].value,
              state_[second_ + i].value,
              static_cast<float>(learning_rate / correction1),
-             static_cast<float>(1 / std::sqrt(correction2)));
+             static_cast<float>(1 / std::sqrt(correction2)),
+             static_cast<float>(scale));
     }
   }
 
  private:
   void Update(std::span<float> value, std::span<const float> gradients,
               std::span<float> first, std::span<float> second, float rate,
-              float scale) const {
+              float scale, float by) const {
     const auto beta1 = static_cast<float>(options_.beta1);
     const auto beta2 = static_cast<float>(options_.beta2);
     const auto epsilon = static_cast<float>(options_.epsilon);
@@ -92,7 +98,7 @@ class Adam final : public Optimizer {
     const float* __restrict g = gradients.data();
     const size_t n = value.size();
     for (size_t k = 0; k < n; ++k) {
-      const float gradient = g[k] + decay * p[k];
+      const float gradient = g[k] * by + decay * p[k];
       m[k] = beta1 * m[k] + (1 - beta1) * gradient;
       v[k] = beta2 * v[k] + (1 - beta2) * gradient * gradient;
       p[k] -= rate * m[k] / (std::sqrt(v[k]) * scale + epsilon);

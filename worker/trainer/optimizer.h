@@ -42,10 +42,11 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // Applies the gradients once.
+  // Applies the gradients, times `scale`, once.
   // REQUIRES: one for each parameter, of its size, and apart from it.
   virtual void Step(double learning_rate,
-                    std::span<const std::span<const float>> gradients) = 0;
+                    std::span<const std::span<const float>> gradients,
+                    double scale = 1) = 0;
 
   // Times Step was called, restored ones counted: Adam's t.
   int64_t steps() const { return *steps_; }

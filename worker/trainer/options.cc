@@ -64,7 +64,9 @@ void AddDataFlags(CLI::App* app, TrainerOptions* o) {
                   "Held-out data for the accuracy; without it there is none")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("PATH");
-  app->add_option("--model", o->model, "cnn (small images) or resnet")
+  app->add_option("--model", o->model,
+                  "cnn (small images), shallow (one convolution, two dense "
+                  "layers) or resnet")
       ->capture_default_str();
   app->add_option("--classes", o->classes,
                   "Number of classes; 0: the largest training label + 1, for "
@@ -77,7 +79,12 @@ void AddTrainingFlags(CLI::App* app, TrainerOptions* o) {
   app->add_option("--max-steps", o->max_steps,
                   "End after so many steps; 0: after the epochs");
   app->add_option("--batch-size", o->batch_size,
-                  "Samples a step of each replica")
+                  "Samples of each replica in a forward and backward pass; "
+                  "without --accumulate that is a step")
+      ->capture_default_str();
+  app->add_option("--accumulate", o->accumulate,
+                  "Passes in a step: gradients are added up on each replica "
+                  "and reduced once")
       ->capture_default_str();
   app->add_option("--optimizer", o->optimizer, "sgd or adam")
       ->capture_default_str();
@@ -88,6 +95,9 @@ void AddTrainingFlags(CLI::App* app, TrainerOptions* o) {
   app->add_option("--weight-decay", o->weight_decay,
                   "Adds so much of each weight to its gradient")
       ->capture_default_str();
+  app->add_option("--clip-norm", o->clip_norm,
+                  "A gradient whose norm, over all parameters, is larger is "
+                  "scaled down to it; 0: never");
   app->add_option("--scale-lr", o->scale_lr,
                   "linear: the learning rate is meant for --reference-batch "
                   "samples a step and grows with the global batch; or none")
@@ -122,9 +132,16 @@ void AddRunFlags(CLI::App* app, TrainerOptions* o) {
                   "Steps between checkpoints of a run without a job; a job's "
                   "own interval counts in a job");
   app->add_option("--backend", o->backend,
-                  "How the ranks reduce: gloo, nccl (copies to the rank's GPU "
-                  "and back), or auto: nccl where every rank has a GPU of its "
-                  "own, else gloo")
+                  "How the ranks reduce: shm (all on one host), tcp, "
+                  "hierarchical (shm in each host, tcp between them), gloo, "
+                  "nccl (copies to the rank's GPU and back), or auto: what "
+                  "suits where they are")
+      ->capture_default_str();
+  app->add_option("--wire", o->wire,
+                  "Type in which gradients are reduced: fp32, or bf16 (half "
+                  "the bytes; the sum is off by up to 1/128 of the replicas' "
+                  "absolute values, between several ranks on several hosts "
+                  "1/85)")
       ->capture_default_str();
   app->add_option("--log-every", o->log_every, "Steps between lines; 0: none")
       ->capture_default_str();
@@ -171,10 +188,13 @@ std::map<std::string, std::string> ConfigOf(const TrainerOptions& o) {
       {"epochs", fmt::format("{}", o.epochs)},
       {"max-steps", fmt::format("{}", o.max_steps)},
       {"batch-size", fmt::format("{}", o.batch_size)},
+      {"accumulate", fmt::format("{}", o.accumulate)},
       {"optimizer", o.optimizer},
       {"learning-rate", fmt::format("{}", o.learning_rate)},
       {"momentum", fmt::format("{}", o.momentum)},
       {"weight-decay", fmt::format("{}", o.weight_decay)},
+      {"clip-norm", fmt::format("{}", o.clip_norm)},
+      {"wire", o.wire},
       {"scale-lr", o.scale_lr},
       {"reference-batch", fmt::format("{}", o.reference_batch)},
       {"lr-schedule", o.lr_schedule},
@@ -188,9 +208,12 @@ std::map<std::string, std::string> ConfigOf(const TrainerOptions& o) {
 Status CheckOptions(const TrainerOptions& o) {
   constexpr int64_t kMany = int64_t{1} << 40;
   if (o.train.empty()) return InvalidArgument("--train names no data");
-  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("--model", o.model, {"cnn", "resnet"}));
   LOCKSTEP_RETURN_IF_ERROR(
-      CheckChoice("--backend", o.backend, {"auto", "gloo", "nccl"}));
+      CheckChoice("--model", o.model, {"cnn", "shallow", "resnet"}));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckChoice("--backend", o.backend,
+                  {"auto", "shm", "tcp", "hierarchical", "gloo", "nccl"}));
+  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("--wire", o.wire, {"fp32", "bf16"}));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckChoice("--optimizer", o.optimizer, {"sgd", "adam"}));
   LOCKSTEP_RETURN_IF_ERROR(
@@ -202,6 +225,9 @@ Status CheckOptions(const TrainerOptions& o) {
   LOCKSTEP_RETURN_IF_ERROR(CheckRange("--max-steps", o.max_steps, 0, kMany));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckRange("--batch-size", o.batch_size, 1, 1 << 20));
+  // What a rank has in a step must be counted exactly (step_tail.h).
+  LOCKSTEP_RETURN_IF_ERROR(CheckRange("--accumulate", o.accumulate, 1,
+                                      ((int64_t{1} << 24) - 1) / o.batch_size));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckRange("--reference-batch", o.reference_batch, 1, 1 << 30));
   LOCKSTEP_RETURN_IF_ERROR(
@@ -220,6 +246,7 @@ Status CheckOptions(const TrainerOptions& o) {
       CheckNumber("--learning-rate", o.learning_rate, 0, 1e6));
   LOCKSTEP_RETURN_IF_ERROR(CheckNumber("--momentum", o.momentum, 0, 1));
   LOCKSTEP_RETURN_IF_ERROR(CheckNumber("--weight-decay", o.weight_decay, 0, 1));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber("--clip-norm", o.clip_norm, 0, 1e30));
   if (o.early_stopping_patience > 0 && o.eval.empty()) {
     return InvalidArgument(
         "--early-stopping-patience looks at the accuracy: it needs --eval");

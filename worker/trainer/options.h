@@ -35,16 +35,18 @@ struct TrainerOptions {
   std::vector<std::string> train;
   std::vector<std::string> eval;
 
-  std::string model = "cnn";  // "cnn" or "resnet".
+  std::string model = "cnn";  // "cnn", "shallow" or "resnet".
   int64_t classes = 0;        // 0: the largest label of the training data + 1.
 
   int64_t epochs = 6;
   int64_t max_steps = 0;          // 0: as many as the epochs have.
-  int64_t batch_size = 64;        // Samples of one rank in one step.
+  int64_t batch_size = 64;        // Samples of one rank in one backward.
+  int64_t accumulate = 1;         // Backwards in one step.
   std::string optimizer = "sgd";  // "sgd" or "adam".
   double learning_rate = 0;       // 0: 0.05 for sgd, 0.001 for adam.
   double momentum = 0.9;
   double weight_decay = 0.0005;
+  double clip_norm = 0;  // Largest norm of the gradient; 0: any.
   // "linear": the rate is for `reference_batch` samples a step, and grows with
   // the global batch. "none": as given.
   std::string scale_lr = "none";
@@ -63,8 +65,10 @@ struct TrainerOptions {
   // Of a run that lockstep did not start; a job's spec says it for a job.
   int64_t checkpoint_interval = 0;
 
-  // How the ranks reduce: "auto", "gloo" or "nccl".
+  // How the ranks reduce: "auto", or a backend's name.
   std::string backend = "auto";
+  // In which type gradients are reduced: "fp32" or "bf16".
+  std::string wire = "fp32";
   int64_t log_every = 100;
   int64_t input_threads = 1;  // That read and decode samples.
   int threads =

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "worker/trainer/environment.h"
 #include "worker/trainer/faults.h"
+#include "worker/trainer/flops.h"
 #include "worker/trainer/optimizer.h"
 #include "worker/trainer/options.h"
 #include "worker/trainer/schedule.h"
@@ -53,7 +55,13 @@ TEST(OptionsTest, RefusalsNameTheFlag) {
       {{"--train", "a", "--batch-size", "0"}, "--batch-size is 0"},
       {{"--train", "a", "--optimizer", "lamb"}, "--optimizer"},
       {{"--train", "a", "--backend", "mpi"},
-       "--backend is 'mpi': it can be auto or gloo or nccl"},
+       "--backend is 'mpi': it can be auto or shm or tcp or hierarchical or "
+       "gloo or nccl"},
+      {{"--train", "a", "--accumulate", "0"}, "--accumulate is 0"},
+      {{"--train", "a", "--batch-size", "1048576", "--accumulate", "17"},
+       "--accumulate is 17"},
+      {{"--train", "a", "--clip-norm", "-1"}, "--clip-norm is -1"},
+      {{"--train", "a", "--wire", "fp8"}, "--wire is 'fp8': it can be fp32"},
       {{"--train", "a", "--scale-lr", "sqrt"}, "--scale-lr"},
       {{"--train", "a", "--learning-rate", "nan"}, "--learning-rate"},
       {{"--train", "a", "--momentum", "1.5"}, "--momentum"},
@@ -115,6 +123,26 @@ class OptimizerTest : public ::testing::Test {
   std::vector<float> h_ = {2};
   std::unique_ptr<Optimizer> optimizer_;
 };
+
+TEST_F(OptimizerTest, ScalesGradientsBeforeAllElse) {
+  for (const char* kind : {"sgd", "adam"}) {
+    OptimizerOptions options;
+    options.kind = kind;
+    options.momentum = 0.9;
+    options.weight_decay = 0.1;
+    const std::vector<float> start = w_;
+    Make(options);
+    const std::vector<std::span<const float>> gradients = {g_, h_};
+    optimizer_->Step(0.1, gradients, 0.25);
+    const std::vector<float> scaled = std::exchange(w_, start);
+    for (float& g : g_) g *= 0.25f;
+    Make(options);
+    optimizer_->Step(0.1, gradients);
+    EXPECT_EQ(w_, scaled) << kind;
+    w_ = start;
+    for (float& g : g_) g *= 4;
+  }
+}
 
 TEST_F(OptimizerTest, PlainSgdHasNoState) {
   Make({.kind = "sgd"});
@@ -210,6 +238,14 @@ TEST(EnvironmentTest, KnowsTheSlowBlasByItsFile) {
   EXPECT_FALSE(SlowBlasWarning("").has_value());
 }
 
+TEST(EnvironmentTest, OnlyNarrowKernelsOnAWideProcessorAreChanged) {
+  EXPECT_EQ(WiderBlasCore("Zen", true), "SkylakeX");
+  EXPECT_EQ(WiderBlasCore("Haswell", true), "SkylakeX");
+  EXPECT_EQ(WiderBlasCore("Zen", false), std::nullopt);
+  EXPECT_EQ(WiderBlasCore("Cooperlake", true), std::nullopt);
+  EXPECT_EQ(WiderBlasCore("", true), std::nullopt);
+}
+
 TEST(EnvironmentTest, AStopSignalIsCaughtOnce) {
   {
     StopSignal signal;
@@ -220,6 +256,15 @@ TEST(EnvironmentTest, AStopSignalIsCaughtOnce) {
   }
   StopSignal again;
   EXPECT_EQ(again.caught(), 0);
+}
+
+// What torch.utils.flop_counter (PyTorch 2) counts of the same modules.
+TEST(FlopsTest, AreThoseThatPyTorchCounts) {
+  EXPECT_EQ(FlopsPerSample({"cnn", {28, 28, 1}, 10}), 24'995'328);
+  EXPECT_EQ(FlopsPerSample({"cnn", {30, 37, 3}, 7}), 36'797'952);
+  EXPECT_EQ(FlopsPerSample({"resnet", {32, 32, 3}, 10}), 381'041'664);
+  EXPECT_EQ(FlopsPerSample({"resnet", {224, 200, 3}, 1000}), 1'283'002'368);
+  EXPECT_EQ(FlopsPerSample({"other", {28, 28, 1}, 10}), 0);
 }
 
 TEST(FaultsTest, OnlyOnItsRankInItsAttempts) {

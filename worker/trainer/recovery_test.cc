@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include "common/base/file.h"
+#include "worker/checkpoint/reader.h"
 #include "worker/trainer/testing.h"
 
 namespace lockstep {
@@ -64,6 +65,20 @@ class RecoveryTest : public ::testing::Test {
     return output_.path() + "/" + name;
   }
 
+  // The newest checkpoint has the plan that rank 0 told last.
+  static void ExpectPlanInManifest(TestJob* job) {
+    std::string plan;
+    std::string path;
+    for (const v1::RankReport& report : job->reports(0)) {
+      if (!report.reduction_plan().empty()) plan = report.reduction_plan();
+      if (!report.checkpoint_path().empty()) path = report.checkpoint_path();
+    }
+    EXPECT_THAT(plan, HasSubstr("\norder "));
+    const auto saved = checkpoint::Checkpoint::Open(RealFileSystem(), path);
+    ASSERT_TRUE(saved.ok()) << saved.status();
+    EXPECT_EQ(saved->manifest().metadata.at("reduction plan"), plan);
+  }
+
   static TempDir* data_;
   TempDir output_;
 };
@@ -90,6 +105,7 @@ TEST_F(RecoveryTest, AKilledJobGoesOnBitEqual) {
       EXPECT_EQ(results[1].code, 128 + SIGKILL) << results[1].output;
       start = LastCheckpoint(&first);
       ASSERT_GE(start, 10) << results[0].output;
+      ExpectPlanInManifest(&first);
     }
     TestJob second(Next(job, start));
     const auto results = second.Wait();

@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "worker/trainer/gradient_places.h"
 #include "worker/trainer/models.h"
 
 namespace lockstep {
@@ -43,6 +44,7 @@ uint64_t RankSeed(uint64_t seed, int rank) {
 void ConfigureTorch(int threads) {
   at::set_num_threads(threads);
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  GradientPlaces::Install();
 }
 
 class Replica::Impl {
@@ -74,21 +76,17 @@ class Replica::Impl {
             static_cast<size_t>(parameters_[i].numel())};
   }
 
-  StatusOr<double> Backward(const Batch& batch, const GradientSink& sink) {
-    const torch::Tensor logits = model_->forward(Images(batch));
+  StatusOr<double> Backward(const Batch& batch, uint64_t first, uint64_t count,
+                            const GradientSink& sink,
+                            std::span<const std::span<float>> places) {
+    const torch::Tensor logits = model_->forward(Images(batch, first, count));
     const torch::Tensor loss = torch::nn::functional::cross_entropy(
-        logits, Labels(batch),
+        logits, Labels(batch, first, count),
         torch::nn::functional::CrossEntropyFuncOptions().reduction(
             torch::kSum));
-    sink_ = &sink;
-    sink_status_ = OkStatus();
-    taken_ = 0;
+    const Running running(this, &sink, places);
     (loss / static_cast<double>(batch.global_count)).backward();
-    sink_ = nullptr;
-    // They were handed over; LibTorch keeps none.
-    for (torch::Tensor& parameter : parameters_) {
-      parameter.mutable_grad() = torch::Tensor();
-    }
+    running.End();
     LOCKSTEP_RETURN_IF_ERROR(sink_status_);
     if (taken_ != parameters_.size()) {
       return Internal("backward made {} gradients for {} parameters", taken_,
@@ -99,8 +97,8 @@ class Replica::Impl {
 
   StatusOr<EvaluationSums> Evaluate(const Batch& batch) {
     torch::NoGradGuard no_grad;
-    const torch::Tensor logits = model_->forward(Images(batch));
-    const torch::Tensor labels = Labels(batch);
+    const torch::Tensor logits = model_->forward(Images(batch, 0, batch.count));
+    const torch::Tensor labels = Labels(batch, 0, batch.count);
     EvaluationSums sums;
     sums.samples = batch.count;
     sums.correct = logits.argmax(1).eq(labels).sum().item<int64_t>();
@@ -116,19 +114,63 @@ class Replica::Impl {
   }
 
  private:
+  // A backward under way, also one that ends by an exception.
+  class Running {
+   public:
+    Running(Impl* impl, const GradientSink* sink,
+            std::span<const std::span<float>> places)
+        : impl_(impl) {
+      impl_->sink_ = sink;
+      impl_->sink_status_ = OkStatus();
+      impl_->taken_ = 0;
+      impl_->places_.Begin(places);
+    }
+    ~Running() {
+      impl_->places_.End();
+      impl_->sink_ = nullptr;
+      impl_->late_.clear();
+      for (torch::Tensor& parameter : impl_->parameters_) {
+        parameter.mutable_grad() = torch::Tensor();
+      }
+    }
+    // What nobody but this holds any more is free; those that waited for
+    // their place follow.
+    void End() const {
+      impl_->places_.End();
+      for (torch::Tensor& parameter : impl_->parameters_) {
+        parameter.mutable_grad() = torch::Tensor();
+      }
+      for (auto& [i, gradient] : impl_->late_) impl_->Hand(i, gradient);
+    }
+
+   private:
+    Impl* const impl_;
+  };
+
   void TakeGradient(size_t i, const torch::Tensor& gradient) {
     if (sink_ == nullptr || !sink_status_.ok()) return;
     const torch::Tensor dense = gradient.contiguous();
+    if (places_.Complete(i, dense.data_ptr<float>()) ==
+        GradientPlaces::Found::kPlaceInUse) {
+      late_.emplace_back(i, dense);
+      return;
+    }
+    Hand(i, dense);
+  }
+
+  void Hand(size_t i, const torch::Tensor& gradient) {
+    if (!sink_status_.ok()) return;
     sink_status_ = (*sink_)(
-        i, {dense.data_ptr<float>(), static_cast<size_t>(dense.numel())});
+        i, {gradient.data_ptr<float>(), static_cast<size_t>(gradient.numel())});
     ++taken_;
   }
 
   // (N, H, W, C) bytes to (N, C, H, W) numbers.
-  torch::Tensor Images(const Batch& batch) const {
-    const auto count = static_cast<int64_t>(batch.count);
+  torch::Tensor Images(const Batch& batch, uint64_t first,
+                       uint64_t samples) const {
+    const auto count = static_cast<int64_t>(samples);
     torch::Tensor images = torch::from_blob(
-        const_cast<uint8_t*>(batch.pixels.data()),
+        const_cast<uint8_t*>(batch.pixels.data() + first * shape_.bytes()),
         {count, shape_.height, shape_.width, shape_.channels}, torch::kUInt8);
     // One channel needs no other order, but the strides of this one: by those
     // of the other LibTorch would choose its slower path.
@@ -137,12 +179,15 @@ class Replica::Impl {
                  : images.permute({0, 3, 1, 2}).contiguous();
     return images.to(torch::kFloat32).mul_(1 / 127.5).sub_(1);
   }
-  static torch::Tensor Labels(const Batch& batch) {
-    return torch::from_blob(const_cast<int32_t*>(batch.labels.data()),
-                            {static_cast<int64_t>(batch.count)}, torch::kInt32)
+  static torch::Tensor Labels(const Batch& batch, uint64_t first,
+                              uint64_t count) {
+    return torch::from_blob(const_cast<int32_t*>(batch.labels.data() + first),
+                            {static_cast<int64_t>(count)}, torch::kInt32)
         .to(torch::kInt64);
   }
 
+  // First, so that it goes last: tensors know it.
+  GradientPlaces places_;
   const std::shared_ptr<Classifier> model_;
   const ImageShape shape_;
   std::vector<torch::Tensor> parameters_;
@@ -152,6 +197,8 @@ class Replica::Impl {
   const GradientSink* sink_ = nullptr;
   Status sink_status_;
   size_t taken_ = 0;
+  // Whose places were in use by something else.
+  std::vector<std::pair<size_t, torch::Tensor>> late_;
 };
 
 Replica::Replica(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -171,15 +218,27 @@ StatusOr<std::unique_ptr<Replica>> Replica::Create(const ModelOptions& options,
       });
 }
 
+StatusOr<std::unique_ptr<Replica>> MakeReplica(
+    std::shared_ptr<Classifier> model, ImageShape shape) {
+  return Guarded("making the model", [&] {
+    model->train();
+    return StatusOr<std::unique_ptr<Replica>>(std::unique_ptr<Replica>(
+        new Replica(std::make_unique<Replica::Impl>(std::move(model), shape))));
+  });
+}
+
 const std::vector<checkpoint::TensorView>& Replica::tensors() const {
   return impl_->tensors();
 }
 
 std::span<float> Replica::values(size_t i) { return impl_->values(i); }
 
-StatusOr<double> Replica::Backward(const Batch& batch,
-                                   const GradientSink& sink) {
-  return Guarded("training", [&] { return impl_->Backward(batch, sink); });
+StatusOr<double> Replica::Backward(const Batch& batch, uint64_t first,
+                                   uint64_t count, const GradientSink& sink,
+                                   std::span<const std::span<float>> places) {
+  return Guarded("training", [&] {
+    return impl_->Backward(batch, first, count, sink, places);
+  });
 }
 
 StatusOr<EvaluationSums> Replica::Evaluate(const Batch& batch) {

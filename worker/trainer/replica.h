@@ -26,6 +26,8 @@ struct ModelOptions {
   int64_t classes = 0;
   // Of the first weights: equal on all ranks, so that replicas begin equal.
   uint64_t seed = 0;
+  // Residual blocks of resnet in each of its four stages.
+  int64_t blocks = 1;
 };
 
 // Sums, so that those of all ranks can be added.
@@ -41,8 +43,15 @@ using GradientSink =
     std::function<Status(size_t i, std::span<const float> gradient)>;
 
 // Of this process, before the first replica: how many threads a single
-// operation may use, and no algorithm whose sums depend on chance.
+// operation may use, no algorithm whose sums depend on chance, and gradients
+// where they are wanted.
 void ConfigureTorch(int threads);
+
+class Classifier;
+class Replica;
+// Of a model of the caller's, with its weights (models.h).
+StatusOr<std::unique_ptr<Replica>> MakeReplica(
+    std::shared_ptr<Classifier> model, ImageShape shape);
 
 // Thread-compatible.
 class Replica {
@@ -59,11 +68,20 @@ class Replica {
   size_t parameters() const { return tensors().size(); }
   std::span<float> values(size_t i);
 
-  // Forward and backward. Adds nothing: hands each gradient of (summed loss /
-  // batch.global_count) to `sink` once, as soon as it is complete, which is
-  // from the last layers to the first. Returns the summed loss.
-  // REQUIRES: batch.count > 0.
-  StatusOr<double> Backward(const Batch& batch, const GradientSink& sink);
+  // Forward and backward of `count` samples from `first`. Adds nothing: hands
+  // each gradient of (summed loss / batch.global_count) to `sink` once, as soon
+  // as it is complete, which is from the last layers to the first. Returns the
+  // summed loss. Where `places` are given, one a parameter, large gradients may
+  // be made there, and what `sink` gets is then the place itself; whatever was
+  // in them is lost.
+  // REQUIRES: count > 0, first + count <= batch.count.
+  StatusOr<double> Backward(const Batch& batch, uint64_t first, uint64_t count,
+                            const GradientSink& sink,
+                            std::span<const std::span<float>> places = {});
+  // The whole batch.
+  StatusOr<double> Backward(const Batch& batch, const GradientSink& sink) {
+    return Backward(batch, 0, batch.count, sink);
+  }
 
   StatusOr<EvaluationSums> Evaluate(const Batch& batch);
 
@@ -72,6 +90,8 @@ class Replica {
   Status RestoreRng(std::string_view bytes);
 
  private:
+  friend StatusOr<std::unique_ptr<Replica>> MakeReplica(
+      std::shared_ptr<Classifier> model, ImageShape shape);
   class Impl;
   explicit Replica(std::unique_ptr<Impl> impl);
   const std::unique_ptr<Impl> impl_;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
@@ -145,6 +146,96 @@ TEST(ReplicaTest, BackwardIsTheSameEachTime) {
   const auto replica = Make(Options("cnn", shape));
   const Batch batch = MakeBatch(shape, 64);
   EXPECT_EQ(Gradients(replica.get(), batch), Gradients(replica.get(), batch));
+}
+
+TEST(ReplicaTest, LargeGradientsAreMadeInTheirPlaces) {
+  ConfigureTorch(1);
+  for (const auto& [name, shape] :
+       {std::pair{"cnn", ImageShape{32, 32, 1}},
+        std::pair{"shallow", ImageShape{28, 28, 1}},
+        std::pair{"resnet", ImageShape{32, 32, 3}}}) {
+    const auto replica = Make(Options(name, shape));
+    const Batch batch = MakeBatch(shape, 16);
+    const auto expected = Gradients(replica.get(), batch);
+    std::vector<std::vector<float>> memory;
+    for (size_t i = 0; i < replica->parameters(); ++i) {
+      memory.emplace_back(replica->values(i).size(), -7.0f);
+    }
+    const std::vector<std::span<float>> places(memory.begin(), memory.end());
+    for (int round = 0; round < 3; ++round) {
+      std::map<size_t, std::vector<float>> got;
+      size_t in_place = 0;
+      const auto sum = replica->Backward(
+          batch, 0, batch.count,
+          [&](size_t i, std::span<const float> gradient) {
+            // A copy must be able to go there.
+            if (gradient.data() == memory[i].data()) {
+              in_place += gradient.size_bytes();
+            } else {
+              std::copy(gradient.begin(), gradient.end(), memory[i].begin());
+            }
+            got[i] = memory[i];
+            return OkStatus();
+          },
+          places);
+      ASSERT_TRUE(sum.ok()) << sum.status();
+      EXPECT_EQ(got, expected) << name;
+      // What came to its place stays there.
+      for (const auto& [i, gradient] : got) EXPECT_EQ(memory[i], gradient) << i;
+      // oneDNN makes the gradients of larger convolutions in memory of its own.
+      EXPECT_TRUE(in_place > 0 || name == std::string("resnet"));
+    }
+  }
+}
+
+TEST(ReplicaTest, AFailedBackwardFreesThePlaces) {
+  ConfigureTorch(1);
+  const ImageShape shape{28, 28, 1};
+  const auto replica = Make(Options("shallow", shape));
+  std::vector<std::vector<float>> memory;
+  for (size_t i = 0; i < replica->parameters(); ++i) {
+    memory.emplace_back(replica->values(i).size());
+  }
+  const std::vector<std::span<float>> places(memory.begin(), memory.end());
+  for (int round = 0; round < 2; ++round) {
+    bool in_place = false;
+    const auto failed = replica->Backward(
+        MakeBatch(shape, 4), 0, 4,
+        [&](size_t i, std::span<const float> gradient) -> Status {
+          in_place = in_place || gradient.data() == memory[i].data();
+          return i == 2 ? Aborted("cut") : OkStatus();
+        },
+        places);
+    EXPECT_EQ(failed.status().code(), StatusCode::kAborted);
+    EXPECT_TRUE(in_place);
+  }
+  // Evaluations allocate where they always did.
+  EXPECT_TRUE(replica->Evaluate(MakeBatch(shape, 4)).ok());
+}
+
+TEST(ReplicaTest, APartOfABatchIsItsOwn) {
+  const ImageShape shape{8, 8, 1};
+  const auto replica = Make(Options("cnn", shape));
+  const Batch batch = MakeBatch(shape, 8);
+  std::map<size_t, std::vector<float>> sums = Gradients(replica.get(), batch);
+  double loss = *replica->Backward(
+      batch, [](size_t, std::span<const float>) { return OkStatus(); });
+  for (uint64_t first = 0; first < 8; first += 3) {
+    const auto part =
+        replica->Backward(batch, first, std::min<uint64_t>(3, 8 - first),
+                          [&](size_t i, std::span<const float> gradient) {
+                            for (size_t k = 0; k < gradient.size(); ++k) {
+                              sums[i][k] -= gradient[k];
+                            }
+                            return OkStatus();
+                          });
+    ASSERT_TRUE(part.ok()) << part.status();
+    loss -= *part;
+  }
+  EXPECT_NEAR(loss, 0, 1e-4);
+  for (const auto& [i, rest] : sums) {
+    for (const float value : rest) ASSERT_NEAR(value, 0, 1e-5) << i;
+  }
 }
 
 TEST(ReplicaTest, AnErrorOfTheSinkEndsTheBackward) {

@@ -7,6 +7,7 @@
 #include "common/base/logging.h"
 #include "worker/checkpoint/cleanup.h"
 #include "worker/checkpoint/reader.h"
+#include "worker/runtime/gradients.h"
 
 namespace lockstep {
 namespace {
@@ -79,6 +80,10 @@ StatusOr<Restored> Load(FileSystem* fs, const Session& session,
   const std::optional<std::string_view> progress = state.Blob("progress");
   if (!progress) return DataLoss("{} has no progress", path);
   LOCKSTEP_ASSIGN_OR_RETURN(restored.progress, DecodeTrainProgress(*progress));
+
+  if (const auto order = state.Blob("gradient-order")) {
+    LOCKSTEP_ASSIGN_OR_RETURN(restored.gradient_order, ParseOrder(*order));
+  }
 
   const auto rank = static_cast<uint32_t>(session.rank());
   if (rank >= saved.manifest().world_size) return restored;

@@ -2,9 +2,11 @@
 #ifndef LOCKSTEP_WORKER_TRAINER_RESTORE_H_
 #define LOCKSTEP_WORKER_TRAINER_RESTORE_H_
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/file.h"
 #include "common/base/status.h"
@@ -19,6 +21,8 @@ namespace lockstep {
 struct Restored {
   std::optional<checkpoint::CheckpointKey> from;  // Nothing: from nothing.
   TrainProgress progress;
+  // Empty: none was learned, or the checkpoint is older than this.
+  std::vector<uint32_t> gradient_order;
 };
 
 // All ranks alike, after Form. Rank 0 takes `root` over and finds the newest

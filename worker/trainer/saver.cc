@@ -99,6 +99,7 @@ Status Saver::Start(const CheckpointOrder& order, const StateFunction& state) {
   if (session_->chief()) {
     LOCKSTEP_RETURN_IF_ERROR(snapshot.Copy(saved.tensors));
     snapshot.AddBlob("progress", EncodeTrainProgress(saved.progress));
+    snapshot.AddBlob("gradient-order", std::move(saved.gradient_order));
   }
   snapshot.AddBlob("rng", std::move(saved.rng));
   AsyncWriter::Request request;
@@ -107,6 +108,9 @@ Status Saver::Start(const CheckpointOrder& order, const StateFunction& state) {
   request.cursor = {saved.progress.cursor.epoch,
                     saved.progress.cursor.position};
   request.state_hash = checkpoint::StateHash(saved.tensors);
+  if (!session_->reduction_plan().empty()) {
+    request.metadata["reduction plan"] = session_->reduction_plan();
+  }
   session_->CountCheckpointTime(CheckpointPhase::kSnapshot,
                                 SystemClock().Now().mono - began);
   LOCKSTEP_RETURN_IF_ERROR(writer_->Begin(request, std::move(snapshot)));

@@ -32,6 +32,8 @@ struct SavedState {
   std::vector<checkpoint::TensorView> tensors;
   TrainProgress progress;
   std::string rng;
+  // In which the reducer's buckets are filled; empty: not learned yet.
+  std::string gradient_order;
 };
 
 struct SaverOptions {

@@ -9,6 +9,7 @@
 
 #include "common/base/logging.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/runtime/gradients.h"
 #include "worker/trainer/evaluation.h"
 #include "worker/trainer/input.h"
 
@@ -102,7 +103,7 @@ Status TrainLoop::Step() {
   // Only now may the parameters change. A step whose gradient is not finite
   // is skipped by all; it is committed all the same, its samples are used up.
   session_->Enter(Phase::kOptimizer);
-  if (result.apply) Apply(inputs.learning_rate);
+  if (result.apply) Apply(inputs.learning_rate, result.gradient_scale);
   LOCKSTEP_ASSIGN_OR_RETURN(const StepOrders orders, reducer_->Commit());
   session_->Enter(Phase::kOther);
   progress_.step = step;
@@ -129,23 +130,50 @@ StatusOr<double> TrainLoop::ComputeGradients(int64_t step) {
     reducer_->ZeroGradients();
     return 0.0;
   }
-  return replica_->Backward(
-      batch_, [&](size_t i, std::span<const float> gradient) {
-        const std::span<float> place = reducer_->gradient(i);
-        std::copy(gradient.begin(), gradient.end(), place.begin());
-        if (i == 0 && faults_.SpoilsGradient(step)) {
-          place[0] = std::numeric_limits<float>::quiet_NaN();
-        }
-        return reducer_->Ready(i);
-      });
+  // In as many passes as it takes; only the last one's gradients set out. Where
+  // there is one, they may be made in their place.
+  const auto most = static_cast<uint64_t>(options_.batch_size);
+  double loss_sum = 0;
+  std::span<const std::span<float>> places;
+  if (batch_.count <= most) {
+    places_.clear();
+    for (size_t i = 0; i < reducer_->parameters(); ++i) {
+      places_.push_back(reducer_->gradient(i));
+    }
+    places = places_;
+  }
+  for (uint64_t first = 0; first < batch_.count; first += most) {
+    const uint64_t count = std::min(most, batch_.count - first);
+    const bool last = first + count == batch_.count;
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const double loss, replica_->Backward(
+                               batch_, first, count,
+                               [&](size_t i, std::span<const float> gradient) {
+                                 return TakeGradient(step, i, gradient, last);
+                               },
+                               places));
+    loss_sum += loss;
+  }
+  return loss_sum;
 }
 
-void TrainLoop::Apply(double learning_rate) {
-  std::vector<std::span<const float>> gradients;
-  for (size_t i = 0; i < reducer_->parameters(); ++i) {
-    gradients.emplace_back(reducer_->gradient(i));
+Status TrainLoop::TakeGradient(int64_t step, size_t i,
+                               std::span<const float> gradient, bool last) {
+  if (!last) return reducer_->Add(i, gradient);
+  if (i != 0 || !faults_.SpoilsGradient(step)) {
+    return reducer_->Put(i, gradient);
   }
-  optimizer_->Step(learning_rate, gradients);
+  std::vector<float> spoilt(gradient.begin(), gradient.end());
+  spoilt[0] = std::numeric_limits<float>::quiet_NaN();
+  return reducer_->Put(i, spoilt);
+}
+
+void TrainLoop::Apply(double learning_rate, double gradient_scale) {
+  gradients_.clear();
+  for (size_t i = 0; i < reducer_->parameters(); ++i) {
+    gradients_.emplace_back(reducer_->gradient(i));
+  }
+  optimizer_->Step(learning_rate, gradients_, gradient_scale);
 }
 
 Status TrainLoop::EvaluateIfDue() {
@@ -229,7 +257,7 @@ void TrainLoop::PrintParameterHash() {
 StatusOr<SavedState> TrainLoop::Save() {
   LOCKSTEP_ASSIGN_OR_RETURN(std::string rng, replica_->SaveRng());
   return SavedState{StateTensors(*replica_, optimizer_.get()), progress_,
-                    std::move(rng)};
+                    std::move(rng), FormatOrder(reducer_->order())};
 }
 
 uint64_t TrainLoop::StateHashNow() {

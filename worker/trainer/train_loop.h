@@ -7,7 +7,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "common/base/file.h"
 #include "common/base/status.h"
@@ -57,7 +59,9 @@ class TrainLoop {
   bool Ended() const;
   Status Step();
   StatusOr<double> ComputeGradients(int64_t step);
-  void Apply(double learning_rate);
+  Status TakeGradient(int64_t step, size_t i, std::span<const float> gradient,
+                      bool last);
+  void Apply(double learning_rate, double gradient_scale);
   Status EvaluateIfDue();
 
   // After the last step.
@@ -95,9 +99,12 @@ class TrainLoop {
 
   TrainProgress progress_;
   std::optional<checkpoint::CheckpointKey> restored_from_;
+  std::vector<uint32_t> gradient_order_;  // Restored.
   Batch batch_;
-  bool ordered_to_stop_ = false;  // By the coordinator.
-  bool told_to_stop_ = false;     // Some rank, by a signal.
+  std::vector<std::span<const float>> gradients_;  // For the optimizer.
+  std::vector<std::span<float>> places_;           // For the backward.
+  bool ordered_to_stop_ = false;                   // By the coordinator.
+  bool told_to_stop_ = false;                      // Some rank, by a signal.
 };
 
 }  // namespace lockstep

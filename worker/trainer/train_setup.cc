@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "worker/checkpoint/writer.h"
+#include "worker/trainer/flops.h"
 #include "worker/trainer/restore.h"
 #include "worker/trainer/train_loop.h"
 
@@ -17,7 +18,8 @@ Status TrainLoop::OpenData() {
                             OpenJobData(fs_, options_, session_->world_size()));
   plan_.epochs = options_.epochs;
   plan_.steps_per_epoch = static_cast<int64_t>(data_->plan.steps_per_epoch());
-  plan_.global_batch = options_.batch_size * session_->world_size();
+  plan_.global_batch =
+      options_.batch_size * options_.accumulate * session_->world_size();
   plan_.total_steps = plan_.epochs * plan_.steps_per_epoch;
   if (options_.max_steps > 0) {
     plan_.total_steps = std::min(plan_.total_steps, options_.max_steps);
@@ -68,6 +70,9 @@ Status TrainLoop::MakeReplica() {
   model.classes = classes_;
   model.seed = options_.seed;
   LOCKSTEP_ASSIGN_OR_RETURN(replica_, Replica::Create(model, session_->rank()));
+  if (session_->chief()) {
+    session_->Report(kFlopsPerSampleValue, FlopsPerSample(model));
+  }
   OptimizerOptions optimizer;
   optimizer.kind = options_.optimizer;
   optimizer.momentum = options_.momentum;
@@ -87,6 +92,7 @@ Status TrainLoop::RestoreState() {
                             Restore(fs_, session_, checkpoint_root_, facts_,
                                     replica_.get(), optimizer_.get()));
   progress_ = restored.progress;
+  gradient_order_ = restored.gradient_order;
   restored_from_ = restored.from;
   if (restored_from_) {
     session_->CountCheckpointTime(task::CheckpointPhase::kRestore,
@@ -108,6 +114,10 @@ Status TrainLoop::Connect() {
   reducer.start_step = progress_.step;
   reducer.total_steps = plan_.total_steps;
   reducer.global_batch = plan_.global_batch;
+  reducer.order = gradient_order_;
+  reducer.learn_order = true;
+  reducer.bf16_wire = options_.wire == "bf16";
+  reducer.clip_norm = options_.clip_norm;
   LOCKSTEP_ASSIGN_OR_RETURN(reducer_,
                             session_->MakeReducer(parameters, reducer));
 

@@ -3,6 +3,8 @@
 //   tensors   the parameters ("conv1.weight"), the optimizer's state
 //             ("optimizer.momentum.conv1.weight") and its count of steps
 //   progress  where the data stands, and what evaluations have said so far
+//   gradient-order  in which the reducer's buckets are filled, once learned:
+//             sums of several ranks depend on it
 //   rng       of each rank, the state of the generator of random numbers
 //
 // The learning rate is a function of the step and needs no state.

@@ -109,6 +109,16 @@ QUEUE = [
     graph("Looks at the queue", "s", "99th percentile of a look.",
           Query(quantile(0.99, "lockstep_scheduler_pass_seconds", ALL),
                 "a look")),
+    graph("Free GPUs that lie apart", "percentunit",
+          "Part of the free GPUs that a gang of 8 on one host cannot use, by "
+          "pool.",
+          Query(f"lockstep_scheduler_fragmentation_ratio{{{POOL}}}",
+                "{{pool}}"), maximum=1, no_value="no GPU"),
+    graph("Share of the queues", "percentunit",
+          "Part of what all jobs hold that a queue's do, and should.",
+          Query(f"lockstep_queue_share_actual_ratio{{{ALL}}}", "{{queue}}"),
+          Query(f"lockstep_queue_share_target_ratio{{{ALL}}}",
+                "{{queue}} should"), maximum=1),
     graph("Placements", "ops",
           "Jobs looked at per second, by what came of it. A job that waits "
           "counts at each look.",
@@ -160,6 +170,13 @@ NODES = [
     graph("Since the last heartbeat", "s", "By node.",
           Query("time() - lockstep_node_last_heartbeat_timestamp_seconds{"
                 + ALL + "}", "{{node}}"), links=[TO_NODE]),
+    graph("Answers to heartbeats", "s",
+          "Median and 99th percentile from a heartbeat to its answer, by "
+          "pool. Long: the network, or a coordinator that is overworked.",
+          Query(quantile(0.5, "lockstep_node_heartbeat_rtt_seconds", POOL,
+                         "pool"), "{{pool}} median"),
+          Query(quantile(0.99, "lockstep_node_heartbeat_rtt_seconds", POOL,
+                         "pool"), "{{pool}} 99th percentile")),
     graph("Jobs by node", "none", "Jobs that hold something of the node.",
           Query(f"sum by (node) (lockstep_node_jobs{{{ALL}}})", "{{node}}"),
           links=[TO_NODE]),
@@ -195,6 +212,16 @@ CONTROL = [
           Query("sum by (grpc_method) (grpc_server_started_total{" + ALL +
                 "}) - sum by (grpc_method) (grpc_server_handled_total{" + ALL +
                 "})", "{{grpc_method}}")),
+    graph("Streams", "none",
+          "Open ones: of clients that watch jobs or read logs, and of worker "
+          "daemons.",
+          Query(f"sum by (kind) (lockstep_watch_streams{{{ALL}}})",
+                "{{kind}}")),
+    graph("Readers that are behind", "none",
+          "What waits for the slowest: changes of jobs, lines of logs, "
+          "messages to a worker daemon.",
+          Query(f"max by (kind) (lockstep_watch_lag_events{{{ALL}}})",
+                "{{kind}}"), steps=[(1000, YELLOW)]),
     graph("Transactions of the store", "s", "How long they take.",
           Query(quantile(0.5, "lockstep_state_commit_seconds", ALL),
                 "median"),
@@ -206,6 +233,13 @@ CONTROL = [
     graph("Events", "ops", "Per second, by type.",
           Query("sum by (type) (rate(lockstep_events_total{" + ALL +
                 "}[$__rate_interval]))", "{{type}}")),
+    graph("Packages of code", "bytes", "What jobs brought and is kept.",
+          Query(f"sum by (cluster) (lockstep_package_bytes{{{ALL}}})",
+                "bytes")),
+    graph("Uploads of packages", "none",
+          "In the last hour, by what became of them.",
+          Query("sum by (result) (increase(lockstep_package_uploads_total{" +
+                ALL + "}[1h]))", "{{result}}")),
     graph("Leaders", "none", "1, always.",
           Query(f"sum by (cluster) (lockstep_leader{{{ALL}}})", "leaders"),
           steps=[(2, RED)]),

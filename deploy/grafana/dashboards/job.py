@@ -15,6 +15,17 @@ def rate(name, by, more=""):
     return f"sum by ({by}) (rate({metric(name, more)}{RATE}))"
 
 
+def step_quantile(share):
+    return (f"histogram_quantile({share}, "
+            + rate("lockstep_step_seconds_bucket", "job_id, le") + ")")
+
+
+# Checkpoints are rare: over an hour.
+def checkpoint_seconds(what, by):
+    return (f"sum by ({by}) (increase("
+            + metric("lockstep_checkpoint_seconds_" + what) + "[1h]))")
+
+
 STATE = [
     number("Progress", "percentunit", "Part of the asked steps that is done.",
            Query(metric("lockstep_job_progress_ratio"), "{{job_id}}"),
@@ -41,11 +52,35 @@ SPEED = [
           Query(rate("lockstep_job_samples_total", "job_id"), "{{job_id}}")),
     graph("Steps", "ops", "Per second.",
           Query(rate("lockstep_job_steps_total", "job_id"), "{{job_id}}")),
-    graph("Time of a step", "s", "Mean.",
+    graph("Time of a step", "s",
+          "Mean; and, of native jobs, what half of the steps and 99 of a "
+          "hundred stay below, with all that is between steps. Those are "
+          "known to a factor of three: two bounds to a decade.",
           Query("1 / (" + rate("lockstep_job_steps_total", "job_id")
-                + " > 0)", "{{job_id}}")),
+                + " > 0)", "{{job_id}} mean"),
+          Query(step_quantile(0.5), "{{job_id}} p50"),
+          Query(step_quantile(0.99), "{{job_id}} p99")),
     graph("Loss", "none", "As the chief reported it last.",
           Query(metric("lockstep_job_loss"), "{{job_id}}"), minimum=None),
+    graph("Values reported", "none",
+          "What the chief reports by name, the newest of each.",
+          Query(metric("lockstep_job_user_metric"), "{{job_id}} {{metric}}"),
+          minimum=None),
+    graph("Floating-point operations", "flops",
+          "Per second, of all ranks: samples times what the chief says that "
+          "one takes.",
+          Query(rate("lockstep_job_flops_total", "job_id"), "{{job_id}}"),
+          no_value="not reported"),
+    graph("Use of the GPUs' peak", "percentunit",
+          "Model FLOP utilization over the last 10 s: operations of its "
+          "samples, of those that its GPUs can do at most by the site's table "
+          "of machines.",
+          Query(metric("lockstep_job_mfu_ratio"), "{{job_id}}"), maximum=1,
+          no_value="not known"),
+    graph("Ranks", "none",
+          "Of chief and workers: asked for, and at work. They differ while "
+          "the job waits or comes back.",
+          Query(metric("lockstep_job_world_size"), "{{job_id}} {{kind}}")),
     graph("Goodput", "percentunit",
           "Part of the time that made progress which was kept.",
           Query(metric("job:lockstep_goodput:ratio5m"), "{{job_id}} 5 min"),
@@ -112,6 +147,32 @@ TIME = [
           Query(metric("lockstep_straggler_lag_seconds"),
                 "{{job_id}} rank {{rank}}: {{node}}"), minimum=None,
           links=[TO_NODE]),
+    graph("Cost of the late rank", "percentunit",
+          "Part of the last hundred steps' time for which only one rank was "
+          "missing, the one that cost most. Of ranks that are equally fast "
+          "each costs little.",
+          Query("max by (job_id) ("
+                + metric("lockstep_late_rank_cost_ratio") + ")",
+                "{{job_id}}"), maximum=1, steps=[(0.1, YELLOW)],
+          no_value="not known"),
+    graph("Wait for the late rank", "s",
+          "How long a rank waited in the last step for the one that came "
+          "last.",
+          Query("max by (job_id, rank) ("
+                + metric("lockstep_late_rank_wait_seconds") + ")",
+                "{{job_id}} rank {{rank}}"), no_value="not known"),
+    table("Late rank", "none",
+          "Whom each rank waited for in the last step: the value is the rank "
+          "that came last to its reductions.",
+          Query("max by (job_id, rank) (" + metric("lockstep_late_rank")
+                + ")", "", instant=True), no_value="not known"),
+    graph("Bus bandwidth", "Bps",
+          "Bytes reduced times 2 (n - 1) / n over the time in which they "
+          "were, of about the last twenty steps: compare it with what the "
+          "links can do, and with what nccl-tests calls busbw.",
+          Query("max by (job_id) (" + metric(
+              "lockstep_allreduce_bus_bandwidth_bytes_per_second") + ")",
+              "{{job_id}}")),
     graph("Reductions", "ops", "Per second: buckets and small values.",
           Query(rate("lockstep_allreduce_buckets_total", "job_id"),
                 "{{job_id}}")),
@@ -219,6 +280,16 @@ CHECKPOINTS = [
           "last happen behind training.",
           Query(rate("lockstep_checkpoint_phase_seconds_total",
                      "job_id, phase"), "{{job_id}} {{phase}}")),
+    graph("Time of a checkpoint", "s",
+          "By phase, of the last hour: mean, and what 99 of a hundred stay "
+          "below, to a factor of three. Training stands still for the "
+          "snapshot and the restore.",
+          Query(checkpoint_seconds("sum", "job_id, phase") + " / "
+                + checkpoint_seconds("count", "job_id, phase"),
+                "{{job_id}} {{phase}} mean"),
+          Query("histogram_quantile(0.99, "
+                + checkpoint_seconds("bucket", "job_id, phase, le") + ")",
+                "{{job_id}} {{phase}} p99"), no_value="none"),
     graph("Failed", "none",
           "Checkpoints that a rank gave up in the last hour.",
           Query("increase(" + metric("lockstep_checkpoint_failures_total")
@@ -248,6 +319,10 @@ RANKS = [
                 "{{job_id}} rank {{rank}}"),
           Query(rate("lockstep_task_log_dropped_bytes_total",
                      "job_id, rank"), "{{job_id}} rank {{rank}} not kept")),
+    graph("Parts of logs not kept", "none",
+          "In the last hour, by rank: a rank wrote more than its log keeps.",
+          Query("increase(" + metric("lockstep_task_log_dropped_total")
+                + "[1h])", "{{job_id}} rank {{rank}}"), steps=[(1, YELLOW)]),
     graph("Held back by the CPU limit", "percentunit",
           "Part of the time. Where limits are not enforced there is nothing.",
           Query(rate("lockstep_task_throttled_seconds_total",

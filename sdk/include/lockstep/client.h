@@ -13,8 +13,8 @@
 // lockstep-client.
 //
 // Jobs and specs are JSON: the messages Job and JobSpec of lockstep.v1, as
-// `lockstep jobs describe NAME -o json` prints them, and as the .proto files
-// that are installed with this header describe them. So this header needs
+// `lockstep jobs describe NAME -o json` prints them under "lockstep", and as
+// the .proto files that are installed with this header describe them. So this header needs
 // neither protobuf nor gRPC, and what a newer coordinator says is not lost.
 //
 // Errors are absl::Status; ReasonOf(status) is the coordinator's own code for

@@ -67,7 +67,7 @@ enum class Phase {
 };
 
 struct SessionOptions {
-  // "auto", or a backend's name: "gloo".
+  // "auto", or a backend's name: "shm", "tcp", "hierarchical", "gloo", "nccl".
   std::string backend = "auto";
   // For the daemon's answer; for the ranks to find each other; for all of them
   // to be there.
@@ -92,8 +92,9 @@ struct Parameter {
 struct ReducerOptions {
   // Steps in the state: 0, or the step of the restored checkpoint.
   int64_t start_step = 0;
-  // Gradients are reduced in pieces of about this size.
-  size_t bucket_bytes = 4 << 20;
+  // Gradients are reduced in pieces of about this size. 0: as the job's
+  // reduction plan says, else by measurement.
+  size_t bucket_bytes = 0;
   // For displays; 0: not known.
   int64_t total_steps = 0;
   int64_t global_batch = 0;
@@ -235,7 +236,9 @@ class Session {
   // Shows the counters to the daemon; Commit does it too.
   void Publish();
 
-  // What the job should know: a value by name, a file, a sentence.
+  // What the job should know: a value by name (at most 16 names of 31 bytes,
+  // the chief's are shown), a file, a sentence. "flops_per_sample", what one
+  // sample takes forward and backward, is reckoned into the use of the GPUs.
   void Report(std::string_view name, double value);
   void ReportArtifact(const std::string& name, const std::string& path);
   void ReportEvent(const std::string& sentence);

@@ -1,0 +1,148 @@
+#include "client/cli/describe_spec.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "client/cli/summary.h"
+#include "client/cli/text.h"
+#include "common/model/reduction_plan.h"
+#include "common/model/resources.h"
+
+namespace lockstep {
+namespace {
+
+std::string RoleText(const v1::RoleSpec& role) {
+  const v1::Resources& r = role.resources();
+  Resources resources;
+  resources.cpus = r.cpus();
+  resources.memory_bytes = r.memory_bytes();
+  resources.gpus = r.gpus();
+  resources.gpu_type = Printable(r.gpu_type());
+  std::string text = fmt::format("{} {}", role.count(), Text(role.type()));
+  if (role.ranks_per_task() > 1) {
+    text += fmt::format(" of {} ranks", role.ranks_per_task());
+  }
+  if (!role.machine().type().empty()) {
+    text += " on " + Printable(role.machine().type());
+  }
+  text += " (" + Describe(resources) + " each)";
+  if (role.has_container()) {
+    text += " in " + Printable(role.container().image());
+  }
+  return text;
+}
+
+std::string RolesText(const v1::JobSpec& spec) {
+  std::string text;
+  for (const v1::RoleSpec& role : spec.roles()) {
+    if (!text.empty()) text += ", ";
+    text += RoleText(role);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string DescribeRow(const std::string& label, const std::string& text) {
+  if (text.empty()) return "";
+  return fmt::format("{:<12} {}\n", label, text);
+}
+
+std::string SpecRows(const v1::JobSpec& spec) {
+  // A job that came in AI Platform's words has its program with its roles.
+  const bool own = spec.argv().empty() && !spec.roles().empty();
+  std::string argv;
+  for (const std::string& arg : own ? spec.roles(0).argv() : spec.argv()) {
+    argv += (argv.empty() ? "" : " ") + Printable(arg);
+  }
+  std::string text = DescribeRow("kind", Text(spec.kind()));
+  text += DescribeRow("tasks", RolesText(spec));
+  text += DescribeRow("program", argv);
+  for (const v1::Package& package : spec.packages()) {
+    text += DescribeRow(
+        "package",
+        fmt::format("{} ({}, {})", Printable(package.file_name()),
+                    FormatBytes(package.bytes()), Printable(package.digest())));
+  }
+  text += DescribeRow("pool", Printable(spec.pool()));
+  if (!spec.runtime().name().empty()) {
+    text += DescribeRow("runtime", Printable(spec.runtime().name() + " (" +
+                                             spec.runtime().python() + ")"));
+  }
+  text += DescribeRow("output", Printable(spec.output_directory()));
+  if (spec.job_dir() != spec.output_directory()) {
+    text += DescribeRow("job dir", Printable(spec.job_dir()));
+  }
+  std::vector<std::string> labels;
+  for (const auto& [key, value] : spec.labels()) {
+    labels.push_back(Printable(key + "=" + value));
+  }
+  std::sort(labels.begin(), labels.end());
+  text += DescribeRow("labels", fmt::format("{}", fmt::join(labels, ", ")));
+  return text + DescribeRow("comment", Printable(spec.comment()));
+}
+
+std::string ReductionRow(const v1::Job& job) {
+  const bool pinned = !job.spec().reduction_plan().empty();
+  const auto plan = ParseReductionPlan(job.reduction_plan().empty()
+                                           ? job.spec().reduction_plan()
+                                           : job.reduction_plan());
+  if (!plan.ok()) return "";
+  return DescribeRow(
+      "reduces",
+      fmt::format("by plan {}{}: buckets of {}{}", HashOf(*plan),
+                  pinned ? " (pinned)" : "",
+                  FormatBytes(static_cast<int64_t>(plan->bucket_bytes)),
+                  plan->communicator.empty()
+                      ? ""
+                      : ", " + Printable(plan->communicator)));
+}
+
+std::string ImageRows(const v1::Job& job) {
+  std::string text;
+  for (const v1::ImageContent& image : job.images()) {
+    const std::string& digest =
+        image.digest().empty() ? image.id() : image.digest();
+    text += DescribeRow(
+        "image",
+        fmt::format("{} is {}, as first on {}", Printable(image.image()),
+                    Printable(digest), Printable(image.node())));
+  }
+  return text;
+}
+
+std::string OutputsText(const v1::Job& job) {
+  if (job.outputs().empty()) return "";
+  Table table{{"KIND", "SIZE", "PATH"}, {}};
+  for (const v1::OutputFile& file : job.outputs()) {
+    table.rows.push_back({Printable(file.kind()), FormatBytes(file.bytes()),
+                          Printable(file.path())});
+  }
+  return RenderTable(table);
+}
+
+std::string CostRows(const v1::Job& job) {
+  std::string text = DescribeRow("bill", BillText(job));
+  if (text.empty()) return "";
+  double an_hour = 0;
+  std::string machines;
+  for (const v1::RoleSpec& role : job.spec().roles()) {
+    if (!role.machine().has_ml_units_per_hour()) continue;
+    an_hour += role.machine().ml_units_per_hour() * role.count();
+    machines += fmt::format("{}{} {}", machines.empty() ? "" : ", ",
+                            role.count(), Printable(role.machine().type()));
+  }
+  if (an_hour > 0) {
+    text += DescribeRow("ML units",
+                        fmt::format("{:.4f} an hour: {}", an_hour, machines));
+  }
+  return text + DescribeRow(
+                    "counted",
+                    "what its tasks have reserved, used or not, from the first "
+                    "reservation to the last release, over all attempts");
+}
+
+}  // namespace lockstep

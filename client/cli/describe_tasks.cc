@@ -1,0 +1,201 @@
+#include "client/cli/describe_tasks.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "client/cli/describe.h"
+#include "client/cli/job_view.h"
+#include "client/cli/text.h"
+#include "common/model/resources.h"
+
+namespace lockstep {
+namespace {
+
+std::string RankStateText(const v1::RankStatus& rank) {
+  if (rank.has_exit()) return DescribeExit(rank.exit());
+  std::string text = Text(rank.state());
+  if (!rank.progress().phase().empty()) {
+    text += " (" + Printable(rank.progress().phase()) + ")";
+  }
+  if (rank.restarts() > 0) text += ", " + Count(rank.restarts(), "restart");
+  return text;
+}
+
+// Now, or at most when it has ended.
+std::string MemoryText(const v1::Usage& usage) {
+  const int64_t bytes = usage.memory_bytes() > 0 ? usage.memory_bytes()
+                                                 : usage.memory_peak_bytes();
+  return bytes > 0 ? FormatBytes(bytes) : "-";
+}
+
+// The tasks of the current or last attempt, once each.
+std::vector<const v1::TaskStatus*> LastTasks(const v1::Job& job) {
+  std::vector<const v1::TaskStatus*> tasks;
+  for (const RankView& view : LastRanks(job)) {
+    if (tasks.empty() || tasks.back() != view.task) tasks.push_back(view.task);
+  }
+  return tasks;
+}
+
+constexpr const char* kParts[] = {"fetch", "ports", "preflight", "exec"};
+
+Duration PartOf(const v1::TaskPreparation& preparation,
+                const std::string& part) {
+  Duration sum{};
+  for (const v1::PhaseDuration& each : preparation.parts()) {
+    if (each.phase() == part) sum += ToDuration(each.duration());
+  }
+  return sum;
+}
+Duration TotalOf(const v1::TaskPreparation& preparation) {
+  Duration sum{};
+  for (const v1::PhaseDuration& each : preparation.parts()) {
+    sum += ToDuration(each.duration());
+  }
+  return sum;
+}
+
+// "worker 1 on host-b took longest: 12.3 s, 11 s of it for fetch".
+std::string SlowestText(const std::vector<const v1::TaskStatus*>& tasks) {
+  const auto slowest = std::max_element(
+      tasks.begin(), tasks.end(), [](const auto* a, const auto* b) {
+        return TotalOf(a->preparation()) < TotalOf(b->preparation());
+      });
+  const v1::TaskPreparation& preparation = (*slowest)->preparation();
+  std::string part;
+  for (const char* each : kParts) {
+    if (part.empty() || PartOf(preparation, each) > PartOf(preparation, part)) {
+      part = each;
+    }
+  }
+  return fmt::format("{} on {} took longest: {}, {} of it for {}\n",
+                     TaskText(**slowest), Printable((*slowest)->node()),
+                     FormatDuration(TotalOf(preparation)),
+                     FormatDuration(PartOf(preparation, part)), part);
+}
+
+// Sums over the ranks of a task.
+struct TaskUse {
+  double cores = 0;
+  std::optional<double> peak_cores;
+  int64_t memory = 0;
+  int64_t peak_memory = 0;
+  double seconds = 0;
+  double gpu_seconds = 0;
+  double gpu_busy = 0;
+  std::optional<double> gpu_peak;
+  std::optional<int64_t> gpu_memory;
+
+  void Add(const v1::Usage& usage) {
+    if (usage.seconds() > 0) cores += usage.cpu_seconds() / usage.seconds();
+    if (usage.has_cpu_peak_cores()) {
+      peak_cores = peak_cores.value_or(0) + usage.cpu_peak_cores();
+    }
+    memory += usage.memory_bytes();
+    peak_memory += usage.memory_peak_bytes();
+    seconds = std::max(seconds, usage.seconds());
+    if (usage.has_gpu_utilization()) {
+      gpu_seconds += usage.seconds();
+      gpu_busy += usage.gpu_utilization() * usage.seconds();
+    }
+    if (usage.has_gpu_utilization_peak()) {
+      gpu_peak = std::max(gpu_peak.value_or(0), usage.gpu_utilization_peak());
+    }
+    if (usage.has_gpu_memory_peak_bytes()) {
+      gpu_memory = gpu_memory.value_or(0) + usage.gpu_memory_peak_bytes();
+    }
+  }
+};
+
+std::string Percent(double share) {
+  return fmt::format("{:.0f} %", share * 100);
+}
+
+}  // namespace
+
+std::string RanksTable(const v1::Job& job) {
+  std::vector<std::vector<std::string>> rows;
+  for (const RankView& view : LastRanks(job)) {
+    const v1::Usage& usage = view.rank->usage();
+    rows.push_back(
+        {fmt::format("{}", view.rank->rank()), TaskText(*view.task),
+         Printable(view.task->node()), RankStateText(*view.rank),
+         view.rank->progress().committed_step() > 0
+             ? Grouped(view.rank->progress().committed_step())
+             : "-",
+         usage.seconds() > 0 ? fmt::format("{:.2f} cores", usage.cpu_seconds() /
+                                                               usage.seconds())
+                             : "-",
+         MemoryText(usage),
+         view.task->gpus().empty()
+             ? "-"
+             : fmt::format("{}", fmt::join(view.task->gpus(), ","))});
+  }
+  if (rows.empty()) {
+    return job.tasks().empty() ? "" : FormatPlacement(job.tasks());
+  }
+  return RenderTable(
+      {"RANK", "TASK", "NODE", "STATE", "STEP", "CPU", "MEMORY", "GPUS"}, rows);
+}
+
+std::string PreparationTable(const v1::Job& job) {
+  std::vector<const v1::TaskStatus*> tasks;
+  for (const v1::TaskStatus& task : job.tasks()) {
+    if (task.preparation().parts_size() > 0 ||
+        !task.preparation().current().empty()) {
+      tasks.push_back(&task);
+    }
+  }
+  if (tasks.empty()) return "";
+  Table table{{"TASK", "NODE", "FETCH", "PORTS", "PREFLIGHT", "EXEC", "NOW"},
+              {}};
+  bool all_ready = true;
+  for (const v1::TaskStatus* task : tasks) {
+    const v1::TaskPreparation& preparation = task->preparation();
+    std::vector<std::string>& row = table.rows.emplace_back();
+    row = {TaskText(*task), Printable(task->node())};
+    for (const char* part : kParts) {
+      const Duration took = PartOf(preparation, part);
+      row.push_back(took > Duration::zero() ? FormatDuration(took) : "-");
+    }
+    std::string now = Printable(preparation.current());
+    if (!preparation.detail().empty()) {
+      now += (now.empty() ? "" : ": ") + Printable(preparation.detail());
+    }
+    all_ready = all_ready && preparation.current().empty();
+    row.push_back(now);
+  }
+  std::string text = RenderTable(table);
+  if (tasks.size() > 1 || !all_ready) text += SlowestText(tasks);
+  return text;
+}
+
+std::string UseTable(const v1::Job& job) {
+  Table table{{"TASK", "CPU", "CPU PEAK", "MEMORY", "MEMORY PEAK", "GPU",
+               "GPU PEAK", "GPU MEMORY PEAK"},
+              {}};
+  bool any_gpu = false;
+  for (const v1::TaskStatus* task : LastTasks(job)) {
+    TaskUse use;
+    for (const v1::RankStatus& rank : task->ranks()) use.Add(rank.usage());
+    if (use.seconds <= 0) continue;
+    any_gpu = any_gpu || use.gpu_seconds > 0 || use.gpu_memory.has_value();
+    table.rows.push_back(
+        {TaskText(*task), fmt::format("{:.2f} cores", use.cores),
+         use.peak_cores ? fmt::format("{:.2f} cores", *use.peak_cores) : "-",
+         use.memory > 0 ? FormatBytes(use.memory) : "-",
+         use.peak_memory > 0 ? FormatBytes(use.peak_memory) : "-",
+         use.gpu_seconds > 0 ? Percent(use.gpu_busy / use.gpu_seconds) : "-",
+         use.gpu_peak ? Percent(*use.gpu_peak) : "-",
+         use.gpu_memory ? FormatBytes(*use.gpu_memory) : "-"});
+  }
+  if (table.rows.empty()) return "";
+  if (!any_gpu) table.header.resize(5);
+  return RenderTable(table);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+// `lockstep jobs stream-logs`, as gcloud's.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <ostream>
+
+#include "client/cli/cli.h"
+#include "client/cli/errors.h"
+#include "client/cli/find.h"
+#include "client/cli/log_text.h"
+#include "client/cli/stream_job.h"
+
+namespace lockstep {
+namespace {
+
+struct Options {
+  std::string name;
+  std::string task;
+  // Taken for the sake of command lines that have them.
+  int64_t polling_interval = 60;
+  bool allow_multiline = false;
+};
+
+// Without value when it goes on and we were interrupted.
+StatusOr<std::optional<v1::Job>> Stream(const Cli& cli,
+                                        const Options& options) {
+  CliEnvironment* const env = cli.env;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  StreamJobOptions stream;
+  LOCKSTEP_ASSIGN_OR_RETURN(stream.job, FindJob(client.get(), options.name));
+  if (env->end_with_reader) env->end_with_reader();
+  stream.include_events = options.task.empty();
+  if (!options.task.empty()) stream.tasks = {options.task};
+  stream.write = [env](const v1::LogLine& line) {
+    *env->out << FormatStreamedLine(line) << std::flush;
+    return env->out->good();
+  };
+  return StreamJob(cli, client.get(), stream);
+}
+
+// 0 or 1, as of gcloud.
+StatusOr<int> Run(const Cli& cli, const Options& options) {
+  const auto job = Stream(cli, options);
+  if (job.ok()) {
+    if (!*job) return kExitInterrupted;
+    return (*job)->state() == v1::JOB_STATE_SUCCEEDED ? 0 : kExitError;
+  }
+  if (job.status().code() == StatusCode::kInvalidArgument) return job.status();
+  *cli.env->err << ErrorLine(job.status()) << "\n";
+  return kExitError;
+}
+
+}  // namespace
+
+void AddJobsStreamLogs(CLI::App* parent, Cli* cli) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const app = AddCommand(
+      parent, "stream-logs",
+      "A job's lines with severity, time and task, until it has ended",
+      "  lockstep jobs stream-logs fashion\n"
+      "  lockstep jobs stream-logs fashion --task-name worker-replica-0\n"
+      "\nThe columns, between tabs, are severity, time, task, trial (empty) and"
+      "\nmessage. What happens to the job comes as task service. Returns 0 when"
+      "\nthe job has SUCCEEDED, else 1.");
+  app->add_option("name", options->name, "The job, or how its name begins")
+      ->type_name("JOB")
+      ->required();
+  app->add_option("--task-name", options->task,
+                  "Only of this task, as worker-replica-0 (default: all)")
+      ->type_name("TASK");
+  app->add_flag("--allow-multiline-logs", options->allow_multiline,
+                "No effect: each line is a message of its own");
+  app->add_option("--polling-interval", options->polling_interval,
+                  "No effect: lines come as they are written")
+      ->check(AtLeast(1))
+      ->type_name("SECONDS");
+  AddConnectionOptions(app, cli);
+  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+}
+
+}  // namespace lockstep

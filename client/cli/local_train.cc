@@ -1,0 +1,285 @@
+// `lockstep local train`: all tasks of a job on this machine, without a
+// cluster; one is started for it, and is gone with it.
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <ostream>
+
+#include "client/cli/cli.h"
+#include "client/cli/job_view.h"
+#include "client/cli/local_train_spec.h"
+#include "client/cli/log_text.h"
+#include "client/cli/plan.h"
+#include "client/cli/stream_job.h"
+#include "client/cli/summary.h"
+#include "client/cli/training_packages.h"
+#include "client/local/local_cluster.h"
+#include "client/local/ports.h"
+#include "common/base/file.h"
+#include "common/os/process.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int32_t kHighestStartPort = 65000;
+
+constexpr char kExamples[] =
+    "  lockstep local train --package-path trainer --module-name trainer.task "
+    "\\\n"
+    "      --distributed --worker-count 2 --parameter-server-count 1 -- "
+    "--epochs 1\n"
+    "\nThe command line of `gcloud ai-platform`. Every task is a process of "
+    "this"
+    "\nmachine, with the variables it would have on a cluster. The chief gets"
+    "\nport START, parameter servers and workers those behind it. Tasks start "
+    "in"
+    "\nthe folder that the package lies in, with the variables that are set"
+    "\nhere; a relative --job-dir is below the working directory. The first"
+    "\ntask that fails ends all; Ctrl-C does, too. Returns the chief's exit"
+    "\ncode, or that of the task that failed before it.";
+
+// Puts a throw-away cluster away where we are killed and cannot: a process in a
+// session of its own that waits for the end of a pipe.
+class ClusterGuard {
+ public:
+  // Without one, the rest works as well.
+  void Start(const CliEnvironment& env, const std::string& dir) {
+    const std::string program = JoinPath(env.program_dir, "lockstep");
+    if (access(program.c_str(), X_OK) != 0) return;
+    auto pipe = MakePipe();
+    if (!pipe.ok()) return;
+    SpawnOptions options;
+    options.program = "/bin/sh";
+    options.argv = {"sh", "-c",
+                    "read -r word && exit; \"$0\" local down --clean --yes "
+                    "--dir \"$1\" && rm -rf -- \"$1\"",
+                    program, dir};
+    options.env = CurrentEnvironment();
+    options.cwd = "/";
+    options.stdin_fd = pipe->read.get();
+    options.new_session = true;
+    auto process = Spawn(options);
+    if (!process.ok()) return;
+    process_ = *std::move(process);
+    end_ = std::move(pipe->write);
+  }
+  // All is put away.
+  void Dismiss() {
+    if (!end_) return;
+    (void)!write(end_.get(), "done\n", 5);
+    end_.Reset();
+    const MonoTime deadline = SystemClock().Now().mono + kGuardTime;
+    WaitExit(process_, deadline).IgnoreError();
+  }
+
+ private:
+  static constexpr Duration kGuardTime = std::chrono::seconds(2);
+
+  Process process_;
+  Fd end_;  // Of the pipe, which no other process has.
+};
+
+// A cluster in a folder of its own, both gone at the end.
+class ThrowAwayCluster {
+ public:
+  ThrowAwayCluster() = default;
+  ~ThrowAwayCluster() {
+    if (cluster_) {
+      DownOptions down;
+      down.clean = true;
+      // Who asks twice waits for no job.
+      if (signals_ && signals_() > 1) down.job_patience = Duration::zero();
+      cluster_->Down(down).status().IgnoreError();
+    }
+    if (!dir_.empty()) RealFileSystem()->RemoveAll(dir_).IgnoreError();
+    guard_.Dismiss();
+  }
+  ThrowAwayCluster(const ThrowAwayCluster&) = delete;
+  ThrowAwayCluster& operator=(const ThrowAwayCluster&) = delete;
+
+  Status Start(const CliEnvironment& env, const std::string& ports) {
+    const std::string tmp = env.Variable("TMPDIR");
+    std::string dir =
+        JoinPath(tmp.empty() ? "/tmp" : tmp, "lockstep-train-XXXXXX");
+    if (!mkdtemp(dir.data())) {
+      return ErrnoStatus(errno, "making a folder " + dir);
+    }
+    dir_ = dir;
+    signals_ = env.signals;
+    guard_.Start(env, dir);
+    LocalClusterOptions options;
+    options.dir = dir;
+    options.workers = 1;
+    options.bin_dir = env.Variable("LOCKSTEP_BIN");
+    if (options.bin_dir.empty()) options.bin_dir = env.program_dir;
+    options.log_level = "warn";
+    options.extra_arguments[WorkerName(0)] = {"--ports", ports};
+    options.stopped = env.interrupted;
+    LOCKSTEP_ASSIGN_OR_RETURN(cluster_, LocalCluster::Make(options));
+    return cluster_->Up().status();
+  }
+  ClientOptions client_options() const { return cluster_->client_options(); }
+
+ private:
+  std::string dir_;
+  std::function<int()> signals_;
+  ClusterGuard guard_;
+  std::unique_ptr<LocalCluster> cluster_;
+};
+
+// How far a start is moved for ports that others use.
+constexpr int32_t kFarthestMove = 1000;
+
+// The tasks' ports lie side by side: where one is used they all begin later,
+// which `*note` says.
+Status FindStartPort(LocalTrainFlags* flags, std::string* note) {
+  const int32_t wanted = flags->start_port;
+  const int32_t tasks = LocalTrainTasks(*flags);
+  int32_t used = 0;
+  for (int32_t start = wanted; start <= wanted + kFarthestMove;) {
+    int32_t free = 0;
+    while (free < tasks && start + free <= kHighestStartPort &&
+           PortIsFree(static_cast<uint16_t>(start + free))) {
+      ++free;
+    }
+    if (free == tasks) {
+      flags->start_port = start;
+      if (start != wanted) {
+        *note = fmt::format(
+            "--start-port {}: another program uses port {}; the tasks' ports "
+            "begin at {}",
+            wanted, used, start);
+      }
+      return OkStatus();
+    }
+    if (used == 0) used = start + free;
+    start += free + 1;
+  }
+  return FailedPrecondition(
+      "--start-port {}: another program uses port {}, and there are no {} free "
+      "ports side by side up to {}; give another",
+      wanted, used, tasks, wanted + kFarthestMove);
+}
+
+// The chief's own, where it decided.
+int ExitOf(const v1::Job& job) {
+  for (const RankView& rank : LastRanks(job)) {
+    const v1::ExitStatus& exit = rank.rank->exit();
+    if (rank.task->type() == v1::TASK_TYPE_CHIEF && rank.rank->has_exit() &&
+        !exit.victim() && exit.has_code() && exit.code() != 0) {
+      return exit.code();
+    }
+  }
+  return ExitCodeOf(job);
+}
+
+StatusOr<int> Follow(const Cli& cli, Client* client, const std::string& name) {
+  CliEnvironment* const env = cli.env;
+  StreamJobOptions stream;
+  stream.job = name;
+  stream.cancels = true;
+  stream.leaves_at_second = true;
+  stream.tells_waiting = true;
+  const Style style = cli.OutStyle();
+  stream.write = [&](const v1::LogLine& line) {
+    std::ostream& out = line.stream() == "stderr" ? *env->err : *env->out;
+    out << FormatLogLine(line, {}, style) << std::flush;
+    return out.good();
+  };
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto job, StreamJob(cli, client, stream));
+  if (!job) return kExitInterrupted;
+  *env->out << std::flush;
+  if (job->state() == v1::JOB_STATE_CANCELLED) return kExitInterrupted;
+  if (job->state() == v1::JOB_STATE_FAILED) {
+    *env->err << "lockstep: FAILED; "
+              << FormatFailure(*job, {}, cli.ErrStyle());
+  }
+  return ExitOf(*job);
+}
+
+StatusOr<int> Run(const Cli& cli, LocalTrainFlags flags) {
+  CliEnvironment* const env = cli.env;
+  flags.args = cli.program;
+  LOCKSTEP_ASSIGN_OR_RETURN(v1::JobSpec spec, BuildLocalTrain(flags, *env));
+  // From now on a signal is an event: what is started must be stopped.
+  if (env->signals) env->signals();
+  if (env->interrupted && env->interrupted()) return kExitInterrupted;
+  WriteNotes(cli, LocalTrainNotes(flags));
+  const std::string folder =
+      JoinPath(env->working_directory, flags.package_path);
+  // Python looks for the module where it starts, before it looks at what was
+  // packed: another package of that name must not be there.
+  LOCKSTEP_ASSIGN_OR_RETURN(const ModulePlace place,
+                            FindModule(folder, flags.module_name));
+  spec.set_working_directory(place.root);
+  std::vector<PackedPackage> packages;
+  LOCKSTEP_ASSIGN_OR_RETURN(packages.emplace_back(),
+                            PackForModule(folder, flags.module_name, *env));
+  std::string moved;
+  LOCKSTEP_RETURN_IF_ERROR(FindStartPort(&flags, &moved));
+  if (!moved.empty()) WriteNotes(cli, {moved});
+  ThrowAwayCluster cluster;
+  LOCKSTEP_RETURN_IF_ERROR(cluster.Start(*env, LocalTrainPorts(flags)));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto client,
+                            Client::Connect(cluster.client_options()));
+  LOCKSTEP_RETURN_IF_ERROR(UploadAll(cli, client.get(), packages, true));
+  for (const v1::Package& package : PackageMessages(packages)) {
+    *spec.add_packages() = package;
+  }
+  LOCKSTEP_RETURN_IF_ERROR(client->SubmitJob(spec).status());
+  return Follow(cli, client.get(), spec.name());
+}
+
+}  // namespace
+
+void AddLocalTrain(CLI::App* parent, Cli* cli) {
+  auto flags = std::make_shared<LocalTrainFlags>();
+  CLI::App* const app = AddCommand(
+      parent, "train",
+      "Run a training program on this machine: [OPTIONS] [-- ARGS...]",
+      kExamples);
+  LocalTrainFlags* const f = flags.get();
+  app->add_option("--module-name", f->module_name,
+                  "Module to run, as trainer.task")
+      ->type_name("MODULE")
+      ->required();
+  app->add_option("--package-path", f->package_path,
+                  "Folder of its Python package (default: .)")
+      ->type_name("DIR");
+  app->add_flag("--distributed", f->distributed,
+                "Also workers, parameter servers and evaluators");
+  app->add_option("--worker-count", f->worker_count, "With --distributed")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  app->add_option("--parameter-server-count", f->parameter_server_count,
+                  "With --distributed")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  app->add_option("--evaluator-count", f->evaluator_count,
+                  "With --distributed; at most 1")
+      ->check(AtLeast(0))
+      ->capture_default_str();
+  app->add_option("--start-port", f->start_port,
+                  "Of the chief; a later one where others use it")
+      ->check(CLI::Range(1024, kHighestStartPort))
+      ->capture_default_str();
+  app->add_option("--job-dir", f->job_dir,
+                  "Where it writes, handed to the program as --job-dir")
+      ->type_name("DIR");
+  app->add_option("--python", f->python,
+                  "Interpreter (default: of the active virtual environment, "
+                  "else python3)");
+  app->callback([=] {
+    for (const char* role :
+         {"--worker-count", "--parameter-server-count", "--evaluator-count"}) {
+      if (app->count(role) > 0) flags->counts_given.push_back(role);
+    }
+    cli->run = [=] { return Run(*cli, *flags); };
+  });
+}
+
+}  // namespace lockstep

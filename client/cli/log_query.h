@@ -1,0 +1,71 @@
+// Filters of log entries, as users of AI Platform write them: the language of
+// Cloud Logging's queries, as far as a job's lines have what they ask for.
+//
+//   resource.labels.task_name="worker-replica-1" severity>=ERROR
+//   textPayload:"loss" AND NOT textPayload=~"^step [0-9]+"
+//   timestamp>="2026-11-21T10:00:00Z" (severity=ERROR OR labels.rank=0)
+//   "out of memory"
+//
+//   field                                  operators          value
+//   resource.labels.task_name              = != : =~ !~       task
+//   resource.labels.job_id                 = != : =~ !~       job
+//   resource.type                          = != : =~ !~       ml_job
+//   textPayload, jsonPayload.message       = != : =~ !~       the line
+//   severity                               = != < <= > >=     ERROR, 500 ...
+//   timestamp                              = != < <= > >=     RFC 3339, a date
+//   labels.rank, labels.attempt            = != < <= > >=     number
+//   labels.stream                          = !=               stdout, stderr
+//
+// labels."ml.googleapis.com/task_name" and .../job_id are the first two, too.
+// A line's resource.type is ml_job, and by its other name cloudml_job.
+// ":" is part of, in any case; "=" of texts compares in any case, too; "=~" is
+// RE2. A text alone is textPayload:text. NOT (or -) binds closest, then OR,
+// then AND, which may be left out; field=("a" OR "b") is field="a" OR
+// field="b". Pure.
+#ifndef LOCKSTEP_CLIENT_CLI_LOG_QUERY_H_
+#define LOCKSTEP_CLIENT_CLI_LOG_QUERY_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "client/lib/client.h"
+#include "common/base/status.h"
+#include "lockstep/v1/job.pb.h"
+
+namespace lockstep {
+
+class LogQuery {
+ public:
+  // Matches everything.
+  LogQuery();
+  ~LogQuery();
+  LogQuery(LogQuery&&) noexcept;
+  LogQuery& operator=(LogQuery&&) noexcept;
+
+  // InvalidArgument: what is not understood, at which column, and what there
+  // is instead.
+  static StatusOr<LogQuery> Parse(std::string_view text);
+
+  bool Matches(const std::string& job, const v1::LogLine& line) const;
+
+  // Narrows `options` by what of it the coordinator can do itself, without
+  // losing a line that matches. Returns whether that is all of it; else
+  // Matches() has to look at what comes.
+  bool Narrow(const std::string& job, LogOptions* options) const;
+
+  struct Node;
+
+ private:
+  std::unique_ptr<const Node> root_;
+};
+
+// "error", "ERROR", "500": as v1::SEVERITY_ERROR. NOTICE counts as INFO, ALERT
+// and EMERGENCY as CRITICAL. InvalidArgument lists the names.
+StatusOr<v1::Severity> ParseSeverity(std::string_view text);
+// "ERROR"; unspecified: "DEFAULT".
+std::string Text(v1::Severity severity);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_CLI_LOG_QUERY_H_

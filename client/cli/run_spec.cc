@@ -1,0 +1,107 @@
+#include "client/cli/run_spec.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "client/cli/text.h"
+
+namespace lockstep {
+namespace {
+
+bool ParsePositive(const std::string& text, int32_t* value) {
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size() && *value > 0;
+}
+
+// "2", or "2:2".
+StatusOr<int32_t> ParseNodes(const std::string& text) {
+  const size_t colon = text.find(':');
+  int32_t low = 0;
+  int32_t high = 0;
+  if (!ParsePositive(text.substr(0, colon), &low) ||
+      (colon != std::string::npos &&
+       !ParsePositive(text.substr(colon + 1), &high))) {
+    return InvalidArgument("--nnodes: \"{}\" is not a number of nodes",
+                           Printable(text));
+  }
+  if (colon != std::string::npos && low != high) {
+    return InvalidArgument(
+        "--nnodes {}: a job has one size for its whole life; give one number",
+        text);
+  }
+  return low;
+}
+
+StatusOr<int32_t> ParseProcesses(const RunFlags& flags) {
+  const std::string& text = flags.nproc_per_node;
+  int32_t value = 0;
+  if (ParsePositive(text, &value)) return value;
+  const int32_t gpus = flags.job.gpus.value_or(0);
+  const auto cpus =
+      static_cast<int32_t>(std::floor(flags.job.cpus.value_or(0)));
+  if (text != "gpu" && text != "cpu" && text != "auto") {
+    return InvalidArgument(
+        "--nproc-per-node: \"{}\" is neither a number nor gpu, cpu or auto",
+        Printable(text));
+  }
+  if (text != "cpu" && gpus > 0) return gpus;
+  if (text != "gpu" && cpus > 0) return cpus;
+  if (text != "gpu" && flags.job.cpus) {
+    return InvalidArgument(
+        "--nproc-per-node {}: --cpus {:g} is less than one; give at least 1",
+        text, *flags.job.cpus);
+  }
+  return InvalidArgument(
+      "--nproc-per-node {}: say of how many: give {} N, which each node is to "
+      "have",
+      text, text == "cpu" ? "--cpus" : "--gpus");
+}
+
+}  // namespace
+
+std::string PythonOf(const std::string& given, const CliEnvironment& env) {
+  if (!given.empty()) return given;
+  const std::string venv = env.Variable("VIRTUAL_ENV");
+  if (venv.empty() || venv[0] != '/') return "python3";
+  return venv + "/bin/python3";
+}
+
+StatusOr<RunRequest> BuildRun(const RunFlags& flags,
+                              const std::vector<std::string>& program,
+                              const CliEnvironment& env,
+                              const std::string& random) {
+  if (program.empty() || program[0].empty()) {
+    return InvalidArgument(
+        "there is nothing to run: lockstep run [OPTIONS] SCRIPT ARGS...");
+  }
+  if (flags.module && flags.no_python) {
+    return InvalidArgument(
+        "--module and --no-python exclude each other: a module is Python's");
+  }
+  RunRequest out;
+  SubmitFlags job = flags.job;
+  LOCKSTEP_ASSIGN_OR_RETURN(job.tasks, ParseNodes(flags.nnodes));
+  if (flags.standalone && *job.tasks != 1) {
+    return InvalidArgument("--standalone is of one node, and --nnodes is {}",
+                           flags.nnodes);
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(job.ranks_per_task, ParseProcesses(flags));
+  job.kind = "program";
+  job.restart_budget = flags.max_restarts;
+  job.working_directory = env.working_directory;
+  job.program = program;
+  if (!flags.no_python) {
+    std::vector<std::string> python = {PythonOf(flags.python, env), "-u"};
+    if (flags.module) python.push_back("-m");
+    job.program.insert(job.program.begin(), python.begin(), python.end());
+  }
+  if (!job.name) job.name = JobNameFrom(program[0], random);
+  for (const std::string& flag : flags.settled) {
+    out.notes.push_back(flag + ": is not used: lockstep settles that itself");
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(out.spec, BuildSpec(job, {}, env, random));
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,157 @@
+// `lockstep run` and what it makes of torchrun's command line.
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "client/cli/cli_fixture.h"
+#include "client/cli/run_spec.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class RunTest : public CliTest {
+ protected:
+  v1::JobSpec Submitted() {
+    const FakeAnswers answers = server_->Answers();
+    EXPECT_FALSE(answers.submits.empty());
+    return answers.submits.empty() ? v1::JobSpec()
+                                   : answers.submits.back().spec();
+  }
+  // The job will be there, ended.
+  void Serve(const std::string& name, v1::JobState state) {
+    server_->Update([&](FakeAnswers* a) { a->jobs = {Ended(name, state)}; });
+  }
+};
+
+TEST_F(RunTest, TakesTorchrunsCommandLine) {
+  Serve("a", v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Run({"run", "--name", "a", "--nnodes", "2", "--nproc_per_node=3",
+                 "--max-restarts", "4", "--rdzv-backend", "c10d", "train.py",
+                 "--epochs", "5", "--", "--nnodes", "7"}),
+            0)
+      << err_.str();
+  const v1::JobSpec spec = Submitted();
+  EXPECT_THAT(spec.argv(), ElementsAre("python3", "-u", "train.py", "--epochs",
+                                       "5", "--", "--nnodes", "7"));
+  ASSERT_EQ(spec.roles_size(), 2);
+  EXPECT_EQ(spec.roles(0).type(), v1::TASK_TYPE_CHIEF);
+  EXPECT_EQ(spec.roles(1).count(), 1);
+  EXPECT_EQ(spec.roles(1).ranks_per_task(), 3);
+  EXPECT_EQ(spec.roles(0).resources().cpus(), 3);
+  EXPECT_EQ(spec.restart_budget(), 4);
+  EXPECT_EQ(spec.kind(), v1::JOB_KIND_PROGRAM);
+  EXPECT_EQ(spec.working_directory(), dir_);
+  EXPECT_THAT(err_.str(), HasSubstr("note: --rdzv-backend: is not used"));
+  EXPECT_THAT(err_.str(), HasSubstr("2 tasks, 6 ranks"));
+}
+
+TEST_F(RunTest, RunsModulesAndPrograms) {
+  env_.variables["VIRTUAL_ENV"] = "/home/ann/venv";
+  RunFlags flags;
+  flags.module = true;
+  auto run = BuildRun(flags, {"trainer.task", "-x"}, env_, "abc");
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_THAT(run->spec.argv(), ElementsAre("/home/ann/venv/bin/python3", "-u",
+                                            "-m", "trainer.task", "-x"));
+  EXPECT_EQ(run->spec.name(), "trainer-abc");
+  EXPECT_TRUE(run->spec.has_restart_budget());
+  EXPECT_EQ(run->spec.restart_budget(), 0);
+  flags.no_python = true;
+  EXPECT_FALSE(BuildRun(flags, {"x"}, env_, "abc").ok());
+  flags.module = false;
+  run = BuildRun(flags, {"./a.out"}, env_, "abc");
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_THAT(run->spec.argv(), ElementsAre(dir_ + "/a.out"));
+}
+
+TEST_F(RunTest, CountsProcessesByWhatANodeHas) {
+  const auto ranks = [&](const std::string& text, int gpus, double cpus) {
+    RunFlags flags;
+    flags.nproc_per_node = text;
+    if (gpus > 0) flags.job.gpus = gpus;
+    if (cpus > 0) flags.job.cpus = cpus;
+    const auto run = BuildRun(flags, {"a.py"}, env_, "abc");
+    return run.ok() ? run->spec.roles(0).ranks_per_task() : -1;
+  };
+  EXPECT_EQ(ranks("4", 0, 0), 4);
+  EXPECT_EQ(ranks("gpu", 2, 8), 2);
+  EXPECT_EQ(ranks("cpu", 2, 8), 8);
+  EXPECT_EQ(ranks("auto", 2, 8), 2);
+  EXPECT_EQ(ranks("auto", 0, 8), 8);
+  EXPECT_EQ(ranks("gpu", 0, 8), -1);
+  EXPECT_EQ(ranks("0", 0, 0), -1);
+  EXPECT_EQ(ranks("many", 0, 0), -1);
+  EXPECT_EQ(Run({"run", "--nproc-per-node", "cpu", "--cpus", "0.5", "a.py"}),
+            2);
+  EXPECT_EQ(err_.str(),
+            "lockstep: --nproc-per-node cpu: --cpus 0.5 is less than one; give "
+            "at least 1\n");
+}
+
+TEST_F(RunTest, RefusesElasticSizesAndNothing) {
+  RunFlags flags;
+  flags.nnodes = "1:4";
+  EXPECT_THAT(Message(BuildRun(flags, {"a.py"}, env_, "x").status()),
+              HasSubstr("one size for its whole life"));
+  flags.nnodes = "2:2";
+  EXPECT_TRUE(BuildRun(flags, {"a.py"}, env_, "x").ok());
+  flags.standalone = true;
+  EXPECT_FALSE(BuildRun(flags, {"a.py"}, env_, "x").ok());
+  EXPECT_EQ(Run({"run", "--nnodes", "2"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("there is nothing to run"));
+  EXPECT_EQ(Run({"run", "--nnode", "2", "a.py"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("did you mean --nnodes?"));
+}
+
+TEST_F(RunTest, WritesEachStreamWhereItBelongs) {
+  Serve("a", v1::JOB_STATE_FAILED);
+  server_->Update([](FakeAnswers* a) {
+    v1::LogLine line;
+    line.set_text("to out");
+    line.set_stream("stdout");
+    a->lines = {line};
+    line.set_text("to err");
+    line.set_stream("stderr");
+    a->lines.push_back(line);
+  });
+  EXPECT_EQ(Run({"run", "--name", "a", "train.py"}), 3);
+  EXPECT_EQ(out_.str(), "to out\n");
+  EXPECT_THAT(err_.str(), HasSubstr("to err\n"));
+  EXPECT_THAT(err_.str(), HasSubstr("first cause: rank 0"));
+}
+
+TEST_F(RunTest, CtrlCCancelsAndWaits) {
+  server_->Update([](FakeAnswers* a) {
+    v1::Job job = Ended("a", v1::JOB_STATE_RUNNING);
+    a->jobs = {job};
+    a->endless = true;
+  });
+  env_.interrupted = [] { return true; };
+  // Its lines end with it.
+  std::thread ender([this] {
+    const MonoTime deadline = clock_.Now().mono + std::chrono::seconds(20);
+    while (server_->Answers().cancelled.empty() &&
+           clock_.Now().mono < deadline) {
+      std::this_thread::yield();
+    }
+    server_->Update([](FakeAnswers* a) { a->endless = false; });
+  });
+  EXPECT_EQ(Run({"run", "--name", "a", "train.py"}), 130) << err_.str();
+  ender.join();
+  EXPECT_THAT(server_->Answers().cancelled, ElementsAre("a"));
+  EXPECT_THAT(err_.str(), HasSubstr("cancelling a"));
+}
+
+TEST_F(RunTest, PlansOnly) {
+  EXPECT_EQ(Run({"plan", "run", "--nnodes", "2", "train.py", "--dry-run"}), 0)
+      << err_.str();
+  EXPECT_TRUE(server_->Answers().submits.at(0).validate_only());
+  EXPECT_THAT(out_.str(), HasSubstr("worker  1      1           1 cpu\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("TASK     NODE    GPUS\n"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+// From the command line of `jobs submit training`, and its --config file, to
+// the job in AI Platform's words that is submitted. Pure.
+#ifndef LOCKSTEP_CLIENT_CLI_TRAINING_FLAGS_H_
+#define LOCKSTEP_CLIENT_CLI_TRAINING_FLAGS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/cli/environment.h"
+#include "common/base/status.h"
+#include "common/training/training_input.h"
+
+namespace lockstep {
+
+// The flags of one role, as given; empty and unset: not given.
+struct ReplicaFlags {
+  std::string machine_type;
+  std::optional<int64_t> count;
+  std::string accelerator;
+  std::string image_uri;
+};
+
+struct TrainingFlags {
+  std::string job;
+  std::string config;
+  std::string region;
+  std::string scale_tier;
+  ReplicaFlags master;
+  ReplicaFlags worker;
+  ReplicaFlags parameter_server;
+  std::string use_chief_in_tf_config;
+  std::string job_dir;
+  std::string package_path;
+  std::vector<std::string> packages;
+  std::string module_name;
+  std::string staging_bucket;
+  std::string runtime_version;
+  std::string python_version;
+  std::string service_account;
+  std::string network;
+  bool enable_web_access = false;
+  std::vector<std::string> labels;
+  std::string kms_key;
+  std::string kms_keyring;
+  std::string kms_location;
+  std::string kms_project;
+  std::string tpu_tf_version;
+  bool async = false;
+  bool stream_logs = false;
+  // gcloud's own.
+  std::string project;
+  std::string account;
+  std::string verbosity;
+  bool quiet = false;
+  // lockstep's.
+  std::vector<std::string> env;
+  std::string ranks_per_task;
+  std::string runtime;
+  bool strict = false;
+  bool dry_run = false;
+  // What came after "--"; unset: there was none.
+  std::optional<std::vector<std::string>> args;
+};
+
+struct TrainingRequest {
+  // Without packages: its packageUris are as they were given.
+  TrainingJob job;
+  // Absolute; empty: none.
+  std::string package_path;
+  // What was taken but has no effect.
+  std::vector<std::string> notes;
+};
+
+// Flags over `file` (an empty TrainingJob: no file). A relative --job-dir or
+// --package-path is made absolute by the working directory.
+//
+// Refuses what needs no coordinator to be seen: CUSTOM without a master's
+// machine, an image and a runtime version, a type without count, nothing to
+// run, ... InvalidArgument names the flag.
+StatusOr<TrainingRequest> BuildTraining(const TrainingFlags& flags,
+                                        const TrainingJob& file,
+                                        const CliEnvironment& env);
+
+// "type=nvidia-tesla-t4,count=2" in the words of the resource. Without a count
+// it is 1.
+StatusOr<AcceleratorConfig> ParseAccelerator(const std::string& text);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_CLI_TRAINING_FLAGS_H_

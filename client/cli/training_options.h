@@ -1,0 +1,15 @@
+// The flags of `jobs submit training`, bound to TrainingFlags.
+#ifndef LOCKSTEP_CLIENT_CLI_TRAINING_OPTIONS_H_
+#define LOCKSTEP_CLIENT_CLI_TRAINING_OPTIONS_H_
+
+#include "client/cli/cli.h"
+#include "client/cli/training_flags.h"
+
+namespace lockstep {
+
+// `flags` outlives `app`. `plan`: without those that submit.
+void AddTrainingOptions(CLI::App* app, TrainingFlags* flags, bool plan);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_CLI_TRAINING_OPTIONS_H_

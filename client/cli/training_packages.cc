@@ -1,0 +1,219 @@
+#include "client/cli/training_packages.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <limits.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <atomic>
+#include <ostream>
+#include <thread>
+
+#include "common/base/file.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(100);
+// A shorter upload says nothing about itself but its end.
+constexpr Duration kQuiet = std::chrono::seconds(1);
+
+// The last part of a folder's path as it is written, or, of one that is no
+// name (".", "a/.."), of where it leads.
+std::string FolderName(const std::string& folder) {
+  std::string path = folder;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  std::string name = path.substr(path.rfind('/') + 1);
+  if (name == "." || name == ".." || name.empty()) {
+    char real[PATH_MAX];
+    if (!realpath(path.c_str(), real)) return "";
+    path = real;
+    name = path.substr(path.rfind('/') + 1);
+  }
+  return name;
+}
+
+// Whether module "a.b" is in `folder`: a/b.py, a/b/__main__.py.
+bool HasModule(const std::string& folder, std::string module) {
+  std::replace(module.begin(), module.end(), '.', '/');
+  FileSystem* const files = RealFileSystem();
+  return files->Exists(JoinPath(folder, module + ".py")) ||
+         files->Exists(JoinPath(folder, module + "/__main__.py"));
+}
+
+std::string Size(int64_t bytes) {
+  return bytes < 1 << 20 ? fmt::format("{:.1f} KiB", bytes / 1024.0)
+                         : fmt::format("{:.1f} MiB", bytes / 1048576.0);
+}
+
+v1::Package ToMessage(const Package& package) {
+  v1::Package out;
+  out.set_digest(package.digest);
+  out.set_bytes(package.bytes);
+  out.set_format(static_cast<v1::PackageFormat>(package.format));
+  out.set_file_name(package.file_name);
+  return out;
+}
+
+// One upload on a thread of its own, while this one looks for Ctrl-C and
+// writes how far it is.
+Status Upload(const Cli& cli, Client* client, const PackedPackage& package,
+              bool quiet) {
+  CliEnvironment* const env = cli.env;
+  StopToken stop;
+  StopToken done;
+  std::atomic<uint64_t> sent = 0;
+  StatusOr<bool> existed = Internal("not asked yet");
+  UploadOptions options;
+  options.on_progress = [&](uint64_t bytes) { sent = bytes; };
+  const MonoTime start = env->clock->Now().mono;
+  std::thread uploader([&] {
+    existed = client->UploadPackage(
+        ToMessage(package.package),
+        [&](uint64_t offset, char* buffer, size_t size) {
+          return ReadPackage(package, offset, buffer, size);
+        },
+        options, &stop);
+    done.Stop();
+  });
+  const std::string& name = package.package.file_name;
+  bool live = false;
+  while (!done.WaitFor(kTick)) {
+    if (env->interrupted && env->interrupted()) stop.Stop();
+    if (quiet || !env->err_is_tty || env->clock->Now().mono - start < kQuiet)
+      continue;
+    *env->err << fmt::format("\r  uploading {}: {} of {}\033[K", name,
+                             Size(sent), Size(package.package.bytes))
+              << std::flush;
+    live = true;
+  }
+  uploader.join();
+  if (live) *env->err << "\r\033[K";
+  if (!existed.ok()) return Annotate(existed.status(), "uploading " + name);
+  if (quiet) return OkStatus();
+  *env->err << fmt::format("package {} ({}) {}\n", name,
+                           Size(package.package.bytes),
+                           *existed ? "is there already" : "uploaded");
+  return OkStatus();
+}
+
+}  // namespace
+
+StatusOr<ModulePlace> FindModule(const std::string& folder,
+                                 const std::string& module) {
+  const auto info = RealFileSystem()->Stat(folder);
+  if (!info.ok()) return Annotate(info.status(), "--package-path");
+  if (!info->is_directory) {
+    return InvalidArgument(
+        "--package-path {}: is a file; give the folder that it lies in",
+        Printable(folder));
+  }
+  char real[PATH_MAX];
+  if (!realpath(folder.c_str(), real)) {
+    return ErrnoStatus(errno, "--package-path " + folder);
+  }
+  const std::string name = FolderName(folder);
+  const size_t dot = module.find('.');
+  const bool named_first = module.substr(0, dot) == name;
+  const bool inside = named_first && dot != std::string::npos
+                          ? HasModule(folder, module.substr(dot + 1))
+                          : named_first && RealFileSystem()->Exists(
+                                               JoinPath(folder, "__main__.py"));
+  ModulePlace place;
+  place.root = real;
+  if (inside) {
+    place.prefix = name;
+    // Of a link the folder that it lies in, which has the name.
+    std::string path = folder;
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    path = path.ends_with("/" + name) ? path.substr(0, path.rfind('/') + 1)
+                                      : JoinPath(place.root, "..");
+    if (realpath(path.c_str(), real)) place.root = real;
+  } else if (!HasModule(folder, module)) {
+    std::string file = module;
+    std::replace(file.begin(), file.end(), '.', '/');
+    return InvalidArgument(
+        "--module-name {}: there is no {}.py beside or in the folder {} of "
+        "--package-path; of a folder trainer with task.py it is trainer.task",
+        Printable(module), Printable(file), Printable(folder));
+  }
+  return place;
+}
+
+StatusOr<PackedPackage> PackForModule(const std::string& folder,
+                                      const std::string& module,
+                                      const CliEnvironment& env) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const ModulePlace place,
+                            FindModule(folder, module));
+  PackOptions options;
+  options.stopped = env.interrupted;
+  options.prefix = place.prefix;
+  auto packed = PackFolder(folder, options);
+  if (!packed.ok()) return Annotate(packed.status(), "--package-path");
+  return packed;
+}
+
+StatusOr<std::vector<PackedPackage>> OpenPackages(
+    const std::vector<std::string>& paths, const CliEnvironment& env) {
+  std::vector<PackedPackage> out;
+  for (const std::string& path : paths) {
+    if (path.find("://") != std::string::npos) {
+      return InvalidArgument(
+          "--packages {}: nothing is fetched from there; give a file of this "
+          "machine (trainingInput.packageUris in the file)",
+          Printable(path));
+    }
+    auto package =
+        OpenPackageFile(JoinPath(env.working_directory, path), PackLimits());
+    if (!package.ok()) return Annotate(package.status(), "--packages");
+    out.push_back(*std::move(package));
+  }
+  return out;
+}
+
+std::string NoteOfSetup(const std::string& folder, const std::string& module,
+                        const CliEnvironment& env) {
+  constexpr uint64_t kMost = 1 << 20;
+  const auto place =
+      FindModule(JoinPath(env.working_directory, folder), module);
+  if (!place.ok()) return "";
+  const std::string path = JoinPath(place->root, "setup.py");
+  const auto setup = RealFileSystem()->Read(path, kMost);
+  if (!setup.ok() || setup->find("install_requires") == setup->npos) return "";
+  return fmt::format(
+      "--package-path: {} names install_requires, and a folder is not "
+      "installed: the runtime must have them, or give an sdist or a wheel by "
+      "--packages",
+      Printable(path));
+}
+
+Status UploadAll(const Cli& cli, Client* client,
+                 const std::vector<PackedPackage>& packages, bool quiet) {
+  for (const PackedPackage& package : packages) {
+    LOCKSTEP_RETURN_IF_ERROR(Upload(cli, client, package, quiet));
+  }
+  return OkStatus();
+}
+
+StatusOr<v1::SubmitJobResponse> SubmitUploaded(
+    const Cli& cli, Client* client, const std::vector<PackedPackage>& packages,
+    const std::function<StatusOr<v1::SubmitJobResponse>()>& submit) {
+  StatusOr<v1::SubmitJobResponse> response = submit();
+  const bool missing = !response.ok() && !packages.empty() &&
+                       ReasonOf(response.status()) == "PACKAGE_MISSING";
+  if (!missing) return response;
+  LOCKSTEP_RETURN_IF_ERROR(UploadAll(cli, client, packages));
+  return submit();
+}
+
+std::vector<v1::Package> PackageMessages(
+    const std::vector<PackedPackage>& packages) {
+  std::vector<v1::Package> out;
+  for (const PackedPackage& package : packages) {
+    out.push_back(ToMessage(package.package));
+  }
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,240 @@
+// `lockstep jobs submit training`: AI Platform's command line.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <ostream>
+
+#include "client/cli/cli.h"
+#include "client/cli/errors.h"
+#include "client/cli/flag_names.h"
+#include "client/cli/follow.h"
+#include "client/cli/job_resource.h"
+#include "client/cli/log_text.h"
+#include "client/cli/plan.h"
+#include "client/cli/stream_job.h"
+#include "client/cli/training_flags.h"
+#include "client/cli/training_options.h"
+#include "client/cli/training_packages.h"
+#include "client/training_file/training_file.h"
+#include "common/base/file.h"
+#include "common/wire/training_wire.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kMaxConfig = 1 << 20;
+
+constexpr char kExamples[] =
+    "  lockstep jobs submit training vision_1 --config config.yaml \\\n"
+    "      --master-image-uri gcr.io/my-project/trainer:1 -- trainer/task.py\n"
+    "  lockstep jobs submit training vision_2 --package-path trainer \\\n"
+    "      --module-name trainer.task --runtime-version 2.11 \\\n"
+    "      --job-dir /data/vision_2 --stream-logs -- --epochs 5\n"
+    "  lockstep jobs submit training vision_3 --config config.yaml --dry-run\n"
+    "\nThe command line of `gcloud ai-platform`, and its config file in YAML or"
+    "\nJSON: flags win over the file. What follows -- are the program's"
+    "\narguments. What a machine type, a scale tier, an image or a runtime"
+    "\nversion stand for is settled by the site's tables; what has no effect is"
+    "\nsaid in a note, or refused with --strict. A relative --job-dir or"
+    "\n--package-path is taken below the working directory; a --job-dir with a"
+    "\nscheme (gs://) is handed to the program as it is. No staging bucket is"
+    "\nneeded: packages go to the coordinator. A package path is what the "
+    "module"
+    "\nlies in: the folder trainer of trainer.task; what its .gcloudignore "
+    "names"
+    "\nstays out, and no setup.py is run.\n"
+    "\nWithout --stream-logs it comes back at once. With it, lines are shown as"
+    "\n`jobs stream-logs` does until the job has ended; Ctrl-C leaves the job"
+    "\nrunning. Returns 0; 1 when it was refused or, with --stream-logs, has "
+    "not"
+    "\nSUCCEEDED; 2 for wrong usage.";
+
+StatusOr<TrainingJob> ReadConfig(const std::string& path,
+                                 const CliEnvironment& env) {
+  if (path.empty()) return TrainingJob();
+  const std::string full = JoinPath(env.working_directory, path);
+  const auto text = RealFileSystem()->Read(full, kMaxConfig);
+  if (!text.ok()) return Annotate(text.status(), "--config");
+  return ParseTrainingFile(*text, path);
+}
+
+// gcloud's: a few fields of the resource in YAML.
+std::string ShortResource(const v1::Job& job) {
+  std::string text = fmt::format("jobId: {}\n", job.name());
+  const auto time = [](const google::protobuf::Timestamp& t) {
+    return FormatWallTime(ToWallTime(t));
+  };
+  if (job.has_end_time())
+    text = "endTime: '" + time(job.end_time()) + "'\n" + text;
+  if (job.has_start_time()) {
+    text += "startTime: '" + time(job.start_time()) + "'\n";
+  }
+  return text + "state: " + ResourceState(job) + "\n";
+}
+
+Status WriteSubmitted(const Cli& cli, const v1::Job& job) {
+  if (cli.output == "table" || cli.output == "wide") {
+    *cli.env->out << ShortResource(job);
+    return OkStatus();
+  }
+  return WriteJob(cli, job);
+}
+
+// Where it has notes and none are wanted.
+Status CheckStrict(const TrainingFlags& flags, const TrainingRequest& request,
+                   const v1::SubmitJobResponse& response) {
+  if (!flags.strict) return OkStatus();
+  std::vector<std::string> notes = request.notes;
+  notes.insert(notes.end(), response.notes().begin(), response.notes().end());
+  if (notes.empty()) return OkStatus();
+  return InvalidArgument("--strict: {}", Printable(notes[0]));
+}
+
+// Streams to its end; exit code.
+StatusOr<int> Stream(const Cli& cli, Client* client, const std::string& name) {
+  CliEnvironment* const env = cli.env;
+  if (env->end_with_reader) env->end_with_reader();
+  StreamJobOptions options;
+  options.job = name;
+  options.include_events = true;
+  options.write = [env](const v1::LogLine& line) {
+    *env->out << FormatStreamedLine(line) << std::flush;
+    return env->out->good();
+  };
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto job, StreamJob(cli, client, options));
+  if (!job && !env->out->good()) return kExitError;
+  if (!job) {
+    *env->err << fmt::format(
+        "the job goes on. To see its lines again:\n\n"
+        "  $ lockstep jobs stream-logs {0}\n\nor, to end it:\n\n"
+        "  $ lockstep jobs cancel {0}\n",
+        name);
+    return kExitInterrupted;
+  }
+  LOCKSTEP_RETURN_IF_ERROR(WriteSubmitted(cli, *job));
+  return job->state() == v1::JOB_STATE_SUCCEEDED ? 0 : kExitError;
+}
+
+// Who gave no file knows no fields.
+std::vector<std::string> NotesFor(const TrainingFlags& flags,
+                                  std::vector<std::string> notes) {
+  if (!flags.config.empty()) return notes;
+  for (std::string& note : notes) note = WithTrainingFlags(note);
+  return notes;
+}
+
+// What the coordinator refuses is no wrong usage.
+template <typename T>
+StatusOr<T> Answered(StatusOr<T> answer, bool* refused) {
+  *refused = !answer.ok();
+  return answer;
+}
+
+// `*refused`: the error is the coordinator's.
+StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
+                     bool* refused) {
+  CliEnvironment* const env = cli.env;
+  LOCKSTEP_ASSIGN_OR_RETURN(const TrainingJob file,
+                            ReadConfig(flags.config, *env));
+  LOCKSTEP_ASSIGN_OR_RETURN(TrainingRequest request,
+                            BuildTraining(flags, file, *env));
+  TrainingInput& input = request.job.training_input;
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<PackedPackage> packages,
+                            OpenPackages(input.package_uris, *env));
+  if (!request.package_path.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        PackedPackage package,
+        PackForModule(request.package_path, input.python_module, *env));
+    if (std::string note =
+            NoteOfSetup(request.package_path, input.python_module, *env);
+        !note.empty()) {
+      request.notes.push_back(std::move(note));
+    }
+    input.package_uris.push_back(package.package.file_name);
+    packages.push_back(std::move(package));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  const v1::TrainingJob training = ToProto(request.job);
+  SubmitOptions submit;
+  if (flags.dry_run || flags.strict) {
+    // Nothing is uploaded for a question.
+    submit.validate_only = true;
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const v1::SubmitJobResponse response,
+        Answered(client->SubmitTraining(training, {}, submit), refused));
+    LOCKSTEP_RETURN_IF_ERROR(CheckStrict(flags, request, response));
+    if (flags.dry_run) {
+      WriteNotes(cli, NotesFor(flags, request.notes));
+      LOCKSTEP_RETURN_IF_ERROR(WritePlan(cli, response));
+      return 0;
+    }
+  }
+  WriteNotes(cli, NotesFor(flags, request.notes));
+  LOCKSTEP_RETURN_IF_ERROR(UploadAll(cli, client.get(), packages));
+  submit.validate_only = false;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const v1::SubmitJobResponse response,
+      Answered(SubmitUploaded(cli, client.get(), packages,
+                              [&] {
+                                return client->SubmitTraining(
+                                    training, PackageMessages(packages),
+                                    submit);
+                              }),
+               refused));
+  WriteNotes(
+      cli, NotesFor(flags, {response.notes().begin(), response.notes().end()}));
+  *env->err << fmt::format("Job [{}] submitted successfully.\n", flags.job);
+  if (flags.stream_logs) return Stream(cli, client.get(), flags.job);
+  *env->err << fmt::format(
+      "Your job is still active. You may view the status of your job with the "
+      "command\n\n  $ lockstep jobs describe {0}\n\nor continue streaming the "
+      "logs with the command\n\n  $ lockstep jobs stream-logs {0}\n\n",
+      flags.job);
+  LOCKSTEP_RETURN_IF_ERROR(WriteSubmitted(cli, response.job()));
+  return 0;
+}
+
+// 0 or 1, and 2 of usage, as gcloud's.
+StatusOr<int> Run(const Cli& cli, TrainingFlags flags) {
+  if (cli.has_program && !cli.program.empty()) flags.args = cli.program;
+  bool refused = false;
+  StatusOr<int> code = Submit(cli, flags, &refused);
+  if (!code.ok() && flags.config.empty()) {
+    code = WithTrainingFlags(code.status());
+  }
+  if (code.ok() ||
+      (code.status().code() == StatusCode::kInvalidArgument && !refused)) {
+    return code;
+  }
+  *cli.env->err << ErrorLine(code.status()) << "\n";
+  return code.status().code() == StatusCode::kCancelled ? kExitInterrupted
+                                                        : kExitError;
+}
+
+CLI::App* Add(CLI::App* parent, Cli* cli, const std::string& description,
+              bool plan) {
+  auto flags = std::make_shared<TrainingFlags>();
+  CLI::App* const app = AddCommand(parent, "training", description, kExamples);
+  AddTrainingOptions(app, flags.get(), plan);
+  AddOutputOption(app, cli);
+  AddConnectionOptions(app, cli);
+  app->callback([=] {
+    flags->dry_run = flags->dry_run || plan;
+    cli->run = [=] { return Run(*cli, *flags); };
+  });
+  return app;
+}
+
+}  // namespace
+
+void AddJobsSubmitTraining(CLI::App* parent, Cli* cli) {
+  Add(parent, cli, "Submit a job as AI Platform's: JOB [OPTIONS] [-- ARGS...]",
+      false);
+}
+
+void AddPlanTraining(CLI::App* parent, Cli* cli) {
+  Add(parent, cli, "What `jobs submit training` would do", true);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+#include "client/local/machines_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/crc32c.h"
+#include "common/training/machines.h"
+
+namespace lockstep {
+
+namespace {
+
+// The first line, by which what is behind it is known again.
+std::string Head(const std::string& rest) {
+  return fmt::format("# Written by `lockstep local up` ({:08x}),\n",
+                     Crc32c(rest));
+}
+
+}  // namespace
+
+std::string LocalMachinesFile(double cpus, int64_t memory_bytes) {
+  // Of hundredths, so that four of them are not more than all.
+  const double most_cpus =
+      std::max(0.01, std::floor(100 * cpus / kTasksPerWorker) / 100);
+  const int64_t most_memory = memory_bytes / kTasksPerWorker;
+  std::string text =
+      "# anew each time it starts the coordinator: machine types keep their\n"
+      "# names and reserve what fits this machine. Once it was changed, it "
+      "stays\n"
+      "# as it is; to have it written again, remove it. What else it may hold\n"
+      "# (runtimes, images, tiers ...) the packaged machines.yaml says.\n"
+      "#runtimes:\n"
+      "#  tf2: {python: /opt/tf2/bin/python3, versions: [\"2.*\"]}\n"
+      "defaults: true\nmachines:\n";
+  for (const auto& [name, machine] : DefaultMachineTable().machines) {
+    text += fmt::format("  {}: {{request: {{cpus: {:g}, memory: {}}}}}\n", name,
+                        std::min(machine.nominal.cpus, most_cpus),
+                        std::min(machine.nominal.memory_bytes, most_memory));
+  }
+  return Head(text) + text;
+}
+
+bool IsOwnMachinesFile(const std::string& text) {
+  const size_t end = text.find('\n');
+  if (end == std::string::npos) return false;
+  const std::string rest = text.substr(end + 1);
+  return text.substr(0, end + 1) == Head(rest);
+}
+
+}  // namespace lockstep

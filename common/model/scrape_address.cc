@@ -1,0 +1,31 @@
+#include "common/model/scrape_address.h"
+
+#include <fmt/format.h>
+
+namespace lockstep {
+
+std::optional<HostPort> ScrapeAddress(const std::string& http_address,
+                                      const std::string& address) {
+  const auto said = ParseHostPort(http_address);
+  if (!said.ok() || said->port == 0) return std::nullopt;
+  HostPort found = *said;
+  if (found.host == "0.0.0.0" || found.host == "::") found.host = address;
+  if (found.host.empty()) return std::nullopt;
+  if (IsLoopback(found.host) && !IsLoopback(address)) return std::nullopt;
+  return found;
+}
+
+std::string WhyNotScraped(const std::string& http_address,
+                          const std::string& address) {
+  if (ScrapeAddress(http_address, address)) return "";
+  const auto said = ParseHostPort(http_address);
+  if (!said.ok() || said->port == 0) {
+    return "its daemon has no HTTP port: Prometheus does not find its metrics";
+  }
+  return fmt::format(
+      "{} is reached from its own host alone: Prometheus does not find its "
+      "metrics; give the daemon http_listen and web_config",
+      http_address);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,105 @@
+#include "common/os/marked_processes.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+// How long KillWanted waits in all for processes in the midst of execve.
+constexpr Duration kExecTime = std::chrono::seconds(1);
+
+std::string EnvironOf(pid_t pid, MonoTime deadline) {
+  for (;;) {
+    auto environ = ReadProcFile(fmt::format("/proc/{}/environ", pid));
+    if (!environ.ok()) return std::string();
+    if (!environ->empty()) return *std::move(environ);
+    const auto stat = ReadProcFile(fmt::format("/proc/{}/stat", pid));
+    if (!stat.ok() || !IsInExec(*stat) ||
+        SystemClock().Now().mono >= deadline) {
+      return std::string();
+    }
+    poll(nullptr, 0, 1);
+  }
+}
+
+}  // namespace
+
+bool IsInExec(std::string_view proc_pid_stat) {
+  // By proc(5): after the command, which may hold anything, comes field 3.
+  const size_t close = proc_pid_stat.rfind(')');
+  if (close == std::string_view::npos) return false;
+  std::string_view rest = proc_pid_stat.substr(close + 1);
+  std::string_view size, environ_end;
+  for (int field = 3; field <= 51; ++field) {
+    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    const std::string_view word = rest.substr(0, rest.find_first_of(" \n"));
+    if (word.empty()) return false;
+    rest.remove_prefix(word.size());
+    if (field == 23) size = word;
+    if (field == 51) environ_end = word;
+  }
+  return size != "0" && environ_end == "0";
+}
+
+std::string_view VariableIn(std::string_view environ, std::string_view name) {
+  while (!environ.empty()) {
+    const std::string_view entry = environ.substr(0, environ.find('\0'));
+    environ.remove_prefix(std::min(entry.size() + 1, environ.size()));
+    if (entry.size() > name.size() && entry[name.size()] == '=' &&
+        entry.starts_with(name)) {
+      return entry.substr(name.size() + 1);
+    }
+  }
+  return {};
+}
+
+std::vector<Process> KillWanted(
+    const std::vector<ProcessStat>& all,
+    const std::function<bool(const ProcessStat&, const std::string&)>& wanted) {
+  std::vector<Process> reached;
+  const MonoTime deadline = SystemClock().Now().mono + kExecTime;
+  for (const ProcessStat& process : all) {
+    if (process.state == 'Z' || process.pid == getpid()) continue;
+    auto held = OpenVerified({process.pid, process.start_time});
+    if (!held.ok()) continue;
+    if (wanted(process, EnvironOf(process.pid, deadline)) &&
+        SendSignal(*held, SIGKILL).ok()) {
+      reached.push_back(*std::move(held));
+    }
+  }
+  return reached;
+}
+
+bool WaitUntilGone(const std::vector<Process>& processes, MonoTime deadline) {
+  for (const Process& process : processes) {
+    while (!HasEnded(process)) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+          deadline - SystemClock().Now().mono);
+      if (left.count() <= 0) return false;
+      pollfd fd{process.pidfd.get(), POLLIN, 0};
+      poll(&fd, 1, static_cast<int>(std::min<int64_t>(left.count(), 60000)));
+    }
+  }
+  return true;
+}
+
+bool KillMarked(const std::string& name, const std::string& value,
+                MonoTime deadline) {
+  for (;;) {
+    const std::vector<Process> reached =
+        KillWanted(ReadAllProcesses(),
+                   [&](const ProcessStat&, const std::string& environ) {
+                     return VariableIn(environ, name) == value;
+                   });
+    if (reached.empty()) return true;
+    if (!WaitUntilGone(reached, deadline)) return false;
+    if (SystemClock().Now().mono >= deadline) return false;
+  }
+}
+
+}  // namespace lockstep

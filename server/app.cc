@@ -1,0 +1,177 @@
+#include "server/app.h"
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/base/file.h"
+#include "common/base/logging.h"
+#include "common/base/random.h"
+#include "common/http/metrics.h"
+#include "server/listen_check.h"
+#include "server/service/http_pages.h"
+#include "server/service/metrics.h"
+#include "server/service/package_metrics.h"
+#include "server/store/sqlite_store.h"
+
+namespace lockstep {
+
+Status App::Start() {
+  FileSystem* files = RealFileSystem();
+  // What can be refused is refused before the store is touched: a start that
+  // fails must not raise the epoch.
+  LOCKSTEP_RETURN_IF_ERROR(LoadIdentity());
+  if (config.machines_file.empty()) {
+    site = std::make_unique<SiteTables>();
+  } else {
+    LOCKSTEP_ASSIGN_OR_RETURN(site,
+                              SiteTables::Open(files, config.machines_file));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(web, LoadWebConfig(config.web_config));
+  for (const std::string& address : {config.listen, config.http_listen}) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckCanListen(address));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(config.dir, 0700));
+  for (const char* folder : {"logs", "packages"}) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        files->MakeDirs(JoinPath(config.dir, folder), 0700));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(files->SyncDir(config.dir));
+  LOCKSTEP_ASSIGN_OR_RETURN(store,
+                            OpenSqliteStore(JoinPath(config.dir, kStoreFile)));
+  logs = std::make_unique<LogStore>(files, JoinPath(config.dir, "logs"));
+  CoordinatorOptions options;
+  options.prices = config.prices;
+  options.observer = &ledger;
+  options.new_uid = [] { return RandomHex(8); };
+  options.new_key = [] { return RandomBytes(32); };
+  options.retain_jobs = Seconds(config.retain_jobs);
+  options.retain_job_count = config.retain_job_count;
+  options.on_job_deleted = [this](const std::string& uid) {
+    logs->Remove(uid);
+  };
+  WorkerServiceOptions worker_options;
+  worker_options.cluster = config.cluster;
+  worker_options.lease = options.membership.lease;
+  coordinator = std::make_unique<Coordinator>(std::move(options), store.get(),
+                                              &clock, &hub);
+  LOCKSTEP_RETURN_IF_ERROR(coordinator->Load());
+  LogSweeperOptions sweep;
+  sweep.max_age = Seconds(config.retain_logs);
+  sweep.max_bytes = config.retain_log_bytes;
+  sweep.find_owner = [this](const std::string& uid) {
+    return coordinator->FindLogOwner(uid);
+  };
+  log_sweeper =
+      std::make_unique<LogSweeper>(sweep, logs.get(), &coordinator->clock());
+  LOCKSTEP_RETURN_IF_ERROR(OpenPackages());
+  job_service = std::make_unique<JobService>(
+      coordinator.get(), &hub, logs.get(), site.get(), packages.get(),
+      stream_metrics.get());
+  package_service =
+      std::make_unique<PackageService>(PackageServiceOptions(), packages.get());
+  cluster_service = std::make_unique<ClusterService>(coordinator.get());
+  worker_service = std::make_unique<WorkerService>(
+      std::move(worker_options), coordinator.get(), logs.get(),
+      stream_metrics.get());
+  return Serve();
+}
+
+Status App::OpenPackages() {
+  PackageStoreOptions options;
+  options.dir = JoinPath(config.dir, "packages");
+  options.max_bytes = config.max_package_bytes;
+  options.max_owner_bytes = config.package_quota;
+  options.reserve_bytes = config.package_reserve;
+  options.needed = [this] { return coordinator->NeededPackages(); };
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      packages, PackageStore::Open(RealFileSystem(), std::move(options),
+                                   &coordinator->clock()));
+  PackageSweeperOptions sweep;
+  sweep.needed = [this] { return coordinator->NeededPackages(); };
+  package_sweeper = std::make_unique<PackageSweeper>(
+      std::move(sweep), packages.get(), &coordinator->clock());
+  return OkStatus();
+}
+
+Status App::Reload() {
+  Prices prices = config.prices;
+  if (!config.prices_file.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(prices, LoadPrices(config.prices_file));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(site->Reload());
+  coordinator->SetPrices(std::move(prices));
+  return OkStatus();
+}
+
+Status App::LoadIdentity() {
+  if (config.insecure_loopback) return OkStatus();
+  if (config.ca.empty() || config.cert.empty() || config.key.empty()) {
+    return InvalidArgument(
+        "give --ca, --cert and --key (`lockstep init` makes them), or "
+        "--insecure_loopback to try it on this machine alone");
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      credentials,
+      LoadCredentials(RealFileSystem(), {config.ca, config.cert, config.key},
+                      clock.Now().wall));
+  const Identity& identity = credentials->identity;
+  if (identity.kind != Identity::Kind::kCoordinator) {
+    return InvalidArgument("{} is the certificate of {}, not a coordinator's",
+                           config.cert, Describe(identity));
+  }
+  if (identity.cluster != config.cluster) {
+    return InvalidArgument(
+        "{} is of cluster {}, and --cluster is {}: they must be the same",
+        config.cert, identity.cluster, config.cluster);
+  }
+  if (const Duration left = credentials->not_after - clock.Now().wall;
+      left < kCertificateWarning) {
+    LOG_WARN("the certificate {} ends in {}: issue a new one and start again",
+             config.cert, FormatDuration(left));
+  }
+  return OkStatus();
+}
+
+Status App::Serve() {
+  RpcServerOptions options;
+  options.address = config.listen;
+  options.insecure_loopback = config.insecure_loopback;
+  options.credentials = credentials;
+  options.observer = rpc_metrics.get();
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      rpc,
+      RpcServer::Start(options, {job_service.get(), cluster_service.get(),
+                                 worker_service.get(), package_service.get()}));
+  HttpServerOptions http_options;
+  http_options.address = config.http_listen;
+  http_options.web = web;
+  LOCKSTEP_ASSIGN_OR_RETURN(http, HttpServer::Create(http_options));
+  DaemonFacts facts;
+  facts.dir = config.dir;
+  if (credentials) facts.certificate_end = credentials->not_after;
+  StandardPages pages;
+  pages.program = "lockstep-coordinator";
+  pages.collectables = {
+      std::make_shared<CoordinatorMetrics>(coordinator.get(), &ledger,
+                                           std::move(facts), site.get()),
+      std::make_shared<PackageMetrics>(packages.get()), rpc_metrics,
+      stream_metrics};
+  pages.ready = [this]() -> Status {
+    if (coordinator->store_healthy()) return OkStatus();
+    return Unavailable("the store cannot write: commands are refused");
+  };
+  AddStandardPages(pages, http.get());
+  AddCoordinatorPages(config.cluster, coordinator.get(), &ledger, http.get());
+  LOCKSTEP_RETURN_IF_ERROR(http->Start());
+  const nlohmann::json endpoint = {
+      {"pid", ::getpid()}, {"grpc", rpc->address()}, {"http", http->address()}};
+  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->WriteAtomic(
+      JoinPath(config.dir, "endpoint.json"), endpoint.dump() + "\n"));
+  LOG_INFO("serving gRPC on {} and HTTP on {}", rpc->address(),
+           http->address());
+  return OkStatus();
+}
+
+}  // namespace lockstep

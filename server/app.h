@@ -1,0 +1,71 @@
+// The coordinator's object graph: everything with a lifetime.
+#ifndef LOCKSTEP_SERVER_APP_H_
+#define LOCKSTEP_SERVER_APP_H_
+
+#include <memory>
+#include <optional>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/http/server.h"
+#include "common/pki/credentials.h"
+#include "common/rpc/server.h"
+#include "server/config.h"
+#include "server/coordinator/coordinator.h"
+#include "server/logs/log_store.h"
+#include "server/logs/log_sweeper.h"
+#include "server/packages/package_store.h"
+#include "server/packages/package_sweeper.h"
+#include "server/service/cluster_service.h"
+#include "server/service/job_service.h"
+#include "server/service/metric_ledger.h"
+#include "server/service/package_service.h"
+#include "server/service/rpc_metrics.h"
+#include "server/service/stream_metrics.h"
+#include "server/service/worker_service.h"
+#include "server/site/site_tables.h"
+
+namespace lockstep {
+
+// In the directory of the state.
+inline constexpr char kStoreFile[] = "coordinator.db";
+
+// Members are destroyed in reverse order.
+struct App {
+  explicit App(const Config& c) : config(c) {}
+
+  Status Start();
+  Status LoadIdentity();
+  Status OpenPackages();
+  Status Serve();
+  // Tables and prices that cannot be read stay as they were.
+  Status Reload();
+
+  const Config config;
+  SystemClock clock;
+  std::optional<Credentials> credentials;
+  WebConfig web;
+  std::unique_ptr<Store> store;
+  WatchHub hub;
+  MetricLedger ledger;
+  const std::shared_ptr<RpcMetrics> rpc_metrics =
+      std::make_shared<RpcMetrics>();
+  const std::shared_ptr<StreamMetrics> stream_metrics =
+      std::make_shared<StreamMetrics>();
+  std::unique_ptr<SiteTables> site;
+  std::unique_ptr<LogStore> logs;
+  std::unique_ptr<Coordinator> coordinator;
+  std::unique_ptr<PackageStore> packages;
+  std::unique_ptr<LogSweeper> log_sweeper;
+  std::unique_ptr<PackageSweeper> package_sweeper;
+  std::unique_ptr<JobService> job_service;
+  std::unique_ptr<PackageService> package_service;
+  std::unique_ptr<ClusterService> cluster_service;
+  std::unique_ptr<WorkerService> worker_service;
+  std::unique_ptr<HttpServer> http;
+  std::unique_ptr<RpcServer> rpc;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_APP_H_

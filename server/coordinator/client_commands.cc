@@ -1,0 +1,209 @@
+// What clients ask for.
+
+#include <filesystem>
+
+#include "server/coordinator/coordinator.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMaxLabels = 64;
+
+// By name: /a/b and /a//b/ are the same.
+bool SameDirectory(const std::string& a, const std::string& b) {
+  return std::filesystem::path(a + "/").lexically_normal() ==
+         std::filesystem::path(b + "/").lexically_normal();
+}
+
+}  // namespace
+
+StatusOr<std::optional<std::string>> Coordinator::FindAnswer(
+    const RequestKey& request) {
+  if (request.id.empty()) return std::optional<std::string>();
+  const AnsweredRequest* const known =
+      answers_.Find(request.client, request.id);
+  if (known == nullptr) return std::optional<std::string>();
+  if (known->method != request.method ||
+      known->content_hash != request.content_hash) {
+    return WithReason(
+        InvalidArgument("request_id {} was used for another request: draw a "
+                        "new one for each command",
+                        request.id),
+        "REQUEST_ID_REUSED");
+  }
+  return std::optional<std::string>(known->response);
+}
+
+StatusOr<std::optional<std::string>> Coordinator::AnswerTo(
+    const RequestKey& request) {
+  MutexLock lock(&mu_);
+  return FindAnswer(request);
+}
+
+// Commits `job` with the answer to the command that made it so.
+StatusOr<std::string> Coordinator::Answer(const RequestKey& request, Job job,
+                                          const Encode& encode, Time now) {
+  const JobName name = job.spec.name;
+  // A command that changes nothing is remembered, but is no change.
+  const auto known = jobs_.find(name);
+  const bool news = known == jobs_.end() || !(job == *known->second.job);
+  if (news) job.resource_version = version_ + 1;
+  JobSnapshot snapshot;
+  snapshot.job = std::make_shared<const Job>(job);
+  snapshot.time = now.wall;
+  snapshot.bill = BillOf(job, now);
+  std::string response = encode(snapshot);
+  std::map<JobName, Job> changed;
+  if (news) changed.emplace(name, std::move(job));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CommitJobs(std::move(changed), Remember(request, response, now), now));
+  Touch(name);
+  Reconcile(now);
+  return response;
+}
+
+Status Coordinator::CheckNew(const JobSpec& spec) {
+  if (jobs_.contains(spec.name)) {
+    return WithReason(
+        AlreadyExists("there is a job {} already; names are never used twice",
+                      spec.name),
+        "JOB_EXISTS");
+  }
+  if (deleted_.contains(spec.name)) {
+    return WithReason(
+        AlreadyExists("there was a job {}, which was deleted; names are never "
+                      "used twice",
+                      spec.name),
+        "JOB_EXISTS");
+  }
+  // Each would take the other's checkpoints away.
+  for (const JobName& name : live_) {
+    const JobSpec& other = jobs_.at(name).job->spec;
+    if (spec.kind != JobKind::kNative || other.kind != JobKind::kNative ||
+        spec.output_directory.empty() ||
+        !SameDirectory(spec.output_directory, other.output_directory)) {
+      continue;
+    }
+    return WithReason(
+        FailedPrecondition(
+            "spec.output_directory: job {}, which has not ended, writes to {}; "
+            "give this one a directory of its own, or wait",
+            name, other.output_directory),
+        "OUTPUT_IN_USE");
+  }
+  return CheckCanEverFit(spec, Hosts());
+}
+
+std::optional<JobName> Coordinator::SharesOutput(const JobSpec& spec) {
+  if (spec.output_directory.empty()) return std::nullopt;
+  for (const JobName& name : live_) {
+    const JobSpec& other = jobs_.at(name).job->spec;
+    if (SameDirectory(spec.output_directory, other.output_directory)) {
+      return name;
+    }
+  }
+  return std::nullopt;
+}
+
+StatusOr<std::string> Coordinator::Submit(const RequestKey& request,
+                                          const Submission& submission,
+                                          const std::string& owner,
+                                          const Encode& encode) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
+  if (answer) return *std::move(answer);
+  LOCKSTEP_RETURN_IF_ERROR(CheckNew(submission.spec));
+  const Time now = clock_->Now();
+  Job job = NewJob(submission.spec, options_.new_uid(), owner, now);
+  job.training = submission.training;
+  for (const std::string& event : submission.events) {
+    AddEvent(&job, Reason::kNone, event, now);
+  }
+  if (const auto other = SharesOutput(job.spec)) {
+    AddEvent(&job, Reason::kNone,
+             fmt::format("job {}, which has not ended, writes to {} too: each "
+                         "may replace what the other wrote",
+                         *other, job.spec.output_directory),
+             now);
+  }
+  return Answer(request, std::move(job), encode, now);
+}
+
+StatusOr<std::string> Coordinator::Submit(const RequestKey& request,
+                                          const JobSpec& spec,
+                                          const std::string& owner,
+                                          const Encode& encode) {
+  return Submit(request, Submission{spec, std::nullopt, {}}, owner, encode);
+}
+
+StatusOr<std::string> Coordinator::UpdateLabels(const RequestKey& request,
+                                                const JobName& name,
+                                                const LabelChange& change,
+                                                const MayChange& may,
+                                                const Encode& encode) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
+  if (answer) return *std::move(answer);
+  LOCKSTEP_ASSIGN_OR_RETURN(Entry * entry, FindEntry(name));
+  LOCKSTEP_RETURN_IF_ERROR(may(*entry->job));
+  Job job = *entry->job;
+  if (change.version != 0 && change.version != job.resource_version) {
+    return WithReason(
+        FailedPrecondition("job {} is at version {} by now, not at {}: look "
+                           "at it again, then change it",
+                           name, job.resource_version, change.version),
+        "VERSION_CHANGED");
+  }
+  std::map<std::string, std::string>& labels = job.spec.labels;
+  if (change.clear) labels.clear();
+  for (const std::string& key : change.remove) labels.erase(key);
+  for (const auto& [key, value] : change.set) labels[key] = value;
+  if (labels.size() > kMaxLabels) {
+    return InvalidArgument(
+        "labels: the job would have {}; at most {} are taken", labels.size(),
+        kMaxLabels);
+  }
+  return Answer(request, std::move(job), encode, clock_->Now());
+}
+
+StatusOr<std::string> Coordinator::CancelJob(const RequestKey& request,
+                                             const JobName& name,
+                                             const MayChange& may,
+                                             const Encode& encode) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
+  if (answer) return *std::move(answer);
+  LOCKSTEP_ASSIGN_OR_RETURN(Entry * entry, FindEntry(name));
+  LOCKSTEP_RETURN_IF_ERROR(may(*entry->job));
+  const Time now = clock_->Now();
+  return Answer(request, Cancel(*entry->job, request.client, now), encode, now);
+}
+
+StatusOr<std::string> Coordinator::RequestCheckpoint(const RequestKey& request,
+                                                     const JobName& name,
+                                                     const MayChange& may,
+                                                     const Encode& encode) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
+  if (answer) return *std::move(answer);
+  LOCKSTEP_ASSIGN_OR_RETURN(Entry * entry, FindEntry(name));
+  LOCKSTEP_RETURN_IF_ERROR(may(*entry->job));
+  const Time now = clock_->Now();
+  LOCKSTEP_ASSIGN_OR_RETURN(Job job, AddCheckpointDirective(*entry->job, now));
+  return Answer(request, std::move(job), encode, now);
+}
+
+StatusOr<std::vector<TaskPlacement>> Coordinator::Plan(const JobSpec& spec,
+                                                       Cause* waiting) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_RETURN_IF_ERROR(CheckNew(spec));
+  const Time now = clock_->Now();
+  const Job job = NewJob(spec, "", "", now);
+  ScheduleResult result =
+      Schedule({{&job, Duration{}, false}}, Hosts(), options_.scheduler);
+  if (!result.placed.empty()) return std::move(result.placed[0].placement);
+  *waiting = result.waiting[spec.name];
+  return std::vector<TaskPlacement>();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,280 @@
+// How jobs end, from every state.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "server/core/lifecycle.h"
+#include "server/core/scenes.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""s;
+using std::chrono_literals::operator""min;
+using std::chrono_literals::operator""ns;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+// ---- FINISHING ----
+
+TEST(EndingTest, DecidingRanksSuccessFinishesTheJob) {
+  Scene s = Running();
+  s.Exited(0, Code(0));
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFinishing);
+  EXPECT_EQ(s.job.outcome, JobState::kSucceeded);
+  EXPECT_THAT(s.job.holds, SizeIs(2));
+  s.Stopped("a");
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFinishing);
+  EXPECT_THAT(s.job.holds, SizeIs(1));
+  s.Stopped("b");
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kSucceeded);
+  EXPECT_EQ(s.job.exit_code, 0);
+  EXPECT_EQ(s.job.end_time, s.now.wall);
+  EXPECT_THAT(s.job.attempts, SizeIs(1));
+}
+
+TEST(EndingTest, WorkersSuccessAloneDecidesNothing) {
+  Scene s = Running();
+  s.Exited(1, Code(0));
+  s.Gang("b").phase = GangPhase::kStopped;
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kRunning);
+  EXPECT_THAT(s.job.holds, SizeIs(2));
+}
+
+TEST(EndingTest, ChiefsSuccessCountsWhileParameterServersRun) {
+  Scene s(ParameterServers());
+  s.Run({"a", "b"});
+  s.Exited(0, Code(0));
+  s.Settle();
+  EXPECT_EQ(s.job.outcome, JobState::kSucceeded);
+  s.Exited(1, Code(7));
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kSucceeded) << "after the end: no matter";
+}
+
+TEST(EndingTest, MaxRunningTimeCountsFromTheFirstRunning) {
+  JobSpec spec = NativeSpec("j", 2);
+  spec.max_running_time = 10s;
+  Scene s(spec);
+  s.Run({"a", "b"});
+  s.Advance(6s);
+  s.Exited(1, Code(1));
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  s.Advance(2s);
+  s.Run({});
+  s.Advance(2s);
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kRunning);
+  s.Advance(1ns);
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFinishing);
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kCancelled);
+  EXPECT_EQ(s.job.cause.reason, Reason::kMaxRunningTime);
+}
+
+TEST(EndingTest, MaxRunningTimeEndsAJobThatIsBetweenTwoAttempts) {
+  JobSpec spec = NativeSpec("j", 2);
+  spec.max_running_time = 10s;
+  Scene s(spec);
+  s.Run({"a", "b"});
+  s.Exited(1, Code(1));
+  s.Settle();
+  s.view.nodes["b"].state = NodeState::kUnknown;
+  s.AllStopped();
+  s.Settle();
+  ASSERT_EQ(s.job.state, JobState::kPlacing);
+  s.Advance(11s);
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kCancelled);
+}
+
+TEST(EndingTest, SuccessWinsOverALimitThatIsOverAtTheSameTime) {
+  JobSpec spec = NativeSpec("j", 2);
+  spec.max_running_time = 10s;
+  Scene s(spec);
+  s.Run({"a", "b"});
+  s.Advance(11s);
+  s.Exited(0, Code(0));
+  s.Settle();
+  EXPECT_EQ(s.job.outcome, JobState::kSucceeded);
+}
+
+TEST(EndingTest, FinishingWaitsForEveryNodeOrItsLoss) {
+  Scene s = Running();
+  s.Exited(0, Code(0));
+  s.Settle();
+  s.Stopped("a");
+  s.view.nodes["b"].state = NodeState::kUnknown;
+  s.Advance(1min);
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFinishing) << "silence proves nothing";
+  s.view.nodes["b"].state = NodeState::kLost;
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kSucceeded);
+}
+
+TEST(EndingTest, FailedJobFinishesWithItsOwnCause) {
+  Scene s = Running();
+  s.Exited(1, Code(2));
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFailed);
+  EXPECT_EQ(s.job.cause.reason, Reason::kRankExit);
+  EXPECT_EQ(s.job.exit_code, 2);
+}
+
+// ---- Cancelling and failing, in every state ----
+
+struct Stage {
+  const char* name;
+  Scene (*make)();
+};
+void PrintTo(const Stage& stage, std::ostream* out) { *out << stage.name; }
+
+Scene Placing() {
+  Scene s = Forming();
+  s.Exited(1, Code(1));
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kPlacing);
+  return s;
+}
+Scene Launched() {
+  Scene s = Forming();
+  s.Started();
+  s.Settle();
+  return s;
+}
+
+std::string NameOf(const testing::TestParamInfo<Stage>& info) {
+  return info.param.name;
+}
+const Stage kQueuedStage{"Queued", Queued};
+const Stage kPlacingStage{"Placing", Placing};
+const Stage kPreparingStage{"Preparing", Preparing};
+const Stage kFormingStage{"Forming", Forming};
+const Stage kLaunchedStage{"Launched", Launched};
+const Stage kRunningStage{"Running", Running};
+const Stage kFailingStage{"Failing", Failing};
+
+class EveryStateTest : public testing::TestWithParam<Stage> {};
+INSTANTIATE_TEST_SUITE_P(All, EveryStateTest,
+                         testing::Values(kQueuedStage, kPlacingStage,
+                                         kPreparingStage, kFormingStage,
+                                         kLaunchedStage, kRunningStage,
+                                         kFailingStage),
+                         NameOf);
+// That have places, and that may have processes.
+class HoldingStateTest : public testing::TestWithParam<Stage> {};
+INSTANTIATE_TEST_SUITE_P(All, HoldingStateTest,
+                         testing::Values(kPreparingStage, kFormingStage,
+                                         kLaunchedStage, kRunningStage,
+                                         kFailingStage),
+                         NameOf);
+class LaunchedStateTest : public testing::TestWithParam<Stage> {};
+INSTANTIATE_TEST_SUITE_P(All, LaunchedStateTest,
+                         testing::Values(kFormingStage, kLaunchedStage,
+                                         kRunningStage, kFailingStage),
+                         NameOf);
+
+TEST_P(EveryStateTest, CancelEndsCancelledAndNoCodeRestarts) {
+  Scene s = GetParam().make();
+  const Generation generation = s.job.generation;
+  s.job = Cancel(s.job, "user/ann", s.now);
+  EXPECT_EQ(Cancel(s.job, "user/bob", s.now), s.job) << "again: nothing";
+  s.Settle();
+  if (!s.job.holds.empty()) {
+    EXPECT_EQ(s.job.state, JobState::kFinishing);
+    s.Exited(0, Code(42));
+    s.AllStopped();
+    s.Settle();
+  }
+  EXPECT_EQ(s.job.state, JobState::kCancelled);
+  EXPECT_EQ(s.job.cause.reason, Reason::kCancelledByUser);
+  EXPECT_EQ(s.job.cause.message, "cancelled by user/ann");
+  EXPECT_EQ(s.job.generation, generation);
+  EXPECT_EQ(s.job.exit_code, 1);
+  EXPECT_EQ(s.job.attempts.size(), generation > 0 ? 1u : 0u);
+}
+
+TEST_P(HoldingStateTest, CancelWhenAllIsGoneAtTheSameTimeClosesTheAttempt) {
+  Scene s = GetParam().make();
+  s.AllStopped();
+  s.job = Cancel(s.job, "user/ann", s.now);
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kCancelled);
+  EXPECT_THAT(s.job.attempts, SizeIs(1));
+}
+
+TEST_P(LaunchedStateTest, RankThatFailsBadlyEndsTheJob) {
+  Scene s = GetParam().make();
+  ExitStatus exit = Signal(SIGKILL);
+  exit.out_of_memory = true;
+  s.Exited(0, exit);
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFailed);
+  EXPECT_EQ(s.job.cause.reason, Reason::kOutOfMemory);
+  EXPECT_EQ(s.job.exit_code, 137);
+}
+
+TEST_P(EveryStateTest, LostNodesReleaseTheirHolds) {
+  Scene s = GetParam().make();
+  for (auto& [name, node] : s.view.nodes) node.state = NodeState::kLost;
+  s.Settle();
+  EXPECT_THAT(s.job.holds, IsEmpty());
+  EXPECT_THAT(s.job.state,
+              testing::AnyOf(JobState::kQueued, JobState::kPlacing));
+}
+
+TEST_P(EveryStateTest, ClockOfThePersonJumpsAndNothingHappens) {
+  Scene s = GetParam().make();
+  const Job before = s.job;
+  s.now.wall += std::chrono::hours(1);
+  s.Settle();
+  EXPECT_EQ(s.job, before);
+  s.now.wall -= std::chrono::hours(2);
+  s.Settle();
+  EXPECT_EQ(s.job, before);
+}
+
+TEST(EndingTest, FinalJobsNeverChange) {
+  Scene s = Running();
+  s.Exited(0, Code(0));
+  s.AllStopped();
+  s.Settle();
+  ASSERT_EQ(s.job.state, JobState::kSucceeded);
+  const Job end = s.job;
+  EXPECT_EQ(Cancel(end, "user/ann", s.now), end);
+  s.Rank(1).exit = Code(1);
+  s.view.nodes["b"].state = NodeState::kLost;
+  s.Advance(std::chrono::hours(1000));
+  s.Settle();
+  EXPECT_EQ(s.job, end);
+}
+
+TEST(EndingTest, CancelDoesNotUndoAnEndThatIsUnderWay) {
+  Scene s = Running();
+  s.Exited(0, Code(0));
+  s.Settle();
+  s.job = Cancel(s.job, "user/ann", s.now);
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kSucceeded);
+}
+
+}  // namespace
+}  // namespace lockstep

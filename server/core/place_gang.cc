@@ -1,0 +1,196 @@
+#include "server/core/place_gang.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "server/core/host_fit.h"
+
+namespace lockstep {
+namespace {
+
+struct GangTask {
+  size_t order = 0;
+  const RoleSpec* role = nullptr;
+  TaskPlacement placement;
+};
+
+std::vector<GangTask> TasksOf(const JobSpec& spec) {
+  std::vector<GangTask> tasks;
+  for (const RoleSpec& role : spec.roles) {
+    for (int32_t index = 0; index < role.count; ++index) {
+      GangTask task;
+      task.order = tasks.size();
+      task.role = &role;
+      task.placement.type = role.type;
+      task.placement.index = index;
+      tasks.push_back(std::move(task));
+    }
+  }
+  return tasks;
+}
+
+// The order in which tasks look for a place: the hardest to place first. What
+// is hardest depends on what is short, so several are tried.
+enum class HardestBy { kGpus, kCpus, kMemory };
+
+void SortHardestFirst(HardestBy by, std::vector<GangTask*>* tasks) {
+  const auto key = [by](const GangTask* task) {
+    const Resources& r = task->role->resources;
+    // GPUs of any type come after those of one type: they are less choosy.
+    const double gpus = r.gpus + (r.gpu_type.empty() ? 0.0 : 0.5);
+    const double memory = static_cast<double>(r.memory_bytes);
+    switch (by) {
+      case HardestBy::kCpus:
+        return std::make_tuple(r.cpus, gpus, memory);
+      case HardestBy::kMemory:
+        return std::make_tuple(memory, gpus, r.cpus);
+      default:
+        return std::make_tuple(gpus, r.cpus, memory);
+    }
+  };
+  // Stable: the chief before its equals.
+  std::stable_sort(
+      tasks->begin(), tasks->end(),
+      [&](const GangTask* a, const GangTask* b) { return key(a) > key(b); });
+}
+
+// Where a task looks for a place first.
+enum class HostsBy {
+  // The most GPUs, then cores: a gang takes few hosts.
+  kMostGpus,
+  kMostCpus,
+  // What needs no GPU stays away from them.
+  kFewestGpus,
+};
+
+void SortHosts(HostsBy by, std::vector<FreeHost*>* hosts) {
+  std::sort(hosts->begin(), hosts->end(),
+            [by](const FreeHost* a, const FreeHost* b) {
+              const size_t gpus_a = a->gpus.size();
+              const size_t gpus_b = b->gpus.size();
+              if (by == HostsBy::kMostGpus && gpus_a != gpus_b) {
+                return gpus_a > gpus_b;
+              }
+              if (by == HostsBy::kFewestGpus && gpus_a != gpus_b) {
+                return gpus_a < gpus_b;
+              }
+              if (a->cpus != b->cpus) return a->cpus > b->cpus;
+              if (gpus_a != gpus_b) return gpus_a < gpus_b;
+              return a->host->node < b->host->node;
+            });
+}
+
+// Returns how many tasks found a place; all of them: a placement. `spare`:
+// tasks without GPUs go where the fewest GPUs are free, even when the gang
+// takes more hosts then.
+size_t PlaceTasksBy(HardestBy by, bool spare, std::vector<GangTask>* tasks,
+                    const std::vector<HostCapacity>& hosts) {
+  std::vector<GangTask*> ordered;
+  bool any_gpus = false;
+  for (GangTask& task : *tasks) {
+    ordered.push_back(&task);
+    any_gpus = any_gpus || task.role->resources.gpus > 0;
+  }
+  std::vector<FreeHost> free;
+  for (const HostCapacity& host : hosts) {
+    if (host.ready) free.push_back(FreeOf(host));
+  }
+  // Sorted when first needed: GPUs that the gang itself took are not free.
+  std::map<HostsBy, std::vector<FreeHost*>> orders;
+  SortHardestFirst(by, &ordered);
+  size_t placed = 0;
+  for (GangTask* task : ordered) {
+    const bool spares = spare && task->role->resources.gpus == 0;
+    const HostsBy key = spares     ? HostsBy::kFewestGpus
+                        : any_gpus ? HostsBy::kMostGpus
+                                   : HostsBy::kMostCpus;
+    const auto [order, first] = orders.try_emplace(key);
+    if (first) {
+      for (FreeHost& host : free) order->second.push_back(&host);
+      SortHosts(key, &order->second);
+    }
+    for (FreeHost* host : order->second) {
+      if (!Fits(*task->role, *host)) continue;
+      task->placement.node = host->host->node;
+      task->placement.gpus = Take(task->role->resources, host);
+      ++placed;
+      break;
+    }
+  }
+  return placed;
+}
+
+size_t PlaceTasks(std::vector<GangTask>* tasks,
+                  const std::vector<HostCapacity>& hosts) {
+  const bool may_spare =
+      std::any_of(hosts.begin(), hosts.end(),
+                  [](const HostCapacity& host) { return !host.gpus.empty(); });
+  size_t most = 0;
+  for (const bool spare : {true, false}) {
+    if (spare && !may_spare) continue;
+    for (const HardestBy by :
+         {HardestBy::kGpus, HardestBy::kCpus, HardestBy::kMemory}) {
+      most = std::max(most, PlaceTasksBy(by, spare, tasks, hosts));
+      if (most == tasks->size()) return most;
+    }
+  }
+  return most;
+}
+
+std::vector<TaskPlacement> PlacementOf(std::vector<GangTask> tasks) {
+  std::vector<TaskPlacement> placement;
+  for (GangTask& task : tasks) placement.push_back(std::move(task.placement));
+  return placement;
+}
+
+// What a node said or did made its generation end: not there again, unless
+// nothing else fits.
+bool WasThePlacesFault(Reason reason) {
+  return reason == Reason::kNoCapacity || reason == Reason::kPrepareRefused ||
+         reason == Reason::kPrepareTimeout || reason == Reason::kFormTimeout ||
+         reason == Reason::kNodeLost || reason == Reason::kNodeDrained ||
+         reason == Reason::kStalled;
+}
+
+}  // namespace
+
+std::optional<std::vector<TaskPlacement>> PlaceAnew(
+    const JobSpec& spec, const std::vector<HostCapacity>& hosts,
+    size_t* placed) {
+  std::vector<GangTask> tasks = TasksOf(spec);
+  *placed = PlaceTasks(&tasks, hosts);
+  if (*placed != tasks.size()) return std::nullopt;
+  return PlacementOf(std::move(tasks));
+}
+
+std::optional<std::vector<TaskPlacement>> PlaceAgain(
+    const Job& job, const std::vector<HostCapacity>& hosts) {
+  std::vector<GangTask> tasks = TasksOf(job.spec);
+  if (job.tasks.size() != tasks.size() || job.attempts.empty() ||
+      WasThePlacesFault(job.attempts.back().end_cause.reason)) {
+    return std::nullopt;
+  }
+  std::map<NodeName, FreeHost> free;
+  for (const HostCapacity& host : hosts) {
+    if (host.ready) free[host.node] = FreeOf(host);
+  }
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const TaskStatus& before = job.tasks[i];
+    const auto host = free.find(before.node);
+    if (host == free.end() || !Fits(*tasks[i].role, host->second)) {
+      return std::nullopt;
+    }
+    std::vector<const Gpu*>& gpus = host->second.gpus;
+    std::stable_partition(gpus.begin(), gpus.end(), [&](const Gpu* gpu) {
+      return std::find(before.gpus.begin(), before.gpus.end(), gpu->index) !=
+             before.gpus.end();
+    });
+    tasks[i].placement.node = before.node;
+    tasks[i].placement.gpus = Take(tasks[i].role->resources, &host->second);
+  }
+  return PlacementOf(std::move(tasks));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+// Where the tasks of one gang go. Pure; for scheduler.cc, whose header says the
+// rules.
+#ifndef LOCKSTEP_SERVER_CORE_PLACE_GANG_H_
+#define LOCKSTEP_SERVER_CORE_PLACE_GANG_H_
+
+#include <optional>
+#include <vector>
+
+#include "server/core/scheduler.h"
+
+namespace lockstep {
+
+// nullopt: it does not fit; `*placed` says how many of its tasks do.
+std::optional<std::vector<TaskPlacement>> PlaceAnew(
+    const JobSpec& spec, const std::vector<HostCapacity>& hosts,
+    size_t* placed);
+
+// Where its last generation was, on the same GPUs, if all of it fits there and
+// the place was not what ended it.
+std::optional<std::vector<TaskPlacement>> PlaceAgain(
+    const Job& job, const std::vector<HostCapacity>& hosts);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_CORE_PLACE_GANG_H_

@@ -1,0 +1,27 @@
+// How long getting ready may take, and who is late. Pure; for lifecycle.cc.
+//
+// Fetching (packages, images) has a limit of its own, and its time does not
+// count against the rest. What a node says of it comes with its reports; that
+// a fetch moves at all is the node's to watch.
+#ifndef LOCKSTEP_SERVER_CORE_PREPARING_H_
+#define LOCKSTEP_SERVER_CORE_PREPARING_H_
+
+#include <optional>
+
+#include "server/core/lifecycle.h"
+
+namespace lockstep {
+
+// Of the nodes that have not prepared yet, those whose time is over: names
+// their tasks, and what each was doing. nullopt: none is late.
+std::optional<Cause> LateToPrepare(const Job& job, const JobView& view,
+                                   const std::vector<NodeName>& missing,
+                                   const LifecycleTimeouts& timeouts, Time now);
+
+// Takes over what a node says of its tasks' preparation: what was begun and
+// ended, and once a second how far it is, as each change is a commit.
+void TakePreparations(Job* job, const GangStatus& gang, const NodeName& node);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_CORE_PREPARING_H_

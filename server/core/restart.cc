@@ -1,0 +1,246 @@
+#include "server/core/restart.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "server/core/generation.h"
+#include "server/core/reports.h"
+#include "server/core/transitions.h"
+
+namespace lockstep {
+namespace {
+
+// Causes that stand whatever the ranks' exits say: these followed from them.
+bool StandsByItself(Reason reason) {
+  return reason == Reason::kNodeLost || reason == Reason::kNodeForgotten ||
+         reason == Reason::kNodeDrained || reason == Reason::kStalled;
+}
+
+// When `rank` was started last, alone or with its generation; -1: no rank's.
+WallTime LastStart(const Job& job, int32_t rank) {
+  const auto lone = job.lone_ranks.find(rank);
+  return lone == job.lone_ranks.end()
+             ? job.state_time
+             : std::max(job.state_time,
+                        lone->second.start.value_or(job.state_time));
+}
+
+bool MadeProgress(const Job& job, const JobView& view, const Failure& failure,
+                  Time now) {
+  if (job.state != JobState::kRunning) return false;
+  return job.spec.kind == JobKind::kNative
+             ? HighestCommitted(job, view) > job.committed_before
+             : now.wall - LastStart(job, failure.rank) >= kProgramProgress;
+}
+
+// The counters that outlive a failure.
+void Account(Job* job, const Failure& failure, const RestartPlan& plan,
+             bool progress, Time now) {
+  job->failures_without_progress = plan.failures_without_progress;
+  if (!failure.moved && (progress || !job->first_failure)) {
+    job->first_failure = failure.cause;
+    job->first_failure_code = failure.exit_code;
+  }
+  std::erase_if(job->free_restarts, [&](WallTime time) {
+    return now.wall - time >= kFreeRestartWindow;
+  });
+  if (plan.restart && failure.free_restart) {
+    job->free_restarts.push_back(now.wall);
+  }
+}
+
+std::string WhatNow(const Job& job, const Failure& failure) {
+  if (failure.moved) return "going on elsewhere";
+  if (failure.port_taken) return "starting again on other ports";
+  return fmt::format("trying again ({} of {} failures without progress)",
+                     job.failures_without_progress, job.spec.restart_budget);
+}
+
+bool AllTakeWork(const Job& job, const JobView& view) {
+  const std::set<NodeName> nodes = NodesOf(job);
+  return std::all_of(nodes.begin(), nodes.end(), [&](const NodeName& node) {
+    const auto it = view.nodes.find(node);
+    return it != view.nodes.end() && it->second.state == NodeState::kReady &&
+           it->second.takes_work;
+  });
+}
+
+Failure Judge(const Job& job) {
+  const std::optional<Failure> first = FirstFailure(job);
+  // Ranks that were only stopped do not explain a timeout or a lost node.
+  if (!first || StandsByItself(job.failing->reason) ||
+      (first->victim && !IsOfARank(job, *job.failing))) {
+    return FailureOf(*job.failing);
+  }
+  return *first;
+}
+
+bool MayRestartAlone(const Job& job, const TaskStatus& task) {
+  const bool has_ps =
+      std::any_of(job.tasks.begin(), job.tasks.end(),
+                  [](const TaskStatus& t) { return t.type == TaskType::kPs; });
+  return job.spec.restart_worker_alone && has_ps &&
+         job.spec.kind == JobKind::kProgram && task.type == TaskType::kWorker &&
+         &task != &job.tasks.front();
+}
+
+// The first of a task's ranks that failed; null: none did.
+const RankStatus* FirstFailed(const TaskStatus& task) {
+  const RankStatus* first = nullptr;
+  for (const RankStatus& rank : task.ranks) {
+    if (!rank.exit || rank.exit->ok()) continue;
+    if (first == nullptr || rank.exit->end_time < first->exit->end_time) {
+      first = &rank;
+    }
+  }
+  return first;
+}
+
+// What the processes of `rank` used, those that have not ended as far as their
+// node has said.
+Usage UsedBy(const Job& job, const JobView& view, const NodeName& node,
+             const RankStatus& rank) {
+  if (rank.exit) return rank.usage;
+  const GangStatus* gang = GangOf(view, node, job.generation);
+  if (gang == nullptr) return rank.usage;
+  for (const RankStatus& said : gang->ranks) {
+    if (said.rank == rank.rank) return UsageOf(job, said);
+  }
+  return rank.usage;
+}
+
+void SetWaits(Job* job, const TaskStatus& task, bool waits) {
+  for (const RankStatus& rank : task.ranks) {
+    job->lone_ranks[rank.rank].waits = waits;
+  }
+}
+
+void RestartAlone(Job* job, const JobView& view, TaskStatus* task,
+                  const Failure& failure, Time now) {
+  SetWaits(job, *task, false);
+  for (RankStatus& rank : task->ranks) {
+    // The node stops those that have not ended.
+    LoneRank& lone = job->lone_ranks[rank.rank];
+    lone.before = UsedBy(*job, view, task->node, rank);
+    lone.start = now.wall;
+    RankStatus fresh;
+    fresh.rank = rank.rank;
+    fresh.local_rank = rank.local_rank;
+    fresh.restarts = rank.restarts + 1;
+    fresh.usage = lone.before;
+    rank = std::move(fresh);
+  }
+  AddEvent(job, Reason::kWorkerRestarted,
+           fmt::format("{}; started again alone ({} of {} failures without "
+                       "progress)",
+                       failure.cause.message, job->failures_without_progress,
+                       job->spec.restart_budget),
+           now);
+}
+
+}  // namespace
+
+void DecideAfterFailure(Job* job, const JobView& view, Time now) {
+  const Failure failure = Judge(*job);
+  const bool was_running = job->state == JobState::kRunning;
+  const bool progress = MadeProgress(*job, view, failure, now);
+  const RestartPlan plan = PlanRestart(*job, failure, progress, now);
+  MarkVictims(job, failure);
+  CloseAttempt(job, view, failure.cause, now);
+  if (!was_running && !failure.moved) ++job->failed_formings;
+  Account(job, failure, plan, progress, now);
+  if (!plan.restart) {
+    Finish(job, JobState::kFailed, plan.cause, plan.exit_code, now);
+    return;
+  }
+  ++job->restarts;
+  job->not_before = now.wall + plan.backoff;
+  AddEvent(job, failure.cause.reason,
+           fmt::format("{}; {}", failure.cause.message, WhatNow(*job, failure)),
+           now);
+  // A job that ran goes on at once where it is, the first time: backing off
+  // would only idle its hosts.
+  const bool at_once = plan.backoff == Duration{} ||
+                       (was_running && plan.failures_without_progress <= 1);
+  if (at_once && AllTakeWork(*job, view)) {
+    StartGeneration(job, now);
+    return;
+  }
+  job->failing.reset();
+  Cause cause{Reason::kBackoff,
+              fmt::format("next try in {}", FormatDuration(plan.backoff))};
+  if (failure.moved) cause = {Reason::kNodeDrained, "looking for other nodes"};
+  EnterState(job, JobState::kPlacing, std::move(cause), now);
+}
+
+std::optional<Failure> TakeFailures(Job* job, const JobView& view, Time now) {
+  std::vector<TaskStatus*> alone;
+  for (TaskStatus& task : job->tasks) {
+    if (FirstFailed(task) == nullptr) continue;
+    if (!MayRestartAlone(*job, task)) return FirstFailure(*job);
+    alone.push_back(&task);
+  }
+  for (TaskStatus* task : alone) {
+    const RankStatus* rank = FirstFailed(*task);
+    const Failure failure = FailureOfRank(*job, *rank);
+    const bool progress = MadeProgress(*job, view, failure, now);
+    const RestartPlan plan = PlanRestart(*job, failure, progress, now);
+    // Other ports are another cluster spec, which all have to hear.
+    if (!plan.restart || failure.port_taken) {
+      SetWaits(job, *task, false);
+      return FirstFailure(*job);
+    }
+    // The first time it need not wait, as the gang would not.
+    if (plan.failures_without_progress > 1 &&
+        now.wall < rank->exit->end_time + plan.backoff) {
+      // From here on it is started again whatever becomes of the others.
+      SetWaits(job, *task, true);
+      continue;
+    }
+    Account(job, failure, plan, progress, now);
+    RestartAlone(job, view, task, failure, now);
+  }
+  return std::nullopt;
+}
+
+void AwaitRestarts(const Job& job, const JobView& view, Time now,
+                   AwaitedSince* since) {
+  AwaitedSince awaited;
+  const bool running = job.state == JobState::kRunning && !job.failing;
+  for (const TaskStatus& task : job.tasks) {
+    const auto node = view.nodes.find(task.node);
+    if (!running || node == view.nodes.end() ||
+        node->second.state != NodeState::kReady || !node->second.reported) {
+      continue;
+    }
+    for (const RankStatus& rank : task.ranks) {
+      if (rank.restarts == 0 || rank.state >= RankState::kStarted) continue;
+      const std::pair key(rank.rank, rank.restarts);
+      const auto known = since->find(key);
+      awaited[key] = known == since->end() ? now.mono : known->second;
+    }
+  }
+  *since = std::move(awaited);
+}
+
+std::optional<Cause> LateRestart(const Job& job, const JobView& view,
+                                 Duration timeout, Time now) {
+  for (const RankStatus* rank : RanksOf(job)) {
+    if (rank->state >= RankState::kStarted) continue;
+    const auto since = view.awaited_since.find({rank->rank, rank->restarts});
+    if (since == view.awaited_since.end() ||
+        now.mono - since->second <= timeout) {
+      continue;
+    }
+    return Cause{
+        Reason::kFormTimeout,
+        fmt::format("{} was not started again after {}",
+                    RankLabel(job, rank->rank), FormatDuration(timeout))};
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep

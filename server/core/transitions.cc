@@ -1,0 +1,21 @@
+#include "server/core/transitions.h"
+
+namespace lockstep {
+
+void Finish(Job* job, JobState outcome, Cause cause, int32_t exit_code,
+            Time now) {
+  job->outcome = outcome;
+  job->exit_code = exit_code;
+  job->failing.reset();
+  EnterState(job, JobState::kFinishing, std::move(cause), now);
+}
+
+void Fail(Job* job, Cause cause, Time now) {
+  cause.message = Shorten(std::move(cause.message));
+  AddEvent(job, cause.reason, cause.message + "; stopping the generation", now);
+  job->cause = {Reason::kStoppingRanks,
+                cause.message + "; stopping the other ranks"};
+  job->failing = std::move(cause);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+// Steps that the rules of a job's life share. Pure; for lifecycle.cc and its
+// like.
+#ifndef LOCKSTEP_SERVER_CORE_TRANSITIONS_H_
+#define LOCKSTEP_SERVER_CORE_TRANSITIONS_H_
+
+#include "server/core/lifecycle.h"
+
+namespace lockstep {
+
+// FINISHING with what it ends in.
+void Finish(Job* job, JobState outcome, Cause cause, int32_t exit_code,
+            Time now);
+
+// Stops the generation; what comes next is decided when it is gone everywhere.
+void Fail(Job* job, Cause cause, Time now);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_CORE_TRANSITIONS_H_

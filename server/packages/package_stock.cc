@@ -1,0 +1,104 @@
+// What is there when the store is opened.
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "common/base/logging.h"
+#include "server/packages/package_store.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::string_view kPrefix = "sha256:";
+constexpr std::string_view kOwnerSuffix = ".owner";
+// As FileSystem::WriteAtomic names them.
+constexpr std::string_view kTemporarySuffix = ".tmp";
+constexpr size_t kDigits = 64;
+constexpr uint64_t kMaxOwners = 16 << 20;
+
+bool IsHex(std::string_view text, size_t digits) {
+  return text.size() == digits &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+// The list of owners of a package, or what was to become it.
+bool IsOwners(std::string_view name) {
+  return IsHex(name.substr(0, kDigits), kDigits) &&
+         (name.substr(kDigits) == kOwnerSuffix ||
+          name.substr(kDigits) ==
+              std::string(kOwnerSuffix) + std::string(kTemporarySuffix));
+}
+
+}  // namespace
+
+Status PackageStore::TakeStock() {
+  const std::string incoming = JoinPath(options_.dir, "incoming");
+  const std::string root = JoinPath(options_.dir, "sha256");
+  LOCKSTEP_RETURN_IF_ERROR(files_->RemoveAll(incoming));
+  LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(incoming, 0700));
+  LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(root, 0700));
+  // What is below counts as stored once its own folder is synced.
+  LOCKSTEP_RETURN_IF_ERROR(files_->SyncDir(options_.dir));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto dirs, files_->List(root));
+  for (const std::string& dir : dirs) {
+    const std::string path = JoinPath(root, dir);
+    LOCKSTEP_ASSIGN_OR_RETURN(const FileInfo info, files_->Stat(path));
+    if (!IsHex(dir, 2) || !info.is_directory) {
+      LOG_WARN("{} is no folder of packages: it is left alone", path);
+      continue;
+    }
+    LOCKSTEP_RETURN_IF_ERROR(TakeStockOf(path));
+  }
+  return OkStatus();
+}
+
+Status PackageStore::TakeStockOf(const std::string& dir) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto names, files_->List(dir));
+  const std::string beginning = dir.substr(dir.rfind('/') + 1);
+  MutexLock lock(&mu_);
+  for (const std::string& name : names) {
+    const std::string path = JoinPath(dir, name);
+    if (IsHex(name, kDigits) && name.starts_with(beginning)) {
+      LOCKSTEP_RETURN_IF_ERROR(TakeStockOf(path, name));
+      continue;
+    }
+    const bool is_left_over =
+        IsOwners(name) && (name.ends_with(kTemporarySuffix) ||
+                           !std::binary_search(names.begin(), names.end(),
+                                               name.substr(0, kDigits)));
+    if (is_left_over) {
+      (void)files_->Remove(path);
+    } else if (!IsOwners(name)) {
+      LOG_WARN("{} is no package: it is left alone", path);
+    }
+  }
+  return OkStatus();
+}
+
+Status PackageStore::TakeStockOf(const std::string& path,
+                                 const std::string& hex) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const FileInfo info, files_->Stat(path));
+  if (info.is_directory) {
+    LOG_WARN("{} is no package: it is left alone", path);
+    return OkStatus();
+  }
+  Entry entry;
+  entry.bytes = info.size;
+  // Whoever asked for it just before the end may submit their job now.
+  entry.last_use = Now();
+  std::istringstream lines(
+      files_->Read(path + std::string(kOwnerSuffix), kMaxOwners).value_or(""));
+  for (std::string owner; std::getline(lines, owner);) {
+    if (!owner.empty()) entry.owners.insert(owner);
+  }
+  stats_.bytes += entry.bytes;
+  for (const std::string& owner : entry.owners) {
+    owner_bytes_[owner] += std::max(entry.bytes, kMinPackageCharge);
+  }
+  entries_.emplace(std::string(kPrefix) + hex, std::move(entry));
+  return OkStatus();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+#include "server/packages/package_sweeper.h"
+
+#include <utility>
+#include <vector>
+
+#include "common/base/logging.h"
+
+namespace lockstep {
+
+size_t SweepPackages(const PackageSweeperOptions& options, PackageStore* store,
+                     WallTime now) {
+  const WallTime limit = now - options.max_idle;
+  const std::vector<std::string> unused = store->UnusedSince(limit);
+  if (unused.empty()) return 0;
+  // Asked after the listing: a job that comes now asks for its packages before
+  // it is stored, and then they are not unused any more.
+  const std::set<std::string> needed = options.needed();
+  const uint64_t before = store->Stats().removed;
+  for (const std::string& digest : unused) {
+    if (!needed.contains(digest)) store->Remove(digest, limit);
+  }
+  return store->Stats().removed - before;
+}
+
+PackageSweeper::PackageSweeper(PackageSweeperOptions options,
+                               PackageStore* store, const Clock* clock)
+    : options_(std::move(options)),
+      store_(store),
+      clock_(clock),
+      thread_([this] { Run(); }) {}
+
+PackageSweeper::~PackageSweeper() {
+  {
+    MutexLock lock(&mu_);
+    closed_ = true;
+    wake_.NotifyAll();
+  }
+  thread_.join();
+}
+
+void PackageSweeper::Run() {
+  for (;;) {
+    if (const size_t gone =
+            SweepPackages(options_, store_, clock_->Now().wall)) {
+      LOG_INFO("removed {} packages that no job needs", gone);
+    }
+    // Real time: a test's clock may stand still.
+    const MonoTime deadline = SystemClock().Now().mono + options_.interval;
+    MutexLock lock(&mu_);
+    while (!closed_) {
+      if (!wake_.WaitUntil(&mu_, deadline)) break;
+    }
+    if (closed_) return;
+  }
+}
+
+}  // namespace lockstep

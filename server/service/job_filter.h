@@ -1,0 +1,100 @@
+// Which jobs a list shows: the filter of AI Platform's list, in gcloud's
+// language (`gcloud topic filters`).
+//
+//   jobId:rnn* AND state:(FAILED OR CANCELLED)
+//   NOT labels.team:* AND createTime>=-P1D
+//   (owner=user/ann OR labels.team=vision) startTime<2026-01-31T12:00:00Z
+//
+// Terms are joined by AND, OR and NOT (or "-"), in brackets where AND and OR
+// meet: gcloud's tools do not agree on which of them binds closer. Terms side
+// by side are joined by AND.
+//   =  !=         the text as it is; of times and numbers their value
+//   :             the same, or its beginning: rnn*
+//   :*  =*        there is one
+//   <  <=  >  >=  times (RFC 3339, a date, or -P1DT2H: ago) and numbers
+//   ~  !~         a regular expression (RE2) matches in it
+// What is not there equals nothing, and is less and more than nothing. `state`
+// knows AI Platform's states and lockstep's own. Pure.
+#ifndef LOCKSTEP_SERVER_SERVICE_JOB_FILTER_H_
+#define LOCKSTEP_SERVER_SERVICE_JOB_FILTER_H_
+
+#include <re2/re2.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/training/states.h"
+#include "server/core/job.h"
+
+namespace lockstep {
+
+// What users of AI Platform's interface see of the job's state.
+TrainingState TrainingStateOf(const Job& job);
+
+struct JobFilterTerm {
+  enum class Field {
+    kJobId,
+    kState,
+    kLabel,
+    kOwner,
+    kKind,
+    kPool,
+    kRegion,
+    kPriority,
+    kCreateTime,
+    kStartTime,
+    kEndTime,
+  };
+  enum class Op {
+    kEqual,
+    kHas,
+    kLess,
+    kLessEqual,
+    kGreater,
+    kGreaterEqual,
+    kMatches
+  };
+  Field field = Field::kJobId;
+  std::string label;  // Of kLabel: its key.
+  Op op = Op::kEqual;
+  bool negated = false;
+  // The value is there, whatever it is.
+  bool any = false;
+  // The value is a beginning.
+  bool prefix = false;
+  std::string value;
+  // Of times (Unix nanoseconds, or before now where it is `ago`) and numbers.
+  int64_t number = 0;
+  bool ago = false;
+  std::shared_ptr<const re2::RE2> pattern;
+};
+
+struct JobFilterNode {
+  enum class Kind { kTerm, kAnd, kOr, kNot };
+  Kind kind = Kind::kTerm;
+  JobFilterTerm term;
+  std::vector<JobFilterNode> children;
+};
+
+// InvalidArgument: "column 9: ...". nullopt: there is nothing in it.
+StatusOr<std::optional<JobFilterNode>> ParseJobFilter(std::string_view text);
+
+class JobFilter {
+ public:
+  // Of an empty text: everything. InvalidArgument: "filter: column 9: ...".
+  static StatusOr<JobFilter> Parse(std::string_view text);
+
+  bool Matches(const Job& job, WallTime now) const;
+  bool empty() const { return !root_; }
+
+ private:
+  std::optional<JobFilterNode> root_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_SERVICE_JOB_FILTER_H_

@@ -1,0 +1,53 @@
+#include "server/site/site_file.h"
+
+#include "common/training/machines_file.h"
+#include "common/yaml/yaml_reader.h"
+
+namespace lockstep {
+namespace {
+
+Status ReadRuntime(const YamlValue& value, SiteRuntime* runtime) {
+  std::optional<bool> allow_index;
+  LOCKSTEP_RETURN_IF_ERROR(ReadFields(value, "a runtime",
+                                      {{"python", Into(&runtime->python)},
+                                       {"versions", Into(&runtime->versions)},
+                                       {"allowIndex", Into(&allow_index)}}));
+  runtime->allow_index = allow_index.value_or(false);
+  if (runtime->python.empty()) {
+    return value.Wrong(
+        "lacks python: where the interpreter is on the nodes, such as "
+        "/opt/tf2/bin/python3");
+  }
+  return OkStatus();
+}
+
+Status ReadRegion(const YamlValue& value, SiteRegion* region) {
+  if (value.IsNull()) return OkStatus();
+  return ReadFields(
+      value, "a region",
+      {{"pool", Into(&region->pool)}, {"note", Into(&region->note)}});
+}
+
+}  // namespace
+
+StatusOr<Site> ParseSiteFile(const std::string& text,
+                             const std::string& source) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const YamlValue root, LoadYaml(text, source));
+  Site site;
+  std::optional<bool> strict;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      site.machines,
+      ReadMachineTable(root, source,
+                       {{"runtimes", IntoNamed(&site.runtimes, &ReadRuntime)},
+                        {"defaultRuntime", Into(&site.default_runtime)},
+                        {"strictVersions", Into(&strict)},
+                        {"images", Into(&site.images)},
+                        {"regions", IntoNamed(&site.regions, &ReadRegion)},
+                        {"defaultPool", Into(&site.default_pool)}}));
+  site.strict_versions = strict.value_or(false);
+  const Status status = CheckSite(site);
+  if (!status.ok()) return Annotate(status, source);
+  return site;
+}
+
+}  // namespace lockstep

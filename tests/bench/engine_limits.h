@@ -1,0 +1,17 @@
+// What a row could be at most on this machine.
+#ifndef LOCKSTEP_TESTS_BENCH_ENGINE_LIMITS_H_
+#define LOCKSTEP_TESTS_BENCH_ENGINE_LIMITS_H_
+
+#include "tests/bench/engine_rows.h"
+#include "tests/bench/report.h"
+
+namespace lockstep {
+
+// Measures it, in a second or two, and puts it into `result`. Leaves it out
+// where nothing sensible is known: in one memory below 8 MiB, where the caches
+// hold what is added, but for two ranks and 64 KiB or less.
+void MeasureLimit(const EngineBench& bench, BenchResult* result);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TESTS_BENCH_ENGINE_LIMITS_H_

@@ -1,0 +1,131 @@
+// Gloo as the peer.
+//
+//   gloo_allreduce --rank R --ranks N --store DIR --algorithm NAME [--pin]
+//     [--address IP] and what probe.h says
+//
+// Algorithms of the new interface: ring (its default), bcube. Of the old one,
+// with pairs that are synchronous and polled: old_ring, old_ring_chunked,
+// old_halving_doubling, old_bcube.
+#include <gloo/allreduce.h>
+#include <gloo/allreduce_bcube.h>
+#include <gloo/allreduce_halving_doubling.h>
+#include <gloo/allreduce_ring.h>
+#include <gloo/allreduce_ring_chunked.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "tests/bench/peers/probe.h"
+
+namespace {
+
+std::shared_ptr<gloo::Context> Connect(const std::string& dir, int rank,
+                                       int ranks, const char* address,
+                                       bool sync) {
+  gloo::rendezvous::FileStore store(dir);
+  std::shared_ptr<gloo::transport::Device> device =
+      gloo::transport::tcp::CreateDevice(address);
+  auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
+  context->connectFullMesh(store, device);
+  for (int peer = 0; sync && peer < ranks; ++peer) {
+    if (peer != rank) context->getPair(peer)->setSync(true, true);
+  }
+  return context;
+}
+
+class Gloo {
+ public:
+  Gloo(std::shared_ptr<gloo::Context> context, std::string algorithm,
+       size_t largest)
+      : context_(std::move(context)),
+        algorithm_(std::move(algorithm)),
+        data_(probe_allocate(largest)) {}
+
+  float* data() { return data_; }
+
+  const float* Reduce(const probe_case* c) {
+    if (algorithm_.rfind("old_", 0) == 0) {
+      // An object of its own for each size.
+      if (prepared_ != c->count) {
+        prepared_ = c->count;
+        old_ = Old(c->count);
+      }
+      old_->run();
+      return data_;
+    }
+    gloo::AllreduceOptions options(context_);
+    options.setOutput(data_, c->count);
+    using Function = void (*)(void*, const void*, const void*, size_t);
+    options.setReduceFunction(static_cast<Function>(&gloo::sum<float>));
+    options.setAlgorithm(algorithm_ == "bcube"
+                             ? gloo::AllreduceOptions::Algorithm::BCUBE
+                             : gloo::AllreduceOptions::Algorithm::RING);
+    gloo::allreduce(options);
+    return data_;
+  }
+
+ private:
+  std::unique_ptr<gloo::Algorithm> Old(size_t count) {
+    const std::vector<float*> pointers = {data_};
+    const int n = static_cast<int>(count);
+    if (algorithm_ == "old_ring") {
+      return std::make_unique<gloo::AllreduceRing<float>>(context_, pointers,
+                                                          n);
+    }
+    if (algorithm_ == "old_ring_chunked") {
+      return std::make_unique<gloo::AllreduceRingChunked<float>>(context_,
+                                                                 pointers, n);
+    }
+    if (algorithm_ == "old_bcube") {
+      return std::make_unique<gloo::AllreduceBcube<float>>(context_, pointers,
+                                                           n);
+    }
+    return std::make_unique<gloo::AllreduceHalvingDoubling<float>>(context_,
+                                                                   pointers, n);
+  }
+
+  const std::shared_ptr<gloo::Context> context_;
+  const std::string algorithm_;
+  float* const data_;
+  std::unique_ptr<gloo::Algorithm> old_;
+  size_t prepared_ = 0;
+};
+
+const float* Reduce(void* self, const probe_case* c) {
+  return static_cast<Gloo*>(self)->Reduce(c);
+}
+
+int Main(int argc, char** argv) {
+  const int rank = atoi(probe_argument(argc, argv, "--rank", "0"));
+  const int ranks = atoi(probe_argument(argc, argv, "--ranks", "1"));
+  const std::string algorithm =
+      probe_argument(argc, argv, "--algorithm", "ring");
+  if (atoi(probe_argument(argc, argv, "--pin", "0")) != 0) probe_pin(rank);
+  probe p;
+  const int code = probe_begin(&p, argc, argv, rank, ranks);
+  if (code != 0) return code;
+  Gloo gloo(Connect(probe_argument(argc, argv, "--store", "."), rank, ranks,
+                    probe_argument(argc, argv, "--address", "127.0.0.1"),
+                    algorithm.rfind("old_", 0) == 0),
+            algorithm, probe_largest(&p));
+  return gloo.data() == nullptr ? 1 : probe_run(&p, gloo.data(), Reduce, &gloo);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  signal(SIGPIPE, SIG_IGN);
+  try {
+    const int code = Main(argc, argv);
+    // Ends at once: peers that are still in a destructor must not wait for it.
+    _exit(code);
+  } catch (const std::exception& e) {
+    fprintf(stderr, "gloo: %s\n", e.what());
+    _exit(1);
+  }
+}

@@ -1,0 +1,320 @@
+// One rank of a step benchmark: trains as lockstep-train does, on one batch.
+//
+//   step_probe --model NAME --dir DIR --rank R --ranks N --backend NAME
+//              [--address A] [--barrier] [--core C] [--warm-up K]
+//
+// Speaks with step_bench over its standard streams, as the peers do: says
+// "ready" and, after tabs, versions as NAME=VALUE when it has run the first
+// steps; for each line "N" runs N steps and answers "START END BUSY EXPOSED"
+// (CLOCK_MONOTONIC, nanoseconds; then seconds of communication); at the end of
+// its input runs one more, whose reduced gradients it compares with float64,
+// and says "end HASH LOSS ERROR": of the parameters; of its own batch before
+// that step, a sample's; GradientError (step_reference.h).
+//
+// --barrier: the same loop, but all that is exchanged in a step is one
+// all-reduce of 4 bytes; ERROR is then 0. --copy: gradients are made elsewhere
+// and copied. --export PATH: weights and batch for others (step_reference.h).
+#include <dlfcn.h>
+#include <malloc.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/crc32c.h"
+#include "tests/bench/step_barrier.h"
+#include "tests/bench/step_models.h"
+#include "tests/bench/step_reference.h"
+#include "worker/collective/communicator.h"
+#include "worker/collective/testing.h"
+#include "worker/runtime/progress.h"
+#include "worker/runtime/stepped_reducer.h"
+#include "worker/trainer/environment.h"
+#include "worker/trainer/optimizer.h"
+
+namespace lockstep {
+namespace {
+
+constexpr Duration kPatience = std::chrono::seconds(60);
+
+struct ProbeOptions {
+  std::string model = "shallow";
+  std::string dir;
+  std::string backend = "auto";
+  std::string address = "127.0.0.1";
+  std::string wire = "fp32";
+  std::string export_path;
+  std::string rate = "0.001";
+  int rank = 0;
+  int ranks = 1;
+  int core = -1;
+  int warm_up = 5;
+  int bucket_kib = 0;  // 0: the backend's.
+  bool barrier = false;
+  bool copy = false;
+};
+
+// What of lockstep-train is in a step.
+class Loop {
+ public:
+  static StatusOr<std::unique_ptr<Loop>> Make(const ProbeOptions& options);
+  // The loss of its own batch before the step, summed. Where `reference` is
+  // given, `error` becomes the reduced gradients' distance from it.
+  StatusOr<double> Step(
+      const std::vector<std::vector<double>>* reference = nullptr,
+      double* error = nullptr);
+  Status Run(int64_t steps, std::string* answer);
+  // One more step. "end HASH LOSS ERROR".
+  StatusOr<std::string> End();
+
+ private:
+  uint64_t Hash() const;
+
+  ProbeOptions options_;
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<Progress> progress_;
+  StepModel model_;
+  Batch batch_;
+  std::unique_ptr<Reducer> reducer_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::vector<std::span<const float>> gradients_;
+  bool place_ = true;
+  std::vector<std::span<float>> places_;
+};
+
+StatusOr<std::unique_ptr<Loop>> Loop::Make(const ProbeOptions& options) {
+  auto loop = std::make_unique<Loop>();
+  loop->options_ = options;
+  loop->place_ = !options.copy;
+  DirectoryRendezvousStore store(options.dir);
+  CommunicatorOptions forming =
+      TestOptions(options.rank, options.ranks, &store);
+  forming.backend = options.backend;
+  forming.bind_address = options.address;
+  LOCKSTEP_ASSIGN_OR_RETURN(loop->communicator_, FormCommunicator(forming));
+  if (options.barrier) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        loop->communicator_,
+        BarrierCommunicator::Make(std::move(loop->communicator_)));
+  }
+  // With a page, as in a job.
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      loop->progress_,
+      Progress::Create(fmt::format("{}/page-{}-{}", options.dir, options.rank,
+                                   options.barrier ? "b" : "f"),
+                       options.rank, 1));
+  LOCKSTEP_ASSIGN_OR_RETURN(loop->model_,
+                            MakeStepModel(options.model, options.rank));
+  loop->batch_ = MakeStepBatch(loop->model_, options.rank, options.ranks);
+  if (!options.export_path.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(ExportStart(options.export_path, loop->model_,
+                                         loop->batch_, options.rank));
+  }
+  Replica* const replica = loop->model_.replica.get();
+  std::vector<Parameter> parameters;
+  std::vector<OptimizedParameter> optimized;
+  size_t weights = 0;
+  for (size_t i = 0; i < replica->parameters(); ++i) {
+    const std::string& name = replica->tensors()[i].name;
+    parameters.push_back({name, replica->values(i).size()});
+    optimized.push_back({name, replica->values(i)});
+    weights += replica->values(i).size();
+  }
+  fmt::print(stderr, "rank {}: {} parameters, backend {}\n", options.rank,
+             weights, loop->communicator_->backend());
+  SteppedReducerOptions stepped;
+  stepped.generation = 1;
+  stepped.reducer.learn_order = true;
+  stepped.reducer.bucket_bytes = static_cast<size_t>(options.bucket_kib) << 10;
+  stepped.reducer.bf16_wire = options.wire == "bf16";
+  stepped.reducer.state_hash_interval = 0;
+  stepped.operation_timeout = kPatience;
+  stepped.communicator = loop->communicator_.get();
+  stepped.progress = loop->progress_.get();
+  LOCKSTEP_ASSIGN_OR_RETURN(loop->reducer_,
+                            MakeSteppedReducer(parameters, stepped));
+  LOCKSTEP_ASSIGN_OR_RETURN(loop->optimizer_,
+                            MakeOptimizer({}, std::move(optimized)));
+  return loop;
+}
+
+StatusOr<double> Loop::Step(const std::vector<std::vector<double>>* reference,
+                            double* error) {
+  progress_->Enter(task::RankPhase::kInput);
+  progress_->Enter(task::RankPhase::kCompute);
+  places_.clear();
+  for (size_t i = 0; place_ && i < reducer_->parameters(); ++i) {
+    places_.push_back(reducer_->gradient(i));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const double loss,
+                            model_.replica->Backward(
+                                batch_, 0, batch_.count,
+                                [&](size_t i, std::span<const float> gradient) {
+                                  return reducer_->Put(i, gradient);
+                                },
+                                places_));
+  StepInputs inputs;
+  inputs.samples = static_cast<int64_t>(batch_.count);
+  inputs.loss_sum = loss;
+  inputs.position = static_cast<uint64_t>(reducer_->step());
+  inputs.learning_rate = std::atof(options_.rate.c_str());
+  LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result, reducer_->Finish(inputs));
+  progress_->Enter(task::RankPhase::kOptimizer);
+  gradients_.clear();
+  for (size_t i = 0; i < reducer_->parameters(); ++i) {
+    gradients_.emplace_back(reducer_->gradient(i));
+  }
+  if (!result.apply) return Internal("a step was skipped");
+  if (reference != nullptr) *error = GradientError(gradients_, *reference);
+  optimizer_->Step(inputs.learning_rate, gradients_, result.gradient_scale);
+  LOCKSTEP_RETURN_IF_ERROR(reducer_->Commit().status());
+  progress_->Enter(task::RankPhase::kOther);
+  return loss;
+}
+
+Status Loop::Run(int64_t steps, std::string* answer) {
+  const auto communication = [this] {
+    progress_->Publish();
+    const task::RankCounters& c = progress_->counters();
+    return std::pair(
+        c.allreduce_busy_seconds,
+        c.phase_seconds[static_cast<size_t>(task::RankPhase::kAllReduce)]);
+  };
+  const auto before = communication();
+  const int64_t start = Now().time_since_epoch().count();
+  for (int64_t i = 0; i < steps; ++i) {
+    LOCKSTEP_RETURN_IF_ERROR(Step().status());
+  }
+  const int64_t end = Now().time_since_epoch().count();
+  const auto after = communication();
+  *answer = fmt::format("{} {} {} {}", start, end, after.first - before.first,
+                        after.second - before.second);
+  return OkStatus();
+}
+
+uint64_t Loop::Hash() const {
+  uint64_t hash = 0;
+  for (size_t i = 0; i < model_.replica->parameters(); ++i) {
+    const std::span<float> values = model_.replica->values(i);
+    hash = hash * 1000003 +
+           Crc32c(std::string_view(reinterpret_cast<const char*>(values.data()),
+                                   values.size_bytes()));
+  }
+  return hash;
+}
+
+StatusOr<std::string> Loop::End() {
+  std::vector<std::vector<double>> reference;
+  if (!options_.barrier) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto made,
+                              StepReference::Make(options_.model));
+    LOCKSTEP_ASSIGN_OR_RETURN(reference,
+                              made->Gradients(model_, options_.ranks));
+  }
+  double error = 0;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const double loss, Step(options_.barrier ? nullptr : &reference, &error));
+  return fmt::format("end {:016x} {:.9g} {:.3g}", Hash(),
+                     loss / static_cast<double>(batch_.count), error);
+}
+
+// "ready" and what it computes with.
+std::string Ready() {
+  std::string text = fmt::format("ready\ttorch={}", TorchVersion());
+  using Config = char* (*)();
+  if (const auto config = reinterpret_cast<Config>(
+          dlsym(RTLD_DEFAULT, "openblas_get_config"))) {
+    text += fmt::format("\tblas={}", config());
+    if (const auto core = reinterpret_cast<Config>(
+            dlsym(RTLD_DEFAULT, "openblas_get_corename"))) {
+      text += fmt::format(", runs {}", core());
+    }
+  }
+  return text;
+}
+
+Status Serve(const ProbeOptions& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Loop> loop,
+                            Loop::Make(options));
+  for (int i = 0; i < options.warm_up; ++i) {
+    LOCKSTEP_RETURN_IF_ERROR(loop->Step().status());
+  }
+  fmt::print("{}\n", Ready());
+  std::fflush(stdout);
+  char line[64];
+  while (std::fgets(line, sizeof(line), stdin) != nullptr) {
+    std::string answer;
+    LOCKSTEP_RETURN_IF_ERROR(loop->Run(std::atoll(line), &answer));
+    fmt::print("{}\n", answer);
+    std::fflush(stdout);
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string end, loop->End());
+  fmt::print("{}\n", end);
+  return OkStatus();
+}
+
+int Usage() {
+  fmt::print(
+      stderr,
+      "usage: step_probe --model M --dir DIR --rank R --ranks N "
+      "--backend B [--address A] [--barrier] [--core C] "
+      "[--warm-up K] [--wire T] [--bucket-kib K] [--export PATH] [--rate R]\n");
+  return 2;
+}
+
+void Pin(int core) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<size_t>(core), &one);
+  sched_setaffinity(0, sizeof(one), &one);
+}
+
+int Main(int argc, char** argv) {
+  KeepFreedMemory();
+  PreferWideBlas(argv);
+  signal(SIGPIPE, SIG_IGN);
+  ProbeOptions options;
+  std::map<std::string, std::string*> texts = {
+      {"--model", &options.model},     {"--dir", &options.dir},
+      {"--backend", &options.backend}, {"--address", &options.address},
+      {"--wire", &options.wire},       {"--export", &options.export_path},
+      {"--rate", &options.rate}};
+  std::map<std::string, int*> numbers = {{"--rank", &options.rank},
+                                         {"--ranks", &options.ranks},
+                                         {"--core", &options.core},
+                                         {"--bucket-kib", &options.bucket_kib},
+                                         {"--warm-up", &options.warm_up}};
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    if (name == "--barrier") {
+      options.barrier = true;
+    } else if (name == "--copy") {
+      options.copy = true;
+    } else if (i + 1 < argc && texts.contains(name)) {
+      *texts[name] = argv[++i];
+    } else if (i + 1 < argc && numbers.contains(name)) {
+      *numbers[name] = std::atoi(argv[++i]);
+    } else {
+      return Usage();
+    }
+  }
+  if (options.dir.empty()) return Usage();
+  if (options.core >= 0) Pin(options.core);
+  ConfigureTorch(1);
+  SetBlasThreads(1);
+  const Status status = Serve(options);
+  if (status.ok()) return 0;
+  fmt::print(stderr, "rank {}: {}\n", options.rank, Message(status));
+  return 1;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) { return lockstep::Main(argc, argv); }

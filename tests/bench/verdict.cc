@@ -1,0 +1,65 @@
+#include "tests/bench/verdict.h"
+
+namespace lockstep {
+namespace {
+
+std::string NameOf(const BenchResult& result) {
+  return result.bytes == 0
+             ? result.id
+             : fmt::format("{} {}", result.id, FormatBytes(result.bytes));
+}
+
+}  // namespace
+
+Verdict JudgeResults(const std::vector<BenchResult>& results,
+                     const Gate& gate) {
+  Verdict verdict;
+  std::string wrong;
+  std::string missed;
+  bool quiet = false;  // something that is missed was read on a quiet machine
+  for (const BenchResult& result : results) {
+    const std::string name = NameOf(result);
+    if (!result.verified) {
+      wrong += fmt::format("{}{}", wrong.empty() ? "" : ", ", name);
+      verdict.lines.push_back(fmt::format("{}: WRONG DATA", name));
+      continue;
+    }
+    if (result.must <= 0) continue;
+    const Ratio ratio = RatioOf(result);
+    const double shown = gate.on_median ? ratio.value : ratio.low;
+    const double must = result.must * gate.factor;
+    const bool good = shown >= must;
+    verdict.lines.push_back(
+        fmt::format("{} against {}: {} {:.4f}, must {:.3f}, aim {:.3f}: {}",
+                    name, result.peer.substr(0, result.peer.find(": ")),
+                    gate.on_median ? "ratio" : "lower end", shown, must,
+                    result.aim, good ? "met" : "MISSED"));
+    if (good) continue;
+    missed += fmt::format("{}{}", missed.empty() ? "" : ", ", name);
+    quiet = quiet || result.busy_rounds == 0;
+  }
+  if (!wrong.empty()) {
+    verdict.status = DataLoss("wrong data: {}", wrong);
+  } else if (!missed.empty() && quiet) {
+    verdict.status = FailedPrecondition("missed: {}", missed);
+  } else if (!missed.empty()) {
+    verdict.status =
+        Unavailable("missed while others used the machine: {}", missed);
+  }
+  return verdict;
+}
+
+int ExitCodeOf(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kOk:
+      return 0;
+    case StatusCode::kNotFound:
+    case StatusCode::kPermissionDenied:
+    case StatusCode::kUnavailable:
+      return kExitNotMeasured;
+    default:
+      return 1;
+  }
+}
+
+}  // namespace lockstep

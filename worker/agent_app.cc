@@ -1,0 +1,295 @@
+#include "worker/agent_app.h"
+
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "common/base/file.h"
+#include "common/base/host_port.h"
+#include "common/base/logging.h"
+#include "common/base/random.h"
+#include "common/base/version.h"
+#include "common/http/metrics.h"
+#include "common/model/names.h"
+#include "common/os/process.h"
+#include "common/os/procfs.h"
+#include "common/pki/credentials.h"
+#include "worker/agent/host_setup.h"
+#include "worker/agent/node_metrics.h"
+#include "worker/devices/host_capacity.h"
+
+namespace lockstep {
+namespace {
+
+// For the trial of the container engine, and what the start waits for it.
+constexpr auto kEngineTime = std::chrono::seconds(60);
+constexpr auto kEngineWait = std::chrono::seconds(1);
+
+}  // namespace
+
+Status AgentApp::LockDirectory(const std::string& dir) {
+  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->MakeDirs(dir, 0711));
+  const std::string path = JoinPath(dir, "lock");
+  lock.Reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock) return ErrnoStatus(errno, "opening " + path);
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return FailedPrecondition("another lockstep-worker runs in {}", dir);
+  }
+  return OkStatus();
+}
+
+StatusOr<ChannelOptions> AgentApp::Channel(const AgentFlags& flags,
+                                           std::string* node) {
+  ChannelOptions options;
+  options.target = flags.coordinator;
+  options.insecure_loopback = flags.insecure_loopback;
+  if (flags.insecure_loopback) return options;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      options.credentials,
+      LoadCredentials(RealFileSystem(), {flags.ca, flags.cert, flags.key},
+                      clock.Now().wall));
+  const Identity& identity = options.credentials->identity;
+  if (identity.kind != Identity::Kind::kWorker) {
+    return InvalidArgument("--cert {} is of {}, not of a worker", flags.cert,
+                           Describe(identity));
+  }
+  if (node->empty()) *node = identity.name;
+  if (*node != identity.name) {
+    return InvalidArgument("--node {} has the certificate of {}", *node,
+                           Describe(identity));
+  }
+  return options;
+}
+
+Status AgentApp::DescribeNode(const AgentFlags& flags, NodeInfo* node) {
+  node->hostname = HostName();
+  if (node->name.empty()) node->name = NodeNameOf(node->hostname);
+  if (!IsNodeName(node->name)) {
+    return InvalidArgument(
+        "\"{}\" is no node name (at most 63 lower-case letters, digits or "
+        "\"-\"): choose one with --node",
+        node->name);
+  }
+  node->version = kVersion;
+  LOCKSTEP_ASSIGN_OR_RETURN(node->boot_id, BootId());
+  node->address = flags.address;
+  if (node->address.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const HostPort target,
+                              ParseHostPort(flags.coordinator));
+    LOCKSTEP_ASSIGN_OR_RETURN(node->address, AddressTowards(target));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const HostCapacity host, ReadHostCapacity());
+  node->capacity.cpus = flags.cpus.value_or(host.cpus);
+  if (node->capacity.cpus > host.cpus) {
+    LOG_WARN("--cpus {}: this daemon may use {} cores, its jobs will share",
+             node->capacity.cpus, host.cpus);
+  }
+  node->capacity.memory_bytes =
+      flags.memory ? static_cast<int64_t>(*flags.memory) : host.memory_bytes;
+  node->pool = flags.pool;
+  GpuSamplerOptions gpu_options;
+  gpu_options.library = flags.nvml_library;
+  gpu_options.period = Seconds(flags.gpu_sample_seconds);
+  gpus = OpenGpusIfThere(gpu_options);
+  if (gpus != nullptr) {
+    const char* visible = getenv("CUDA_VISIBLE_DEVICES");
+    node->gpus = SelectGpus(
+        gpus->gpus(),
+        visible == nullptr ? std::nullopt : std::optional<std::string>(visible),
+        flags.gpus);
+  }
+  node->capacity.gpus = static_cast<int32_t>(node->gpus.size());
+  if (flags.gpus.value_or(0) > node->capacity.gpus) {
+    return InvalidArgument("--gpus {}: only {} found on this host", *flags.gpus,
+                           node->capacity.gpus);
+  }
+  if (!node->gpus.empty()) node->capacity.gpu_type = node->gpus[0].model;
+  LOCKSTEP_ASSIGN_OR_RETURN(node->incarnation.counter,
+                            NextIncarnation(RealFileSystem(), flags.dir));
+  node->incarnation.nonce = RandomUint64();
+  return OkStatus();
+}
+
+void AgentApp::OpenCgroups() {
+  CgroupPlace place;
+  place.self = ReadProcFile("/proc/self/cgroup").value_or(std::string());
+  place.pid = ::getpid();
+  // systemd says both to its services.
+  place.managed =
+      getenv("INVOCATION_ID") != nullptr || getenv("NOTIFY_SOCKET") != nullptr;
+  auto opened = CgroupTree::Open(RealCgroupFiles(), "/sys/fs/cgroup", place);
+  if (opened.ok()) {
+    cgroups = *std::move(opened);
+  } else {
+    LOG_INFO("{}", Message(opened.status()));
+    no_limits = Message(opened.status());
+    // As it stands beside a field of that name.
+    constexpr std::string_view kPrefix = "limits are not enforced: ";
+    if (no_limits.starts_with(kPrefix)) no_limits.erase(0, kPrefix.size());
+  }
+}
+
+void AgentApp::FindEngine(const AgentFlags& flags, const AgentConfig& config) {
+  if (flags.container_engine == "none") return;
+  if (geteuid() == 0 && !config.user && !flags.container_root) {
+    LOG_INFO(
+        "no containers: ranks run as root here, and in containers only where "
+        "--container_root allows it");
+    return;
+  }
+  EngineOptions options;
+  options.engine = flags.container_engine;
+  options.options = flags.container_options;
+  options.environment = config.environment;
+  options.init = config.shim_program;
+  options.directory = JoinPath(config.dir, "container-trial");
+  options.want_limits = config.cgroups != nullptr;
+  search = std::make_unique<EngineSearch>(
+      std::move(options), kEngineTime, [this](EngineSearch::Result result) {
+        auto shared = std::make_shared<EngineSearch::Result>(std::move(result));
+        loop->Post([this, shared] { UseEngine(std::move(*shared)); });
+      });
+}
+
+void AgentApp::UseEngine(EngineSearch::Result found) {
+  if (found.ok()) {
+    agent->SetContainerEngine(*std::move(found));
+  } else {
+    LOG_INFO("no containers: {}", Message(found.status()));
+  }
+}
+
+Status AgentApp::ServeHttp(const AgentFlags& flags) {
+  HttpServerOptions options;
+  options.address = flags.http_address;
+  LOCKSTEP_ASSIGN_OR_RETURN(options.web, LoadWebConfig(flags.web_config));
+  LOCKSTEP_ASSIGN_OR_RETURN(http, HttpServer::Create(options));
+  StandardPages pages;
+  pages.program = "lockstep-worker";
+  pages.collectables = {agent->metrics()};
+  pages.ready = [this] { return agent->Ready(); };
+  AddStandardPages(pages, http.get());
+  AddMetricsPage("/metrics/dcgm",
+                 {std::make_shared<DcgmMetrics>(agent->metrics())}, http.get(),
+                 "this worker offers no GPU, or its driver does not answer");
+  AddMetricsPage("/metrics/node", {std::make_shared<NodeMetrics>()},
+                 http.get());
+  LOCKSTEP_RETURN_IF_ERROR(http->Start());
+  agent->SetHttpAddress(http->address(), http->tls());
+  return OkStatus();
+}
+
+Status AgentApp::Start(const AgentFlags& flags) {
+  LOCKSTEP_RETURN_IF_ERROR(LockDirectory(flags.dir));
+  AgentConfig config;
+  config.node.name = flags.node;
+  LOCKSTEP_ASSIGN_OR_RETURN(const ChannelOptions channel_options,
+                            Channel(flags, &config.node.name));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto channel, MakeChannel(channel_options));
+  LOCKSTEP_RETURN_IF_ERROR(DescribeNode(flags, &config.node));
+  config.dir = flags.dir;
+  config.runtime_dir = flags.runtime_dir.empty() ? JoinPath(flags.dir, "run")
+                                                 : flags.runtime_dir;
+  LOCKSTEP_ASSIGN_OR_RETURN(config.shim_program, ShimPath(flags.shim));
+  if (!flags.task_user.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(config.user, FindUser(flags.task_user));
+  }
+  config.environment = FromStrings(CurrentEnvironment());
+  config.inherit = flags.inherit;
+  PortRange ephemeral{32768, 60999};  // Linux's default.
+  if (const auto text = ReadProcFile("/proc/sys/net/ipv4/ip_local_port_range");
+      text.ok()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(ephemeral, ParsePortRange(*text));
+  }
+  config.port_ranges = LeasableRanges(ephemeral);
+  if (!flags.ports.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(config.port_ranges, ParsePortList(flags.ports));
+  }
+
+  OpenCgroups();
+  config.cgroups = cgroups.get();
+  config.node.limits_enforced = cgroups != nullptr;
+  config.node.limits_message = no_limits;
+  if (channel_options.credentials) {
+    config.node.certificate_end_time = channel_options.credentials->not_after;
+  }
+  package_source = MakeGrpcPackageSource(channel);
+  PackageCacheOptions cache;
+  cache.dir = JoinPath(flags.dir, "packages");
+  cache.limit_bytes = flags.package_cache;
+  LOCKSTEP_ASSIGN_OR_RETURN(packages,
+                            PackageCache::Open(cache, package_source.get()));
+  config.packages = packages.get();
+
+  const NodeInfo node = config.node;
+  LOCKSTEP_ASSIGN_OR_RETURN(loop, EventLoop::Create(&clock));
+  FindEngine(flags, config);
+  LOCKSTEP_ASSIGN_OR_RETURN(agent, Agent::Create(std::move(config), loop.get(),
+                                                 RealFileSystem(), gpus.get()));
+  LOCKSTEP_RETURN_IF_ERROR(ServeHttp(flags));
+  client = MakeGrpcCoordinatorClient(channel, agent->ClientEvents());
+  // An engine that is quick is in the first Register; one that hangs keeps
+  // nothing else.
+  if (search != nullptr) {
+    if (auto found = search->Take(kEngineWait)) UseEngine(*std::move(found));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(agent->Start(client.get()));
+  const nlohmann::json endpoint = {
+      {"pid", ::getpid()}, {"node", node.name}, {"http", http->address()}};
+  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->WriteAtomic(
+      JoinPath(flags.dir, "endpoint.json"), endpoint.dump() + "\n"));
+  LOG_INFO("node {} at {} offers {}; HTTP on {}", node.name, node.address,
+           Describe(node.capacity), http->address());
+  if (geteuid() == 0 && flags.task_user.empty()) {
+    LOG_WARN("ranks run as root: name another user with --task_user");
+  }
+  return OkStatus();
+}
+
+// For the service manager.
+std::string AgentApp::StatusLine() const {
+  int64_t ranks = 0;
+  for (const auto& [key, gang] : agent->core().gangs()) {
+    for (const RankStatus& rank : gang.status.ranks) {
+      if (rank.pid > 0 && !rank.exit) ++ranks;
+    }
+  }
+  const Status ready = agent->Ready();
+  return fmt::format(
+      "{}; {} ranks of {} jobs here",
+      ready.ok() ? "connected with the coordinator" : Message(ready), ranks,
+      agent->core().gangs().size());
+}
+
+// A timer of the event loop: the watchdog hears from it alone.
+void AgentApp::Turn() {
+  const MonoTime now = loop->Now().mono;
+  notifier.Turn(now);
+  notifier.SetStatus(StatusLine());
+  const Duration wait =
+      std::min<Duration>(std::chrono::seconds(1), notifier.longest_turn());
+  loop->At(now + wait, [this] { Turn(); });
+}
+
+Status AgentApp::Run() {
+  if (notifier.enabled()) {
+    notifier.SetStatus(StatusLine());
+    notifier.Ready(loop->Now().mono);
+    Turn();
+  }
+  LOCKSTEP_RETURN_IF_ERROR(loop->Watch(leave.get(), [this] { loop->Stop(); }));
+  loop->Run();
+  notifier.Stopping();
+  loop->Unwatch(leave.get());
+  // Without a signal, when another daemon speaks for this node: a file system
+  // that hangs must not keep the program either. SIGALRM ends it.
+  alarm(10);
+  return agent->fatal();
+}
+
+}  // namespace lockstep

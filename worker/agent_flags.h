@@ -1,0 +1,50 @@
+// Flags of lockstep-worker; docs/operations.md and --help say what they mean.
+#ifndef LOCKSTEP_WORKER_AGENT_FLAGS_H_
+#define LOCKSTEP_WORKER_AGENT_FLAGS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/agent/rank_environment.h"
+#include "worker/devices/nvml.h"
+
+namespace lockstep {
+
+struct AgentFlags {
+  std::string dir;
+  std::string runtime_dir;
+  std::string coordinator;
+  std::string node;
+  std::string address;
+  std::string http_address = "127.0.0.1:9464";
+  std::string web_config;
+  std::optional<double> cpus;
+  std::optional<uint64_t> memory;
+  std::optional<int32_t> gpus;
+  double gpu_sample_seconds = 1;
+  std::string pool = "default";
+  std::string ca;
+  std::string cert;
+  std::string key;
+  bool insecure_loopback = false;
+  std::string shim;
+  std::string task_user;
+  std::string ports;
+  std::string container_engine = "auto";
+  std::vector<std::string> container_options;
+  bool container_root = false;
+  uint64_t package_cache = uint64_t{20} << 30;
+  std::vector<std::string> inherit = DefaultInherit();
+  std::string nvml_library = Nvml::kLibrary;
+  std::string log_level = "info";
+  std::string allow_faults;
+};
+
+// Returns false when the program should end with *exit_code, having said why.
+bool ParseAgentFlags(int argc, char** argv, AgentFlags* flags, int* exit_code);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_FLAGS_H_

@@ -1,0 +1,119 @@
+// lockstep-bench: measures collectives, between ranks that it starts on this
+// host or as a rank of a job.
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "common/base/logging.h"
+#include "common/base/random.h"
+#include "worker/bench/bench_run.h"
+#include "worker/bench/launch.h"
+#include "worker/bench/options.h"
+#include "worker/bench/store.h"
+#include "worker/collective/model/model_main.h"
+#include "worker/runtime/session.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kExitWrong = 1;
+constexpr Duration kFormingTimeout = std::chrono::seconds(30);
+// Of ranks whose peer has failed.
+constexpr double kGraceSeconds = 2;
+
+int Fail(int rank, const Status& status) {
+  fmt::print(stderr, "lockstep-bench: rank {}: {}\n", rank, Message(status));
+  return kExitWrong;
+}
+
+struct Group {
+  RendezvousStore* store;
+  std::string key;
+};
+
+int LocalRank(const BenchOptions& options, const Group& group, int rank) {
+  signal(SIGPIPE, SIG_IGN);
+  if (options.pin) PinToCore(rank);
+  CommunicatorOptions form;
+  form.backend = options.backend;
+  form.rank = rank;
+  form.size = options.ranks;
+  form.label = "lockstep-bench";
+  form.bind_address = options.bind_address;
+  form.operation_timeout = options.timeout;
+  form.forming_deadline = SystemClock().Now().mono + kFormingTimeout;
+  form.key = group.key;
+  form.rendezvous = group.store;
+  auto communicator = FormCommunicator(form);
+  if (!communicator.ok()) return Fail(rank, communicator.status());
+  bool wrong = false;
+  const Status status = RunBench(options, communicator->get(), &wrong);
+  if (!status.ok()) {
+    (*communicator)->Abort(Message(status));
+    return Fail(rank, status);
+  }
+  return wrong ? kExitWrong : 0;
+}
+
+int LocalMain(const BenchOptions& options) {
+  auto store = SharedRendezvousStore::Create();
+  if (!store.ok()) return Fail(0, store.status());
+  const Group group{store->get(), RandomBytes(32)};
+  return RunRanks(options.ranks, kGraceSeconds,
+                  [&](int rank) { return LocalRank(options, group, rank); });
+}
+
+int JobMain(const BenchOptions& options, int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  SessionOptions join;
+  join.backend = options.backend;
+  join.operation_timeout = options.timeout;
+  auto session = Session::Join(join);
+  if (!session.ok()) {
+    Fail(0, session.status());
+    return Session::ExitCodeFor(session.status());
+  }
+  std::string command;
+  for (int i = 1; i < argc; ++i) command += std::string(" ") + argv[i];
+  bool wrong = false;
+  Status status = (*session)->Form({{"bench", command}});
+  if (status.ok()) {
+    if (options.pin) PinToCore((*session)->local_rank());
+    status = RunBench(options, (*session)->communicator(), &wrong);
+  }
+  if (status.ok() && wrong) status = DataLoss("a collective gave wrong data");
+  const int code = (*session)->Leave(status);
+  return status.ok() ? code : std::max(Fail((*session)->rank(), status), code);
+}
+
+int Main(int argc, char** argv) {
+  const ParsedBench parsed = ParseBench(argc, argv);
+  if (parsed.exit_code >= 0) return parsed.exit_code;
+  InitLogging("bench", "warn");
+  if (std::getenv("LOCKSTEP_LINK") != nullptr) {
+    return JobMain(parsed.options, argc, argv);
+  }
+  return LocalMain(parsed.options);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  try {
+    // Predicts instead of measuring, with options of its own.
+    if (argc > 1 && std::strcmp(argv[1], "model") == 0) {
+      return lockstep::RunModel(argc - 1, argv + 1);
+    }
+    return lockstep::Main(argc, argv);
+  } catch (const std::exception& error) {
+    // Such as no memory.
+    std::fprintf(stderr, "lockstep-bench: %s\n", error.what());
+    return lockstep::kExitWrong;
+  }
+}

@@ -1,0 +1,233 @@
+#include "worker/bench/collective_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "worker/bench/names.h"
+#include "worker/bench/values.h"
+
+namespace lockstep {
+namespace {
+
+// What stands in memory before an operation overwrites it.
+constexpr int kGarbage = 0x6b;
+
+// One size of one collective.
+class Case {
+ public:
+  Case(Communicator* communicator, const BenchOptions& options,
+       const Operation& operation, const Buffer* source, const Buffer* scratch)
+      : communicator_(communicator),
+        options_(options),
+        operation_(operation),
+        source_(static_cast<char*>(source->data)),
+        data_(static_cast<char*>(operation.slice.buffer->data)),
+        scratch_(scratch) {}
+
+  StatusOr<BenchTiming> Measure(bool in_place) {
+    BenchTiming timing;
+    // What is summed up again and again must not leave the numbers that
+    // processors are fast with: it becomes infinite, which they are.
+    Fill(0, data_);
+    Fill(0, source_);
+    for (int i = 0; i < options_.warm_up; ++i) {
+      LOCKSTEP_RETURN_IF_ERROR(Once(in_place));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(Barrier());
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < options_.iterations; ++i) {
+      LOCKSTEP_RETURN_IF_ERROR(Once(in_place));
+    }
+    const std::chrono::duration<double> took =
+        std::chrono::steady_clock::now() - start;
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        timing.seconds,
+        LargestOf(communicator_, scratch_, took.count() / options_.iterations,
+                  options_.timeout));
+    if (options_.check) {
+      LOCKSTEP_ASSIGN_OR_RETURN(timing.wrong, Check(in_place));
+    }
+    return timing;
+  }
+
+ private:
+  size_t count() const { return operation_.slice.count; }
+  size_t bytes() const { return count() * SizeOf(operation_.slice.type); }
+  size_t part() const { return count() / communicator_->size(); }
+
+  Status Once(bool in_place) {
+    if (!in_place) std::memcpy(data_, source_, bytes());
+    return Run(communicator_, operation_, options_.timeout);
+  }
+
+  Status Barrier() {
+    return Run(communicator_, {.kind = CollectiveKind::kBarrier},
+               options_.timeout);
+  }
+
+  // This rank's input of an operation.
+  void Fill(int round, char* data) {
+    const DataType type = operation_.slice.type;
+    const int rank = communicator_->rank();
+    switch (operation_.kind) {
+      case CollectiveKind::kAllGather:
+        std::memset(data, kGarbage, bytes());
+        FillInput(type, rank, 0, part(), round,
+                  data + rank * part() * SizeOf(type));
+        break;
+      case CollectiveKind::kBroadcast:
+        std::memset(data, kGarbage, bytes());
+        if (rank == operation_.root) {
+          FillInput(type, rank, 0, count(), round, data);
+        }
+        break;
+      default:
+        FillInput(type, rank, 0, count(), round, data);
+    }
+  }
+
+  // Wrong elements of all ranks together.
+  StatusOr<int64_t> Check(bool in_place) {
+    const int round = in_place ? 2 : 1;
+    if (in_place) {
+      Fill(round, data_);
+    } else {
+      Fill(round, source_);
+      std::memset(data_, kGarbage, bytes());
+    }
+    LOCKSTEP_RETURN_IF_ERROR(Once(in_place));
+    auto* const scratch = static_cast<int64_t*>(scratch_->data);
+    *scratch = static_cast<int64_t>(CountWrongHere(round));
+    LOCKSTEP_RETURN_IF_ERROR(Run(communicator_,
+                                 {.slice = {scratch_, 0, 1, DataType::kInt64}},
+                                 options_.timeout));
+    return *scratch;
+  }
+
+  uint64_t CountWrongHere(int round) const {
+    const DataType type = operation_.slice.type;
+    const int ranks = communicator_->size();
+    const size_t part_bytes = part() * SizeOf(type);
+    uint64_t wrong = 0;
+    switch (operation_.kind) {
+      case CollectiveKind::kAllReduce:
+        return CountWrong(type, operation_.op, ranks, 0, count(), round, data_);
+      case CollectiveKind::kReduceScatter: {
+        const size_t first = communicator_->rank() * part();
+        return CountWrong(type, operation_.op, ranks, first, part(), round,
+                          data_ + communicator_->rank() * part_bytes);
+      }
+      case CollectiveKind::kAllGather:
+        for (int rank = 0; rank < ranks; ++rank) {
+          wrong += CountDifferent(type, rank, 0, part(), round,
+                                  data_ + rank * part_bytes);
+        }
+        return wrong;
+      case CollectiveKind::kBroadcast:
+        return CountDifferent(type, operation_.root, 0, count(), round, data_);
+      case CollectiveKind::kBarrier:
+        break;
+    }
+    return wrong;
+  }
+
+  Communicator* const communicator_;
+  const BenchOptions& options_;
+  const Operation operation_;
+  char* const source_;
+  char* const data_;
+  const Buffer* const scratch_;
+};
+
+bool Reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce ||
+         kind == CollectiveKind::kReduceScatter;
+}
+
+bool IsFloat(DataType type) {
+  return type == DataType::kFloat32 || type == DataType::kFloat64 ||
+         type == DataType::kFloat16 || type == DataType::kBfloat16;
+}
+
+// The element count of `bytes`: whole parts for all ranks.
+size_t CountFor(CollectiveKind kind, DataType type, uint64_t bytes, int ranks) {
+  const size_t count = bytes / SizeOf(type);
+  const bool parts = kind == CollectiveKind::kReduceScatter ||
+                     kind == CollectiveKind::kAllGather;
+  return parts ? count / ranks * ranks : count;
+}
+
+}  // namespace
+
+StatusOr<double> LargestOf(Communicator* communicator, const Buffer* scratch,
+                           double value, Duration timeout) {
+  auto* const place = static_cast<double*>(scratch->data);
+  *place = value;
+  LOCKSTEP_RETURN_IF_ERROR(
+      Run(communicator,
+          {.slice = {scratch, 0, 1, DataType::kFloat64}, .op = ReduceOp::kMax},
+          timeout));
+  return *place;
+}
+
+Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
+                        const std::function<void(const BenchRow&)>& row,
+                        const std::function<void(const std::string&)>& skip) {
+  const std::vector<uint64_t> sizes = SizesOf(options);
+  const size_t most = std::max<size_t>(sizes.back(), 8);
+  LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* data, communicator->Allocate(most));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* source, communicator->Allocate(most));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* scratch, communicator->Allocate(64));
+  const int ranks = communicator->size();
+  const auto measure = [&](CollectiveKind kind, DataType type,
+                           ReduceOp op) -> Status {
+    for (const uint64_t bytes : sizes) {
+      const size_t count = CountFor(kind, type, bytes, ranks);
+      const bool parts = kind == CollectiveKind::kReduceScatter ||
+                         kind == CollectiveKind::kAllGather;
+      const Operation operation{
+          .kind = kind,
+          .slice = {data, 0, count, type},
+          .op = op,
+          .root = kind == CollectiveKind::kBroadcast ? options.root : 0};
+      Case one(communicator, options, operation, source, scratch);
+      BenchRow result;
+      result.kind = kind;
+      result.bytes = count * SizeOf(type);
+      result.count = parts ? count / ranks : count;
+      result.type = type;
+      result.op = op;
+      result.root = kind == CollectiveKind::kBroadcast ? options.root : -1;
+      result.ranks = ranks;
+      LOCKSTEP_ASSIGN_OR_RETURN(result.out_of_place, one.Measure(false));
+      LOCKSTEP_ASSIGN_OR_RETURN(result.in_place, one.Measure(true));
+      row(result);
+    }
+    return OkStatus();
+  };
+  for (const CollectiveKind kind : options.collectives) {
+    for (const DataType type : options.types) {
+      for (const ReduceOp op : options.ops) {
+        if (op == ReduceOp::kMean && Reduces(kind) && !IsFloat(type)) {
+          skip(fmt::format("{}: no avg of {}", Name(kind), NcclName(type)));
+          continue;
+        }
+        // What an operation does not reduce needs no op.
+        if (!Reduces(kind) && op != options.ops.front()) continue;
+        const Status status = measure(kind, type, op);
+        // Refused before anything was sent: all ranks alike.
+        if (status.code() == StatusCode::kInvalidArgument ||
+            status.code() == StatusCode::kUnimplemented) {
+          skip(fmt::format("{}, {} of {}: {}", Name(kind), NcclName(op),
+                           NcclName(type), Message(status)));
+          continue;
+        }
+        LOCKSTEP_RETURN_IF_ERROR(status);
+      }
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// Measures collectives of one communicator, on all its ranks alike.
+#ifndef LOCKSTEP_WORKER_BENCH_COLLECTIVE_BENCH_H_
+#define LOCKSTEP_WORKER_BENCH_COLLECTIVE_BENCH_H_
+
+#include <functional>
+#include <vector>
+
+#include "common/base/status.h"
+#include "worker/bench/options.h"
+#include "worker/bench/table.h"
+#include "worker/collective/communicator.h"
+
+namespace lockstep {
+
+// Every size, type and op of every collective asked for, but for what the
+// backend does not do, which `skip` is told as a sentence. Calls `row` with
+// each as soon as it is known, on all ranks. Wrong data is no error here.
+Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
+                        const std::function<void(const BenchRow&)>& row,
+                        const std::function<void(const std::string&)>& skip);
+
+// The largest of all ranks' `value`.
+StatusOr<double> LargestOf(Communicator* communicator, const Buffer* scratch,
+                           double value, Duration timeout);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_BENCH_COLLECTIVE_BENCH_H_

@@ -1,0 +1,223 @@
+#include "worker/bench/step_bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "worker/bench/collective_bench.h"
+#include "worker/bench/synthetic.h"
+#include "worker/bench/synthetic_trainer.h"
+
+namespace lockstep {
+namespace {
+
+// Of the runs that are only compared with.
+constexpr int kMostReferenceSteps = 30;
+constexpr int kLeastReferenceSteps = 3;
+
+MonoTime Now() { return SystemClock().Now().mono; }
+
+// All tensors of this rank's, one behind the other.
+std::vector<float> Gradients(const StepBenchOptions& model, int rank) {
+  std::vector<float> gradients;
+  gradients.reserve(model.parameters);
+  for (const Parameter& tensor :
+       SyntheticParameters(model.parameters, model.tensors)) {
+    for (size_t i = 0; i < tensor.elements; ++i) {
+      gradients.push_back(SyntheticGradient(rank, i));
+    }
+  }
+  return gradients;
+}
+
+class StepBench {
+ public:
+  StepBench(Communicator* communicator, const BenchOptions& options)
+      : communicator_(communicator),
+        options_(options),
+        gradients_(Gradients(options.step, communicator->rank())) {}
+
+  StatusOr<StepResults> Run() {
+    results_.model = options_.step;
+    results_.ranks = communicator_->size();
+    results_.steps = options_.iterations;
+    LOCKSTEP_ASSIGN_OR_RETURN(scratch_, communicator_->Allocate(64));
+    LOCKSTEP_RETURN_IF_ERROR(Calibrate());
+    LOCKSTEP_RETURN_IF_ERROR(MeasureAlone());
+    LOCKSTEP_RETURN_IF_ERROR(MeasureBeside());
+    LOCKSTEP_RETURN_IF_ERROR(MeasureTogether());
+    return std::move(results_);
+  }
+
+ private:
+  bool first() const { return communicator_->rank() == 0; }
+
+  Status Barrier() {
+    return lockstep::Run(communicator_, {.kind = CollectiveKind::kBarrier},
+                         options_.timeout);
+  }
+  StatusOr<double> Largest(double value) {
+    return LargestOf(communicator_, scratch_, value, options_.timeout);
+  }
+
+  // Rank 0's speed, while the others are idle, says how much work all do.
+  Status Calibrate() {
+    double rate = 0;
+    if (first()) rate = ComputeLoop().MeasureRate();
+    LOCKSTEP_ASSIGN_OR_RETURN(rate, Largest(rate));
+    const StepBenchOptions& model = options_.step;
+    double turns = model.flops > 0 ? model.flops / ComputeLoop::kFlopsPerTurn
+                                   : model.compute_seconds * rate;
+    if (communicator_->rank() == model.slow_rank) turns *= 1 + model.slow_share;
+    turns_ = std::llround(turns);
+    results_.flops_per_second = rate * ComputeLoop::kFlopsPerTurn;
+    return OkStatus();
+  }
+
+  // Steps of this rank by itself, as many as do not keep others waiting.
+  StatusOr<StepTimes> RunBySelf() {
+    CommunicatorOptions options;
+    options.label = "lockstep-bench";
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto self, FormCommunicator(options));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const auto trainer,
+        SyntheticTrainer::Make(self.get(), options_, turns_, gradients_));
+    const int most = std::clamp(options_.iterations, kLeastReferenceSteps,
+                                kMostReferenceSteps);
+    const MonoTime limit = Now() + options_.timeout / 4;
+    std::vector<double> times;
+    for (int i = -1; i < most; ++i) {
+      const MonoTime start = Now();
+      LOCKSTEP_RETURN_IF_ERROR(trainer->Step());
+      const MonoTime end = Now();
+      if (i >= 0) times.push_back(ToSeconds(end - start));
+      if (end >= limit && times.size() >= kLeastReferenceSteps) break;
+    }
+    return Summarize(std::move(times));
+  }
+
+  Status MeasureAlone() {
+    LOCKSTEP_RETURN_IF_ERROR(Barrier());
+    if (first()) {
+      LOCKSTEP_ASSIGN_OR_RETURN(results_.alone, RunBySelf());
+    }
+    return Barrier();
+  }
+
+  Status MeasureBeside() {
+    LOCKSTEP_ASSIGN_OR_RETURN(StepTimes mine, RunBySelf());
+    for (double* value : {&mine.p50, &mine.p99, &mine.mean}) {
+      LOCKSTEP_ASSIGN_OR_RETURN(*value, Largest(*value));
+    }
+    results_.beside = mine;
+    return OkStatus();
+  }
+
+  Status MeasureTogether() {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const auto trainer,
+        SyntheticTrainer::Make(communicator_, options_, turns_, gradients_));
+    for (int i = 0; i < options_.warm_up; ++i) {
+      LOCKSTEP_RETURN_IF_ERROR(trainer->Step());
+    }
+    LOCKSTEP_RETURN_IF_ERROR(Barrier());
+    const task::RankCounters before = trainer->Counters();
+    std::vector<double> times;
+    MonoTime last = Now();
+    for (int i = 0; i < options_.iterations; ++i) {
+      LOCKSTEP_RETURN_IF_ERROR(trainer->Step());
+      const MonoTime now = Now();
+      times.push_back(ToSeconds(now - last));
+      last = now;
+    }
+    const task::RankCounters after = trainer->Counters();
+    results_.straggler = after.communication.straggler;
+    const auto steps = static_cast<double>(options_.iterations);
+    results_.bytes = (after.allreduce_bytes - before.allreduce_bytes) /
+                     static_cast<uint64_t>(options_.iterations);
+    results_.reductions =
+        static_cast<double>(after.collectives - before.collectives) / steps;
+    LOCKSTEP_RETURN_IF_ERROR(Gather(OfRank(before, after, steps)));
+    LOCKSTEP_ASSIGN_OR_RETURN(results_.step, SlowestSteps(times));
+    if (!options_.check) return OkStatus();
+    LOCKSTEP_ASSIGN_OR_RETURN(results_.wrong,
+                              trainer->CountWrong(communicator_->size()));
+    return SumWrong();
+  }
+
+  static StepOfRank OfRank(const task::RankCounters& before,
+                           const task::RankCounters& after, double steps) {
+    const auto phase = [&](task::RankPhase phase) {
+      const auto at = static_cast<size_t>(phase);
+      return (after.phase_seconds[at] - before.phase_seconds[at]) / steps;
+    };
+    return {
+        phase(task::RankPhase::kCompute),
+        (after.allreduce_busy_seconds - before.allreduce_busy_seconds) / steps,
+        phase(task::RankPhase::kAllReduce),
+        phase(task::RankPhase::kStragglerWait)};
+  }
+
+  Status Gather(const StepOfRank& mine) {
+    static_assert(sizeof(StepOfRank) == 4 * sizeof(double));
+    const auto ranks = static_cast<size_t>(communicator_->size());
+    LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* all,
+                              communicator_->Allocate(ranks * sizeof(mine)));
+    char* const data = static_cast<char*>(all->data);
+    const auto rank = static_cast<size_t>(communicator_->rank());
+    std::memcpy(data + rank * sizeof(mine), &mine, sizeof(mine));
+    LOCKSTEP_RETURN_IF_ERROR(
+        lockstep::Run(communicator_,
+                      {.kind = CollectiveKind::kAllGather,
+                       .slice = {all, 0, ranks * 4, DataType::kFloat64}},
+                      options_.timeout));
+    results_.by_rank.resize(ranks);
+    std::memcpy(results_.by_rank.data(), data, ranks * sizeof(mine));
+    return OkStatus();
+  }
+
+  // Of each step the slowest rank's time.
+  StatusOr<StepTimes> SlowestSteps(std::vector<double> times) {
+    const size_t bytes = times.size() * sizeof(double);
+    LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* all,
+                              communicator_->Allocate(bytes));
+    std::memcpy(all->data, times.data(), bytes);
+    LOCKSTEP_RETURN_IF_ERROR(
+        lockstep::Run(communicator_,
+                      {.slice = {all, 0, times.size(), DataType::kFloat64},
+                       .op = ReduceOp::kMax},
+                      options_.timeout));
+    std::memcpy(times.data(), all->data, bytes);
+    return Summarize(std::move(times));
+  }
+
+  Status SumWrong() {
+    std::memcpy(scratch_->data, &results_.wrong, sizeof(results_.wrong));
+    LOCKSTEP_RETURN_IF_ERROR(lockstep::Run(
+        communicator_, {.slice = {scratch_, 0, 1, DataType::kInt64}},
+        options_.timeout));
+    std::memcpy(&results_.wrong, scratch_->data, sizeof(results_.wrong));
+    return OkStatus();
+  }
+
+  Communicator* const communicator_;
+  const BenchOptions& options_;
+  const std::vector<float> gradients_;
+  const Buffer* scratch_ = nullptr;
+  int64_t turns_ = 0;
+  StepResults results_;
+};
+
+}  // namespace
+
+StatusOr<StepResults> BenchSteps(Communicator* communicator,
+                                 const BenchOptions& options) {
+  if (options.step.slow_rank >= communicator->size()) {
+    return InvalidArgument("--slow {}: there are {} ranks",
+                           options.step.slow_rank, communicator->size());
+  }
+  return StepBench(communicator, options).Run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// Work and gradients that stand for a model's.
+#ifndef LOCKSTEP_WORKER_BENCH_SYNTHETIC_H_
+#define LOCKSTEP_WORKER_BENCH_SYNTHETIC_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "worker/runtime/reducer.h"
+
+namespace lockstep {
+
+// Multiplications and additions in registers: no memory and no calls, so that
+// it takes the same time whoever runs beside, on a core of its own.
+class ComputeLoop {
+ public:
+  static constexpr int kLanes = 32;
+  static constexpr double kFlopsPerTurn = 2.0 * kLanes;
+
+  void Run(int64_t turns);
+  // Turns a second, the best of a few tries; takes some 20 ms.
+  double MeasureRate();
+
+ private:
+  float values_[kLanes] = {};
+};
+
+// The model's tensors: of equal size, the last one takes what is left.
+std::vector<Parameter> SyntheticParameters(uint64_t parameters, int tensors);
+
+// Rank `rank`'s gradient of every micro-batch: element i of each tensor. Small
+// integers, exact in bfloat16.
+inline float SyntheticGradient(int rank, size_t i) {
+  return static_cast<float>(rank % 4 + 1) + static_cast<float>(i % 3);
+}
+
+// How many elements of a tensor's reduced gradient are not the sum over
+// `ranks` of `accumulate` times theirs, but for the rounding of bfloat16 where
+// `bf16` says so.
+uint64_t CountWrongGradients(std::span<const float> reduced, int ranks,
+                             int accumulate, bool bf16);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_BENCH_SYNTHETIC_H_

@@ -1,0 +1,106 @@
+#include "worker/bench/table.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "worker/bench/names.h"
+
+namespace lockstep {
+namespace {
+
+bool Reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce ||
+         kind == CollectiveKind::kReduceScatter;
+}
+
+// Four digits that count.
+std::string Microseconds(double seconds) {
+  const double us = seconds * 1e6;
+  const int digits = us < 10 ? 3 : us < 100 ? 2 : us < 1000 ? 1 : 0;
+  return fmt::format("{:.{}f}", us, digits);
+}
+
+std::string Half(const BenchRow& row, const BenchTiming& timing) {
+  return fmt::format("{:>9} {:>8.2f} {:>8.2f} {:>7}",
+                     Microseconds(timing.seconds),
+                     AlgorithmBandwidth(row, timing), BusBandwidth(row, timing),
+                     timing.wrong < 0 ? "N/A" : std::to_string(timing.wrong));
+}
+
+nlohmann::json HalfJson(const BenchRow& row, const BenchTiming& timing) {
+  nlohmann::json half = {{"seconds", timing.seconds},
+                         {"algbw", AlgorithmBandwidth(row, timing)},
+                         {"busbw", BusBandwidth(row, timing)}};
+  if (timing.wrong >= 0) half["wrong"] = timing.wrong;
+  return half;
+}
+
+}  // namespace
+
+double AlgorithmBandwidth(const BenchRow& row, const BenchTiming& timing) {
+  if (timing.seconds <= 0) return 0;
+  return static_cast<double>(row.bytes) / timing.seconds * 1e-9;
+}
+
+double BusBandwidth(const BenchRow& row, const BenchTiming& timing) {
+  const double n = row.ranks;
+  double factor = 1;
+  if (row.kind == CollectiveKind::kAllReduce) {
+    factor = 2 * (n - 1) / n;
+  } else if (row.kind != CollectiveKind::kBroadcast) {
+    factor = (n - 1) / n;
+  }
+  return AlgorithmBandwidth(row, timing) * factor;
+}
+
+std::string TableHeader() {
+  return fmt::format(
+      "#{:>43}{:^41}{:^36}\n"
+      "#{:>12} {:>12} {:>8} {:>6} {:>6}   {:>9} {:>8} {:>8} {:>7} {:>9} {:>8} "
+      "{:>8} {:>7}\n"
+      "#{:>12} {:>12} {:>8} {:>6} {:>6}   {:>9} {:>8} {:>8} {:>7} {:>9} {:>8} "
+      "{:>8} {:>7}\n",
+      "", "out-of-place", "in-place", "size", "count", "type", "redop", "root",
+      "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong",
+      "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
+      "(GB/s)", "(GB/s)", "");
+}
+
+std::string TableRow(const BenchRow& row) {
+  return fmt::format(" {:>12} {:>12} {:>8} {:>6} {:>6}   {} {}\n", row.bytes,
+                     row.count, NcclName(row.type),
+                     Reduces(row.kind) ? NcclName(row.op) : "none", row.root,
+                     Half(row, row.out_of_place), Half(row, row.in_place));
+}
+
+std::string TableFooter(const std::vector<BenchRow>& rows) {
+  int64_t wrong = 0;
+  double bandwidth = 0;
+  for (const BenchRow& row : rows) {
+    for (const BenchTiming* timing : {&row.out_of_place, &row.in_place}) {
+      if (timing->wrong > 0) wrong += timing->wrong;
+      bandwidth += BusBandwidth(row, *timing);
+    }
+  }
+  const double timings = 2.0 * static_cast<double>(rows.size());
+  return fmt::format(
+      "# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:.4f}\n",
+      wrong, wrong == 0 ? "OK" : "FAILED",
+      rows.empty() ? 0 : bandwidth / timings);
+}
+
+nlohmann::json RowJson(const BenchRow& row) {
+  nlohmann::json json = {{"collective", std::string(Name(row.kind))},
+                         {"bytes", row.bytes},
+                         {"count", row.count},
+                         {"type", std::string(NcclName(row.type))},
+                         {"ranks", row.ranks},
+                         {"out_of_place", HalfJson(row, row.out_of_place)},
+                         {"in_place", HalfJson(row, row.in_place)}};
+  if (Reduces(row.kind)) json["op"] = std::string(NcclName(row.op));
+  if (row.root >= 0) json["root"] = row.root;
+  return json;
+}
+
+}  // namespace lockstep

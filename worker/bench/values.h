@@ -1,0 +1,36 @@
+// What ranks put into their buffers, and whether what came out is right.
+//
+// Every rank can compute every other's values: rank r's element i is one of a
+// period of numbers that is prime, so that a part in the wrong place shows.
+// They are exact in every type, and so are sums of up to 32 of them, but for
+// float32 and float64, whose noise makes them round. Pure.
+#ifndef LOCKSTEP_WORKER_BENCH_VALUES_H_
+#define LOCKSTEP_WORKER_BENCH_VALUES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "worker/collective/communicator.h"
+
+namespace lockstep {
+
+// Rank `rank`'s value of element `i` in round `round`, as float64.
+double InputValue(DataType type, int rank, size_t i, int round);
+
+// Elements [first, first + count) of rank `rank` to `data`, that of `first`.
+void FillInput(DataType type, int rank, size_t first, size_t count, int round,
+               void* data);
+
+// How many of `count` elements of `data`, that begins with element `first`,
+// differ from the reduction of all ranks' input by more than rounding (of
+// `ranks` additions in the type itself).
+uint64_t CountWrong(DataType type, ReduceOp op, int ranks, size_t first,
+                    size_t count, int round, const void* data);
+// The same, of one rank's input, bit for bit.
+uint64_t CountDifferent(DataType type, int rank, size_t first, size_t count,
+                        int round, const void* data);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_BENCH_VALUES_H_

@@ -1,0 +1,283 @@
+// How long it takes until every rank has left a collective, once one of them
+// is told to: while it waits, with data in flight, beside a frozen peer, and
+// when the one that gives up is not connected with those who wait.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "worker/collective/communicator.h"
+#include "worker/collective/testing.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr int kRanks = 4;
+constexpr int kTries = 11;
+constexpr Duration kLong = seconds(30);
+constexpr Duration kPromised = milliseconds(50);
+constexpr Duration kWorst = kSanitized ? seconds(5) : seconds(1);
+// A thread that is told to run and does not for so long says that a machine is
+// too busy to measure on.
+constexpr Duration kBusy = milliseconds(10);
+// Long enough to be always in flight.
+constexpr size_t kMany = kSanitized ? 1 << 16 : 1 << 20;
+
+Operation Floats(Communicator* c, size_t count) {
+  auto buffer = c->Allocate(count * 4);
+  return {.slice = {*buffer, 0, count, DataType::kFloat32}};
+}
+
+// Of each try: from the word to the last rank.
+class Times {
+ public:
+  void Add(Duration time) {
+    times_.push_back(time);
+    wakes_.push_back(WakeUpTime());
+  }
+  void Check() {
+    ASSERT_GE(times_.size(), 10u);
+    const Duration median = MedianOf(times_);
+    const Duration wake = MedianOf(wakes_);
+    const Duration worst = *std::max_element(times_.begin(), times_.end());
+    ::testing::Test::RecordProperty(
+        "median_us",
+        static_cast<int>(duration_cast<microseconds>(median).count()));
+    ::testing::Test::RecordProperty(
+        "worst_us",
+        static_cast<int>(duration_cast<microseconds>(worst).count()));
+    printf("median %.2f ms, worst %.2f ms; a plain wake-up %.2f ms\n",
+           Milliseconds(median), Milliseconds(worst), Milliseconds(wake));
+    if (!kSanitized && wake <= kBusy) {
+      EXPECT_LE(Milliseconds(median), Milliseconds(kPromised));
+    }
+    if (wake <= kBusy) {
+      EXPECT_LE(Milliseconds(worst), Milliseconds(kWorst));
+    }
+  }
+
+ private:
+  static double Milliseconds(Duration time) {
+    return static_cast<double>(duration_cast<microseconds>(time).count()) / 1e3;
+  }
+  static Duration MedianOf(std::vector<Duration> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+  }
+
+  std::vector<Duration> times_;
+  std::vector<Duration> wakes_;
+};
+
+class ThreadsTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  // Every rank runs what `count` says until it fails, but `absent` (-1: none),
+  // which starts nothing. `who` aborts from a thread of its own. Returns the
+  // time of the last.
+  Duration Try(size_t count, int absent, int who, int delay_us) {
+    MapRendezvousStore store;
+    std::atomic<int> steps{0};
+    std::atomic<int> in{0};
+    std::atomic<int> out{0};
+    std::atomic<int64_t> start{0};
+    std::vector<MonoTime> ends(kRanks);
+    SpawnRanks(kRanks, [&](int rank) {
+      auto formed =
+          FormCommunicator(TestOptionsOf(GetParam(), rank, kRanks, &store));
+      ASSERT_TRUE(formed.ok()) << formed.status();
+      Communicator* const c = formed->get();
+      const Operation operation = Floats(c, count);
+      std::thread aborter;
+      if (rank == who) {
+        aborter = std::thread([&, c] {
+          while (absent >= 0 ? in < kRanks - 1 : steps < 2 * kRanks) {
+            std::this_thread::sleep_for(microseconds(100));
+          }
+          std::this_thread::sleep_for(microseconds(delay_us));
+          start = Now().time_since_epoch().count();
+          c->Abort("told to");
+        });
+      }
+      Status status;
+      if (rank != absent) {
+        ++in;
+        while (status.ok()) {
+          status = lockstep::Run(c, operation, kLong);
+          ++steps;
+        }
+        ends[rank] = Now();
+        EXPECT_EQ(status.code(),
+                  rank == who ? StatusCode::kAborted : StatusCode::kUnavailable)
+            << rank << ": " << status;
+      }
+      // Leaves only when all have: leaving is not what ends them.
+      ++out;
+      const MonoTime deadline = Now() + kLong;
+      while (out < kRanks && Now() < deadline) {
+        std::this_thread::sleep_for(microseconds(200));
+      }
+      if (aborter.joinable()) aborter.join();
+    });
+    return *std::max_element(ends.begin(), ends.end()) -
+           MonoTime(Duration(start.load()));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, ThreadsTest,
+                         ::testing::Values("shm", "tcp", "hierarchical",
+                                           "gloo"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(ThreadsTest, AllLeaveAWaitAtOnce) {
+  signal(SIGPIPE, SIG_IGN);
+  Times times;
+  // The last starts nothing; another gives up.
+  for (int i = 0; i < kTries; ++i) {
+    times.Add(Try(kMany, kRanks - 1, i % (kRanks - 1), 5000));
+  }
+  times.Check();
+}
+
+TEST_P(ThreadsTest, AllLeaveDataInFlightAtOnce) {
+  signal(SIGPIPE, SIG_IGN);
+  Times times;
+  // Somewhere within an operation, elsewhere in each try.
+  for (int i = 0; i < kTries; ++i) {
+    times.Add(Try(kMany, -1, i % kRanks, 300 * i));
+  }
+  times.Check();
+}
+
+// What ranks as processes share.
+struct Board {
+  std::atomic<int> steps[kTries][kRanks];
+  std::atomic<int64_t> ended[kTries][kRanks];
+  std::atomic<int> aborted;  // generations
+};
+
+class FrozenTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    signal(SIGPIPE, SIG_IGN);
+    char name[] = "/tmp/lockstep-latency-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    dir_ = name;
+    void* const memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    board_ = new (memory) Board{};
+    for (int i = 0; i < kTries; ++i) {
+      std::filesystem::create_directories(DirOf(i));
+    }
+  }
+  void TearDown() override {
+    if (board_ != nullptr) munmap(board_, sizeof(Board));
+    std::filesystem::remove_all(dir_);
+  }
+
+  std::string DirOf(int i) const { return fmt::format("{}/{}", dir_, i); }
+
+  // A rank: generation after generation, each until it fails. Rank 0 aborts
+  // when it is told to.
+  int RunRank(int rank) {
+    for (int i = 0; i < kTries; ++i) {
+      DirectoryRendezvousStore store(DirOf(i));
+      auto formed =
+          FormCommunicator(TestOptionsOf(GetParam(), rank, kRanks, &store));
+      if (!formed.ok()) {
+        fprintf(stderr, "%s\n", Message(formed.status()).c_str());
+        return 100;
+      }
+      Communicator* const c = formed->get();
+      const Operation operation = Floats(c, kMany);
+      std::thread aborter;
+      if (rank == 0) {
+        aborter = std::thread([&, i] {
+          while (board_->aborted <= i) {
+            std::this_thread::sleep_for(microseconds(200));
+          }
+          c->Abort("told to");
+        });
+      }
+      Status status;
+      while (status.ok()) {
+        status = lockstep::Run(c, operation, kLong);
+        ++board_->steps[i][rank];
+      }
+      board_->ended[i][rank] = Now().time_since_epoch().count();
+      if (aborter.joinable()) aborter.join();
+    }
+    return 0;
+  }
+
+  template <typename Condition>
+  bool Await(Condition condition) {
+    const MonoTime deadline = Now() + seconds(20);
+    while (!condition()) {
+      if (Now() >= deadline) return false;
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return true;
+  }
+
+  std::string dir_;
+  Board* board_ = nullptr;
+};
+INSTANTIATE_TEST_SUITE_P(Backends, FrozenTest,
+                         ::testing::Values("shm", "tcp", "hierarchical",
+                                           "gloo"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(FrozenTest, AllOthersLeaveAtOnce) {
+  RankProcesses ranks(kRanks, [&](int rank) { return RunRank(rank); });
+  constexpr int kFrozen = kRanks - 1;
+  Times times;
+  for (int i = 0; i < kTries; ++i) {
+    const auto& steps = board_->steps[i];
+    ASSERT_TRUE(Await([&] {
+      return std::all_of(std::begin(steps), std::end(steps),
+                         [](const auto& done) { return done >= 1; });
+    })) << "try "
+        << i;
+    ranks.Signal(kFrozen, SIGSTOP);
+    // The others stand still once they wait for the frozen one.
+    int seen = -1;
+    ASSERT_TRUE(Await([&] {
+      std::this_thread::sleep_for(milliseconds(15));
+      const int sum = steps[0] + steps[1] + steps[2];
+      return std::exchange(seen, sum) == sum;
+    }));
+    const MonoTime start = Now();
+    board_->aborted = i + 1;
+    auto& ended = board_->ended[i];
+    EXPECT_TRUE(Await([&] {
+      return std::all_of(std::begin(ended), std::begin(ended) + kFrozen,
+                         [](const auto& time) { return time != 0; });
+    }));
+    int64_t last = start.time_since_epoch().count();
+    for (int rank = 0; rank < kFrozen; ++rank) {
+      last = std::max<int64_t>(last, ended[rank]);
+    }
+    ranks.Signal(kFrozen, SIGCONT);
+    times.Add(MonoTime(Duration(last)) - start);
+  }
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(ranks.Join(rank, Now() + kLong), 0) << rank;
+  }
+  times.Check();
+}
+
+}  // namespace
+}  // namespace lockstep

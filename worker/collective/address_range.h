@@ -1,0 +1,54 @@
+// A range of addresses that outlives communicators.
+//
+// Trainers hold views of their gradients. With a range, the memory of each
+// generation is mapped over that of the one before, at the same addresses: the
+// views stay valid, and a member of an older generation that thaws writes into
+// a file that nobody maps any more. Between generations the range is ordinary
+// memory of zeros, so that no view ever points at nothing.
+#ifndef LOCKSTEP_WORKER_COLLECTIVE_ADDRESS_RANGE_H_
+#define LOCKSTEP_WORKER_COLLECTIVE_ADDRESS_RANGE_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <memory>
+
+#include "common/base/status.h"
+
+namespace lockstep {
+
+// Used by one thread. Must outlive the communicators that it is given to.
+class AddressRange {
+ public:
+  // As many addresses as this host has memory, or less where limits want it.
+  // They cost nothing until they are used. ResourceExhausted.
+  static StatusOr<std::unique_ptr<AddressRange>> Reserve();
+  // `bytes` of them, a multiple of 2 MiB, where 2 MiB pages may begin.
+  static StatusOr<std::unique_ptr<AddressRange>> Reserve(size_t bytes);
+  ~AddressRange();
+  AddressRange(const AddressRange&) = delete;
+  AddressRange& operator=(const AddressRange&) = delete;
+
+  unsigned char* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+  // Maps `file` from `offset` on, shared, over the beginning of the range, at
+  // most `bytes`; what was there goes. Not inherited by fork, not in core
+  // dumps. FailedPrecondition while another communicator has it mapped, which
+  // would go on in the new one's memory.
+  Status Map(int file, off_t offset, size_t bytes);
+  // Ordinary zeroed memory again.
+  void Clear();
+
+ private:
+  AddressRange(unsigned char* data, size_t bytes)
+      : data_(data), bytes_(bytes) {}
+
+  unsigned char* const data_;
+  const size_t bytes_;
+  bool mapped_ = false;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_COLLECTIVE_ADDRESS_RANGE_H_

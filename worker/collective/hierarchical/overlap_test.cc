@@ -1,0 +1,244 @@
+// Operations that overlap: the next one begins in the hosts while the last one
+// is between them. Hosts are only numbers: all ranks run here.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "worker/collective/hierarchical/hierarchical_communicator.h"
+#include "worker/collective/hierarchical/stage_plan.h"
+#include "worker/collective/tcp/tcp_communicator.h"
+#include "worker/collective/testing.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr Duration kLong = seconds(30);
+
+using Hosts = std::vector<int>;
+
+// Ranks as threads.
+void WithHosts(const Hosts& hosts,
+               const std::function<void(Communicator*)>& fn) {
+  signal(SIGPIPE, SIG_IGN);
+  MapRendezvousStore store;
+  const int n = static_cast<int>(hosts.size());
+  SpawnRanks(n, [&](int rank) {
+    auto formed = FormHierarchical(TestOptions(rank, n, &store), hosts);
+    ASSERT_TRUE(formed.ok()) << formed.status();
+    fn(formed->get());
+  });
+}
+
+// What goes between the hosts on one rank: its first operation begins there
+// only when `gate` says so, and it counts how many are there at most.
+class WatchedCommunicator final : public Communicator {
+ public:
+  struct Watch {
+    std::function<void()> gate;
+    std::atomic<int> most{0};
+  };
+
+  WatchedCommunicator(std::unique_ptr<Communicator> inner, Watch* watch)
+      : inner_(std::move(inner)), watch_(watch) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::string_view backend() const override { return inner_->backend(); }
+  std::string Plan() const override { return inner_->Plan(); }
+  StatusOr<const Buffer*> Allocate(size_t bytes) override {
+    return inner_->Allocate(bytes);
+  }
+  StatusOr<const Buffer*> Register(void* data, size_t bytes) override {
+    return inner_->Register(data, bytes);
+  }
+  StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
+                                        Stream stream) override {
+    if (!opened_) watch_->gate();
+    opened_ = true;
+    LOCKSTEP_ASSIGN_OR_RETURN(auto work, inner_->Start(operation, stream));
+    watch_->most = std::max(watch_->most.load(), ++under_way_);
+    return std::make_unique<Counted>(std::move(work), &under_way_);
+  }
+  void Abort(std::string_view reason) override { inner_->Abort(reason); }
+
+ private:
+  // By one thread at a time: that in Execute.
+  class Counted final : public Work {
+   public:
+    Counted(std::unique_ptr<Work> inner, int* under_way)
+        : inner_(std::move(inner)), under_way_(under_way) {}
+    ~Counted() override { --*under_way_; }
+    Status Wait(MonoTime deadline) override { return inner_->Wait(deadline); }
+    bool Poll() override { return inner_->Poll(); }
+
+   private:
+    const std::unique_ptr<Work> inner_;
+    int* const under_way_;
+  };
+
+  const std::unique_ptr<Communicator> inner_;
+  Watch* const watch_;
+  bool opened_ = false;
+  int under_way_ = 0;
+};
+
+// Two all-reduces, the second one started before the first is between the
+// hosts; the second begins `apart` elements behind the first. How many are
+// between the hosts at once, by rank.
+std::vector<int> MostAcross(const Hosts& hosts, size_t count, size_t apart) {
+  signal(SIGPIPE, SIG_IGN);
+  const int n = static_cast<int>(hosts.size());
+  std::vector<WatchedCommunicator::Watch> watches(hosts.size());
+  std::atomic<int> started{0};
+  MapRendezvousStore store;
+  SpawnRanks(n, [&](int rank) {
+    auto options = TestOptions(rank, n, &store);
+    watches[rank].gate = [&] {
+      const MonoTime limit = Now() + kLong;
+      while (started < n && Now() < limit) std::this_thread::yield();
+    };
+    HierarchicalParts parts;
+    parts.between = [&](const CommunicatorOptions& part,
+                        const BrokenFunction& broken)
+        -> StatusOr<std::unique_ptr<Communicator>> {
+      LOCKSTEP_ASSIGN_OR_RETURN(auto formed, FormTcp(part, broken));
+      return std::make_unique<WatchedCommunicator>(std::move(formed),
+                                                   &watches[rank]);
+    };
+    auto formed = FormHierarchical(options, hosts, parts);
+    ASSERT_TRUE(formed.ok()) << formed.status();
+    Communicator* const c = formed->get();
+    auto buffer = c->Allocate((apart + count) * 4);
+    ASSERT_TRUE(buffer.ok());
+    auto* const data = static_cast<float*>((*buffer)->data);
+    std::fill(data, data + apart + count, 1.0f);
+    std::vector<std::unique_ptr<Work>> works;
+    for (const size_t offset : {size_t{0}, apart}) {
+      auto work =
+          c->Start({.slice = {*buffer, offset, count, DataType::kFloat32}});
+      ASSERT_TRUE(work.ok());
+      works.push_back(std::move(*work));
+    }
+    ++started;
+    for (auto& work : works) ASSERT_TRUE(work->Wait(Now() + kLong).ok());
+    const float want = static_cast<float>(n);
+    for (size_t i = 0; i < apart + count; ++i) {
+      // What is in both slices was reduced twice.
+      const bool twice = i >= apart && i < count;
+      ASSERT_EQ(data[i], twice ? want * want : want) << i;
+    }
+  });
+  std::vector<int> most;
+  for (const auto& watch : watches) most.push_back(watch.most);
+  return most;
+}
+
+TEST(OverlapTest, TheNextOperationBeginsWhileTheLastIsBetweenTheHosts) {
+  // One chunk each.
+  constexpr size_t kCount = kOverlapBytes / 4;
+  for (const Hosts& hosts :
+       {Hosts{0, 0, 1, 1}, Hosts{0, 1, 0, 1}, Hosts{0, 0, 0, 0, 1, 1, 1, 1}}) {
+    for (const int most : MostAcross(hosts, kCount, kCount)) {
+      EXPECT_EQ(most, 2);
+    }
+  }
+  // Only the leaders go between the hosts; who is alone in its host has nobody
+  // to agree with.
+  const auto leaders = MostAcross({0, 0, 0, 1}, kCount, kCount);
+  EXPECT_EQ(leaders[0], 2);
+  EXPECT_EQ(leaders[1], 0);
+  EXPECT_GE(leaders[3], 1);
+}
+
+TEST(OverlapTest, NothingOverlapsThatMustNot) {
+  // Too small to be worth it (only the leaders go); the same memory.
+  for (const int most : MostAcross({0, 0, 1, 1}, 1000, 1000)) {
+    EXPECT_LE(most, 1);
+  }
+  constexpr size_t kCount = kOverlapBytes / 4;
+  for (const int most : MostAcross({0, 0, 1, 1}, kCount, kCount / 2)) {
+    EXPECT_EQ(most, 1);
+  }
+}
+
+// `operations` all-reduces of `count` elements; `together`: some ranks start
+// all before they wait, others wait for each.
+std::vector<std::string> BitsOfMany(const Hosts& hosts, bool together) {
+  constexpr size_t kCount = 300'001;
+  constexpr size_t kOperations = 5;
+  std::vector<std::string> bits(hosts.size());
+  WithHosts(hosts, [&](Communicator* c) {
+    auto buffer = c->Allocate(kOperations * kCount * 4);
+    ASSERT_TRUE(buffer.ok());
+    auto* const data = static_cast<float*>((*buffer)->data);
+    for (size_t i = 0; i < kOperations * kCount; ++i) {
+      data[i] = std::sin(static_cast<float>(i * 13 + c->rank()));
+    }
+    std::vector<std::unique_ptr<Work>> works;
+    for (size_t i = 0; i < kOperations; ++i) {
+      auto work =
+          c->Start({.slice = {*buffer, i * kCount, kCount, DataType::kFloat32},
+                    .op = i == 2 ? ReduceOp::kMean : ReduceOp::kSum});
+      ASSERT_TRUE(work.ok());
+      works.push_back(std::move(*work));
+      if (together && c->rank() % 3 != 1) continue;
+      ASSERT_TRUE(works.back()->Wait(Now() + kLong).ok());
+    }
+    for (auto& work : works) ASSERT_TRUE(work->Wait(Now() + kLong).ok());
+    bits[c->rank()].assign(reinterpret_cast<const char*>(data),
+                           kOperations * kCount * 4);
+  });
+  return bits;
+}
+
+TEST(OverlapTest, OverlapChangesNoBit) {
+  for (const Hosts& hosts :
+       {Hosts{0, 0, 1, 1}, Hosts{0, 0, 0, 1}, Hosts{0, 0, 0, 0, 1, 1, 1, 1}}) {
+    const auto apart = BitsOfMany(hosts, false);
+    const auto together = BitsOfMany(hosts, true);
+    for (size_t rank = 0; rank < hosts.size(); ++rank) {
+      EXPECT_TRUE(apart[rank] == apart[0]) << rank;
+      EXPECT_TRUE(together[rank] == apart[0]) << rank;
+    }
+  }
+}
+
+TEST(OverlapTest, AbortEndsWhatHasBegunAhead) {
+  std::atomic<int> ready{0};
+  WithHosts({0, 0, 1, 1}, [&](Communicator* c) {
+    constexpr size_t kCount = 1 << 20;
+    auto buffer = c->Allocate(4 * kCount * 4);
+    ASSERT_TRUE(buffer.ok());
+    std::vector<std::unique_ptr<Work>> works;
+    for (size_t i = 0; i < 4; ++i) {
+      // The last host never comes to the end of it.
+      if (c->rank() == 3 && i == 3) break;
+      auto work = c->Start(
+          {.slice = {*buffer, i * kCount, kCount, DataType::kFloat32}});
+      if (!work.ok()) break;
+      works.push_back(std::move(*work));
+    }
+    ++ready;
+    while (ready < 4) std::this_thread::yield();
+    if (c->rank() == 3) c->Abort("asked to");
+    const MonoTime start = Now();
+    bool failed = false;
+    for (auto& work : works) failed |= !work->Wait(Now() + kLong).ok();
+    works.clear();
+    EXPECT_TRUE(failed || c->rank() == 3);
+    EXPECT_LT(Now() - start, seconds(5));
+    // Nothing touches it any more.
+    std::memset((*buffer)->data, 1, 4 * kCount * 4);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

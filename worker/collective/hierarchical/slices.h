@@ -1,0 +1,18 @@
+// What a rank does with its own bytes between the stages.
+#ifndef LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_SLICES_H_
+#define LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_SLICES_H_
+
+#include "worker/collective/communicator.h"
+
+namespace lockstep::hierarchical {
+
+// Makes the sum of `by` operands their mean, in float32 at least.
+void Divide(const Slice& slice, int by);
+// All but rank `rank`'s of `size` equal parts.
+void ZeroOthers(const Slice& slice, int rank, int size);
+// No byte of theirs is the same.
+bool Apart(const Slice& a, const Slice& b);
+
+}  // namespace lockstep::hierarchical
+
+#endif  // LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_SLICES_H_

@@ -1,0 +1,14 @@
+// The subcommand `model` of lockstep-bench.
+#ifndef LOCKSTEP_WORKER_COLLECTIVE_MODEL_MODEL_MAIN_H_
+#define LOCKSTEP_WORKER_COLLECTIVE_MODEL_MODEL_MAIN_H_
+
+namespace lockstep {
+
+// argv[0] is skipped: it is the program's or "model". Prints to stdout; the
+// exit code: 0, 1 where measuring failed, 2 for options that make no sense.
+// With --measure it forks: call it before there are threads.
+int RunModel(int argc, char** argv);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_COLLECTIVE_MODEL_MODEL_MAIN_H_

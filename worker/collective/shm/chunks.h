@@ -1,0 +1,82 @@
+// How an operation is cut: what a rank contributes, chunks that ranks take,
+// parts that ranks own. Pure.
+#ifndef LOCKSTEP_WORKER_COLLECTIVE_SHM_CHUNKS_H_
+#define LOCKSTEP_WORKER_COLLECTIVE_SHM_CHUNKS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "worker/collective/communicator.h"
+
+namespace lockstep::shm {
+
+// Elements of a slice.
+struct Range {
+  size_t first = 0;
+  size_t count = 0;
+};
+
+// What `rank` brings to the operation; empty where nothing.
+Range ContributionOf(const Operation& operation, int rank, int size);
+
+// The part of all `count` elements that `rank` reduces: equal but for the
+// last ones, with borders at multiples of 1,024 elements.
+Range PartOf(size_t count, int rank, int size);
+
+struct Chunk {
+  // Whose part it is of, for kReduceScatter and kAllGather; else 0.
+  int part = 0;
+  Range range;
+};
+
+class Chunks {
+ public:
+  Chunks() = default;
+  // Chunks fit the L2 cache, are small enough that an abort is seen within
+  // some 10 us, and large enough that taking one costs nothing beside it.
+  Chunks(const Operation& operation, int size);
+
+  uint32_t count() const { return count_; }
+  // The `number`th to be taken. The last elements come first: they are those
+  // written last, and still in the cache.
+  // REQUIRES: number < count().
+  Chunk At(uint32_t number) const;
+
+ private:
+  size_t part_elements_ = 0;
+  size_t chunk_elements_ = 1;
+  uint32_t per_part_ = 0;
+  uint32_t count_ = 0;
+};
+
+// The blocks that an operation is streamed in. A block has a piece of every
+// rank's part.
+class Blocks {
+ public:
+  // How a stage is divided among ranks; the same on all.
+  struct Shape {
+    size_t piece_bytes = 0;
+    size_t slots = 0;
+  };
+  // `spinning`: ranks run side by side, so that a few slots, which stay in
+  // the cache, do; else a rank should get far before it must sleep.
+  static Shape ShapeOf(int size, size_t stage_bytes, bool spinning);
+
+  Blocks() = default;
+  Blocks(const Operation& operation, int size, const Shape& shape);
+
+  uint64_t count() const { return count_; }
+  // The piece of `part` in `block`; empty where the part has ended.
+  Range PieceOf(int part, uint64_t block) const;
+
+ private:
+  size_t elements_ = 0;
+  int size_ = 1;
+  bool in_parts_ = false;
+  size_t piece_elements_ = 1;
+  uint64_t count_ = 0;
+};
+
+}  // namespace lockstep::shm
+
+#endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_CHUNKS_H_

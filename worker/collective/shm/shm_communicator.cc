@@ -1,0 +1,190 @@
+#include "worker/collective/shm/shm_communicator.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "worker/collective/operation.h"
+#include "worker/collective/shm/engine.h"
+#include "worker/collective/shm/life.h"
+#include "worker/collective/shm/meeting.h"
+
+namespace lockstep {
+namespace {
+
+using shm::Arena;
+using shm::Circle;
+using shm::Engine;
+using shm::Life;
+using shm::Placement;
+
+class ShmWork final : public Work {
+ public:
+  ShmWork(Engine* engine, uint64_t number, Duration timeout)
+      : engine_(*engine), number_(number), timeout_(timeout) {}
+  ~ShmWork() override {
+    if (!engine_.Poll(number_)) {
+      (void)engine_.Wait(number_, SystemClock().Now().mono + timeout_);
+    }
+  }
+  Status Wait(MonoTime deadline) override {
+    return engine_.Wait(number_, deadline);
+  }
+  bool Poll() override { return engine_.Poll(number_); }
+
+ private:
+  Engine& engine_;
+  const uint64_t number_;
+  const Duration timeout_;
+};
+
+class ShmCommunicator final : public Communicator {
+ public:
+  ShmCommunicator(const CommunicatorOptions& options, Circle circle,
+                  const BrokenFunction& broken)
+      : label_(options.label),
+        rank_(options.rank),
+        size_(options.size),
+        timeout_(options.operation_timeout),
+        circle_(std::move(circle)),
+        arena_(&circle_.members[rank_].segment),
+        life_(label_, rank_, &circle_.members, broken),
+        engine_(options, &circle_, &life_) {}
+
+  Status Watch() {
+    return size_ == 1 ? OkStatus() : Annotate(life_.Watch(), label_);
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view backend() const override { return "shm"; }
+  ProgressMode progress() const override { return ProgressMode::kInline; }
+
+  // Compared between ranks and generations, so nothing that changes no bit:
+  // not what the processors can, nor how ranks wait.
+  std::string Plan() const override {
+    return fmt::format(
+        "shm: up to {} KiB copied and reduced by each of {} ranks; above, in "
+        "place, chunk by chunk, by the ranks that are free; private memory "
+        "streamed in blocks, each rank reducing its part",
+        shm::kSmallBytes >> 10, size_);
+  }
+
+  // How many ranks there are is all that a sum's bits depend on.
+  std::string ReductionPlan() const override {
+    return fmt::format("shm ranks={}", size_);
+  }
+
+  StatusOr<const Buffer*> Allocate(size_t bytes) override {
+    auto known = std::make_unique<Known>();
+    LOCKSTEP_ASSIGN_OR_RETURN(known->place,
+                              arena_.Allocate(bytes, &known->buffer.bytes));
+    known->buffer.data = circle_.members[rank_].segment.At(known->place);
+    known->buffer.kind = MemoryKind::kShared;
+    buffers_.push_back(std::move(known));
+    return &buffers_.back()->buffer;
+  }
+
+  StatusOr<const Buffer*> Register(void* data, size_t bytes) override {
+    if (data == nullptr) {
+      return InvalidArgument("{}: there is no memory to register", label_);
+    }
+    auto known = std::make_unique<Known>();
+    known->buffer.data = data;
+    known->buffer.bytes = bytes;
+    known->is_private = true;
+    LOCKSTEP_RETURN_IF_ERROR(circle_.members[rank_].segment.Populate(
+        shm::kStagePlace, shm::kStageBytes));
+    buffers_.push_back(std::move(known));
+    return &buffers_.back()->buffer;
+  }
+
+  StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
+                                        Stream stream) override {
+    if (stream != nullptr) {
+      return InvalidArgument("{}: host memory has no stream", label_);
+    }
+    Placement placement;
+    if (operation.kind != CollectiveKind::kBarrier) {
+      const Known* const known = Find(operation.slice.buffer);
+      if (known == nullptr) {
+        return InvalidArgument("{}: the buffer is not this communicator's",
+                               label_);
+      }
+      LOCKSTEP_RETURN_IF_ERROR(CheckOperation(operation, size_));
+      LOCKSTEP_ASSIGN_OR_RETURN(placement, Place(*known, operation.slice));
+    } else {
+      LOCKSTEP_RETURN_IF_ERROR(CheckOperation(operation, size_));
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(const uint64_t number,
+                              engine_.Start(operation, placement));
+    return std::make_unique<ShmWork>(&engine_, number, timeout_);
+  }
+
+  void Abort(std::string_view reason) override {
+    life_.Break(Aborted("{}: {}", label_, reason));
+  }
+
+ private:
+  struct Known {
+    Buffer buffer;
+    bool is_private = false;
+    uint64_t place = 0;  // in the segment, unless private
+  };
+
+  const Known* Find(const Buffer* buffer) const {
+    for (const auto& known : buffers_) {
+      if (&known->buffer == buffer) return known.get();
+    }
+    return nullptr;
+  }
+
+  StatusOr<Placement> Place(const Known& known, const Slice& slice) const {
+    const size_t element = SizeOf(slice.type);
+    const size_t first = slice.offset * element;
+    Placement placement;
+    placement.is_private = known.is_private;
+    placement.local = static_cast<unsigned char*>(known.buffer.data) + first;
+    const auto address = reinterpret_cast<uintptr_t>(placement.local);
+    if (address % element != 0) {
+      return InvalidArgument("{}: memory at {:#x} is not aligned to {}", label_,
+                             address, Name(slice.type));
+    }
+    if (!known.is_private) placement.place = known.place + first;
+    return placement;
+  }
+
+  const std::string label_;
+  const int rank_;
+  const int size_;
+  const Duration timeout_;
+  Circle circle_;
+  Arena arena_;
+  Life life_;
+  Engine engine_;
+  std::vector<std::unique_ptr<Known>> buffers_;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Communicator>> FormShm(
+    const CommunicatorOptions& options, const BrokenFunction& broken) {
+  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
+    return InvalidArgument("{}: rank {} is none of {} ranks", options.label,
+                           options.rank, options.size);
+  }
+  if (options.size > shm::kMaxRanks) {
+    return InvalidArgument("{}: backend shm is for up to {} ranks, not {}",
+                           options.label, shm::kMaxRanks, options.size);
+  }
+  if (options.size > 1 && options.rendezvous == nullptr) {
+    return InvalidArgument("{}: {} ranks need a rendezvous store",
+                           options.label, options.size);
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(Circle circle, shm::Meet(options));
+  auto communicator =
+      std::make_unique<ShmCommunicator>(options, std::move(circle), broken);
+  LOCKSTEP_RETURN_IF_ERROR(communicator->Watch());
+  return communicator;
+}
+
+}  // namespace lockstep

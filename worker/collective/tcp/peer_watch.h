@@ -1,0 +1,48 @@
+// Learns that a peer is gone while no operation looks at its connection.
+//
+// A thread that sleeps until a connection ends. What runs on the connections
+// finds that out by itself, and has the better words for it (a mismatch), so
+// the thread says nothing while `busy`; nor does it where the peer said goodbye
+// first.
+#ifndef LOCKSTEP_WORKER_COLLECTIVE_TCP_PEER_WATCH_H_
+#define LOCKSTEP_WORKER_COLLECTIVE_TCP_PEER_WATCH_H_
+
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "common/base/fd.h"
+#include "common/base/status.h"
+
+namespace lockstep::tcp {
+
+class PeerWatch {
+ public:
+  struct Peer {
+    int rank = -1;
+    int socket = -1;  // borrowed; only looked at
+  };
+
+  // `busy` and `lost` are called by the thread, `lost` once at most.
+  PeerWatch(std::vector<Peer> peers, std::function<bool()> busy,
+            std::function<void(int rank)> lost);
+  ~PeerWatch();
+  PeerWatch(const PeerWatch&) = delete;
+  PeerWatch& operator=(const PeerWatch&) = delete;
+
+  // ResourceExhausted: no thread or descriptor was left.
+  Status Start();
+
+ private:
+  void Loop();
+
+  const std::vector<Peer> peers_;
+  const std::function<bool()> busy_;
+  const std::function<void(int)> lost_;
+  Fd stop_;  // an eventfd
+  std::thread thread_;
+};
+
+}  // namespace lockstep::tcp
+
+#endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_PEER_WATCH_H_

@@ -1,0 +1,109 @@
+// The engine behind podman's or docker's command line.
+#ifndef LOCKSTEP_WORKER_CONTAINER_CLI_ENGINE_H_
+#define LOCKSTEP_WORKER_CONTAINER_CLI_ENGINE_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "worker/container/command.h"
+#include "worker/container/container_engine.h"
+#include "worker/container/run_arguments.h"
+
+namespace lockstep {
+
+// For fetching an image.
+struct ImageTimes {
+  // Of the question whether it is here.
+  Duration look = std::chrono::seconds(30);
+  // Of asking the registry for a newer one than is here. Engines try again and
+  // again where it does not answer.
+  Duration refresh = std::chrono::seconds(20);
+  // Of a fetch that says nothing and moves nothing.
+  Duration idle = std::chrono::seconds(60);
+};
+
+// What an engine knows of an image that it has.
+struct LocalImage {
+  std::string id;                    // "sha256:..."
+  std::vector<std::string> digests;  // "registry/name@sha256:..."
+
+  bool operator==(const LocalImage&) const = default;
+};
+// Of the line "ID [NAME@DIGEST]..."; nullopt: it is none.
+std::optional<LocalImage> ParseLocalImage(std::string_view line);
+// Its name without tag and digest.
+std::string RepositoryOf(std::string_view image);
+// As `image` is named by its registry; "": none has it. Engines give a digest
+// to what was only made here, too: by that of "localhost/" nobody can fetch.
+std::string RegistryDigest(std::string_view image, const LocalImage& local);
+
+class CliEngine final : public ContainerEngine {
+ public:
+  // `env`: of the engine's client, "NAME=value".
+  CliEngine(EngineSetup setup, std::string version,
+            std::vector<std::string> env, ImageTimes times = {});
+
+  const std::string& version() const override { return version_; }
+  const std::string& program() const override { return setup_.program; }
+  bool can_limit() const override { return setup_.can_limit; }
+  bool reports() const override { return in_tree() && !setup_.init.empty(); }
+  bool confines_root() const override;
+  bool in_tree() const override { return setup_.kind == EngineKind::kPodman; }
+
+  std::vector<std::string> RunArguments(
+      const ContainerPlan& plan) const override {
+    return lockstep::RunArguments(setup_, plan);
+  }
+  std::vector<std::string> Environment() const override { return env_; }
+  std::vector<std::string> SignalArguments(
+      const std::string& name) const override;
+  std::vector<std::string> InspectArguments(
+      const std::string& name) const override;
+  std::vector<std::string> RemoveArguments(
+      const std::string& name) const override;
+  StatusOr<ImageHere> EnsureImage(
+      const ImageContent& wanted, MonoTime deadline,
+      const std::function<bool(const std::string&)>& progress) override;
+  Status Remove(const std::string& name, MonoTime deadline) override;
+  StatusOr<std::vector<FoundContainer>> List(const std::string& mark,
+                                             MonoTime deadline) override;
+
+ private:
+  using Progress = std::function<bool(const std::string&)>;
+
+  // One question; nullopt: it is not here.
+  StatusOr<std::optional<LocalImage>> Look(const std::string& image,
+                                           MonoTime deadline,
+                                           const Progress& progress);
+  StatusOr<CommandResult> Pull(const std::string& image, MonoTime deadline,
+                               const Progress& progress);
+  StatusOr<ImageHere> EnsureAny(const std::string& image, MonoTime deadline,
+                                const Progress& progress);
+  StatusOr<ImageHere> EnsureSame(const ImageContent& wanted, MonoTime deadline,
+                                 const Progress& progress);
+  MonoTime Within(MonoTime deadline, Duration time) const;
+
+  const EngineSetup setup_;
+  const std::string version_;
+  const std::vector<std::string> env_;
+  const ImageTimes times_;
+};
+
+// Ends and removes a container of another engine than the one in use, by
+// `program` of podman or docker; as ContainerEngine::Remove.
+Status RemoveContainerBy(const std::string& program,
+                         const std::vector<std::string>& env,
+                         const std::string& name, MonoTime deadline);
+
+// Whether a registry may have a newer image of this name: no digest, no tag or
+// "latest", and not of "localhost/", where none is.
+bool MayBeNewer(std::string_view image);
+
+// "NAME DAEMON" lines.
+std::vector<FoundContainer> ParseList(std::string_view output);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_CONTAINER_CLI_ENGINE_H_

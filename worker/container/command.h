@@ -1,0 +1,39 @@
+// Runs a short command of a container engine and takes its output.
+#ifndef LOCKSTEP_WORKER_CONTAINER_COMMAND_H_
+#define LOCKSTEP_WORKER_CONTAINER_COMMAND_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+
+namespace lockstep {
+
+struct CommandResult {
+  int code = 0;            // 128 + the signal that ended it.
+  std::string output;      // Standard output, its first 4 MiB.
+  std::string last_error;  // The last line of standard error.
+
+  bool ok() const { return code == 0; }
+};
+
+struct Command {
+  std::vector<std::string> argv;  // argv[0] is a path.
+  std::vector<std::string> env;
+  // Called for each line of standard error, and about once a second with the
+  // last one again; false: end the command. May be empty.
+  std::function<bool(const std::string&)> on_line;
+  // End it once it has neither said, read nor written anything for so long.
+  // 0: only at the deadline.
+  Duration idle_limit{};
+};
+
+// Blocks. DeadlineExceeded (also when idle) or Cancelled when it was ended by
+// us; errors of Spawn.
+StatusOr<CommandResult> RunCommand(const Command& command, MonoTime deadline);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_CONTAINER_COMMAND_H_

@@ -1,0 +1,38 @@
+// Looks for the container engine on a thread of its own.
+#ifndef LOCKSTEP_WORKER_CONTAINER_ENGINE_SEARCH_H_
+#define LOCKSTEP_WORKER_CONTAINER_ENGINE_SEARCH_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "worker/container/find_engine.h"
+
+namespace lockstep {
+
+class EngineSearch {
+ public:
+  using Result = StatusOr<std::unique_ptr<ContainerEngine>>;
+
+  // Begins at once and gives up after `limit`. `late` gets a result that Take
+  // did not, on the search's thread, but not once this is destroyed.
+  EngineSearch(EngineOptions options, Duration limit,
+               std::function<void(Result)> late);
+  // Does not wait for an engine that hangs.
+  ~EngineSearch();
+  EngineSearch(const EngineSearch&) = delete;
+  EngineSearch& operator=(const EngineSearch&) = delete;
+
+  // The result, if it comes within `wait`; nothing: `late` gets it. Once.
+  std::optional<Result> Take(Duration wait);
+
+ private:
+  struct State;
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_CONTAINER_ENGINE_SEARCH_H_

@@ -1,0 +1,73 @@
+// Images on this node, each fetched once however many want it at a time: for a
+// gang that gets ready, and ahead for jobs that wait.
+//
+// A fetch runs on a thread of its own and ends, without an image, when nobody
+// waits for it any more. Of one name one fetch runs at a time: who wants
+// another content of it waits for that. Safe from any thread.
+#ifndef LOCKSTEP_WORKER_CONTAINER_IMAGE_FETCHER_H_
+#define LOCKSTEP_WORKER_CONTAINER_IMAGE_FETCHER_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/mutex.h"
+#include "worker/container/container_engine.h"
+
+namespace lockstep {
+
+class ImageFetcher {
+ public:
+  // What goes on, now and then, "" where that is not known; false: do not wait
+  // any more.
+  using Progress = std::function<bool(const std::string&)>;
+
+  ImageFetcher() = default;
+  // Ends what is under way. Nobody may wait any more.
+  ~ImageFetcher();
+
+  // As engine->EnsureImage, of which many see the one result. Errors also:
+  // Unavailable when no thread can be started.
+  StatusOr<ImageHere> Get(const std::shared_ptr<ContainerEngine>& engine,
+                          const ImageContent& wanted, MonoTime deadline,
+                          const Progress& progress) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  // All of it under mu_.
+  struct Fetch {
+    ImageContent wanted;
+    int users = 0;
+    MonoTime deadline;
+    bool ended = false;
+    std::string line;
+    StatusOr<ImageHere> result = Unavailable("it has not ended");
+    std::thread thread;
+  };
+
+  // One that will do, begun where none runs; null: another content of the name
+  // is being fetched, and `*line` is what that says.
+  StatusOr<std::shared_ptr<Fetch>> Join(
+      const std::shared_ptr<ContainerEngine>& engine,
+      const ImageContent& wanted, MonoTime deadline, std::string* line)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Run(const std::shared_ptr<ContainerEngine>& engine,
+           const std::shared_ptr<Fetch>& fetch, const ImageContent& wanted,
+           MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  void JoinEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Mutex mu_;
+  CondVar changed_;
+  // By the image's name.
+  std::map<std::string, std::shared_ptr<Fetch>> fetches_ ABSL_GUARDED_BY(mu_);
+  // Of ended fetches, to be joined.
+  std::vector<std::thread> ended_ ABSL_GUARDED_BY(mu_);
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_CONTAINER_IMAGE_FETCHER_H_

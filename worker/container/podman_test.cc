@@ -1,0 +1,455 @@
+// Containers for real, under a shim, by podman and by docker: skipped where one
+// does not work (docker: where no daemon of it answers). Images are made here,
+// of busybox; no registry is needed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "common/base/file.h"
+#include "common/base/random.h"
+#include "common/os/procfs.h"
+#include "worker/container/command.h"
+#include "worker/container/find_engine.h"
+#include "worker/container/run_arguments.h"
+#include "worker/shim/shim_fixture.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""s;
+using std::chrono_literals::operator""ms;
+using task::ExitKind;
+using task::ExitRecord;
+using task::ShimReply;
+using task::ShimSpec;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr char kVariable[] = "LOCKSTEP_TEST_MARK";
+
+// One engine and one image for all tests.
+struct World {
+  std::string dir;
+  std::string mark = RandomHex(8);
+  std::string image;
+  std::unique_ptr<ContainerEngine> engine;
+  std::string why;  // There is none.
+
+  Status Engine(std::vector<std::string> args) {
+    args.insert(args.begin(), engine->program());
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const CommandResult result,
+        RunCommand({args, engine->Environment(), {}}, In(60s)));
+    if (result.ok()) return OkStatus();
+    return Internal("{} {}: {}", args[0], args[1], result.last_error);
+  }
+
+  Status MakeImage() {
+    std::string busybox = "/bin/busybox";
+    if (access(busybox.c_str(), X_OK) != 0) busybox = "/usr/bin/busybox";
+    const std::string bin = JoinPath(dir, "root/bin");
+    LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->MakeDirs(bin));
+    LOCKSTEP_RETURN_IF_ERROR(
+        RealFileSystem()->MakeDirs(JoinPath(dir, "root/tmp")));
+    chmod(JoinPath(dir, "root/tmp").c_str(), 01777);
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string program,
+                              RealFileSystem()->Read(busybox, 64 << 20));
+    LOCKSTEP_RETURN_IF_ERROR(
+        RealFileSystem()->WriteAtomic(JoinPath(bin, "busybox"), program, 0755));
+    for (const char* name :
+         {"sh", "echo", "env", "id", "sleep", "cat", "df", "touch"}) {
+      (void)!symlink("busybox", JoinPath(bin, name).c_str());
+    }
+    const std::string tar = JoinPath(dir, "root.tar");
+    const auto packed = RunCommand(
+        {{"/usr/bin/tar", "-C", JoinPath(dir, "root"), "-cf", tar, "."},
+         {"PATH=/usr/bin:/bin"},
+         {}},
+        In(30s));
+    LOCKSTEP_RETURN_IF_ERROR(packed.status());
+    image = "localhost/lockstep-test-" + mark + ":1";
+    return Engine({"import", "--change", "ENTRYPOINT [\"/bin/echo\",\"entry\"]",
+                   "--change", "CMD [\"cmd\"]", "--change",
+                   "ENV FROM_IMAGE=yes", tar, image});
+  }
+
+  explicit World(const std::string& engine_name) {
+    char name[] = "/tmp/lockstep-podman-XXXXXX";
+    dir = mkdtemp(name);
+    EngineOptions options;
+    options.engine = engine_name;
+    for (const std::string& text : CurrentEnvironment()) {
+      const size_t at = text.find('=');
+      options.environment[text.substr(0, at)] = text.substr(at + 1);
+    }
+    options.init = JoinPath(getenv("LOCKSTEP_BIN"), "lockstep-shim");
+    options.directory = JoinPath(dir, "trial");
+    options.want_limits = true;
+    auto found = FindContainerEngine(options, In(60s));
+    if (!found.ok()) {
+      why = Message(found.status());
+      return;
+    }
+    engine = *std::move(found);
+    if (const Status made = MakeImage(); !made.ok()) {
+      why = Message(made);
+      if (access("/bin/busybox", X_OK) != 0) why = "busybox-static is missing";
+      engine.reset();
+    }
+  }
+  ~World() {
+    if (engine != nullptr) (void)Engine({"rmi", "--force", image});
+    (void)RealFileSystem()->RemoveAll(dir);
+  }
+};
+
+class ContainerTest : public ShimTest,
+                      public testing::WithParamInterface<const char*> {
+ protected:
+  static void TearDownTestSuite() {
+    for (const auto& [name, world] : worlds_) delete world;
+    worlds_.clear();
+  }
+
+  void SetUp() override {
+    ShimTest::SetUp();
+    World*& world = worlds_[GetParam()];
+    if (world == nullptr) world = new World(GetParam());
+    world_ = world;
+    if (world_->engine == nullptr) GTEST_SKIP() << world_->why;
+  }
+  void TearDown() override {
+    ShimTest::TearDown();
+    if (world_->engine == nullptr) return;
+    const auto left = engine().List(world_->mark, In(30s));
+    ASSERT_TRUE(left.ok()) << left.status();
+    EXPECT_THAT(*left, IsEmpty());
+    for (const FoundContainer& container : *left) {
+      EXPECT_TRUE(engine().Remove(container.name, In(30s)).ok());
+    }
+    EXPECT_EQ(Processes(), 0);
+  }
+
+  ContainerEngine& engine() { return *world_->engine; }
+  ContainerPlan Plan() {
+    ContainerPlan plan;
+    plan.name = ContainerName("job", 1, 0, RandomHex(4));
+    plan.labels = {{kContainerMarkLabel, world_->mark}};
+    plan.image = world_->image;
+    plan.environment = {{kVariable, world_->mark}};
+    return plan;
+  }
+  ContainerPlan Shell(const std::string& script) {
+    ContainerPlan plan = Plan();
+    plan.command = {"/bin/sh", "-c"};
+    plan.args = {script};
+    return plan;
+  }
+  // As the worker daemon makes it.
+  ShimSpec SpecOf(ContainerPlan plan) {
+    plan.environment_file = Path("env");
+    EXPECT_TRUE(RealFileSystem()
+                    ->WriteAtomic(plan.environment_file,
+                                  EnvironmentFile(plan.environment), 0600)
+                    .ok());
+    ShimSpec spec = Spec("");
+    spec.argv = engine().RunArguments(plan);
+    spec.env = engine().Environment();
+    spec.cwd = "/";
+    spec.container.name = plan.name;
+    spec.container.signal = engine().SignalArguments(plan.name);
+    spec.container.inspect = engine().InspectArguments(plan.name);
+    spec.container.remove = engine().RemoveArguments(plan.name);
+    spec.container.reports = engine().reports();
+    return spec;
+  }
+  ExitRecord Run(const ContainerPlan& plan) {
+    ExitRecord record = RunToEnd(SpecOf(plan));
+    EXPECT_EQ(record.tree_left, 0u);
+    return record;
+  }
+  // Of containers of this run, and their keepers.
+  static int Processes() {
+    int count = 0;
+    for (const ProcessStat& process : ReadAllProcesses()) {
+      const std::string proc = fmt::format("/proc/{}/", process.pid);
+      const std::string env =
+          ReadProcFile(proc + "environ").value_or(std::string());
+      const std::string args =
+          ReadProcFile(proc + "cmdline").value_or(std::string());
+      const bool keeper = args.find("conmon") != std::string::npos &&
+                          args.find("lockstep-job-g1-r0") != std::string::npos;
+      count += keeper || env.find(world_->mark) != std::string::npos;
+    }
+    return count;
+  }
+
+  static std::map<std::string, World*> worlds_;
+  static World* world_;  // Of this test.
+};
+
+std::map<std::string, World*> ContainerTest::worlds_;
+World* ContainerTest::world_ = nullptr;
+
+INSTANTIATE_TEST_SUITE_P(Engines, ContainerTest,
+                         testing::Values("podman", "docker"),
+                         [](const testing::TestParamInfo<const char*>& info) {
+                           return std::string(info.param);
+                         });
+
+TEST_P(ContainerTest, RunsWhatTheTableSays) {
+  ContainerPlan plan = Plan();
+  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_THAT(Texts(), ElementsAre("entry cmd"));
+  plan.name += "b";
+  plan.args = {"a", "b"};
+  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_THAT(Texts(), ElementsAre("entry a b"));
+  plan.name += "c";
+  plan.command = {"/bin/echo", "given"};
+  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_THAT(Texts(), ElementsAre("given a b"));
+  plan.name += "d";
+  plan.args.clear();
+  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_THAT(Texts(), ElementsAre("given"));
+}
+
+TEST_P(ContainerTest, TheProgramSeesItsEnvironmentAndNothingOfTheHosts) {
+  setenv("LOCKSTEP_TEST_HOST", "secret", 1);
+  ContainerPlan plan = Plan();
+  plan.command = {"/bin/env"};
+  plan.environment["TF_CONFIG"] = R"({"task": {"type": "chief", "index": 0}})";
+  plan.environment["TWO_LINES"] = "a\nb";
+  plan.environment["EMPTY"] = "";
+  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_THAT(Texts(),
+              Contains(R"(TF_CONFIG={"task": {"type": "chief", "index": 0}})"));
+  EXPECT_THAT(Texts(), Contains("TWO_LINES=a"));
+  EXPECT_THAT(Texts(), Contains("EMPTY="));
+  EXPECT_THAT(Texts(), Contains("FROM_IMAGE=yes"));
+  EXPECT_THAT(Texts(), testing::Not(Contains(HasSubstr("secret"))));
+}
+
+TEST_P(ContainerTest, CodesAndSignalsOfTheProgramAreTold) {
+  const ExitRecord r = Run(Shell("echo out; echo err >&2; exit 3"));
+  EXPECT_EQ(r.kind, ExitKind::kExited);
+  EXPECT_EQ(task::ExitCode(r), 3);
+  EXPECT_THAT(Texts(), testing::UnorderedElementsAre("out", "err"));
+  const ExitRecord killed = Run(Shell("kill -SEGV $$"));
+  EXPECT_EQ(killed.kind, ExitKind::kSignaled);
+  EXPECT_EQ(killed.wait_status, SIGSEGV);
+}
+
+TEST_P(ContainerTest, SigtermReachesTheProgram) {
+  Start(
+      SpecOf(Shell("trap 'echo told; exit 7' TERM; echo ready; "
+                   "while :; do sleep 0.05; done")));
+  auto client = Connect();
+  ASSERT_NE(client, nullptr);
+  ASSERT_TRUE(client->WaitForPhase(ShimReply::Phase::kRunning, In(20s)).ok());
+  ASSERT_TRUE(Eventually([&] { return !Log().empty(); }));
+  ASSERT_TRUE(client->KillTree(20s, In(5s)).ok());
+  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(15s));
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(task::ExitCode(end->exit_record), 7);
+  EXPECT_THAT(Texts(), ElementsAre("ready", "told"));
+  client.reset();
+  EXPECT_EQ(ShimCode(), 0);
+}
+
+TEST_P(ContainerTest, AProgramWithoutAHandlerEndsBySigterm) {
+  Start(SpecOf(Shell("echo ready; sleep 100 & wait; echo never")));
+  auto client = Connect();
+  ASSERT_NE(client, nullptr);
+  ASSERT_TRUE(Eventually([&] { return !Log().empty(); }));
+  ASSERT_TRUE(client->KillTree(20s, In(5s)).ok());
+  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(15s));
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(task::ExitCode(end->exit_record), 128 + SIGTERM);
+  client.reset();
+  EXPECT_EQ(ShimCode(), 0);
+}
+
+TEST_P(ContainerTest, AProgramThatIgnoresSigtermIsKilled) {
+  Start(SpecOf(Shell("trap '' TERM; echo ready; while :; do sleep 1; done")));
+  auto client = Connect();
+  ASSERT_NE(client, nullptr);
+  ASSERT_TRUE(Eventually([&] { return !Log().empty(); }));
+  ASSERT_TRUE(client->KillTree(300ms, In(5s)).ok());
+  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(15s));
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(task::ExitCode(end->exit_record), 128 + SIGKILL);
+  client.reset();
+  EXPECT_EQ(ShimCode(), 0);
+}
+
+TEST_P(ContainerTest, AKillBeforeTheContainerIsThereLeavesNone) {
+  for (int i = 0; i < 3; ++i) {
+    const size_t index = Start(SpecOf(Shell("sleep 100")));
+    auto client = Connect();
+    ASSERT_NE(client, nullptr);
+    usleep(static_cast<useconds_t>(30'000 * i));  // Another moment each time.
+    ASSERT_TRUE(client->KillTree(0s, In(5s)).ok());
+    ASSERT_TRUE(client->WaitForPhase(ShimReply::Phase::kExited, In(30s)).ok());
+    client.reset();
+    EXPECT_EQ(ShimCode(index), 0);
+  }
+}
+
+TEST_P(ContainerTest, OutOfMemoryIsCertain) {
+  if (!engine().can_limit()) GTEST_SKIP() << "no limits can be set here";
+  ContainerPlan plan = Shell("a=x; while :; do a=$a$a; done");
+  plan.memory_bytes = 24 << 20;
+  const ExitRecord r = Run(plan);
+  EXPECT_EQ(r.kind, ExitKind::kSignaled);
+  EXPECT_EQ(r.wait_status, SIGKILL);
+  EXPECT_GE(r.oom_kills, 1u);
+}
+
+TEST_P(ContainerTest, AnImageThatIsNotThereIsRefused) {
+  const std::string image = "localhost/lockstep-no-such-image:1";
+  const Status status =
+      engine().EnsureImage({image, "", "", ""}, In(30s), {}).status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(status), HasSubstr(image));
+  EXPECT_TRUE(
+      engine().EnsureImage({world_->image, "", "", ""}, In(30s), {}).ok());
+  ContainerPlan plan = Plan();
+  plan.image = image;
+  const ExitRecord r = Run(plan);
+  EXPECT_EQ(r.kind, ExitKind::kNotStarted);
+  EXPECT_THAT(r.message, HasSubstr(image));
+}
+
+TEST_P(ContainerTest, ASettledImageRunsByItsIdAfterItsTagWasMoved) {
+  const std::string name = "localhost/lockstep-moved-" + world_->mark + ":1";
+  ASSERT_TRUE(world_->Engine({"tag", world_->image, name}).ok());
+  const auto first = engine().EnsureImage({name, "", "", ""}, In(30s), {});
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_FALSE(first->content.id.empty());
+  // Made here: no registry has it.
+  EXPECT_EQ(first->content.digest, "");
+  ASSERT_TRUE(world_
+                  ->Engine({"import", "--change",
+                            "ENTRYPOINT [\"/bin/echo\",\"other\"]",
+                            JoinPath(world_->dir, "root.tar"), name})
+                  .ok());
+  const auto other = engine().EnsureImage({name, "", "", ""}, In(30s), {});
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_NE(other->content.id, first->content.id);
+  const auto again = engine().EnsureImage(first->content, In(30s), {});
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->content.id, first->content.id);
+  ContainerPlan plan = Plan();
+  plan.image = again->content.id;
+  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_THAT(Texts(), ElementsAre("entry cmd"));
+  ImageContent gone = first->content;
+  gone.id.back() = gone.id.back() == '0' ? '1' : '0';
+  gone.node = "node-b";
+  const Status refused = engine().EnsureImage(gone, In(30s), {}).status();
+  EXPECT_THAT(Message(refused), HasSubstr(gone.id));
+  EXPECT_THAT(Message(refused), HasSubstr(other->content.id));
+  ASSERT_TRUE(world_->Engine({"rmi", "--force", name}).ok());
+}
+
+TEST_P(ContainerTest, AProgramThatIsNotInTheImageIsNamed) {
+  ContainerPlan plan = Plan();
+  plan.command = {"no-such-program"};
+  const ExitRecord r = Run(plan);
+  EXPECT_EQ(r.kind, ExitKind::kNotStarted);
+  EXPECT_EQ(task::ExitCode(r), 127);
+  EXPECT_EQ(r.message, "there is no program no-such-program in the image");
+}
+
+TEST_P(ContainerTest, HasItsDirectoriesAndItsSharedMemory) {
+  ASSERT_TRUE(RealFileSystem()->MakeDirs(Path("out")).ok());
+  ContainerPlan plan = Shell("echo made > made; echo $PWD; df -m /dev/shm");
+  plan.mounts = {{Path("out"), false}};
+  plan.working_directory = Path("out");
+  plan.shm_bytes = 37 << 20;
+  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_EQ(RealFileSystem()->Read(Path("out/made"), 16).value_or(""),
+            "made\n");
+  EXPECT_THAT(Texts(), Contains(Path("out")));
+  EXPECT_THAT(Texts(), Contains(HasSubstr(" 37 ")));
+}
+
+TEST_P(ContainerTest, KnowsAMountThatIsAnother) {
+  if (!engine().reports()) GTEST_SKIP() << "its first process is not ours";
+  ASSERT_TRUE(RealFileSystem()->MakeDirs(Path("out")).ok());
+  struct stat info {};
+  ASSERT_EQ(stat(Path("out").c_str(), &info), 0);
+  ContainerPlan plan = Shell("echo made > made");
+  plan.mounts = {{Path("out"), false}};
+  plan.working_directory = Path("out");
+  plan.environment["LOCKSTEP_MOUNT_0"] =
+      fmt::format("{}:{}:{}", info.st_dev, info.st_ino, Path("out"));
+  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  // As if somebody had put another in its place.
+  ASSERT_EQ(rename(Path("out").c_str(), Path("was").c_str()), 0);
+  ASSERT_TRUE(RealFileSystem()->MakeDirs(Path("out")).ok());
+  plan.name += "b";
+  const ExitRecord r = Run(plan);
+  EXPECT_EQ(r.kind, ExitKind::kNotStarted);
+  EXPECT_THAT(r.message, HasSubstr(Path("out") + " was replaced"));
+  EXPECT_FALSE(RealFileSystem()->Exists(Path("out/made")));
+}
+
+TEST_P(ContainerTest, RunsAsTheTasksUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  ASSERT_TRUE(RealFileSystem()->MakeDirs(Path("out")).ok());
+  ASSERT_EQ(chmod(dir_.c_str(), 0755), 0);
+  ASSERT_EQ(chown(Path("out").c_str(), 12345, 12345), 0);
+  ContainerPlan plan = Shell("id -u; id -g; touch " + Path("out/mine"));
+  plan.mounts = {{Path("out"), false}};
+  plan.user = ContainerUser{12345, 12345, {}};
+  EXPECT_EQ(task::ExitCode(Run(plan)), 0);
+  EXPECT_THAT(Texts(), ElementsAre("12345", "12345"));
+  struct stat info {};
+  ASSERT_EQ(stat(Path("out/mine").c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, 12345u);
+}
+
+TEST_P(ContainerTest, AContainerWhoseShimWasKilledIsFoundAndRemoved) {
+  ContainerPlan plan = Shell("sleep 100");
+  plan.labels[kContainerDaemonLabel] = "7";
+  const size_t index = Start(SpecOf(plan));
+  auto client = Connect();
+  ASSERT_NE(client, nullptr);
+  ASSERT_TRUE(client->WaitForPhase(ShimReply::Phase::kRunning, In(20s)).ok());
+  // Where nobody reports, that is the client: its container comes soon.
+  ASSERT_TRUE(Eventually([&] {
+    const auto there = engine().List(world_->mark, In(30s));
+    return there.ok() && !there->empty();
+  }));
+  const auto record = ReadTaskRecord(Path("task"));
+  ASSERT_TRUE(record.ok()) << record.status();
+  EXPECT_EQ(record->container, plan.name);
+  ASSERT_TRUE(SendSignal(shims_[index], SIGKILL).ok());
+  (void)ShimCode(index);
+  const auto found = engine().List(world_->mark, In(30s));
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_THAT(*found, ElementsAre(FoundContainer{plan.name, "7"}));
+  EXPECT_TRUE(engine().Remove(plan.name, In(30s)).ok());
+  EXPECT_TRUE(engine().Remove(plan.name, In(30s)).ok());
+  EXPECT_TRUE(Eventually([] { return Processes() == 0; }));
+}
+
+TEST_P(ContainerTest, TenRoundsLeaveNothing) {
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(task::ExitCode(Run(Shell("sleep 100 & exit 0"))), 0);
+    EXPECT_EQ(Processes(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

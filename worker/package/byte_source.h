@@ -1,0 +1,35 @@
+// Bytes that are read once, from front to back.
+#ifndef LOCKSTEP_WORKER_PACKAGE_BYTE_SOURCE_H_
+#define LOCKSTEP_WORKER_PACKAGE_BYTE_SOURCE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/base/fd.h"
+#include "common/base/status.h"
+
+namespace lockstep {
+
+// Thread-compatible.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  // Fills up to `size` > 0 bytes and returns how many; 0: at the end.
+  virtual StatusOr<size_t> Read(char* buffer, size_t size) = 0;
+};
+
+// Of memory that outlives it.
+std::unique_ptr<ByteSource> MakeByteSource(std::string_view bytes);
+// Of a file.
+StatusOr<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path);
+// What gzip (RFC 1952) made of it, all members. DataLoss where `compressed`
+// is damaged or cut off.
+StatusOr<std::unique_ptr<ByteSource>> MakeGunzip(
+    std::unique_ptr<ByteSource> compressed);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_PACKAGE_BYTE_SOURCE_H_

@@ -1,0 +1,132 @@
+// The packages that are on this node: DIR/sha256-HEX, one file each.
+//
+// A package is fetched once, however many want it at a time, and kept while
+// somebody holds a lease on it; beyond the limit those that nobody holds are
+// removed, the least recently used first. A file of an earlier daemon is
+// checked by its digest before its first use, so that nothing here needs to
+// be synced to disk. Safe from any thread.
+#ifndef LOCKSTEP_WORKER_PACKAGE_PACKAGE_CACHE_H_
+#define LOCKSTEP_WORKER_PACKAGE_PACKAGE_CACHE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/clock.h"
+#include "common/base/file.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "common/model/job.h"
+#include "worker/package/cancellation.h"
+#include "worker/package/package_source.h"
+
+namespace lockstep {
+
+struct PackageCacheOptions {
+  std::string dir;
+  uint64_t limit_bytes = uint64_t{20} << 30;
+  // Without a byte.
+  Duration idle = std::chrono::seconds(60);
+  // Of a whole fetch.
+  Duration most = std::chrono::minutes(30);
+  // After a break; doubled up to 2 s.
+  Duration backoff = std::chrono::milliseconds(100);
+};
+
+class PackageCache {
+ public:
+  // Keeps a package where it is. Must end before the cache does.
+  class Lease {
+   public:
+    Lease() = default;
+    Lease(Lease&& other) noexcept
+        : cache_(std::exchange(other.cache_, nullptr)),
+          digest_(std::move(other.digest_)),
+          path_(std::move(other.path_)) {}
+    Lease& operator=(Lease&& other) noexcept {
+      if (this != &other) {
+        Release();
+        cache_ = std::exchange(other.cache_, nullptr);
+        digest_ = std::move(other.digest_);
+        path_ = std::move(other.path_);
+      }
+      return *this;
+    }
+    ~Lease() { Release(); }
+    // A file that only the daemon's user can reach.
+    const std::string& path() const { return path_; }
+
+   private:
+    friend class PackageCache;
+    Lease(PackageCache* cache, std::string digest, std::string path)
+        : cache_(cache), digest_(std::move(digest)), path_(std::move(path)) {}
+    void Release() {
+      if (cache_ != nullptr) cache_->Release(digest_);
+      cache_ = nullptr;
+    }
+
+    PackageCache* cache_ = nullptr;
+    std::string digest_;
+    std::string path_;
+  };
+
+  // Bytes that are here, of the package's size.
+  using Progress = std::function<void(int64_t bytes)>;
+
+  // Finds what an earlier daemon left. `source` is borrowed.
+  static StatusOr<std::unique_ptr<PackageCache>> Open(
+      PackageCacheOptions options, PackageSource* source);
+
+  // Waits until the package is here. `progress` is called now and then, on
+  // this thread. Errors, each a sentence:
+  //   InvalidArgument    `package` is none
+  //   NotFound           the coordinator has no such package
+  //   DataLoss           what came, or is here, is not what the digest and the
+  //                      size say
+  //   DeadlineExceeded   nothing came for `idle`, or it took too long
+  //   ResourceExhausted  the disk is full
+  //   Cancelled          and nothing is left, unless others want it too
+  StatusOr<Lease> Get(const Package& package, const Progress& progress,
+                      Cancellation* cancel) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Of all packages that are here whole.
+  uint64_t bytes() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Entry {
+    uint64_t bytes = 0;  // Of the file, where it is present.
+    int users = 0;       // Leases, and those who wait for it.
+    bool present = false;
+    bool checked = false;
+    bool busy = false;  // Somebody fetches or checks it.
+    WallTime last_used{};
+    int64_t arrived = 0;
+  };
+
+  PackageCache(PackageCacheOptions options, PackageSource* source)
+      : options_(std::move(options)), source_(source) {}
+  Status Find();
+  std::string PathOf(const std::string& digest) const;
+  void Release(const std::string& digest) ABSL_LOCKS_EXCLUDED(mu_);
+  void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Makes the file, where it is not there already. `*checked`: it is there and
+  // what its digest says.
+  Status Fetch(const Package& package, const Progress& progress,
+               Cancellation* cancel, bool* checked) ABSL_LOCKS_EXCLUDED(mu_);
+  // Writes down what is there after that.
+  void Note(const std::string& digest, bool checked) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const PackageCacheOptions options_;
+  PackageSource* const source_;
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);  // By digest.
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_PACKAGE_PACKAGE_CACHE_H_

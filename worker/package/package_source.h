@@ -1,0 +1,37 @@
+// Where the bytes of packages come from.
+#ifndef LOCKSTEP_WORKER_PACKAGE_PACKAGE_SOURCE_H_
+#define LOCKSTEP_WORKER_PACKAGE_PACKAGE_SOURCE_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "worker/package/cancellation.h"
+
+namespace lockstep {
+
+// Safe from any thread.
+class PackageSource {
+ public:
+  // An error of it ends the fetch, which returns it.
+  using Take = std::function<Status(std::string_view bytes)>;
+
+  virtual ~PackageSource() = default;
+
+  // Gives the bytes of the package from `offset` on to `take`, in order, on
+  // the caller's thread, and returns OK after the last. Errors:
+  //   NotFound          nobody has such a package
+  //   OutOfRange        `offset` is behind its end
+  //   Cancelled         `cancel` says so
+  //   DeadlineExceeded  no byte came for `idle`
+  //   Unavailable       the connection broke: go on from where it ended
+  virtual Status Fetch(const std::string& digest, int64_t offset, Duration idle,
+                       const Take& take, Cancellation* cancel) = 0;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_PACKAGE_PACKAGE_SOURCE_H_

@@ -1,0 +1,53 @@
+// What an interpreter must do and say while a job that brings Python code is
+// prepared. All of it runs as the task's user, bounded in time; none of it
+// imports the job's code, save what pip runs of an sdist.
+#ifndef LOCKSTEP_WORKER_PACKAGE_PYTHON_H_
+#define LOCKSTEP_WORKER_PACKAGE_PYTHON_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "worker/package/cancellation.h"
+#include "worker/package/tool.h"
+#include "worker/package/unpack.h"
+
+namespace lockstep {
+
+struct Python {
+  // Absolute, or a name of the daemon's PATH.
+  std::string program;
+  std::optional<PackageUser> user;
+  // All of it; HOME and TMPDIR are added, below `scratch`.
+  std::vector<std::string> env;
+  // A folder of the task's user.
+  std::string scratch;
+  ToolLimits limits = {};
+  Duration install_timeout = std::chrono::minutes(10);
+  Duration question_timeout = std::chrono::seconds(60);
+};
+
+// pip install --target `target`, of sdists and wheels under their own names.
+// Without `allow_index` nothing is fetched from anywhere, what they require
+// included. FailedPrecondition: pip failed, with its last line.
+Status InstallDistributions(const Python& python,
+                            const std::vector<std::string>& files,
+                            const std::string& target, bool allow_index,
+                            Cancellation* cancel);
+
+// That everything what is installed in `target` requires is there, in the
+// folders `path` or with the interpreter. FailedPrecondition names what is not.
+Status CheckRequirements(const Python& python, const std::string& target,
+                         const std::vector<std::string>& path,
+                         Cancellation* cancel);
+
+// That `python -m module` would find its module, in the folders `path` or with
+// the interpreter. FailedPrecondition says what is missing, with near names.
+Status CheckModule(const Python& python, const std::string& module,
+                   const std::vector<std::string>& path, Cancellation* cancel);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_PACKAGE_PYTHON_H_

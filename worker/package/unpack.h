@@ -1,0 +1,61 @@
+// Unpacks an archive that somebody has sent into a folder, and nowhere else.
+//
+// Every name is refused, with the sentence that says which and why, that
+// could reach out of the folder: absolute ones, "..", links whose target lies
+// outside, links on the way to a file, a second entry of the same name;
+// devices, fifos and sockets; and archives that grow without measure. Nothing
+// is written through a link: each folder on the way is opened without
+// following any.
+#ifndef LOCKSTEP_WORKER_PACKAGE_UNPACK_H_
+#define LOCKSTEP_WORKER_PACKAGE_UNPACK_H_
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/entry_name.h"
+#include "common/base/status.h"
+#include "worker/package/byte_source.h"
+#include "worker/package/cancellation.h"
+
+namespace lockstep {
+
+// Who files and programs of a package belong to.
+struct PackageUser {
+  uid_t uid = 0;
+  gid_t gid = 0;
+  std::vector<gid_t> groups;
+};
+
+struct UnpackOptions {
+  // Absent: as the caller.
+  std::optional<PackageUser> user;
+  uint64_t max_bytes = uint64_t{32} << 30;  // Of all files, unpacked.
+  // With the folders that are made on the way to them.
+  uint64_t max_entries = 1'000'000;
+  // For all of it.
+  Duration most = std::chrono::minutes(30);
+};
+
+// Unpacks the tar `bytes` into `directory`, which is there and empty. Files
+// get mode 0644, or 0755 where they may be executed, folders 0755.
+// On an error what was unpacked stays: remove the folder.
+//   InvalidArgument    an entry is refused by name, or it is over the limits
+//   DataLoss           it is no tar, or damaged
+//   ResourceExhausted  the disk is full
+//   DeadlineExceeded   it took longer than the limit
+//   Cancelled
+Status UnpackTar(ByteSource* bytes, const std::string& directory,
+                 const UnpackOptions& options, Cancellation* cancel);
+// The same of a file, decompressed by gzip where it begins as such.
+Status UnpackFile(const std::string& path, const std::string& directory,
+                  const UnpackOptions& options, Cancellation* cancel);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_PACKAGE_UNPACK_H_

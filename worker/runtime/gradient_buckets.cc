@@ -1,0 +1,172 @@
+#include "worker/runtime/gradient_buckets.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace lockstep {
+
+StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(
+    Communicator* communicator, const std::vector<Parameter>& parameters,
+    const ReducerOptions& options, const BucketSizes& sizes) {
+  std::unique_ptr<GradientBuckets> buckets(
+      new GradientBuckets(communicator, parameters, options, sizes));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      buckets->plan_,
+      PlanGradients(parameters, options, communicator->size(), sizes));
+  LOCKSTEP_RETURN_IF_ERROR(buckets->Allocate());
+  buckets->Lay();
+  return buckets;
+}
+
+// Gaps are where alignment needs them, after each gradient: whatever the
+// order, the sum is the same.
+Status GradientBuckets::Allocate() {
+  size_t bytes = 0;
+  for (const BucketLayout& bucket : plan_.buckets) bytes += bucket.bytes;
+  LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator_->Allocate(bytes));
+  if (options_.bf16_wire) own_.resize(bytes / sizeof(uint16_t));
+  return OkStatus();
+}
+
+void GradientBuckets::Lay() {
+  char* const base = static_cast<char*>(buffer_->data);
+  begin_.clear();
+  size_t begin = 0;
+  for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+    const BucketLayout& bucket = plan_.buckets[b];
+    begin_.push_back(begin);
+    for (const BucketEntry& entry : bucket.entries) {
+      char* const at = base + begin + entry.offset_bytes;
+      const size_t i = entry.parameter;
+      bucket_of_[i] = b;
+      if (options_.bf16_wire) {
+        auto* wire = reinterpret_cast<uint16_t*>(at);
+        wire_[i] = {wire, entry.count};
+        gradients_[i] = {
+            own_.data() + (wire - reinterpret_cast<uint16_t*>(base)),
+            entry.count};
+      } else {
+        gradients_[i] = {reinterpret_cast<float*>(at), entry.count};
+      }
+    }
+    begin += bucket.bytes;
+  }
+  tail_ = {reinterpret_cast<float*>(base + begin_.back() +
+                                    plan_.control_offset_bytes),
+           plan_.control_words};
+  BeginStep();
+}
+
+Status GradientBuckets::Rearrange(std::vector<uint32_t> order) {
+  ReducerOptions options = options_;
+  options.order = std::move(order);
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      BucketPlan plan,
+      PlanGradients(parameters_, options, communicator_->size(), sizes_));
+  size_t bytes = 0;
+  for (const BucketLayout& bucket : plan.buckets) bytes += bucket.bytes;
+  if (bytes > buffer_->bytes) {
+    return Internal("gradients take {} bytes in another order, not {}", bytes,
+                    buffer_->bytes);
+  }
+  plan_ = std::move(plan);
+  options_ = std::move(options);
+  std::memset(buffer_->data, 0, bytes);
+  std::fill(own_.begin(), own_.end(), 0.0f);
+  Lay();
+  return OkStatus();
+}
+
+void GradientBuckets::Zero() {
+  for (const std::span<float> gradient : gradients_) {
+    std::fill(gradient.begin(), gradient.end(), 0.0f);
+  }
+}
+
+Slice GradientBuckets::slice(size_t bucket) const {
+  const BucketLayout& layout = plan_.buckets[bucket];
+  return {buffer_, begin_[bucket] / SizeOf(layout.type), layout.count,
+          layout.type};
+}
+
+Slice GradientBuckets::tail_slice() const {
+  return {buffer_, (begin_.back() + plan_.control_offset_bytes) / sizeof(float),
+          tail_.size(), DataType::kFloat32};
+}
+
+void GradientBuckets::BeginStep() {
+  std::fill(state_.begin(), state_.end(), State());
+  missing_.resize(plan_.buckets.size());
+  for (size_t b = 0; b < missing_.size(); ++b) {
+    missing_[b] = plan_.buckets[b].entries.size();
+  }
+  nonfinite_ = false;
+}
+
+void GradientBuckets::Add(size_t i, std::span<const float> gradient) {
+  if (std::exchange(state_[i].added, true)) {
+    AddFinite(gradient, gradients_[i]);
+  } else if (!gradient.empty()) {
+    std::memcpy(gradients_[i].data(), gradient.data(), gradient.size_bytes());
+  }
+}
+
+void GradientBuckets::SetReady(size_t i) {
+  state_[i].ready = true;
+  --missing_[bucket_of_[i]];
+}
+
+void GradientBuckets::AddLast(size_t i, std::span<const float> gradient) {
+  const bool more = std::exchange(state_[i].added, true);
+  bool finite = true;
+  if (more) {
+    finite = AddFinite(gradient, gradients_[i]);
+    if (options_.bf16_wire) finite = RoundFinite(gradients_[i], wire_[i]);
+  } else if (options_.bf16_wire) {
+    finite = RoundFinite(gradient, wire_[i]);
+  } else if (gradient.data() == gradients_[i].data()) {
+    finite = AllFinite(gradient);
+  } else {
+    finite = CopyFinite(gradient, gradients_[i]);
+  }
+  nonfinite_ = nonfinite_ || !finite;
+  state_[i].looked_at = true;
+  SetReady(i);
+}
+
+void GradientBuckets::SetAllReady() {
+  for (size_t i = 0; i < state_.size(); ++i) {
+    if (!state_[i].ready) SetReady(i);
+  }
+}
+
+void GradientBuckets::Seal(size_t bucket) {
+  for (const BucketEntry& entry : plan_.buckets[bucket].entries) {
+    const size_t i = entry.parameter;
+    if (std::exchange(state_[i].looked_at, true)) continue;
+    const bool finite = options_.bf16_wire
+                            ? RoundFinite(gradients_[i], wire_[i])
+                            : AllFinite(gradients_[i]);
+    nonfinite_ = nonfinite_ || !finite;
+  }
+}
+
+void GradientBuckets::Take() {
+  if (!options_.bf16_wire) return;
+  for (size_t i = 0; i < wire_.size(); ++i) Widen(wire_[i], gradients_[i]);
+}
+
+double GradientBuckets::SquaresOfPart(int rank, int size) const {
+  double sum = 0;
+  for (const std::span<float> gradient : gradients_) {
+    const size_t begin =
+        gradient.size() * static_cast<size_t>(rank) / static_cast<size_t>(size);
+    const size_t end = gradient.size() * static_cast<size_t>(rank + 1) /
+                       static_cast<size_t>(size);
+    sum += SumOfSquares(gradient.subspan(begin, end - begin));
+  }
+  return sum;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+// The gradients of one reducer: where they lie in the communicator's memory,
+// and what of the step under way has been written, looked at and may set out.
+//
+// All buckets lie one behind the other in one piece of memory, so that another
+// order (Rearrange) needs no more of it. With bfloat16 on the wire the
+// gradients are in memory of this object, and are rounded into the buckets and
+// widened again.
+//
+// Thread-compatible. Knows nothing of time or peers.
+#ifndef LOCKSTEP_WORKER_RUNTIME_GRADIENT_BUCKETS_H_
+#define LOCKSTEP_WORKER_RUNTIME_GRADIENT_BUCKETS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "worker/collective/bucket_plan.h"
+#include "worker/collective/communicator.h"
+#include "worker/runtime/gradients.h"
+#include "worker/runtime/reducer.h"
+
+namespace lockstep {
+
+class GradientBuckets {
+ public:
+  // Borrows the communicator and allocates there. Its own errors, and those of
+  // PlanGradients.
+  static StatusOr<std::unique_ptr<GradientBuckets>> Create(
+      Communicator* communicator, const std::vector<Parameter>& parameters,
+      const ReducerOptions& options, const BucketSizes& sizes);
+
+  size_t parameters() const { return parameters_.size(); }
+  std::span<float> gradient(size_t i) { return gradients_[i]; }
+  void Zero();
+  // Changes where gradients lie; all become zero. Between steps.
+  Status Rearrange(std::vector<uint32_t> order);
+  const std::vector<uint32_t>& order() const { return options_.order; }
+  const std::string& plan_hash() const { return plan_.hash; }
+
+  // The operations of a step, in the order in which they start: one a bucket.
+  // The last one carries the tail, and starts when that is written.
+  size_t buckets() const { return plan_.buckets.size(); }
+  Slice slice(size_t bucket) const;
+  std::span<float> tail() { return tail_; }
+  Slice tail_slice() const;
+
+  // The step under way. ----------------------------------------------------
+
+  void BeginStep();
+  // Adds to gradient i; the first of a step replaces what was there.
+  void Add(size_t i, std::span<const float> gradient);
+  // Nothing will be written to gradient i any more. Once a step.
+  bool ready(size_t i) const { return state_[i].ready; }
+  void SetReady(size_t i);
+  // The same, after Add of `gradient`, in one pass.
+  void AddLast(size_t i, std::span<const float> gradient);
+  // All its gradients are ready.
+  bool full(size_t bucket) const { return missing_[bucket] == 0; }
+  void SetAllReady();
+  // Before a full bucket is reduced: looks at what nobody has looked at.
+  void Seal(size_t bucket);
+  // Some gradient that was looked at was not finite.
+  bool nonfinite() const { return nonfinite_; }
+
+  // After all is reduced.
+  void Take();
+  // Sum of the squares of rank `rank`'s part of all gradients; those of all
+  // ranks add up to that of the whole.
+  double SquaresOfPart(int rank, int size) const;
+
+ private:
+  struct State {
+    bool added = false;
+    bool ready = false;
+    bool looked_at = false;
+  };
+
+  GradientBuckets(Communicator* communicator,
+                  const std::vector<Parameter>& parameters,
+                  const ReducerOptions& options, const BucketSizes& sizes)
+      : communicator_(communicator),
+        parameters_(parameters),
+        sizes_(sizes),
+        options_(options),
+        gradients_(parameters.size()),
+        wire_(parameters.size()),
+        bucket_of_(parameters.size()),
+        state_(parameters.size()) {}
+  Status Allocate();
+  void Lay();
+
+  Communicator* const communicator_;
+  const std::vector<Parameter> parameters_;
+  const BucketSizes sizes_;
+  ReducerOptions options_;
+  BucketPlan plan_;
+  const Buffer* buffer_ = nullptr;  // The communicator's.
+  std::vector<size_t> begin_;       // Of each bucket, in bytes.
+  std::vector<float> own_;          // With bfloat16 on the wire.
+  std::vector<std::span<float>> gradients_;
+  std::vector<std::span<uint16_t>> wire_;  // With bfloat16 on the wire.
+  std::vector<size_t> bucket_of_;
+  std::span<float> tail_;
+
+  std::vector<State> state_;
+  std::vector<size_t> missing_;  // Gradients of a bucket not ready yet.
+  bool nonfinite_ = false;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_GRADIENT_BUCKETS_H_

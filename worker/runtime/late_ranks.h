@@ -1,0 +1,69 @@
+// Whom the ranks waited for: over the last steps, and of all. PURE.
+//
+// Fed once a step with what the tail says (step_tail.h). The rank that came
+// last cost its gang the time for which only it was missing; with two ranks of
+// equal speed either one is last in half of the steps and costs little.
+#ifndef LOCKSTEP_WORKER_RUNTIME_LATE_RANKS_H_
+#define LOCKSTEP_WORKER_RUNTIME_LATE_RANKS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "worker/task/rank_page.h"
+
+namespace lockstep {
+
+class LateRanks {
+ public:
+  static constexpr size_t kWindow = 100;
+
+  // A step of length `step` to which `rank` came last, `late_by` after the
+  // last but one; this rank waited for it for `waited`. A rank below 0: not
+  // known.
+  void Add(int rank, Duration late_by, Duration waited, Duration step);
+
+  // Of the last kWindow steps, the rank that cost most.
+  task::StragglerReading straggler() const { return straggler_; }
+  // Those that this rank waited for longest, the longest first; unused places
+  // are at the end. Exact.
+  const std::array<task::CulpritReading, task::kCulprits>& culprits() const {
+    return culprits_;
+  }
+
+ private:
+  struct Step {
+    int rank = -1;
+    Duration late_by{};
+    Duration length{};
+  };
+  struct Cost {
+    uint32_t steps = 0;
+    Duration late_by{};
+  };
+  struct Waits {
+    uint64_t steps = 0;
+    Duration waited{};
+  };
+
+  void Slide(const Step& step);
+  void FindStraggler();
+  void Blame(int rank, Duration waited);
+
+  std::vector<Step> window_;
+  size_t oldest_ = 0;
+  Duration length_{};
+  std::map<int, Cost> costs_;  // Of the window.
+  task::StragglerReading straggler_;
+
+  std::map<int, Waits> waits_;
+  std::array<task::CulpritReading, task::kCulprits> culprits_{};
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_LATE_RANKS_H_

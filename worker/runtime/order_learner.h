@@ -1,0 +1,64 @@
+// Learns in which order gradients become ready, and makes it the same on all
+// ranks: that of rank 0. Where an earlier generation has learned it, gives that
+// one after the same step, and learns nothing.
+//
+// After step 2, or one soon after it where rank 0 had no samples: the first
+// step of a program may be unlike the others. By the step's number and not by
+// how many this generation made, so that a run that goes on from an earlier
+// checkpoint learns the same. Thread-compatible.
+#ifndef LOCKSTEP_WORKER_RUNTIME_ORDER_LEARNER_H_
+#define LOCKSTEP_WORKER_RUNTIME_ORDER_LEARNER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "worker/collective/communicator.h"
+
+namespace lockstep {
+
+// The order in which buckets are filled once `at` steps are in the state;
+// empty: nobody has learned one.
+struct LearnedOrder {
+  std::vector<uint32_t> order;
+  int64_t at = 0;
+};
+
+class OrderLearner {
+ public:
+  // No order is learned before so many steps are in the state.
+  static constexpr int64_t kFrom = 2;
+
+  // Borrows the communicator. Where there is nothing to learn, it does
+  // nothing.
+  OrderLearner(Communicator* communicator, size_t parameters, bool learns,
+               LearnedOrder known = {})
+      : communicator_(communicator),
+        parameters_(parameters),
+        learning_(learns && known.order.empty()),
+        known_(std::move(known)) {}
+  Status Allocate();
+
+  void BeginStep() { seen_.clear(); }
+  void See(size_t parameter) {
+    if (learning_) seen_.push_back(static_cast<uint32_t>(parameter));
+  }
+  // Once `committed` steps are in the state; all ranks alike. The order, once;
+  // else empty. The communicator's errors.
+  StatusOr<std::vector<uint32_t>> Agree(int64_t committed, Duration timeout);
+
+ private:
+  Communicator* const communicator_;
+  const size_t parameters_;
+  bool learning_;
+  LearnedOrder known_;
+  const Buffer* words_ = nullptr;  // The communicator's.
+  std::vector<uint32_t> seen_;     // Of the step under way.
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_ORDER_LEARNER_H_

@@ -1,0 +1,108 @@
+// The reduction plan of one generation (common/model/reduction_plan.h): takes
+// over the job's where it fits these ranks and gradients, else makes one, by
+// measurement where measuring decides.
+//
+// A plan that an earlier generation made and that does not fit is dropped, and
+// a sentence for the job's events says so. A pinned one is the user's: where it
+// does not fit, the job fails with reason CONFIG_MISMATCH, which no restart
+// would change.
+//
+// Used in this order: Check, [the communicator is formed; Refuse], CheckPinned,
+// Make, [Learn]. All ranks alike. Thread-compatible.
+#ifndef LOCKSTEP_WORKER_RUNTIME_REDUCTION_PLANNER_H_
+#define LOCKSTEP_WORKER_RUNTIME_REDUCTION_PLANNER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/model/reduction_plan.h"
+#include "worker/collective/communicator.h"
+#include "worker/runtime/bucket_sizing.h"
+#include "worker/runtime/gradients.h"
+#include "worker/runtime/order_learner.h"
+#include "worker/runtime/reducer.h"
+#include "worker/runtime/small_collectives.h"
+
+namespace lockstep {
+
+struct PlannerOptions {
+  int ranks = 1;
+  int hosts = 0;  // 0: not said.
+  // As the job has it; empty: none.
+  std::string text = {};
+  bool pinned = false;
+  // For choosing how the communicator reduces, and then for buckets.
+  Duration tune_budget = std::chrono::milliseconds(50);
+  Duration measure_budget = std::chrono::milliseconds(50);
+  Duration operation_timeout = std::chrono::seconds(300);
+};
+
+class ReductionPlanner {
+ public:
+  // What the reducer is made with.
+  struct Made {
+    BucketSizes sizes;
+    LearnedOrder learned;
+    // What is true of a pinned plan without an order: nothing is learned.
+    bool learn_order = false;
+    std::vector<uint32_t> order;
+    // For the event that says how the ranks reduce: "buckets of 4 MiB: one
+    // message costs 60 us, a MiB 0.5 ms".
+    std::string how;
+  };
+
+  explicit ReductionPlanner(PlannerOptions options)
+      : options_(std::move(options)) {}
+
+  // Before forming: whether the job's plan is of this shape.
+  Status Check();
+  // CommunicatorOptions::reduction_plan.
+  std::string communicator() const { return plan_ ? plan_->communicator : ""; }
+  // Forming refused that with `why`. OK: form without it.
+  Status Refuse(const Status& why);
+
+  // Whether a pinned plan is one of these gradients. Before anything is
+  // compared with peers, so that each rank says so itself.
+  Status CheckPinned(const Communicator& communicator,
+                     const std::vector<Parameter>& parameters,
+                     const ReducerOptions& reducer);
+  // Where there is no plan: tunes the communicator and measures, collectively.
+  // With one rank there is nothing to plan. The communicator's errors.
+  StatusOr<Made> Make(Communicator* communicator, SmallCollectives* small,
+                      const std::vector<Parameter>& parameters,
+                      const ReducerOptions& reducer);
+  void Learn(const std::vector<uint32_t>& order, int64_t at,
+             const std::string& layout);
+
+  // Empty: there is none, or none that can be kept.
+  const std::string& text() const { return text_; }
+  std::string hash() const { return plan_ ? HashOf(*plan_) : ""; }
+  // Sentences for the job's events since the last call.
+  std::vector<std::string> TakeNotes() { return std::exchange(notes_, {}); }
+
+ private:
+  Status DoesNotFit(const std::string& why);
+  Status CheckFit(const Communicator& communicator,
+                  const std::vector<Parameter>& parameters,
+                  const ReducerOptions& reducer);
+  StatusOr<std::string> MakeNew(Communicator* communicator,
+                                SmallCollectives* small,
+                                const ReducerOptions& reducer);
+  StatusOr<std::string> LayoutOf(const std::vector<Parameter>& parameters,
+                                 const ReducerOptions& reducer) const;
+  void Write();
+
+  const PlannerOptions options_;
+  std::optional<ReductionPlan> plan_;
+  std::string text_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_REDUCTION_PLANNER_H_

@@ -1,0 +1,96 @@
+// The container of a rank, as its shim deals with it: by commands of its
+// engine, which know it by name, and by what its first process reports.
+//
+//   the client ends -> (inspect) -> remove -> settle -> gone
+//
+// inspect: only where nothing was reported. remove: also what still runs in
+// it; tried again while it fails. settle: the engine's own processes (podman's
+// conmon and its clean-up) leave by themselves.
+#ifndef LOCKSTEP_WORKER_SHIM_CONTAINER_H_
+#define LOCKSTEP_WORKER_SHIM_CONTAINER_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "worker/shim/helper.h"
+#include "worker/shim/io.h"
+#include "worker/task/exit_record.h"
+#include "worker/task/shim_spec.h"
+
+namespace lockstep::shim {
+
+// For a rank without a container it does nothing and is gone from the start.
+class ContainerKeeper {
+ public:
+  // `spec` must outlive this.
+  explicit ContainerKeeper(const task::ShimSpec& spec) : spec_(spec) {}
+
+  bool any() const { return !spec_.container.name.empty(); }
+  // Its program has been seen running.
+  bool started() const { return started_; }
+
+  // Reads one report. False: nothing more for now.
+  bool TakeReport(UniqueFd* pipe);
+
+  // While the client runs. A signal is tried again until the engine took it:
+  // the container may not be there yet. A later one replaces it.
+  void Signal(int signo);
+  void SignalIfDue(int64_t now);
+  // SIGKILL is due: asks the engine first. True when our own tree may be
+  // killed: the engine has failed, has had its time, or is not needed.
+  bool MayKillTree(int64_t now);
+  int64_t NextDeadline() const;
+
+  bool OnChild(pid_t pid, int wait_status);
+  int output_fd() const { return helper_.output_fd(); }
+  void OnOutput() { helper_.OnOutput(); }
+
+  // The client has ended with *wait_status: it becomes the program's own, or
+  // *record says why that never ran. `said`: the client's last line of error.
+  void OnClientEnded(int* wait_status, const std::string& said,
+                     task::ExitRecord* record);
+  // True once the container is gone, or was given up on (record->tree_left).
+  // `no_child`: the shim has none left.
+  bool GoOnEnding(int64_t now, bool no_child, task::ExitRecord* record);
+
+ private:
+  enum class Step { kBegin, kInspect, kRemove, kSettle, kGone };
+
+  void NotStarted(int error, const std::string& why, task::ExitRecord* record);
+  void TakeInspection(task::ExitRecord* record);
+  void StartRemoval(int64_t now);
+
+  const task::ShimSpec& spec_;
+  Helper helper_;
+
+  bool started_ = false;
+  bool ended_ = false;  // Told by its first process.
+  int wait_status_ = 0;
+  uint32_t oom_kills_ = 0;
+  int start_error_ = 0;
+  std::string program_;
+
+  int signal_ = 0;  // To be sent.
+  int sending_ = 0;
+  int64_t next_signal_try_ = 0;
+  int64_t kill_due_ = -1;
+  bool kill_failed_ = false;
+
+  Step step_ = Step::kBegin;
+  bool inspect_ = false;
+  std::string said_;
+  int removals_ = 0;
+  int64_t next_removal_ = 0;
+  int64_t settle_until_ = 0;
+};
+
+// The wait status that `code` of a shell or an engine stands for: of 128 + n,
+// for a signal that ends processes, that it was ended by it.
+int WaitStatusOf(int code);
+
+}  // namespace lockstep::shim
+
+#endif  // LOCKSTEP_WORKER_SHIM_CONTAINER_H_

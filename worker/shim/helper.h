@@ -1,0 +1,46 @@
+// A command that the shim runs beside its rank: one of a container engine.
+#ifndef LOCKSTEP_WORKER_SHIM_HELPER_H_
+#define LOCKSTEP_WORKER_SHIM_HELPER_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker/shim/io.h"
+
+namespace lockstep::shim {
+
+class Helper {
+ public:
+  // False when it could not be started.
+  bool Start(const std::vector<std::string>& argv,
+             const std::vector<std::string>& env, int64_t deadline);
+
+  bool running() const { return pid_ > 0; }
+  // Whether `pid` was this one, which has ended.
+  bool OnChild(pid_t pid, int wait_status);
+  // SIGKILL to one that runs beyond its deadline (MonoNanos).
+  void KillIfLate(int64_t now);
+  void Kill();
+
+  // -1: nothing to read.
+  int output_fd() const { return output_fd_.get(); }
+  void OnOutput();
+  // Of the last one that has ended.
+  bool ok() const { return ok_; }
+  const std::string& output() const { return output_; }
+  int64_t deadline() const { return deadline_; }
+
+ private:
+  pid_t pid_ = 0;
+  int64_t deadline_ = 0;
+  UniqueFd output_fd_;
+  std::string output_;
+  bool ok_ = false;
+};
+
+}  // namespace lockstep::shim
+
+#endif  // LOCKSTEP_WORKER_SHIM_HELPER_H_

@@ -1,0 +1,49 @@
+// What the first process of a container (init.h) tells the shim outside: fixed
+// records on a pipe, each in one write of at most PIPE_BUF, in the byte order
+// of the host that both are on.
+#ifndef LOCKSTEP_WORKER_SHIM_INIT_REPORT_H_
+#define LOCKSTEP_WORKER_SHIM_INIT_REPORT_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+namespace lockstep::shim {
+
+// Of the pipe, in the container.
+inline constexpr int kInitReportFd = 3;
+
+struct InitReport {
+  enum class Kind : uint32_t {
+    kStarted = 1,  // The program runs.
+    // `value`: errno of its exec; ESTALE: a mount is not what it was.
+    kNotStarted = 2,
+    kEnded = 3,  // `value`: its wait status.
+  };
+  static constexpr uint32_t kMagic = 0x4e49534c;  // "LSIN".
+
+  uint32_t magic = kMagic;
+  Kind kind = Kind::kStarted;
+  int32_t value = 0;
+  // Processes of the container that the kernel ended for want of memory.
+  uint32_t oom_kills = 0;
+  // kNotStarted: the program, or the mount's path, cut.
+  char program[112] = {};
+
+  void SetProgram(std::string_view name) {
+    memcpy(program, name.data(), std::min(name.size(), sizeof(program) - 1));
+  }
+  // From outside: nothing of it is trusted.
+  bool Valid() const {
+    return magic == kMagic && kind >= Kind::kStarted && kind <= Kind::kEnded &&
+           program[sizeof(program) - 1] == '\0';
+  }
+};
+static_assert(sizeof(InitReport) == 128);
+static_assert(std::is_trivially_copyable_v<InitReport>);
+
+}  // namespace lockstep::shim
+
+#endif  // LOCKSTEP_WORKER_SHIM_INIT_REPORT_H_
