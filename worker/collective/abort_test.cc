@@ -175,18 +175,27 @@ TEST(DeadlineTest, OperationTimeoutEndsAbandonedWork) {
   });
 }
 
+// Several leave at once, each as soon as it is done, while others are still
+// passing on the last operation.
 TEST(LeaveTest, ARankThatIsDoneMayLeaveBeforeTheOthers) {
   signal(SIGPIPE, SIG_IGN);
-  for (int round = 0; round < 10; ++round) {
+  constexpr int kRanks = 8;
+  for (int round = 0; round < 20; ++round) {
     MapRendezvousStore store;
-    SpawnRanks(4, [&](int rank) {
-      auto c = FormCommunicator(TestOptions(rank, 4, &store));
+    SpawnRanks(kRanks, [&](int rank) {
+      auto c = FormCommunicator(TestOptions(rank, kRanks, &store));
       ASSERT_TRUE(c.ok()) << c.status();
       const Operation reduce = AllReduce(c->get(), 50000);
-      EXPECT_TRUE(lockstep::Run(c->get(), reduce, kLong).ok());
-      const Status last =
-          lockstep::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong);
-      EXPECT_TRUE(last.ok()) << last;
+      const Status first = lockstep::Run(c->get(), reduce, kLong);
+      EXPECT_TRUE(first.ok()) << first;
+      Operation last{.kind = CollectiveKind::kBarrier};
+      if (round % 2 == 0) {
+        last = AllReduce(c->get(), 50000);
+        last.kind = CollectiveKind::kBroadcast;
+        last.root = round / 2 % kRanks;
+      }
+      const Status status = lockstep::Run(c->get(), last, kLong);
+      EXPECT_TRUE(status.ok()) << status;
     });
   }
 }

@@ -84,6 +84,15 @@ bool TrackedBuffer::waitSend(int* rank, milliseconds) {
   });
 }
 
+void TrackedBuffer::FinishSend(int rank, MonoTime deadline) {
+  while (!peers_->IsGone(rank) && peers_->lost() < 0 && !peers_->IsCut()) {
+    const auto left = std::chrono::ceil<milliseconds>(
+        deadline - SystemClock().Now().mono);
+    if (Inner(rank)->waitSend(nullptr, std::max(left, milliseconds(0)))) return;
+    // Interrupted: the states have changed.
+  }
+}
+
 void TrackedBuffer::recv(std::vector<int>, uint64_t, size_t, size_t) {
   throw gloo::InvalidOperationException("receive from any is not supported");
 }

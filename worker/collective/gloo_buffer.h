@@ -32,6 +32,9 @@ class TrackedBuffer final : public gloo::transport::UnboundBuffer {
   bool waitSend(int* rank, std::chrono::milliseconds timeout) override;
   void send(int rank, uint64_t slot, size_t offset, size_t bytes) override;
   void recv(int rank, uint64_t slot, size_t offset, size_t bytes) override;
+  // Waits, at most until `deadline`, until what was sent to `rank` is with the
+  // kernel, or nobody reads it any more. Throws as waitSend.
+  void FinishSend(int rank, MonoTime deadline);
 
   // Not used by the collectives that lockstep calls; throw.
   void recv(std::vector<int> ranks, uint64_t slot, size_t offset,

@@ -281,29 +281,25 @@ void GlooMesh::Watch() {
 
 void GlooMesh::SayGoodbye() {
   if (peers_.IsCut() || peers_.lost() >= 0) return;
-  std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> goodbyes(size);
+  TrackedBuffer goodbye(inner_, &peers_, nullptr, 0);
+  const MonoTime deadline = SystemClock().Now().mono + kGoodbyeTimeout;
   // A peer that has just left itself fails alone: the others, who may still be
   // busy with each other, are told all the same.
-  const auto try_each = [&](const auto& step) {
-    for (int i = 0; i < size; ++i) {
-      try {
-        if (i != rank && !peers_.IsGone(i)) step(i);
-      } catch (const std::exception&) {
-        goodbyes[i].reset();
-      }
+  std::vector<bool> sent(size, false);
+  for (int i = 0; i < size; ++i) {
+    if (i == rank || peers_.IsGone(i)) continue;
+    try {
+      goodbye.send(i, kGoodbyeSlot, 0, 0);
+      sent[i] = true;
+    } catch (const std::exception&) {
     }
-  };
-  try_each([&](int i) {
-    goodbyes[i] = inner_->createUnboundBuffer(nullptr, 0);
-    goodbyes[i]->send(i, kGoodbyeSlot, 0, 0);
-  });
-  const MonoTime deadline = SystemClock().Now().mono + kGoodbyeTimeout;
-  try_each([&](int i) {
-    if (goodbyes[i] == nullptr) return;
-    const auto left = std::chrono::ceil<milliseconds>(
-        deadline - SystemClock().Now().mono);
-    goodbyes[i]->waitSend(nullptr, std::max(left, milliseconds(0)));
-  });
+  }
+  for (int i = 0; i < size; ++i) {
+    try {
+      if (sent[i]) goodbye.FinishSend(i, deadline);
+    } catch (const std::exception&) {
+    }
+  }
 }
 
 void GlooMesh::Cut() {

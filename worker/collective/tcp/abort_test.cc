@@ -39,24 +39,6 @@ TEST(AbortTest, OfOneRankIsSeenByAllOthersOfMany) {
   EXPECT_LT(Now() - start, kSoon);
 }
 
-TEST(LeaveTest, ARankThatIsDoneMayLeaveBeforeTheOthers) {
-  for (int round = 0; round < 10; ++round) {
-    MapRendezvousStore store;
-    SpawnRanks(5, [&](int rank) {
-      auto c = FormTcp(TcpOptions(rank, 5, &store));
-      ASSERT_TRUE(c.ok()) << c.status();
-      const Operation reduce = FloatsOf(c->get(), 100000);
-      const Status first = lockstep::Run(c->get(), reduce, kLong);
-      EXPECT_TRUE(first.ok()) << first;
-      Operation last = FloatsOf(c->get(), 50000);
-      last.kind = CollectiveKind::kBroadcast;
-      last.root = round % 5;
-      const Status status = lockstep::Run(c->get(), last, kLong);
-      EXPECT_TRUE(status.ok()) << status;
-    });
-  }
-}
-
 TEST(LeaveTest, OneThatLeftIsNamed) {
   TcpRanks ranks(2);
   ranks.Destroy(1);
