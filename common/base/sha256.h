@@ -1,10 +1,15 @@
-// SHA-256 (FIPS 180-4). Users link OpenSSL::Crypto.
+// SHA-256 (FIPS 180-4) and HMAC with it (RFC 2104). Users link
+// OpenSSL::Crypto.
 #ifndef LOCKSTEP_COMMON_BASE_SHA256_H_
 #define LOCKSTEP_COMMON_BASE_SHA256_H_
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/sha.h>
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -33,9 +38,8 @@ class Sha256Stream {
     const std::unique_ptr<EVP_MD_CTX, Free> copy(EVP_MD_CTX_new());
     EVP_MD_CTX_copy_ex(copy.get(), context_.get());
     std::string digest(SHA256_DIGEST_LENGTH, '\0');
-    EVP_DigestFinal_ex(copy.get(),
-                       reinterpret_cast<unsigned char*>(digest.data()),
-                       nullptr);
+    EVP_DigestFinal_ex(
+        copy.get(), reinterpret_cast<unsigned char*>(digest.data()), nullptr);
     return digest;
   }
 
@@ -45,6 +49,22 @@ class Sha256Stream {
   };
   std::unique_ptr<EVP_MD_CTX, Free> context_;
 };
+
+using Sha256Mac = std::array<uint8_t, SHA256_DIGEST_LENGTH>;
+
+inline Sha256Mac HmacSha256(std::string_view key, std::string_view bytes) {
+  Sha256Mac mac{};
+  unsigned int size = SHA256_DIGEST_LENGTH;
+  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+       reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+       mac.data(), &size);
+  return mac;
+}
+
+// Takes as long wherever they differ.
+inline bool EqualMacs(const Sha256Mac& a, const Sha256Mac& b) {
+  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
 
 }  // namespace lockstep
 

@@ -12,12 +12,6 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kLeast = size_t{64} << 20;
-// The thread sanitizer has little room for mappings.
-#if defined(__SANITIZE_THREAD__)
-constexpr size_t kMost = size_t{4} << 30;
-#else
-constexpr size_t kMost = size_t{16} << 40;
-#endif
 constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 }  // namespace
@@ -25,7 +19,7 @@ constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 StatusOr<std::unique_ptr<AddressRange>> AddressRange::Reserve() {
   const auto pages = static_cast<size_t>(std::max(sysconf(_SC_PHYS_PAGES), 1L));
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  size_t bytes = std::min(pages * page, kMost) / kHugePage * kHugePage;
+  size_t bytes = std::min(pages * page, kMostAddresses) / kHugePage * kHugePage;
   for (bytes = std::max(bytes, kLeast);; bytes = bytes / 2) {
     auto range = Reserve(bytes / kHugePage * kHugePage);
     if (range.ok() || bytes / 2 < kLeast) return range;

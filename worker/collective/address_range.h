@@ -17,6 +17,15 @@
 
 namespace lockstep {
 
+// Bytes for the gradients of all ranks of a process, of the 128 TiB that it
+// has. The thread sanitizer leaves less, and tests have all ranks in one
+// process.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr size_t kMostAddresses = size_t{4} << 30;
+#else
+inline constexpr size_t kMostAddresses = size_t{16} << 40;
+#endif
+
 // Used by one thread. Must outlive the communicators that it is given to.
 class AddressRange {
  public:

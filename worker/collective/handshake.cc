@@ -1,11 +1,7 @@
 #include "worker/collective/handshake.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <openssl/sha.h>
-
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <vector>
 
@@ -26,7 +22,7 @@ struct Record {
   uint32_t size;
   char spec_hash[kMaxSpecHashBytes];  // zero-padded
   uint8_t config[SHA256_DIGEST_LENGTH];
-  uint8_t mac[SHA256_DIGEST_LENGTH];  // of all bytes above
+  Sha256Mac mac;  // of all bytes above
 };
 static_assert(sizeof(Record) == 152, "no padding");
 
@@ -71,11 +67,9 @@ Config ParseCanonical(const std::string& text) {
   return config;
 }
 
-void Sign(const std::string& key, const Record& record, uint8_t* mac) {
-  unsigned int size = SHA256_DIGEST_LENGTH;
-  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-       reinterpret_cast<const uint8_t*>(&record), offsetof(Record, mac), mac,
-       &size);
+Sha256Mac Sign(const std::string& key, const Record& record) {
+  return HmacSha256(
+      key, {reinterpret_cast<const char*>(&record), offsetof(Record, mac)});
 }
 
 // Bytes of others, as text: printable or "?".
@@ -193,7 +187,7 @@ class Handshaker {
     std::memcpy(record.spec_hash, options_.spec_hash.data(),
                 options_.spec_hash.size());
     std::memcpy(record.config, Sha256(config_).data(), sizeof(record.config));
-    Sign(options_.key, record, record.mac);
+    record.mac = Sign(options_.key, record);
     return record;
   }
 
@@ -236,9 +230,8 @@ class Handshaker {
     std::string wrong;
     int count = 0;
     for (int rank = 0; rank < communicator_->size(); ++rank) {
-      uint8_t mac[SHA256_DIGEST_LENGTH];
-      Sign(options_.key, records[rank], mac);
-      if (CRYPTO_memcmp(mac, records[rank].mac, sizeof(mac)) == 0) continue;
+      const Record& record = records[rank];
+      if (EqualMacs(Sign(options_.key, record), record.mac)) continue;
       wrong += fmt::format("{}{}", wrong.empty() ? "" : ", ", rank);
       ++count;
     }

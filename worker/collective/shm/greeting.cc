@@ -1,8 +1,5 @@
 #include "worker/collective/shm/greeting.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -52,16 +49,7 @@ Proof Prove(const std::string& key, Role role, const Hello& connector,
   text += static_cast<char>(role);
   text.append(reinterpret_cast<const char*>(&connector), sizeof(connector));
   text.append(reinterpret_cast<const char*>(&acceptor), sizeof(acceptor));
-  Proof proof{};
-  unsigned int size = SHA256_DIGEST_LENGTH;
-  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-       reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-       proof.data(), &size);
-  return proof;
-}
-
-bool Equal(const Proof& a, const Proof& b) {
-  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+  return HmacSha256(key, text);
 }
 
 Status SendMessage(int socket, const void* data, size_t bytes, int file) {

@@ -2,19 +2,18 @@
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_SHM_GREETING_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_SHM_GREETING_H_
 
-#include <openssl/sha.h>
 #include <sys/types.h>
 
-#include <array>
 #include <cstdint>
 #include <string>
 
 #include "common/base/fd.h"
+#include "common/base/sha256.h"
 #include "common/base/status.h"
 
 namespace lockstep::shm {
 
-using Proof = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
+using Proof = Sha256Mac;
 
 // Integers as this machine has them: both ends are on it.
 struct Hello {
@@ -38,7 +37,6 @@ Status CheckHello(const Hello& hello, int size);
 enum class Role : char { kConnects = 'C', kAccepts = 'A' };
 Proof Prove(const std::string& key, Role role, const Hello& connector,
             const Hello& acceptor);
-bool Equal(const Proof& a, const Proof& b);
 
 // One message, with `file` where it is not negative. Never blocks:
 // Unavailable when the peer does not take it.

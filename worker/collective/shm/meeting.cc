@@ -157,8 +157,9 @@ class Meeting {
                                 answer.hello.rank);
     }
     // Sent also to one with another key: so it learns as well.
-    const bool known = Equal(answer.proof, Prove(options_.key, Role::kAccepts,
-                                                 hello_, answer.hello));
+    const bool known =
+        EqualMacs(answer.proof,
+                  Prove(options_.key, Role::kAccepts, hello_, answer.hello));
     const Proof proof =
         Prove(options_.key, Role::kConnects, hello_, answer.hello);
     LOCKSTEP_RETURN_IF_ERROR(SendMessage(fd.get(), proof.data(), proof.size(),

@@ -108,8 +108,8 @@ Status Reception::HearProof(Visitor* visitor, MonoTime now, bool* leave) {
       std::any_of(guests_.begin(), guests_.end(),
                   [&](const Guest& g) { return g.rank == rank; });
   if (!heard.ok() || twice || !options_.expects(rank)) return OkStatus();
-  if (!Equal(proof, Prove(options_.key, Role::kConnects, visitor->hello,
-                          options_.hello))) {
+  if (!EqualMacs(proof, Prove(options_.key, Role::kConnects, visitor->hello,
+                              options_.hello))) {
     if (doubtful_.ok()) doubt_ends_ = now + kBenefitOfDoubt;
     doubtful_ = WrongKey(rank, static_cast<int>(options_.hello.rank));
     return OkStatus();

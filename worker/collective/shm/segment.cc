@@ -20,13 +20,6 @@ namespace lockstep::shm {
 namespace {
 
 constexpr size_t kPage = 4096;
-// Of all segments that a process maps, of the 128 TiB that it has. The thread
-// sanitizer leaves less, and tests have all ranks in one process.
-#if defined(__SANITIZE_THREAD__)
-constexpr size_t kAddressSpace = size_t{4} << 30;
-#else
-constexpr size_t kAddressSpace = size_t{16} << 40;
-#endif
 constexpr size_t kSmallest = size_t{64} << 20;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
@@ -37,9 +30,10 @@ size_t RoundUp(size_t bytes, size_t unit) {
 // Of memory, with the limits of the process; a multiple of 2 MiB.
 size_t WantedBytes(int ranks) {
   const auto pages = static_cast<size_t>(std::max(sysconf(_SC_PHYS_PAGES), 1L));
-  size_t bytes = RoundUp(std::min(pages, kAddressSpace / ranks / kPage) * kPage,
-                         kHugePage) +
-                 kArenaPlace;
+  size_t bytes =
+      RoundUp(std::min(pages, kMostAddresses / ranks / kPage) * kPage,
+              kHugePage) +
+      kArenaPlace;
   rlimit limit{};
   // Beyond it, ftruncate would raise a signal.
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {

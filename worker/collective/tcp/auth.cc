@@ -1,9 +1,5 @@
 #include "worker/collective/tcp/auth.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-
 #include <cstring>
 
 #include "common/base/random.h"
@@ -14,24 +10,14 @@ namespace {
 constexpr char kMagic[8] = {'L', 'S', 'T', 'C', 'P', 'H', 'I', '2'};
 
 // `who` proves it: 'A' the acceptor, 'C' the connector.
-void Sign(const Secret& secret, char who, const Hello& hello,
-          const uint8_t* nonce, uint8_t* proof) {
+Sha256Mac Sign(const Secret& secret, char who, const Hello& hello,
+               const uint8_t* nonce) {
   std::string text = "lockstep tcp ";
   text += who;
   text += secret.session;
   text.append(reinterpret_cast<const char*>(&hello), sizeof(hello));
   text.append(reinterpret_cast<const char*>(nonce), kNonceBytes);
-  unsigned int size = kProofBytes;
-  HMAC(EVP_sha256(), secret.key.data(), static_cast<int>(secret.key.size()),
-       reinterpret_cast<const uint8_t*>(text.data()), text.size(), proof,
-       &size);
-}
-
-bool Check(const Secret& secret, char who, const Hello& hello,
-           const uint8_t* nonce, const uint8_t* proof) {
-  uint8_t expected[kProofBytes];
-  Sign(secret, who, hello, nonce, expected);
-  return CRYPTO_memcmp(expected, proof, kProofBytes) == 0;
+  return HmacSha256(secret.key, text);
 }
 
 }  // namespace
@@ -53,25 +39,23 @@ bool IsHello(const Hello& hello) {
 Challenge Answer(const Secret& secret, const Hello& hello) {
   Challenge challenge;
   std::memcpy(challenge.nonce, RandomBytes(kNonceBytes).data(), kNonceBytes);
-  Sign(secret, 'A', hello, challenge.nonce, challenge.proof);
+  challenge.proof = Sign(secret, 'A', hello, challenge.nonce);
   return challenge;
 }
 
 bool Proves(const Secret& secret, const Hello& hello,
             const Challenge& challenge) {
-  return Check(secret, 'A', hello, challenge.nonce, challenge.proof);
+  return EqualMacs(Sign(secret, 'A', hello, challenge.nonce), challenge.proof);
 }
 
 Proof Answer(const Secret& secret, const Hello& hello,
              const Challenge& challenge) {
-  Proof proof;
-  Sign(secret, 'C', hello, challenge.nonce, proof.proof);
-  return proof;
+  return {Sign(secret, 'C', hello, challenge.nonce)};
 }
 
 bool Proves(const Secret& secret, const Hello& hello,
             const Challenge& challenge, const Proof& proof) {
-  return Check(secret, 'C', hello, challenge.nonce, proof.proof);
+  return EqualMacs(Sign(secret, 'C', hello, challenge.nonce), proof.proof);
 }
 
 }  // namespace lockstep::tcp

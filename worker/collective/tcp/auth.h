@@ -17,10 +17,11 @@
 #include <cstdint>
 #include <string>
 
+#include "common/base/sha256.h"
+
 namespace lockstep::tcp {
 
 inline constexpr size_t kNonceBytes = 16;
-inline constexpr size_t kProofBytes = 32;
 
 struct Hello {
   char magic[8];
@@ -34,11 +35,11 @@ static_assert(sizeof(Hello) == 40, "no padding");
 
 struct Challenge {
   uint8_t nonce[kNonceBytes];
-  uint8_t proof[kProofBytes];
+  Sha256Mac proof;
 };
 
 struct Proof {
-  uint8_t proof[kProofBytes];
+  Sha256Mac proof;
 };
 
 struct Secret {

@@ -260,7 +260,7 @@ TEST(AuthTest, OnlyTheSameSecretAndTheSameRolesProve) {
   // An acceptor's proof is none of a connector's, and one for other ranks or
   // nonces is none here.
   Proof reflected;
-  std::memcpy(reflected.proof, challenge.proof, kProofBytes);
+  reflected.proof = challenge.proof;
   EXPECT_FALSE(Proves(secret, hello, challenge, reflected));
   Hello swapped = hello;
   std::swap(swapped.from, swapped.to);

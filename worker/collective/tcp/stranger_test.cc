@@ -83,7 +83,7 @@ TEST(StrangerTest, DoesNotHarmForming) {
       strangers.emplace_back(ConnectTo(port));
       Hello hello = MakeHello(0, 1 + i % 3);
       std::string said(reinterpret_cast<const char*>(&hello), sizeof(hello));
-      said += RandomBytes(kProofBytes);
+      said += RandomBytes(sizeof(Proof));
       if (i % 2 == 1) said.resize(20);
       (void)!send(strangers.back().get(), said.data(), said.size(),
                   MSG_NOSIGNAL);
