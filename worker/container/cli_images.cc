@@ -68,7 +68,7 @@ std::optional<LocalImage> ParseLocalImage(std::string_view line) {
       const std::string_view hex =
           word.starts_with(kSha) ? word.substr(kSha.size()) : word;
       if (!IsHex(hex)) return std::nullopt;
-      local.id = std::string(kSha) + std::string(hex);
+      local.id = fmt::format("{}{}", kSha, hex);
     } else if (word.find('@') != std::string_view::npos) {
       local.digests.emplace_back(word);
     }

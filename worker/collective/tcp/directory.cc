@@ -143,7 +143,8 @@ StatusOr<std::string> Fetch(const CommunicatorOptions& options) {
     return value;
   };
   LOCKSTEP_ASSIGN_OR_RETURN(std::string table, get(0));
-  const size_t line = std::min(table.find('\n'), table.size());
+  const auto line =
+      static_cast<size_t>(std::ranges::find(table, '\n') - table.begin());
   const std::vector<std::string> head = Words(table.substr(0, line));
   size_t number = 0;
   if (line == table.size() || head.size() != 3 || head[0] != kVersion ||
