@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,9 +40,11 @@ class Engine final : public OperationQueue {
     if (!broken_.ok() || queue_.empty()) return std::nullopt;
     return queue_.front()->operation;
   }
-  void BeginNext() override {
+  bool BeginNext() override {
     MutexLock lock(&mu_);
-    if (!queue_.empty()) queue_.front()->begun = true;
+    if (!broken_.ok() || queue_.empty()) return false;
+    queue_.front()->begun = true;
+    return true;
   }
 
   Transport* transport() const { return transport_.get(); }
@@ -257,12 +260,23 @@ class ThreadedCommunicator final : public Communicator {
   ThreadedCommunicator(const ThreadedCommunicatorOptions& options,
                        std::unique_ptr<Transport> transport)
       : options_(options),
-        engine_(std::make_shared<Engine>(options, std::move(transport))),
-        thread_([engine = engine_.get()] { engine->RunTasks(); }) {}
+        engine_(std::make_shared<Engine>(options, std::move(transport))) {}
 
   ~ThreadedCommunicator() override {
+    if (!thread_.joinable()) return;
     engine_->Stop();
     thread_.join();
+  }
+
+  // Once, before all else.
+  Status StartThread() {
+    try {
+      thread_ = std::thread([engine = engine_.get()] { engine->RunTasks(); });
+    } catch (const std::system_error& e) {
+      return ResourceExhausted("{}: no thread to reduce in: {}", options_.label,
+                               e.what());
+    }
+    return OkStatus();
   }
 
   int rank() const override { return options_.rank; }
@@ -363,10 +377,13 @@ Status Transport::FollowPlan(const std::string& plan, MonoTime) {
                          ReductionPlan(), plan);
 }
 
-std::unique_ptr<Communicator> MakeThreadedCommunicator(
+StatusOr<std::unique_ptr<Communicator>> MakeThreadedCommunicator(
     const ThreadedCommunicatorOptions& options,
     std::unique_ptr<Transport> transport) {
-  return std::make_unique<ThreadedCommunicator>(options, std::move(transport));
+  auto communicator =
+      std::make_unique<ThreadedCommunicator>(options, std::move(transport));
+  LOCKSTEP_RETURN_IF_ERROR(communicator->StartThread());
+  return communicator;
 }
 
 }  // namespace lockstep

@@ -38,8 +38,9 @@ class OperationQueue {
   // The next operation, where there is one by now.
   virtual std::optional<Operation> Next() = 0;
   // The transport begins with that one already: until its own Execute has
-  // returned its slice is in use, also where all is aborted before.
-  virtual void BeginNext() = 0;
+  // returned its slice is in use, also where all is aborted before. False where
+  // all was aborted since Next: the slice is the user's again.
+  virtual bool BeginNext() = 0;
 };
 
 class Transport {
@@ -94,7 +95,8 @@ struct ThreadedCommunicatorOptions {
   BrokenFunction broken = {};
 };
 
-std::unique_ptr<Communicator> MakeThreadedCommunicator(
+// ResourceExhausted where the system gives no thread.
+StatusOr<std::unique_ptr<Communicator>> MakeThreadedCommunicator(
     const ThreadedCommunicatorOptions& options,
     std::unique_ptr<Transport> transport);
 

@@ -27,7 +27,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr Duration kLong = seconds(30);
-constexpr Duration kSoon = kSanitized ? seconds(5) : seconds(1);
+constexpr Duration kSoon = seconds(5);
 
 using Hosts = std::vector<int>;
 

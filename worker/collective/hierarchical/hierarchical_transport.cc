@@ -185,6 +185,7 @@ class HierarchicalTransport final : public Transport {
     }
     Pending next{number, chunk, running->operation.slice, nullptr, nullptr};
     if (chunk.across) {
+      if (chunk.weight != 1) Scale(Reduced(next), chunk.weight);
       const Buffer* buffer = memory_.Between(running->operation.slice.buffer);
       if (!chunk.packed.empty()) {
         next.scratch = buffer = scratch_[scratch_turn_++ % scratch_.size()];
@@ -208,7 +209,12 @@ class HierarchicalTransport final : public Transport {
                         Apart(running.operation.slice, next->slice);
       LOCKSTEP_ASSIGN_OR_RETURN(const bool all, Agree(mine, deadline));
       if (!all) return OkStatus();
-      queue_->BeginNext();
+      if (!queue_->BeginNext()) {
+        // Aborted since Next. The others of the host go on with that operation,
+        // so what this rank would start there instead could only be refused.
+        Cut();
+        return bond_->first();
+      }
       ahead_ = Plan(*next);
     }
     if (ahead_->all_begun()) return OkStatus();
@@ -220,13 +226,11 @@ class HierarchicalTransport final : public Transport {
     if (agreement_ == nullptr) return mine;  // It is alone there.
     auto* const word = static_cast<int32_t*>(agreement_->data);
     *word = mine ? 1 : 0;
-    stage_.store(Stage::kWithin, std::memory_order_relaxed);
-    const Status status = within_.communicator->RunNow(
-        {.slice = {agreement_, 0, 1, DataType::kInt32},
-         .op = ReduceOp::kMin,
-         .tag = kAgreementTag},
-        deadline);
-    if (!status.ok()) return Fail(within_, status);
+    LOCKSTEP_RETURN_IF_ERROR(
+        StartAndWait({.slice = {agreement_, 0, 1, DataType::kInt32},
+                      .op = ReduceOp::kMin,
+                      .tag = kAgreementTag},
+                     deadline));
     return *word != 0;
   }
 
@@ -255,17 +259,40 @@ class HierarchicalTransport final : public Transport {
         static_cast<char*>(pending.scratch->data) + layout_.host[rank_] * bytes,
         bytes);
   }
+  static Slice Reduced(const Pending& pending) {
+    Slice reduced = pending.slice;
+    reduced.offset = pending.chunk.reduced.offset;
+    reduced.count = pending.chunk.reduced.count;
+    return reduced;
+  }
   static char* At(const Slice& slice, const Piece& piece) {
     return static_cast<char*>(slice.buffer->data) +
            piece.offset * SizeOf(slice.type);
   }
 
+  StatusOr<std::unique_ptr<Work>> StartOn(const Side& side,
+                                          const Operation& operation) {
+    // What it looks the buffer up in grows when the user allocates.
+    MutexLock lock(memory_.calls());
+    return side.communicator->Start(operation);
+  }
+
   StatusOr<std::unique_ptr<Work>> StartAcross(Operation operation,
                                               const Buffer* buffer) {
     operation.slice.buffer = buffer;
-    auto work = between_.communicator->Start(operation);
+    auto work = StartOn(between_, operation);
     if (!work.ok()) return Fail(between_, work.status());
     return work;
+  }
+
+  // What RunNow does within a host, where it changes no threads; but the lock
+  // must not be held while it waits.
+  Status StartAndWait(const Operation& operation, MonoTime deadline) {
+    stage_.store(Stage::kWithin, std::memory_order_relaxed);
+    const auto work = StartOn(within_, operation);
+    const Status status = work.ok() ? (*work)->Wait(deadline) : work.status();
+    if (!status.ok()) return Fail(within_, status);
+    return OkStatus();
   }
 
   Status Finish(Pending* pending, MonoTime deadline) {
@@ -276,12 +303,7 @@ class HierarchicalTransport final : public Transport {
       if (!status.ok()) return Fail(between_, status);
       pending->across.reset();
       Unpack(*pending);
-      if (chunk.divide_by > 0) {
-        Slice reduced = pending->slice;
-        reduced.offset = chunk.reduced.offset;
-        reduced.count = chunk.reduced.count;
-        Divide(reduced, chunk.divide_by);
-      }
+      if (chunk.divide_by > 0) Divide(Reduced(*pending), chunk.divide_by);
     }
     if (!chunk.after) return OkStatus();
     return RunWithin(*chunk.after, deadline);
@@ -290,11 +312,8 @@ class HierarchicalTransport final : public Transport {
   // Only before the hosts meet is a wait within a host the fault of who comes
   // last; after it, that of the network.
   Status RunWithin(Operation operation, MonoTime deadline) {
-    stage_.store(Stage::kWithin, std::memory_order_relaxed);
     operation.slice.buffer = memory_.Within(operation.slice.buffer);
-    const Status status = within_.communicator->RunNow(operation, deadline);
-    if (!status.ok()) return Fail(within_, status);
-    return OkStatus();
+    return StartAndWait(operation, deadline);
   }
 
   // The line of this host's leader, on all its ranks.
@@ -306,13 +325,11 @@ class HierarchicalTransport final : public Transport {
     if (layout_.leader(rank_)) {
       std::memcpy(text, mine.data(), std::min(mine.size(), kLineBytes));
     }
-    stage_.store(Stage::kWithin, std::memory_order_relaxed);
-    const Status status = within_.communicator->RunNow(
-        {.kind = CollectiveKind::kBroadcast,
-         .slice = {agreement_, 0, kLineBytes, DataType::kUint8},
-         .tag = kLineTag},
-        deadline);
-    if (!status.ok()) return Fail(within_, status);
+    LOCKSTEP_RETURN_IF_ERROR(
+        StartAndWait({.kind = CollectiveKind::kBroadcast,
+                      .slice = {agreement_, 0, kLineBytes, DataType::kUint8},
+                      .tag = kLineTag},
+                     deadline));
     return std::string(text, strnlen(text, kLineBytes));
   }
 

@@ -13,6 +13,7 @@
 
 #include "worker/collective/hierarchical/hierarchical_communicator.h"
 #include "worker/collective/hierarchical/stage_plan.h"
+#include "worker/collective/shm/shm_communicator.h"
 #include "worker/collective/tcp/tcp_communicator.h"
 #include "worker/collective/testing.h"
 
@@ -38,17 +39,11 @@ void WithHosts(const Hosts& hosts,
   });
 }
 
-// What goes between the hosts on one rank: its first operation begins there
-// only when `gate` says so, and it counts how many are there at most.
-class WatchedCommunicator final : public Communicator {
+// One of the two communicators of a rank, with a test in between.
+class ForwardingCommunicator : public Communicator {
  public:
-  struct Watch {
-    std::function<void()> gate;
-    std::atomic<int> most{0};
-  };
-
-  WatchedCommunicator(std::unique_ptr<Communicator> inner, Watch* watch)
-      : inner_(std::move(inner)), watch_(watch) {}
+  explicit ForwardingCommunicator(std::unique_ptr<Communicator> inner)
+      : inner_(std::move(inner)) {}
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   std::string_view backend() const override { return inner_->backend(); }
@@ -61,13 +56,34 @@ class WatchedCommunicator final : public Communicator {
   }
   StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
                                         Stream stream) override {
+    return inner_->Start(operation, stream);
+  }
+  void Abort(std::string_view reason) override { inner_->Abort(reason); }
+
+ private:
+  const std::unique_ptr<Communicator> inner_;
+};
+
+// What goes between the hosts on one rank: its first operation begins there
+// only when `gate` says so, and it counts how many are there at most.
+class WatchedCommunicator final : public ForwardingCommunicator {
+ public:
+  struct Watch {
+    std::function<void()> gate;
+    std::atomic<int> most{0};
+  };
+
+  WatchedCommunicator(std::unique_ptr<Communicator> inner, Watch* watch)
+      : ForwardingCommunicator(std::move(inner)), watch_(watch) {}
+  StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
+                                        Stream stream) override {
     if (!opened_) watch_->gate();
     opened_ = true;
-    LOCKSTEP_ASSIGN_OR_RETURN(auto work, inner_->Start(operation, stream));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto work,
+                              ForwardingCommunicator::Start(operation, stream));
     watch_->most = std::max(watch_->most.load(), ++under_way_);
     return std::make_unique<Counted>(std::move(work), &under_way_);
   }
-  void Abort(std::string_view reason) override { inner_->Abort(reason); }
 
  private:
   // By one thread at a time: that in Execute.
@@ -84,11 +100,20 @@ class WatchedCommunicator final : public Communicator {
     int* const under_way_;
   };
 
-  const std::unique_ptr<Communicator> inner_;
   Watch* const watch_;
   bool opened_ = false;
   int under_way_ = 0;
 };
+
+// Forms over `form`, with a Communicator of type T around what comes of it.
+template <typename T, typename Form, typename... Arguments>
+FormFunction Wrapped(Form form, Arguments... arguments) {
+  return [=](const CommunicatorOptions& part, const BrokenFunction& broken)
+             -> StatusOr<std::unique_ptr<Communicator>> {
+    LOCKSTEP_ASSIGN_OR_RETURN(auto formed, form(part, broken));
+    return std::make_unique<T>(std::move(formed), arguments...);
+  };
+}
 
 // Two all-reduces, the second one started before the first is between the
 // hosts; the second begins `apart` elements behind the first. How many are
@@ -106,13 +131,7 @@ std::vector<int> MostAcross(const Hosts& hosts, size_t count, size_t apart) {
       while (started < n && Now() < limit) std::this_thread::yield();
     };
     HierarchicalParts parts;
-    parts.between = [&](const CommunicatorOptions& part,
-                        const BrokenFunction& broken)
-        -> StatusOr<std::unique_ptr<Communicator>> {
-      LOCKSTEP_ASSIGN_OR_RETURN(auto formed, FormTcp(part, broken));
-      return std::make_unique<WatchedCommunicator>(std::move(formed),
-                                                   &watches[rank]);
-    };
+    parts.between = Wrapped<WatchedCommunicator>(FormTcp, &watches[rank]);
     auto formed = FormHierarchical(options, hosts, parts);
     ASSERT_TRUE(formed.ok()) << formed.status();
     Communicator* const c = formed->get();
@@ -237,6 +256,195 @@ TEST(OverlapTest, AbortEndsWhatHasBegunAhead) {
     EXPECT_LT(Now() - start, seconds(5));
     // Nothing touches it any more.
     std::memset((*buffer)->data, 1, 4 * kCount * 4);
+  });
+}
+
+// An abort that comes while the ranks of a host agree to begin with the next
+// operation, as one of them sees it.
+struct LateAbort {
+  std::function<void()> abort;  // By another thread.
+  // It has ended what was only queued. What it does next, to cut both sides
+  // off, is held up until the transport has gone on with something or given up.
+  std::atomic<bool> queue_ended{false};
+  std::atomic<bool> decided{false};
+  // It went on in its host.
+  std::atomic<bool> went_on{false};
+};
+
+class LateAbortWithin final : public ForwardingCommunicator {
+ public:
+  LateAbortWithin(std::unique_ptr<Communicator> inner, LateAbort* late)
+      : ForwardingCommunicator(std::move(inner)), late_(late) {}
+  StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
+                                        Stream stream) override {
+    if (late_->queue_ended) late_->decided = late_->went_on = true;
+    LOCKSTEP_ASSIGN_OR_RETURN(auto work,
+                              ForwardingCommunicator::Start(operation, stream));
+    // Only by one word do they agree.
+    if (operation.slice.count != 1) return work;
+    LOCKSTEP_RETURN_IF_ERROR(work->Wait(Now() + kLong));
+    late_->abort();
+    EXPECT_TRUE(AwaitTrue([&] { return late_->queue_ended.load(); }));
+    return work;
+  }
+
+ private:
+  LateAbort* const late_;
+};
+
+class LateAbortBetween final : public ForwardingCommunicator {
+ public:
+  LateAbortBetween(std::unique_ptr<Communicator> inner, LateAbort* late)
+      : ForwardingCommunicator(std::move(inner)), late_(late) {}
+  StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
+                                        Stream stream) override {
+    LOCKSTEP_ASSIGN_OR_RETURN(auto work,
+                              ForwardingCommunicator::Start(operation, stream));
+    return std::make_unique<Deciding>(std::move(work), late_);
+  }
+  // The first to be cut off.
+  void Abort(std::string_view reason) override {
+    late_->queue_ended = true;
+    EXPECT_TRUE(AwaitTrue([&] { return late_->decided.load(); }));
+    ForwardingCommunicator::Abort(reason);
+  }
+
+ private:
+  class Deciding final : public Work {
+   public:
+    Deciding(std::unique_ptr<Work> inner, LateAbort* late)
+        : inner_(std::move(inner)), late_(late) {}
+    ~Deciding() override { late_->decided = true; }
+    Status Wait(MonoTime deadline) override {
+      late_->decided = true;
+      return inner_->Wait(deadline);
+    }
+    bool Poll() override { return inner_->Poll(); }
+
+   private:
+    const std::unique_ptr<Work> inner_;
+    LateAbort* const late_;
+  };
+
+  LateAbort* const late_;
+};
+
+TEST(OverlapTest, WhatAnAbortHasEndedIsNotBegunAhead) {
+  signal(SIGPIPE, SIG_IGN);
+  constexpr size_t kCount = kOverlapBytes / 4;
+  std::atomic<int> started{0};
+  MapRendezvousStore store;
+  LateAbort late;
+  SpawnRanks(4, [&](int rank) {
+    // The first operation goes between the hosts when all have queued both.
+    WatchedCommunicator::Watch watch;
+    watch.gate = [&] { EXPECT_TRUE(AwaitTrue([&] { return started == 4; })); };
+    HierarchicalParts parts;
+    parts.between = Wrapped<WatchedCommunicator>(FormTcp, &watch);
+    if (rank == 0) {
+      parts.within = Wrapped<LateAbortWithin>(FormShm, &late);
+      parts.between = Wrapped<LateAbortBetween>(parts.between, &late);
+    }
+    auto formed =
+        FormHierarchical(TestOptions(rank, 4, &store), {0, 0, 1, 1}, parts);
+    ASSERT_TRUE(formed.ok()) << formed.status();
+    Communicator* const c = formed->get();
+    std::thread aborter;
+    if (rank == 0) {
+      late.abort = [&] {
+        aborter = std::thread([c] { c->Abort("asked to"); });
+      };
+    }
+    auto buffer = c->Allocate(2 * kCount * 4);
+    ASSERT_TRUE(buffer.ok());
+    std::vector<std::unique_ptr<Work>> works;
+    for (const size_t offset : {size_t{0}, kCount}) {
+      auto work =
+          c->Start({.slice = {*buffer, offset, kCount, DataType::kFloat32}});
+      ASSERT_TRUE(work.ok());
+      works.push_back(std::move(*work));
+    }
+    ++started;
+    const Status first = works[0]->Wait(Now() + kLong);
+    const Status second = works[1]->Wait(Now() + kLong);
+    if (rank != 0) return;
+    EXPECT_EQ(first.code(), StatusCode::kAborted) << first;
+    EXPECT_EQ(second.code(), StatusCode::kAborted) << second;
+    EXPECT_TRUE(late.queue_ended);
+    EXPECT_FALSE(late.went_on);
+    if (aborter.joinable()) aborter.join();
+  });
+}
+
+// Finds calls that meet in a communicator, which is made for one thread. The
+// flag orders nothing, so that the thread sanitizer sees what it would without.
+class OneCallAtATime final : public ForwardingCommunicator {
+ public:
+  struct Watch {
+    std::atomic<bool> allocating{false};  // The user is about to.
+    std::atomic<bool> met{false};
+  };
+
+  OneCallAtATime(std::unique_ptr<Communicator> inner, Watch* watch)
+      : ForwardingCommunicator(std::move(inner)), watch_(watch) {}
+  StatusOr<const Buffer*> Allocate(size_t bytes) override {
+    const Call call(this);
+    return ForwardingCommunicator::Allocate(bytes);
+  }
+  StatusOr<const Buffer*> Register(void* data, size_t bytes) override {
+    const Call call(this);
+    return ForwardingCommunicator::Register(data, bytes);
+  }
+  StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
+                                        Stream stream) override {
+    EXPECT_TRUE(AwaitTrue([&] { return watch_->allocating.load(); }));
+    const Call call(this);
+    return ForwardingCommunicator::Start(operation, stream);
+  }
+
+ private:
+  class Call {
+   public:
+    explicit Call(OneCallAtATime* in) : in_(in) {
+      if (in_->called_.exchange(true, std::memory_order_relaxed)) {
+        in_->watch_->met.store(true, std::memory_order_relaxed);
+      }
+      // Lets others in, if they can come.
+      for (int i = 0; i < 20; ++i) std::this_thread::yield();
+    }
+    ~Call() { in_->called_.store(false, std::memory_order_relaxed); }
+
+   private:
+    OneCallAtATime* const in_;
+  };
+
+  Watch* const watch_;
+  std::atomic<bool> called_{false};
+};
+
+TEST(OverlapTest, TheUserMayAllocateMeanwhile) {
+  signal(SIGPIPE, SIG_IGN);
+  MapRendezvousStore store;
+  SpawnRanks(4, [&](int rank) {
+    OneCallAtATime::Watch watch;
+    auto formed =
+        FormHierarchical(TestOptions(rank, 4, &store), {0, 0, 1, 1},
+                         {.within = Wrapped<OneCallAtATime>(FormShm, &watch),
+                          .between = Wrapped<OneCallAtATime>(FormTcp, &watch)});
+    ASSERT_TRUE(formed.ok()) << formed.status();
+    Communicator* const c = formed->get();
+    constexpr size_t kCount = size_t{8} << 18;  // 8 MiB
+    auto buffer = c->Allocate(kCount * 4);
+    ASSERT_TRUE(buffer.ok());
+    for (int round = 0; round < 3; ++round) {
+      auto work = c->Start({.slice = {*buffer, 0, kCount, DataType::kFloat32}});
+      ASSERT_TRUE(work.ok());
+      watch.allocating = true;
+      for (int i = 0; i < 200; ++i) ASSERT_TRUE(c->Allocate(64).ok());
+      const Status status = (*work)->Wait(Now() + kLong);
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    EXPECT_FALSE(watch.met);
   });
 }
 

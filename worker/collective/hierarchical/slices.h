@@ -6,8 +6,10 @@
 
 namespace lockstep::hierarchical {
 
-// Makes the sum of `by` operands their mean, in float32 at least.
+// Makes the sum of `by` operands their mean. For float32 and float64.
 void Divide(const Slice& slice, int by);
+// Multiplies 16-bit floats by `factor`, in float32.
+void Scale(const Slice& slice, float factor);
 // All but rank `rank`'s of `size` equal parts.
 void ZeroOthers(const Slice& slice, int rank, int size);
 // No byte of theirs is the same.

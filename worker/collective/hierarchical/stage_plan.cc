@@ -136,6 +136,11 @@ class Planner {
       }
       if (leader_ && layout_.hosts() > 1) {
         chunk.across = Reducing(CollectiveKind::kAllReduce, from + done, some);
+        if (Weighted()) {
+          chunk.across->op = ReduceOp::kSum;
+          chunk.weight = static_cast<float>(local_size_) /
+                         static_cast<float>(layout_.size());
+        }
         chunk.divide_by = Divisor();
         chunk.reduced = {chunk.across->slice.offset, some};
       }
@@ -158,25 +163,26 @@ class Planner {
   }
 
   // A mean is a sum that is divided once, at the end: as exact as can be. In 16
-  // bits that sum could overflow; where hosts are equal, the mean of the
-  // hosts' means is the mean.
-  bool MeansOfMeans() const {
-    return layout_.hosts() == 1 || layout_.size() == layout_.hosts() ||
-           (layout_.equal && Is16Bit(operation_.slice.type));
+  // bits a host's sum could overflow, so that one is made of the hosts' means:
+  // where hosts are equal, their mean is the mean; else each is weighted with
+  // its share of the ranks, and they are added.
+  bool SumsFirst() const {
+    return operation_.op == ReduceOp::kMean && layout_.hosts() > 1 &&
+           layout_.hosts() < layout_.size() && !Is16Bit(operation_.slice.type);
+  }
+
+  bool Weighted() const {
+    return operation_.op == ReduceOp::kMean && !layout_.equal &&
+           Is16Bit(operation_.slice.type);
   }
 
   Operation Reducing(CollectiveKind kind, size_t from, size_t count) const {
     Operation stage = Stage(kind, from, count);
-    if (operation_.op == ReduceOp::kMean && !MeansOfMeans()) {
-      stage.op = ReduceOp::kSum;
-    }
+    if (SumsFirst()) stage.op = ReduceOp::kSum;
     return stage;
   }
 
-  int Divisor() const {
-    return operation_.op == ReduceOp::kMean && !MeansOfMeans() ? layout_.size()
-                                                               : 0;
-  }
+  int Divisor() const { return SumsFirst() ? layout_.size() : 0; }
 
   // ---- Moves ----
 

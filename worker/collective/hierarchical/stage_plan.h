@@ -47,14 +47,18 @@ struct Piece {
 // Buffers are the user's; the communicator puts the one of the stage there.
 struct Chunk {
   std::vector<Operation> before;  // within the host, one after the other
+  // A mean of 16-bit floats: `reduced`, the host's mean, is to be multiplied by
+  // this, the host's share of the ranks, before it goes between the hosts (1:
+  // no).
+  float weight = 1;
   // Between the hosts. Where `packed` is not empty it is of these pieces, one
   // of each host and equally long, side by side in memory of the communicator's
   // own (from its start, offset 0); and what comes of the piece of this rank's
   // host goes back to its place.
   std::optional<Operation> across;
   std::vector<Piece> packed;
-  // A mean of floats: `reduced`, a sum so far, is to be divided by this (0:
-  // no).
+  // A mean of wider floats: `reduced`, a sum so far, is to be divided by this
+  // (0: no).
   int divide_by = 0;
   Piece reduced;
   std::optional<Operation> after;  // within the host

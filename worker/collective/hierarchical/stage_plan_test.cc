@@ -129,6 +129,21 @@ void RunAcross(const HostLayout& layout,
 }
 
 // chunks[r] is rank r's.
+void Weight(const std::vector<Chunk>& chunks, std::vector<Memory>* memories) {
+  for (size_t rank = 0; rank < chunks.size(); ++rank) {
+    const Chunk& chunk = chunks[rank];
+    if (chunk.weight == 1) continue;
+    ASSERT_TRUE(chunk.across);
+    ASSERT_TRUE(chunk.packed.empty());
+    ASSERT_EQ(chunk.across->slice.offset, chunk.reduced.offset);
+    ASSERT_EQ(chunk.across->slice.count, chunk.reduced.count);
+    for (size_t i = 0; i < chunk.reduced.count; ++i) {
+      (*memories)[rank].at(chunk.reduced.offset + i) *= chunk.weight;
+    }
+  }
+}
+
+// chunks[r] is rank r's.
 void RunChunk(const HostLayout& layout,
               const std::vector<std::vector<int>>& across,
               const std::vector<Chunk>& chunks, std::vector<Memory>* memories) {
@@ -143,6 +158,7 @@ void RunChunk(const HostLayout& layout,
     }
     RunStage(layout.ranks, stage, memories);
   }
+  ASSERT_NO_FATAL_FAILURE(Weight(chunks, memories));
   ASSERT_NO_FATAL_FAILURE(RunAcross(layout, across, chunks, memories));
   std::vector<std::optional<Operation>> after;
   for (size_t rank = 0; rank < chunks.size(); ++rank) {
@@ -206,33 +222,40 @@ std::vector<Memory> Inputs(int n, size_t count) {
   return memories;
 }
 
+void CheckReduction(const Hosts& hosts, const Operation& operation) {
+  const int n = static_cast<int>(hosts.size());
+  const size_t count = operation.slice.count;
+  const ReduceOp op = operation.op;
+  const bool scatter = operation.kind == CollectiveKind::kReduceScatter;
+  std::vector<Memory> memories = Inputs(n, count);
+  ASSERT_NO_FATAL_FAILURE(RunAll(hosts, operation, &memories));
+  for (size_t i = 0; i < count; ++i) {
+    const double low = In(0, i);
+    const double high = In(n - 1, i);
+    const double sum = (low + high) / 2 * n;
+    const double want = op == ReduceOp::kMin   ? low
+                        : op == ReduceOp::kMax ? high
+                        : op == ReduceOp::kSum ? sum
+                                               : sum / n;
+    for (int rank = 0; rank < n; ++rank) {
+      if (scatter && i / (count / n) != static_cast<size_t>(rank)) continue;
+      // A weight is a float.
+      ASSERT_NEAR(memories[rank][rank + i], want, 1e-7 * want);
+    }
+  }
+}
+
 TEST(StagePlanTest, EveryReductionIsRightOnEveryShape) {
   for (const auto& hosts : kShapes) {
-    const int n = static_cast<int>(hosts.size());
     for (const size_t base : {0, 1, 7, 10000, 20001}) {
       for (const ReduceOp op :
            {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kMean}) {
-        for (const bool scatter : {false, true}) {
-          const size_t count = scatter ? base / n * n : base;
-          std::vector<Memory> memories = Inputs(n, count);
-          Operation operation{.slice = {.count = count}, .op = op};
-          if (scatter) operation.kind = CollectiveKind::kReduceScatter;
-          ASSERT_NO_FATAL_FAILURE(RunAll(hosts, operation, &memories));
-          for (size_t i = 0; i < count; ++i) {
-            const double low = In(0, i);
-            const double high = In(n - 1, i);
-            const double sum = (low + high) / 2 * n;
-            const double want = op == ReduceOp::kMin   ? low
-                                : op == ReduceOp::kMax ? high
-                                : op == ReduceOp::kSum ? sum
-                                                       : sum / n;
-            for (int rank = 0; rank < n; ++rank) {
-              if (scatter && i / (count / n) != static_cast<size_t>(rank)) {
-                continue;
-              }
-              ASSERT_DOUBLE_EQ(memories[rank][rank + i], want);
-            }
-          }
+        for (const DataType type : {DataType::kFloat32, DataType::kFloat16}) {
+          Operation operation{.slice = {.count = base, .type = type}, .op = op};
+          ASSERT_NO_FATAL_FAILURE(CheckReduction(hosts, operation));
+          operation.kind = CollectiveKind::kReduceScatter;
+          operation.slice.count = base / hosts.size() * hosts.size();
+          ASSERT_NO_FATAL_FAILURE(CheckReduction(hosts, operation));
         }
       }
     }
@@ -311,17 +334,35 @@ TEST(StagePlanTest, SeveralChunksAreScattered) {
   }
 }
 
-TEST(StagePlanTest, SixteenBitMeansAreOfMeansWhereHostsAreEqual) {
+// No sum of theirs that could overflow goes in 16 bits.
+TEST(StagePlanTest, SixteenBitMeansAreMadeOfTheHostsMeans) {
   const Operation mean{.slice = {.count = 1 << 20, .type = DataType::kFloat16},
                        .op = ReduceOp::kMean};
   const auto equal = LayOutHosts({0, 0, 1, 1});
   StagePlan plan = PlanStages(*equal, 0, mean);
   EXPECT_EQ(plan.chunks[0].before[0].op, ReduceOp::kMean);
   EXPECT_EQ(plan.chunks[0].across->op, ReduceOp::kMean);
+  EXPECT_EQ(plan.chunks[0].weight, 1);
   EXPECT_EQ(plan.chunks[0].divide_by, 0);
   const auto unequal = LayOutHosts({0, 0, 1});
   plan = PlanStages(*unequal, 0, mean);
+  EXPECT_EQ(plan.chunks[0].before[0].op, ReduceOp::kMean);
+  EXPECT_EQ(plan.chunks[0].across->op, ReduceOp::kSum);
+  EXPECT_FLOAT_EQ(plan.chunks[0].weight, 2.0f / 3);
+  EXPECT_EQ(plan.chunks[0].divide_by, 0);
+  // Who goes nowhere between the hosts, and who is alone in its host.
+  plan = PlanStages(*unequal, 1, mean);
+  EXPECT_EQ(plan.chunks[0].before[0].op, ReduceOp::kMean);
+  EXPECT_EQ(plan.chunks[0].weight, 1);
+  plan = PlanStages(*unequal, 2, mean);
+  EXPECT_THAT(plan.chunks[0].before, IsEmpty());
+  EXPECT_FLOAT_EQ(plan.chunks[0].weight, 1.0f / 3);
+  // Wider floats are divided once.
+  Operation wide = mean;
+  wide.slice.type = DataType::kFloat32;
+  plan = PlanStages(*unequal, 0, wide);
   EXPECT_EQ(plan.chunks[0].before[0].op, ReduceOp::kSum);
+  EXPECT_EQ(plan.chunks[0].weight, 1);
   EXPECT_EQ(plan.chunks[0].divide_by, 3);
 }
 

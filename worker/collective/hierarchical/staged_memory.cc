@@ -5,6 +5,7 @@
 namespace lockstep {
 
 StatusOr<const Buffer*> StagedMemory::Allocate(size_t bytes) {
+  MutexLock lock(&calls_);
   Staged staged;
   Communicator* const owner = within_ != nullptr ? within_ : between_;
   LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* own, owner->Allocate(bytes));
@@ -18,6 +19,7 @@ StatusOr<const Buffer*> StagedMemory::Allocate(size_t bytes) {
 }
 
 StatusOr<const Buffer*> StagedMemory::Register(void* data, size_t bytes) {
+  MutexLock lock(&calls_);
   Staged staged;
   staged.buffer = {.data = data, .bytes = bytes, .kind = MemoryKind::kHost};
   if (within_ != nullptr) {

@@ -26,6 +26,11 @@ class StagedMemory final : public TransportMemory {
   const Buffer* Within(const Buffer* buffer) const;
   const Buffer* Between(const Buffer* buffer) const;
 
+  // Held while either of the two is called, by Allocate and Register too: they
+  // are made for one thread, and the user may allocate while another starts.
+  // Not for what waits, nor for Abort.
+  Mutex* calls() ABSL_LOCK_RETURNED(calls_) { return &calls_; }
+
  private:
   struct Staged {
     Buffer buffer;
@@ -37,6 +42,7 @@ class StagedMemory final : public TransportMemory {
 
   Communicator* const within_;
   Communicator* const between_;
+  Mutex calls_;  // before mu_
   mutable Mutex mu_;
   std::map<const Buffer*, std::unique_ptr<Staged>> staged_ ABSL_GUARDED_BY(mu_);
 };

@@ -1,6 +1,7 @@
 // What the tcp backend computes, against float64, and how it forms.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cmath>
@@ -285,6 +286,41 @@ TEST_P(EverySize, SameBitsOnAllRanksAndInEveryRun) {
   }
 }
 
+TEST_P(EverySize, NaNInfinityAndDenormalsStay) {
+  WithRanks(GetParam(), [](Communicator* c) {
+    constexpr float kLeast = std::numeric_limits<float>::denorm_min();
+    const int n = c->size();
+    auto buffer = c->Allocate(2'500'000);
+    ASSERT_TRUE(buffer.ok());
+    float* const data = static_cast<float*>((*buffer)->data);
+    // Through every algorithm, and at both ends of what is reduced.
+    for (const size_t count : {20, 9000, 40320, 600001}) {
+      for (const ReduceOp op :
+           {ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kSum, ReduceOp::kMean}) {
+        for (size_t i = 0; i < count; ++i) data[i] = 1;
+        // Element r from either end is NaN on rank r alone.
+        data[c->rank()] = std::nanf("");
+        data[count - 1 - static_cast<size_t>(c->rank())] = std::nanf("");
+        // Next to them; those of every rank, whose mean is the same.
+        data[n] = kLeast;
+        data[n + 1] = c->rank() == n - 1 ? -INFINITY : 5;
+        const Operation operation = {
+            .slice = {*buffer, 0, count, DataType::kFloat32}, .op = op};
+        const Status status = lockstep::Run(c, operation, kLong);
+        ASSERT_TRUE(status.ok()) << status;
+        for (int r = 0; r < n; ++r) {
+          EXPECT_TRUE(std::isnan(data[r])) << r << " of " << count;
+          EXPECT_TRUE(std::isnan(data[count - 1 - static_cast<size_t>(r)]))
+              << r << " of " << count;
+        }
+        EXPECT_EQ(data[n], op == ReduceOp::kSum ? kLeast * n : kLeast) << count;
+        const bool greatest = op == ReduceOp::kMax && n > 1;
+        EXPECT_EQ(data[n + 1], greatest ? 5 : -INFINITY) << count;
+      }
+    }
+  });
+}
+
 TEST(TcpTest, ManyRanksTravelWithFewConnections) {
   WithRanks(19, [](Communicator* c) {
     CheckReduction(c, DataType::kFloat32, ReduceOp::kSum, 19 * 50);
@@ -294,34 +330,6 @@ TEST(TcpTest, ManyRanksTravelWithFewConnections) {
     CheckReduction(c, DataType::kBfloat16, ReduceOp::kSum, 190001);
     CheckMoves(c, DataType::kFloat32, 100);
     CheckMoves(c, DataType::kFloat32, 8001);
-  });
-}
-
-TEST(TcpTest, NaNInfinityAndDenormalsStay) {
-  WithRanks(3, [](Communicator* c) {
-    auto buffer = c->Allocate(40000);
-    ASSERT_TRUE(buffer.ok());
-    float* const data = static_cast<float*>((*buffer)->data);
-    for (const size_t count : {4, 9000}) {
-      for (const ReduceOp op :
-           {ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kSum}) {
-        for (size_t i = 0; i < count; ++i) data[i] = 1;
-        // Element r is NaN on rank r.
-        data[c->rank()] = std::nanf("");
-        data[3] = std::numeric_limits<float>::denorm_min();
-        const Operation operation = {
-            .slice = {*buffer, 0, count, DataType::kFloat32}, .op = op};
-        ASSERT_TRUE(lockstep::Run(c, operation, kLong).ok());
-        for (int i = 0; i < 3; ++i) EXPECT_TRUE(std::isnan(data[i])) << i;
-        EXPECT_EQ(data[3], std::numeric_limits<float>::denorm_min() *
-                               (op == ReduceOp::kSum ? 3 : 1));
-      }
-    }
-    data[0] = c->rank() == 1 ? -INFINITY : 5;
-    ASSERT_TRUE(
-        lockstep::Run(c, {.slice = {*buffer, 0, 1, DataType::kFloat32}}, kLong)
-            .ok());
-    EXPECT_EQ(data[0], -INFINITY);
   });
 }
 
@@ -398,13 +406,30 @@ TEST(FormTest, RefusesWhatCannotWork) {
   expect(options, "cannot bind to 192.0.2.1");
 }
 
+TEST(FormTest, WithoutAThreadThereIsNoCommunicator) {
+  pthread_attr_t usual;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  // No thread gets a stack of this size.
+  pthread_attr_t huge;
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 47), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  const auto formed = FormTcp(TcpOptions(0, 1, nullptr));
+  EXPECT_EQ(pthread_setattr_default_np(&usual), 0);
+  EXPECT_EQ(formed.status().code(), StatusCode::kResourceExhausted)
+      << formed.status();
+  EXPECT_THAT(Message(formed.status()), HasSubstr("no thread to reduce in"));
+  pthread_attr_destroy(&huge);
+  pthread_attr_destroy(&usual);
+}
+
 TEST(FormTest, MissingPeersAreNamedAtTheDeadline) {
   MapRendezvousStore store;
   // Ranks 1 and 3 of four never come.
   SpawnRanks(2, [&](int i) {
     auto options = TcpOptions(2 * i, 4, &store);
     const MonoTime start = Now();
-    options.forming_deadline = start + milliseconds(500);
+    options.forming_deadline = start + seconds(1);
     const Status status = FormTcp(options).status();
     EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
     EXPECT_THAT(Message(status),

@@ -17,7 +17,7 @@ namespace lockstep::tcp {
 
 // Bounds are far above what is measured (milliseconds), and far below the 30 s
 // at which an operation would end by itself.
-inline constexpr Duration kSoon = std::chrono::seconds(2);
+inline constexpr Duration kSoon = std::chrono::seconds(10);
 inline constexpr Duration kLong = std::chrono::seconds(30);
 
 // By `plan`, where it is not empty.

@@ -176,7 +176,7 @@ TEST(TuneTest, AllRanksGetOnePlanThatCanBeFollowedAgain) {
     // It was given, so nothing is measured: no rank waits for another.
     const MonoTime start = Now();
     EXPECT_TRUE(again[0]->Tune(seconds(10), start + kLong).ok());
-    EXPECT_LT(Now() - start, seconds(1));
+    EXPECT_LT(Now() - start, seconds(5));
     EXPECT_EQ(again[0]->ReductionPlan(), plan);
   }
 }
