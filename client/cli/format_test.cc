@@ -9,6 +9,7 @@
 #include "client/cli/parse.h"
 #include "client/cli/summary.h"
 #include "client/cli/text.h"
+#include "common/model/reduction_plan.h"
 
 namespace lockstep {
 namespace {
@@ -368,6 +369,38 @@ TEST(DescribeTest, SaysHowOldTheCheckpointIs) {
               HasSubstr("checkpoint   step 1,000, 40s ago, 3 MiB, in "
                         "/out/checkpoints/1000; a failure now would repeat 500 "
                         "steps"));
+}
+
+TEST(DescribeTest, SaysByWhichPlanItReduces) {
+  ReductionPlan plan;
+  plan.ranks = 4;
+  plan.hosts = 2;
+  plan.communicator =
+      "hierarchical ranks=4 hosts=2x2 between tcp ranks=2 doubling=65536 "
+      "halving=65536 chunk=65408 ahead=2 mesh=16 streams=1";
+  plan.bucket_bytes = 2 << 20;
+  plan.first_bucket_bytes = 1 << 20;
+  plan.last_bucket_bytes = 256 << 10;
+  plan.parameters = 14;
+  plan.layout = "0123456789abcdef";
+  v1::Job job = TrainedJob();
+  const WallTime now = FromUnixNanos((kStart + 200) * 1'000'000'000);
+  const auto row = [&](const char* pinned) {
+    return fmt::format("\n  reduces      by plan {}{}: buckets of 2 MiB, {}\n",
+                       HashOf(plan), pinned, plan.communicator);
+  };
+  EXPECT_THAT(FormatJob(job, now, Style{}), Not(HasSubstr("reduces ")));
+  job.set_reduction_plan(*Format(plan));
+  EXPECT_THAT(FormatJob(job, now, Style{}), HasSubstr(row("")));
+  // Before the ranks have told theirs.
+  job.mutable_spec()->set_reduction_plan(job.reduction_plan());
+  job.clear_reduction_plan();
+  EXPECT_THAT(FormatJob(job, now, Style{}), HasSubstr(row(" (pinned)")));
+  plan.communicator.clear();
+  job.set_reduction_plan(*Format(plan));
+  EXPECT_THAT(FormatJob(job, now, Style{}),
+              HasSubstr(fmt::format("by plan {} (pinned): buckets of 2 MiB\n",
+                                    HashOf(plan))));
 }
 
 TEST(DescribeTest, NodeWithDrainGpusAndEvents) {

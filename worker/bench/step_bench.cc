@@ -141,8 +141,9 @@ class StepBench {
     LOCKSTEP_RETURN_IF_ERROR(Gather(OfRank(before, after, steps)));
     LOCKSTEP_ASSIGN_OR_RETURN(results_.step, SlowestSteps(times));
     if (!options_.check) return OkStatus();
-    LOCKSTEP_ASSIGN_OR_RETURN(results_.wrong,
-                              trainer->CountWrong(communicator_->size()));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        results_.wrong,
+        trainer->CountWrong(communicator_->size(), communicator_->backend()));
     return SumWrong();
   }
 

@@ -61,11 +61,27 @@ TEST(SyntheticTest, OneWrongElementIsFound) {
   for (size_t i = 0; i < sum.size(); ++i) {
     sum[i] = 2 * (SyntheticGradient(0, i) + SyntheticGradient(1, i));
   }
-  EXPECT_EQ(CountWrongGradients(sum, 2, 2, false), 0u);
-  EXPECT_EQ(CountWrongGradients(sum, 2, 1, false), 1000u);
+  EXPECT_EQ(CountWrongGradients(sum, 2, 2, false, "shm"), 0u);
+  EXPECT_EQ(CountWrongGradients(sum, 2, 1, false, "shm"), 1000u);
   sum[500] *= 1.001f;
-  EXPECT_EQ(CountWrongGradients(sum, 2, 2, false), 1u);
-  EXPECT_EQ(CountWrongGradients(sum, 2, 2, true), 0u);
+  EXPECT_EQ(CountWrongGradients(sum, 2, 2, false, "shm"), 1u);
+  EXPECT_EQ(CountWrongGradients(sum, 2, 2, true, "shm"), 0u);
+}
+
+// Over a hierarchy it is rounded once more (ReducerOptions::bf16_wire).
+TEST(SyntheticTest, HowFarBfloat16MayBeOffDependsOnTheBackend) {
+  const float sum = SyntheticGradient(0, 0) + SyntheticGradient(1, 0);
+  const auto wrong = [&](double roundings, const char* backend) {
+    const std::vector<float> reduced = {
+        sum * static_cast<float>(1 + roundings / 256)};
+    return CountWrongGradients(reduced, 2, 1, true, backend);
+  };
+  EXPECT_EQ(wrong(2.9, "hierarchical"), 0u);
+  EXPECT_EQ(wrong(3.1, "hierarchical"), 1u);
+  for (const char* backend : {"shm", "tcp", "self"}) {
+    EXPECT_EQ(wrong(1.9, backend), 0u) << backend;
+    EXPECT_EQ(wrong(2.9, backend), 1u) << backend;
+  }
 }
 
 TEST(StepResultsTest, Percentiles) {

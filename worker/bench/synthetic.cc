@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "common/base/clock.h"
+#include "worker/runtime/gradients.h"
 
 namespace lockstep {
 
@@ -44,16 +45,16 @@ std::vector<Parameter> SyntheticParameters(uint64_t parameters, int tensors) {
 }
 
 uint64_t CountWrongGradients(std::span<const float> reduced, int ranks,
-                             int accumulate, bool bf16) {
+                             int accumulate, bool bf16,
+                             std::string_view backend) {
   double expected[3] = {};
   for (int rank = 0; rank < ranks; ++rank) {
     for (size_t i = 0; i < 3; ++i) {
       expected[i] += accumulate * SyntheticGradient(rank, i);
     }
   }
-  // Of sums of positive numbers (ReducerOptions::bf16_wire); those of float32
-  // are whole and below 2^24.
-  const double tolerance = bf16 ? std::ldexp(1, -7) : 0;
+  // Of sums of positive numbers; those of float32 are whole and below 2^24.
+  const double tolerance = bf16 ? Bfloat16WireError(backend) : 0;
   uint64_t wrong = 0;
   for (size_t i = 0; i < reduced.size(); ++i) {
     const double want = expected[i % 3];

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "worker/runtime/reducer.h"
@@ -36,10 +37,11 @@ inline float SyntheticGradient(int rank, size_t i) {
 }
 
 // How many elements of a tensor's reduced gradient are not the sum over
-// `ranks` of `accumulate` times theirs, but for the rounding of bfloat16 where
-// `bf16` says so.
+// `ranks` of `accumulate` times theirs, but for what `backend` rounds where
+// `bf16` says that they were bfloat16 on the wire.
 uint64_t CountWrongGradients(std::span<const float> reduced, int ranks,
-                             int accumulate, bool bf16);
+                             int accumulate, bool bf16,
+                             std::string_view backend);
 
 }  // namespace lockstep
 

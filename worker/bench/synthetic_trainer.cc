@@ -36,12 +36,13 @@ Status SyntheticTrainer::Step() {
   return reducer_->Commit().status();
 }
 
-StatusOr<int64_t> SyntheticTrainer::CountWrong(int ranks) {
+StatusOr<int64_t> SyntheticTrainer::CountWrong(int ranks,
+                                               std::string_view backend) {
   LOCKSTEP_RETURN_IF_ERROR(Step());
   uint64_t wrong = 0;
   for (size_t i = 0; i < reducer_->parameters(); ++i) {
     wrong += CountWrongGradients(reducer_->gradient(i), ranks,
-                                 model_.accumulate, model_.bf16_wire);
+                                 model_.accumulate, model_.bf16_wire, backend);
   }
   return static_cast<int64_t>(wrong);
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "common/base/status.h"
 #include "worker/bench/options.h"
@@ -26,8 +27,9 @@ class SyntheticTrainer {
       std::span<const float> gradients);
 
   Status Step();
-  // Does one more step: wrong elements of what this rank ends with.
-  StatusOr<int64_t> CountWrong(int ranks);
+  // Does one more step: wrong elements of what this rank ends with, of so many
+  // ranks over `backend`.
+  StatusOr<int64_t> CountWrong(int ranks, std::string_view backend);
   const task::RankCounters& Counters();
 
  private:

@@ -1,6 +1,7 @@
 // How long it takes until every rank has left a collective, once one of them
 // is told to: while it waits, with data in flight, beside a frozen peer, and
-// when the one that gives up is not connected with those who wait.
+// when the one that gives up is not connected with those who wait; and once one
+// of them was killed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -29,7 +30,7 @@ constexpr int kRanks = 4;
 constexpr int kTries = 11;
 constexpr Duration kLong = seconds(30);
 constexpr Duration kPromised = milliseconds(50);
-constexpr Duration kWorst = kSanitized ? seconds(5) : seconds(1);
+constexpr Duration kWorst = seconds(5);
 // A thread that is told to run and does not for so long says that a machine is
 // too busy to measure on.
 constexpr Duration kBusy = milliseconds(10);
@@ -167,7 +168,7 @@ struct Board {
   std::atomic<int> aborted;  // generations
 };
 
-class FrozenTest : public ::testing::TestWithParam<const char*> {
+class ProcessesTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     signal(SIGPIPE, SIG_IGN);
@@ -189,37 +190,63 @@ class FrozenTest : public ::testing::TestWithParam<const char*> {
 
   std::string DirOf(int i) const { return fmt::format("{}/{}", dir_, i); }
 
-  // A rank: generation after generation, each until it fails. Rank 0 aborts
+  // A rank: a generation, until it fails; the code of its error. Rank 0 aborts
   // when it is told to.
-  int RunRank(int rank) {
+  int RunTry(int i, int rank) {
+    DirectoryRendezvousStore store(DirOf(i));
+    auto formed =
+        FormCommunicator(TestOptionsOf(GetParam(), rank, kRanks, &store));
+    if (!formed.ok()) {
+      fprintf(stderr, "%s\n", Message(formed.status()).c_str());
+      return kNotFormed;
+    }
+    Communicator* const c = formed->get();
+    const Operation operation = Floats(c, kMany);
+    std::thread aborter;
+    if (rank == 0) {
+      aborter = std::thread([&] {
+        while (board_->aborted <= i) {
+          std::this_thread::sleep_for(microseconds(200));
+        }
+        c->Abort("told to");
+      });
+    }
+    Status status;
+    while (status.ok()) {
+      status = lockstep::Run(c, operation, kLong);
+      ++board_->steps[i][rank];
+    }
+    board_->ended[i][rank] = Now().time_since_epoch().count();
+    if (aborter.joinable()) aborter.join();
+    return static_cast<int>(status.code());
+  }
+
+  // Generation after generation.
+  int RunTries(int rank) {
     for (int i = 0; i < kTries; ++i) {
-      DirectoryRendezvousStore store(DirOf(i));
-      auto formed =
-          FormCommunicator(TestOptionsOf(GetParam(), rank, kRanks, &store));
-      if (!formed.ok()) {
-        fprintf(stderr, "%s\n", Message(formed.status()).c_str());
-        return 100;
-      }
-      Communicator* const c = formed->get();
-      const Operation operation = Floats(c, kMany);
-      std::thread aborter;
-      if (rank == 0) {
-        aborter = std::thread([&, i] {
-          while (board_->aborted <= i) {
-            std::this_thread::sleep_for(microseconds(200));
-          }
-          c->Abort("told to");
-        });
-      }
-      Status status;
-      while (status.ok()) {
-        status = lockstep::Run(c, operation, kLong);
-        ++board_->steps[i][rank];
-      }
-      board_->ended[i][rank] = Now().time_since_epoch().count();
-      if (aborter.joinable()) aborter.join();
+      if (RunTry(i, rank) == kNotFormed) return kNotFormed;
     }
     return 0;
+  }
+
+  bool AwaitAllIn(int i) {
+    const auto& steps = board_->steps[i];
+    return Await([&] {
+      return std::all_of(std::begin(steps), std::end(steps),
+                         [](const auto& done) { return done >= 1; });
+    });
+  }
+
+  // When the last has left but `absent`.
+  MonoTime LastEnd(int i, int absent) {
+    int64_t last = 0;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      if (rank == absent) continue;
+      const auto& ended = board_->ended[i][rank];
+      EXPECT_TRUE(Await([&] { return ended != 0; })) << rank;
+      last = std::max<int64_t>(last, ended);
+    }
+    return MonoTime(Duration(last));
   }
 
   template <typename Condition>
@@ -232,27 +259,24 @@ class FrozenTest : public ::testing::TestWithParam<const char*> {
     return true;
   }
 
+  static constexpr int kNotFormed = 100;
   std::string dir_;
   Board* board_ = nullptr;
 };
-INSTANTIATE_TEST_SUITE_P(Backends, FrozenTest,
+INSTANTIATE_TEST_SUITE_P(Backends, ProcessesTest,
                          ::testing::Values("shm", "tcp", "hierarchical",
                                            "gloo"),
                          [](const auto& info) { return info.param; });
 
-TEST_P(FrozenTest, AllOthersLeaveAtOnce) {
-  RankProcesses ranks(kRanks, [&](int rank) { return RunRank(rank); });
+TEST_P(ProcessesTest, AllOthersLeaveAFrozenOneAtOnce) {
+  RankProcesses ranks(kRanks, [&](int rank) { return RunTries(rank); });
   constexpr int kFrozen = kRanks - 1;
   Times times;
   for (int i = 0; i < kTries; ++i) {
-    const auto& steps = board_->steps[i];
-    ASSERT_TRUE(Await([&] {
-      return std::all_of(std::begin(steps), std::end(steps),
-                         [](const auto& done) { return done >= 1; });
-    })) << "try "
-        << i;
+    ASSERT_TRUE(AwaitAllIn(i)) << "try " << i;
     ranks.Signal(kFrozen, SIGSTOP);
     // The others stand still once they wait for the frozen one.
+    const auto& steps = board_->steps[i];
     int seen = -1;
     ASSERT_TRUE(Await([&] {
       std::this_thread::sleep_for(milliseconds(15));
@@ -261,20 +285,33 @@ TEST_P(FrozenTest, AllOthersLeaveAtOnce) {
     }));
     const MonoTime start = Now();
     board_->aborted = i + 1;
-    auto& ended = board_->ended[i];
-    EXPECT_TRUE(Await([&] {
-      return std::all_of(std::begin(ended), std::begin(ended) + kFrozen,
-                         [](const auto& time) { return time != 0; });
-    }));
-    int64_t last = start.time_since_epoch().count();
-    for (int rank = 0; rank < kFrozen; ++rank) {
-      last = std::max<int64_t>(last, ended[rank]);
-    }
+    const MonoTime last = LastEnd(i, kFrozen);
     ranks.Signal(kFrozen, SIGCONT);
-    times.Add(MonoTime(Duration(last)) - start);
+    times.Add(last - start);
   }
   for (int rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(ranks.Join(rank, Now() + kLong), 0) << rank;
+  }
+  times.Check();
+}
+
+TEST_P(ProcessesTest, AllOthersLeaveAKilledOneAtOnce) {
+  Times times;
+  for (int i = 0; i < kTries; ++i) {
+    RankProcesses ranks(kRanks, [&](int rank) { return RunTry(i, rank); });
+    ASSERT_TRUE(AwaitAllIn(i)) << "try " << i;
+    // Also the one through whom a host's ranks reach the others'.
+    const int killed = i % kRanks;
+    const MonoTime start = Now();
+    ranks.Signal(killed, SIGKILL);
+    times.Add(LastEnd(i, killed) - start);
+    board_->aborted = i + 1;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      if (rank == killed) continue;
+      EXPECT_EQ(ranks.Join(rank, Now() + kLong),
+                static_cast<int>(StatusCode::kUnavailable))
+          << rank;
+    }
   }
   times.Check();
 }

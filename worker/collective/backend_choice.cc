@@ -218,6 +218,31 @@ std::optional<std::vector<int>> DecodeHosts(std::string_view text, int size) {
   return hosts;
 }
 
+Status FindFit(const BackendChoice& choice, std::string_view line) {
+  const int size = static_cast<int>(choice.hosts.size());
+  const std::string_view backend = line.substr(0, line.find(' '));
+  if (backend != choice.backend) {
+    return InvalidArgument(
+        "the reduction plan is for backend {}, and these ranks reduce with {}",
+        Printable(backend), choice.backend);
+  }
+  if (backend == "tcp") return tcp::ParsePlan(line, size).status();
+  if (backend == "hierarchical") {
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string between,
+                              BetweenPlanOf(line, choice.hosts));
+    const int hosts =
+        1 + *std::max_element(choice.hosts.begin(), choice.hosts.end());
+    if (hosts == 1 && between.empty()) return OkStatus();
+    return tcp::ParsePlan(between, hosts).status();
+  }
+  const std::string ours = fmt::format("shm ranks={}", size);
+  if (backend == "shm" && line == ours) return OkStatus();
+  return InvalidArgument(
+      "the reduction plan is \"{}\", and that of these ranks "
+      "is {}",
+      Printable(line), backend == "shm" ? '"' + ours + '"' : "always empty");
+}
+
 Status NoChoice() { return InvalidArgument("bytes that are no choice"); }
 
 }  // namespace
@@ -280,8 +305,9 @@ std::vector<std::string> EncodeChoice(const StatusOr<BackendChoice>& choice,
                        Printable(choice->why), EncodeHosts(choice->hosts),
                        choice->plan);
   } else {
-    text = fmt::format("{}\n{}", static_cast<int>(choice.status().code()),
-                       Printable(Message(choice.status())));
+    text = fmt::format("{}\n{}\n{}", static_cast<int>(choice.status().code()),
+                       Printable(Message(choice.status())),
+                       Printable(ReasonOf(choice.status())));
   }
   // Room for the first line.
   const size_t room = piece_bytes - 32;
@@ -316,7 +342,9 @@ StatusOr<BackendChoice> DecodeChoice(const std::vector<std::string>& pieces,
   const auto code = Number(lines[1]);
   if (!code || *code > 16) return NoChoice();
   if (*code != 0) {
-    return Status(static_cast<StatusCode>(*code), Printable(lines[2]));
+    Status error(static_cast<StatusCode>(*code), Printable(lines[2]));
+    if (lines.size() == 3 || lines[3].empty()) return error;
+    return WithReason(std::move(error), Printable(lines[3]));
   }
   if (lines.size() != 6 || lines[2].empty()) return NoChoice();
   auto hosts = DecodeHosts(lines[4], size);
@@ -326,28 +354,9 @@ StatusOr<BackendChoice> DecodeChoice(const std::vector<std::string>& pieces,
 }
 
 Status CheckReductionPlan(const BackendChoice& choice, std::string_view line) {
-  const int size = static_cast<int>(choice.hosts.size());
-  const std::string_view backend = line.substr(0, line.find(' '));
-  if (backend != choice.backend) {
-    return InvalidArgument(
-        "the reduction plan is for backend {}, and these ranks reduce with {}",
-        Printable(backend), choice.backend);
-  }
-  if (backend == "tcp") return tcp::ParsePlan(line, size).status();
-  if (backend == "hierarchical") {
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::string between,
-                              BetweenPlanOf(line, choice.hosts));
-    const int hosts =
-        1 + *std::max_element(choice.hosts.begin(), choice.hosts.end());
-    if (hosts == 1 && between.empty()) return OkStatus();
-    return tcp::ParsePlan(between, hosts).status();
-  }
-  const std::string ours = fmt::format("shm ranks={}", size);
-  if (backend == "shm" && line == ours) return OkStatus();
-  return InvalidArgument(
-      "the reduction plan is \"{}\", and that of these ranks "
-      "is {}",
-      Printable(line), backend == "shm" ? '"' + ours + '"' : "always empty");
+  Status fits = FindFit(choice, line);
+  if (fits.ok()) return fits;
+  return WithReason(std::move(fits), kReasonPlanRefused);
 }
 
 }  // namespace lockstep

@@ -66,14 +66,18 @@ std::vector<std::string> EncodeChoice(const StatusOr<BackendChoice>& choice,
                                       size_t piece_bytes = 32 << 10);
 // How many pieces there are, by the first. InvalidArgument for other bytes.
 StatusOr<int> PiecesOf(std::string_view first);
-// The error that was encoded, or InvalidArgument for bytes that are no choice
-// of `size` ranks.
+// The error that was encoded, with its reason, or InvalidArgument for bytes
+// that are no choice of `size` ranks.
 StatusOr<BackendChoice> DecodeChoice(const std::vector<std::string>& pieces,
                                      int size);
 
+// Reason (ReasonOf) of a reduction plan that was refused, which all ranks are
+// told alike: they may form again without it.
+inline constexpr char kReasonPlanRefused[] = "PLAN_REFUSED";
+
 // Whether a reduction plan, the line of Communicator::ReductionPlan, is one of
-// these ranks. InvalidArgument: it is for another backend, size or grouping;
-// the sentence names both.
+// these ranks. InvalidArgument with kReasonPlanRefused: it is for another
+// backend, size or grouping; the sentence names both.
 Status CheckReductionPlan(const BackendChoice& choice, std::string_view line);
 
 }  // namespace lockstep

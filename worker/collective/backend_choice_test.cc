@@ -175,6 +175,12 @@ TEST(ChoiceTextTest, ARefusalStaysOne) {
       ThereAndBack(DeadlineExceeded("rank 3 did not come\nin time"), 4);
   EXPECT_EQ(back.status().code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(Message(back.status()), "rank 3 did not come in time");
+  EXPECT_EQ(ReasonOf(back.status()), "");
+  const auto refused = ThereAndBack(
+      WithReason(InvalidArgument("not this plan"), kReasonPlanRefused), 4);
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Message(refused.status()), "not this plan");
+  EXPECT_EQ(ReasonOf(refused.status()), kReasonPlanRefused);
 }
 
 TEST(ChoiceTextTest, FourThousandRanksAreOnePieceWhereverTheyAre) {

@@ -1,5 +1,6 @@
 #include "worker/collective/bucket_plan.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 
@@ -114,6 +115,18 @@ void CutLast(size_t limit, BucketPlan* plan) {
 }
 
 }  // namespace
+
+BucketSizes SizesFor(std::string_view backend, size_t bucket_bytes) {
+  BucketSizes sizes;
+  if (backend == "tcp" || backend == "hierarchical") {
+    sizes.bucket = 2 << 20;
+    sizes.last = 256 << 10;
+  }
+  if (bucket_bytes > 0) sizes.bucket = bucket_bytes;
+  sizes.first = std::min(sizes.first, sizes.bucket);
+  sizes.last = std::min(sizes.last, sizes.bucket);
+  return sizes;
+}
 
 StatusOr<BucketPlan> PlanBuckets(const std::vector<BucketParameter>& parameters,
                                  const BucketPlanOptions& options) {

@@ -19,12 +19,26 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
 
 namespace lockstep {
+
+// Sizes of buckets.
+struct BucketSizes {
+  size_t bucket = 4 << 20;
+  size_t first = 1 << 20;
+  size_t last = 1 << 20;
+
+  bool operator==(const BucketSizes&) const = default;
+};
+// Those that suit a backend. Shared memory: what fits a core's cache. TCP: long
+// enough for its bandwidth, short enough to begin early. With `bucket_bytes`
+// buckets have that size, the first and the last one no more.
+BucketSizes SizesFor(std::string_view backend, size_t bucket_bytes = 0);
 
 struct BucketParameter {
   std::string name;

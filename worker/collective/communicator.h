@@ -221,8 +221,9 @@ struct CommunicatorOptions {
   // What ReductionPlan of an earlier generation of the same shape said: taken
   // instead of the defaults and of measuring. Rank 0's is all ranks'. One that
   // does not fit these ranks (another backend, size or grouping) is refused
-  // with InvalidArgument on all ranks, naming both, and so is one that is not
-  // rank 0's; the caller decides whether to drop it.
+  // with InvalidArgument on all ranks, naming both, with kReasonPlanRefused
+  // (backend_choice.h): the caller decides whether to drop it. InvalidArgument
+  // on a rank whose plan is not rank 0's.
   // Empty: none.
   std::string reduction_plan;
   // Borrowed, where not null: Allocate's memory lies in it, from its beginning,

@@ -216,9 +216,10 @@ StatusOr<std::unique_ptr<Communicator>> FormCommunicator(
   }
   if (options.size == 1) {
     if (!options.reduction_plan.empty()) {
-      return InvalidArgument(
-          "{}: the reduction plan is \"{}\", and one rank reduces with nobody",
-          options.label, options.reduction_plan);
+      return WithReason(InvalidArgument("{}: the reduction plan is \"{}\", and "
+                                        "one rank reduces with nobody",
+                                        options.label, options.reduction_plan),
+                        kReasonPlanRefused);
     }
     if (backend == "auto" || backend == "self" || IsBuiltIn(backend)) {
       return MakeSelfCommunicator(options.label);

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -48,18 +49,6 @@ Status CheckOrder(std::span<const uint32_t> order, size_t parameters) {
 }
 
 }  // namespace
-
-BucketSizes SizesFor(std::string_view backend, size_t bucket_bytes) {
-  BucketSizes sizes;
-  if (backend == "tcp" || backend == "hierarchical") {
-    sizes.bucket = 2 << 20;
-    sizes.last = 256 << 10;
-  }
-  if (bucket_bytes > 0) sizes.bucket = bucket_bytes;
-  sizes.first = std::min(sizes.first, sizes.bucket);
-  sizes.last = std::min(sizes.last, sizes.bucket);
-  return sizes;
-}
 
 StatusOr<BucketPlan> PlanGradients(const std::vector<Parameter>& parameters,
                                    const ReducerOptions& options,
@@ -163,6 +152,12 @@ bool RoundFinite(std::span<const float> from, std::span<uint16_t> to) {
     out[i] = static_cast<uint16_t>(kept >> 16);
   }
   return bad == 0;
+}
+
+double Bfloat16WireError(std::string_view backend) {
+  // The sums of the hosts are rounded, too.
+  const int roundings = backend == "hierarchical" ? 3 : 2;
+  return roundings * std::ldexp(1.0, -8);
 }
 
 void Widen(std::span<const uint16_t> from, std::span<float> to) {

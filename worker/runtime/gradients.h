@@ -16,19 +16,6 @@
 
 namespace lockstep {
 
-// Sizes of buckets.
-struct BucketSizes {
-  size_t bucket = 4 << 20;
-  size_t first = 1 << 20;
-  size_t last = 1 << 20;
-
-  bool operator==(const BucketSizes&) const = default;
-};
-// Those that suit a backend. Shared memory: what fits a core's cache. TCP: long
-// enough for its bandwidth, short enough to begin early. With `bucket_bytes`
-// buckets have that size, the first and the last one no more.
-BucketSizes SizesFor(std::string_view backend, size_t bucket_bytes = 0);
-
 // The plan of a reducer of `world_size` ranks, with room for the tail; takes
 // order and wire of `options`. Its hash is compared between ranks. The entries'
 // numbers are those of `parameters`. InvalidArgument: options.order does not
@@ -55,6 +42,10 @@ bool AddFinite(std::span<const float> from, std::span<float> to);
 // RoundFinite returns whether what it made is finite everywhere.
 // REQUIRES: equal sizes.
 bool RoundFinite(std::span<const float> from, std::span<uint16_t> to);
+// How far a sum of gradients that went over the wire so may be off over
+// `backend`, of the sum of the ranks' absolute values: one rounding of each
+// value and one of each sum that travels on.
+double Bfloat16WireError(std::string_view backend);
 void Widen(std::span<const uint16_t> from, std::span<float> to);
 
 // In double, in an order that depends on the size alone.

@@ -78,8 +78,8 @@ struct ReducerOptions {
   // Gradients are rounded to bfloat16 for the wire, and their sum is: half the
   // bytes. Each value, and the sum, made in float32, is rounded once: off by at
   // most 2^-7 of the sum of the ranks' absolute values; over hierarchical,
-  // which rounds the hosts' sums, too, 3 * 2^-8. Refused over gloo and nccl,
-  // which round at every hop.
+  // which rounds the hosts' sums, too, 3 * 2^-8 (Bfloat16WireError). Refused
+  // over gloo and nccl, which round at every hop.
   bool bf16_wire = false;
   // The largest norm of all gradients together; 0: any.
   double clip_norm = 0;

@@ -1,12 +1,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "worker/collective/testing.h"
+#include "worker/runtime/gradients.h"
 #include "worker/runtime/reducer_test_util.h"
 #include "worker/runtime/stepped_reducer.h"
 
@@ -113,23 +117,61 @@ TEST(ReducerGradientsTest, MicroBatchesAddUpBeforeTheyAreReduced) {
   }
 }
 
-TEST(ReducerGradientsTest, Bfloat16OnTheWireIsOffByWhatIsStated) {
-  constexpr int kRanks = 4;
-  FakeGroup group(kRanks);
+// Of four ranks; "fake" is a group of this test's.
+class Bfloat16Test : public ::testing::TestWithParam<const char*> {
+ protected:
+  static constexpr int kRanks = 4;
+
+  // Puts `all` of all ranks, and on each runs fn(rank, off), where off(i, k) is
+  // by how much element k of gradient i is off, of the sum of the ranks'
+  // absolute values.
+  template <typename Fn>
+  void Reduce(const std::vector<std::vector<std::vector<float>>>& all, Fn fn) {
+    const std::string backend = GetParam();
+    FakeGroup group(kRanks);
+    MapRendezvousStore store;
+    ::signal(SIGPIPE, SIG_IGN);
+    RunRanks(kRanks, [&](int r) {
+      std::unique_ptr<Communicator> communicator;
+      if (backend == "fake") {
+        communicator = group.Make(r);
+      } else {
+        auto formed =
+            FormCommunicator(TestOptionsOf(backend, r, kRanks, &store));
+        ASSERT_TRUE(formed.ok()) << formed.status();
+        communicator = *std::move(formed);
+      }
+      SteppedReducerOptions options;
+      options.reducer.bf16_wire = true;
+      ReducingRank rank(std::move(communicator), options);
+      for (size_t i = 3; i-- > 0;) {
+        EXPECT_TRUE(rank.reducer->Put(i, all[static_cast<size_t>(r)][i]).ok());
+      }
+      fn(&rank, [&](size_t i, size_t k) {
+        double sum = 0;
+        double size = 0;
+        for (const auto& gradients : all) {
+          sum += gradients[i][k];
+          size += std::abs(gradients[i][k]);
+        }
+        return std::abs(rank.reducer->gradient(i)[k] - sum) / size;
+      });
+    });
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, Bfloat16Test,
+                         ::testing::Values("fake", "shm", "tcp",
+                                           "hierarchical"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(Bfloat16Test, OnTheWireIsOffByWhatIsStated) {
   std::vector<std::vector<std::vector<float>>> all;
   for (uint32_t r = 0; r < kRanks; ++r) all.push_back(RandomGradients(r));
-  RunRanks(kRanks, [&](int r) {
-    SteppedReducerOptions options;
-    options.reducer.bf16_wire = true;
-    ReducingRank rank(&group, r, options);
+  Reduce(all, [](ReducingRank* rank, const auto& off) {
     StepInputs inputs;
     inputs.samples = 1001;
     inputs.loss_sum = 0.1;
-    for (size_t i = 0; i < 3; ++i) {
-      EXPECT_TRUE(
-          rank.reducer->Put(2 - i, all[static_cast<size_t>(r)][2 - i]).ok());
-    }
-    const StatusOr<StepResult> result = rank.reducer->Finish(inputs);
+    const StatusOr<StepResult> result = rank->reducer->Finish(inputs);
     ASSERT_TRUE(result.ok()) << result.status();
     // The tail is not rounded.
     EXPECT_EQ(result->samples, kRanks * 1001);
@@ -137,21 +179,41 @@ TEST(ReducerGradientsTest, Bfloat16OnTheWireIsOffByWhatIsStated) {
     double largest = 0;
     for (size_t i = 0; i < 3; ++i) {
       for (size_t k = 0; k < kParameters[i].elements; ++k) {
-        double sum = 0;
-        double size = 0;
-        for (const auto& gradients : all) {
-          sum += gradients[i][k];
-          size += std::abs(gradients[i][k]);
-        }
-        const double off = std::abs(rank.reducer->gradient(i)[k] - sum);
-        largest = std::max(largest, off / size);
+        largest = std::max(largest, off(i, k));
       }
     }
     EXPECT_GT(largest, 1.0 / 512);  // It was rounded.
-    EXPECT_LE(largest, 1.0 / 128);
+    EXPECT_LE(largest, Bfloat16WireError(GetParam()));
     // Half the bytes, but for tail and gaps.
-    EXPECT_LT(rank.progress->counters().allreduce_bytes, 2u * 4010 + 400);
-    ASSERT_TRUE(rank.reducer->Commit().ok());
+    EXPECT_LT(rank->progress->counters().allreduce_bytes, 2u * 4010 + 400);
+    ASSERT_TRUE(rank->reducer->Commit().ok());
+  });
+}
+
+// Every rounding is down, and of half a unit or nearly: of the values, of the
+// sums of the two hosts where those travel on, and of the whole.
+TEST_P(Bfloat16Test, ThreeRoundingsOfAHierarchyAreMoreThanTwo) {
+  const auto u = [](double units) { return units / 256; };
+  const double values[] = {1 + u(1), 1 + u(3 - 1e-3), 1 + u(7 - 1e-3),
+                           1 - u(0.5 + 1e-3)};
+  std::vector<std::vector<std::vector<float>>> all;
+  for (const double value : values) {
+    all.emplace_back();
+    for (const Parameter& parameter : kParameters) {
+      all.back().emplace_back(parameter.elements, static_cast<float>(value));
+    }
+  }
+  Reduce(all, [](ReducingRank* rank, const auto& off) {
+    ASSERT_TRUE(rank->reducer->Finish({}).ok());
+    for (size_t i = 0; i < 3; ++i) {
+      for (size_t k = 0; k < kParameters[i].elements; ++k) {
+        ASSERT_LE(off(i, k), Bfloat16WireError(GetParam()));
+        if (GetParam() == std::string("hierarchical")) {
+          ASSERT_GT(off(i, k), Bfloat16WireError("shm"));
+        }
+      }
+    }
+    ASSERT_TRUE(rank->reducer->Commit().ok());
   });
 }
 

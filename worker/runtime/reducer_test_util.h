@@ -21,9 +21,12 @@ inline const std::vector<Parameter> kParameters = {
 // One rank: what Session puts together.
 struct ReducingRank {
   ReducingRank(FakeGroup* group, int rank, SteppedReducerOptions options = {},
-               ProgressMode mode = ProgressMode::kThread) {
-    communicator = group->Make(rank, mode);
-    progress = *Progress::Create("", rank, 1);
+               ProgressMode mode = ProgressMode::kThread)
+      : ReducingRank(group->Make(rank, mode), std::move(options)) {}
+  ReducingRank(std::unique_ptr<Communicator> over,
+               SteppedReducerOptions options = {})
+      : communicator(std::move(over)) {
+    progress = *Progress::Create("", communicator->rank(), 1);
     options.communicator = communicator.get();
     options.progress = progress.get();
     options.reducer.bucket_bytes = 4096;

@@ -116,7 +116,7 @@ TEST(ReducerTimeTest, InlineBucketsMoveOnAtEachGradient) {
     rank.progress->Publish();
     // What was done in the hooks is neither hidden nor computing.
     EXPECT_NEAR(ToSeconds(rank.Busy()),
-                ToSeconds(rank.Seconds(task::RankPhase::kAllReduce)), 1e-3);
+                ToSeconds(rank.Seconds(task::RankPhase::kAllReduce)), 20e-3);
     EXPECT_GT(rank.Busy(), Duration(0));
   });
 }
@@ -129,7 +129,7 @@ TEST(ReducerTimeTest, TheLateRankIsNamedByAll) {
       if (r == 1) {
         // Late after the other has come, however busy the machine is.
         while (!group.Waits(0)) std::this_thread::yield();
-        SpinFor(milliseconds(15));
+        SpinFor(milliseconds(100));
       }
       ASSERT_TRUE(rank.reducer->Finish({}).ok());
       ASSERT_TRUE(rank.reducer->Commit().ok());

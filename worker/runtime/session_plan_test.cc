@@ -41,6 +41,9 @@ struct Generation {
   bool pinned = false;
   int hosts = 1;
   std::string backend = "tcp";
+  // A rank that is told another host's address.
+  int misplaced = -1;
+  Duration forming_timeout = seconds(30);
   std::vector<size_t> readiness = {4, 3, 2, 1, 0};
   int64_t start_step = 0;
   ReducerOptions reducer = {.learn_order = true};
@@ -109,7 +112,8 @@ v1::RankWelcome Welcome(const Generation& generation, int rank) {
   welcome.set_job(kJob);
   welcome.set_job_key(std::string(32, 'k'));
   welcome.set_spec_hash(std::string(32, 's'));
-  welcome.set_bind_address("127.0.0.1");
+  welcome.set_bind_address(rank == generation.misplaced ? "192.0.2.1"
+                                                        : "127.0.0.1");
   welcome.set_hosts(generation.hosts);
   welcome.set_reduction_plan(generation.plan);
   welcome.set_reduction_plan_pinned(generation.pinned);
@@ -128,6 +132,7 @@ Generation Ran(Generation generation) {
     SessionOptions options;
     options.backend = generation.backend;
     options.operation_timeout = seconds(20);
+    options.forming_timeout = generation.forming_timeout;
     auto session = Session::Join(options);
     EXPECT_TRUE(session.ok()) << session.status();
     sessions.push_back(*std::move(session));
@@ -305,6 +310,22 @@ TEST(SessionPlanTest, APinnedPlanThatDoesNotFitFailsTheJobForGood) {
                   .reducer = {.bucket_bytes = 4096, .learn_order = true}},
                  "4 KiB are asked for");
   expect_refused({.plan = "nonsense"}, "begins with the line");
+}
+
+// What one host cannot do says nothing of the plan: another try may do it.
+TEST(SessionPlanTest, AnAddressThatIsNotThisHostsIsNoRefusalOfAPinnedPlan) {
+  const Generation first = Ran({});
+  // The others wait for the one.
+  const Generation ran = Ran({.plan = first.told_plan,
+                              .pinned = true,
+                              .misplaced = 1,
+                              .forming_timeout = seconds(1)});
+  for (const Status& status : ran.statuses) {
+    EXPECT_FALSE(status.ok());
+    EXPECT_NE(ReasonOf(status), "CONFIG_MISMATCH") << status;
+  }
+  EXPECT_THAT(Message(ran.statuses[1]), HasSubstr("cannot bind to 192.0.2.1"));
+  EXPECT_THAT(ran.reasons, Not(Contains(53)));
 }
 
 // Nothing is learned then: an equal plan is an equal run.

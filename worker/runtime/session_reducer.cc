@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
+#include "worker/collective/backend_choice.h"
 #include "worker/runtime/fingerprint.h"
 #include "worker/runtime/gradients.h"
 #include "worker/runtime/session_impl.h"
@@ -72,8 +73,7 @@ StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormByPlan(
     CommunicatorOptions options) {
   options.reduction_plan = planner_->communicator();
   StatusOr<std::unique_ptr<Communicator>> formed = FormCommunicator(options);
-  if (formed.ok() || options.reduction_plan.empty() ||
-      formed.status().code() != StatusCode::kInvalidArgument) {
+  if (formed.ok() || ReasonOf(formed.status()) != kReasonPlanRefused) {
     return formed;
   }
   LOCKSTEP_RETURN_IF_ERROR(planner_->Refuse(formed.status()));

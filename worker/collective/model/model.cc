@@ -91,15 +91,18 @@ Algorithm BestAlgorithm(const Cluster& cluster, double bytes) {
 }
 
 std::vector<uint64_t> Buckets(const Training& training) {
+  const BucketSizes& sizes = training.buckets;
   std::vector<uint64_t> buckets;
-  const uint64_t most = std::max<uint64_t>(1, training.bucket_bytes);
   uint64_t left = training.gradient_bytes;
   while (left > 0) {
-    const uint64_t room = buckets.empty() && training.first_bucket_bytes > 0
-                              ? std::min(most, training.first_bucket_bytes)
-                              : most;
-    buckets.push_back(std::min(left, room));
+    const uint64_t room = buckets.empty() ? sizes.first : sizes.bucket;
+    buckets.push_back(std::min(left, std::max<uint64_t>(1, room)));
     left -= buckets.back();
+  }
+  const uint64_t last = sizes.last;
+  if (last > 0 && !buckets.empty() && buckets.back() > last) {
+    buckets.back() -= last;
+    buckets.push_back(last);
   }
   return buckets;
 }

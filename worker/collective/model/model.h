@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "worker/collective/bucket_plan.h"
 
 namespace lockstep::model {
 
@@ -47,9 +48,7 @@ struct Training {
   double compute_seconds = 0;  // forward and backward of one step
   double backward_share = 2.0 / 3;
   uint64_t gradient_bytes = 0;
-  // As in bucket_plan.h: the first is small, so that reducing starts early.
-  uint64_t bucket_bytes = 25 << 20;
-  uint64_t first_bucket_bytes = 1 << 20;
+  BucketSizes buckets = SizesFor("hierarchical");
 };
 
 // One all-reduce of `bytes`.
@@ -58,6 +57,8 @@ double AllReduceSeconds(Algorithm algorithm, const Cluster& cluster,
 // The quickest for these bytes.
 Algorithm BestAlgorithm(const Cluster& cluster, double bytes);
 
+// What PlanBuckets makes of tensors that are small beside buckets, the control
+// word aside.
 std::vector<uint64_t> Buckets(const Training& training);
 
 struct Step {

@@ -88,7 +88,10 @@ std::map<std::string, Setter> Setters(ModelOptions* o) {
        [&t](const auto& v) { return SetMebibytes(v, &t.gradient_bytes); }},
       {"--bucket-mb",
        [&t](const auto& v) {
-         return SetMebibytes(v, &t.bucket_bytes) && t.bucket_bytes > 0;
+         uint64_t bytes = 0;
+         if (!SetMebibytes(v, &bytes) || bytes == 0) return false;
+         t.buckets = SizesFor("hierarchical", bytes);
+         return true;
        }},
   };
 }
@@ -97,6 +100,10 @@ Cluster WithHosts(const ModelOptions& options, int hosts) {
   Cluster cluster = options.cluster;
   cluster.hosts = hosts;
   return cluster;
+}
+
+double Mebibytes(uint64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 20);
 }
 
 double GigabitsPerSecond(const Link& link) { return 8 / link.beta / 1e9; }
@@ -155,7 +162,8 @@ std::string ModelHelp() {
          "  --beta-inter GBIT    Rate of a host's line, Gbit/s (100)\n"
          "  --compute-ms MS      Forward and backward of a step (100)\n"
          "  --parameters-mb MIB  Gradients (98: ResNet-50 in float32)\n"
-         "  --bucket-mb MIB      Largest bucket (25)\n"
+         "  --bucket-mb MIB      Largest bucket (2; jobs measure what suits\n"
+         "                       them); the last one has at most 256 KiB\n"
          "  --measure            Latencies and rates of two ranks here: in\n"
          "                       shared memory, and over TCP on this host\n"
          "  --json               JSON in place of the table\n";
@@ -168,14 +176,15 @@ std::string ModelTable(const ModelOptions& options) {
       "A prediction: alpha-beta model, {} ranks a host; within a host {:.1f} "
       "us "
       "and {:.1f} Gbit/s,\nbetween hosts {:.1f} us and {:.1f} Gbit/s a host; "
-      "{:.1f} ms of computing a step, {:.1f} MiB of gradients\nin {} buckets, "
-      "hidden behind the backward pass as far as it lasts.\n\n"
+      "{:.1f} ms of computing a step, {:.1f} MiB of gradients\nin {} buckets "
+      "of up to {:.1f} MiB, hidden behind the backward pass as far as it "
+      "lasts.\n\n"
       "{:>6} {:>6} {:>14} {:>12} {:>12} {:>12} {:>11}\n",
       c.gpus_per_host, c.intra.alpha * 1e6, GigabitsPerSecond(c.intra),
       c.inter.alpha * 1e6, GigabitsPerSecond(c.inter), t.compute_seconds * 1e3,
-      static_cast<double>(t.gradient_bytes) / (1 << 20), Buckets(t).size(),
-      "hosts", "ranks", "algorithm", "reduce ms", "exposed ms", "step ms",
-      "efficiency");
+      Mebibytes(t.gradient_bytes), Buckets(t).size(),
+      Mebibytes(t.buckets.bucket), "hosts", "ranks", "algorithm", "reduce ms",
+      "exposed ms", "step ms", "efficiency");
   for (const int hosts : options.hosts) {
     const Cluster cluster = WithHosts(options, hosts);
     const Step step = PredictStep(cluster, t);
@@ -210,7 +219,7 @@ std::string ModelJson(const ModelOptions& options) {
       "\"gradient_bytes\": {},\n  \"bucket_bytes\": {},\n  \"results\": [{}\n  "
       "]\n}}\n",
       c.gpus_per_host, c.intra.alpha, c.intra.beta, c.inter.alpha, c.inter.beta,
-      t.compute_seconds, t.gradient_bytes, t.bucket_bytes, rows);
+      t.compute_seconds, t.gradient_bytes, t.buckets.bucket, rows);
 }
 
 }  // namespace lockstep::model

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <algorithm>
+#include <string>
+#include <vector>
 
 #include "worker/collective/model/model_options.h"
 
@@ -57,13 +59,40 @@ TEST(AllReduceTest, TheBestDependsOnBytesAndHosts) {
             4 * AllReduceSeconds(Algorithm::kHierarchical, Of(64, 8), 1e8));
 }
 
+// By the planner of jobs, of tensors of 1 KiB.
+std::vector<uint64_t> PlannedBuckets(const Training& t) {
+  std::vector<BucketParameter> tensors;
+  for (uint64_t begin = 0; begin < t.gradient_bytes; begin += 1024) {
+    const uint64_t bytes = std::min<uint64_t>(1024, t.gradient_bytes - begin);
+    tensors.push_back({std::to_string(begin), bytes / sizeof(float)});
+  }
+  const auto plan = PlanBuckets(
+      tensors, {t.buckets.bucket, t.buckets.first, t.buckets.last, 0});
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  std::vector<uint64_t> buckets;
+  for (const BucketLayout& bucket : plan->buckets) {
+    buckets.push_back(bucket.bytes);
+  }
+  return buckets;
+}
+
 TEST(StepTest, BucketsAreThePlans) {
-  Training t{.gradient_bytes = 60 << 20};
-  EXPECT_THAT(Buckets(t), ElementsAre(1 << 20, 25 << 20, 25 << 20, 9 << 20));
-  t.gradient_bytes = 100;
-  EXPECT_THAT(Buckets(t), ElementsAre(100));
-  t.gradient_bytes = 0;
-  EXPECT_TRUE(Buckets(t).empty());
+  for (const size_t bucket_bytes : {0, 128 << 10, 1 << 20, 25 << 20}) {
+    for (const char* backend : {"hierarchical", "shm"}) {
+      Training t;
+      t.buckets = SizesFor(backend, bucket_bytes);
+      for (const uint64_t kib :
+           {0, 1, 100, 256, 257, 1024, 1025, 1281, 3072, 5120, 27648}) {
+        t.gradient_bytes = kib << 10;
+        EXPECT_EQ(Buckets(t), PlannedBuckets(t))
+            << backend << " " << bucket_bytes << " " << kib;
+      }
+    }
+  }
+  // As jobs begin.
+  EXPECT_THAT(
+      Buckets({.gradient_bytes = 5 << 20}),
+      ElementsAre(1 << 20, 2 << 20, (2 << 20) - (256 << 10), 256 << 10));
 }
 
 TEST(StepTest, HidesWhatFitsBehindTheBackwardPass) {
@@ -119,7 +148,8 @@ TEST(OptionsTest, AreReadOrRefusedByName) {
   EXPECT_DOUBLE_EQ(o->cluster.inter.beta, 8 / 100e9);
   EXPECT_DOUBLE_EQ(o->training.compute_seconds, 0.05);
   EXPECT_EQ(o->training.gradient_bytes, 100u << 20);
-  EXPECT_EQ(o->training.bucket_bytes, 4u << 20);
+  EXPECT_EQ(o->training.buckets, SizesFor("hierarchical", 4 << 20));
+  EXPECT_EQ(Parse({})->training.buckets, SizesFor("hierarchical"));
   EXPECT_TRUE(o->json);
   EXPECT_FALSE(o->measure);
   EXPECT_TRUE(Parse({"--measure", "--help"})->help);

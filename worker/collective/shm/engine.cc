@@ -9,6 +9,7 @@ namespace lockstep::shm {
 Engine::Engine(const CommunicatorOptions& options, const Circle* circle,
                Life* life)
     : label_(options.label),
+      timeout_(options.operation_timeout),
       me_(options.rank),
       size_(options.size),
       circle_(*circle),
@@ -218,6 +219,7 @@ bool Engine::Accept(Task* task, int rank) {
 
 void Engine::Finish(Task* task) {
   streamed_ += task->blocks.count();
+  rested_ = false;
   tasks_.pop_front();
   ++finished_;
   control(me_)->done.store(finished_, std::memory_order_release);

@@ -38,6 +38,8 @@ class Engine {
                            const Placement& placement);
   // True once Wait would return at once.
   bool Poll(uint64_t number);
+  // Breaks the life at the deadline, and where an operation takes longer than
+  // CommunicatorOptions::operation_timeout from when it is first rested for.
   Status Wait(uint64_t number, MonoTime deadline);
 
  private:
@@ -111,6 +113,7 @@ class Engine {
   std::string WhomWeWaitFor() const;
 
   const std::string label_;
+  const Duration timeout_;
   const int me_;
   const int size_;
   const Circle& circle_;
@@ -128,6 +131,9 @@ class Engine {
   // 1 + the operation that used the slot last.
   std::array<uint64_t, kSmallSlots> slot_used_{};
   Need need_;
+  // Of the front, once it has been rested for.
+  bool rested_ = false;
+  MonoTime backstop_;
   std::vector<Started> peers_;    // of the front
   std::vector<uint64_t> mapped_;  // of each segment, up to here
   std::vector<const void*> ins_;  // by rank

@@ -2,6 +2,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "worker/collective/shm/doorbell.h"
 #include "worker/collective/shm/engine.h"
@@ -105,7 +106,9 @@ bool Engine::Rest(MonoTime deadline) {
       Pause();
     }
   }
-  return Sleep(std::max(deadline, Now()));
+  const MonoTime now = Now();
+  if (!std::exchange(rested_, true)) backstop_ = now + timeout_;
+  return Sleep(std::max(std::min(deadline, backstop_), now));
 }
 
 bool Engine::Sleep(MonoTime deadline) {

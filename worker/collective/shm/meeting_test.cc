@@ -162,7 +162,7 @@ TEST(MeetingTest, MissingRanksAreNamedAtTheDeadline) {
   SpawnRanks(2, [&](int i) {
     auto options = ShmOptions(2 * i, 4, &store);
     const MonoTime start = Now();
-    options.forming_deadline = start + milliseconds(300);
+    options.forming_deadline = start + seconds(1);
     const Status status = FormShm(options).status();
     EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
     EXPECT_THAT(Message(status),

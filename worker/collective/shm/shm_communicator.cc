@@ -19,12 +19,10 @@ using shm::Placement;
 
 class ShmWork final : public Work {
  public:
-  ShmWork(Engine* engine, uint64_t number, Duration timeout)
-      : engine_(*engine), number_(number), timeout_(timeout) {}
+  ShmWork(Engine* engine, uint64_t number)
+      : engine_(*engine), number_(number) {}
   ~ShmWork() override {
-    if (!engine_.Poll(number_)) {
-      (void)engine_.Wait(number_, SystemClock().Now().mono + timeout_);
-    }
+    if (!engine_.Poll(number_)) (void)engine_.Wait(number_, MonoTime::max());
   }
   Status Wait(MonoTime deadline) override {
     return engine_.Wait(number_, deadline);
@@ -34,7 +32,6 @@ class ShmWork final : public Work {
  private:
   Engine& engine_;
   const uint64_t number_;
-  const Duration timeout_;
 };
 
 class ShmCommunicator final : public Communicator {
@@ -44,7 +41,6 @@ class ShmCommunicator final : public Communicator {
       : label_(options.label),
         rank_(options.rank),
         size_(options.size),
-        timeout_(options.operation_timeout),
         circle_(std::move(circle)),
         arena_(&circle_.members[rank_].segment),
         life_(label_, rank_, &circle_.members, broken),
@@ -117,7 +113,7 @@ class ShmCommunicator final : public Communicator {
     }
     LOCKSTEP_ASSIGN_OR_RETURN(const uint64_t number,
                               engine_.Start(operation, placement));
-    return std::make_unique<ShmWork>(&engine_, number, timeout_);
+    return std::make_unique<ShmWork>(&engine_, number);
   }
 
   void Abort(std::string_view reason) override {
@@ -156,7 +152,6 @@ class ShmCommunicator final : public Communicator {
   const std::string label_;
   const int rank_;
   const int size_;
-  const Duration timeout_;
   Circle circle_;
   Arena arena_;
   Life life_;

@@ -1,6 +1,7 @@
 // What comes out: every kind, type and op, at every size, against float64.
 #include <gmock/gmock.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -45,6 +46,39 @@ constexpr DataType kTypeOf<int64_t> = DataType::kInt64;
 template <>
 constexpr DataType kTypeOf<uint8_t> = DataType::kUint8;
 
+// Floats of 16 bits, rounded to the nearest, ties to even.
+class Half {
+ public:
+  explicit Half(double value)
+      : value_(static_cast<_Float16>(static_cast<float>(value))) {}
+  operator double() const { return static_cast<double>(value_); }
+
+ private:
+  _Float16 value_;
+};
+class Bfloat16 {
+ public:
+  explicit Bfloat16(double value) {
+    const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
+    bits_ = static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+  }
+  operator double() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits_) << 16);
+  }
+
+ private:
+  uint16_t bits_;
+};
+template <>
+constexpr DataType kTypeOf<Half> = DataType::kFloat16;
+template <>
+constexpr DataType kTypeOf<Bfloat16> = DataType::kBfloat16;
+
+template <typename T>
+constexpr bool kIs16Bit = sizeof(T) == 2;
+template <typename T>
+constexpr bool kIsFloat = std::is_floating_point_v<T> || kIs16Bit<T>;
+
 // Small whole numbers: sums are exact in every type.
 template <typename T>
 T InputOf(int rank, size_t i) {
@@ -64,7 +98,12 @@ double Expected(int n, size_t i, ReduceOp op) {
       value += next;
     }
   }
-  if (op == ReduceOp::kMean) return static_cast<T>(value / n);
+  if (op == ReduceOp::kMean) {
+    // 16-bit means are float32 before they are rounded.
+    return static_cast<T>(kIs16Bit<T> ? static_cast<float>(value) /
+                                            static_cast<float>(n)
+                                      : value / n);
+  }
   return value;
 }
 
@@ -76,11 +115,11 @@ void CheckReductions(Communicator* c, Kind kind, size_t count) {
   T* const data = static_cast<T*>(memory.buffer()->data) + kOffset;
   for (const ReduceOp op :
        {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kMean}) {
-    if (op == ReduceOp::kMean && !std::is_floating_point_v<T>) continue;
+    if (op == ReduceOp::kMean && !kIsFloat<T>) continue;
     for (const bool scatter : {false, true}) {
       if (scatter && count % n != 0) continue;
       for (size_t i = 0; i < count; ++i) data[i] = InputOf<T>(c->rank(), i);
-      data[count] = 77;
+      data[count] = static_cast<T>(77);
       const Operation operation{
           .kind = scatter ? CollectiveKind::kReduceScatter
                           : CollectiveKind::kAllReduce,
@@ -145,8 +184,11 @@ TEST_P(EverySize, ReductionsEqualFloat64) {
            {0, 1, 2, 37, 840, 1023, 1024, 1025, 5040, 70001, 300000}) {
         CheckReductions<float>(c, kind, count);
       }
-      for (const size_t count : {1, 840, 50400}) {
+      // 16-bit ones are small up to 2048 elements.
+      for (const size_t count : {1, 840, 2520, 50400}) {
         CheckReductions<double>(c, kind, count);
+        CheckReductions<Half>(c, kind, count);
+        CheckReductions<Bfloat16>(c, kind, count);
         CheckReductions<int32_t>(c, kind, count);
         CheckReductions<int64_t>(c, kind, count);
         CheckReductions<uint8_t>(c, kind, count);
@@ -231,6 +273,42 @@ TEST_P(EverySize, DenormalsAreKept) {
   });
 }
 
+// Whichever rank has it, and wherever in its share.
+TEST_P(EverySize, EveryOpKeepsNaN) {
+  WithRanks(GetParam(), [](Communicator* c) {
+    const auto n = static_cast<size_t>(c->size());
+    for (const Kind kind : {Kind::kAllocated, Kind::kRegistered}) {
+      for (const size_t count : {size_t{9}, size_t{30001}}) {
+        const Memory memory(c, kind, count * sizeof(float));
+        float* const data = static_cast<float*>(memory.buffer()->data);
+        for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax,
+                                  ReduceOp::kSum, ReduceOp::kMean}) {
+          for (size_t i = 0; i < count; ++i) {
+            const bool mine = i % n == static_cast<size_t>(c->rank());
+            // One in n + 1 is a number everywhere.
+            data[i] = mine && i % (n + 1) != n ? std::nanf("") : 1.0f;
+          }
+          const Status status = lockstep::Run(
+              c,
+              {.slice = {memory.buffer(), 0, count, DataType::kFloat32},
+               .op = op},
+              kLong);
+          ASSERT_TRUE(status.ok()) << status;
+          for (size_t i = 0; i < count; ++i) {
+            if (i % (n + 1) != n) {
+              ASSERT_TRUE(std::isnan(data[i])) << i;
+            } else {
+              ASSERT_EQ(data[i],
+                        op == ReduceOp::kSum ? static_cast<float>(n) : 1.0f)
+                  << i;
+            }
+          }
+        }
+      }
+    }
+  });
+}
+
 // The same numbers whether they are copied, shared, read from private memory,
 // or both kinds of memory meet in one operation.
 TEST(ShmTest, EveryWayGivesTheSameBits) {
@@ -270,27 +348,6 @@ TEST(ShmTest, SixteenBitFloatsAreSummedInFloat32) {
                         kLong)
               .ok());
       for (size_t i = 0; i < count; ++i) ASSERT_EQ(data[i], 0x6801) << i;
-    }
-  });
-}
-
-TEST(ShmTest, MinAndMaxKeepNaN) {
-  WithRanks(3, [](Communicator* c) {
-    for (const size_t count : {3, 30000}) {
-      const Buffer* buffer = c->Allocate(count * 4).value();
-      float* const data = static_cast<float*>(buffer->data);
-      for (const ReduceOp op :
-           {ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kSum, ReduceOp::kMean}) {
-        for (size_t i = 0; i < count; ++i) {
-          data[i] = static_cast<int>(i % 3) == c->rank() ? std::nanf("") : 1.0f;
-        }
-        ASSERT_TRUE(
-            lockstep::Run(
-                c, {.slice = {buffer, 0, count, DataType::kFloat32}, .op = op},
-                kLong)
-                .ok());
-        for (size_t i = 0; i < count; ++i) ASSERT_TRUE(std::isnan(data[i]));
-      }
     }
   });
 }
