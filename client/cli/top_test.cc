@@ -313,7 +313,7 @@ class TopTerminalTest : public testing::Test {
   }
   // Reads until `text` has come; false after 10 s.
   bool Sees(const std::string& text) {
-    const MonoTime end = SystemClock().Now().mono + 10s;
+    const MonoTime end = SystemClock().Now().mono + 30s;
     while (SystemClock().Now().mono < end) {
       const size_t at = screen_.find(text);
       if (at != std::string::npos) {

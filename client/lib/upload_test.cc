@@ -139,7 +139,7 @@ TEST_F(UploadTest, WhereNobodyListensItGivesUpLikeOtherCalls) {
   EXPECT_EQ(existed.status().code(), StatusCode::kUnavailable);
   EXPECT_THAT(Message(existed.status()),
               HasSubstr("cannot reach the coordinator at 127.0.0.1:"));
-  EXPECT_LT(SystemClock().Now().mono - start, std::chrono::seconds(10));
+  EXPECT_LT(SystemClock().Now().mono - start, std::chrono::seconds(30));
 }
 
 TEST_F(UploadTest, SubmitsATrainingJobWithItsPackages) {

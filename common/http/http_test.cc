@@ -273,7 +273,7 @@ TEST(HttpServerTest, ARequestHasOneDeadlineHoweverItTrickles) {
   HttpServerOptions options;
   options.address = "127.0.0.1:0";
   options.threads = 1;
-  options.limits.request = std::chrono::milliseconds(300);
+  options.limits.request = std::chrono::seconds(2);
   auto server = HttpServer::Create(options);
   ASSERT_TRUE(server.ok());
   AddStandardPages({.program = "x", .collectables = {}, .ready = nullptr},
@@ -293,14 +293,16 @@ TEST(HttpServerTest, ARequestHasOneDeadlineHoweverItTrickles) {
 }
 
 TEST(HttpServerTest, AHeadWithoutEndIsCutOff) {
-  auto server = HttpServer::Create({.address = "127.0.0.1:0"});
+  auto server =
+      HttpServer::Create({.address = "127.0.0.1:0",
+                          .limits = {.request = std::chrono::minutes(1)}});
   ASSERT_TRUE(server.ok());
   ASSERT_TRUE((*server)->Start().ok());
   std::string head = "GET / HTTP/1.1\r\n";
   for (int i = 0; i < 20000; ++i) head += "X-A: b\r\n";
   const auto before = std::chrono::steady_clock::now();
   Exchange((*server)->port(), head);
-  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(3));
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(9));
 }
 
 TEST(HttpServerTest, SlowClientsDoNotDelayTheEnd) {
@@ -329,7 +331,8 @@ TEST(HttpServerTest, SlowClientsDoNotDelayTheEnd) {
   ASSERT_EQ(::recv(clients[0].get(), &first, 1, 0), 1);
   const auto before = std::chrono::steady_clock::now();
   server->reset();
-  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - before,
+            std::chrono::seconds(20));
 }
 
 TEST_F(HttpTest, APortIsOneDaemons) {
@@ -487,13 +490,16 @@ TEST_F(HttpsTest, ClientsShowACertificateWhereTheyMust) {
 
 TEST_F(HttpsTest, AHandshakeThatStopsHoldsNothingUp) {
   auto server =
-      HttpServer::Create({.address = "127.0.0.1:0", .web = {.tls = Tls()}});
+      HttpServer::Create({.address = "127.0.0.1:0",
+                          .web = {.tls = Tls()},
+                          .limits = {.request = std::chrono::minutes(1)}});
   ASSERT_TRUE(server.ok());
   ASSERT_TRUE((*server)->Start().ok());
   const Fd silent = ConnectTo((*server)->port());
   const auto before = std::chrono::steady_clock::now();
   server->reset();
-  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - before,
+            std::chrono::seconds(20));
 }
 
 TEST_F(HttpsTest, AnUnusablePairIsRefused) {

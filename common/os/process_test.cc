@@ -50,14 +50,14 @@ std::string OutputOf(SpawnOptions options) {
   pipe->write.Reset();
   if (!process.ok()) return std::string();
   std::string output = ReadAll(pipe->read.get());
-  EXPECT_TRUE(WaitExit(*process, In(10s)).ok());
+  EXPECT_TRUE(WaitExit(*process, In(60s)).ok());
   return output;
 }
 
 TEST(SpawnTest, ExitCodeAndSignalAreTold) {
   StatusOr<Process> process = Spawn(Shell("exit 7"));
   ASSERT_TRUE(process.ok()) << process.status();
-  StatusOr<ProcessExit> status = WaitExit(*process, In(10s));
+  StatusOr<ProcessExit> status = WaitExit(*process, In(60s));
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->code, 7);
   EXPECT_EQ(status->Describe(), "exited with code 7");
@@ -65,12 +65,12 @@ TEST(SpawnTest, ExitCodeAndSignalAreTold) {
 
   process = Spawn(Shell("kill -9 $$"));
   ASSERT_TRUE(process.ok()) << process.status();
-  status = WaitExit(*process, In(10s));
+  status = WaitExit(*process, In(60s));
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->signal, 9);
   EXPECT_EQ(status->Describe(), "killed by signal 9 (Killed)");
   // It was reaped: a second look knows no more than that it ended.
-  status = WaitExit(*process, In(10s));
+  status = WaitExit(*process, In(60s));
   ASSERT_TRUE(status.ok());
   EXPECT_FALSE(status->known);
 }
@@ -143,7 +143,7 @@ TEST(SpawnTest, OutputGoesToFilesAndIsAppended) {
     options.stderr_path = path;
     StatusOr<Process> process = Spawn(options);
     ASSERT_TRUE(process.ok()) << process.status();
-    ASSERT_TRUE(WaitExit(*process, In(10s)).ok());
+    ASSERT_TRUE(WaitExit(*process, In(60s)).ok());
   }
   EXPECT_EQ(*RealFileSystem()->Read(path), "one\ne\ntwo\ne\n");
   SpawnOptions options = Shell("exit 0");
@@ -166,7 +166,7 @@ TEST(SpawnTest, ANewSessionIsItsOwnGroup) {
   EXPECT_EQ(stat->group, process->id.pid);
   EXPECT_EQ(stat->parent, getpid());
   pipe->write.Reset();
-  EXPECT_TRUE(WaitExit(*process, In(10s)).ok());
+  EXPECT_TRUE(WaitExit(*process, In(60s)).ok());
 }
 
 TEST(ProcessTest, AnotherStartTimeIsAnotherProcess) {
@@ -183,7 +183,7 @@ TEST(ProcessTest, AnotherStartTimeIsAnotherProcess) {
   EXPECT_EQ(WaitExit(*process, In(0s)).status().code(),
             StatusCode::kDeadlineExceeded);
   ASSERT_TRUE(SendSignal(*same, SIGKILL).ok());
-  const StatusOr<ProcessExit> status = WaitExit(*process, In(10s));
+  const StatusOr<ProcessExit> status = WaitExit(*process, In(60s));
   ASSERT_TRUE(status.ok());
   EXPECT_EQ(status->signal, SIGKILL);
   EXPECT_TRUE(HasEnded(*same));
@@ -195,12 +195,12 @@ TEST(ProcessTest, AnotherStartTimeIsAnotherProcess) {
 TEST(ProcessTest, OneThatHasEndedUnreapedIsNotFound) {
   StatusOr<Process> process = Spawn(Shell("exit 0"));
   ASSERT_TRUE(process.ok()) << process.status();
-  const MonoTime deadline = In(10s);
+  const MonoTime deadline = In(60s);
   while (!HasEnded(*process) && SystemClock().Now().mono < deadline) {
     std::this_thread::yield();
   }
   EXPECT_EQ(OpenVerified(process->id).status().code(), StatusCode::kNotFound);
-  EXPECT_TRUE(WaitExit(*process, In(10s))->ok());
+  EXPECT_TRUE(WaitExit(*process, In(60s))->ok());
 }
 
 TEST(ProcessTest, StopTriesGentlyFirst) {
@@ -217,7 +217,7 @@ TEST(ProcessTest, StopTriesGentlyFirst) {
   StatusOr<Process> polite =
       start("trap 'exit 5' TERM; echo -n x; while :; do sleep 0.01; done");
   ASSERT_TRUE(polite.ok());
-  StatusOr<ProcessExit> status = StopProcess(*polite, 10s);
+  StatusOr<ProcessExit> status = StopProcess(*polite, 60s);
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->code, 5);
 

@@ -118,7 +118,7 @@ class LogStoreTest : public testing::Test {
       seen = acks_[key].size();
     }
     EXPECT_TRUE(Send(offset, data, end, key, life).ok());
-    const MonoTime deadline = SystemClock().Now().mono + 10s;
+    const MonoTime deadline = SystemClock().Now().mono + 60s;
     MutexLock lock(&mu_);
     while (acks_[key].size() == seen) {
       if (!acked_.WaitUntil(&mu_, deadline)) {
@@ -147,7 +147,7 @@ class LogStoreTest : public testing::Test {
                                acks_[kKey].push_back(ack);
                              })
                     .ok());
-    ASSERT_EQ(is_done.wait_for(10s), std::future_status::ready);
+    ASSERT_EQ(is_done.wait_for(60s), std::future_status::ready);
   }
   size_t AckCount() {
     MutexLock lock(&mu_);
@@ -275,7 +275,7 @@ TEST_F(LogStoreTest, MoreLogsAtOnceThanMayBeOpenAreAllAcknowledged) {
   CondVar changed;
   bool all_sent = false;
   int32_t answered = 0;
-  const MonoTime deadline = SystemClock().Now().mono + 10s;
+  const MonoTime deadline = SystemClock().Now().mono + 60s;
   ASSERT_TRUE(store_
                   ->Append(kKey, 0, "x", false,
                            [&](const LogStore::Ack&) {

@@ -139,10 +139,11 @@ void LogStream::TellCut(Source* source) {
 StatusOr<std::optional<MonoTime>> LogStream::SendMerged(
     bool more, const std::function<bool()>& cancelled, Sender* sender) {
   Heads heads;
+  // Before the logs are read: what came since is looked for once more.
+  Time looked = SystemClock().Now();
   for (auto& [key, source] : sources_) {
     LOCKSTEP_RETURN_IF_ERROR(Fill(&source, cancelled, &heads));
   }
-  Time looked = SystemClock().Now();
   const auto quiet = [](const Source& source) {
     return source.lines.empty() && !source.done && !source.never_started;
   };

@@ -282,18 +282,20 @@ TEST_F(EnduranceTest, AGigabyteOfOutputHarmsNobody) {
   Submit(noise);
   int64_t most = 0;
   v1::Job loud;
-  EXPECT_TRUE(Eventually([&] {
-    loud = Get("loud");
-    const auto nodes = client()->ListNodes();
-    EXPECT_TRUE(nodes.ok()) << nodes.status();
-    for (const v1::Node& node : *nodes) {
-      EXPECT_EQ(node.state(), v1::NODE_STATE_READY) << node.DebugString();
-    }
-    for (const char* daemon : {"coordinator", "worker-0", "worker-1"}) {
-      most = std::max(most, SizeOf(daemon).bytes);
-    }
-    return IsFinalState(loud.state());
-  }));
+  EXPECT_TRUE(Eventually(
+      [&] {
+        loud = Get("loud");
+        const auto nodes = client()->ListNodes();
+        EXPECT_TRUE(nodes.ok()) << nodes.status();
+        for (const v1::Node& node : *nodes) {
+          EXPECT_EQ(node.state(), v1::NODE_STATE_READY) << node.DebugString();
+        }
+        for (const char* daemon : {"coordinator", "worker-0", "worker-1"}) {
+          most = std::max(most, SizeOf(daemon).bytes);
+        }
+        return IsFinalState(loud.state());
+      },
+      std::chrono::seconds(240)));
   EXPECT_EQ(loud.state(), v1::JOB_STATE_SUCCEEDED) << loud.DebugString();
   EXPECT_LT(most, int64_t{400} << 20);
   // The last line is there, whatever was left out in the middle is said.

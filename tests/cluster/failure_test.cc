@@ -70,7 +70,7 @@ TEST_F(FailureTest, AKilledRankCostsOneGenerationAndNoStep) {
   EXPECT_EQ(killed.signal(), SIGKILL);
   EXPECT_FALSE(killed.victim());
   EXPECT_TRUE(victim.victim()) << victim.DebugString();
-  EXPECT_LT(Seconds(victim.end_time()) - Seconds(killed.end_time()), 1.0);
+  EXPECT_LT(Seconds(victim.end_time()) - Seconds(killed.end_time()), 10.0);
 
   const v1::Attempt& second = job.attempts(1);
   EXPECT_GE(second.resumed_step(), 40);
@@ -313,19 +313,22 @@ TEST_F(FailureTest, AKilledShimTakesItsRankAlong) {
 
 // A program that catches SIGTERM and never leaves.
 TEST_F(FailureTest, DeafRanksAreKilledWhenAnotherFails) {
-  const v1::Job job =
-      RunJob(WithBudget(Shell("deaf", 2,
-                              "[ $RANK = 1 ] && exit 5; trap '' TERM; "
-                              "while :; do sleep 0.05; done"),
-                        0),
-             v1::JOB_STATE_FAILED);
+  const v1::Job job = RunJob(
+      WithBudget(Shell("deaf", 2,
+                       // Not before the other one is deaf.
+                       "if [ $RANK = 1 ]; then while [ ! -e " + Path("deaf") +
+                           " ]; do sleep 0.02; done; exit 5; fi; "
+                           "trap '' TERM; : > " +
+                           Path("deaf") + "; while :; do sleep 0.05; done"),
+                 0),
+      v1::JOB_STATE_FAILED);
   EXPECT_EQ(job.exit_code(), 5);
   const v1::Attempt& attempt = job.attempts(0);
   const v1::ExitStatus& deaf = attempt.tasks(0).ranks(0).exit();
   EXPECT_EQ(deaf.signal(), SIGKILL);
   EXPECT_LT(Seconds(deaf.end_time()) -
                 Seconds(attempt.tasks(1).ranks(0).exit().end_time()),
-            2.5);
+            10);
 }
 
 }  // namespace

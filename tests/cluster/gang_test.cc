@@ -51,7 +51,7 @@ class GangTest : public ClusterTest {
 };
 
 TEST_F(GangTest, AStoppedRankIsNamedAndTheJobGoesOnWithoutIt) {
-  v1::JobSpec spec = Steps("still", 2, {"--steps", "300", "--step_ms", "10"});
+  v1::JobSpec spec = Steps("still", 2, {"--steps", "600", "--step_ms", "10"});
   spec.mutable_checkpoint()->set_interval_steps(50);
   Submit(spec);
   // The length of some steps is known by then.
@@ -100,7 +100,7 @@ TEST_F(GangTest, AStoppedRankIsNamedAndTheJobGoesOnWithoutIt) {
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(
         Line("still", rank, "done ", 2),
-        "done 300 skipped 0 hash " + HashWeights(ExpectedWeights(300, 8)));
+        "done 600 skipped 0 hash " + HashWeights(ExpectedWeights(600, 8)));
   }
 }
 

@@ -97,7 +97,7 @@ class OperationsTest : public ClusterTest {
 };
 
 TEST_F(OperationsTest, ADrainMovesANativeJobAndLosesNoStep) {
-  v1::JobSpec spec = Steps("moved", 2, {"--steps", "500", "--step_ms", "5"});
+  v1::JobSpec spec = Steps("moved", 2, {"--steps", "1500", "--step_ms", "5"});
   spec.mutable_checkpoint()->set_interval_steps(1000);
   spec.set_restart_budget(0);  // A move uses none of it.
   Submit(spec);
@@ -126,7 +126,7 @@ TEST_F(OperationsTest, ADrainMovesANativeJobAndLosesNoStep) {
     EXPECT_EQ(Line("moved", rank, "start ", 2), fmt::format("start {}", step));
     EXPECT_EQ(
         Line("moved", rank, "done ", 2),
-        "done 500 skipped 0 hash " + HashWeights(ExpectedWeights(500, 8)));
+        "done 1500 skipped 0 hash " + HashWeights(ExpectedWeights(1500, 8)));
   }
   EXPECT_THAT(Story(job),
               HasSubstr("REASON_NODE_DRAINED: node worker-0 is drained by "

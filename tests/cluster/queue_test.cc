@@ -150,7 +150,7 @@ TEST_F(QueueTest, TheSameRequestGetsTheSameAnswer) {
 
 TEST_F(QueueTest, TimeLimits) {
   v1::JobSpec slow = Sleeper("slow", 2);
-  slow.mutable_max_running_time()->set_seconds(1);
+  slow.mutable_max_running_time()->set_seconds(5);
   Submit(slow);
   v1::JobSpec impatient = Sleeper("impatient", 2);
   impatient.mutable_max_wait_time()->set_nanos(300'000'000);

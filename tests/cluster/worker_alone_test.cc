@@ -67,7 +67,7 @@ TEST_F(WorkerAloneTest, AKilledWorkerComesBackAtItsAddress) {
 }
 
 TEST_F(WorkerAloneTest, AWorkerThatAlwaysFailsUsesTheBudgetUp) {
-  v1::JobSpec spec = WithServer("loop", "sleep 0.3; exit 7");
+  v1::JobSpec spec = WithServer("loop", "sleep 2; exit 7");
   spec.set_restart_budget(1);
   const v1::Job job = RunJob(spec, v1::JOB_STATE_FAILED);
   EXPECT_EQ(job.generation(), 1u);

@@ -88,7 +88,7 @@ class DaemonTest : public testing::Test {
   void TearDown() override {
     for (auto& process : processes_) {
       (void)SendSignal(process, SIGCONT);
-      (void)StopProcess(process, 10s);
+      (void)StopProcess(process, 30s);
     }
     std::filesystem::remove_all(dir_);
   }
@@ -124,7 +124,7 @@ class DaemonTest : public testing::Test {
   // Pings come; they stop while the main thread alone stands still, though
   // the process lives; they come again.
   void StuckLoop(const Process& process, Manager* manager) {
-    ASSERT_NE(manager->Await("WATCHDOG=1", 10s), "");
+    ASSERT_NE(manager->Await("WATCHDOG=1", 30s), "");
     const pid_t main = process.id.pid;
     ASSERT_EQ(ptrace(PTRACE_SEIZE, main, nullptr, nullptr), 0);
     ASSERT_EQ(ptrace(PTRACE_INTERRUPT, main, nullptr, nullptr), 0);
@@ -134,7 +134,7 @@ class DaemonTest : public testing::Test {
         << "another thread pings for the one that is stuck";
     EXPECT_FALSE(HasEnded(process));
     ASSERT_EQ(ptrace(PTRACE_DETACH, main, nullptr, nullptr), 0);
-    EXPECT_NE(manager->Await("WATCHDOG=1", 10s), "");
+    EXPECT_NE(manager->Await("WATCHDOG=1", 30s), "");
   }
 
   std::string dir_;
@@ -157,8 +157,8 @@ TEST_F(DaemonTest, TheCoordinatorTellsHowItIs) {
   EXPECT_EQ(Endpoint("coordinator")["pid"], process->id.pid);
   StuckLoop(*process, &manager);
   ASSERT_TRUE(SendSignal(*process, SIGTERM).ok());
-  EXPECT_EQ(manager.Await("STOPPING=1", 10s), "STOPPING=1");
-  const auto exit = WaitExit(*process, Now() + 10s);
+  EXPECT_EQ(manager.Await("STOPPING=1", 30s), "STOPPING=1");
+  const auto exit = WaitExit(*process, Now() + 30s);
   ASSERT_TRUE(exit.ok()) << exit.status();
   EXPECT_TRUE(exit->ok()) << exit->Describe() << Log();
 }
@@ -187,12 +187,12 @@ TEST_F(DaemonTest, TheWorkerTellsHowItIs) {
   EXPECT_NE(none.Await("STATUS=0 jobs active, 0 queued; 1 of 1", 20s), "");
   StuckLoop(*worker, &manager);
   // It serves on, and says so, while the coordinator is away.
-  (void)StopProcess(*coordinator, 10s);
+  (void)StopProcess(*coordinator, 30s);
   EXPECT_THAT(manager.Await("STATUS=the coordinator", 20s),
               HasSubstr("has not admitted this worker"));
   ASSERT_TRUE(SendSignal(*worker, SIGTERM).ok());
-  EXPECT_EQ(manager.Await("STOPPING=1", 10s), "STOPPING=1");
-  const auto exit = WaitExit(*worker, Now() + 10s);
+  EXPECT_EQ(manager.Await("STOPPING=1", 30s), "STOPPING=1");
+  const auto exit = WaitExit(*worker, Now() + 30s);
   ASSERT_TRUE(exit.ok()) << exit.status();
   EXPECT_TRUE(exit->ok()) << exit->Describe() << Log();
 }

@@ -150,7 +150,7 @@ LogStore::Ack Append(LogStore* store, uint64_t offset, const std::string& data,
       [told](const LogStore::Ack& now) { told->set_value(now); },
       /*life=*/1);
   EXPECT_TRUE(queued.ok()) << queued;
-  if (ack.wait_for(10s) != std::future_status::ready) {
+  if (ack.wait_for(60s) != std::future_status::ready) {
     ADD_FAILURE() << "not acknowledged";
     return {};
   }

@@ -111,7 +111,7 @@ class FrameworksTest : public ClusterTest {
               << fmt::format("{:.2f}", took) << " s\n";
     // The kill of the tree comes 1 s after the first report at the latest; a
     // loaded machine adds to it.
-    EXPECT_LT(took, 2.5);
+    EXPECT_LT(took, 10);
     const v1::Job again = WaitUntil(
         name, "the next generation runs",
         [&](const v1::Job& job) {

@@ -161,19 +161,23 @@ TEST_P(DataPortTest, MayBreakFormingAndNothingElse) {
   const Stranger& stranger = GetParam();
   for (int round = 0; round < 2; ++round) {
     const char* const backend = kBackends[round % 2];
+    // Gloo may fail, and then waits for all of it.
+    const bool is_gloo = std::string_view(backend) == "gloo";
     int met = 0;
     DirectoryRendezvousStore store(Round(round));
     RankProcesses ranks(kRanks, [&](int rank) {
       SlowStore slow(&store);
       return BeRank(rank,
                     rank == 1 ? &slow : static_cast<RendezvousStore*>(&store),
-                    seconds(2), backend);
+                    is_gloo ? seconds(2) : seconds(20), backend);
     });
     std::vector<Fd> held;
     std::set<uint16_t> seen;
     // Until they have formed, and in any case until they listen.
     const MonoTime until = Now() + milliseconds(600);
     while (Now() < until || (met == 0 && Now() < until + seconds(15))) {
+      // Not more of the machine than the ranks get.
+      ::usleep(2'000);
       for (int rank = 0; rank < kRanks; ++rank) {
         for (const uint16_t port : ListeningPorts(ranks.pid(rank))) {
           if (!seen.insert(port).second) continue;
@@ -187,11 +191,10 @@ TEST_P(DataPortTest, MayBreakFormingAndNothingElse) {
       }
     }
     for (int rank = 0; rank < kRanks; ++rank) {
-      const int code = ranks.Join(rank, Now() + seconds(15));
+      const int code = ranks.Join(rank, Now() + seconds(90));
       // Ours shows strangers the door; Gloo takes the first who comes.
-      const bool may_fail = std::string_view(backend) == "gloo";
       EXPECT_TRUE(code == kAllWell ||
-                  (may_fail && (code == kNotFormed || code == kNoHandshake)))
+                  (is_gloo && (code == kNotFormed || code == kNoHandshake)))
           << backend << ": rank " << rank << " ended with " << code;
       printf("%s, %s: rank %d %s\n", stranger.name, backend, rank,
              code == kAllWell     ? "was not hindered"

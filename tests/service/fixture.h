@@ -35,7 +35,7 @@
 namespace lockstep {
 
 // What a call that should answer soon waits at most.
-inline constexpr std::chrono::seconds kPatience(20);
+inline constexpr std::chrono::seconds kPatience(60);
 
 // One end of a worker daemon's stream.
 class DaemonStream {

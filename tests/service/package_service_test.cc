@@ -162,7 +162,7 @@ TEST_F(TrainingJobTest, AnUploadThatStandsStillIsEnded) {
                                std::chrono::seconds(50));
   EXPECT_FALSE(NothingIncoming()) << "not yet";
   package_service_->CancelIdle(SystemClock().Now().mono +
-                               std::chrono::seconds(61));
+                               std::chrono::seconds(120));
   EXPECT_FALSE(writer->Finish().ok());
   while (!NothingIncoming()) {
     ASSERT_LT(SystemClock().Now().mono, deadline);

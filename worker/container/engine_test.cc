@@ -126,11 +126,11 @@ TEST_F(EngineTest, ACommandThatNeitherSaysNorMovesAnythingIsEnded) {
 
 TEST_F(EngineTest, ACommandThatReadsInSilenceIsAtWork) {
   Command command{{"/bin/sh", "-c",
-                   "i=0; while [ $i -lt 60 ]; do read x </proc/version; "
+                   "i=0; while [ $i -lt 200 ]; do read x </proc/version; "
                    "sleep 0.02; i=$((i+1)); done"},
                   {"PATH=/usr/bin:/bin"},
                   {}};
-  command.idle_limit = 600ms;
+  command.idle_limit = 3s;
   const auto result = RunCommand(command, In(30s));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->code, 0);

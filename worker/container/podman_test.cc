@@ -257,7 +257,7 @@ TEST_P(ContainerTest, SigtermReachesTheProgram) {
   ASSERT_TRUE(client->WaitForPhase(ShimReply::Phase::kRunning, In(20s)).ok());
   ASSERT_TRUE(Eventually([&] { return !Log().empty(); }));
   ASSERT_TRUE(client->KillTree(20s, In(5s)).ok());
-  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(15s));
+  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(task::ExitCode(end->exit_record), 7);
   EXPECT_THAT(Texts(), ElementsAre("ready", "told"));
@@ -271,7 +271,7 @@ TEST_P(ContainerTest, AProgramWithoutAHandlerEndsBySigterm) {
   ASSERT_NE(client, nullptr);
   ASSERT_TRUE(Eventually([&] { return !Log().empty(); }));
   ASSERT_TRUE(client->KillTree(20s, In(5s)).ok());
-  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(15s));
+  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(task::ExitCode(end->exit_record), 128 + SIGTERM);
   client.reset();
@@ -284,7 +284,7 @@ TEST_P(ContainerTest, AProgramThatIgnoresSigtermIsKilled) {
   ASSERT_NE(client, nullptr);
   ASSERT_TRUE(Eventually([&] { return !Log().empty(); }));
   ASSERT_TRUE(client->KillTree(300ms, In(5s)).ok());
-  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(15s));
+  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(task::ExitCode(end->exit_record), 128 + SIGKILL);
   client.reset();

@@ -102,7 +102,7 @@ TEST_F(ContainerTest, SignalsGoThroughTheEngine) {
   ASSERT_NE(client, nullptr);
   ASSERT_TRUE(ProcessIn("pid").ok());
   ASSERT_TRUE(client->KillTree(10s, In(5s)).ok());
-  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(10s));
+  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(task::ExitCode(end->exit_record), 5);
   EXPECT_THAT(Calls(), HasSubstr("signal 15\n"));
@@ -119,7 +119,7 @@ TEST_F(ContainerTest, ASignalIsTriedAgainUntilTheContainerIsThere) {
   EXPECT_TRUE(Eventually(
       [&] { return Calls().starts_with("signal 15\nsignal 15\n"); }));
   std::ofstream(Path("made")) << "x";
-  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(10s));
+  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(task::ExitCode(end->exit_record), 5);
 }
@@ -132,7 +132,7 @@ TEST_F(ContainerTest, AnEngineThatHangsDoesNotKeepTheKill) {
   ASSERT_NE(client, nullptr);
   ASSERT_TRUE(ProcessIn("pid").ok());
   ASSERT_TRUE(client->KillTree(50ms, In(5s)).ok());
-  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(10s));
+  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(task::ExitCode(end->exit_record), 137);
   EXPECT_THAT(Calls(), HasSubstr("remove"));
@@ -154,7 +154,7 @@ TEST_F(ContainerTest, RunsWhenTheFirstProcessSaysSo) {
   ASSERT_TRUE(client->WaitForPhase(ShimReply::Phase::kRunning, In(10s)).ok());
   ASSERT_TRUE(ProcessIn("pid").ok());
   ASSERT_TRUE(client->Signal(SIGUSR1, false, In(5s)).ok());
-  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(10s));
+  const auto end = client->WaitForPhase(ShimReply::Phase::kExited, In(60s));
   ASSERT_TRUE(end.ok()) << end.status();
   // Not the code of a client, but how the program itself ended.
   EXPECT_EQ(end->exit_record.kind, ExitKind::kSignaled);

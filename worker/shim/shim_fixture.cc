@@ -19,7 +19,7 @@ using task::ShimSpec;
 MonoTime In(Duration d) { return SystemClock().Now().mono + d; }
 
 bool Eventually(const std::function<bool()>& holds) {
-  const MonoTime deadline = In(15s);
+  const MonoTime deadline = In(60s);
   while (!holds()) {
     if (SystemClock().Now().mono >= deadline) return false;
     usleep(1000);
@@ -71,7 +71,7 @@ size_t ShimTest::Start(const task::ShimSpec& spec) {
 }
 
 int ShimTest::ShimCode(size_t index) {
-  const StatusOr<ProcessExit> status = WaitExit(shims_[index], In(15s));
+  const StatusOr<ProcessExit> status = WaitExit(shims_[index], In(60s));
   EXPECT_TRUE(status.ok()) << status.status();
   return status.ok() && status->signal == 0 ? status->code : -1;
 }
@@ -87,7 +87,7 @@ task::ExitRecord ShimTest::RunToEnd(const task::ShimSpec& spec) {
 
 std::unique_ptr<ShimClient> ShimTest::Connect() {
   auto client =
-      ShimClient::Connect(Path("socket"), std::string(32, 'n'), In(15s));
+      ShimClient::Connect(Path("socket"), std::string(32, 'n'), In(60s));
   EXPECT_TRUE(client.ok()) << client.status();
   return client.ok() ? *std::move(client) : nullptr;
 }

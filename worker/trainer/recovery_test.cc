@@ -96,7 +96,7 @@ TEST_F(RecoveryTest, AKilledJobGoesOnBitEqual) {
     job.output = Output(name + "-killed");
     // Steps are slow, so that a checkpoint is published by then.
     Add(&job, {"--allow_faults", "--kill-at-step", "38", "--on-rank", "1",
-               "--step-delay-ms", "10"});
+               "--step-delay-ms", "50"});
     int64_t start = 0;
     {
       TestJob first(job);
@@ -169,7 +169,7 @@ TEST_F(RecoveryTest, ADamagedCheckpointIsSetAsideAndToldOf) {
   const auto expected = RunJob(Job(Output("whole")));
   JobOptions job = Job(Output("o"));
   Add(&job,
-      {"--allow_faults", "--fail-at-step", "38", "--step-delay-ms", "10"});
+      {"--allow_faults", "--fail-at-step", "38", "--step-delay-ms", "100"});
   int64_t newest = 0;
   {
     TestJob first(job);
@@ -228,7 +228,7 @@ TEST_F(RecoveryTest, CheckpointAndStopByOrder) {
 TEST_F(RecoveryTest, ASignalToOneStopsAllAtAStepWithACheckpoint) {
   const auto expected = RunJob(Job(Output("whole")));
   JobOptions job = Job(Output("o"));
-  Add(&job, {"--allow_faults", "--step-delay-ms", "20"});
+  Add(&job, {"--allow_faults", "--step-delay-ms", "100"});
   int64_t start = 0;
   {
     TestJob first(job);
