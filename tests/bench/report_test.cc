@@ -219,6 +219,15 @@ TEST(VerdictTest, MissedOnABusyMachineIsNotMeasured) {
   EXPECT_EQ(ExitCodeOf(JudgeResults({result, quiet}, {}).status), 1);
 }
 
+TEST(VerdictTest, MissedOnAnUnsteadyMachineIsNotMeasured) {
+  BenchResult result = Twice();
+  result.must = 3;
+  result.peer_seconds[3] = {3.5, 3.5, 3.5};
+  EXPECT_EQ(ExitCodeOf(JudgeResults({result}, {}).status), kExitNotMeasured);
+  result.peer_seconds[3] = {2.9, 2.9, 2.9};
+  EXPECT_EQ(ExitCodeOf(JudgeResults({result}, {}).status), 1);
+}
+
 constexpr CpuShares kBusy = {.foreign = 0.2, .stolen = 0};
 constexpr CpuShares kQuiet = {.foreign = 0.01, .stolen = 0};
 using Next = BusyRounds::Next;

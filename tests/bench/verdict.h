@@ -23,8 +23,9 @@ struct Verdict {
   // A line for each result that must be something.
   std::vector<std::string> lines;
   // DataLoss: something computed wrong data. FailedPrecondition: something is
-  // missed. Unavailable: what is missed was read on a busy machine, which says
-  // nothing.
+  // missed. Unavailable: what is missed was read on a machine that others used,
+  // or that was much quicker in one of the peer's rounds than in another, which
+  // says nothing.
   Status status;
 };
 
