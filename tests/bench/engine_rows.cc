@@ -207,7 +207,7 @@ std::vector<EngineBench> Make() {
   a6.id = "A6";
   a6.what = "TCP on one machine";
   a6.wire = Wire::kLoopback;
-  a6.ours = Ours("tcp", {});
+  a6.ours = Ours("tcp", {"--pin", "1"});
   a6.peers = {BestTcp()};
   a6.rows = {{1 * kKiB, 0, 1.0, 1.4},
              {1 * kMiB, 0, 0.95, 1.1},

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "tests/bench/core_distance.h"
 #include "tests/bench/engine_limits.h"
 #include "tests/bench/machine_load.h"
 #include "tests/bench/probe_run.h"
@@ -89,6 +90,15 @@ class Engine {
     return job;
   }
 
+  // Again where processors that share a cache parted meanwhile.
+  StatusOr<ProbeResult> RunNear(const ProbeJob& job) {
+    for (;;) {
+      distance_.WaitUntilNear();
+      LOCKSTEP_ASSIGN_OR_RETURN(ProbeResult result, RunProbe(job));
+      if (!result.failure.ok() || !distance_.HaveParted()) return result;
+    }
+  }
+
   // Tries everybody on every size of theirs.
   Status Calibrate() {
     choices_.assign(rows_.size(), {});
@@ -138,7 +148,7 @@ class Engine {
       }
     }
     if (job.cases.empty()) return OkStatus();
-    LOCKSTEP_ASSIGN_OR_RETURN(const ProbeResult result, RunProbe(job));
+    LOCKSTEP_ASSIGN_OR_RETURN(const ProbeResult result, RunNear(job));
     if (!result.failure.ok()) NoteFailure(job, result);
     for (size_t i = 0; i < result.finished; ++i) {
       const double seconds = Median(result.seconds[i]);
@@ -206,7 +216,7 @@ class Engine {
       for (int turn = 0; turn < 2; ++turn) {
         const int side = (turn + round) % 2;
         LOCKSTEP_ASSIGN_OR_RETURN(ProbeResult result,
-                                  RunProbe(JobOf(row, side == 0)));
+                                  RunNear(JobOf(row, side == 0)));
         if (side == 0) LOCKSTEP_RETURN_IF_ERROR(result.failure);
         if (!result.failure.ok()) {
           fmt::print("left out: {}\n", Message(result.failure));
@@ -253,7 +263,17 @@ class Engine {
           "every rank's last sum of each round against float64, both sides";
       result.repeated_rounds = busy_.repeated();
       result.busy_rounds = busy_.kept_busy();
+      result.parted_runs = distance_.parted();
+      distance_.WaitUntilNear();
       MeasureLimit(bench_, &result);
+    }
+    if (distance_.always_apart()) {
+      fmt::print("two processors have no common cache\n");
+    } else if (distance_.parted() > 0) {
+      fmt::print(
+          "{} runs of either side done again: processors that share a "
+          "cache parted\n",
+          distance_.parted());
     }
     PrintResults(results_);
   }
@@ -268,6 +288,7 @@ class Engine {
   // How many of a family stood still at a size.
   std::map<std::pair<std::string, uint64_t>, int> stalls_;
   BusyRounds busy_;
+  CoreDistance distance_;
   std::vector<BenchResult> results_;
 };
 

@@ -54,6 +54,9 @@ struct BenchResult {
   // machine meanwhile.
   int repeated_rounds = 0;
   int busy_rounds = 0;
+  // Runs of a side that were done again, for the processors parted meanwhile
+  // (core_distance.h).
+  int parted_runs = 0;
 };
 
 inline constexpr uint64_t kBootstrapSeed = 1;

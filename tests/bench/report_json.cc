@@ -101,6 +101,7 @@ json EntryOf(const BenchResult& result) {
       {"verified", result.verified},
       {"repeated_rounds", result.repeated_rounds},
       {"busy_rounds", result.busy_rounds},
+      {"parted_runs", result.parted_runs},
   };
   if (!result.checked.empty()) entry["checked"] = result.checked;
   if (result.must > 0) {

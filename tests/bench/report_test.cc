@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/bench/busy_rounds.h"
+#include "tests/bench/core_distance.h"
 #include "tests/bench/verdict.h"
 
 namespace lockstep {
@@ -121,6 +122,7 @@ TEST(JsonTest, SaysAllThatATableNeeds) {
   result.limit_seconds = 0.5;
   result.limit_what = "half";
   result.repeated_rounds = 3;
+  result.parted_runs = 2;
   ASSERT_TRUE(
       AddToJson(dir.File(), {{"peer", "1.2"}}, {result}, {{"input", "7"}})
           .ok());
@@ -140,6 +142,7 @@ TEST(JsonTest, SaysAllThatATableNeeds) {
   EXPECT_EQ(entry["peer_rounds_seconds"][0], 2.0);
   EXPECT_EQ(entry["repeated_rounds"], 3);
   EXPECT_EQ(entry["busy_rounds"], 0);
+  EXPECT_EQ(entry["parted_runs"], 2);
   EXPECT_EQ(entry["limit_what"], "half");
   EXPECT_EQ(entry["limit_ratio"], PeerMedian(result) / 0.5);
   EXPECT_EQ(entry["met"], true);
@@ -253,6 +256,13 @@ TEST(BusyRoundsTest, TakesThemWhereAskedTo) {
   EXPECT_EQ(lenient.kept_busy(), 1);
   lenient.Restart();
   EXPECT_EQ(lenient.kept_busy(), 0);
+}
+
+TEST(CoreDistanceTest, OnlyFarMoreTimeMeansApart) {
+  EXPECT_FALSE(AreApart(0));
+  EXPECT_FALSE(AreApart(3.6));
+  EXPECT_TRUE(AreApart(6.8));
+  EXPECT_GE(SharedWriteRatio(), 0);
 }
 
 TEST(MachineLoadTest, WhatOthersUsedIsLeft) {

@@ -181,6 +181,15 @@ void CollectSteps(const TaskReading& task, MetricFamilies* out) {
                "How long this rank waited for it.",
                c.communication.late_waited_seconds, labels);
   }
+  one.back() = {"late_rank", ""};
+  for (const task::CulpritReading& culprit : c.communication.culprits) {
+    if (culprit.rank < 0) break;
+    one.back().second = std::to_string(culprit.rank);
+    out->Counter("lockstep_late_rank_waited_seconds_total",
+                 "Time this rank waited for late_rank, of the eight ranks it "
+                 "waited for longest.",
+                 culprit.waited_seconds, one);
+  }
 }
 
 void CollectTimes(const char* name, const char* help,

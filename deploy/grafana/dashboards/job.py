@@ -161,11 +161,14 @@ TIME = [
           Query("max by (job_id, rank) ("
                 + metric("lockstep_late_rank_wait_seconds") + ")",
                 "{{job_id}} rank {{rank}}"), no_value="not known"),
-    table("Late rank", "none",
-          "Whom each rank waited for in the last step: the value is the rank "
-          "that came last to its reductions.",
-          Query("max by (job_id, rank) (" + metric("lockstep_late_rank")
-                + ")", "", instant=True), no_value="not known"),
+    graph("Ranks waited for", "percentunit",
+          "Part of its time for which a rank waited for each other one: the "
+          "mean of the ranks that did, of the ten worst. One line far above "
+          "the others is a straggler.",
+          Query("topk(10, avg by (job_id, late_rank) (rate("
+                + metric("lockstep_late_rank_waited_seconds_total") + RATE
+                + ")))", "{{job_id}} for rank {{late_rank}}"),
+          maximum=1, no_value="not known"),
     graph("Bus bandwidth", "Bps",
           "Bytes reduced times 2 (n - 1) / n over the time in which they "
           "were, of about the last twenty steps: compare it with what the "

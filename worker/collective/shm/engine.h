@@ -17,6 +17,7 @@
 #include "worker/collective/shm/life.h"
 #include "worker/collective/shm/meeting.h"
 #include "worker/collective/shm/started.h"
+#include "worker/collective/shm/write_way.h"
 
 namespace lockstep::shm {
 
@@ -139,6 +140,7 @@ class Engine {
   std::vector<const void*> ins_;  // by rank
   std::vector<void*> outs_;
   uint64_t streamed_ = 0;  // blocks of operations before the front
+  WriteWay way_;           // of pieces that are given
   bool stage_mapped_ = false;
 };
 

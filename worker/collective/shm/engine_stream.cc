@@ -2,9 +2,16 @@
 #include <cstring>
 
 #include "worker/collective/shm/engine.h"
+#include "worker/collective/shm/stream_copy.h"
 
 namespace lockstep::shm {
 namespace {
+
+MonoTime Now() { return SystemClock().Now().mono; }
+
+void CopyBytes(void* out, const void* in, size_t bytes) {
+  std::memcpy(out, in, bytes);
+}
 
 bool Reduces(const Operation& operation) {
   return operation.kind == CollectiveKind::kAllReduce ||
@@ -86,8 +93,11 @@ bool Engine::Give(Task* task) {
   for (int part = 0; part < size_; ++part) {
     if (!Gives(task->operation, me_, part)) continue;
     const Range piece = task->blocks.PieceOf(part, block);
-    std::memcpy(Staged(me_, block, part),
-                task->placement.local + piece.first * each, piece.count * each);
+    const MonoTime start = Now();
+    (way_.past_caches() ? StreamCopy : CopyBytes)(
+        Staged(me_, block, part), task->placement.local + piece.first * each,
+        piece.count * each);
+    way_.Add(piece.count * each, Now() - start);
   }
   ++task->given;
   control(me_)->given.store(number + 1, std::memory_order_release);
@@ -109,8 +119,10 @@ bool Engine::ReducePiece(Task* task) {
     }
     void* const outs[] = {own, Staged(me_, block, me_)};
     const bool for_all = operation.kind == CollectiveKind::kAllReduce;
+    const bool at_once = for_all && !way_.past_caches();
     ReduceAllFunctionFor(operation.slice.type, operation.op, instructions_)(
-        outs, for_all ? 2 : 1, ins_.data(), size_, piece.count);
+        outs, at_once ? 2 : 1, ins_.data(), size_, piece.count);
+    if (for_all && !at_once) StreamCopy(outs[1], own, piece.count * each);
   }
   ++task->reduced;
   control(me_)->reduced.store(number + 1, std::memory_order_release);
