@@ -15,6 +15,26 @@ bool SameDirectory(const std::string& a, const std::string& b) {
          std::filesystem::path(b + "/").lexically_normal();
 }
 
+StatusOr<Job> ChangeLabels(Job job, const LabelChange& change) {
+  if (change.version != 0 && change.version != job.resource_version) {
+    return WithReason(
+        FailedPrecondition("job {} is at version {} by now, not at {}: look "
+                           "at it again, then change it",
+                           job.spec.name, job.resource_version, change.version),
+        "VERSION_CHANGED");
+  }
+  std::map<std::string, std::string>& labels = job.spec.labels;
+  if (change.clear) labels.clear();
+  for (const std::string& key : change.remove) labels.erase(key);
+  for (const auto& [key, value] : change.set) labels[key] = value;
+  if (labels.size() > kMaxLabels) {
+    return InvalidArgument(
+        "labels: the job would have {}; at most {} are taken", labels.size(),
+        kMaxLabels);
+  }
+  return job;
+}
+
 }  // namespace
 
 StatusOr<std::optional<std::string>> Coordinator::FindAnswer(
@@ -136,61 +156,44 @@ StatusOr<std::string> Coordinator::Submit(const RequestKey& request,
   return Submit(request, Submission{spec, std::nullopt, {}}, owner, encode);
 }
 
-StatusOr<std::string> Coordinator::UpdateLabels(const RequestKey& request,
-                                                const JobName& name,
-                                                const LabelChange& change,
-                                                const MayChange& may,
-                                                const Encode& encode) {
+StatusOr<std::string> Coordinator::Change(
+    const RequestKey& request, const JobName& name, const MayChange& may,
+    const Encode& encode,
+    const std::function<StatusOr<Job>(const Job&, Time)>& change) {
   MutexLock lock(&mu_);
   LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
   if (answer) return *std::move(answer);
   LOCKSTEP_ASSIGN_OR_RETURN(Entry * entry, FindEntry(name));
   LOCKSTEP_RETURN_IF_ERROR(may(*entry->job));
-  Job job = *entry->job;
-  if (change.version != 0 && change.version != job.resource_version) {
-    return WithReason(
-        FailedPrecondition("job {} is at version {} by now, not at {}: look "
-                           "at it again, then change it",
-                           name, job.resource_version, change.version),
-        "VERSION_CHANGED");
-  }
-  std::map<std::string, std::string>& labels = job.spec.labels;
-  if (change.clear) labels.clear();
-  for (const std::string& key : change.remove) labels.erase(key);
-  for (const auto& [key, value] : change.set) labels[key] = value;
-  if (labels.size() > kMaxLabels) {
-    return InvalidArgument(
-        "labels: the job would have {}; at most {} are taken", labels.size(),
-        kMaxLabels);
-  }
-  return Answer(request, std::move(job), encode, clock_->Now());
+  const Time now = clock_->Now();
+  LOCKSTEP_ASSIGN_OR_RETURN(Job job, change(*entry->job, now));
+  return Answer(request, std::move(job), encode, now);
+}
+
+StatusOr<std::string> Coordinator::UpdateLabels(const RequestKey& request,
+                                                const JobName& name,
+                                                const LabelChange& change,
+                                                const MayChange& may,
+                                                const Encode& encode) {
+  return Change(request, name, may, encode, [&](const Job& job, Time) {
+    return ChangeLabels(job, change);
+  });
 }
 
 StatusOr<std::string> Coordinator::CancelJob(const RequestKey& request,
                                              const JobName& name,
                                              const MayChange& may,
                                              const Encode& encode) {
-  MutexLock lock(&mu_);
-  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
-  if (answer) return *std::move(answer);
-  LOCKSTEP_ASSIGN_OR_RETURN(Entry * entry, FindEntry(name));
-  LOCKSTEP_RETURN_IF_ERROR(may(*entry->job));
-  const Time now = clock_->Now();
-  return Answer(request, Cancel(*entry->job, request.client, now), encode, now);
+  return Change(request, name, may, encode, [&](const Job& job, Time now) {
+    return Cancel(job, request.client, now);
+  });
 }
 
 StatusOr<std::string> Coordinator::RequestCheckpoint(const RequestKey& request,
                                                      const JobName& name,
                                                      const MayChange& may,
                                                      const Encode& encode) {
-  MutexLock lock(&mu_);
-  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
-  if (answer) return *std::move(answer);
-  LOCKSTEP_ASSIGN_OR_RETURN(Entry * entry, FindEntry(name));
-  LOCKSTEP_RETURN_IF_ERROR(may(*entry->job));
-  const Time now = clock_->Now();
-  LOCKSTEP_ASSIGN_OR_RETURN(Job job, AddCheckpointDirective(*entry->job, now));
-  return Answer(request, std::move(job), encode, now);
+  return Change(request, name, may, encode, AddCheckpointDirective);
 }
 
 StatusOr<std::vector<TaskPlacement>> Coordinator::Plan(const JobSpec& spec,

@@ -414,6 +414,12 @@ class Coordinator {
   StatusOr<std::string> Answer(const RequestKey& request, Job job,
                                const Encode& encode, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A command that makes one job of another, or says why not.
+  StatusOr<std::string> Change(
+      const RequestKey& request, const JobName& name, const MayChange& may,
+      const Encode& encode,
+      const std::function<StatusOr<Job>(const Job&, Time)>& change)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // coordinator.cc
   static std::optional<Stall> StandingOf(const Entry& entry, MonoTime now);

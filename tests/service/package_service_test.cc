@@ -10,6 +10,45 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
+// An upload whose bytes have not all come.
+class OpenUpload {
+ public:
+  OpenUpload(const std::shared_ptr<grpc::Channel>& channel,
+             std::unique_ptr<grpc::ClientContext> context,
+             const v1::Package& package)
+      : stub_(v1::PackageService::NewStub(channel)),
+        context_(std::move(context)),
+        writer_(stub_->UploadPackage(context_.get(), &response_)) {
+    *message_.mutable_package() = package;
+    begun_ = writer_->Write(message_);
+  }
+
+  bool Write(const std::string& data) {
+    message_.set_data(data);
+    return begun_ && writer_->Write(message_);
+  }
+  void Cancel() { context_->TryCancel(); }
+  void Done() { writer_->WritesDone(); }
+  grpc::Status Finish() { return writer_->Finish(); }
+
+ private:
+  const std::unique_ptr<v1::PackageService::Stub> stub_;
+  const std::unique_ptr<grpc::ClientContext> context_;
+  v1::UploadPackageResponse response_;
+  v1::UploadPackageRequest message_;
+  const std::unique_ptr<grpc::ClientWriter<v1::UploadPackageRequest>> writer_;
+  bool begun_ = false;
+};
+
+bool Eventually(const std::function<bool()>& condition) {
+  const MonoTime deadline = SystemClock().Now().mono + kPatience;
+  while (!condition()) {
+    if (SystemClock().Now().mono > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
 TEST_F(TrainingJobTest, PackagesAreUploadedOnceAndFetchedByWorkers) {
   const std::string bytes = std::string(3'000'000, 'a') + "z";
   const v1::Package package = PackageOf(bytes);
@@ -123,51 +162,24 @@ TEST_F(TrainingJobTest, AWrongUploadLeavesNothing) {
 }
 
 TEST_F(TrainingJobTest, AnUploadThatIsBrokenOffLeavesNothing) {
-  const auto stub = v1::PackageService::NewStub(User("ann"));
-  const auto context = Context();
-  v1::UploadPackageResponse response;
-  const auto writer = stub->UploadPackage(context.get(), &response);
-  v1::UploadPackageRequest message;
-  *message.mutable_package() = PackageOf("hello");
-  ASSERT_TRUE(writer->Write(message));
-  message.set_data("hel");
-  ASSERT_TRUE(writer->Write(message));
-  const MonoTime deadline = SystemClock().Now().mono + kPatience;
-  while (NothingIncoming()) {
-    ASSERT_LT(SystemClock().Now().mono, deadline);
-    std::this_thread::yield();
-  }
-  context->TryCancel();
-  EXPECT_FALSE(writer->Finish().ok());
-  while (!NothingIncoming()) {
-    ASSERT_LT(SystemClock().Now().mono, deadline);
-    std::this_thread::yield();
-  }
+  OpenUpload upload(User("ann"), Context(), PackageOf("hello"));
+  ASSERT_TRUE(upload.Write("hel"));
+  ASSERT_TRUE(Eventually([&] { return !NothingIncoming(); }));
+  upload.Cancel();
+  EXPECT_FALSE(upload.Finish().ok());
+  EXPECT_TRUE(Eventually([&] { return NothingIncoming(); }));
 }
 
 TEST_F(TrainingJobTest, AnUploadThatStandsStillIsEnded) {
-  const auto stub = v1::PackageService::NewStub(User("ann"));
-  const auto context = Context();
-  v1::UploadPackageResponse response;
-  const auto writer = stub->UploadPackage(context.get(), &response);
-  v1::UploadPackageRequest message;
-  *message.mutable_package() = PackageOf("hello");
-  ASSERT_TRUE(writer->Write(message));
-  const MonoTime deadline = SystemClock().Now().mono + kPatience;
-  while (NothingIncoming()) {
-    ASSERT_LT(SystemClock().Now().mono, deadline);
-    std::this_thread::yield();
-  }
+  OpenUpload upload(User("ann"), Context(), PackageOf("hello"));
+  ASSERT_TRUE(Eventually([&] { return !NothingIncoming(); }));
   package_service_->CancelIdle(SystemClock().Now().mono +
                                std::chrono::seconds(50));
   EXPECT_FALSE(NothingIncoming()) << "not yet";
   package_service_->CancelIdle(SystemClock().Now().mono +
                                std::chrono::seconds(120));
-  EXPECT_FALSE(writer->Finish().ok());
-  while (!NothingIncoming()) {
-    ASSERT_LT(SystemClock().Now().mono, deadline);
-    std::this_thread::yield();
-  }
+  EXPECT_FALSE(upload.Finish().ok());
+  EXPECT_TRUE(Eventually([&] { return NothingIncoming(); }));
 }
 
 class BusyPackagesTest : public TrainingJobTest {
@@ -180,27 +192,16 @@ class BusyPackagesTest : public TrainingJobTest {
 };
 
 TEST_F(BusyPackagesTest, WhoseTurnDoesNotComeIsSentAway) {
-  const auto stub = v1::PackageService::NewStub(User("ann"));
-  const auto context = Context();
-  v1::UploadPackageResponse response;
-  const auto writer = stub->UploadPackage(context.get(), &response);
-  v1::UploadPackageRequest message;
-  *message.mutable_package() = PackageOf("hello");
-  ASSERT_TRUE(writer->Write(message));
-  const MonoTime deadline = SystemClock().Now().mono + kPatience;
-  while (NothingIncoming()) {
-    ASSERT_LT(SystemClock().Now().mono, deadline);
-    std::this_thread::yield();
-  }
+  OpenUpload upload(User("ann"), Context(), PackageOf("hello"));
+  ASSERT_TRUE(Eventually([&] { return !NothingIncoming(); }));
   const Status busy = Upload(PackageOf("other"), {"other"}).status();
   EXPECT_EQ(busy.code(), StatusCode::kUnavailable) << busy;
   EXPECT_THAT(Message(busy), HasSubstr("1 uploads go on already"));
   // One caller alone does not keep others out.
   EXPECT_TRUE(Upload(PackageOf("bobs"), {"bobs"}, User("bob")).ok());
-  message.set_data("hello");
-  ASSERT_TRUE(writer->Write(message));
-  writer->WritesDone();
-  EXPECT_TRUE(writer->Finish().ok());
+  ASSERT_TRUE(upload.Write("hello"));
+  upload.Done();
+  EXPECT_TRUE(upload.Finish().ok());
   EXPECT_TRUE(Upload(PackageOf("other"), {"other"}).ok());
 }
 

@@ -15,7 +15,7 @@ namespace lockstep::tcp {
 namespace {
 
 // Longer than a peer's change of threads, shorter than a sleep is worth.
-constexpr Duration kSpin = std::chrono::microseconds(50);
+constexpr Duration kSpin = std::chrono::microseconds(200);
 
 // Bytes that are worth more than one connection.
 constexpr size_t kSplitFrom = 2 * kSegment;
