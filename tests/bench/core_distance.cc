@@ -23,7 +23,6 @@ constexpr int kDropped = 2 * kSlots;
 // Between what was measured where they share a cache (0.6 to 3.6) and where
 // they do not (6.8 to 17).
 constexpr double kApart = 5;
-constexpr auto kPatience = std::chrono::seconds(5);
 
 void CopyBytes(void* out, const void* in, size_t bytes) {
   std::memcpy(out, in, bytes);
@@ -86,16 +85,15 @@ double SharedWriteRatio() {
 bool AreApart(double ratio) { return ratio > kApart; }
 
 void CoreDistance::WaitUntilNear() {
-  const auto limit = std::chrono::steady_clock::now() + kPatience;
-  while (!always_apart_ && AreApart(SharedWriteRatio())) {
+  const auto limit = std::chrono::steady_clock::now() + patience_;
+  while (!always_apart_ && apart_()) {
     always_apart_ = std::chrono::steady_clock::now() >= limit;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 
 bool CoreDistance::HaveParted() {
-  if (always_apart_ || in_a_row_ >= kMostAgain ||
-      !AreApart(SharedWriteRatio())) {
+  if (always_apart_ || in_a_row_ >= kMostAgain || !apart_()) {
     in_a_row_ = 0;
     return false;
   }

@@ -7,6 +7,12 @@
 #ifndef LOCKSTEP_TESTS_BENCH_CORE_DISTANCE_H_
 #define LOCKSTEP_TESTS_BENCH_CORE_DISTANCE_H_
 
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include "common/base/clock.h"
+
 namespace lockstep {
 
 // One processor writes pieces that the other reads: the time to write them
@@ -19,6 +25,12 @@ bool AreApart(double ratio);
 
 class CoreDistance {
  public:
+  CoreDistance() : CoreDistance([] { return AreApart(SharedWriteRatio()); }) {}
+  // `apart`: whether they are.
+  explicit CoreDistance(std::function<bool()> apart,
+                        Duration patience = std::chrono::seconds(5))
+      : apart_(std::move(apart)), patience_(patience) {}
+
   // Waits until they share one, 5 s at most. Where that never comes, the
   // machine is so: from then on nothing waits, and all runs count.
   void WaitUntilNear();
@@ -32,6 +44,8 @@ class CoreDistance {
   bool always_apart() const { return always_apart_; }
 
  private:
+  const std::function<bool()> apart_;
+  const Duration patience_;
   bool always_apart_ = false;
   int parted_ = 0;
   int in_a_row_ = 0;

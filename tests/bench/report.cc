@@ -110,7 +110,8 @@ void PrintResults(const std::vector<BenchResult>& results) {
     if (!result.checked.empty()) fmt::print("  checked: {}\n", result.checked);
     if (result.limit_seconds > 0) {
       fmt::print(
-          "  limit: {}: {}; ours takes {:.3f} of it; no ratio above {:.3f}\n",
+          "  limit: {}: {}; ours takes {:.3f} of it; in that time the ratio "
+          "would be {:.3f}\n",
           result.limit_what, FormatSeconds(result.limit_seconds),
           Median(ours) / result.limit_seconds,
           Median(peer) / result.limit_seconds);

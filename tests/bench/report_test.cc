@@ -262,7 +262,28 @@ TEST(CoreDistanceTest, OnlyFarMoreTimeMeansApart) {
   EXPECT_FALSE(AreApart(0));
   EXPECT_FALSE(AreApart(3.6));
   EXPECT_TRUE(AreApart(6.8));
-  EXPECT_GE(SharedWriteRatio(), 0);
+}
+
+TEST(CoreDistanceTest, WhatRanWhileTheyPartedIsDoneAgainAFewTimes) {
+  bool apart = false;
+  CoreDistance distance([&] { return apart; });
+  distance.WaitUntilNear();
+  EXPECT_FALSE(distance.HaveParted());
+  apart = true;
+  for (int i = 0; i < CoreDistance::kMostAgain; ++i) {
+    EXPECT_TRUE(distance.HaveParted());
+  }
+  EXPECT_FALSE(distance.HaveParted());
+  EXPECT_EQ(distance.parted(), CoreDistance::kMostAgain);
+  EXPECT_FALSE(distance.always_apart());
+}
+
+TEST(CoreDistanceTest, AMachineThatIsAlwaysSoIsTakenAsItIs) {
+  CoreDistance distance([] { return true; }, Duration::zero());
+  distance.WaitUntilNear();
+  EXPECT_TRUE(distance.always_apart());
+  EXPECT_FALSE(distance.HaveParted());
+  EXPECT_EQ(distance.parted(), 0);
 }
 
 TEST(MachineLoadTest, WhatOthersUsedIsLeft) {
