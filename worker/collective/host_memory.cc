@@ -5,6 +5,11 @@
 #include <algorithm>
 
 namespace lockstep {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+}  // namespace
 
 HostMemory::~HostMemory() {
   for (const auto& buffer : buffers_) munmap(buffer->data, buffer->bytes);
@@ -21,6 +26,9 @@ StatusOr<const Buffer*> HostMemory::Allocate(size_t bytes) {
   if (data == MAP_FAILED) {
     return ResourceExhausted("no memory for a buffer of {} bytes", bytes);
   }
+  // All of it is gone through in every step. What the system refuses is no
+  // error.
+  if (rounded >= kHugePage) madvise(data, rounded, MADV_HUGEPAGE);
   buffers_.push_back(std::make_unique<Buffer>(
       Buffer{.data = data, .bytes = rounded, .kind = MemoryKind::kHost}));
   return buffers_.back().get();

@@ -70,6 +70,19 @@ bool GetEnds(int fd, SocketEnds* ends) {
          0;
 }
 
+bool IsWithinHost(const SocketEnds& ends) {
+  SocketEnds plain = ends;
+  for (sockaddr_storage* end : {&plain.local, &plain.remote}) {
+    // At the same place in both families.
+    reinterpret_cast<sockaddr_in*>(end)->sin_port = 0;
+    if (end->ss_family != AF_INET) continue;
+    in_addr& address = reinterpret_cast<sockaddr_in*>(end)->sin_addr;
+    const uint32_t network = ntohl(address.s_addr) >> IN_CLASSA_NSHIFT;
+    if (network == IN_LOOPBACKNET) address.s_addr = htonl(INADDR_LOOPBACK);
+  }
+  return CompareAddresses(plain.local, plain.remote) == 0;
+}
+
 std::vector<int> OpenSockets() {
   std::vector<int> sockets;
   DIR* dir = opendir("/proc/self/fd");

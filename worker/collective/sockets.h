@@ -31,6 +31,10 @@ struct SocketEnds {
 // False where `fd` is no connected socket.
 bool GetEnds(int fd, SocketEnds* ends);
 
+// Whether they are of one host: equal, or both of the loopback. Two addresses
+// of two interfaces of one host are not known to be.
+bool IsWithinHost(const SocketEnds& ends);
+
 // The descriptors of this process that are sockets. Others may open and close
 // some meanwhile: check what a descriptor is before using it.
 std::vector<int> OpenSockets();

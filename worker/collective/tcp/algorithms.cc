@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "worker/collective/operation.h"
+#include "worker/collective/tcp/ring_pass.h"
 
 namespace lockstep::tcp {
 namespace {
@@ -35,24 +36,6 @@ void Algorithms::Trim() {
 char* Algorithms::Scratch(size_t bytes) {
   if (scratch_.size() < bytes) scratch_.resize(bytes);
   return scratch_.data();
-}
-
-Range Algorithms::PartOf(const Vector& vector, int rank) const {
-  // All-gather and reduce-scatter have equal parts.
-  if (vector.count % size_ == 0) {
-    const size_t part = vector.count / size_;
-    return {rank * part, (rank + 1) * part};
-  }
-  return PieceOf({0, vector.count}, size_, rank);
-}
-
-size_t Algorithms::LargestPart(const Vector& vector) const {
-  size_t largest = 0;
-  for (int rank = 0; rank < size_; ++rank) {
-    const Range part = PartOf(vector, rank);
-    largest = std::max(largest, part.end - part.begin);
-  }
-  return largest;
 }
 
 Status Algorithms::Run(const Operation& operation) {
@@ -130,8 +113,8 @@ Status Algorithms::AllReduceWidened(const Operation& operation,
 // 16-bit operands go to the rank whose part they are, which combines all in
 // the order of the ranks. In round k a rank sends to the k-th after it.
 Status Algorithms::AllReduceExchanged(const Vector& vector, bool gather) {
-  const Range mine = PartOf(vector, rank_);
-  const size_t largest = LargestPart(vector);
+  const Range mine = PartOf(vector.count, rank_, size_);
+  const size_t largest = LargestPart(vector.count, size_);
   const size_t block = std::min(largest, kExchangeBlock);
   char* const scratch = Scratch(block * vector.element * size_);
   std::vector<const void*> operands(size_);
@@ -150,7 +133,7 @@ Status Algorithms::AllReduceExchanged(const Vector& vector, bool gather) {
       const int from = (rank_ + size_ - k) % size_;
       char* const place = scratch + from * block * vector.element;
       operands[from] = place;
-      const Range theirs = clip(PartOf(vector, to));
+      const Range theirs = clip(PartOf(vector.count, to, size_));
       LOCKSTEP_RETURN_IF_ERROR(mesh_->Exchange(
           mesh_->To(to, vector.at(theirs.begin), vector.bytes(theirs)),
           mesh_->From(from, place, vector.bytes(own))));
@@ -252,92 +235,9 @@ Status Algorithms::Halving(const Vector& vector) {
   return OkStatus();
 }
 
-// Reduce-scatter, all-gather, or both in one, so that a piece goes on while it
-// is in the cache. Both neighbours see this rank's header. The pieces go over
-// the streams by turns: the kernel's buffers keep all of them busy.
 Status Algorithms::Ring(const Vector& vector, bool reduces, bool gathers) {
-  const int next = (rank_ + 1) % size_;
-  const int before = (rank_ + size_ - 1) % size_;
-  const size_t reducing = reduces ? size_ - 1 : 0;
-  const size_t steps = reducing + (gathers ? size_ - 1 : 0);
-  const size_t segments =
-      PiecesFor(LargestPart(vector), plan_.chunk / vector.element);
-  char* const scratch = Scratch(plan_.chunk);
-  // In step s a rank sends the part that it received in the step before.
-  const auto piece = [&](const RingCursor& at, bool sent) {
-    const size_t back =
-        at.step() < reducing ? at.step() + 1 : at.step() - reducing;
-    const size_t owner = rank_ + 2 * size_ - back - (sent ? 0 : 1);
-    return PieceOf(PartOf(vector, static_cast<int>(owner % size_)), segments,
-                   at.segment());
-  };
-
-  RingCursor out(segments, steps, plan_.ahead);
-  RingCursor in = out;
-  size_t sent = 0;
-  size_t received = 0;
-  const auto next_out = [&] {
-    const Range range = piece(out, true);
-    return mesh_->To(next, vector.at(range.begin), vector.bytes(range),
-                     StreamOf(sent++));
-  };
-  const auto next_in = [&] {
-    const Range range = piece(in, false);
-    return mesh_->From(before,
-                       in.step() < reducing ? scratch : vector.at(range.begin),
-                       vector.bytes(range), StreamOf(received++));
-  };
-  Flow send = next_out();
-  Flow receive = next_in();
-  Flow head_out;
-  Flow head_in;
-  if (size_ > 2) {
-    head_out = mesh_->To(before, nullptr, 0);
-    head_in = mesh_->From(next, nullptr, 0);
-  }
-  const Flow nothing;
-  for (;;) {
-    bool moved = mesh_->Send(&head_out);
-    moved |= mesh_->Receive(&head_in);
-    const bool may_send =
-        !out.done() &&
-        (out.step() == 0 || in.IsBeyond(out.segment(), out.step() - 1));
-    if (may_send) {
-      moved |= mesh_->Send(&send);
-      if (Mesh::Sent(send)) {
-        out.Next();
-        moved = true;
-        if (!out.done()) send = next_out();
-      }
-    }
-    if (!in.done()) {
-      moved |= mesh_->Receive(&receive);
-      if (Mesh::Received(receive)) {
-        const Range range = piece(in, false);
-        if (in.step() < reducing) {
-          vector.combiner->Combine(
-              vector.at(range.begin), scratch, vector.at(range.begin),
-              range.end - range.begin, in.step() + 1 == reducing);
-        }
-        in.Next();
-        moved = true;
-        if (!in.done()) receive = next_in();
-      }
-    }
-    if (out.done() && in.done() && Mesh::Sent(head_out) &&
-        Mesh::Received(head_in)) {
-      break;
-    }
-    if (moved && mesh_->error().ok() && !mesh_->IsCut()) {
-      mesh_->Resume();
-      continue;
-    }
-    LOCKSTEP_RETURN_IF_ERROR(
-        mesh_->Pause(may_send && !out.done() ? send : nothing,
-                     in.done() ? nothing : receive, head_out, head_in));
-  }
-  mesh_->Resume();
-  return mesh_->error();
+  return RingPass(mesh_, plan_, vector, Scratch(plan_.chunk), reduces, gathers)
+      .Run();
 }
 
 // Each rank passes on to the next what it has: all in one piece, which grows

@@ -18,7 +18,7 @@
 #include "worker/collective/tcp/combine.h"
 #include "worker/collective/tcp/mesh.h"
 #include "worker/collective/tcp/plan.h"
-#include "worker/collective/tcp/ring.h"
+#include "worker/collective/tcp/vector.h"
 
 namespace lockstep::tcp {
 
@@ -37,19 +37,6 @@ class Algorithms {
   Status Run(const Operation& operation);
 
  private:
-  // What one operation works on.
-  struct Vector {
-    char* data;
-    size_t count;
-    size_t element;  // bytes
-    const Combiner* combiner;
-
-    char* at(size_t index) const { return data + index * element; }
-    size_t bytes(Range range) const {
-      return (range.end - range.begin) * element;
-    }
-  };
-
   Status AllReduce(const Operation& operation, const Vector& vector);
   Status AllReduceFloats(const Vector& vector);
   Status AllReduceWidened(const Operation& operation, const Vector& vector);
@@ -75,13 +62,11 @@ class Algorithms {
 
   Status Ring(const Vector& vector, bool reduces, bool gathers);
   Status Chain(const Vector& vector, int root);
-  // Of piece `number` of a ring or chain.
+  // Of piece `number` of a chain.
   int StreamOf(size_t number) const { return number % mesh_->streams(); }
   Status Tree(const Vector& vector, int root);
 
   char* Scratch(size_t bytes);
-  Range PartOf(const Vector& vector, int rank) const;
-  size_t LargestPart(const Vector& vector) const;
 
   Mesh* const mesh_;
   Plan plan_;

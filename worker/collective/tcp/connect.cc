@@ -10,6 +10,7 @@
 #include <cstring>
 #include <deque>
 #include <list>
+#include <string_view>
 
 #include "worker/collective/sockets.h"
 
@@ -53,6 +54,20 @@ Fd NewSocket(int family) {
 }
 
 MonoTime Now() { return SystemClock().Now().mono; }
+
+// Within a host there is no line to share. BBR, which some systems take for
+// every connection, would still spread the packets over time, and every ten
+// seconds let no more than four be on their way for 200 ms (PROBE_RTT,
+// net/ipv4/tcp_bbr.c). Reno is in every kernel, and allowed to everybody. The
+// connection also works without.
+void SetUp(int fd) {
+  const int one = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+  SocketEnds ends;
+  if (!GetEnds(fd, &ends) || !IsWithinHost(ends)) return;
+  constexpr std::string_view kReno = "reno";
+  setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kReno.data(), kReno.size());
+}
 
 // One connection on its way, from either end.
 struct Attempt {
@@ -381,8 +396,7 @@ class Connector {
     Fd* const socket = SocketOf(attempt->peer, attempt->stream);
     // A second one is of a peer that gave up the first.
     if (!*socket) --missing_;
-    const int one = 1;
-    setsockopt(attempt->fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    SetUp(attempt->fd.get());
     *socket = std::move(attempt->fd);
   }
 

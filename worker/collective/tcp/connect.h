@@ -52,7 +52,8 @@ struct Connection {
   Fd fd;
 };
 
-// Those of all peers: non-blocking, without delay. Unauthenticated: a peer has
+// Those of all peers: non-blocking, without delay, within a host with Reno for
+// congestion control, else with the system's. Unauthenticated: a peer has
 // another key; Unavailable: a peer, which is named, went away or did not
 // connect before `deadline`; Aborted: the descriptor `stop`, where there is
 // one, became readable.

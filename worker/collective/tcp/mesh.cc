@@ -169,7 +169,7 @@ bool Mesh::Send(Flow* flow) {
   }
   if (flow->done < flow->bytes) {
     parts[count++] = {flow->data + flow->done,
-                      std::min(flow->bytes - flow->done, kSegment)};
+                      std::min(flow->bytes - flow->done, kMostSent)};
   }
   msghdr message{};
   message.msg_iov = parts;
@@ -202,7 +202,7 @@ bool Mesh::Receive(Flow* flow) {
   }
   if (flow->done < flow->bytes) {
     parts[count++] = {flow->data + flow->done,
-                      std::min(flow->bytes - flow->done, 2 * kSegment)};
+                      std::min(flow->bytes - flow->done, kMostReceived)};
   }
   msghdr message{};
   message.msg_iov = parts;

@@ -24,7 +24,9 @@ Plan MakePlan(int ranks, bool shared_host) {
   plan.doubling_below = 64 << 10;
   // With two ranks a ring takes as many messages as halving and doubling.
   plan.halving_below = ranks == 2 ? plan.doubling_below : 512 << 10;
-  plan.chunk = kSegment;
+  // In a host the kernel takes a piece at once; on a line it is on its way for
+  // longer than it is worked on.
+  plan.chunk = shared_host ? kMostSent : kSegment;
   plan.ahead = shared_host ? 1 : 2;
   plan.mesh_ranks = 16;
   return plan;

@@ -1,0 +1,141 @@
+#include "worker/collective/tcp/ring_pass.h"
+
+namespace lockstep::tcp {
+namespace {
+
+// What came is used up to a multiple of it: whole elements of any type, and
+// whole lines of the cache where the piece begins with one.
+constexpr size_t kLine = 64;
+
+}  // namespace
+
+RingPass::RingPass(Mesh* mesh, const Plan& plan, const Vector& vector,
+                   char* scratch, bool reduces, bool gathers)
+    : mesh_(mesh),
+      vector_(vector),
+      scratch_(scratch),
+      size_(mesh->size()),
+      next_((mesh->rank() + 1) % mesh->size()),
+      before_((mesh->rank() + mesh->size() - 1) % mesh->size()),
+      reducing_(reduces ? size_ - 1 : 0),
+      segments_(PiecesFor(LargestPart(vector.count, mesh->size()),
+                          plan.chunk / vector.element)),
+      out_(segments_, reducing_ + (gathers ? size_ - 1 : 0), plan.ahead),
+      in_(out_) {
+  EnterOut();
+  EnterIn();
+  if (size_ > 2) {
+    head_out_ = mesh_->To(before_, nullptr, 0);
+    head_in_ = mesh_->From(next_, nullptr, 0);
+  }
+}
+
+// In step s a rank sends the part that it received in the step before.
+Range RingPass::PieceAt(const RingCursor& at, bool sent) const {
+  const size_t back =
+      at.step() < reducing_ ? at.step() + 1 : at.step() - reducing_;
+  const size_t owner = mesh_->rank() + 2 * size_ - back - (sent ? 0 : 1);
+  return PieceOf(PartOf(vector_.count, static_cast<int>(owner % size_),
+                        static_cast<int>(size_)),
+                 segments_, at.segment());
+}
+
+// The pieces go over the streams by turns: the kernel's buffers keep all of
+// them busy.
+void RingPass::EnterOut() {
+  if (out_.done()) return;
+  const Range range = PieceAt(out_, true);
+  send_bytes_ = vector_.bytes(range);
+  send_ = mesh_->To(next_, vector_.at(range.begin), send_bytes_,
+                    static_cast<int>(sent_++ % mesh_->streams()));
+}
+
+void RingPass::EnterIn() {
+  used_ = 0;
+  if (in_.done()) return;
+  const Range range = PieceAt(in_, false);
+  receive_ = mesh_->From(
+      before_, in_.step() < reducing_ ? scratch_ : vector_.at(range.begin),
+      vector_.bytes(range), static_cast<int>(received_++ % mesh_->streams()));
+}
+
+size_t RingPass::SendableBytes() const {
+  if (out_.done()) return 0;
+  if (out_.step() == 0 || in_.IsBeyond(out_.segment(), out_.step() - 1)) {
+    return send_bytes_;
+  }
+  const bool comes = !in_.done() && in_.segment() == out_.segment() &&
+                     in_.step() + 1 == out_.step();
+  return comes ? used_ : 0;
+}
+
+// An empty piece is not: it may have a header to send.
+bool RingPass::IsStarved() const {
+  return send_.done == send_.bytes && send_.bytes < send_bytes_;
+}
+
+bool RingPass::SendOn() {
+  if (out_.done()) return false;
+  send_.bytes = SendableBytes();
+  if (IsStarved()) return false;
+  const bool moved = mesh_->Send(&send_);
+  if (send_.done < send_bytes_ || !Mesh::Sent(send_)) return moved;
+  out_.Next();
+  EnterOut();
+  return true;
+}
+
+void RingPass::UseWhatCame() {
+  const bool all = receive_.done == receive_.bytes;
+  const size_t come = all ? receive_.done : receive_.done / kLine * kLine;
+  if (in_.step() < reducing_ && come > used_) {
+    char* const own = vector_.at(PieceAt(in_, false).begin) + used_;
+    vector_.combiner->Combine(own, scratch_ + used_, own,
+                              (come - used_) / vector_.element,
+                              in_.step() + 1 == reducing_);
+  }
+  used_ = come;
+}
+
+bool RingPass::ReceiveOn() {
+  if (in_.done()) return false;
+  const bool moved = mesh_->Receive(&receive_);
+  if (moved) UseWhatCame();
+  if (!Mesh::Received(receive_)) return moved;
+  in_.Next();
+  EnterIn();
+  return true;
+}
+
+bool RingPass::Move() {
+  bool moved = mesh_->Send(&head_out_);
+  moved |= mesh_->Receive(&head_in_);
+  moved |= SendOn();
+  moved |= ReceiveOn();
+  return moved;
+}
+
+bool RingPass::done() const {
+  return out_.done() && in_.done() && Mesh::Sent(head_out_) &&
+         Mesh::Received(head_in_);
+}
+
+Status RingPass::Run() {
+  const Flow nothing;
+  for (;;) {
+    const bool moved = Move();
+    if (done()) break;
+    if (moved && mesh_->error().ok() && !mesh_->IsCut()) {
+      mesh_->Resume();
+      continue;
+    }
+    const bool sends = !out_.done() && !IsStarved();
+    LOCKSTEP_RETURN_IF_ERROR(mesh_->Pause(sends ? send_ : nothing,
+                                          in_.done() ? nothing : receive_,
+                                          head_out_, head_in_));
+  }
+  mesh_->Resume();
+  return mesh_->error();
+}
+
+}  // namespace lockstep::tcp
