@@ -10,7 +10,6 @@
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kSmallest = 8 << 20;
 constexpr uint64_t kMostCached = 64 << 10;
 
 // Bytes a second of "2gbit", as tc takes it; 0 for another unit.
@@ -26,7 +25,7 @@ void MeasureLimit(const EngineBench& bench, BenchResult* result) {
   const auto bytes = static_cast<double>(result->bytes);
   switch (bench.wire) {
     case Wire::kMemory:
-      if (result->bytes >= kSmallest) {
+      if (result->bytes >= kUncached) {
         result->limit_seconds = InPlaceLimit(bench.ranks, result->bytes);
         result->limit_what = fmt::format(
             "each of {} buffers read once and written once, at the rate of "

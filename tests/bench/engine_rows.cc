@@ -197,6 +197,9 @@ std::vector<EngineBench> Make() {
   all.push_back(a4);
 
   EngineBench a5 = OneHost("A5", "four ranks on two cores");
+  a5.bare.label = "processes that share the work without an engine";
+  a5.bare.program = "bare_reduce";
+  a5.bare.variants = {"yielding", "asleep", "napping"};
   a5.ranks = 4;
   a5.ours = Ours("shm", {});
   a5.peers = {OpenMpi(false), GlooDefault()};

@@ -52,6 +52,9 @@ struct EngineBench {
   Contender ours;
   std::vector<PeerGroup> peers;
   std::vector<EngineRow> rows;
+  // With a program: it runs by turns with both sides, at sizes that the caches
+  // do not hold. The best of its variants is the rows' limit.
+  Contender bare;
   // Not empty: each rank is a host of its own, whose line has this rate.
   std::string line_rate;
   Wire wire = Wire::kMemory;
