@@ -24,10 +24,6 @@ constexpr int kDropped = 2 * kSlots;
 // they do not (6.8 to 17).
 constexpr double kApart = 5;
 
-void CopyBytes(void* out, const void* in, size_t bytes) {
-  std::memcpy(out, in, bytes);
-}
-
 // Median nanoseconds to write a piece.
 double WriteNanos(void (*copy)(void*, const void*, size_t)) {
   std::vector<unsigned char> slots(kSlots * kPiece, 1);
@@ -76,7 +72,7 @@ double SharedWriteRatio() {
     return 0;
   }
   const double past = WriteNanos(shm::StreamCopy);
-  return WriteNanos(CopyBytes) / past;
+  return WriteNanos(shm::CopyBytes) / past;
 #else
   return 0;
 #endif
@@ -93,8 +89,13 @@ void CoreDistance::WaitUntilNear() {
 }
 
 bool CoreDistance::HaveParted() {
-  if (always_apart_ || in_a_row_ >= kMostAgain || !apart_()) {
+  if (always_apart_ || !apart_()) {
     in_a_row_ = 0;
+    return false;
+  }
+  if (in_a_row_ == kMostAgain) {
+    in_a_row_ = 0;
+    ++kept_;
     return false;
   }
   ++in_a_row_;

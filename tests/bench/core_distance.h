@@ -41,6 +41,8 @@ class CoreDistance {
 
   // Times that HaveParted said so.
   int parted() const { return parted_; }
+  // Times that it did not, for there had been enough.
+  int kept() const { return kept_; }
   bool always_apart() const { return always_apart_; }
 
  private:
@@ -48,6 +50,7 @@ class CoreDistance {
   const Duration patience_;
   bool always_apart_ = false;
   int parted_ = 0;
+  int kept_ = 0;
   int in_a_row_ = 0;
 };
 

@@ -212,6 +212,8 @@ class Engine {
   enum class Taken { kYes, kNo, kPeerFailed };
   StatusOr<Taken> Round(int round) {
     const CpuReading before = ReadCpu();
+    bare_round_.clear();
+    if (round % 2 == 0) LOCKSTEP_RETURN_IF_ERROR(RunBare());
     std::vector<ProbeResult> sides[2];  // ours, peers'
     for (size_t row = 0; row < rows_.size(); ++row) {
       for (int turn = 0; turn < 2; ++turn) {
@@ -228,6 +230,7 @@ class Engine {
         sides[side].push_back(std::move(result));
       }
     }
+    if (round % 2 == 1) LOCKSTEP_RETURN_IF_ERROR(RunBare());
     const CpuShares shares = SharesBetween(before, ReadCpu());
     const BusyRounds::Next next = busy_.Judge(shares, round == 0);
     if (IsBusy(shares)) {
@@ -242,7 +245,7 @@ class Engine {
           "them as they are",
           busy_.repeated());
     }
-    LOCKSTEP_RETURN_IF_ERROR(RunBare(round));
+    KeepBare(round);
     for (size_t row = 0; row < rows_.size(); ++row) {
       BenchResult& result = results_[row];
       result.verified =
@@ -259,8 +262,9 @@ class Engine {
     return Taken::kYes;
   }
 
-  // What no engine could do without, beside the round.
-  Status RunBare(int round) {
+  // What no engine could do without: before the sides, after them in the next
+  // round.
+  Status RunBare() {
     if (bench_.bare.program.empty()) return OkStatus();
     for (size_t row = 0; row < rows_.size(); ++row) {
       if (rows_[row].bytes < kUncached) continue;
@@ -272,14 +276,20 @@ class Engine {
       }
       LOCKSTEP_ASSIGN_OR_RETURN(const ProbeResult result, RunNear(job));
       LOCKSTEP_RETURN_IF_ERROR(result.failure);
-      for (size_t v = 0; round > 0 && v < variants; ++v) {
+      for (size_t v = 0; v < variants; ++v) {
         if (!result.right[v]) return Internal("bare_reduce: a wrong sum");
-        std::vector<double>& all = bare_seconds_[{row, v}];
-        all.insert(all.end(), result.seconds[v].begin(),
-                   result.seconds[v].end());
+        bare_round_[{row, v}] = result.seconds[v];
       }
     }
     return OkStatus();
+  }
+
+  void KeepBare(int round) {
+    for (const auto& [place, seconds] : bare_round_) {
+      if (round == 0) continue;
+      std::vector<double>& all = bare_seconds_[place];
+      all.insert(all.end(), seconds.begin(), seconds.end());
+    }
   }
 
   // Its best is nearer to what can be reached than what MeasureLimit knows.
@@ -308,6 +318,7 @@ class Engine {
       result.repeated_rounds = busy_.repeated();
       result.busy_rounds = busy_.kept_busy();
       result.parted_runs = distance_.parted();
+      result.kept_parted_runs = distance_.kept();
       distance_.WaitUntilNear();
       MeasureLimit(bench_, &result);
       SetBareLimit(&result - results_.data());
@@ -317,8 +328,8 @@ class Engine {
     } else if (distance_.parted() > 0) {
       fmt::print(
           "{} runs of either side done again: processors that share a "
-          "cache parted\n",
-          distance_.parted());
+          "cache parted; {} kept after {} times\n",
+          distance_.parted(), distance_.kept(), CoreDistance::kMostAgain);
     }
     PrintResults(results_);
   }
@@ -335,7 +346,8 @@ class Engine {
   BusyRounds busy_;
   CoreDistance distance_;
   std::vector<BenchResult> results_;
-  // By row and variant: of all rounds.
+  // By row and variant: of this round, and of all that were taken.
+  std::map<std::pair<size_t, size_t>, std::vector<double>> bare_round_;
   std::map<std::pair<size_t, size_t>, std::vector<double>> bare_seconds_;
 };
 

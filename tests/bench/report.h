@@ -54,9 +54,11 @@ struct BenchResult {
   // machine meanwhile.
   int repeated_rounds = 0;
   int busy_rounds = 0;
-  // Runs of a side that were done again, for the processors parted meanwhile
+  // Runs of the benchmark, settings that were tried included, that were done
+  // again, and those kept, because processors parted meanwhile
   // (core_distance.h).
   int parted_runs = 0;
+  int kept_parted_runs = 0;
 };
 
 inline constexpr uint64_t kBootstrapSeed = 1;

@@ -102,6 +102,7 @@ json EntryOf(const BenchResult& result) {
       {"repeated_rounds", result.repeated_rounds},
       {"busy_rounds", result.busy_rounds},
       {"parted_runs", result.parted_runs},
+      {"kept_parted_runs", result.kept_parted_runs},
   };
   if (!result.checked.empty()) entry["checked"] = result.checked;
   if (result.must > 0) {

@@ -123,6 +123,7 @@ TEST(JsonTest, SaysAllThatATableNeeds) {
   result.limit_what = "half";
   result.repeated_rounds = 3;
   result.parted_runs = 2;
+  result.kept_parted_runs = 1;
   ASSERT_TRUE(
       AddToJson(dir.File(), {{"peer", "1.2"}}, {result}, {{"input", "7"}})
           .ok());
@@ -143,6 +144,7 @@ TEST(JsonTest, SaysAllThatATableNeeds) {
   EXPECT_EQ(entry["repeated_rounds"], 3);
   EXPECT_EQ(entry["busy_rounds"], 0);
   EXPECT_EQ(entry["parted_runs"], 2);
+  EXPECT_EQ(entry["kept_parted_runs"], 1);
   EXPECT_EQ(entry["limit_what"], "half");
   EXPECT_EQ(entry["limit_ratio"], PeerMedian(result) / 0.5);
   EXPECT_EQ(entry["met"], true);
@@ -275,6 +277,7 @@ TEST(CoreDistanceTest, WhatRanWhileTheyPartedIsDoneAgainAFewTimes) {
   }
   EXPECT_FALSE(distance.HaveParted());
   EXPECT_EQ(distance.parted(), CoreDistance::kMostAgain);
+  EXPECT_EQ(distance.kept(), 1);
   EXPECT_FALSE(distance.always_apart());
 }
 

@@ -222,8 +222,10 @@ TEST(ChoiceTextTest, OtherBytesAreRefused) {
 }
 
 TEST(ReductionPlanTest, IsHeldAgainstTheBackendSizeAndGrouping) {
-  const std::string tcp2 = tcp::PlanLine(tcp::MakePlan(2, false), 2);
-  const std::string tcp3 = tcp::PlanLine(tcp::MakePlan(3, false), 3);
+  const std::string tcp2 =
+      tcp::PlanLine(tcp::MakePlan(2, tcp::HostSharing::kNone), 2);
+  const std::string tcp3 =
+      tcp::PlanLine(tcp::MakePlan(3, tcp::HostSharing::kNone), 3);
   const BackendChoice shm{"shm", {0, 0}, ""};
   const BackendChoice tcp{"tcp", {0, 1}, ""};
   const BackendChoice both{"hierarchical", {0, 0, 1, 1}, ""};

@@ -249,7 +249,8 @@ struct CommunicatorOptions {
 // or a backend was asked for that a rank, which is named, cannot use, or the
 // ranks ask for different ones; DeadlineExceeded: names the ranks that have not
 // come; Unavailable: a rank went away while forming (an ordinary event: form
-// again as a new generation).
+// again as a new generation); ResourceExhausted: the system gives no memory or
+// no thread.
 StatusOr<std::unique_ptr<Communicator>> FormCommunicator(
     const CommunicatorOptions& options);
 

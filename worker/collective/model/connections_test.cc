@@ -17,7 +17,7 @@ struct Connections {
 
 // Peers of `ranks` ranks, one on each host.
 Connections Flat(int ranks) {
-  const tcp::Plan plan = tcp::MakePlan(ranks, false);
+  const tcp::Plan plan = tcp::MakePlan(ranks, tcp::HostSharing::kNone);
   Connections count;
   for (int rank = 0; rank < ranks; ++rank) {
     const size_t peers = tcp::PeersOf(rank, ranks, plan).size();
@@ -37,7 +37,7 @@ Connections Hierarchical(int hosts, int local) {
   }
   const auto layout = LayOutHosts(host_of);
   EXPECT_TRUE(layout.ok());
-  const tcp::Plan plan = tcp::MakePlan(hosts, false);
+  const tcp::Plan plan = tcp::MakePlan(hosts, tcp::HostSharing::kNone);
   Connections count;
   for (int rank = 0; rank < layout->size(); ++rank) {
     const std::vector<int> across = layout->Across(rank);

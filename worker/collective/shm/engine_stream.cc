@@ -9,10 +9,6 @@ namespace {
 
 MonoTime Now() { return SystemClock().Now().mono; }
 
-void CopyBytes(void* out, const void* in, size_t bytes) {
-  std::memcpy(out, in, bytes);
-}
-
 bool Reduces(const Operation& operation) {
   return operation.kind == CollectiveKind::kAllReduce ||
          operation.kind == CollectiveKind::kReduceScatter;

@@ -1,4 +1,4 @@
-// A copy into memory that a processor without a common cache reads next.
+// Two ways to copy into memory that another processor reads next.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_SHM_STREAM_COPY_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_SHM_STREAM_COPY_H_
 
@@ -11,6 +11,11 @@
 #endif
 
 namespace lockstep::shm {
+
+// Through the caches.
+inline void CopyBytes(void* out, const void* in, size_t bytes) {
+  std::memcpy(out, in, bytes);
+}
 
 // As memcpy, past the caches: lines that the last reader's cache still has need
 // not be fetched from there first (write_way.h). What is written is visible to

@@ -58,15 +58,24 @@ MonoTime Now() { return SystemClock().Now().mono; }
 // Within a host there is no line to share. BBR, which some systems take for
 // every connection, would still spread the packets over time, and every ten
 // seconds let no more than four be on their way for 200 ms (PROBE_RTT,
-// net/ipv4/tcp_bbr.c). Reno is in every kernel, and allowed to everybody. The
-// connection also works without.
-void SetUp(int fd) {
-  const int one = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-  SocketEnds ends;
-  if (!GetEnds(fd, &ends) || !IsWithinHost(ends)) return;
+// net/ipv4/tcp_bbr.c). Reno is in every kernel, and allowed to everybody.
+// Before a connection is made: a socket that BBR has had stays paced. What is
+// not set costs time only.
+void TakeReno(int fd) {
   constexpr std::string_view kReno = "reno";
   setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kReno.data(), kReno.size());
+}
+
+// What it has from its listener is for peers of this host.
+void TakeUsualFrom(int fd, int family) {
+  SocketEnds ends;
+  if (!GetEnds(fd, &ends) || IsWithinHost(ends)) return;
+  const Fd fresh = NewSocket(family);
+  char usual[16];
+  socklen_t size = sizeof(usual);
+  if (getsockopt(fresh.get(), IPPROTO_TCP, TCP_CONGESTION, usual, &size) == 0) {
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, usual, size);
+  }
 }
 
 // One connection on its way, from either end.
@@ -215,6 +224,9 @@ class Connector {
              SizeOfAddress(listener_.address)) != 0) {
       return ErrnoStatus(errno, "binding to the data address");
     }
+    if (IsWithinHost({.local = listener_.address, .remote = to})) {
+      TakeReno(attempt.fd.get());
+    }
     attempt.peer = to_whom.peer;
     attempt.stream = to_whom.stream;
     attempt.connecting = true;
@@ -281,6 +293,7 @@ class Connector {
         if (errno == EMFILE || errno == ENFILE) DropOldestStranger();
         return;
       }
+      TakeUsualFrom(attempt.fd.get(), listener_.address.ss_family);
       attempt.deadline = Now() + kProveWithin;
       attempts_.push_back(std::move(attempt));
       if (attempts_.size() > kMaxStrangers + sockets_.size()) {
@@ -396,7 +409,8 @@ class Connector {
     Fd* const socket = SocketOf(attempt->peer, attempt->stream);
     // A second one is of a peer that gave up the first.
     if (!*socket) --missing_;
-    SetUp(attempt->fd.get());
+    const int one = 1;
+    setsockopt(attempt->fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     *socket = std::move(attempt->fd);
   }
 
@@ -427,6 +441,7 @@ StatusOr<Listener> Listen(const std::string& address) {
         "data network");
   }
   listener.fd = NewSocket(listener.address.ss_family);
+  if (listener.fd) TakeReno(listener.fd.get());
   sockaddr_storage bound{};
   socklen_t size = sizeof(bound);
   if (!listener.fd ||

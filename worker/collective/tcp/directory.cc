@@ -67,10 +67,11 @@ StatusOr<Place> ParsePlace(const std::string& line, int rank, int size) {
   return place;
 }
 
-bool ShareAHost(const std::vector<Place>& places) {
+HostSharing SharingOf(const std::vector<Place>& places) {
   std::set<std::string> hosts;
   for (const Place& place : places) hosts.insert(place.host);
-  return hosts.size() < places.size();
+  if (hosts.size() == places.size()) return HostSharing::kNone;
+  return hosts.size() == 1 ? HostSharing::kAll : HostSharing::kSome;
 }
 
 // Rank 0's part: all lines, or why there are none.
@@ -105,7 +106,7 @@ StatusOr<std::string> Gather(const CommunicatorOptions& options,
   }
   const bool given = !options.reduction_plan.empty();
   if (!given) {
-    plan = MakePlan(options.size, ShareAHost(places));
+    plan = MakePlan(options.size, SharingOf(places));
   }
   return fmt::format("{}\n{} {}\n{}", PlanLine(plan, options.size),
                      given ? kGiven : kMade, RandomHex(16), lines);

@@ -19,8 +19,10 @@
 
 #include "common/base/fd.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/tcp/congestion_test_util.h"
 #include "worker/collective/tcp/plan.h"
 #include "worker/collective/tcp/tcp_communicator.h"
+#include "worker/collective/tcp/tcp_test_util.h"
 #include "worker/collective/testing.h"
 
 namespace lockstep {
@@ -162,6 +164,25 @@ TEST_F(NamespaceTest, SumsOverLinesOfTwoGigabits) {
   EXPECT_GT(board_->best_us, ideal * 0.8);
 }
 
+TEST_F(NamespaceTest, BetweenHostsConnectionsAreAsTheSystemHasThem) {
+  if (tcp::UsualControl() == "reno") GTEST_SKIP() << "this system has Reno";
+  RankProcesses ranks(kRanks, [&](int rank) {
+    auto c = FormThere(rank);
+    if (!c.ok()) return 100;
+    const auto run = [&] {
+      return lockstep::Run(c->get(), tcp::kBarrier, kLong);
+    };
+    if (!run().ok()) return 101;
+    const bool usual =
+        tcp::CountConnections()[tcp::UsualControl()] == kRanks - 1;
+    if (!run().ok()) return 102;
+    return usual ? 0 : 103;
+  });
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(ranks.Join(rank, Now() + kLong), 0) << rank;
+  }
+}
+
 // A line of which each flow gets a part only, as of bonded links or in networks
 // that limit flows: sixteen classes of 250 Mbit/s, taken by the port of the
 // connecting end.
@@ -226,7 +247,7 @@ TEST_F(FlowLimitTest, SeveralConnectionsGetMoreThanOne) {
   for (int rank = 0; rank < kPair; ++rank) {
     if (!LimitFlows(rank)) GTEST_SKIP() << "no htb or no u32 on this kernel";
   }
-  tcp::Plan plan = tcp::MakePlan(kPair, false);
+  tcp::Plan plan = tcp::MakePlan(kPair, tcp::HostSharing::kNone);
   const Duration one = Takes(tcp::PlanLine(plan, kPair));
   // What one flow of 250 Mbit/s carries.
   EXPECT_GT(one, milliseconds(200));

@@ -174,7 +174,7 @@ TEST(RingTest, PiecesCoverTheRange) {
 
 TEST(PlanTest, PeersAgreeAndAreFew) {
   for (int ranks = 2; ranks <= 70; ++ranks) {
-    const Plan plan = MakePlan(ranks, false);
+    const Plan plan = MakePlan(ranks, HostSharing::kNone);
     std::vector<std::vector<int>> peers;
     for (int rank = 0; rank < ranks; ++rank) {
       peers.push_back(PeersOf(rank, ranks, plan));
@@ -189,7 +189,7 @@ TEST(PlanTest, PeersAgreeAndAreFew) {
       for (const int peer : peers[rank]) EXPECT_TRUE(connected(peer, rank));
     }
   }
-  EXPECT_LE(PeersOf(7, 4096, MakePlan(4096, false)).size(), 14u);
+  EXPECT_LE(PeersOf(7, 4096, MakePlan(4096, HostSharing::kNone)).size(), 14u);
 }
 
 TEST(PlanTest, GroupsCountEveryRankOnce) {
@@ -211,7 +211,7 @@ TEST(PlanTest, GroupsCountEveryRankOnce) {
 }
 
 TEST(PlanTest, ComesBackFromItsLine) {
-  Plan plan = MakePlan(5, true);
+  Plan plan = MakePlan(5, HostSharing::kAll);
   plan.streams = 3;
   const std::string line = PlanLine(plan, 5);
   const auto back = ParsePlan(line, 5);

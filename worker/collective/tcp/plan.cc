@@ -18,16 +18,16 @@ std::string Size(size_t bytes) {
 
 }  // namespace
 
-Plan MakePlan(int ranks, bool shared_host) {
+Plan MakePlan(int ranks, HostSharing sharing) {
   Plan plan;
   // What fits one segment goes in one exchange.
   plan.doubling_below = 64 << 10;
   // With two ranks a ring takes as many messages as halving and doubling.
   plan.halving_below = ranks == 2 ? plan.doubling_below : 512 << 10;
-  // In a host the kernel takes a piece at once; on a line it is on its way for
-  // longer than it is worked on.
-  plan.chunk = shared_host ? kMostSent : kSegment;
-  plan.ahead = shared_host ? 1 : 2;
+  // In a host a piece is there at once; on a line it is on its way for longer
+  // than it is worked on, and more of them keep the line busy.
+  plan.chunk = sharing == HostSharing::kAll ? kMostSent : kSegment;
+  plan.ahead = sharing == HostSharing::kNone ? 2 : 1;
   plan.mesh_ranks = 16;
   return plan;
 }

@@ -49,8 +49,10 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-// The measured defaults. `shared_host`: some of the ranks share a host.
-Plan MakePlan(int ranks, bool shared_host);
+// Whether ranks share a host: some with some, or all one.
+enum class HostSharing { kNone, kSome, kAll };
+// The measured defaults.
+Plan MakePlan(int ranks, HostSharing sharing);
 
 // Communicator::ReductionPlan: "tcp ranks=4 doubling=65536 ...", from which
 // ParsePlan makes the same plan. InvalidArgument: the line is no plan, out of

@@ -19,7 +19,7 @@ namespace lockstep::tcp {
 namespace {
 
 std::string PlanWith(int ranks, int streams) {
-  Plan plan = MakePlan(ranks, true);
+  Plan plan = MakePlan(ranks, HostSharing::kAll);
   plan.streams = streams;
   plan.ahead = 8;
   return PlanLine(plan, ranks);

@@ -1,21 +1,17 @@
 // What the tcp backend computes, against float64, and how it forms.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <limits>
-#include <map>
 #include <random>
 #include <thread>
 
-#include "worker/collective/sockets.h"
 #include "worker/collective/tcp/combine.h"
+#include "worker/collective/tcp/congestion_test_util.h"
 #include "worker/collective/tcp/plan.h"
 #include "worker/collective/tcp/tcp_test_util.h"
 
@@ -33,7 +29,7 @@ using tcp::WithRanks;
 
 // A plan by which large transfers go over three connections.
 std::string ThreeStreams(int ranks) {
-  tcp::Plan plan = tcp::MakePlan(ranks, true);
+  tcp::Plan plan = tcp::MakePlan(ranks, tcp::HostSharing::kAll);
   plan.chunk = tcp::kSegment;
   plan.streams = 3;
   plan.ahead = 5;
@@ -473,30 +469,12 @@ TEST(FormTest, WorksOverIpv6) {
   EXPECT_EQ(formed, 3);
 }
 
-// Of this process's connections, by their congestion control.
-std::map<std::string, int> CountConnections() {
-  std::map<std::string, int> counts;
-  for (const int fd : OpenSockets()) {
-    SocketEnds ends;
-    char name[16] = {};
-    socklen_t size = sizeof(name);
-    if (GetEnds(fd, &ends) && getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name,
-                                         &size) == 0) {
-      ++counts[name];
-    }
-  }
-  return counts;
-}
-
 TEST(FormTest, WithinAHostConnectionsAreNotPaced) {
-  std::ifstream file("/proc/sys/net/ipv4/tcp_congestion_control");
-  std::string usual;
-  file >> usual;
-  if (usual == "reno") GTEST_SKIP() << "this system has Reno everywhere";
+  if (tcp::UsualControl() == "reno") GTEST_SKIP() << "this system has Reno";
   WithRanks(2, [](Communicator* communicator) {
     ASSERT_TRUE(lockstep::Run(communicator, tcp::kBarrier, kLong).ok());
     // Both ranks are of this process, and still there.
-    EXPECT_EQ(CountConnections()["reno"], 2);
+    EXPECT_EQ(tcp::CountConnections()["reno"], 2);
     ASSERT_TRUE(lockstep::Run(communicator, tcp::kBarrier, kLong).ok());
   });
 }

@@ -87,7 +87,7 @@ TEST(TunerTest, ThresholdsLieWhereTheModelCrosses) {
   for (const int ranks : {2, 4, 8, 64}) {
     for (const double latency : {5e-6, 20e-6, 100e-6}) {
       const Line line{.latency = latency};
-      const Plan base = MakePlan(ranks, false);
+      const Plan base = MakePlan(ranks, HostSharing::kNone);
       const Plan plan = TuneOver(line, ranks, 1.0, base).plan;
       for (size_t bytes = 8 << 10; bytes <= (2 << 20); bytes *= 2) {
         double best = 1e9;
@@ -114,7 +114,7 @@ TEST(TunerTest, BudgetsHoldOnAnyLine) {
     for (const double latency : {5e-6, 100e-6, 2e-3, 50e-3}) {
       for (const double rate : {1e5, 1e7, 1e9}) {
         const Line line{.latency = latency, .flow = rate, .all = rate};
-        const Plan base = MakePlan(ranks, false);
+        const Plan base = MakePlan(ranks, HostSharing::kNone);
         const Tuned tuned = TuneOver(line, ranks, 0.05, base);
         // It must look once at each line, however slow.
         const double once =
@@ -128,7 +128,7 @@ TEST(TunerTest, BudgetsHoldOnAnyLine) {
 }
 
 TEST(TunerTest, WhatWasNotMeasuredStays) {
-  const Plan base = MakePlan(8, false);
+  const Plan base = MakePlan(8, HostSharing::kNone);
   EXPECT_EQ(TuneOver({}, 8, 0, base).plan, base);
   EXPECT_EQ(TuneOver({.latency = 0.2}, 8, 0.05, base).plan, base);
   const Tuned slow =
@@ -139,7 +139,7 @@ TEST(TunerTest, WhatWasNotMeasuredStays) {
 }
 
 TEST(TunerTest, SeveralConnectionsOnlyWhereTheyHelp) {
-  const Plan base = MakePlan(4, false);
+  const Plan base = MakePlan(4, HostSharing::kNone);
   const Tuned plain = TuneOver({}, 4, 1.0, base);
   EXPECT_EQ(plain.connects, 1);
   EXPECT_EQ(plain.plan.streams, 1);

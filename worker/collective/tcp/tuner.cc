@@ -222,7 +222,8 @@ void Tuner::StartRings() {
     bytes /= 2;
     one /= 2;
   }
-  if (bytes < kLeastRingBytes) {
+  // Of a part in one piece neither the order nor the connections matter.
+  if (bytes < kLeastRingBytes || bytes / ranks_ <= plan_.chunk) {
     stage_ = Stage::kEnd;
     return;
   }

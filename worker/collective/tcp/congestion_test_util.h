@@ -1,0 +1,43 @@
+// For tests: by which congestion control this process's connections go.
+#ifndef LOCKSTEP_WORKER_COLLECTIVE_TCP_CONGESTION_TEST_UTIL_H_
+#define LOCKSTEP_WORKER_COLLECTIVE_TCP_CONGESTION_TEST_UTIL_H_
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <map>
+#include <string>
+
+#include "common/base/fd.h"
+#include "worker/collective/sockets.h"
+
+namespace lockstep::tcp {
+
+// Its congestion control; empty where it is no TCP socket.
+inline std::string ControlOf(int fd) {
+  char name[16] = {};
+  socklen_t size = sizeof(name);
+  getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size);
+  return name;
+}
+
+// What the system gives to a connection for which nothing else is chosen.
+inline std::string UsualControl() {
+  const Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return ControlOf(fd.get());
+}
+
+// This process's connections, by their congestion control.
+inline std::map<std::string, int> CountConnections() {
+  std::map<std::string, int> counts;
+  SocketEnds ends;
+  for (const int fd : OpenSockets()) {
+    if (GetEnds(fd, &ends)) ++counts[ControlOf(fd)];
+  }
+  return counts;
+}
+
+}  // namespace lockstep::tcp
+
+#endif  // LOCKSTEP_WORKER_COLLECTIVE_TCP_CONGESTION_TEST_UTIL_H_
