@@ -22,7 +22,7 @@ struct StepSettings {
   std::string only;  // of peers those whose id has this in it
 };
 
-inline constexpr int kStepRounds = 8;
+inline constexpr int kStepRounds = 16;
 
 // What a run comes to.
 struct StepReport {
