@@ -253,15 +253,17 @@ TEST_F(FlowLimitTest, SeveralConnectionsGetMoreThanOne) {
   EXPECT_GT(one, milliseconds(200));
   plan.streams = 4;
   plan.ahead = 16;
-  // Of sixteen classes two connections may have the same.
+  // A quarter, and twice that where two of them share a class; with a sanitizer
+  // the processors take half as long as one flow.
+  const Duration most = one * 8 / 10;
   Duration four = one;
-  for (int i = 0; i < 3 && four > one * 6 / 10; ++i) {
+  for (int i = 0; i < 3 && four > most; ++i) {
     four = std::min(four, Takes(tcp::PlanLine(plan, kPair)));
   }
   std::printf("8 MiB: %.1f ms over one connection, %.1f over four\n",
               static_cast<double>(one.count()) * 1e-6,
               static_cast<double>(four.count()) * 1e-6);
-  EXPECT_LT(four, one * 6 / 10);
+  EXPECT_LT(four, most);
 }
 
 TEST_F(FlowLimitTest, TuningFindsThatTheyHelp) {
