@@ -20,6 +20,32 @@ double Median(std::vector<double> values) {
   return Percentile(std::move(values), 0.5);
 }
 
+// What `estimate` makes of all samples of ours and of the peer, and its
+// interval over draws of whole rounds, each with all its samples.
+template <typename Estimate>
+Ratio Bootstrap(const std::vector<std::vector<double>>& ours,
+                const std::vector<std::vector<double>>& peer, uint64_t seed,
+                const Estimate& estimate) {
+  Ratio ratio;
+  ratio.value = estimate(Pool(ours), Pool(peer));
+  std::mt19937_64 random(seed);
+  std::uniform_int_distribution<size_t> pick(0, ours.size() - 1);
+  std::vector<double> ratios;
+  for (int draw = 0; draw < 10000; ++draw) {
+    std::vector<double> a;
+    std::vector<double> b;
+    for (size_t i = 0; i < ours.size(); ++i) {
+      const size_t round = pick(random);
+      a.insert(a.end(), ours[round].begin(), ours[round].end());
+      b.insert(b.end(), peer[round].begin(), peer[round].end());
+    }
+    ratios.push_back(estimate(std::move(a), std::move(b)));
+  }
+  ratio.low = Percentile(ratios, 0.025);
+  ratio.high = Percentile(ratios, 0.975);
+  return ratio;
+}
+
 std::string FormatSample(double value, BenchResult::Unit unit) {
   return unit == BenchResult::Unit::kSeconds
              ? FormatSeconds(value)
@@ -42,8 +68,8 @@ std::string FormatBytes(uint64_t bytes) {
 }
 
 Ratio RatioOf(const BenchResult& result) {
-  return RatioOfMedians(result.ours_seconds, result.peer_seconds,
-                        kBootstrapSeed);
+  return (result.paired ? MedianOfRatios : RatioOfMedians)(
+      result.ours_seconds, result.peer_seconds, kBootstrapSeed);
 }
 
 double OursMedian(const BenchResult& result) {
@@ -69,25 +95,22 @@ double Percentile(std::vector<double> values, double quantile) {
 Ratio RatioOfMedians(const std::vector<std::vector<double>>& ours,
                      const std::vector<std::vector<double>>& peer,
                      uint64_t seed) {
-  Ratio ratio;
-  ratio.value = Median(Pool(peer)) / Median(Pool(ours));
-  // Whole rounds are drawn, each with all its samples.
-  std::mt19937_64 random(seed);
-  std::uniform_int_distribution<size_t> pick(0, ours.size() - 1);
-  std::vector<double> ratios;
-  for (int draw = 0; draw < 10000; ++draw) {
-    std::vector<double> a;
-    std::vector<double> b;
-    for (size_t i = 0; i < ours.size(); ++i) {
-      const size_t round = pick(random);
-      a.insert(a.end(), ours[round].begin(), ours[round].end());
-      b.insert(b.end(), peer[round].begin(), peer[round].end());
-    }
-    ratios.push_back(Median(std::move(b)) / Median(std::move(a)));
-  }
-  ratio.low = Percentile(ratios, 0.025);
-  ratio.high = Percentile(ratios, 0.975);
-  return ratio;
+  return Bootstrap(
+      ours, peer, seed,
+      [](std::vector<double> ours_drawn, std::vector<double> peer_drawn) {
+        return Median(std::move(peer_drawn)) / Median(std::move(ours_drawn));
+      });
+}
+
+Ratio MedianOfRatios(const std::vector<std::vector<double>>& ours,
+                     const std::vector<std::vector<double>>& peer,
+                     uint64_t seed) {
+  return Bootstrap(
+      ours, peer, seed,
+      [](const std::vector<double>& ours_drawn, std::vector<double> ratios) {
+        for (size_t i = 0; i < ratios.size(); ++i) ratios[i] /= ours_drawn[i];
+        return Median(std::move(ratios));
+      });
 }
 
 void PrintResults(const std::vector<BenchResult>& results) {

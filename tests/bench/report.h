@@ -30,6 +30,14 @@ Ratio RatioOfMedians(const std::vector<std::vector<double>>& ours,
                      const std::vector<std::vector<double>>& peer,
                      uint64_t seed);
 
+// As RatioOfMedians, but the median of each sample's own ratio: the i-th of a
+// round's were taken one right after the other, on what both have in common, so
+// that what the machine did meanwhile is in both. REQUIRES: of both equally
+// many in each round.
+Ratio MedianOfRatios(const std::vector<std::vector<double>>& ours,
+                     const std::vector<std::vector<double>>& peer,
+                     uint64_t seed);
+
 struct BenchResult {
   std::string id;
   uint64_t bytes = 0;
@@ -59,6 +67,11 @@ struct BenchResult {
   // (core_distance.h).
   int parted_runs = 0;
   int kept_parted_runs = 0;
+  // Both sides' samples were taken by turns in the same processes, or are
+  // differences of such: what the machine did meanwhile is not in their ratio.
+  bool by_turns = false;
+  // The ratio is MedianOfRatios, not RatioOfMedians.
+  bool paired = false;
 };
 
 inline constexpr uint64_t kBootstrapSeed = 1;

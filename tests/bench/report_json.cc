@@ -96,6 +96,8 @@ json EntryOf(const BenchResult& result) {
       {"peer_p99_" + unit, P99(result.peer_seconds)},
       {"peer_rounds_" + unit, Medians(result.peer_seconds)},
       {"ratio", ratio.value},
+      {"ratio_is",
+       result.paired ? "the median of ratios" : "the ratio of medians"},
       {"ratio_low", ratio.low},
       {"ratio_high", ratio.high},
       {"verified", result.verified},

@@ -76,6 +76,18 @@ TEST(RatioTest, IsOfTheMediansOfAllSamples) {
   EXPECT_DOUBLE_EQ(ratio.value, PeerMedian(result));
 }
 
+TEST(RatioTest, OfPairsIsTheMedianOfTheirRatios) {
+  BenchResult result = ResultOf({{1, 10}, {100, 7}}, {{2, 20}, {200, 21}});
+  EXPECT_DOUBLE_EQ(RatioOf(result).value, 20.0 / 7);
+  result.paired = true;
+  // Whatever the machine did, all but one took twice as long.
+  const Ratio ratio = RatioOf(result);
+  EXPECT_DOUBLE_EQ(ratio.value, 2);
+  EXPECT_DOUBLE_EQ(ratio.low, 2);
+  // Rounds are drawn whole.
+  EXPECT_DOUBLE_EQ(ratio.high, 2);
+}
+
 TEST(RatioTest, IntervalHoldsTheRoundsMedians) {
   const Ratio ratio = RatioOf(Twice());
   EXPECT_GE(ratio.low, 2.0);
@@ -229,6 +241,9 @@ TEST(VerdictTest, MissedOnAnUnsteadyMachineIsNotMeasured) {
   result.must = 3;
   result.peer_seconds[3] = {3.5, 3.5, 3.5};
   EXPECT_EQ(ExitCodeOf(JudgeResults({result}, {}).status), kExitNotMeasured);
+  result.by_turns = true;
+  EXPECT_EQ(ExitCodeOf(JudgeResults({result}, {}).status), 1);
+  result.by_turns = false;
   result.peer_seconds[3] = {2.9, 2.9, 2.9};
   EXPECT_EQ(ExitCodeOf(JudgeResults({result}, {}).status), 1);
 }

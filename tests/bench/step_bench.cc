@@ -3,23 +3,30 @@
 //   step_bench [--id ID]... [--rounds N] [--steps K] [--json FILE] ...
 //
 // All sides of a benchmark are started once, two ranks each, pinned to two
-// cores, and wait at their standard input (a wait that takes no time). A round
-// lets each run K steps, one side after the other; which one begins changes
+// cores, and wait at their standard input (a wait that takes no time). In a
+// round one side after the other takes its samples; which one begins changes
 // from round to round. A sample is the time of K steps, from the first rank's
-// start to the last rank's end, divided by K. The first round is dropped, one
-// in which others used the machine is run again.
+// start to the last rank's end, divided by K; before them one step is untimed,
+// which finds memory and caches as others left them. Where a step is compared
+// with the same with one 4-byte all-reduce instead, the same processes take
+// both by turns (Turns in step_side.h): their difference is often smaller than
+// what two processes differ in. The first round is dropped, one in which others
+// used the machine is run again.
 //
 // In the end one step's reduced gradients are compared with float64's, on both
 // ranks; peers began with our weights and batches and ran as many steps: their
 // ranks must have ended with equal parameters, and with our losses.
 //
-//   S1  the residual network over shm: one 4-byte all-reduce a step, over all
+//   S1  the residual network over shm, 4 samples a rank: a step with one 4-byte
+//       all-reduce, over one with all gradients, step by step; the ratio is
+//       the median of samples' ratios
 //   S2  ResNet-50 on 64x64: torch DDP at its best; and what communication
 //       costs: DDP's step less its step without, over ours
 //   M1  the shallow model: torch DDP as it comes and at its best, TensorFlow's
 //       MultiWorkerMirroredStrategy
-//   S3  the residual network: over TCP between two network namespaces at
-//       2 Gbit/s, exposed over busy; over shm, exposed over the step
+//   S3  the residual network, 16 samples a rank: over TCP between two network
+//       namespaces at 2 Gbit/s, exposed over busy; over shm, exposed over the
+//       step
 //
 // A peer that is not installed is left out, and said so. DDP is Debian's
 // python3-torch (the same LibTorch and BLAS as ours, so that the ratio is that

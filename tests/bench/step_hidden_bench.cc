@@ -51,13 +51,11 @@ class Hosts {
 
 // Both columns are of ours: how much of one the other is.
 Status RunS3(const StepSettings& settings, StepReport* report) {
-  const int steps = settings.steps > 0 ? settings.steps : 3;
-  const int rounds = settings.rounds > 0 ? settings.rounds : kStepRounds;
+  const RoundPlan plan = PlanOf(settings, {.turns = {.steps = 3}});
   const auto run_alone = [&](const Command& command) {
     std::vector<SideEntry> sides;
-    sides.push_back(
-        {std::make_unique<Side>("lockstep", command), SideKind::kOurs});
-    return RunSides(&sides, steps, rounds, settings.on_busy, report);
+    sides.push_back({std::make_unique<Side>("lockstep", command)});
+    return RunSides(&sides, plan, report);
   };
   if (auto hosts = Hosts::Make("2gbit"); hosts.ok()) {
     LOCKSTEP_ASSIGN_OR_RETURN(const Rounds run,

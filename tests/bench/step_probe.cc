@@ -1,19 +1,22 @@
 // One rank of a step benchmark: trains as lockstep-train does, on one batch.
 //
 //   step_probe --model NAME --dir DIR --rank R --ranks N --backend NAME
-//              [--address A] [--barrier] [--core C] [--warm-up K]
+//              [--address A] [--core C] [--warm-up K] [--batch SAMPLES]
+//              [--wire T] [--bucket-kib K] [--export PATH] [--rate R] [--copy]
 //
 // Speaks with step_bench over its standard streams, as the peers do: says
 // "ready" and, after tabs, versions as NAME=VALUE when it has run the first
 // steps; for each line "N" runs N steps and answers "START END BUSY EXPOSED"
-// (CLOCK_MONOTONIC, nanoseconds; then seconds of communication); at the end of
-// its input runs one more, whose reduced gradients it compares with float64,
-// and says "end HASH LOSS ERROR": of the parameters; of its own batch before
-// that step, a sample's; GradientError (step_reference.h).
+// (CLOCK_MONOTONIC, nanoseconds; then seconds of communication); for "N word"
+// the same, but all that is exchanged in a step is one all-reduce of 4 bytes,
+// and the optimizer's rate is 0, so that weights stay; at the end of its input
+// runs one more, whose reduced gradients it compares with float64, and says
+// "end HASH LOSS ERROR": of the parameters; of its own batch before that step,
+// a sample's; GradientError (step_reference.h).
 //
-// --barrier: the same loop, but all that is exchanged in a step is one
-// all-reduce of 4 bytes; ERROR is then 0. --copy: gradients are made elsewhere
-// and copied. --export PATH: weights and batch for others (step_reference.h).
+// --batch: samples, others than the model's. --wire: fp32 or bf16. --rate: of
+// the optimizer. --copy: gradients are made elsewhere and copied. --export
+// PATH: weights and batch for others (step_reference.h).
 #include <dlfcn.h>
 #include <malloc.h>
 #include <sched.h>
@@ -22,15 +25,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/crc32c.h"
-#include "tests/bench/step_barrier.h"
 #include "tests/bench/step_models.h"
 #include "tests/bench/step_reference.h"
+#include "tests/bench/word_communicator.h"
 #include "worker/collective/communicator.h"
 #include "worker/collective/testing.h"
 #include "worker/runtime/progress.h"
@@ -55,133 +60,177 @@ struct ProbeOptions {
   int ranks = 1;
   int core = -1;
   int warm_up = 5;
+  int batch = 0;       // 0: the model's.
   int bucket_kib = 0;  // 0: the backend's.
-  bool barrier = false;
   bool copy = false;
+};
+
+// The way that gradients take.
+struct Exchange {
+  std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<Progress> progress;
+  std::unique_ptr<Reducer> reducer;
 };
 
 // What of lockstep-train is in a step.
 class Loop {
  public:
   static StatusOr<std::unique_ptr<Loop>> Make(const ProbeOptions& options);
-  // The loss of its own batch before the step, summed. Where `reference` is
-  // given, `error` becomes the reduced gradients' distance from it.
-  StatusOr<double> Step(
-      const std::vector<std::vector<double>>* reference = nullptr,
-      double* error = nullptr);
-  Status Run(int64_t steps, std::string* answer);
+  Status Run(int64_t steps, bool word, std::string* answer);
   // One more step. "end HASH LOSS ERROR".
   StatusOr<std::string> End();
 
  private:
+  // `word`: over one that exchanges 4 bytes.
+  StatusOr<Exchange> MakeExchange(bool word) const;
+  // Until buffers are faulted in and the order of gradients is learned.
+  Status WarmUp(Exchange* exchange, double rate);
+  // The loss of its own batch before the step, summed. Where `reference` is
+  // given, `error` becomes the reduced gradients' distance from it.
+  StatusOr<double> Step(
+      Exchange* exchange, double rate,
+      const std::vector<std::vector<double>>* reference = nullptr,
+      double* error = nullptr);
   uint64_t Hash() const;
 
   ProbeOptions options_;
-  std::unique_ptr<Communicator> communicator_;
-  std::unique_ptr<Progress> progress_;
+  double rate_ = 0;
   StepModel model_;
   Batch batch_;
-  std::unique_ptr<Reducer> reducer_;
+  Exchange gradients_;
+  std::optional<Exchange> word_;  // Once it has been asked for.
   std::unique_ptr<Optimizer> optimizer_;
-  std::vector<std::span<const float>> gradients_;
-  bool place_ = true;
+  // Of a step; kept for their memory.
   std::vector<std::span<float>> places_;
+  std::vector<std::span<const float>> reduced_;
 };
 
 StatusOr<std::unique_ptr<Loop>> Loop::Make(const ProbeOptions& options) {
   auto loop = std::make_unique<Loop>();
   loop->options_ = options;
-  loop->place_ = !options.copy;
-  DirectoryRendezvousStore store(options.dir);
-  CommunicatorOptions forming =
-      TestOptions(options.rank, options.ranks, &store);
-  forming.backend = options.backend;
-  forming.bind_address = options.address;
-  LOCKSTEP_ASSIGN_OR_RETURN(loop->communicator_, FormCommunicator(forming));
-  if (options.barrier) {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        loop->communicator_,
-        BarrierCommunicator::Make(std::move(loop->communicator_)));
-  }
-  // With a page, as in a job.
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      loop->progress_,
-      Progress::Create(fmt::format("{}/page-{}-{}", options.dir, options.rank,
-                                   options.barrier ? "b" : "f"),
-                       options.rank, 1));
+  loop->rate_ = std::atof(options.rate.c_str());
   LOCKSTEP_ASSIGN_OR_RETURN(loop->model_,
                             MakeStepModel(options.model, options.rank));
+  if (options.batch > 0) {
+    loop->model_.batch = static_cast<uint64_t>(options.batch);
+  }
   loop->batch_ = MakeStepBatch(loop->model_, options.rank, options.ranks);
   if (!options.export_path.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(ExportStart(options.export_path, loop->model_,
                                          loop->batch_, options.rank));
   }
   Replica* const replica = loop->model_.replica.get();
-  std::vector<Parameter> parameters;
   std::vector<OptimizedParameter> optimized;
-  size_t weights = 0;
   for (size_t i = 0; i < replica->parameters(); ++i) {
-    const std::string& name = replica->tensors()[i].name;
-    parameters.push_back({name, replica->values(i).size()});
-    optimized.push_back({name, replica->values(i)});
-    weights += replica->values(i).size();
+    optimized.push_back({replica->tensors()[i].name, replica->values(i)});
   }
-  fmt::print(stderr, "rank {}: {} parameters, backend {}\n", options.rank,
-             weights, loop->communicator_->backend());
-  SteppedReducerOptions stepped;
-  stepped.generation = 1;
-  stepped.reducer.learn_order = true;
-  stepped.reducer.bucket_bytes = static_cast<size_t>(options.bucket_kib) << 10;
-  stepped.reducer.bf16_wire = options.wire == "bf16";
-  stepped.reducer.state_hash_interval = 0;
-  stepped.operation_timeout = kPatience;
-  stepped.communicator = loop->communicator_.get();
-  stepped.progress = loop->progress_.get();
-  LOCKSTEP_ASSIGN_OR_RETURN(loop->reducer_,
-                            MakeSteppedReducer(parameters, stepped));
   LOCKSTEP_ASSIGN_OR_RETURN(loop->optimizer_,
                             MakeOptimizer({}, std::move(optimized)));
+  LOCKSTEP_ASSIGN_OR_RETURN(loop->gradients_, loop->MakeExchange(false));
+  LOCKSTEP_RETURN_IF_ERROR(loop->WarmUp(&loop->gradients_, loop->rate_));
   return loop;
 }
 
-StatusOr<double> Loop::Step(const std::vector<std::vector<double>>* reference,
+StatusOr<Exchange> Loop::MakeExchange(bool word) const {
+  Exchange exchange;
+  const std::string dir = options_.dir + (word ? "/word" : "");
+  // By one of the ranks.
+  std::error_code error;
+  std::filesystem::create_directory(dir, error);
+  if (error) return Internal("{}: {}", dir, error.message());
+  DirectoryRendezvousStore store(dir);
+  CommunicatorOptions forming =
+      TestOptions(options_.rank, options_.ranks, &store);
+  forming.backend = options_.backend;
+  forming.bind_address = options_.address;
+  LOCKSTEP_ASSIGN_OR_RETURN(exchange.communicator, FormCommunicator(forming));
+  if (word) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        exchange.communicator,
+        WordCommunicator::Make(std::move(exchange.communicator)));
+  }
+  // With a page, as in a job.
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      exchange.progress,
+      Progress::Create(fmt::format("{}/page-{}", dir, options_.rank),
+                       options_.rank, 1));
+  std::vector<Parameter> parameters;
+  size_t weights = 0;
+  for (size_t i = 0; i < model_.replica->parameters(); ++i) {
+    parameters.push_back(
+        {model_.replica->tensors()[i].name, model_.replica->values(i).size()});
+    weights += parameters.back().elements;
+  }
+  fmt::print(stderr, "rank {}: {} parameters, backend {}\n", options_.rank,
+             weights, exchange.communicator->backend());
+  SteppedReducerOptions stepped;
+  stepped.generation = 1;
+  stepped.reducer.learn_order = true;
+  stepped.reducer.bucket_bytes = static_cast<size_t>(options_.bucket_kib) << 10;
+  stepped.reducer.bf16_wire = options_.wire == "bf16";
+  stepped.reducer.state_hash_interval = 0;
+  stepped.operation_timeout = kPatience;
+  stepped.communicator = exchange.communicator.get();
+  stepped.progress = exchange.progress.get();
+  LOCKSTEP_ASSIGN_OR_RETURN(exchange.reducer,
+                            MakeSteppedReducer(parameters, stepped));
+  return exchange;
+}
+
+Status Loop::WarmUp(Exchange* exchange, double rate) {
+  for (int i = 0; i < options_.warm_up; ++i) {
+    LOCKSTEP_RETURN_IF_ERROR(Step(exchange, rate).status());
+  }
+  return OkStatus();
+}
+
+StatusOr<double> Loop::Step(Exchange* exchange, double rate,
+                            const std::vector<std::vector<double>>* reference,
                             double* error) {
-  progress_->Enter(task::RankPhase::kInput);
-  progress_->Enter(task::RankPhase::kCompute);
+  Progress* const progress = exchange->progress.get();
+  Reducer* const reducer = exchange->reducer.get();
+  progress->Enter(task::RankPhase::kInput);
+  progress->Enter(task::RankPhase::kCompute);
   places_.clear();
-  for (size_t i = 0; place_ && i < reducer_->parameters(); ++i) {
-    places_.push_back(reducer_->gradient(i));
+  for (size_t i = 0; !options_.copy && i < reducer->parameters(); ++i) {
+    places_.push_back(reducer->gradient(i));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const double loss,
                             model_.replica->Backward(
                                 batch_, 0, batch_.count,
                                 [&](size_t i, std::span<const float> gradient) {
-                                  return reducer_->Put(i, gradient);
+                                  return reducer->Put(i, gradient);
                                 },
                                 places_));
   StepInputs inputs;
   inputs.samples = static_cast<int64_t>(batch_.count);
   inputs.loss_sum = loss;
-  inputs.position = static_cast<uint64_t>(reducer_->step());
-  inputs.learning_rate = std::atof(options_.rate.c_str());
-  LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result, reducer_->Finish(inputs));
-  progress_->Enter(task::RankPhase::kOptimizer);
-  gradients_.clear();
-  for (size_t i = 0; i < reducer_->parameters(); ++i) {
-    gradients_.emplace_back(reducer_->gradient(i));
+  inputs.position = static_cast<uint64_t>(reducer->step());
+  inputs.learning_rate = rate;
+  LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result, reducer->Finish(inputs));
+  progress->Enter(task::RankPhase::kOptimizer);
+  reduced_.clear();
+  for (size_t i = 0; i < reducer->parameters(); ++i) {
+    reduced_.emplace_back(reducer->gradient(i));
   }
   if (!result.apply) return Internal("a step was skipped");
-  if (reference != nullptr) *error = GradientError(gradients_, *reference);
-  optimizer_->Step(inputs.learning_rate, gradients_, result.gradient_scale);
-  LOCKSTEP_RETURN_IF_ERROR(reducer_->Commit().status());
-  progress_->Enter(task::RankPhase::kOther);
+  if (reference != nullptr) *error = GradientError(reduced_, *reference);
+  optimizer_->Step(rate, reduced_, result.gradient_scale);
+  LOCKSTEP_RETURN_IF_ERROR(reducer->Commit().status());
+  progress->Enter(task::RankPhase::kOther);
   return loss;
 }
 
-Status Loop::Run(int64_t steps, std::string* answer) {
-  const auto communication = [this] {
-    progress_->Publish();
-    const task::RankCounters& c = progress_->counters();
+Status Loop::Run(int64_t steps, bool word, std::string* answer) {
+  const double rate = word ? 0 : rate_;
+  if (word && !word_) {
+    LOCKSTEP_ASSIGN_OR_RETURN(word_, MakeExchange(true));
+    LOCKSTEP_RETURN_IF_ERROR(WarmUp(&*word_, rate));
+  }
+  Exchange* const exchange = word ? &*word_ : &gradients_;
+  const auto communication = [exchange] {
+    exchange->progress->Publish();
+    const task::RankCounters& c = exchange->progress->counters();
     return std::pair(
         c.allreduce_busy_seconds,
         c.phase_seconds[static_cast<size_t>(task::RankPhase::kAllReduce)]);
@@ -189,7 +238,7 @@ Status Loop::Run(int64_t steps, std::string* answer) {
   const auto before = communication();
   const int64_t start = Now().time_since_epoch().count();
   for (int64_t i = 0; i < steps; ++i) {
-    LOCKSTEP_RETURN_IF_ERROR(Step().status());
+    LOCKSTEP_RETURN_IF_ERROR(Step(exchange, rate).status());
   }
   const int64_t end = Now().time_since_epoch().count();
   const auto after = communication();
@@ -210,16 +259,13 @@ uint64_t Loop::Hash() const {
 }
 
 StatusOr<std::string> Loop::End() {
-  std::vector<std::vector<double>> reference;
-  if (!options_.barrier) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto made,
-                              StepReference::Make(options_.model));
-    LOCKSTEP_ASSIGN_OR_RETURN(reference,
-                              made->Gradients(model_, options_.ranks));
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto made,
+                            StepReference::Make(options_.model));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto reference,
+                            made->Gradients(model_, options_.ranks));
   double error = 0;
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const double loss, Step(options_.barrier ? nullptr : &reference, &error));
+  LOCKSTEP_ASSIGN_OR_RETURN(const double loss,
+                            Step(&gradients_, rate_, &reference, &error));
   return fmt::format("end {:016x} {:.9g} {:.3g}", Hash(),
                      loss / static_cast<double>(batch_.count), error);
 }
@@ -242,15 +288,13 @@ std::string Ready() {
 Status Serve(const ProbeOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Loop> loop,
                             Loop::Make(options));
-  for (int i = 0; i < options.warm_up; ++i) {
-    LOCKSTEP_RETURN_IF_ERROR(loop->Step().status());
-  }
   fmt::print("{}\n", Ready());
   std::fflush(stdout);
   char line[64];
   while (std::fgets(line, sizeof(line), stdin) != nullptr) {
     std::string answer;
-    LOCKSTEP_RETURN_IF_ERROR(loop->Run(std::atoll(line), &answer));
+    const bool word = std::strstr(line, " word") != nullptr;
+    LOCKSTEP_RETURN_IF_ERROR(loop->Run(std::atoll(line), word, &answer));
     fmt::print("{}\n", answer);
     std::fflush(stdout);
   }
@@ -260,11 +304,11 @@ Status Serve(const ProbeOptions& options) {
 }
 
 int Usage() {
-  fmt::print(
-      stderr,
-      "usage: step_probe --model M --dir DIR --rank R --ranks N "
-      "--backend B [--address A] [--barrier] [--core C] "
-      "[--warm-up K] [--wire T] [--bucket-kib K] [--export PATH] [--rate R]\n");
+  fmt::print(stderr,
+             "usage: step_probe --model M --dir DIR --rank R --ranks N "
+             "--backend B [--address A] [--core C] "
+             "[--warm-up K] [--batch SAMPLES] [--wire T] [--bucket-kib K] "
+             "[--export PATH] [--rate R] [--copy]\n");
   return 2;
 }
 
@@ -285,16 +329,13 @@ int Main(int argc, char** argv) {
       {"--backend", &options.backend}, {"--address", &options.address},
       {"--wire", &options.wire},       {"--export", &options.export_path},
       {"--rate", &options.rate}};
-  std::map<std::string, int*> numbers = {{"--rank", &options.rank},
-                                         {"--ranks", &options.ranks},
-                                         {"--core", &options.core},
-                                         {"--bucket-kib", &options.bucket_kib},
-                                         {"--warm-up", &options.warm_up}};
+  std::map<std::string, int*> numbers = {
+      {"--rank", &options.rank},   {"--ranks", &options.ranks},
+      {"--core", &options.core},   {"--bucket-kib", &options.bucket_kib},
+      {"--batch", &options.batch}, {"--warm-up", &options.warm_up}};
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
-    if (name == "--barrier") {
-      options.barrier = true;
-    } else if (name == "--copy") {
+    if (name == "--copy") {
       options.copy = true;
     } else if (i + 1 < argc && texts.contains(name)) {
       *texts[name] = argv[++i];

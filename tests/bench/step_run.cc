@@ -82,6 +82,12 @@ Command Exporting(const Command& ours) {
   };
 }
 
+std::string GatingDdp() {
+  const char* const named = std::getenv("LOCKSTEP_BENCH_PYTHON_TORCH");
+  return named == nullptr ? "Debian's python3-torch DDP, gloo"
+                          : fmt::format("torch DDP of {}, gloo", named);
+}
+
 Command DdpSteps(const std::string& model, const std::vector<std::string>& more,
                  bool tuned, const std::string& python) {
   const char* const named = std::getenv("LOCKSTEP_BENCH_PYTHON_TORCH");
@@ -171,12 +177,8 @@ StatusOr<std::vector<StepCheck>> EndSides(const std::vector<SideEntry>& sides,
   std::vector<StepCheck> checks(sides.size());
   std::vector<StepEnd> ours;
   for (const size_t s : there) {
-    if (sides[s].kind == SideKind::kWithout) {
-      checks[s].good = true;
-      continue;
-    }
     auto ends = sides[s].side->End();
-    if (sides[s].kind == SideKind::kOurs) {
+    if (s == 0) {
       LOCKSTEP_RETURN_IF_ERROR(ends.status());
       ours = *ends;
       checks[s] = CheckOurs(ours, tolerance);
@@ -192,9 +194,8 @@ StatusOr<std::vector<StepCheck>> EndSides(const std::vector<SideEntry>& sides,
 
 }  // namespace
 
-StatusOr<Rounds> RunSides(std::vector<SideEntry>* sides, int steps, int rounds,
-                          OnBusy on_busy, StepReport* report,
-                          const StepTolerance& tolerance) {
+StatusOr<Rounds> RunSides(std::vector<SideEntry>* sides, const RoundPlan& plan,
+                          StepReport* report, const StepTolerance& tolerance) {
   // Before the sides: they end before it goes.
   const TempDir dir;
   struct Ending {
@@ -211,13 +212,16 @@ StatusOr<Rounds> RunSides(std::vector<SideEntry>* sides, int steps, int rounds,
   }
   Rounds result;
   result.samples.resize(sides->size());
-  BusyRounds busy(on_busy, rounds);
-  for (int round = 0, run = 0; round < rounds; ++run) {
+  result.word.resize(sides->size());
+  BusyRounds busy(plan.on_busy, plan.rounds);
+  for (int round = 0, run = 0; round < plan.rounds; ++run) {
     const CpuReading before = ReadCpu(pids);
-    std::vector<Sample> samples(sides->size());
+    std::vector<RoundOfSide> samples(sides->size());
     for (size_t turn = 0; turn < there.size(); ++turn) {
       const size_t s = there[(turn + static_cast<size_t>(run)) % there.size()];
-      LOCKSTEP_ASSIGN_OR_RETURN(samples[s], (*sides)[s].side->Run(steps));
+      LOCKSTEP_ASSIGN_OR_RETURN(
+          samples[s],
+          (*sides)[s].side->RunRound(plan.turns, (*sides)[s].with_word, run));
     }
     const CpuShares shares = SharesBetween(before, ReadCpu(pids));
     const BusyRounds::Next next = busy.Judge(shares, round == 0);
@@ -234,7 +238,11 @@ StatusOr<Rounds> RunSides(std::vector<SideEntry>* sides, int steps, int rounds,
     }
     if (next == BusyRounds::Next::kRepeat) continue;
     for (const size_t s : there) {
-      if (round > 0) result.samples[s].push_back(samples[s]);
+      if (round == 0) continue;
+      result.samples[s].push_back(std::move(samples[s].gradients));
+      if ((*sides)[s].with_word) {
+        result.word[s].push_back(std::move(samples[s].word));
+      }
     }
     ++round;
   }
@@ -244,10 +252,13 @@ StatusOr<Rounds> RunSides(std::vector<SideEntry>* sides, int steps, int rounds,
   return result;
 }
 
-std::vector<std::vector<double>> Column(const std::vector<Sample>& samples,
+std::vector<std::vector<double>> Column(const RoundSamples& samples,
                                         double Sample::*field) {
   std::vector<std::vector<double>> column;
-  for (const Sample& sample : samples) column.push_back({sample.*field});
+  for (const std::vector<Sample>& round : samples) {
+    std::vector<double>& values = column.emplace_back();
+    for (const Sample& sample : round) values.push_back(sample.*field);
+  }
   return column;
 }
 
@@ -274,44 +285,53 @@ BenchResult StepResultOf(const std::string& id, const std::string& name,
   return result;
 }
 
-void LimitByWithout(const std::vector<Sample>& without, BenchResult* result) {
+void LimitByWord(const RoundSamples& word, BenchResult* result) {
   std::vector<double> seconds;
-  for (const Sample& sample : without) seconds.push_back(sample.seconds);
+  for (const std::vector<Sample>& round : word) {
+    for (const Sample& sample : round) seconds.push_back(sample.seconds);
+  }
   result->limit_seconds = Percentile(std::move(seconds), 0.5);
   result->limit_what =
       "our own step with one 4-byte all-reduce instead, in this run";
 }
 
-Status AgainstPeers(const Command& ours, const Command& without,
-                    const std::vector<StepPeer>& peers, int steps,
-                    const StepSettings& settings, StepReport* report) {
+RoundPlan PlanOf(const StepSettings& settings, RoundPlan plan) {
+  if (settings.rounds > 0) plan.rounds = settings.rounds;
+  if (settings.steps > 0) plan.turns.steps = settings.steps;
+  plan.on_busy = settings.on_busy;
+  return plan;
+}
+
+Status AgainstPeers(const Command& ours, const std::vector<StepPeer>& peers,
+                    const RoundPlan& plan, const StepSettings& settings,
+                    StepReport* report) {
   std::vector<SideEntry> sides;
-  const auto add = [&](const std::string& name, const Command& command,
-                       SideKind kind) {
-    sides.push_back({std::make_unique<Side>(name, command), kind});
-  };
-  add("lockstep", Exporting(ours), SideKind::kOurs);
-  add("the same with one 4-byte all-reduce a step", without,
-      SideKind::kWithout);
+  sides.push_back({std::make_unique<Side>("lockstep", Exporting(ours)), true});
   std::vector<StepPeer> asked;
   for (const StepPeer& peer : peers) {
     if (peer.id.find(settings.only) == std::string::npos) continue;
     asked.push_back(peer);
-    if (peer.command) add(peer.name, peer.command, SideKind::kPeer);
+    if (peer.command) {
+      sides.push_back({std::make_unique<Side>(peer.name, peer.command)});
+    }
   }
-  const int rounds = settings.rounds > 0 ? settings.rounds : kStepRounds;
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const Rounds run,
-      RunSides(&sides, steps, rounds, settings.on_busy, report));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Rounds run,
+                            RunSides(&sides, PlanOf(settings, plan), report));
   const auto mine = Column(run.samples[0], &Sample::seconds);
-  size_t next = 2;
+  size_t next = 1;
   for (const StepPeer& peer : asked) {
-    const size_t side = peer.command ? next++ : 1;
-    if (run.samples[side].empty()) continue;
-    BenchResult result = StepResultOf(
-        peer.id, peer.name, mine, Column(run.samples[side], &Sample::seconds),
-        run, side, peer.must, peer.aim);
-    LimitByWithout(run.samples[1], &result);
+    const size_t side = peer.command ? next++ : 0;
+    const RoundSamples& theirs = peer.command ? run.samples[side] : run.word[0];
+    if (theirs.empty()) continue;
+    BenchResult result =
+        StepResultOf(peer.id, peer.name, mine, Column(theirs, &Sample::seconds),
+                     run, side, peer.must, peer.aim);
+    if (peer.command) {
+      LimitByWord(run.word[0], &result);
+    } else {
+      result.by_turns = true;
+      result.paired = true;
+    }
     report->results.push_back(std::move(result));
   }
   return OkStatus();

@@ -16,7 +16,8 @@
 namespace lockstep {
 
 struct StepSettings {
-  int rounds = 0;  // the first one is dropped; 0: the benchmark's own, as next
+  // 0: the benchmark's own.
+  int rounds = 0;  // the first one is dropped
   int steps = 0;
   OnBusy on_busy = OnBusy::kRepeat;
   std::string only;  // of peers those whose id has this in it
@@ -31,7 +32,9 @@ struct StepReport {
   std::map<std::string, std::string> versions;
 };
 
-inline constexpr char kDebianDdp[] = "Debian's python3-torch DDP, gloo";
+// The DDP that rows are held against: Debian's python3-torch, or what
+// LOCKSTEP_BENCH_PYTHON_TORCH names.
+std::string GatingDdp();
 inline constexpr char kBestDdp[] =
     "bucket view, static graph, pinned, our settings of malloc and OpenBLAS";
 
@@ -53,36 +56,43 @@ Command MwmsSteps(bool tuned);
 
 // Rounds. -----------------------------------------------------------------
 
-// Of each side its samples, by round, and whether what it computed was right;
-// of sides that did not start, none.
+// The samples of each round.
+using RoundSamples = std::vector<std::vector<Sample>>;
+
+// Of each side its samples, and whether what it computed was right; of sides
+// that did not start, none.
 struct Rounds {
-  std::vector<std::vector<Sample>> samples;
+  std::vector<RoundSamples> samples;
+  // Of sides `with_word`: the same step with kWord, as many.
+  std::vector<RoundSamples> word;
   std::vector<StepCheck> checks;
   int repeated = 0;
   int kept_busy = 0;
 };
 
-// What of a side is looked at in the end.
-enum class SideKind {
-  kOurs,
-  kPeer,     // began where ours did
-  kWithout,  // exchanges nothing: nothing to look at
-};
+// Ours is the first one, the others began where it did.
 struct SideEntry {
   std::unique_ptr<Side> side;
-  SideKind kind = SideKind::kPeer;
+  // Its processes also take steps with kWord, by turns with the others: what
+  // two processes differ in, and what the machine does meanwhile, is in both.
+  bool with_word = false;
 };
 
-// Sides have directories beside each other: ours, the first one, leaves its
-// weights and batches as ../start (step_reference.h) where it is asked to. It
-// must start; others that do not are left out, which is printed.
-// Unavailable where the machine stays busy.
-StatusOr<Rounds> RunSides(std::vector<SideEntry>* sides, int steps, int rounds,
-                          OnBusy on_busy, StepReport* report,
+struct RoundPlan {
+  int rounds = kStepRounds;
+  Turns turns;
+  OnBusy on_busy = OnBusy::kRepeat;
+};
+
+// Sides have directories beside each other: ours leaves its weights and batches
+// as ../start (step_reference.h) where it is asked to. It must start; others
+// that do not are left out, which is printed. Unavailable where the machine
+// stays busy.
+StatusOr<Rounds> RunSides(std::vector<SideEntry>* sides, const RoundPlan& plan,
+                          StepReport* report,
                           const StepTolerance& tolerance = {});
 
-// Each sample as a round of its own.
-std::vector<std::vector<double>> Column(const std::vector<Sample>& samples,
+std::vector<std::vector<double>> Column(const RoundSamples& samples,
                                         double Sample::*field);
 
 // `peer` is the index of the side that `theirs` is of; 0 for our own.
@@ -92,22 +102,24 @@ BenchResult StepResultOf(const std::string& id, const std::string& name,
                          const Rounds& rounds, size_t peer, double must,
                          double aim);
 
-// Says that no step could be shorter than `without`.
-void LimitByWithout(const std::vector<Sample>& without, BenchResult* result);
+// Says that no step could be shorter than ours with kWord.
+void LimitByWord(const RoundSamples& word, BenchResult* result);
 
 struct StepPeer {
   std::string id;
   std::string name;
-  Command command;  // empty: the loop without communication
+  Command command;  // empty: our own step with kWord
   double must = 0;
   double aim = 0;
 };
 
-// Our step against each peer's. `without`: the same loop without communication,
-// which is the limit of all.
-Status AgainstPeers(const Command& ours, const Command& without,
-                    const std::vector<StepPeer>& peers, int steps,
-                    const StepSettings& settings, StepReport* report);
+// Our step against each peer's; `settings` win over `plan`.
+Status AgainstPeers(const Command& ours, const std::vector<StepPeer>& peers,
+                    const RoundPlan& plan, const StepSettings& settings,
+                    StepReport* report);
+
+// `plan` with what `settings` say.
+RoundPlan PlanOf(const StepSettings& settings, RoundPlan plan);
 
 // The benchmarks. -----------------------------------------------------------
 

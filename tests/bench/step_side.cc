@@ -119,8 +119,11 @@ std::vector<pid_t> Side::pids() const {
   return pids;
 }
 
-StatusOr<Sample> Side::Run(int steps) {
-  for (auto& rank : ranks_) rank->Say(std::to_string(steps));
+StatusOr<Sample> Side::Run(int steps, Exchanged what) {
+  for (auto& rank : ranks_) {
+    rank->Say(
+        fmt::format("{}{}", steps, what == Exchanged::kWord ? " word" : ""));
+  }
   int64_t start = INT64_MAX;
   int64_t end = 0;
   Sample sample;
@@ -140,6 +143,29 @@ StatusOr<Sample> Side::Run(int steps) {
   }
   sample.seconds = static_cast<double>(end - start) * 1e-9 / steps;
   return sample;
+}
+
+StatusOr<RoundOfSide> Side::RunRound(const Turns& turns, bool with_word,
+                                     int round) {
+  RoundOfSide result;
+  for (int i = 0; i < turns.samples; ++i) {
+    Sample means[2];
+    for (int run = 0; run < 2 * turns.turns; ++run) {
+      // Gradients, word, word, gradients, ...
+      const bool word = ((run + 1) / 2 + i + round) % 2 == 1;
+      if (word && !with_word) continue;
+      const Exchanged what = word ? Exchanged::kWord : Exchanged::kGradients;
+      if (turns.settles) LOCKSTEP_RETURN_IF_ERROR(Run(1, what).status());
+      LOCKSTEP_ASSIGN_OR_RETURN(const Sample sample, Run(turns.steps, what));
+      Sample& mean = means[word ? 1 : 0];
+      mean.seconds += sample.seconds / turns.turns;
+      mean.busy += sample.busy / turns.turns;
+      mean.exposed += sample.exposed / turns.turns;
+    }
+    result.gradients.push_back(means[0]);
+    if (with_word) result.word.push_back(means[1]);
+  }
+  return result;
 }
 
 StatusOr<std::vector<StepEnd>> Side::End() {

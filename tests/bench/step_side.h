@@ -44,6 +44,12 @@ class Child {
 using Command =
     std::function<std::vector<std::string>(int rank, const std::string& dir)>;
 
+// What the ranks of a side exchange in a step.
+enum class Exchanged {
+  kGradients,
+  kWord,  // Only 4 bytes; its gradients are a rank's own, and change no weight.
+};
+
 struct Sample {
   double seconds = 0;  // Of a step.
   double busy = 0;     // Of communication in a step, the slower rank's.
@@ -55,6 +61,23 @@ struct StepEnd {
   std::string hash;  // of its parameters
   double loss = 0;   // of a sample of its batch, before the last step
   double error = 0;  // of reduced gradients against float64; ours only
+};
+
+// What a side does in a round.
+struct Turns {
+  int samples = 1;
+  // Of a sample, which is their mean: each is `steps` steps with kGradients,
+  // and, where they are asked for, as many with kWord before or after them.
+  int turns = 1;
+  int steps = 1;
+  // Before the steps of a kind one of it untimed, which finds memory and caches
+  // as others left them.
+  bool settles = true;
+};
+
+struct RoundOfSide {
+  std::vector<Sample> gradients;
+  std::vector<Sample> word;  // word[i] was taken by turns with gradients[i]
 };
 
 // Two ranks of one contender, with a directory of their own.
@@ -71,7 +94,9 @@ class Side {
     return versions_;
   }
   std::vector<pid_t> pids() const;
-  StatusOr<Sample> Run(int steps);
+  StatusOr<Sample> Run(int steps, Exchanged what = Exchanged::kGradients);
+  // Which of the two begins changes from turn to turn, and with `round`.
+  StatusOr<RoundOfSide> RunRound(const Turns& turns, bool with_word, int round);
   // Ends it.
   StatusOr<std::vector<StepEnd>> End();
 

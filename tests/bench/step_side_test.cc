@@ -6,20 +6,25 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 namespace lockstep {
 namespace {
 
 using testing::HasSubstr;
 
-// A rank in sh: ready, a line for each line, and `end`.
+// A rank in sh: ready, a line for each line (ten times as long for a word),
+// which it keeps in DIR/lines-RANK, and `end`.
 Command Script(const std::string& end) {
-  return [=](int rank, const std::string&) {
+  return [=](int rank, const std::string& dir) {
     return std::vector<std::string>{
         "/bin/sh", "-c",
-        "printf 'ready\\tx=1.2\\ty=a b\\n'; while read n; do echo " +
-            std::to_string(100 * (rank + 1)) + " 1000000100 0.5 0.25; done; " +
-            end};
+        "printf 'ready\\tx=1.2\\ty=a b\\n'; while read n word; do "
+        "echo $n $word >>" +
+            dir + "/lines-" + std::to_string(rank) + "; echo " +
+            std::to_string(100 * (rank + 1)) +
+            " 1000000100${word:+0} 0.5 0.25; done; " + end};
   };
 }
 
@@ -44,11 +49,38 @@ TEST_F(StepSideTest, TellsVersionsTimesAndTheEnd) {
   // From the first start to the last end.
   EXPECT_DOUBLE_EQ(sample->seconds, 0.1);
   EXPECT_DOUBLE_EQ(sample->exposed, 0.025);
+  const auto word = side.Run(10, Exchanged::kWord);
+  ASSERT_TRUE(word.ok());
+  EXPECT_DOUBLE_EQ(word->seconds, 1.00000009);
   const auto ends = side.End();
   ASSERT_TRUE(ends.ok());
   ASSERT_EQ(ends->size(), 2u);
   EXPECT_EQ((*ends)[1].hash, "00ff");
   EXPECT_DOUBLE_EQ((*ends)[1].loss, 2.25);
+}
+
+TEST_F(StepSideTest, TakesBothStepsByTurns) {
+  Side side("a side", Script("exit 0"));
+  ASSERT_TRUE(side.Start(dir_).ok());
+  const auto both = side.RunRound(
+      {.samples = 2, .turns = 2, .steps = 3, .settles = false}, true, 0);
+  ASSERT_TRUE(both.ok());
+  ASSERT_EQ(both->gradients.size(), 2u);
+  ASSERT_EQ(both->word.size(), 2u);
+  // Means.
+  EXPECT_DOUBLE_EQ(both->gradients[1].seconds, 1 / 3.0);
+  EXPECT_DOUBLE_EQ(both->gradients[1].exposed, 0.25 / 3);
+  EXPECT_NEAR(both->word[1].seconds, 10 / 3.0, 1e-6);
+  const auto one = side.RunRound({.samples = 2}, false, 1);
+  ASSERT_TRUE(one.ok());
+  EXPECT_EQ(one->gradients.size(), 2u);
+  EXPECT_TRUE(one->word.empty());
+  std::ifstream file(dir_ + "/lines-1");
+  const std::string lines(std::istreambuf_iterator<char>(file), {});
+  EXPECT_EQ(lines,
+            "3\n3 word\n3 word\n3\n"
+            "3 word\n3\n3\n3 word\n"
+            "1\n1\n1\n1\n");
 }
 
 TEST_F(StepSideTest, ARankThatSaysNothingInTheEndIsAnError) {

@@ -53,6 +53,14 @@ class TableTest(unittest.TestCase):
         self.assertIn("Linux 6.1;", text)
         self.assertIn("100 ms | 99.6 ms | plain TCP ring", text)
 
+    def test_says_whose_ratio_is_of_pairs(self):
+        text = table.table([self.file(result())])
+        self.assertIn("of the medians with its", text)
+        text = table.table([self.file(result(
+            ratio_is="the median of ratios"), result(
+                id="B1", ratio_is="the ratio of medians"))])
+        self.assertIn("of the medians (A8: the median of the ratios of", text)
+
     def test_ends_never_look_better_than_they_are(self):
         self.assertEqual(table.three_digits(0.9999, math.floor), "0.999")
         self.assertEqual(table.three_digits(0.996, math.floor), "0.996")

@@ -50,15 +50,15 @@ bool AllAre(const std::vector<ImageContent>& here,
       });
 }
 
-Action Make(Action::Kind kind, const GangKey& key, int32_t rank = 0) {
+}  // namespace
+
+Action MakeAction(Action::Kind kind, const GangKey& key, int32_t rank) {
   Action action;
   action.kind = kind;
   action.gang = key;
   action.rank = rank;
   return action;
 }
-
-}  // namespace
 
 std::string Describe(const GangKey& key) {
   return fmt::format("job {} g{}", key.job, key.generation);
@@ -122,7 +122,7 @@ void AgentCore::StartFresh(const GangKey& key, const Assignment& assignment,
   gang.assignment = assignment;
   switch (assignment.goal) {
     case Goal::kForget:
-      out->push_back(Make(Action::Kind::kForget, key));
+      out->push_back(MakeAction(Action::Kind::kForget, key));
       return;
     case Goal::kStop:
       gang.status = FreshStatus(assignment, GangPhase::kStopped);
@@ -142,7 +142,7 @@ void AgentCore::StartFresh(const GangKey& key, const Assignment& assignment,
       break;
   }
   gangs_[key] = std::move(gang);
-  out->push_back(Make(Action::Kind::kReport, key));
+  out->push_back(MakeAction(Action::Kind::kReport, key));
   PrepareWaiting(key.job, out);
 }
 
@@ -157,7 +157,7 @@ void AgentCore::Raise(const GangKey& key, const Assignment& assignment,
   if (assignment.goal == Goal::kForget) {
     if (IsOver(gang->status.phase)) {
       gangs_.erase(it);
-      out->push_back(Make(Action::Kind::kForget, key));
+      out->push_back(MakeAction(Action::Kind::kForget, key));
       return;
     }
     gang->forget_when_over = true;
@@ -216,9 +216,9 @@ void AgentCore::Launch(const GangKey& key, Gang* gang, Actions* out) {
     for (const RankStatus& known : fresh.ranks) {
       if (known.rank == rank.rank) rank.restarts = known.restarts;
     }
-    out->push_back(Make(Action::Kind::kStartRank, key, rank.rank));
+    out->push_back(MakeAction(Action::Kind::kStartRank, key, rank.rank));
   }
-  out->push_back(Make(Action::Kind::kReport, key));
+  out->push_back(MakeAction(Action::Kind::kReport, key));
 }
 
 void AgentCore::RestartTasks(const GangKey& key, Gang* gang, Actions* out) {
@@ -247,16 +247,16 @@ void AgentCore::RestartTasks(const GangKey& key, Gang* gang, Actions* out) {
         rank->exit.reset();
         rank->progress = RankProgress();
         rank->usage = Usage();
-        out->push_back(Make(Action::Kind::kStartRank, key, rank->rank));
+        out->push_back(MakeAction(Action::Kind::kStartRank, key, rank->rank));
       } else if (rank->state != RankState::kExited) {
-        Action kill = Make(Action::Kind::kKillTree, key, rank->rank);
+        Action kill = MakeAction(Action::Kind::kKillTree, key, rank->rank);
         kill.grace = options_.implied_grace;
         out->push_back(std::move(kill));
       }
     }
     if (ranks.empty() || !ended) continue;
     gang->status.phase = GangPhase::kLaunched;
-    out->push_back(Make(Action::Kind::kReport, key));
+    out->push_back(MakeAction(Action::Kind::kReport, key));
   }
 }
 
@@ -265,12 +265,12 @@ void AgentCore::Go(const GangKey& key, Gang* gang, Actions* out) {
   for (const RankStatus& rank : gang->status.ranks) {
     if (rank.state != RankState::kJoined) continue;
     // The link takes repeats: Go is level-triggered too.
-    out->push_back(Make(Action::Kind::kGo, key, rank.rank));
+    out->push_back(MakeAction(Action::Kind::kGo, key, rank.rank));
     if (rank.rank != 0) continue;  // Rank 0 speaks for all.
     for (const Directive& directive : gang->assignment.directives) {
       if (directive.id <= gang->last_directive) continue;
       gang->last_directive = directive.id;
-      Action action = Make(Action::Kind::kDirective, key, rank.rank);
+      Action action = MakeAction(Action::Kind::kDirective, key, rank.rank);
       action.directive = directive;
       out->push_back(std::move(action));
     }
@@ -297,17 +297,17 @@ void AgentCore::Stop(const GangKey& key, Gang* gang, Duration grace,
   for (const RankStatus& rank : gang->status.ranks) {
     if (rank.state == RankState::kExited) continue;
     if (first) {
-      Action abort = Make(Action::Kind::kAbort, key, rank.rank);
+      Action abort = MakeAction(Action::Kind::kAbort, key, rank.rank);
       abort.message = message;
       out->push_back(std::move(abort));
     }
-    Action kill = Make(Action::Kind::kKillTree, key, rank.rank);
+    Action kill = MakeAction(Action::Kind::kKillTree, key, rank.rank);
     kill.grace = grace;
     out->push_back(std::move(kill));
   }
   if (gang->status.phase != GangPhase::kStopping) {
     gang->status.phase = GangPhase::kStopping;
-    out->push_back(Make(Action::Kind::kReport, key));
+    out->push_back(MakeAction(Action::Kind::kReport, key));
   }
   EndIfOver(key, gang, out);
 }
@@ -327,8 +327,8 @@ void AgentCore::Over(const GangKey& key, Gang* gang, GangPhase phase,
                      Actions* out) {
   gang->status.phase = phase;
   gang->kill_at.reset();
-  out->push_back(Make(Action::Kind::kRelease, key));
-  out->push_back(Make(Action::Kind::kReport, key));
+  out->push_back(MakeAction(Action::Kind::kRelease, key));
+  out->push_back(MakeAction(Action::Kind::kReport, key));
   PrepareWaiting(key.job, out);
 }
 
@@ -348,7 +348,7 @@ void AgentCore::PrepareWaiting(const JobName& job, Actions* out) {
     }
     gang.prepare_asked = true;
     gang.prepared_with = SettledIn(gang.assignment);
-    out->push_back(Make(Action::Kind::kPrepare, key));
+    out->push_back(MakeAction(Action::Kind::kPrepare, key));
   }
 }
 
@@ -359,8 +359,8 @@ void AgentCore::PrepareAgain(const GangKey& key, Gang* gang, Actions* out) {
   gang->status.service_ports.clear();
   gang->status.images.clear();
   gang->prepare_asked = false;
-  out->push_back(Make(Action::Kind::kRelease, key));
-  out->push_back(Make(Action::Kind::kReport, key));
+  out->push_back(MakeAction(Action::Kind::kRelease, key));
+  out->push_back(MakeAction(Action::Kind::kReport, key));
   PrepareWaiting(key.job, out);
 }
 
@@ -369,7 +369,7 @@ void AgentCore::OnPrepared(const GangKey& key, PreparedGang prepared, Time now,
   const auto it = gangs_.find(key);
   if (it == gangs_.end() || it->second.status.phase != GangPhase::kPreparing) {
     // Stopped meanwhile: nobody wants what was leased.
-    out->push_back(Make(Action::Kind::kRelease, key));
+    out->push_back(MakeAction(Action::Kind::kRelease, key));
     return;
   }
   Gang& gang = it->second;
@@ -395,7 +395,7 @@ void AgentCore::OnPrepared(const GangKey& key, PreparedGang prepared, Time now,
                                   Reason::kPrepareNote, std::move(note)});
   }
   gang.status.phase = GangPhase::kPrepared;
-  out->push_back(Make(Action::Kind::kReport, key));
+  out->push_back(MakeAction(Action::Kind::kReport, key));
 }
 
 void AgentCore::OnRefused(const GangKey& key, Cause cause, Actions* out) {
@@ -407,113 +407,6 @@ void AgentCore::OnRefused(const GangKey& key, Cause cause, Actions* out) {
   Over(key, &it->second, GangPhase::kRefused, out);
 }
 
-RankStatus* AgentCore::FindRank(const GangKey& key, int32_t rank, Gang** gang) {
-  const auto it = gangs_.find(key);
-  if (it == gangs_.end()) return nullptr;
-  *gang = &it->second;
-  for (RankStatus& status : it->second.status.ranks) {
-    if (status.rank == rank) return &status;
-  }
-  return nullptr;
-}
-
-void AgentCore::OnRankStarted(const GangKey& key, int32_t rank, int64_t pid,
-                              Actions* out) {
-  Gang* gang = nullptr;
-  RankStatus* status = FindRank(key, rank, &gang);
-  if (status == nullptr || status->state >= RankState::kStarted) return;
-  status->state = RankState::kStarted;
-  status->pid = pid;
-  out->push_back(Make(Action::Kind::kReport, key));
-}
-
-void AgentCore::OnRankJoined(const GangKey& key, int32_t rank, Actions* out) {
-  Gang* gang = nullptr;
-  RankStatus* status = FindRank(key, rank, &gang);
-  if (status == nullptr || status->state >= RankState::kJoined) return;
-  status->state = RankState::kJoined;
-  out->push_back(Make(Action::Kind::kReport, key));
-  if (gang->assignment.goal == Goal::kGo) Go(key, gang, out);
-}
-
-void AgentCore::OnRankNews(const GangKey& key, int32_t rank,
-                           const RankNews& news, Time now, Actions* out) {
-  Gang* gang = nullptr;
-  if (FindRank(key, rank, &gang) == nullptr) return;
-  GangStatus& status = gang->status;
-  const GangStatus before = status;
-  if (news.checkpoint && (!status.checkpoint ||
-                          news.checkpoint->step >= status.checkpoint->step)) {
-    const WallTime time =
-        status.checkpoint && status.checkpoint->step == news.checkpoint->step
-            ? status.checkpoint->time  // A repeat.
-            : now.wall;
-    status.checkpoint = news.checkpoint;
-    status.checkpoint->generation = key.generation;
-    status.checkpoint->time = time;
-  }
-  if (!news.artifact_name.empty() &&
-      (status.artifacts.size() < 64 ||
-       status.artifacts.contains(news.artifact_name))) {
-    status.artifacts[news.artifact_name] = news.artifact_path;
-  }
-  if (!news.event.empty()) {
-    status.events.push_back(
-        {++gang->last_event, rank, now.wall, news.event_reason, news.event});
-    if (status.events.size() > kKeptEvents) {
-      status.events.erase(status.events.begin());
-    }
-  }
-  if (news.resumed_step) status.resumed_step = news.resumed_step;
-  if (rank == 0 && !news.reduction_plan.empty()) {
-    status.reduction_plan = news.reduction_plan;
-  }
-  status.directive_done = std::max(status.directive_done, news.directive_done);
-  AgentCore::Gang::LastWords& words = gang->words[rank];
-  if (!news.failure.empty()) words.failure = news.failure;
-  if (news.failure_reason != Reason::kNone) words.reason = news.failure_reason;
-  words.victim = words.victim || news.victim;
-  if (status != before) out->push_back(Make(Action::Kind::kReport, key));
-}
-
-void AgentCore::OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,
-                             const RankProgress& progress, const Usage& usage,
-                             Actions* out) {
-  Gang* gang = nullptr;
-  RankStatus* status = FindRank(key, rank, &gang);
-  if (status == nullptr || status->state == RankState::kExited) return;
-  const Gang::LastWords words = gang->words[rank];
-  if (!words.failure.empty()) exit.message = words.failure;
-  if (words.reason != Reason::kNone) exit.reason = words.reason;
-  exit.victim = exit.victim || words.victim;
-  // What ends after we said stop ends because of that: but not a rank that
-  // had ended before, or had named an error of its own. Its peers may have
-  // been quicker to say that it is gone than it was to go.
-  const bool own_error = !words.failure.empty() && !words.victim;
-  const bool before_stop = gang->stopped_at && exit.end_time != WallTime{} &&
-                           exit.end_time < *gang->stopped_at;
-  if (!exit.ok() && gang->assignment.goal >= Goal::kStop && !own_error &&
-      !before_stop) {
-    exit.victim = true;
-    const std::string& why = gang->assignment.stop_message;
-    if (exit.message.empty() && !why.empty()) exit.message = "stopped: " + why;
-  }
-  const bool native =
-      gang->assignment.spec && gang->assignment.spec->kind == JobKind::kNative;
-  if (native && exit.how == ExitStatus::How::kCode &&
-      exit.value == kPeerLostCode) {
-    exit.victim = true;
-  }
-  status->state = RankState::kExited;
-  status->exit = std::move(exit);
-  status->progress = progress;
-  status->usage = usage;
-  out->push_back(Make(Action::Kind::kReport, key));
-  RestartTasks(key, gang, out);
-  EndIfOver(key, gang, out);
-  ForgetIfAsked(key, out);
-}
-
 void AgentCore::ForgetIfAsked(const GangKey& key, Actions* out) {
   const auto it = gangs_.find(key);
   if (it == gangs_.end() || !it->second.forget_when_over ||
@@ -521,7 +414,7 @@ void AgentCore::ForgetIfAsked(const GangKey& key, Actions* out) {
     return;
   }
   gangs_.erase(it);
-  out->push_back(Make(Action::Kind::kForget, key));
+  out->push_back(MakeAction(Action::Kind::kForget, key));
 }
 
 void AgentCore::OnTick(Time now, Actions* out) {
@@ -530,7 +423,7 @@ void AgentCore::OnTick(Time now, Actions* out) {
     gang.kill_at = now.mono + options_.force_after;
     for (const RankStatus& rank : gang.status.ranks) {
       if (rank.state == RankState::kExited) continue;
-      out->push_back(Make(Action::Kind::kKillTree, key, rank.rank));
+      out->push_back(MakeAction(Action::Kind::kKillTree, key, rank.rank));
     }
   }
 }

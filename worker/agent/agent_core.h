@@ -14,7 +14,8 @@
 //              here is over
 //   PREPARING  prepared                            PREPARED
 //   PREPARING  refused                             REFUSED
-//   PREPARED   PREPARE with other images settled   PREPARING, kRelease, kPrepare
+//   PREPARED   PREPARE, other images settled       PREPARING, kRelease,
+//                                                  kPrepare
 //   PREPARED   LAUNCH, GO with our ports           LAUNCHED, kStartRank each
 //   PREPARED   LAUNCH, GO with other ports         REFUSED
 //   LAUNCHED   GO                                  kGo to each joined rank
@@ -95,6 +96,10 @@ struct Action {
 
   bool operator==(const Action&) const = default;
 };
+
+// Of a gang, or of one rank of it.
+Action MakeAction(Action::Kind kind, const GangKey& key, int32_t rank = 0);
+
 using Actions = std::vector<Action>;
 
 // What a rank wants known. What is absent says nothing.

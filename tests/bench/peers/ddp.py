@@ -1,15 +1,17 @@
 """One rank of a step benchmark in PyTorch's DistributedDataParallel, gloo.
 
-Speaks as step_probe does: "ready" and versions, then for each line "N" on its
-input N steps and "START END" (CLOCK_MONOTONIC, nanoseconds), in the end
-"end HASH LOSS". One intra-op thread, SGD without momentum, one fixed synthetic
+Speaks as step_probe does: "ready" and versions, then for each line "N" or
+"N word" on its input N steps and "START END" (CLOCK_MONOTONIC, nanoseconds), in
+the end "end HASH LOSS". One intra-op thread, SGD without momentum, one fixed synthetic
 batch, gradients set to None. --start: weights and batch as step_probe left them
 (step_reference.h), else its own.
 
   default  what DistributedDataParallel(model) gives
   best     gradient_as_bucket_view, static_graph, no broadcast of buffers, and
            buckets of --bucket-mb
-  barrier  no gradient is exchanged, one all-reduce of 4 bytes a step
+
+"word": no gradient is exchanged, one all-reduce of 4 bytes a step, and the
+optimizer's rate is 0, so that weights stay.
 """
 
 import argparse
@@ -142,7 +144,7 @@ def main():
     parser.add_argument("--bucket-mb", type=float, default=25)
     parser.add_argument("--start")
     parser.add_argument("--rate", type=float, default=0.001)
-    parser.add_argument("--mode", choices=["default", "best", "barrier"],
+    parser.add_argument("--mode", choices=["default", "best"],
                         default="default")
     args = parser.parse_args()
     if args.core >= 0:
@@ -156,8 +158,6 @@ def main():
     if args.mode != "default":
         options = {"gradient_as_bucket_view": True, "static_graph": True,
                    "broadcast_buffers": False, "bucket_cap_mb": args.bucket_mb}
-    if args.mode == "barrier":
-        options["static_graph"] = False  # no_sync() changes the graph.
     torch.manual_seed(args.rank + 1)
     images = torch.randn(batch, *shape)
     labels = torch.randint(classes, (batch,))
@@ -177,21 +177,26 @@ def main():
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        if args.mode == "barrier":
-            with model.no_sync():
-                pass_once()
-            dist.all_reduce(word)
-        else:
+        pass_once()
+        optimizer.step()
+
+    def step_with_word():
+        optimizer.zero_grad(set_to_none=True)
+        with model.no_sync():
             pass_once()
+        dist.all_reduce(word)
         optimizer.step()
 
     for _ in range(args.warm_up):
         step()
     print("ready\ttorch=%s\tblas=%s" % (torch.__version__, blas()), flush=True)
     for line in sys.stdin:
+        count, *what = line.split()
+        run, rate = (step_with_word, 0.0) if what else (step, args.rate)
+        optimizer.param_groups[0]["lr"] = rate
         start = time.monotonic_ns()
-        for _ in range(int(line)):
-            step()
+        for _ in range(int(count)):
+            run()
         print(start, time.monotonic_ns(), flush=True)
     with torch.no_grad():
         loss = functional.cross_entropy(network(images), labels).item()

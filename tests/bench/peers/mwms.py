@@ -1,8 +1,8 @@
 """One rank of M1 in TensorFlow's MultiWorkerMirroredStrategy.
 
-Speaks as step_probe does: "ready" and versions, then for each line "N" on its
-input N steps and "START END" (CLOCK_MONOTONIC, nanoseconds), in the end
-"end HASH LOSS". One thread for each kind of work, SGD without momentum, one
+Speaks as step_probe does, but knows no "word": "ready" and versions, then for
+each line "N" on its input N steps and "START END" (CLOCK_MONOTONIC,
+nanoseconds), in the end "end HASH LOSS". One thread for each kind of work, SGD without momentum, one
 fixed synthetic batch. --start: weights and batch as step_probe left them
 (step_reference.h), else its own.
 """
@@ -101,11 +101,9 @@ def main():
     print("ready\ttensorflow=%s" % tf.__version__, flush=True)
     for line in sys.stdin:
         start = time.monotonic_ns()
-        value = None
         for _ in range(int(line)):
             value = step()
-        if value is not None:
-            strategy.experimental_local_results(value)[0].numpy()
+        strategy.experimental_local_results(value)[0].numpy()
         print(start, time.monotonic_ns(), flush=True)
     hashed = 0
     for weight in model.get_weights():

@@ -1,6 +1,6 @@
 // A communicator that exchanges nothing in a step but 4 bytes.
-#ifndef LOCKSTEP_TESTS_BENCH_STEP_BARRIER_H_
-#define LOCKSTEP_TESTS_BENCH_STEP_BARRIER_H_
+#ifndef LOCKSTEP_TESTS_BENCH_WORD_COMMUNICATOR_H_
+#define LOCKSTEP_TESTS_BENCH_WORD_COMMUNICATOR_H_
 
 #include <map>
 #include <memory>
@@ -12,13 +12,13 @@ namespace lockstep {
 
 // One rank alone, as far as the reducer can see, that meets the others in 4
 // bytes a step: in the bucket that ends its memory, which is the last one.
-class BarrierCommunicator final : public Communicator {
+class WordCommunicator final : public Communicator {
  public:
   static StatusOr<std::unique_ptr<Communicator>> Make(
       std::unique_ptr<Communicator> inner) {
     LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* word, inner->Allocate(4));
     return std::unique_ptr<Communicator>(
-        new BarrierCommunicator(std::move(inner), word));
+        new WordCommunicator(std::move(inner), word));
   }
   int rank() const override { return 0; }
   int size() const override { return 1; }
@@ -34,7 +34,7 @@ class BarrierCommunicator final : public Communicator {
   void Abort(std::string_view reason) override { inner_->Abort(reason); }
 
  private:
-  BarrierCommunicator(std::unique_ptr<Communicator> inner, const Buffer* word)
+  WordCommunicator(std::unique_ptr<Communicator> inner, const Buffer* word)
       : inner_(std::move(inner)), word_(word) {}
   const std::unique_ptr<Communicator> inner_;
   const Buffer* const word_;
@@ -43,4 +43,4 @@ class BarrierCommunicator final : public Communicator {
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_TESTS_BENCH_STEP_BARRIER_H_
+#endif  // LOCKSTEP_TESTS_BENCH_WORD_COMMUNICATOR_H_

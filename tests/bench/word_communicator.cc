@@ -1,4 +1,4 @@
-#include "tests/bench/step_barrier.h"
+#include "tests/bench/word_communicator.h"
 
 namespace lockstep {
 namespace {
@@ -11,7 +11,7 @@ class DoneWork final : public Work {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Work>> BarrierCommunicator::Start(
+StatusOr<std::unique_ptr<Work>> WordCommunicator::Start(
     const Operation& operation, Stream) {
   const Slice& slice = operation.slice;
   const size_t end = (slice.offset + slice.count) * SizeOf(slice.type);
