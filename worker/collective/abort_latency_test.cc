@@ -16,24 +16,19 @@
 #include <vector>
 
 #include "worker/collective/communicator.h"
+#include "worker/collective/latency_test_util.h"
 #include "worker/collective/testing.h"
 
 namespace lockstep {
 namespace {
 
-using std::chrono::duration_cast;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr int kRanks = 4;
-constexpr int kTries = 11;
+constexpr int kTries = LeavingTimes::kTries;
 constexpr Duration kLong = seconds(30);
-constexpr Duration kPromised = milliseconds(50);
-constexpr Duration kWorst = seconds(5);
-// A thread that is told to run and does not for so long says that a machine is
-// too busy to measure on.
-constexpr Duration kBusy = milliseconds(10);
 // Long enough to be always in flight.
 constexpr size_t kMany = kSanitized ? 1 << 16 : 1 << 20;
 
@@ -41,47 +36,6 @@ Operation Floats(Communicator* c, size_t count) {
   auto buffer = c->Allocate(count * 4);
   return {.slice = {*buffer, 0, count, DataType::kFloat32}};
 }
-
-// Of each try: from the word to the last rank.
-class Times {
- public:
-  void Add(Duration time) {
-    times_.push_back(time);
-    wakes_.push_back(WakeUpTime());
-  }
-  void Check() {
-    ASSERT_GE(times_.size(), 10u);
-    const Duration median = MedianOf(times_);
-    const Duration wake = MedianOf(wakes_);
-    const Duration worst = *std::max_element(times_.begin(), times_.end());
-    ::testing::Test::RecordProperty(
-        "median_us",
-        static_cast<int>(duration_cast<microseconds>(median).count()));
-    ::testing::Test::RecordProperty(
-        "worst_us",
-        static_cast<int>(duration_cast<microseconds>(worst).count()));
-    printf("median %.2f ms, worst %.2f ms; a plain wake-up %.2f ms\n",
-           Milliseconds(median), Milliseconds(worst), Milliseconds(wake));
-    if (!kSanitized && wake <= kBusy) {
-      EXPECT_LE(Milliseconds(median), Milliseconds(kPromised));
-    }
-    if (wake <= kBusy) {
-      EXPECT_LE(Milliseconds(worst), Milliseconds(kWorst));
-    }
-  }
-
- private:
-  static double Milliseconds(Duration time) {
-    return static_cast<double>(duration_cast<microseconds>(time).count()) / 1e3;
-  }
-  static Duration MedianOf(std::vector<Duration> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-  }
-
-  std::vector<Duration> times_;
-  std::vector<Duration> wakes_;
-};
 
 class ThreadsTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -143,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, ThreadsTest,
 
 TEST_P(ThreadsTest, AllLeaveAWaitAtOnce) {
   signal(SIGPIPE, SIG_IGN);
-  Times times;
+  LeavingTimes times;
   // The last starts nothing; another gives up.
   for (int i = 0; i < kTries; ++i) {
     times.Add(Try(kMany, kRanks - 1, i % (kRanks - 1), 5000));
@@ -153,7 +107,7 @@ TEST_P(ThreadsTest, AllLeaveAWaitAtOnce) {
 
 TEST_P(ThreadsTest, AllLeaveDataInFlightAtOnce) {
   signal(SIGPIPE, SIG_IGN);
-  Times times;
+  LeavingTimes times;
   // Somewhere within an operation, elsewhere in each try.
   for (int i = 0; i < kTries; ++i) {
     times.Add(Try(kMany, -1, i % kRanks, 300 * i));
@@ -271,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, ProcessesTest,
 TEST_P(ProcessesTest, AllOthersLeaveAFrozenOneAtOnce) {
   RankProcesses ranks(kRanks, [&](int rank) { return RunTries(rank); });
   constexpr int kFrozen = kRanks - 1;
-  Times times;
+  LeavingTimes times;
   for (int i = 0; i < kTries; ++i) {
     ASSERT_TRUE(AwaitAllIn(i)) << "try " << i;
     ranks.Signal(kFrozen, SIGSTOP);
@@ -296,7 +250,7 @@ TEST_P(ProcessesTest, AllOthersLeaveAFrozenOneAtOnce) {
 }
 
 TEST_P(ProcessesTest, AllOthersLeaveAKilledOneAtOnce) {
-  Times times;
+  LeavingTimes times;
   for (int i = 0; i < kTries; ++i) {
     RankProcesses ranks(kRanks, [&](int rank) { return RunTry(i, rank); });
     ASSERT_TRUE(AwaitAllIn(i)) << "try " << i;

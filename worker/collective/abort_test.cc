@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <time.h>
 
 #include <array>
 #include <atomic>
@@ -30,6 +31,14 @@ constexpr Duration kLong = seconds(30);
 Operation AllReduce(Communicator* c, size_t count) {
   auto buffer = c->Allocate(count * 4);
   return {.slice = {*buffer, 0, count, DataType::kFloat32}};
+}
+
+// Of all threads of this process.
+double CpuSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) +
+         static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
 class ThreadRanks : public FormedRanks {
@@ -129,6 +138,16 @@ TEST(AbortTest, WithDataInFlight) {
       EXPECT_LT(times[rank] - start, kSoon);
     }
   }
+}
+
+// It spins for a moment, then sleeps.
+TEST(DeadlineTest, IsAwaitedAsleep) {
+  ThreadRanks ranks(2);
+  const Operation operation = AllReduce(ranks[0], 100000);
+  const double before = CpuSeconds();
+  EXPECT_EQ(lockstep::Run(ranks[0], operation, milliseconds(500)).code(),
+            StatusCode::kDeadlineExceeded);
+  EXPECT_LT(CpuSeconds() - before, 0.1);
 }
 
 TEST(DeadlineTest, BreaksTheCommunicatorAndNamesThePeer) {
@@ -296,40 +315,45 @@ TEST_F(ProcessTest, HalfSentBroadcastToAFrozenPeerIsLeftByAbort) {
   EXPECT_LT(board_.EndedAfter(0, start), kSoon);
 }
 
-TEST_F(ProcessTest, HundredGenerationsLeaveNothingBehind) {
-  RankProcesses ranks(2, [&](int rank) {
-    int fds = 0;
-    int threads = 0;
-    for (int generation = 0; generation < 100; ++generation) {
+// Of hierarchical, two ranks on each of two hosts.
+TEST_F(ProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
+  const int n = TestOptions(0, 2, nullptr).backend == "hierarchical" ? 4 : 2;
+  RankProcesses ranks(n, [&](int rank) {
+    Usage first;
+    for (int generation = 0; generation < (kSanitized ? 100 : 500);
+         ++generation) {
       const std::string dir = fmt::format("{}/{}", board_.dir(), generation);
       std::filesystem::create_directories(dir);
       DirectoryRendezvousStore store(dir);
       {
-        auto c = FormCommunicator(TestOptions(rank, 2, &store));
+        auto c = FormCommunicator(TestOptions(rank, n, &store));
         if (!c.ok()) return 100;
         const Operation reduce = AllReduce(c->get(), 1000);
         // Every other generation ends by an abort, which may meet the other
-        // rank at the end of the operation.
+        // ranks at the end of the operation.
         const bool aborts = generation % 2 == 1;
         if (!lockstep::Run(c->get(), reduce, kLong).ok() && !aborts) return 101;
         if (aborts) (*c)->Abort("next");
       }
-      if (generation == 4) {
-        fds = CountEntries("/proc/self/fd");
-        threads = CountEntries("/proc/self/task");
-      }
+      if (generation == 50) first = UsageNow();
     }
-    if (CountEntries("/proc/self/fd") != fds) return 102;
-    // A thread that was joined may still be listed for a moment.
-    const MonoTime deadline = Now() + seconds(5);
-    while (CountEntries("/proc/self/task") != threads && Now() < deadline) {
-      std::this_thread::yield();
+    const Status status = CheckNoGrowth(first);
+    if (!status.ok()) {
+      fprintf(stderr, "%s\n", Message(status).c_str());
+      return 102;
     }
-    return CountEntries("/proc/self/task") == threads ? 0 : 103;
+    // Of 450 generations: 2 KiB of each, and no segment of any.
+    const Usage last = UsageNow();
+    if (!kSanitized && (last.resident_kib > first.resident_kib + 1024 ||
+                        last.mappings > first.mappings + 4)) {
+      return 103;
+    }
+    return 0;
   });
   const MonoTime deadline = Now() + seconds(100);
-  EXPECT_EQ(ranks.Join(0, deadline), 0);
-  EXPECT_EQ(ranks.Join(1, deadline), 0);
+  for (int rank = 0; rank < n; ++rank) {
+    EXPECT_EQ(ranks.Join(rank, deadline), 0) << rank;
+  }
 }
 
 // Forming fails, and says which rank, when a peer dies after it has published

@@ -149,6 +149,19 @@ TEST(TunerTest, SeveralConnectionsOnlyWhereTheyHelp) {
   EXPECT_EQ(limited.plan.streams, 4);
 }
 
+TEST(TunerTest, RingsWhosePartsAreOnePieceAreNotCompared) {
+  const Line line{.flow = 0.25e9, .all = 4e9};
+  const Plan pieces = MakePlan(32, HostSharing::kNone);
+  EXPECT_EQ(TuneOver(line, 32, 1.0, pieces).connects, 1);
+  const Plan one = MakePlan(32, HostSharing::kAll);
+  ASSERT_GT(one.chunk, Tuner::kLargest / 32);
+  const Tuned tuned = TuneOver(line, 32, 1.0, one);
+  EXPECT_EQ(tuned.connects, 0);
+  Plan just_one = one;
+  just_one.chunk = Tuner::kLargest / 32;
+  EXPECT_EQ(TuneOver(line, 32, 1.0, just_one).connects, 0);
+}
+
 TEST(TuneTest, AllRanksGetOnePlanThatCanBeFollowedAgain) {
   for (const int n : {2, 3, 5, 18}) {
     std::string plan;
