@@ -4,7 +4,8 @@
 // rules of server/core, commits what they decided in one transaction, replaces
 // the jobs in memory, and only then tells watchers and worker daemons. A
 // failed commit leaves everything as it was; what was not committed is decided
-// again at the next tick.
+// again at the next tick. Reports of a wide gang are taken in at once and may
+// be decided together, see report_pace.h.
 //
 // Hard state: jobs, nodes, answered requests (store/). Soft state, rebuilt
 // from reports: leases, progress, what each node has, rendezvous keys.
@@ -34,10 +35,12 @@
 #include "server/core/assignments.h"
 #include "server/core/bill.h"
 #include "server/core/images.h"
+#include "server/core/job_places.h"
 #include "server/core/lifecycle.h"
 #include "server/core/log_owner.h"
 #include "server/core/membership.h"
 #include "server/core/progress.h"
+#include "server/core/report_pace.h"
 #include "server/core/restart.h"
 #include "server/core/scheduler.h"
 #include "server/store/store.h"
@@ -298,6 +301,8 @@ class Coordinator {
   struct Entry {
     explicit Entry(const StallOptions& options) : stall(options) {}
     std::shared_ptr<const Job> job;
+    JobPlaces places;
+    ReportPace pace;
     MonoTime state_since;
     std::optional<MonoTime> all_started_since;
     AwaitedSince awaited_since;
@@ -306,6 +311,8 @@ class Coordinator {
     StallWatch stall;
     Rendezvous rendezvous;  // Of the current generation.
     bool progress_news = false;
+    // A step that needed every rank finished then; its nodes are not told yet.
+    std::optional<MonoTime> proof;
     // Its history says that a rank stands still, and since when.
     bool standing = false;
     MonoTime standing_since;
@@ -314,6 +321,7 @@ class Coordinator {
     SessionId id = 0;
     Incarnation incarnation;
     std::shared_ptr<WorkerLink> link;
+    // Without the cluster spec, which does not change within a generation.
     std::map<GangKey, Assignment> sent;
     // What it was told to fetch ahead; absent: nothing yet.
     std::optional<Prefetch> prefetch;
@@ -329,9 +337,16 @@ class Coordinator {
 
   // reconcile.cc
   void Reconcile(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Of the job's nodes, and of `also`.
-  JobView ViewOf(const Entry& entry, Time now, const NodeName& also = {})
+  // As Reconcile, but in a large cluster the next tick does it: when all its
+  // nodes come back at once, each would have everything decided again.
+  void ReconcileSoon(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of all of the job's nodes.
+  JobView ViewOf(const Entry& entry, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  JobView ViewOf(const Entry& entry, Time now, const std::set<NodeName>& nodes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Nodes that a finished step proved to live.
+  void ApplyProofs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // That a rank stands still, and that it goes on, in the job's history.
   void NoteStanding(Entry* entry, Job* job, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -362,7 +377,13 @@ class Coordinator {
   Status Commit(StoreBatch* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Apply(std::shared_ptr<const Job> job, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Tell(const NodeName& node, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What each of `nodes` should do, with one view a job, and without cluster
+  // specs.
+  using Wanted = std::map<NodeName, std::map<GangKey, Assignment>>;
+  Wanted WantedOf(const std::set<NodeName>& nodes, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // All of tell_, who has not been told so before.
+  void Tell(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Touch(const JobName& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TouchJobsOf(const NodeName& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A coordinator that was stopped, or whose disk was stuck, heard of nobody:
@@ -446,8 +467,10 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Entry* CurrentEntry(const JobName& job, Generation generation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void NoteStarted(const JobName& job, Time now)
+  // Takes the report in; false: its job should be decided about now.
+  bool MayWait(const NodeName& node, const GangStatus& said)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteStarted(Entry* entry, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeProgress(const RankStatus& said, Entry* entry, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Null: of a generation that is over.
@@ -489,6 +512,8 @@ class Coordinator {
   size_t rendezvous_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<JobName> dirty_ ABSL_GUARDED_BY(mu_);
   std::set<NodeName> tell_ ABSL_GUARDED_BY(mu_);
+  // Those with a proof.
+  std::set<JobName> proven_ ABSL_GUARDED_BY(mu_);
   std::set<NodeName> unsaved_nodes_ ABSL_GUARDED_BY(mu_);
   bool capacity_changed_ ABSL_GUARDED_BY(mu_) = true;
   // What nodes should fetch ahead, or what they say of it.

@@ -21,8 +21,9 @@ NodeSnapshot Coordinator::SnapshotOf(const Member& member) {
   if (soft != nodes_.end()) {
     for (const JobName& name : soft->second.jobs) {
       snapshot.jobs.push_back(name);
-      for (const Hold& hold : jobs_.at(name).job->holds) {
-        if (hold.node != member.info.name) continue;
+      const Entry& entry = jobs_.at(name);
+      for (const size_t index : entry.places.HoldsOn(member.info.name)) {
+        const Hold& hold = entry.job->holds[index];
         snapshot.allocated.cpus += hold.resources.cpus;
         snapshot.allocated.memory_bytes += hold.resources.memory_bytes;
         snapshot.allocated.gpus += static_cast<int32_t>(hold.gpus.size());

@@ -1,6 +1,7 @@
 // Decide, commit, apply, tell.
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/logging.h"
 #include "server/coordinator/coordinator.h"
@@ -13,6 +14,8 @@ namespace {
 constexpr int kMaxRounds = 12;
 // A job whose ranks stood still is said to do so again after so long.
 constexpr Duration kStandingAgain = std::chrono::minutes(1);
+// A cluster of so many nodes is large.
+constexpr size_t kManyNodes = 64;
 
 }  // namespace
 
@@ -22,18 +25,22 @@ void Coordinator::TouchJobsOf(const NodeName& node) {
   for (const JobName& job : nodes_[node].jobs) Touch(job);
 }
 
+JobView Coordinator::ViewOf(const Entry& entry, Time now) {
+  std::set<NodeName> names = NodesOf(*entry.job);
+  for (const Hold& hold : entry.job->holds) names.insert(hold.node);
+  JobView view = ViewOf(entry, now, names);
+  if (entry.job->state == JobState::kPreparing && !entry.job->cluster) {
+    view.fresh_key = options_.new_key();
+  }
+  return view;
+}
+
 JobView Coordinator::ViewOf(const Entry& entry, Time now,
-                            const NodeName& also) {
+                            const std::set<NodeName>& names) {
   const Job& job = *entry.job;
   JobView view;
   view.state_since = entry.state_since;
   view.all_started_since = entry.all_started_since;
-  if (job.state == JobState::kPreparing && !job.cluster) {
-    view.fresh_key = options_.new_key();
-  }
-  std::set<NodeName> names = NodesOf(job);
-  for (const Hold& hold : job.holds) names.insert(hold.node);
-  if (!also.empty()) names.insert(also);
   for (const NodeName& name : names) {
     JobView::Node& node = view.nodes[name];
     if (const Member* member = members_.Find(name)) {
@@ -95,6 +102,8 @@ std::map<JobName, Job> Coordinator::DecideDirty(Time now) {
     const auto it = jobs_.find(name);
     if (it == jobs_.end()) continue;
     Entry& entry = it->second;
+    entry.pace.Decided();
+    NoteStarted(&entry, now);
     JobView view = ViewOf(entry, now);
     AwaitRestarts(*entry.job, view, now, &entry.awaited_since);
     view.awaited_since = entry.awaited_since;
@@ -118,8 +127,9 @@ bool Coordinator::IsLeftOver(const NodeName& node, const GangStatus& gang) {
   const auto it = jobs_.find(gang.job);
   if (it == jobs_.end() || it->second.job->uid != gang.job_uid) return true;
   const std::vector<Hold>& holds = it->second.job->holds;
-  return std::none_of(holds.begin(), holds.end(), [&](const Hold& hold) {
-    return hold.node == node && hold.generation == gang.generation;
+  const std::vector<size_t>& here = it->second.places.HoldsOn(node);
+  return std::none_of(here.begin(), here.end(), [&](size_t hold) {
+    return holds[hold].generation == gang.generation;
   });
 }
 
@@ -140,8 +150,9 @@ std::vector<HostCapacity> Coordinator::Hosts() {
     host.container_engine = member.info.container_engine;
     host.pool = member.info.pool;
     for (const JobName& job : nodes_[name].jobs) {
-      for (const Hold& hold : jobs_.at(job).job->holds) {
-        if (hold.node != name) continue;
+      const Entry& entry = jobs_.at(job);
+      for (const size_t index : entry.places.HoldsOn(name)) {
+        const Hold& hold = entry.job->holds[index];
         host.allocated.cpus += hold.resources.cpus;
         host.allocated.memory_bytes += hold.resources.memory_bytes;
         host.allocated.gpus += hold.resources.gpus;
@@ -251,6 +262,8 @@ void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
   Entry& entry = jobs_.try_emplace(name, options_.stall).first->second;
   const std::shared_ptr<const Job> before = entry.job;
   entry.job = job;
+  entry.places = JobPlaces(*job);
+  entry.pace.Reset(job->generation, entry.places.nodes());
   uids_[job->uid] = name;
   if (options_.observer != nullptr) {
     options_.observer->OnJob(before.get(), *job, now);
@@ -303,52 +316,98 @@ void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
     } else {
       nodes_[node].jobs.erase(name);
     }
-    tell_.insert(node);
+  }
+  tell_.merge(NodesToTell(before.get(), *job));
+}
+
+Coordinator::Wanted Coordinator::WantedOf(const std::set<NodeName>& nodes,
+                                          Time now) {
+  Wanted wanted;
+  std::map<JobName, std::set<NodeName>> about;
+  for (const NodeName& node : nodes) {
+    wanted[node];
+    const NodeSoft& soft = nodes_[node];
+    for (const JobName& name : soft.jobs) about[name].insert(node);
+    // The node may have something of a generation before the job moved away.
+    for (const auto& [key, gang] : soft.gangs) about[key.first].insert(node);
+  }
+  for (const auto& [name, told] : about) {
+    const auto it = jobs_.find(name);
+    if (it == jobs_.end()) continue;
+    const Entry& entry = it->second;
+    std::set<NodeName> seen = told;
+    if (entry.job->failing) seen.merge(NodesOf(*entry.job));
+    const JobView view = ViewOf(entry, now, seen);
+    const Assigner assigner(*entry.job, entry.places, view, options_.graces,
+                            options_.timeouts, now);
+    for (const NodeName& node : told) {
+      for (Assignment& assignment : assigner.For(node)) {
+        wanted[node][{name, assignment.generation}] = std::move(assignment);
+      }
+    }
+  }
+  return wanted;
+}
+
+void Coordinator::Tell(Time now) {
+  std::set<NodeName> nodes = std::exchange(tell_, {});
+  std::erase_if(nodes, [&](const NodeName& node) {
+    mu_.AssertHeld();
+    return !nodes_[node].session;
+  });
+  // Lent to one assignment after the other: copies would be quadratic.
+  std::map<JobName, std::optional<ClusterSpec>> clusters;
+  for (auto& [node, wanted] : WantedOf(nodes, now)) {
+    NodeSoft& soft = nodes_[node];
+    for (const auto& [key, gang] : soft.gangs) {
+      const auto it = jobs_.find(key.first);
+      if (it == jobs_.end() || it->second.job->uid != gang.job_uid) {
+        wanted[key] = DisownedAssignment(gang);
+      }
+    }
+    for (auto& [key, assignment] : wanted) {
+      assignment.epoch = epoch_;
+      const auto sent = soft.session->sent.find(key);
+      if (sent != soft.session->sent.end() && sent->second == assignment) {
+        continue;
+      }
+      if (Assigner::HasCluster(assignment)) {
+        std::optional<ClusterSpec>& cluster = clusters[key.first];
+        if (!cluster) cluster = jobs_.at(key.first).job->cluster;
+        assignment.cluster.swap(cluster);
+        soft.session->link->SendAssignment(assignment);
+        assignment.cluster.swap(cluster);
+      } else {
+        soft.session->link->SendAssignment(assignment);
+      }
+      // What the node does with it needs no answer.
+      if (assignment.goal == Goal::kForget) soft.gangs.erase(key);
+      soft.session->sent[key] = std::move(assignment);
+    }
+    std::erase_if(soft.session->sent, [&](const auto& entry) {
+      return !wanted.contains(entry.first) ||
+             entry.second.goal == Goal::kForget;
+    });
   }
 }
 
-void Coordinator::Tell(const NodeName& node, Time now) {
-  NodeSoft& soft = nodes_[node];
-  if (!soft.session) return;
-  std::set<JobName> names = soft.jobs;
-  for (const auto& [key, gang] : soft.gangs) names.insert(key.first);
-  std::map<GangKey, Assignment> wanted;
-  for (const JobName& name : names) {
+void Coordinator::ApplyProofs() {
+  for (const JobName& name : std::exchange(proven_, {})) {
     const auto it = jobs_.find(name);
-    if (it == jobs_.end()) continue;
-    // The node may have something of a generation before the job moved away.
-    const JobView view = ViewOf(it->second, now, node);
-    for (Assignment& assignment :
-         DesiredAssignments(*it->second.job, view, node, options_.graces,
-                            options_.timeouts, now)) {
-      wanted[{name, assignment.generation}] = std::move(assignment);
+    if (it == jobs_.end() || !it->second.proof) continue;
+    const MonoTime when = *std::exchange(it->second.proof, {});
+    for (const NodeName& node : NodesOf(*it->second.job)) {
+      members_.Prove(node, when);
     }
   }
-  for (const auto& [key, gang] : soft.gangs) {
-    const auto it = jobs_.find(key.first);
-    if (it == jobs_.end() || it->second.job->uid != gang.job_uid) {
-      wanted[key] = DisownedAssignment(gang);
-    }
-  }
-  for (auto& [key, assignment] : wanted) {
-    assignment.epoch = epoch_;
-    const auto sent = soft.session->sent.find(key);
-    if (sent != soft.session->sent.end() && sent->second == assignment) {
-      continue;
-    }
-    soft.session->link->SendAssignment(assignment);
-    soft.session->sent[key] = assignment;
-    if (assignment.goal == Goal::kForget) {
-      // What the node does with it needs no answer.
-      soft.gangs.erase(key);
-    }
-  }
-  std::erase_if(soft.session->sent, [&](const auto& entry) {
-    return !wanted.contains(entry.first);
-  });
+}
+
+void Coordinator::ReconcileSoon(Time now) {
+  if (members_.members().size() < kManyNodes) Reconcile(now);
 }
 
 void Coordinator::Reconcile(Time now) {
+  ApplyProofs();
   ForgiveAbsence(now);
   for (int round = 0; round < kMaxRounds; ++round) {
     const std::set<JobName> decided = dirty_;
@@ -367,9 +426,7 @@ void Coordinator::Reconcile(Time now) {
     }
     for (const JobName& name : names) Touch(name);
   }
-  const std::set<NodeName> nodes = std::move(tell_);
-  tell_.clear();
-  for (const NodeName& node : nodes) Tell(node, now);
+  Tell(now);
   // After the assignments: a gang joins what is being fetched for it.
   TellAhead();
 }

@@ -16,6 +16,7 @@ constexpr Duration kProbeInterval = std::chrono::seconds(1);
 void Coordinator::Tick() {
   MutexLock lock(&mu_);
   const Time now = clock_->Now();
+  ApplyProofs();
   ForgiveAbsence(now);
   const auto patience = [&](const NodeName& node) {
     mu_.AssertHeld();

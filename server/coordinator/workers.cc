@@ -62,7 +62,7 @@ StatusOr<Coordinator::SessionId> Coordinator::Register(
   for (const GangStatus& gang : gangs) {
     soft.gangs[{gang.job, gang.generation}] = gang;
     Touch(gang.job);
-    NoteStarted(gang.job, now);
+    (void)MayWait(info.name, gang);
   }
   for (const JobName& job : soft.jobs) Touch(job);
   tell_.insert(info.name);
@@ -77,7 +77,7 @@ StatusOr<Coordinator::SessionId> Coordinator::Register(
         info.name, FormatDuration(*end - now.wall));
   }
   const SessionId id = soft.session->id;
-  Reconcile(now);
+  ReconcileSoon(now);
   return id;
 }
 
@@ -132,21 +132,20 @@ Status Coordinator::AdmitNode(const NodeInfo& info, Time now) {
   return OkStatus();
 }
 
-void Coordinator::NoteStarted(const JobName& job, Time now) {
-  const auto it = jobs_.find(job);
-  if (it == jobs_.end() || it->second.all_started_since) return;
-  const Job& stored = *it->second.job;
+void Coordinator::NoteStarted(Entry* entry, Time now) {
+  if (entry->all_started_since) return;
+  const Job& stored = *entry->job;
   size_t started = 0;
   for (const NodeName& node : NodesOf(stored)) {
     const NodeSoft& soft = nodes_[node];
-    const auto gang = soft.gangs.find({job, stored.generation});
+    const auto gang = soft.gangs.find({stored.spec.name, stored.generation});
     if (gang == soft.gangs.end()) continue;
     for (const RankStatus& rank : gang->second.ranks) {
       if (rank.state >= RankState::kStarted) ++started;
     }
   }
   if (started > 0 && started == RanksOf(stored).size()) {
-    it->second.all_started_since = now.mono;
+    entry->all_started_since = now.mono;
   }
 }
 
@@ -160,19 +159,30 @@ void Coordinator::TakeProgress(const RankStatus& said, Entry* entry, Time now) {
     return;
   }
   // A finished step needed every rank: all hosts of the job live.
-  for (const NodeName& peer : NodesOf(*entry->job)) {
-    members_.Prove(peer, now.mono);
-  }
+  entry->proof = now.mono;
+  proven_.insert(entry->job->spec.name);
 }
 
 namespace {
 
-bool RunsOn(const Job& job, const NodeName& node, int32_t rank) {
-  return std::any_of(job.tasks.begin(), job.tasks.end(), [&](const auto& t) {
-    return t.node == node &&
-           std::any_of(t.ranks.begin(), t.ranks.end(),
-                       [&](const RankStatus& r) { return r.rank == rank; });
-  });
+std::vector<size_t> TasksOn(const std::vector<TaskStatus>& tasks,
+                            const NodeName& node) {
+  std::vector<size_t> here;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    if (tasks[i].node == node) here.push_back(i);
+  }
+  return here;
+}
+
+// Null: none of `here`, which are indices of `tasks`, has it.
+const RankStatus* FindRank(const std::vector<TaskStatus>& tasks,
+                           const std::vector<size_t>& here, int32_t rank) {
+  for (const size_t task : here) {
+    for (const RankStatus& status : tasks[task].ranks) {
+      if (status.rank == rank) return &status;
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -220,15 +230,24 @@ Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
         rank.progress = said.progress;
         rank.usage = said.usage;
         // A node speaks for the ranks that were placed on it, and no others.
-        if (entry != nullptr && RunsOn(*entry->job, node, said.rank)) {
+        if (entry != nullptr &&
+            FindRank(entry->job->tasks, entry->places.TasksOn(node),
+                     said.rank) != nullptr) {
           TakeProgress(said, entry, now);
         }
       }
     }
   }
   soft.session->link->SendHeartbeatAck(sequence);
-  if (!was_ready) Reconcile(now);
+  if (!was_ready) ReconcileSoon(now);
   return OkStatus();
+}
+
+bool Coordinator::MayWait(const NodeName& node, const GangStatus& said) {
+  Entry* const entry = CurrentEntry(said.job, said.generation);
+  return entry != nullptr && entry->job->uid == said.job_uid &&
+         !entry->places.TasksOn(node).empty() &&
+         !entry->pace.Take(*entry->job, node, said);
 }
 
 Status Coordinator::OnGangStatus(SessionId session, const GangStatus& status) {
@@ -242,13 +261,14 @@ Status Coordinator::OnGangStatus(SessionId session, const GangStatus& status) {
                              kMaxGangsOfNode);
   }
   const auto known = gangs.find(key);
-  if (known != gangs.end() && IsLeftOver(node, known->second)) {
-    capacity_changed_ = true;
-  }
+  const bool left_over =
+      known != gangs.end() && IsLeftOver(node, known->second);
+  if (left_over) capacity_changed_ = true;
   gangs[key] = status;
-  Touch(status.job);
   tell_.insert(node);
-  NoteStarted(status.job, now);
+  // Else the next tick, which looks at every job that lives.
+  if (MayWait(node, status) && !left_over) return OkStatus();
+  Touch(status.job);
   Reconcile(now);
   return OkStatus();
 }
@@ -258,7 +278,7 @@ StatusOr<Coordinator::Rendezvous*> Coordinator::FindBoard(
   Entry* entry = CurrentEntry(job, generation);
   if (entry == nullptr) return nullptr;
   // The nodes of a generation never change, so this is no late message.
-  if (!NodesOf(*entry->job).contains(node)) {
+  if (entry->places.TasksOn(node).empty()) {
     return PermissionDenied("job {} g{}: node {} has no rank of it", job,
                             generation, node);
   }
@@ -362,26 +382,21 @@ Status Coordinator::CheckLog(SessionId session, const JobName& job,
     return NotFound("log of job {}: there is no such job", job);
   }
   const Job& stored = *it->second.job;
-  const auto on_node =
-      [&](const std::vector<TaskStatus>& tasks) -> const RankStatus* {
-    for (const TaskStatus& task : tasks) {
-      if (task.node != node) continue;
-      for (const RankStatus& status : task.ranks) {
-        if (status.rank == rank) return &status;
-      }
-    }
-    return nullptr;
-  };
-  const std::vector<TaskStatus>* tasks =
-      generation == stored.generation ? &stored.tasks : nullptr;
+  const RankStatus* known = nullptr;
+  bool kept = generation == stored.generation;
+  if (kept)
+    known = FindRank(stored.tasks, it->second.places.TasksOn(node), rank);
   for (const Attempt& attempt : stored.attempts) {
-    if (attempt.generation == generation) tasks = &attempt.tasks;
+    if (kept) break;
+    if (attempt.generation != generation) continue;
+    kept = true;
+    known = FindRank(attempt.tasks, TasksOn(attempt.tasks, node), rank);
   }
-  if (tasks == nullptr) {
+  if (!kept) {
     return NotFound("log of job {} g{}: that attempt is no longer kept", job,
                     generation);
   }
-  if (const RankStatus* const known = on_node(*tasks)) {
+  if (known != nullptr) {
     if (life != nullptr) {
       // Last words come after the end of the job, too: then what it was told
       // of last is written down.

@@ -18,7 +18,49 @@ const RoleSpec* RoleOf(const Job& job, TaskType type) {
   return nullptr;
 }
 
-GangSpec SpecFor(const Job& job, const NodeName& node) {
+// Ranks take it when they start; what they say then is for the next ones.
+void SetReductionPlan(const Job& job, GangSpec* spec) {
+  spec->reduction_plan_pinned = !job.spec.reduction_plan.empty();
+  spec->reduction_plan = spec->reduction_plan_pinned ? job.spec.reduction_plan
+                                                     : job.reduction_plan;
+}
+
+// What the assignments of all its nodes are made of.
+bool SameForAll(const Job& a, const Job& b) {
+  return a.state == b.state && a.generation == b.generation &&
+         a.failing == b.failing && a.outcome == b.outcome &&
+         a.cause == b.cause && a.cluster.has_value() == b.cluster.has_value() &&
+         a.job_key == b.job_key && a.directives == b.directives &&
+         a.attempt == b.attempt && a.restarts == b.restarts &&
+         a.lineage == b.lineage && a.images == b.images &&
+         a.reduction_plan == b.reduction_plan && a.uid == b.uid &&
+         a.owner == b.owner && a.spec == b.spec &&
+         a.tasks.size() == b.tasks.size();
+}
+
+void AddNodesOf(const Job& job, std::set<NodeName>* nodes) {
+  for (const TaskStatus& task : job.tasks) nodes->insert(task.node);
+  for (const Hold& hold : job.holds) nodes->insert(hold.node);
+}
+
+}  // namespace
+
+Assigner::Assigner(const Job& job, const JobPlaces& places, const JobView& view,
+                   const StopGraces& graces, const LifecycleTimeouts& timeouts,
+                   Time now)
+    : job_(job),
+      places_(places),
+      view_(view),
+      graces_(graces),
+      timeouts_(timeouts),
+      now_(now) {
+  if (job.failing && job.failing->reason == Reason::kNodeDrained) {
+    departure_ = MustLeave(job, view);
+  }
+}
+
+GangSpec Assigner::SpecFor(const NodeName& node) const {
+  const Job& job = job_;
   GangSpec spec;
   spec.kind = job.spec.kind;
   spec.output_directory = job.spec.output_directory;
@@ -33,8 +75,8 @@ GangSpec SpecFor(const Job& job, const NodeName& node) {
   spec.runtime = job.spec.runtime;
   spec.inherited_environment = job.spec.inherited_environment;
   spec.services = ServicesOf(job.spec);
-  for (const TaskStatus& task : job.tasks) {
-    if (task.node != node) continue;
+  for (const size_t index : places_.TasksOn(node)) {
+    const TaskStatus& task = job.tasks[index];
     const RoleSpec* role = RoleOf(job, task.type);
     if (role == nullptr) continue;
     LocalTask local;
@@ -58,24 +100,17 @@ GangSpec SpecFor(const Job& job, const NodeName& node) {
   return spec;
 }
 
-// Ranks take it when they start; what they say then is for the next ones.
-void SetReductionPlan(const Job& job, GangSpec* spec) {
-  spec->reduction_plan_pinned = !job.spec.reduction_plan.empty();
-  spec->reduction_plan = spec->reduction_plan_pinned ? job.spec.reduction_plan
-                                                     : job.reduction_plan;
-}
-
 // The deciding rank ended well: the workers may end by themselves for a while;
 // ps and evaluators never do, so they are stopped at once, on a node that they
 // share with workers when these have ended.
-bool MayEndByThemselves(const Job& job, const JobView& view,
-                        const NodeName& node, const LifecycleTimeouts& timeouts,
-                        Time now) {
-  if (job.outcome != JobState::kSucceeded) return false;
-  if (now.mono - view.state_since >= timeouts.completion_grace) return false;
-  for (const TaskStatus& task : job.tasks) {
-    if (task.node != node ||
-        (task.type != TaskType::kChief && task.type != TaskType::kWorker)) {
+bool Assigner::MayEndByThemselves(const NodeName& node) const {
+  if (job_.outcome != JobState::kSucceeded) return false;
+  if (now_.mono - view_.state_since >= timeouts_.completion_grace) {
+    return false;
+  }
+  for (const size_t index : places_.TasksOn(node)) {
+    const TaskStatus& task = job_.tasks[index];
+    if (task.type != TaskType::kChief && task.type != TaskType::kWorker) {
       continue;
     }
     for (const RankStatus& rank : task.ranks) {
@@ -85,87 +120,75 @@ bool MayEndByThemselves(const Job& job, const JobView& view,
   return false;
 }
 
-Goal CurrentGoal(const Job& job, const JobView& view, const NodeName& node,
-                 const LifecycleTimeouts& timeouts, Time now) {
-  if (job.failing) return Goal::kStop;
-  switch (job.state) {
+Goal Assigner::CurrentGoal(const NodeName& node) const {
+  if (job_.failing) return Goal::kStop;
+  switch (job_.state) {
     case JobState::kPreparing:
-      return job.cluster ? Goal::kLaunch : Goal::kPrepare;
+      return job_.cluster ? Goal::kLaunch : Goal::kPrepare;
     case JobState::kForming:
       return Goal::kLaunch;
     case JobState::kRunning:
       return Goal::kGo;
     case JobState::kFinishing:
-      return MayEndByThemselves(job, view, node, timeouts, now) ? Goal::kGo
-                                                                : Goal::kStop;
+      return MayEndByThemselves(node) ? Goal::kGo : Goal::kStop;
     default:
       return Goal::kStop;
   }
 }
 
-Duration GraceOf(const Job& job, const JobView& view, const StopGraces& graces,
-                 Time now) {
-  if (job.failing && job.failing->reason == Reason::kNodeDrained) {
-    const std::optional<Departure> departure = MustLeave(job, view);
-    if (!departure) return graces.cancel;
-    return now.wall < departure->deadline ? departure->grace : graces.failure;
+Duration Assigner::Grace() const {
+  if (job_.failing && job_.failing->reason == Reason::kNodeDrained) {
+    if (!departure_) return graces_.cancel;
+    return now_.wall < departure_->deadline ? departure_->grace
+                                            : graces_.failure;
   }
-  if (job.failing) return graces.failure;
-  if (job.outcome == JobState::kSucceeded) return graces.completion;
-  if (job.outcome == JobState::kFailed) return graces.failure;
-  return graces.cancel;
+  if (job_.failing) return graces_.failure;
+  if (job_.outcome == JobState::kSucceeded) return graces_.completion;
+  if (job_.outcome == JobState::kFailed) return graces_.failure;
+  return graces_.cancel;
 }
 
-}  // namespace
+Assignment Assigner::Make(Generation generation, Goal goal) const {
+  Assignment a;
+  a.job = job_.spec.name;
+  a.job_uid = job_.uid;
+  a.generation = generation;
+  a.goal = goal;
+  if (goal == Goal::kStop) {
+    a.grace = Grace();
+    a.stop_message = job_.failing ? job_.failing->message : job_.cause.message;
+  }
+  return a;
+}
 
-std::vector<Assignment> DesiredAssignments(const Job& job, const JobView& view,
-                                           const NodeName& node,
-                                           const StopGraces& graces,
-                                           const LifecycleTimeouts& timeouts,
-                                           Time now) {
+std::vector<Assignment> Assigner::For(const NodeName& node) const {
   std::map<Generation, Assignment> wanted;
-  const auto base = [&](Generation generation, Goal goal) {
-    Assignment a;
-    a.job = job.spec.name;
-    a.job_uid = job.uid;
-    a.generation = generation;
-    a.goal = goal;
-    if (goal == Goal::kStop) {
-      a.grace = GraceOf(job, view, graces, now);
-      a.stop_message = job.failing ? job.failing->message : job.cause.message;
-    }
-    return a;
-  };
-  for (const Hold& hold : job.holds) {
-    if (hold.node != node) continue;
-    const bool current = hold.generation == job.generation;
-    const Goal goal =
-        current ? CurrentGoal(job, view, node, timeouts, now) : Goal::kStop;
-    Assignment a = base(hold.generation, goal);
+  for (const size_t index : places_.HoldsOn(node)) {
+    const Hold& hold = job_.holds[index];
+    const bool current = hold.generation == job_.generation;
+    const Goal goal = current ? CurrentGoal(node) : Goal::kStop;
+    Assignment a = Make(hold.generation, goal);
     if (goal < Goal::kStop) {
-      a.spec = SpecFor(job, node);
-      if (goal <= Goal::kLaunch) SetReductionPlan(job, &*a.spec);
-      if (goal >= Goal::kLaunch) {
-        a.cluster = job.cluster;
-        a.job_key = job.job_key;
-      }
-      if (goal == Goal::kGo) a.directives = job.directives;
+      a.spec = SpecFor(node);
+      if (goal <= Goal::kLaunch) SetReductionPlan(job_, &*a.spec);
+      if (goal >= Goal::kLaunch) a.job_key = job_.job_key;
+      if (goal == Goal::kGo) a.directives = job_.directives;
     }
     wanted[hold.generation] = std::move(a);
   }
   // What the node still has of generations whose end is stored may go.
-  if (const auto it = view.nodes.find(node); it != view.nodes.end()) {
+  if (const auto it = view_.nodes.find(node); it != view_.nodes.end()) {
     for (const auto& [generation, gang] : it->second.gangs) {
       if (wanted.contains(generation)) continue;
       if (gang.phase == GangPhase::kStopped ||
           gang.phase == GangPhase::kRefused) {
-        wanted[generation] = base(generation, Goal::kForget);
+        wanted[generation] = Make(generation, Goal::kForget);
         continue;
       }
       // Given up while the node was away: another copy may run elsewhere, or
       // waits for this one to be gone.
-      Assignment stop = base(generation, Goal::kStop);
-      stop.grace = graces.failure;
+      Assignment stop = Make(generation, Goal::kStop);
+      stop.grace = graces_.failure;
       stop.stop_message =
           fmt::format("generation {} was given up while node {} was away",
                       generation, node);
@@ -177,6 +200,45 @@ std::vector<Assignment> DesiredAssignments(const Job& job, const JobView& view,
     result.push_back(std::move(assignment));
   }
   return result;
+}
+
+std::set<NodeName> NodesToTell(const Job* before, const Job& after) {
+  std::set<NodeName> nodes;
+  if (before == nullptr || !SameForAll(*before, after)) {
+    AddNodesOf(after, &nodes);
+    if (before != nullptr) AddNodesOf(*before, &nodes);
+    return nodes;
+  }
+  for (size_t i = 0; i < after.tasks.size(); ++i) {
+    if (before->tasks[i] == after.tasks[i]) continue;
+    nodes.insert(before->tasks[i].node);
+    nodes.insert(after.tasks[i].node);
+  }
+  // Holds keep their order: those of `before` that are skipped have gone.
+  auto kept = after.holds.begin();
+  for (const Hold& hold : before->holds) {
+    if (kept != after.holds.end() && *kept == hold) {
+      ++kept;
+    } else {
+      nodes.insert(hold.node);
+    }
+  }
+  for (; kept != after.holds.end(); ++kept) nodes.insert(kept->node);
+  return nodes;
+}
+
+std::vector<Assignment> DesiredAssignments(const Job& job, const JobView& view,
+                                           const NodeName& node,
+                                           const StopGraces& graces,
+                                           const LifecycleTimeouts& timeouts,
+                                           Time now) {
+  const JobPlaces places(job);
+  std::vector<Assignment> wanted =
+      Assigner(job, places, view, graces, timeouts, now).For(node);
+  for (Assignment& assignment : wanted) {
+    if (Assigner::HasCluster(assignment)) assignment.cluster = job.cluster;
+  }
+  return wanted;
 }
 
 Assignment DisownedAssignment(const GangStatus& gang) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "server/core/images.h"
+#include "server/core/job_places.h"
 #include "server/core/reports.h"
 
 namespace lockstep {
@@ -13,13 +14,14 @@ namespace {
 
 constexpr size_t kMaxAttempts = 20;
 
-Hold HoldOn(const Job& job, const NodeName& node, Time now) {
+Hold HoldOn(const Job& job, const std::vector<size_t>& tasks,
+            const NodeName& node, Time now) {
   Hold hold;
   hold.node = node;
   hold.generation = job.generation;
   hold.since = now.wall;
-  for (const TaskStatus& task : job.tasks) {
-    if (task.node != node) continue;
+  for (const size_t index : tasks) {
+    const TaskStatus& task = job.tasks[index];
     for (const RoleSpec& role : job.spec.roles) {
       if (role.type != task.type) continue;
       hold.resources.cpus += role.resources.cpus;
@@ -66,8 +68,9 @@ void StartGeneration(Job* job, Time now) {
       rank = fresh;
     }
   }
+  const JobPlaces places(*job);
   for (const NodeName& node : NodesOf(*job)) {
-    job->holds.push_back(HoldOn(*job, node, now));
+    job->holds.push_back(HoldOn(*job, places.TasksOn(node), node, now));
   }
   EnterState(job, JobState::kPreparing,
              {Reason::kPreparingNodes,
@@ -83,13 +86,11 @@ std::vector<std::string> ServicesOf(const JobSpec& spec) {
 
 bool AllPrepared(const Job& job, const JobView& view,
                  std::vector<NodeName>* missing) {
+  const JobPlaces places(job);
   for (const NodeName& node : NodesOf(job)) {
-    const auto tasks = std::count_if(
-        job.tasks.begin(), job.tasks.end(),
-        [&](const TaskStatus& task) { return task.node == node; });
     const GangStatus* gang = GangOf(view, node, job.generation);
     if (gang == nullptr || gang->phase != GangPhase::kPrepared ||
-        gang->ports.size() != static_cast<size_t>(tasks) ||
+        gang->ports.size() != places.TasksOn(node).size() ||
         !HasSettledImages(job, *gang)) {
       missing->push_back(node);
     }

@@ -132,8 +132,14 @@ Duration PhaseDuration(const Job& job, JobState phase, WallTime now) {
 
 void ReleaseHolds(Job* job, const NodeName& node, Generation generation,
                   WallTime now) {
+  ReleaseHolds(job, {{node, generation}}, now);
+}
+
+void ReleaseHolds(Job* job, const std::map<NodeName, Generation>& over,
+                  WallTime now) {
   std::erase_if(job->holds, [&](const Hold& hold) {
-    if (hold.node != node || hold.generation > generation) return false;
+    const auto it = over.find(hold.node);
+    if (it == over.end() || hold.generation > it->second) return false;
     const Duration held = std::max(Duration{}, now - hold.since);
     const double seconds = ToSeconds(held);
     job->bill.core_seconds += hold.resources.cpus * seconds;

@@ -162,6 +162,9 @@ Duration PhaseDuration(const Job& job, JobState phase, WallTime now);
 // generations up to `generation`.
 void ReleaseHolds(Job* job, const NodeName& node, Generation generation,
                   WallTime now);
+// The same of many nodes, each with its generation.
+void ReleaseHolds(Job* job, const std::map<NodeName, Generation>& over,
+                  WallTime now);
 
 }  // namespace lockstep
 

@@ -31,11 +31,12 @@ bool AllRanks(const Job& job, RankState at_least) {
 std::string Missing(const Job& job, RankState at_least) {
   std::vector<std::string> names;
   for (const RankStatus* rank : RanksOf(job)) {
-    if (rank->state < at_least) names.push_back(RankLabel(job, rank->rank));
-  }
-  if (names.size() > 5) {
-    names.resize(5);
-    names.push_back("...");
+    if (rank->state >= at_least) continue;
+    if (names.size() == 5) {
+      names.push_back("...");
+      break;
+    }
+    names.push_back(RankLabel(job, rank->rank));
   }
   return fmt::format("{}", fmt::join(names, ", "));
 }

@@ -2,8 +2,10 @@
 // Scene::Settle checks them after each decision.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
+#include "server/core/assignments.h"
 #include "server/core/testing.h"
 
 namespace lockstep {
@@ -137,6 +139,43 @@ TEST(LifecyclePropertyTest, RulesHoldWhateverIsReported) {
   EXPECT_GT(ends[JobState::kCancelled], 10);
   EXPECT_GT(restarted_alone, 3);
   EXPECT_GT(generations, 800u);
+}
+
+// A node is told again only where NodesToTell names it.
+TEST(LifecyclePropertyTest, NobodyMissesAnAssignment) {
+  int told = 0, spared = 0;
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    Chaos chaos(seed, seed % 2 == 0
+                          ? NativeSpec("j", 3)
+                          : ProgramSpec("j", {Role(TaskType::kChief, 1),
+                                              Role(TaskType::kWorker, 2)}));
+    Scene& s = chaos.scene();
+    s.job.spec.restart_worker_alone = true;
+    const auto wanted = [&](const Job& job, const NodeName& node) {
+      return DesiredAssignments(job, s.view, node, StopGraces{}, s.timeouts,
+                                s.now);
+    };
+    for (int step = 0; step < 200; ++step) {
+      chaos.Act();
+      for (const NodeName& node : NodesOf(s.job)) s.view.nodes[node];
+      const Job before = s.job;
+      const Job after = Decide(before, s.view, s.timeouts, s.now);
+      const std::set<NodeName> named = NodesToTell(&before, after);
+      for (const NodeName node : {"a", "b", "c", "d"}) {
+        if (named.contains(node)) {
+          ++told;
+          continue;
+        }
+        ++spared;
+        ASSERT_EQ(wanted(before, node), wanted(after, node))
+            << "seed " << seed << " step " << step << " node " << node;
+      }
+      s.Settle();
+      if (testing::Test::HasFatalFailure()) FAIL() << "seed " << seed;
+    }
+  }
+  EXPECT_GT(told, 1000);
+  EXPECT_GT(spared, 1000);
 }
 
 // From anywhere, when nodes behave again, a cancelled job ends.

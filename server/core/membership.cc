@@ -265,7 +265,9 @@ Status Membership::Beat(const NodeName& node, const Incarnation& incarnation,
 
 void Membership::Prove(const NodeName& node, MonoTime now) {
   const auto it = members_.find(node);
-  if (it != members_.end()) it->second.last_proof = now;
+  if (it != members_.end()) {
+    it->second.last_proof = std::max(it->second.last_proof, now);
+  }
 }
 
 void Membership::Excuse(Duration away, MonoTime now) {

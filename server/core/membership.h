@@ -113,7 +113,7 @@ class Membership {
   Status Beat(const NodeName& node, const Incarnation& incarnation,
               NodeReadings readings, Time now);
 
-  // A step that needed every rank of a job finished.
+  // A step that needed every rank of a job finished then. Proofs may come late.
   void Prove(const NodeName& node, MonoTime now);
 
   // Nobody could be heard for so long: that time is nobody's silence.

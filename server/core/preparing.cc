@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "server/core/job_places.h"
+
 namespace lockstep {
 namespace {
 
@@ -22,10 +24,10 @@ struct NodeTime {
   Duration fetched{};
 };
 
-NodeTime TimeOf(const Job& job, const NodeName& node) {
+NodeTime TimeOf(const Job& job, const std::vector<size_t>& tasks) {
   NodeTime time;
-  for (const TaskStatus& task : job.tasks) {
-    if (task.node != node) continue;
+  for (const size_t index : tasks) {
+    const TaskStatus& task = job.tasks[index];
     if (task.preparation.current == kFetchPart) time.fetches = true;
     // A node gets all its tasks of the gang ready together.
     time.fetched =
@@ -69,10 +71,12 @@ std::optional<Cause> LateToPrepare(const Job& job, const JobView& view,
                                    Time now) {
   const Duration elapsed = now.mono - view.state_since;
   if (elapsed <= timeouts.prepare) return std::nullopt;
+  const JobPlaces places(job);
   std::vector<std::string> late;
   bool fetching = false;
   for (const NodeName& node : missing) {
-    const NodeTime time = TimeOf(job, node);
+    const std::vector<size_t>& tasks = places.TasksOn(node);
+    const NodeTime time = TimeOf(job, tasks);
     // An hour of "fetch" that a node makes up does not keep the gang waiting.
     const bool over =
         time.fetches ? elapsed > timeouts.fetch
@@ -80,8 +84,8 @@ std::optional<Cause> LateToPrepare(const Job& job, const JobView& view,
                                      std::min(time.fetched, timeouts.fetch);
     if (!over) continue;
     fetching = fetching || time.fetches;
-    for (const TaskStatus& task : job.tasks) {
-      if (task.node == node) late.push_back(Label(task));
+    for (const size_t task : tasks) {
+      if (late.size() <= kMaxNamed) late.push_back(Label(job.tasks[task]));
     }
   }
   if (late.empty()) return std::nullopt;
@@ -96,10 +100,11 @@ std::optional<Cause> LateToPrepare(const Job& job, const JobView& view,
                   fmt::join(late, ", "))};
 }
 
-void TakePreparations(Job* job, const GangStatus& gang, const NodeName& node) {
+void TakePreparations(Job* job, const std::vector<size_t>& tasks,
+                      const GangStatus& gang) {
   auto said = gang.preparations.begin();
-  for (TaskStatus& task : job->tasks) {
-    if (task.node != node) continue;
+  for (const size_t index : tasks) {
+    TaskStatus& task = job->tasks[index];
     if (said == gang.preparations.end()) return;
     if (!SameButForTime(task.preparation, *said)) {
       task.preparation = *said;

@@ -7,6 +7,7 @@
 #define LOCKSTEP_SERVER_CORE_PREPARING_H_
 
 #include <optional>
+#include <vector>
 
 #include "server/core/lifecycle.h"
 
@@ -18,9 +19,11 @@ std::optional<Cause> LateToPrepare(const Job& job, const JobView& view,
                                    const std::vector<NodeName>& missing,
                                    const LifecycleTimeouts& timeouts, Time now);
 
-// Takes over what a node says of its tasks' preparation: what was begun and
-// ended, and once a second how far it is, as each change is a commit.
-void TakePreparations(Job* job, const GangStatus& gang, const NodeName& node);
+// Takes over what a node says of the preparation of `tasks`, which are the
+// indices of its own: what was begun and ended, and once a second how far it
+// is, as each change is a commit.
+void TakePreparations(Job* job, const std::vector<size_t>& tasks,
+                      const GangStatus& gang);
 
 }  // namespace lockstep
 

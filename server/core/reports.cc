@@ -7,6 +7,7 @@
 
 #include "common/model/reduction_plan.h"
 #include "server/core/images.h"
+#include "server/core/job_places.h"
 #include "server/core/preparing.h"
 
 namespace lockstep {
@@ -121,13 +122,13 @@ void TakeEvents(Job* job, const GangStatus& gang, const NodeName& node,
   }
 }
 
-void TakeReport(Job* job, const GangStatus& gang, const NodeName& node,
-                Duration offset, Time now) {
-  TakePreparations(job, gang, node);
+void TakeReport(Job* job, const std::vector<size_t>& tasks,
+                const GangStatus& gang, const NodeName& node, Duration offset,
+                Time now) {
+  TakePreparations(job, tasks, gang);
   SettleImages(job, gang.images, node, now);
-  for (TaskStatus& task : job->tasks) {
-    if (task.node != node) continue;
-    for (RankStatus& rank : task.ranks) {
+  for (const size_t task : tasks) {
+    for (RankStatus& rank : job->tasks[task].ranks) {
       for (const RankStatus& said : gang.ranks) {
         if (said.rank == rank.rank) TakeRank(*job, said, offset, &rank, now);
       }
@@ -179,14 +180,15 @@ void ReleaseWhatIsGone(Job* job, const JobView& view, Time now) {
   // A generation that failed keeps everything until it is gone everywhere:
   // its successor may go on in the same places.
   const bool all_gone = std::all_of(job->holds.begin(), job->holds.end(), gone);
-  const std::vector<Hold> holds = job->holds;
-  for (const Hold& hold : holds) {
+  std::map<NodeName, Generation> over;
+  for (const Hold& hold : job->holds) {
     const bool wanted = hold.generation == job->generation && !job->outcome &&
                         !(job->failing && all_gone);
-    if (!wanted && gone(hold)) {
-      ReleaseHolds(job, hold.node, hold.generation, now.wall);
-    }
+    if (wanted || !gone(hold)) continue;
+    Generation& highest = over[hold.node];
+    highest = std::max(highest, hold.generation);
   }
+  if (!over.empty()) ReleaseHolds(job, over, now.wall);
 }
 
 }  // namespace
@@ -213,9 +215,11 @@ bool SaysNothing(const JobView& view, const NodeName& node,
 }
 
 void TakeReports(Job* job, const JobView& view, Time now) {
+  const JobPlaces places(*job);
   for (const NodeName& node : NodesOf(*job)) {
     if (const GangStatus* gang = GangOf(view, node, job->generation)) {
-      TakeReport(job, *gang, node, view.nodes.at(node).clock_offset, now);
+      TakeReport(job, places.TasksOn(node), *gang, node,
+                 view.nodes.at(node).clock_offset, now);
     }
   }
   ReleaseWhatIsGone(job, view, now);

@@ -1,0 +1,28 @@
+#include "server/core/job_places.h"
+
+namespace lockstep {
+
+JobPlaces::JobPlaces(const Job& job) {
+  for (size_t i = 0; i < job.tasks.size(); ++i) {
+    tasks_[job.tasks[i].node].push_back(i);
+  }
+  for (size_t i = 0; i < job.holds.size(); ++i) {
+    holds_[job.holds[i].node].push_back(i);
+  }
+}
+
+const std::vector<size_t>& JobPlaces::On(const Index& index,
+                                         const NodeName& node) const {
+  const auto it = index.find(node);
+  return it == index.end() ? none_ : it->second;
+}
+
+const std::vector<size_t>& JobPlaces::TasksOn(const NodeName& node) const {
+  return On(tasks_, node);
+}
+
+const std::vector<size_t>& JobPlaces::HoldsOn(const NodeName& node) const {
+  return On(holds_, node);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// What of a job is on which node. Pure.
+#ifndef LOCKSTEP_SERVER_CORE_JOB_PLACES_H_
+#define LOCKSTEP_SERVER_CORE_JOB_PLACES_H_
+
+#include <cstddef>
+#include <unordered_map>
+#include <vector>
+
+#include "server/core/job.h"
+
+namespace lockstep {
+
+// An index: looking at all tasks for each node is quadratic in a wide job.
+// Holds as long as the job's tasks and holds are where they were.
+class JobPlaces {
+ public:
+  JobPlaces() = default;
+  explicit JobPlaces(const Job& job);
+
+  // Indices in Job::tasks and Job::holds, in order; empty: none.
+  const std::vector<size_t>& TasksOn(const NodeName& node) const;
+  const std::vector<size_t>& HoldsOn(const NodeName& node) const;
+  // Nodes with tasks.
+  size_t nodes() const { return tasks_.size(); }
+
+ private:
+  using Index = std::unordered_map<NodeName, std::vector<size_t>>;
+  const std::vector<size_t>& On(const Index& index, const NodeName& node) const;
+
+  std::vector<size_t> none_;
+  Index tasks_;
+  Index holds_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_CORE_JOB_PLACES_H_
