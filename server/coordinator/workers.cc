@@ -384,8 +384,9 @@ Status Coordinator::CheckLog(SessionId session, const JobName& job,
   const Job& stored = *it->second.job;
   const RankStatus* known = nullptr;
   bool kept = generation == stored.generation;
-  if (kept)
+  if (kept) {
     known = FindRank(stored.tasks, it->second.places.TasksOn(node), rank);
+  }
   for (const Attempt& attempt : stored.attempts) {
     if (kept) break;
     if (attempt.generation != generation) continue;

@@ -1,15 +1,8 @@
 #include "tests/bench/word_communicator.h"
 
+#include "worker/collective/self_communicator.h"
+
 namespace lockstep {
-namespace {
-
-class DoneWork final : public Work {
- public:
-  Status Wait(MonoTime) override { return OkStatus(); }
-  bool Poll() override { return true; }
-};
-
-}  // namespace
 
 StatusOr<std::unique_ptr<Work>> WordCommunicator::Start(
     const Operation& operation, Stream) {

@@ -7,12 +7,6 @@
 namespace lockstep {
 namespace {
 
-class DoneWork final : public Work {
- public:
-  Status Wait(MonoTime) override { return OkStatus(); }
-  bool Poll() override { return true; }
-};
-
 class SelfCommunicator final : public Communicator {
  public:
   explicit SelfCommunicator(const std::string& label) : label_(label) {}

@@ -9,6 +9,13 @@
 
 namespace lockstep {
 
+// That there was nothing to do.
+class DoneWork final : public Work {
+ public:
+  Status Wait(MonoTime) override { return OkStatus(); }
+  bool Poll() override { return true; }
+};
+
 std::unique_ptr<Communicator> MakeSelfCommunicator(const std::string& label);
 
 }  // namespace lockstep
