@@ -205,6 +205,7 @@ absl::StatusOr<std::unique_ptr<Reducer>> Session::MakeReducer(
   o.total_steps = options.total_steps;
   o.global_batch = options.global_batch;
   o.state_hash_interval = options.state_hash_interval;
+  o.device_stream = options.device_stream;
   LOCKSTEP_ASSIGN_OR_RETURN(auto reducer, impl_->session->MakeReducer(in, o));
   auto impl = std::make_unique<Reducer::Impl>();
   impl->reducer = std::move(reducer);

@@ -110,6 +110,25 @@ class Work {
   virtual bool Poll() = 0;
 };
 
+// What only the device can do to its memory (AllocateOnDevice). Threads and
+// errors as of the communicator, to which it belongs.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  // Sets the slice to zero in turn with what else is on `stream`, and returns
+  // at once.
+  virtual Status Clear(const Slice& slice, Stream stream) = 0;
+  // Starts adding up the squares of the float32 elements of `slice`, in
+  // float64 and in an order that depends on their number alone, once `stream`
+  // has come as far as it has been given so far (null: at once). The sum, which
+  // is finite exactly where all elements are, goes to `result`: one float64 in
+  // memory of Allocate. Runs beside operations that were started before;
+  // those started later come after it.
+  virtual StatusOr<std::unique_ptr<Work>> StartSumOfSquares(const Slice& slice,
+                                                            const Slice& result,
+                                                            Stream stream) = 0;
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -144,6 +163,8 @@ class Communicator {
   // The same in the memory of the backend's device: for models that compute
   // there. The host cannot touch it. InvalidArgument where there is no device.
   virtual StatusOr<const Buffer*> AllocateOnDevice(size_t bytes);
+  // Null where there is no device.
+  virtual DeviceMemory* device_memory() { return nullptr; }
 
   // Memory of the caller's, at `data`, as a buffer: it must live, unchanged in
   // place, until the communicator goes. Slower than Allocate's: it is copied

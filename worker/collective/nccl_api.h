@@ -34,6 +34,12 @@ struct CudaApi {
   cudaError_t (*record_event)(cudaEvent_t event, cudaStream_t stream);
   cudaError_t (*query_event)(cudaEvent_t event);
   const char* (*describe)(cudaError_t error);
+  // Zero, on `stream`.
+  cudaError_t (*clear_on)(void* data, size_t bytes, cudaStream_t stream);
+  // nccl_squares.h.
+  cudaError_t (*sum_of_squares)(const float* data, size_t count,
+                                double* partials, double* sum,
+                                cudaStream_t stream);
 };
 
 struct NcclApi {

@@ -28,7 +28,7 @@ class NcclWork final : public Work {
   const std::shared_ptr<NcclTask> task_;
 };
 
-class NcclCommunicator final : public Communicator {
+class NcclCommunicator final : public Communicator, private DeviceMemory {
  public:
   NcclCommunicator(const NcclEngineOptions& options, const GpuApi& api)
       : label_(options.label),
@@ -57,13 +57,12 @@ class NcclCommunicator final : public Communicator {
   StatusOr<const Buffer*> AllocateOnDevice(size_t bytes) override {
     return engine_->Allocate(bytes, MemoryKind::kDevice);
   }
+  DeviceMemory* device_memory() override { return this; }
 
   StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
                                         Stream stream) override {
-    if (operation.kind != CollectiveKind::kBarrier &&
-        !engine_->Owns(operation.slice.buffer)) {
-      return InvalidArgument("{}: the buffer is not this communicator's",
-                             label_);
+    if (operation.kind != CollectiveKind::kBarrier) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckOwned(operation.slice.buffer));
     }
     LOCKSTEP_RETURN_IF_ERROR(CheckOperation(operation, size_));
     LOCKSTEP_RETURN_IF_ERROR(CheckReduction(operation));
@@ -77,6 +76,43 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
+  Status Clear(const Slice& slice, Stream stream) override {
+    LOCKSTEP_RETURN_IF_ERROR(CheckSlice(slice, MemoryKind::kDevice));
+    return engine_->Clear(slice, static_cast<cudaStream_t>(stream));
+  }
+
+  StatusOr<std::unique_ptr<Work>> StartSumOfSquares(const Slice& slice,
+                                                    const Slice& result,
+                                                    Stream stream) override {
+    LOCKSTEP_RETURN_IF_ERROR(CheckSlice(slice, MemoryKind::kDevice));
+    LOCKSTEP_RETURN_IF_ERROR(CheckSlice(result, MemoryKind::kHost));
+    if (slice.type != DataType::kFloat32 || result.type != DataType::kFloat64 ||
+        result.count != 1) {
+      return InvalidArgument(
+          "{}: squares of float32 are added up into one float64, not those of "
+          "{} into {} {}",
+          label_, Name(slice.type), result.count, Name(result.type));
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        auto task, engine_->PushSumOfSquares(
+                       slice, result, static_cast<cudaStream_t>(stream)));
+    return std::make_unique<NcclWork>(engine_, std::move(task));
+  }
+
+  Status CheckOwned(const Buffer* buffer) const {
+    if (engine_->Owns(buffer)) return OkStatus();
+    return InvalidArgument("{}: the buffer is not this communicator's", label_);
+  }
+  Status CheckSlice(const Slice& slice, MemoryKind kind) const {
+    LOCKSTEP_RETURN_IF_ERROR(CheckOwned(slice.buffer));
+    LOCKSTEP_RETURN_IF_ERROR(CheckOperation({.slice = slice}, size_));
+    if (slice.buffer->kind == kind) return OkStatus();
+    return InvalidArgument(
+        "{}: the buffer is {} memory, not {}", label_,
+        kind == MemoryKind::kDevice ? "the host's" : "the device's",
+        kind == MemoryKind::kDevice ? "the device's" : "the host's");
+  }
+
   static Status CheckReduction(const Operation& operation) {
     const bool reduces = operation.kind == CollectiveKind::kAllReduce ||
                          operation.kind == CollectiveKind::kReduceScatter;

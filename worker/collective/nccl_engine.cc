@@ -55,19 +55,55 @@ StatusOr<std::shared_ptr<NcclTask>> NcclEngine::Push(const Operation& operation,
   auto task = std::make_shared<NcclTask>();
   task->operation = operation;
   if (operation.kind != CollectiveKind::kBarrier) {
-    const Slice& slice = operation.slice;
-    const size_t skipped = slice.offset * SizeOf(slice.type);
-    task->data = static_cast<char*>(memory_.MirrorOf(slice.buffer)) + skipped;
-    if (slice.buffer->kind == MemoryKind::kHost) {
-      task->host = static_cast<char*>(slice.buffer->data) + skipped;
-    }
-    if (slice.count == 0) {
+    Place(task.get());
+    if (operation.slice.count == 0) {
       task->done = true;
       MutexLock lock(&mu_);
       LOCKSTEP_RETURN_IF_ERROR(broken_);
       return task;
     }
   }
+  return Enqueue(std::move(task), after);
+}
+
+StatusOr<std::shared_ptr<NcclTask>> NcclEngine::PushSumOfSquares(
+    const Slice& slice, const Slice& result, cudaStream_t after) {
+  auto task = std::make_shared<NcclTask>();
+  task->operation.slice = result;
+  Place(task.get());
+  task->squares_of =
+      static_cast<const float*>(memory_.MirrorOf(slice.buffer)) + slice.offset;
+  task->squares_count = slice.count;
+  return Enqueue(std::move(task), after);
+}
+
+Status NcclEngine::Clear(const Slice& slice, cudaStream_t stream) {
+  {
+    // As in Allocate.
+    MutexLock lock(&mu_);
+    LOCKSTEP_RETURN_IF_ERROR(broken_);
+  }
+  const size_t bytes = SizeOf(slice.type);
+  LOCKSTEP_RETURN_IF_ERROR(
+      CudaStatus(api_.cuda.set_device(options_.device), "choosing the GPU"));
+  return CudaStatus(
+      api_.cuda.clear_on(static_cast<char*>(memory_.MirrorOf(slice.buffer)) +
+                             slice.offset * bytes,
+                         slice.count * bytes, stream),
+      "clearing memory");
+}
+
+void NcclEngine::Place(NcclTask* task) {
+  const Slice& slice = task->operation.slice;
+  const size_t skipped = slice.offset * SizeOf(slice.type);
+  task->data = static_cast<char*>(memory_.MirrorOf(slice.buffer)) + skipped;
+  if (slice.buffer->kind == MemoryKind::kHost) {
+    task->host = static_cast<char*>(slice.buffer->data) + skipped;
+  }
+}
+
+StatusOr<std::shared_ptr<NcclTask>> NcclEngine::Enqueue(
+    std::shared_ptr<NcclTask> task, cudaStream_t after) {
   // Without the lock: whoever waits inside of CUDA must not hold up an abort.
   LOCKSTEP_ASSIGN_OR_RETURN(task->end, TakeEvent());
   if (after != nullptr) {

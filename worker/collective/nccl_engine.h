@@ -5,7 +5,8 @@
 // free are known to hang beside other calls. The communicator is
 // non-blocking: a call that is not done says so, and is polled. The operations
 // of a communicator follow each other on one stream of their own; each ends
-// with an event.
+// with an event. Sums of squares have a second stream, so that they do not wait
+// for the peers of what is under way; operations that are launched later do.
 //
 // Break() only writes down the reason and wakes everybody. The thread then
 // walks down the ladder: revoke where the library can, which stops what runs;
@@ -40,7 +41,10 @@ struct NcclEngineOptions {
 };
 
 struct NcclTask {
+  // Of a sum of squares only the slice counts: its result.
   Operation operation;
+  const float* squares_of = nullptr;  // on the device, or null
+  size_t squares_count = 0;
   void* data = nullptr;         // where NCCL works, from the first element
   void* host = nullptr;         // where the slice is on the host, or null
   cudaEvent_t after = nullptr;  // what it must follow, or null
@@ -67,6 +71,12 @@ class NcclEngine {
   // `after`: a stream whose work so far comes first, or null.
   StatusOr<std::shared_ptr<NcclTask>> Push(const Operation& operation,
                                            cudaStream_t after);
+  // Of the floats of `slice`, which is on the device, into `result`.
+  StatusOr<std::shared_ptr<NcclTask>> PushSumOfSquares(const Slice& slice,
+                                                       const Slice& result,
+                                                       cudaStream_t after);
+  // Puts it on `stream`.
+  Status Clear(const Slice& slice, cudaStream_t stream);
   // A deadline that passes breaks the communicator.
   Status Wait(NcclTask* task, MonoTime deadline);
   Status WaitForEnd(NcclTask* task);
@@ -82,19 +92,37 @@ class NcclEngine {
   }
 
  private:
+  // What follows each other.
+  struct Lane {
+    cudaStream_t stream = nullptr;
+    std::deque<std::shared_ptr<NcclTask>> in_flight;
+  };
+
   StatusOr<cudaEvent_t> TakeEvent();
+  // Points the task at the memory of its slice.
+  void Place(NcclTask* task);
+  StatusOr<std::shared_ptr<NcclTask>> Enqueue(std::shared_ptr<NcclTask> task,
+                                              cudaStream_t after);
 
   // Called by the thread, without the lock. ---------------------------------
   void RunTasks();
   Status Form();
+  Lane* LaneOf(const NcclTask& task) {
+    return task.squares_of != nullptr ? &squares_ : &operations_;
+  }
+  bool Idle() const {
+    return operations_.in_flight.empty() && squares_.in_flight.empty();
+  }
   Status Launch(NcclTask* task);
+  Status LaunchOperation(NcclTask* task);
   Status StageIn(const NcclTask& task);
   Status Call(const NcclTask& task);
-  Status StageOut(const NcclTask& task);
+  Status StageOut(const NcclTask& task, cudaStream_t stream);
   // Until the communicator is no longer busy with the last call.
   Status Settle(MonoTime deadline, std::string_view what);
   // Ends what has ended; the first error.
   Status Look();
+  Status LookAt(Lane* lane);
   void Finish(const std::shared_ptr<NcclTask>& task);
   // Frees the communicator, in good order or by the ladder.
   void Dissolve();
@@ -119,9 +147,10 @@ class NcclEngine {
 
   // The thread's own.
   ncclComm_t comm_ = nullptr;
-  cudaStream_t stream_ = nullptr;
-  void* word_ = nullptr;  // reduced by a barrier
-  std::deque<std::shared_ptr<NcclTask>> in_flight_;
+  Lane operations_;
+  Lane squares_;
+  void* word_ = nullptr;      // reduced by a barrier
+  void* partials_ = nullptr;  // of the sum of squares under way
   int idle_looks_ = 0;
 
   Mutex mu_;

@@ -1,5 +1,6 @@
 #include "worker/collective/nccl_fake.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -8,10 +9,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "worker/collective/nccl_squares.h"
 #include "worker/collective/reduce.h"
 
 namespace lockstep {
@@ -56,6 +59,7 @@ struct World {
   int communicators = 0;
   int wrong_threads = 0;
   int launches = 0;
+  int squares = 0;
   int revokes = 0;
   int aborts = 0;
   int ids = 0;
@@ -125,6 +129,22 @@ cudaError_t CreateStream(cudaStream_t* stream) {
   return cudaSuccess;
 }
 
+cudaError_t SumOfSquares(const float* data, size_t count, double* partials,
+                         double* sum, cudaStream_t stream) {
+  Lock lock(TheWorld().mu);
+  ++TheWorld().squares;
+  Of(stream)->steps.push_back([=] {
+    // In use until it is done, as on a GPU.
+    std::fill_n(partials, kSquaresPartials, 0.0);
+    for (size_t i = 0; i < count; ++i) {
+      partials[i % kSquaresPartials] += double{data[i]} * data[i];
+    }
+    *sum = std::accumulate(partials, partials + kSquaresPartials, 0.0);
+    return true;
+  });
+  return cudaSuccess;
+}
+
 CudaApi FakeCuda() {
   CudaApi api;
   api.set_device = [](int) { return cudaSuccess; };
@@ -176,6 +196,15 @@ CudaApi FakeCuda() {
                                                      : cudaErrorNotReady;
   };
   api.describe = [](cudaError_t) -> const char* { return "a CUDA error"; };
+  api.clear_on = [](void* data, size_t bytes, cudaStream_t stream) {
+    Lock lock(TheWorld().mu);
+    Of(stream)->steps.push_back([=] {
+      std::memset(data, 0, bytes);
+      return true;
+    });
+    return cudaSuccess;
+  };
+  api.sum_of_squares = SumOfSquares;
   return api;
 }
 
@@ -394,7 +423,7 @@ const GpuApi& ResetFakeGpu(const FakeGpuFaults& faults) {
   world.memory.clear();
   world.in_use = 0;
   world.communicators = world.wrong_threads = world.revokes = world.aborts = 0;
-  world.launches = 0;
+  world.launches = world.squares = 0;
   world.abort_released = world.fills_released = false;
   world.groups.clear();
   kApi->nccl.revoke = faults.no_revoke ? nullptr : Revoke;
@@ -422,6 +451,10 @@ int FakeWrongThreads() {
 int FakeLaunches() {
   Lock lock(TheWorld().mu);
   return TheWorld().launches;
+}
+int FakeSumsOfSquares() {
+  Lock lock(TheWorld().mu);
+  return TheWorld().squares;
 }
 int FakeRevokes() {
   Lock lock(TheWorld().mu);

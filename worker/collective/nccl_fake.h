@@ -37,6 +37,7 @@ int FakeCommunicatorsInUse();
 int FakeWrongThreads();
 // Collectives that were put on streams.
 int FakeLaunches();
+int FakeSumsOfSquares();
 int FakeRevokes();
 int FakeAborts();
 

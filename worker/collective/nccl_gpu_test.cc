@@ -1,6 +1,7 @@
 // The nccl backend on a real GPU: two ranks, each a process with a host of its
 // own by NCCL_HOSTID, so that one GPU is enough. Skips, with the reason, where
 // NCCL cannot be used.
+#include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -10,8 +11,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <new>
 #include <thread>
+#include <vector>
 
 #include "worker/collective/handshake.h"
 #include "worker/collective/testing.h"
@@ -121,6 +124,53 @@ int CheckSums(Communicator* c) {
 
 TEST_F(NcclGpuTest, SumsAreThoseOfFloat64) {
   RankProcesses ranks(kRanks, [&](int rank) { return Rank(rank, CheckSums); });
+  JoinAll(&ranks, {0, 1});
+}
+
+// The kernel, over what this process itself has copied to the device.
+int CheckSquares(Communicator* c) {
+  constexpr size_t kCount = (size_t{3} << 20) + 5;
+  std::vector<float> values(kCount);
+  double expected = 0;
+  for (size_t i = 0; i < kCount; ++i) {
+    values[i] = static_cast<float>(static_cast<int>(i % 97) - 48) / 8;
+    expected += double{values[i]} * values[i];
+  }
+  const Buffer* const device = *c->AllocateOnDevice(kCount * sizeof(float));
+  const Buffer* const host = *c->Allocate(sizeof(double));
+  const auto squares = [&](size_t offset, size_t count) {
+    auto work = c->device_memory()->StartSumOfSquares(
+        {device, offset, count, DataType::kFloat32},
+        {host, 0, 1, DataType::kFloat64}, cudaStreamLegacy);
+    EXPECT_TRUE(work.ok()) << work.status();
+    const Status status = (*work)->Wait(Now() + seconds(60));
+    EXPECT_TRUE(status.ok()) << status;
+    return *static_cast<const double*>(host->data);
+  };
+  EXPECT_EQ(squares(0, kCount), 0);
+  EXPECT_EQ(cudaMemcpy(device->data, values.data(), kCount * sizeof(float),
+                       cudaMemcpyHostToDevice),
+            cudaSuccess);
+  // Eighths: exact in whatever order.
+  EXPECT_EQ(squares(0, kCount), expected);
+  EXPECT_EQ(squares(kCount, 0), 0);
+  const float bad = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(cudaMemcpy(static_cast<float*>(device->data) + kCount - 1, &bad,
+                       sizeof(bad), cudaMemcpyHostToDevice),
+            cudaSuccess);
+  EXPECT_FALSE(std::isfinite(squares(0, kCount)));
+  EXPECT_TRUE(std::isfinite(squares(0, kCount - 1)));
+  EXPECT_TRUE(
+      c->device_memory()
+          ->Clear({device, 0, kCount, DataType::kFloat32}, cudaStreamLegacy)
+          .ok());
+  EXPECT_EQ(squares(0, kCount), 0);
+  return 0;
+}
+
+TEST_F(NcclGpuTest, SquaresAreAddedUpOnTheDevice) {
+  RankProcesses ranks(kRanks,
+                      [&](int rank) { return Rank(rank, CheckSquares); });
   JoinAll(&ranks, {0, 1});
 }
 

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "worker/collective/nccl_squares.h"
+
 namespace lockstep {
 namespace {
 
@@ -97,6 +99,10 @@ CudaApi StaticCuda() {
   };
   api.query_event = [](cudaEvent_t e) { return cudaEventQuery(e); };
   api.describe = [](cudaError_t error) { return cudaGetErrorString(error); };
+  api.clear_on = [](void* data, size_t n, cudaStream_t stream) {
+    return cudaMemsetAsync(data, 0, n, stream);
+  };
+  api.sum_of_squares = SumOfSquaresOnDevice;
   return api;
 }
 

@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "worker/collective/nccl_engine.h"
+#include "worker/collective/nccl_squares.h"
 
 namespace lockstep {
 namespace {
@@ -16,12 +17,17 @@ Status NcclEngine::Form() {
   constexpr char kWhat[] = "forming with NCCL";
   LOCKSTEP_RETURN_IF_ERROR(
       CudaStatus(api_.cuda.set_device(options_.device), "choosing the GPU"));
-  LOCKSTEP_RETURN_IF_ERROR(
-      CudaStatus(api_.cuda.create_stream(&stream_), "making a stream"));
+  for (Lane* const lane : {&operations_, &squares_}) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        CudaStatus(api_.cuda.create_stream(&lane->stream), "making a stream"));
+  }
   LOCKSTEP_RETURN_IF_ERROR(CudaStatus(
       api_.cuda.allocate(&word_, sizeof(int32_t)), "allocating a word"));
   LOCKSTEP_RETURN_IF_ERROR(
       CudaStatus(api_.cuda.clear(word_, sizeof(int32_t)), "clearing a word"));
+  LOCKSTEP_RETURN_IF_ERROR(CudaStatus(
+      api_.cuda.allocate(&partials_, kSquaresPartials * sizeof(double)),
+      "allocating for sums"));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   config.commName = options_.label.c_str();
@@ -59,10 +65,13 @@ void NcclEngine::FinishAndDestroy(MonoTime deadline) {
 }
 
 bool NcclEngine::WaitUntilIdle(MonoTime deadline) {
-  if (stream_ == nullptr) return true;
-  for (;;) {
+  const auto is_idle = [this](const Lane& lane) {
     // An error is an end too: nothing runs any more.
-    if (api_.cuda.query_stream(stream_) != cudaErrorNotReady) return true;
+    return lane.stream == nullptr ||
+           api_.cuda.query_stream(lane.stream) != cudaErrorNotReady;
+  };
+  for (;;) {
+    if (is_idle(operations_) && is_idle(squares_)) return true;
     if (Now() >= deadline) return false;
     std::this_thread::sleep_for(microseconds(50));
   }
@@ -94,11 +103,15 @@ void NcclEngine::WaitForStop() {
 
 void NcclEngine::Free() {
   memory_.Free();
-  if (word_ != nullptr) (void)api_.cuda.free(word_);
+  for (void* const memory : {word_, partials_}) {
+    if (memory != nullptr) (void)api_.cuda.free(memory);
+  }
   MutexLock lock(&mu_);
   for (const cudaEvent_t event : events_) (void)api_.cuda.destroy_event(event);
   events_.clear();
-  if (stream_ != nullptr) (void)api_.cuda.destroy_stream(stream_);
+  for (const Lane* const lane : {&operations_, &squares_}) {
+    if (lane->stream != nullptr) (void)api_.cuda.destroy_stream(lane->stream);
+  }
   over_ = true;
   changed_.NotifyAll();
 }

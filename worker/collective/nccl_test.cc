@@ -8,9 +8,7 @@
 #include <thread>
 
 #include "worker/collective/handshake.h"
-#include "worker/collective/nccl_communicator.h"
-#include "worker/collective/nccl_fake.h"
-#include "worker/collective/testing.h"
+#include "worker/collective/nccl_test_util.h"
 
 namespace lockstep {
 namespace {
@@ -19,49 +17,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-constexpr Duration kLong = seconds(20);
-constexpr Duration kSoon = seconds(5);
-
-CommunicatorOptions Options(int rank, int size, RendezvousStore* store) {
-  CommunicatorOptions options = TestOptions(rank, size, store);
-  options.backend = "nccl";
-  options.device = 0;
-  options.abort_timeout = milliseconds(200);
-  return options;
-}
-
-class Ranks {
- public:
-  explicit Ranks(int n, const FakeGpuFaults& faults = {}) : formed_(n) {
-    const GpuApi& api = ResetFakeGpu(faults);
-    MapRendezvousStore store;
-    SpawnRanks(n, [&](int rank) {
-      auto formed = FormNccl(Options(rank, n, &store), api);
-      EXPECT_TRUE(formed.ok()) << formed.status();
-      if (formed.ok()) formed_[rank] = *std::move(formed);
-    });
-  }
-  // In good order, as ranks leave: all at once.
-  void Leave() {
-    SpawnRanks(static_cast<int>(formed_.size()),
-               [&](int rank) { formed_[rank].reset(); });
-  }
-  Communicator* operator[](int rank) { return formed_[rank].get(); }
-  void ForEach(const std::function<void(int, Communicator*)>& fn) {
-    SpawnRanks(static_cast<int>(formed_.size()),
-               [&](int rank) { fn(rank, formed_[rank].get()); });
-  }
-
- private:
-  std::vector<std::unique_ptr<Communicator>> formed_;
-};
-
-float* Floats(const Buffer* buffer) {
-  return static_cast<float*>(buffer->data);
-}
-
 TEST(NcclTest, OperationsOnHostBuffers) {
-  Ranks ranks(3);
+  NcclRanks ranks(3);
   ranks.ForEach([](int rank, Communicator* c) {
     const Buffer* buffer = *c->Allocate(12 * sizeof(float));
     EXPECT_EQ(buffer->kind, MemoryKind::kHost);
@@ -110,7 +67,7 @@ TEST(NcclTest, OperationsOnHostBuffers) {
 }
 
 TEST(NcclTest, ManyInFlightEndInOrderAndFollowTheirStream) {
-  Ranks ranks(2);
+  NcclRanks ranks(2);
   std::barrier polled(2);
   ranks.ForEach([&polled](int rank, Communicator* c) {
     const Buffer* device = *c->AllocateOnDevice(64);
@@ -138,7 +95,7 @@ TEST(NcclTest, ManyInFlightEndInOrderAndFollowTheirStream) {
 }
 
 TEST(NcclTest, TheHandshakeRunsOverIt) {
-  Ranks ranks(3);
+  NcclRanks ranks(3);
   ranks.ForEach([](int rank, Communicator* c) {
     HandshakeOptions options;
     options.label = "job test g3";
@@ -152,7 +109,7 @@ TEST(NcclTest, TheHandshakeRunsOverIt) {
 }
 
 TEST(NcclTest, RefusesItsCallersMistakesAndSendsNothing) {
-  Ranks ranks(1);
+  NcclRanks ranks(1);
   Communicator* const c = ranks[0];
   const Buffer* buffer = *c->Allocate(16);
   const Buffer stranger = *buffer;
@@ -179,7 +136,7 @@ TEST(NcclTest, RefusesItsCallersMistakesAndSendsNothing) {
 }
 
 TEST(NcclTest, NoMemoryIsAnErrorThatHarmsNothing) {
-  Ranks ranks(1, {.memory = size_t{1} << 20});
+  NcclRanks ranks(1, {.memory = size_t{1} << 20});
   const Status status = ranks[0]->Allocate(size_t{1} << 21).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(Message(status), HasSubstr("no memory on the GPU"));
@@ -198,7 +155,7 @@ TEST(NcclTest, NoMemoryIsAnErrorThatHarmsNothing) {
 TEST(NcclFormTest, ARankThatNeverComesEndsAtTheDeadline) {
   const GpuApi& api = ResetFakeGpu({});
   MapRendezvousStore store;
-  CommunicatorOptions options = Options(0, 2, &store);
+  CommunicatorOptions options = NcclOptions(0, 2, &store);
   options.forming_deadline = Now() + milliseconds(50);
   const MonoTime start = Now();
   const Status zero = FormNccl(options, api).status();
@@ -209,7 +166,7 @@ TEST(NcclFormTest, ARankThatNeverComesEndsAtTheDeadline) {
   EXPECT_EQ(FakeBytesInUse(), 0u);
   // Nor does rank 1 wait for an id that nobody writes.
   MapRendezvousStore empty;
-  options = Options(1, 2, &empty);
+  options = NcclOptions(1, 2, &empty);
   options.forming_deadline = Now() + milliseconds(50);
   EXPECT_THAT(Message(FormNccl(options, api).status()),
               HasSubstr("waiting for rank 0's id"));
@@ -219,7 +176,7 @@ TEST(NcclFormTest, AnIdOfOtherSizeIsRefused) {
   const GpuApi& api = ResetFakeGpu({});
   MapRendezvousStore store;
   ASSERT_TRUE(store.Put("nccl/id", "short").ok());
-  EXPECT_EQ(FormNccl(Options(1, 2, &store), api).status().code(),
+  EXPECT_EQ(FormNccl(NcclOptions(1, 2, &store), api).status().code(),
             StatusCode::kInvalidArgument);
 }
 
@@ -229,7 +186,7 @@ TEST(NcclFormTest, EachGenerationHasItsOwnId) {
   for (std::string& id : ids) {
     MapRendezvousStore store;
     SpawnRanks(2, [&](int rank) {
-      EXPECT_TRUE(FormNccl(Options(rank, 2, &store), api).ok());
+      EXPECT_TRUE(FormNccl(NcclOptions(rank, 2, &store), api).ok());
     });
     id = *store.Get("nccl/id", Now());
     EXPECT_EQ(id.size(), sizeof(ncclUniqueId));
@@ -240,7 +197,7 @@ TEST(NcclFormTest, EachGenerationHasItsOwnId) {
 TEST(NcclFormTest, AnErrorOfNcclIsASentence) {
   const GpuApi& api = ResetFakeGpu({.init_fails = true});
   MapRendezvousStore store;
-  const Status status = FormNccl(Options(0, 2, &store), api).status();
+  const Status status = FormNccl(NcclOptions(0, 2, &store), api).status();
   EXPECT_EQ(status.code(), StatusCode::kInternal);
   EXPECT_EQ(Message(status),
             "job test g1: forming with NCCL: NCCL says: an NCCL error");
@@ -256,7 +213,7 @@ struct Ending {
 };
 
 // Rank 0 waits for rank 1, which never starts; another thread aborts.
-Ending AbortWhileRunning(Ranks* ranks) {
+Ending AbortWhileRunning(NcclRanks* ranks) {
   Communicator* const c = (*ranks)[0];
   const Buffer* buffer = *c->Allocate(64);
   const Operation operation = {.slice = {buffer, 0, 16, DataType::kFloat32}};
@@ -290,7 +247,7 @@ void ExpectAborted(const Ending& ending) {
 }
 
 TEST(NcclAbortTest, RevokesThenAborts) {
-  Ranks ranks(2);
+  NcclRanks ranks(2);
   ExpectAborted(AbortWhileRunning(&ranks));
   ranks.Leave();
   EXPECT_EQ(FakeRevokes(), 1);
@@ -303,7 +260,7 @@ TEST(NcclAbortTest, EachRungThatFailsLeadsToTheNext) {
   for (const FakeGpuFaults& faults :
        {FakeGpuFaults{.no_revoke = true}, FakeGpuFaults{.revoke_fails = true},
         FakeGpuFaults{.revoke_never_ends = true}}) {
-    Ranks ranks(2, faults);
+    NcclRanks ranks(2, faults);
     ExpectAborted(AbortWhileRunning(&ranks));
     ranks.Leave();
     EXPECT_EQ(FakeAborts(), 1);
@@ -313,7 +270,7 @@ TEST(NcclAbortTest, EachRungThatFailsLeadsToTheNext) {
 }
 
 TEST(NcclAbortTest, AnAbortThatHangsAfterARevokeHoldsNobodyUp) {
-  Ranks ranks(2, {.abort_hangs = true});
+  NcclRanks ranks(2, {.abort_hangs = true});
   ExpectAborted(AbortWhileRunning(&ranks));
   ranks[1]->Abort("too");
   const MonoTime start = Now();
@@ -326,7 +283,7 @@ TEST(NcclAbortTest, AStuckDeviceIsSaidAndNothingIsFreed) {
   for (const FakeGpuFaults& faults :
        {FakeGpuFaults{.no_revoke = true, .abort_hangs = true},
         FakeGpuFaults{.kernels_never_stop = true}}) {
-    Ranks ranks(2, faults);
+    NcclRanks ranks(2, faults);
     const Ending ending = AbortWhileRunning(&ranks);
     EXPECT_EQ(ending.first.code(), StatusCode::kDeadlineExceeded);
     EXPECT_THAT(Message(ending.first),
@@ -343,7 +300,7 @@ TEST(NcclAbortTest, AStuckDeviceIsSaidAndNothingIsFreed) {
 }
 
 TEST(NcclAbortTest, ADeadlineBreaksIt) {
-  Ranks ranks(2);
+  NcclRanks ranks(2);
   const Buffer* buffer = *ranks[0]->Allocate(64);
   const Operation operation = {.slice = {buffer, 0, 16, DataType::kFloat32}};
   const Status status = lockstep::Run(ranks[0], operation, milliseconds(30));
@@ -357,7 +314,7 @@ TEST(NcclAbortTest, WithoutAWaitTheOperationsOwnTimeoutBreaksIt) {
   MapRendezvousStore store;
   std::vector<std::unique_ptr<Communicator>> formed(2);
   SpawnRanks(2, [&](int rank) {
-    CommunicatorOptions options = Options(rank, 2, &store);
+    CommunicatorOptions options = NcclOptions(rank, 2, &store);
     options.operation_timeout = milliseconds(50);
     formed[rank] = *FormNccl(options, api);
   });
@@ -370,7 +327,7 @@ TEST(NcclAbortTest, WithoutAWaitTheOperationsOwnTimeoutBreaksIt) {
 }
 
 TEST(NcclAbortTest, AnErrorOfAPeerIsUnavailable) {
-  Ranks ranks(2, {.peer_error = true});
+  NcclRanks ranks(2, {.peer_error = true});
   const Status status =
       lockstep::Run(ranks[0], {.kind = CollectiveKind::kBarrier}, kLong);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
@@ -378,7 +335,7 @@ TEST(NcclAbortTest, AnErrorOfAPeerIsUnavailable) {
 }
 
 TEST(NcclAbortTest, OfAnIdleOneIsThere) {
-  Ranks ranks(2);
+  NcclRanks ranks(2);
   ranks[0]->Abort("stop");
   EXPECT_EQ(ranks[0]->Start({.kind = CollectiveKind::kBarrier}).status().code(),
             StatusCode::kAborted);
@@ -388,7 +345,7 @@ TEST(NcclAbortTest, OfAnIdleOneIsThere) {
 
 TEST(NcclAbortTest, FromManyThreadsAtAnyMoment) {
   for (int round = 0; round < 20; ++round) {
-    Ranks ranks(3);
+    NcclRanks ranks(3);
     std::vector<const Buffer*> buffers;
     for (int r = 0; r < 3; ++r) buffers.push_back(*ranks[r]->Allocate(4096));
     ranks.ForEach([&](int rank, Communicator* c) {

@@ -51,6 +51,11 @@ ncclRedOp_t OpOf(ReduceOp op) {
   return ncclSum;
 }
 
+std::string What(const NcclTask& task) {
+  return task.squares_of == nullptr ? Describe(task.operation)
+                                    : "a sum of squares";
+}
+
 // The bytes of the slice that this rank must bring, or gets.
 struct Part {
   size_t offset = 0;
@@ -143,42 +148,62 @@ void NcclEngine::RunTasks() {
     std::shared_ptr<NcclTask> next;
     {
       MutexLock lock(&mu_);
-      if (queue_.empty() && in_flight_.empty() && !stopping_ && broken_.ok()) {
+      if (queue_.empty() && Idle() && !stopping_ && broken_.ok()) {
         queued_.WaitFor(&mu_, kIdleLook);
       }
       if (!broken_.ok()) return;
       if (!queue_.empty()) {
         next = queue_.front();
         queue_.pop_front();
-      } else if (in_flight_.empty() && stopping_) {
+      } else if (Idle() && stopping_) {
         return;
       }
     }
     Status status;
     if (next != nullptr) {
       idle_looks_ = 0;
-      in_flight_.push_back(next);
+      LaneOf(*next)->in_flight.push_back(next);
       status = Launch(next.get());
     }
     if (status.ok()) status = Look();
     if (!status.ok()) return Break(std::move(status));
-    if (next == nullptr && !in_flight_.empty()) Pause();
+    if (next == nullptr && !Idle()) Pause();
   }
 }
 
 Status NcclEngine::Launch(NcclTask* task) {
-  const std::string what = Describe(task->operation);
+  const std::string what = What(*task);
+  const cudaStream_t stream = LaneOf(*task)->stream;
   if (task->after != nullptr) {
     LOCKSTEP_RETURN_IF_ERROR(
-        CudaStatus(api_.cuda.wait_event(stream_, task->after), what));
+        CudaStatus(api_.cuda.wait_event(stream, task->after), what));
+  }
+  if (task->squares_of == nullptr) {
+    LOCKSTEP_RETURN_IF_ERROR(LaunchOperation(task));
+  } else {
+    LOCKSTEP_RETURN_IF_ERROR(CudaStatus(
+        api_.cuda.sum_of_squares(task->squares_of, task->squares_count,
+                                 static_cast<double*>(partials_),
+                                 static_cast<double*>(task->data), stream),
+        what));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(StageOut(*task, stream));
+  return CudaStatus(api_.cuda.record_event(task->end, stream), what);
+}
+
+Status NcclEngine::LaunchOperation(NcclTask* task) {
+  // The last one has followed those before it.
+  if (!squares_.in_flight.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        CudaStatus(api_.cuda.wait_event(operations_.stream,
+                                        squares_.in_flight.back()->end),
+                   What(*task)));
   }
   LOCKSTEP_RETURN_IF_ERROR(StageIn(*task));
   LOCKSTEP_RETURN_IF_ERROR(Call(*task));
-  // Not on the stream before: the event would come too early. The first
-  // operation connects, so this can wait for the peers.
-  LOCKSTEP_RETURN_IF_ERROR(Settle(task->deadline, what));
-  LOCKSTEP_RETURN_IF_ERROR(StageOut(*task));
-  return CudaStatus(api_.cuda.record_event(task->end, stream_), what);
+  // Not on the stream before: the event of its end would come too early. The
+  // first operation connects, so this can wait for the peers.
+  return Settle(task->deadline, What(*task));
 }
 
 Status NcclEngine::StageIn(const NcclTask& task) {
@@ -188,18 +213,18 @@ Status NcclEngine::StageIn(const NcclTask& task) {
   return CudaStatus(
       api_.cuda.copy(static_cast<char*>(task.data) + part.offset,
                      static_cast<const char*>(task.host) + part.offset,
-                     part.bytes, cudaMemcpyHostToDevice, stream_),
+                     part.bytes, cudaMemcpyHostToDevice, operations_.stream),
       "copying to the GPU");
 }
 
-Status NcclEngine::StageOut(const NcclTask& task) {
+Status NcclEngine::StageOut(const NcclTask& task, cudaStream_t stream) {
   if (task.host == nullptr) return OkStatus();
   const Part part = Gets(task.operation, options_.rank, options_.size);
   if (part.bytes == 0) return OkStatus();
   return CudaStatus(
       api_.cuda.copy(static_cast<char*>(task.host) + part.offset,
                      static_cast<const char*>(task.data) + part.offset,
-                     part.bytes, cudaMemcpyDeviceToHost, stream_),
+                     part.bytes, cudaMemcpyDeviceToHost, stream),
       "copying from the GPU");
 }
 
@@ -211,22 +236,23 @@ Status NcclEngine::Call(const NcclTask& task) {
   const size_t part = slice.count / options_.size;
   char* const data = static_cast<char*>(task.data);
   char* const own = data + options_.rank * part * SizeOf(slice.type);
+  const cudaStream_t stream = operations_.stream;
   const auto call = [&] {
     switch (operation.kind) {
       case CollectiveKind::kAllReduce:
         return api_.nccl.all_reduce(data, data, slice.count, type, op, comm_,
-                                    stream_);
+                                    stream);
       case CollectiveKind::kReduceScatter:
         return api_.nccl.reduce_scatter(data, own, part, type, op, comm_,
-                                        stream_);
+                                        stream);
       case CollectiveKind::kAllGather:
-        return api_.nccl.all_gather(own, data, part, type, comm_, stream_);
+        return api_.nccl.all_gather(own, data, part, type, comm_, stream);
       case CollectiveKind::kBroadcast:
         return api_.nccl.broadcast(data, data, slice.count, type,
-                                   operation.root, comm_, stream_);
+                                   operation.root, comm_, stream);
       case CollectiveKind::kBarrier:
         return api_.nccl.all_reduce(word_, word_, 1, ncclInt32, ncclSum, comm_,
-                                    stream_);
+                                    stream);
     }
     return ncclInternalError;
   };
@@ -237,19 +263,24 @@ Status NcclEngine::Look() {
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked = api_.nccl.get_async_error(comm_, &state);
   LOCKSTEP_RETURN_IF_ERROR(NcclStatus(asked, "asking for errors"));
-  const std::string what =
-      in_flight_.empty() ? "waiting" : Describe(in_flight_.front()->operation);
-  LOCKSTEP_RETURN_IF_ERROR(NcclStatus(state, what));
-  while (!in_flight_.empty()) {
-    const std::shared_ptr<NcclTask> task = in_flight_.front();
+  const auto& operations = operations_.in_flight;
+  LOCKSTEP_RETURN_IF_ERROR(NcclStatus(
+      state, operations.empty() ? "waiting" : What(*operations.front())));
+  LOCKSTEP_RETURN_IF_ERROR(LookAt(&squares_));
+  return LookAt(&operations_);
+}
+
+Status NcclEngine::LookAt(Lane* lane) {
+  while (!lane->in_flight.empty()) {
+    const std::shared_ptr<NcclTask> task = lane->in_flight.front();
     const cudaError_t ended = api_.cuda.query_event(task->end);
     if (ended == cudaErrorNotReady) {
       if (Now() < task->deadline) return OkStatus();
       return DeadlineExceeded("{}: {} did not end in time", options_.label,
-                              Describe(task->operation));
+                              What(*task));
     }
-    LOCKSTEP_RETURN_IF_ERROR(CudaStatus(ended, Describe(task->operation)));
-    in_flight_.pop_front();
+    LOCKSTEP_RETURN_IF_ERROR(CudaStatus(ended, What(*task)));
+    lane->in_flight.pop_front();
     Finish(task);
     idle_looks_ = 0;
   }
@@ -266,13 +297,13 @@ void NcclEngine::Finish(const std::shared_ptr<NcclTask>& task) {
 
 void NcclEngine::FailAll() {
   MutexLock lock(&mu_);
-  in_flight_.insert(in_flight_.end(), queue_.begin(), queue_.end());
-  queue_.clear();
-  for (const auto& task : in_flight_) {
-    task->status = broken_;
-    task->done = true;
+  for (auto* tasks : {&operations_.in_flight, &squares_.in_flight, &queue_}) {
+    for (const auto& task : *tasks) {
+      task->status = broken_;
+      task->done = true;
+    }
+    tasks->clear();
   }
-  in_flight_.clear();
   changed_.NotifyAll();
 }
 

@@ -24,6 +24,13 @@ StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(
 Status GradientBuckets::Allocate() {
   size_t bytes = 0;
   for (const BucketLayout& bucket : plan_.buckets) bytes += bucket.bytes;
+  if (on_device()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator_->AllocateOnDevice(bytes));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        tail_buffer_,
+        communicator_->Allocate(plan_.control_words * sizeof(float)));
+    return OkStatus();
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(buffer_, communicator_->Allocate(bytes));
   if (options_.bf16_wire) own_.resize(bytes / sizeof(uint16_t));
   return OkStatus();
@@ -52,9 +59,10 @@ void GradientBuckets::Lay() {
     }
     begin += bucket.bytes;
   }
-  tail_ = {reinterpret_cast<float*>(base + begin_.back() +
-                                    plan_.control_offset_bytes),
-           plan_.control_words};
+  char* const tail = on_device()
+                         ? static_cast<char*>(tail_buffer_->data)
+                         : base + begin_.back() + plan_.control_offset_bytes;
+  tail_ = {reinterpret_cast<float*>(tail), plan_.control_words};
   BeginStep();
 }
 
@@ -72,7 +80,7 @@ Status GradientBuckets::Rearrange(std::vector<uint32_t> order) {
   }
   plan_ = std::move(plan);
   options_ = std::move(options);
-  std::memset(buffer_->data, 0, bytes);
+  if (!on_device()) std::memset(buffer_->data, 0, bytes);
   std::fill(own_.begin(), own_.end(), 0.0f);
   Lay();
   return OkStatus();
@@ -90,7 +98,13 @@ Slice GradientBuckets::slice(size_t bucket) const {
           layout.type};
 }
 
+Slice GradientBuckets::whole() const {
+  const size_t bytes = begin_.back() + plan_.buckets.back().bytes;
+  return {buffer_, 0, bytes / sizeof(float), DataType::kFloat32};
+}
+
 Slice GradientBuckets::tail_slice() const {
+  if (on_device()) return {tail_buffer_, 0, tail_.size(), DataType::kFloat32};
   return {buffer_, (begin_.back() + plan_.control_offset_bytes) / sizeof(float),
           tail_.size(), DataType::kFloat32};
 }

@@ -6,6 +6,11 @@
 // gradients are in memory of this object, and are rounded into the buckets and
 // widened again.
 //
+// On a device (ReducerOptions::device_stream) this only knows where gradients
+// lie; what is done to them there is in device_gradients.h. The tail, which the
+// host writes and reads, then has memory of its own; its place behind the last
+// gradient stays zero.
+//
 // Thread-compatible. Knows nothing of time or peers.
 #ifndef LOCKSTEP_WORKER_RUNTIME_GRADIENT_BUCKETS_H_
 #define LOCKSTEP_WORKER_RUNTIME_GRADIENT_BUCKETS_H_
@@ -35,16 +40,22 @@ class GradientBuckets {
 
   size_t parameters() const { return parameters_.size(); }
   std::span<float> gradient(size_t i) { return gradients_[i]; }
+  bool on_device() const { return options_.device_stream != nullptr; }
+  // REQUIRES: not on a device; also of all below that look into a gradient.
   void Zero();
-  // Changes where gradients lie; all become zero. Between steps.
+  // Changes where gradients lie; all become zero, on a device only once its
+  // memory is cleared. Between steps.
   Status Rearrange(std::vector<uint32_t> order);
   const std::vector<uint32_t>& order() const { return options_.order; }
   const std::string& plan_hash() const { return plan_.hash; }
 
   // The operations of a step, in the order in which they start: one a bucket.
-  // The last one carries the tail, and starts when that is written.
+  // The last one carries the tail, and starts when that is written; on a device
+  // the tail follows by itself.
   size_t buckets() const { return plan_.buckets.size(); }
   Slice slice(size_t bucket) const;
+  // Of all buckets; what is no gradient is zero before and after a step.
+  Slice whole() const;
   std::span<float> tail() { return tail_; }
   Slice tail_slice() const;
 
@@ -98,9 +109,10 @@ class GradientBuckets {
   const BucketSizes sizes_;
   ReducerOptions options_;
   BucketPlan plan_;
-  const Buffer* buffer_ = nullptr;  // The communicator's.
-  std::vector<size_t> begin_;       // Of each bucket, in bytes.
-  std::vector<float> own_;          // With bfloat16 on the wire.
+  const Buffer* buffer_ = nullptr;       // The communicator's.
+  const Buffer* tail_buffer_ = nullptr;  // On a device; else in buffer_.
+  std::vector<size_t> begin_;            // Of each bucket, in bytes.
+  std::vector<float> own_;               // With bfloat16 on the wire.
   std::vector<std::span<float>> gradients_;
   std::vector<std::span<uint16_t>> wire_;  // With bfloat16 on the wire.
   std::vector<size_t> bucket_of_;

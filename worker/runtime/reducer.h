@@ -11,6 +11,12 @@
 // give it to Add (of all micro-batches but the last) and Put, which take it in
 // one pass with all that must be done to it.
 //
+// Where the model computes on a device (backend nccl), gradients may lie there
+// (device_stream): the backward pass writes them, micro-batch upon micro-batch,
+// to gradient(i), and nothing passes through the host but the tail. Ready is
+// told when the work that completes the gradient is on the stream; Finish
+// waits for it.
+//
 // The order in which gradients become ready is learned where that is asked
 // for: after step 2 that of rank 0 is everyone's, and the buckets are laid out
 // again. Sums of more than two ranks may depend on the layout, so bit-equal
@@ -83,6 +89,14 @@ struct ReducerOptions {
   bool bf16_wire = false;
   // The largest norm of all gradients together; 0: any.
   double clip_norm = 0;
+  // The CUDA stream on which the gradients are made, where they lie on the
+  // device of the communicator: gradient(i) is then the device's memory, only
+  // Ready hands it over, and ZeroGradients is in turn on the stream. Once
+  // Finish has returned any stream may read gradients, but what is not over by
+  // Commit must be on this one. The default stream is cudaStreamLegacy or
+  // cudaStreamPerThread, never null. Null: gradients lie in the host's memory.
+  // InvalidArgument where the backend has no device.
+  Stream device_stream = nullptr;
   // Planned steps of the whole job, for displays; 0: not known.
   int64_t total_steps = 0;
   // Samples of a full step of all ranks, for displays; 0: not known.
@@ -128,7 +142,8 @@ class Reducer {
   // learns the order. Zero at first and after it moved.
   virtual std::span<float> gradient(size_t i) = 0;
   virtual size_t parameters() const = 0;
-  // Sets all gradients to zero, for a backward that adds. After Commit.
+  // Sets all gradients to zero, for a backward that adds. After Commit. Errors
+  // of a device come with the step.
   virtual void ZeroGradients() = 0;
 
   // The step being worked on, from 1.
@@ -140,7 +155,7 @@ class Reducer {
 
   // Adds to gradient i of this step; the first call replaces what was there.
   // REQUIRES: of its size, and apart from gradient(i), or for a Put without
-  // Add gradient(i) itself.
+  // Add gradient(i) itself. InvalidArgument where gradients are on a device.
   virtual Status Add(size_t i, std::span<const float> gradient) = 0;
   // Add and Ready in one.
   virtual Status Put(size_t i, std::span<const float> gradient) = 0;

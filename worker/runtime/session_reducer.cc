@@ -130,6 +130,8 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   const ConfigMap shape = {
       {"checkpoint interval", std::to_string(checkpoint_interval_)},
       {"clip norm", fmt::format("{}", options.clip_norm)},
+      {"gradient memory",
+       options.device_stream != nullptr ? "the device's" : "the host's"},
       {"gradient plan", gradients.hash},
       {"learns order", options.learn_order ? "yes" : "no"},
       {"start step", std::to_string(options.start_step)},

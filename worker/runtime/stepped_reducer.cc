@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "worker/runtime/device_gradients.h"
 #include "worker/runtime/gradient_buckets.h"
 #include "worker/runtime/order_learner.h"
 #include "worker/runtime/peer_lost.h"
@@ -33,6 +34,10 @@ class SteppedReducer final : public Reducer {
         inline_(communicator_->progress() == ProgressMode::kInline),
         controller_(std::move(controller)),
         buckets_(std::move(buckets)),
+        device_(buckets_->on_device() ? std::make_unique<DeviceGradients>(
+                                            communicator_, buckets_.get(),
+                                            options_.reducer.device_stream)
+                                      : nullptr),
         learner_(communicator_, buckets_->parameters(),
                  options_.reducer.learn_order && buckets_->order().empty(),
                  options_.learned) {}
@@ -41,7 +46,9 @@ class SteppedReducer final : public Reducer {
 
   std::span<float> gradient(size_t i) override { return buckets_->gradient(i); }
   size_t parameters() const override { return buckets_->parameters(); }
-  void ZeroGradients() override { buckets_->Zero(); }
+  void ZeroGradients() override {
+    device_ != nullptr ? device_->Zero() : buckets_->Zero();
+  }
 
   int64_t step() const override { return controller_.step(); }
   int64_t committed() const override { return controller_.committed(); }
@@ -71,13 +78,21 @@ class SteppedReducer final : public Reducer {
 
  private:
   void NextStep();
+  // The next bucket needs nothing more.
+  bool Starts() const {
+    const size_t alone = buckets_->buckets() - (device_ != nullptr ? 0 : 1);
+    return started_ < alone && buckets_->full(started_);
+  }
   Status CheckIndex(size_t i, size_t elements) const;
+  Status CheckGiven(size_t i, size_t elements) const;
   Status Arrived(size_t i);
   Status Start(const Operation& operation, MonoTime now);
   bool Poll();
   void NoteIdle();
   Duration TakeBusy(MonoTime now);
   Status StartFullBuckets(MonoTime now);
+  StatusOr<bool> SealRest();
+  StatusOr<double> SquaresOfPart(MonoTime deadline);
   Status WaitAll(MonoTime deadline);
   Status MeasureNorm(MonoTime deadline, StepResult* result);
   void Tell(const ControlWords& words, const StepInputs& inputs);
@@ -91,6 +106,7 @@ class SteppedReducer final : public Reducer {
   const bool inline_;
   StepController controller_;
   const std::unique_ptr<GradientBuckets> buckets_;
+  const std::unique_ptr<DeviceGradients> device_;  // Null: on the host.
   OrderLearner learner_;
   const Buffer* norm_ = nullptr;  // A number, the communicator's.
 
@@ -112,6 +128,7 @@ Status SteppedReducer::Allocate() {
   if (options_.reducer.clip_norm > 0) {
     LOCKSTEP_ASSIGN_OR_RETURN(norm_, communicator_->Allocate(sizeof(double)));
   }
+  if (device_ != nullptr) LOCKSTEP_RETURN_IF_ERROR(device_->Fit());
   LOCKSTEP_RETURN_IF_ERROR(learner_.Allocate());
   works_.reserve(buckets_->buckets());
   NextStep();
@@ -165,15 +182,33 @@ Duration SteppedReducer::TakeBusy(MonoTime now) {
   return std::exchange(busy_, Duration(0));
 }
 
-// In order, so that all ranks start the same; the last one only by Finish.
+// In order, so that all ranks start the same; the one with the tail only by
+// Finish.
 Status SteppedReducer::StartFullBuckets(MonoTime now) {
-  while (started_ + 1 < buckets_->buckets() && buckets_->full(started_)) {
-    buckets_->Seal(started_);
+  while (Starts()) {
+    if (device_ != nullptr) {
+      LOCKSTEP_RETURN_IF_ERROR(AtStep(device_->StartLook(started_)));
+    } else {
+      buckets_->Seal(started_);
+    }
     LOCKSTEP_RETURN_IF_ERROR(
         Start({CollectiveKind::kAllReduce, buckets_->slice(started_)}, now));
     ++started_;
   }
   return OkStatus();
+}
+
+// After all others have started: whether all of this rank's gradients are
+// finite. On a device only known once they are there.
+StatusOr<bool> SteppedReducer::SealRest() {
+  if (device_ == nullptr) {
+    buckets_->Seal(started_);
+    return !buckets_->nonfinite();
+  }
+  StatusOr<bool> finite =
+      device_->AllFinite(Now() + options_.operation_timeout);
+  if (!finite.ok()) return AtStep(finite.status());
+  return finite;
 }
 
 Status SteppedReducer::CheckIndex(size_t i, size_t elements) const {
@@ -189,12 +224,19 @@ Status SteppedReducer::CheckIndex(size_t i, size_t elements) const {
   return OkStatus();
 }
 
+Status SteppedReducer::CheckGiven(size_t i, size_t elements) const {
+  if (device_ != nullptr) {
+    return InvalidArgument(
+        "gradients on a device are written to gradient(i), then Ready(i): Add "
+        "and Put take those of the host");
+  }
+  return CheckIndex(i, elements);
+}
+
 // Gradient `i` is complete: starts what that fills, and moves on the rest.
 Status SteppedReducer::Arrived(size_t i) {
   learner_.See(i);
-  const bool starts =
-      started_ + 1 < buckets_->buckets() && buckets_->full(started_);
-  if (works_.empty() && !starts) return OkStatus();
+  if (works_.empty() && !Starts()) return OkStatus();
   const MonoTime began = Now();
   NoteIdle();
   LOCKSTEP_RETURN_IF_ERROR(StartFullBuckets(began));
@@ -205,13 +247,13 @@ Status SteppedReducer::Arrived(size_t i) {
 }
 
 Status SteppedReducer::Add(size_t i, std::span<const float> gradient) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckIndex(i, gradient.size()));
+  LOCKSTEP_RETURN_IF_ERROR(CheckGiven(i, gradient.size()));
   buckets_->Add(i, gradient);
   return OkStatus();
 }
 
 Status SteppedReducer::Put(size_t i, std::span<const float> gradient) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckIndex(i, gradient.size()));
+  LOCKSTEP_RETURN_IF_ERROR(CheckGiven(i, gradient.size()));
   buckets_->AddLast(i, gradient);
   return Arrived(i);
 }
@@ -256,12 +298,20 @@ StatusOr<Verdict> SteppedReducer::Hear(StepTailSum* sum) {
   return verdict;
 }
 
+StatusOr<double> SteppedReducer::SquaresOfPart(MonoTime deadline) {
+  const int rank = communicator_->rank();
+  const int size = communicator_->size();
+  if (device_ == nullptr) return buckets_->SquaresOfPart(rank, size);
+  StatusOr<double> squares = device_->SquaresOfPart(rank, size, deadline);
+  if (!squares.ok()) return AtStep(squares.status());
+  return squares;
+}
+
 // Each rank adds up the squares of its part: one number is all that is sent.
 // All ranks come here, whatever they find in the control word.
 Status SteppedReducer::MeasureNorm(MonoTime deadline, StepResult* result) {
   if (norm_ == nullptr) return OkStatus();
-  const double part =
-      buckets_->SquaresOfPart(communicator_->rank(), communicator_->size());
+  LOCKSTEP_ASSIGN_OR_RETURN(const double part, SquaresOfPart(deadline));
   std::memcpy(norm_->data, &part, sizeof(part));
   LOCKSTEP_RETURN_IF_ERROR(Start(
       {CollectiveKind::kAllReduce, {norm_, 0, 1, DataType::kFloat64}}, Now()));
@@ -283,20 +333,21 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
   NoteIdle();
   buckets_->SetAllReady();
   LOCKSTEP_RETURN_IF_ERROR(StartFullBuckets(Now()));
-  buckets_->Seal(started_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool finite, SealRest());
   if (options_.before_step) options_.before_step(&controller_);
   StepFacts facts;
   facts.cursor = MixCursor(inputs.epoch, inputs.position);
-  facts.nonfinite = buckets_->nonfinite() || !std::isfinite(inputs.loss_sum);
+  facts.nonfinite = !finite || !std::isfinite(inputs.loss_sum);
   facts.state_hash = inputs.state_hash;
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.Begin(facts));
   Tell(words, inputs);
 
   const MonoTime arrived = Now();
   progress_->Enter(task::RankPhase::kAllReduce);
-  LOCKSTEP_RETURN_IF_ERROR(
-      Start({CollectiveKind::kAllReduce, buckets_->slice(started_)}, arrived));
-  ++started_;
+  LOCKSTEP_RETURN_IF_ERROR(Start(
+      {CollectiveKind::kAllReduce,
+       device_ != nullptr ? buckets_->tail_slice() : buckets_->slice(started_)},
+      arrived));
   const MonoTime deadline = arrived + options_.operation_timeout;
   LOCKSTEP_RETURN_IF_ERROR(WaitAll(deadline));
   const MonoTime ended = Now();
@@ -334,6 +385,7 @@ Status SteppedReducer::Learn() {
   if (!order.ok()) return AtStep(order.status());
   if (order->empty()) return OkStatus();
   LOCKSTEP_RETURN_IF_ERROR(buckets_->Rearrange(*std::move(order)));
+  if (device_ != nullptr) LOCKSTEP_RETURN_IF_ERROR(AtStep(device_->Fit()));
   if (options_.on_order) {
     options_.on_order(buckets_->order(), controller_.committed(),
                       buckets_->plan_hash());
@@ -388,6 +440,13 @@ StatusOr<std::unique_ptr<Reducer>> MakeSteppedReducer(
   if (!(reducing.clip_norm >= 0)) {
     return InvalidArgument("gradients cannot be clipped to a norm of {}",
                            reducing.clip_norm);
+  }
+  if (reducing.device_stream != nullptr &&
+      communicator->device_memory() == nullptr) {
+    return InvalidArgument(
+        "gradients cannot lie on a device: backend {} reduces in the host's "
+        "memory; leave device_stream out, or use backend nccl",
+        communicator->backend());
   }
   // Neither sums in float32 and rounds once.
   for (const std::string_view backend : {"gloo", "nccl"}) {

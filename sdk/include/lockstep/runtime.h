@@ -100,6 +100,14 @@ struct ReducerOptions {
   int64_t global_batch = 0;
   // The state hash is compared at steps that divide by it; 0: never.
   int64_t state_hash_interval = 100;
+  // The CUDA stream (cudaStream_t) on which gradients are made, where they are
+  // to lie in the GPU's memory; needs SessionOptions::backend "nccl", also for
+  // one rank alone. gradient(i) is then memory of the GPU; Ready is called once
+  // the work that completes a gradient is on the stream, ZeroGradients takes
+  // its turn there, and what still reads gradients at Commit must be on it. The
+  // default stream is cudaStreamLegacy or cudaStreamPerThread. Null: gradients
+  // lie in the host's memory.
+  void* device_stream = nullptr;
 };
 
 // What this rank did in the step.

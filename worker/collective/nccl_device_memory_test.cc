@@ -1,0 +1,200 @@
+// What the nccl backend does for those who cannot touch the device's memory,
+// over a GPU in memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+
+#include "worker/collective/nccl_test_util.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+double& Number(const Buffer* buffer) {
+  return *static_cast<double*>(buffer->data);
+}
+Slice NumberIn(const Buffer* buffer) {
+  return {buffer, 0, 1, DataType::kFloat64};
+}
+
+TEST(NcclDeviceMemoryTest, AddsUpSquaresOfASlice) {
+  NcclRanks ranks(1);
+  Communicator* const c = ranks[0];
+  const Buffer* const device = *c->AllocateOnDevice(100 * sizeof(float));
+  const Buffer* const host = *c->Allocate(sizeof(double));
+  std::fill_n(Floats(device), 100, 2.0f);
+  const auto sum = [&](size_t offset, size_t count) {
+    auto work = c->device_memory()->StartSumOfSquares(
+        {device, offset, count, DataType::kFloat32}, NumberIn(host), nullptr);
+    EXPECT_TRUE(work.ok()) << work.status();
+    EXPECT_TRUE((*work)->Wait(Now() + kLong).ok());
+    return Number(host);
+  };
+  EXPECT_EQ(sum(0, 100), 400);
+  EXPECT_EQ(sum(99, 1), 4);
+  Number(host) = -1;
+  EXPECT_EQ(sum(100, 0), 0);
+  Floats(device)[50] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(sum(0, 50), 200);
+  EXPECT_EQ(sum(50, 1), std::numeric_limits<double>::infinity());
+  ranks.Leave();
+  EXPECT_EQ(FakeBytesInUse(), 0u);
+}
+
+TEST(NcclDeviceMemoryTest,
+     SquaresComeBesideWhatIsUnderWayAndBeforeWhatFollows) {
+  NcclRanks ranks(2);
+  Communicator* const c = ranks[0];
+  const Buffer* const device = *c->AllocateOnDevice(64);
+  const Buffer* const other = *c->AllocateOnDevice(64);
+  const Buffer* const host = *c->Allocate(sizeof(double));
+  const Operation first = {.slice = {other, 0, 16, DataType::kFloat32}};
+  const Operation second = {.slice = {device, 0, 16, DataType::kFloat32}};
+  // Waits for rank 1, which has not started.
+  auto under_way = *c->Start(first);
+  while (FakeLaunches() < 1) std::this_thread::yield();
+
+  cudaStream_t compute = MakeFakeStream();
+  FakeSlowFill(compute, device->data, 0, 64);
+  auto squares = *c->device_memory()->StartSumOfSquares(
+      {device, 0, 16, DataType::kFloat32}, NumberIn(host), compute);
+  Number(host) = -1;
+  // In place: it must not begin before the squares are made.
+  auto follows = *c->Start(second);
+  while (FakeSumsOfSquares() < 1) std::this_thread::yield();
+  EXPECT_FALSE(squares->Poll());  // The stream has not come so far.
+
+  // The other rank's parts: from now on only the squares are waited for.
+  const Buffer* const theirs = *ranks[1]->AllocateOnDevice(64);
+  std::fill_n(Floats(theirs), 16, 3.0f);
+  const Slice all = {theirs, 0, 16, DataType::kFloat32};
+  auto their_first = *ranks[1]->Start({.slice = all});
+  EXPECT_TRUE(under_way->Wait(Now() + kLong).ok());
+  auto their_second = *ranks[1]->Start({.slice = all});
+  EXPECT_FALSE(follows->Poll());
+  ReleaseFakeFills();
+  EXPECT_TRUE(squares->Wait(Now() + kLong).ok());
+  EXPECT_EQ(Number(host), 0);  // Of the filled memory, not of the sum.
+  EXPECT_TRUE(follows->Wait(Now() + kLong).ok());
+  EXPECT_TRUE(their_second->Wait(Now() + kLong).ok());
+  EXPECT_EQ(Floats(device)[15], 3);
+  under_way.reset();
+  squares.reset();
+  follows.reset();
+  their_first.reset();
+  their_second.reset();
+  ranks.Leave();
+  EXPECT_EQ(FakeBytesInUse(), 0u);
+  EXPECT_EQ(FakeWrongThreads(), 0);
+}
+
+TEST(NcclDeviceMemoryTest, SquaresDoNotWaitForPeers) {
+  NcclRanks ranks(2);
+  Communicator* const c = ranks[0];
+  const Buffer* const device = *c->AllocateOnDevice(64);
+  const Buffer* const host = *c->Allocate(sizeof(double));
+  // Rank 1 starts its part only when rank 0 has its squares.
+  auto under_way = *c->Start({.slice = {device, 0, 8, DataType::kFloat32}});
+  auto squares = *c->device_memory()->StartSumOfSquares(
+      {device, 8, 8, DataType::kFloat32}, NumberIn(host), nullptr);
+  EXPECT_TRUE(squares->Wait(Now() + kLong).ok());
+  EXPECT_FALSE(under_way->Poll());
+  const Buffer* const theirs = *ranks[1]->AllocateOnDevice(64);
+  EXPECT_TRUE(lockstep::Run(ranks[1],
+                            {.slice = {theirs, 0, 8, DataType::kFloat32}},
+                            kLong)
+                  .ok());
+  EXPECT_TRUE(under_way->Wait(Now() + kLong).ok());
+  under_way.reset();
+  squares.reset();
+  ranks.Leave();
+}
+
+TEST(NcclDeviceMemoryTest, ClearsInTurnWithTheStream) {
+  NcclRanks ranks(1);
+  Communicator* const c = ranks[0];
+  const Buffer* const device = *c->AllocateOnDevice(64);
+  const Buffer* const host = *c->Allocate(sizeof(double));
+  cudaStream_t compute = MakeFakeStream();
+  FakeSlowFill(compute, device->data, 1, 64);
+  const Slice middle = {device, 4, 8, DataType::kFloat32};
+  ASSERT_TRUE(c->device_memory()->Clear(middle, compute).ok());
+  auto squares =
+      *c->device_memory()->StartSumOfSquares(middle, NumberIn(host), compute);
+  ReleaseFakeFills();
+  ASSERT_TRUE(squares->Wait(Now() + kLong).ok());
+  EXPECT_EQ(Number(host), 0);
+  EXPECT_NE(Floats(device)[3], 0);
+  EXPECT_EQ(Floats(device)[4], 0);
+  EXPECT_EQ(Floats(device)[11], 0);
+  EXPECT_NE(Floats(device)[12], 0);
+  squares.reset();
+  ranks.Leave();
+}
+
+TEST(NcclDeviceMemoryTest, RefusesItsCallersMistakes) {
+  NcclRanks ranks(1);
+  Communicator* const c = ranks[0];
+  const Buffer* const device = *c->AllocateOnDevice(4096);
+  const Buffer* const host = *c->Allocate(4096);
+  const Buffer foreign = *device;
+  const Slice good = {device, 0, 8, DataType::kFloat32};
+  const auto refused = [&](const Slice& slice, const Slice& result) {
+    const auto work =
+        c->device_memory()->StartSumOfSquares(slice, result, nullptr);
+    EXPECT_EQ(work.status().code(), StatusCode::kInvalidArgument)
+        << work.status();
+    return Message(work.status());
+  };
+  EXPECT_THAT(refused({&foreign, 0, 8, DataType::kFloat32}, NumberIn(host)),
+              HasSubstr("is not this communicator's"));
+  EXPECT_THAT(refused({device, 1020, 8, DataType::kFloat32}, NumberIn(host)),
+              HasSubstr("buffer"));
+  EXPECT_THAT(refused({host, 0, 8, DataType::kFloat32}, NumberIn(host)),
+              HasSubstr("the host's memory, not the device's"));
+  EXPECT_THAT(refused(good, NumberIn(device)),
+              HasSubstr("the device's memory, not the host's"));
+  EXPECT_THAT(refused({device, 0, 8, DataType::kInt32}, NumberIn(host)),
+              HasSubstr("not those of int32"));
+  EXPECT_THAT(refused(good, {host, 0, 2, DataType::kFloat64}),
+              HasSubstr("into 2 float64"));
+  EXPECT_EQ(c->device_memory()
+                ->Clear({host, 0, 8, DataType::kFloat32}, nullptr)
+                .code(),
+            StatusCode::kInvalidArgument);
+  // Nothing of it broke anything.
+  EXPECT_TRUE(lockstep::Run(c, {.slice = good}, kLong).ok());
+  ranks.Leave();
+}
+
+TEST(NcclDeviceMemoryTest, NothingIsFreedWhileSquaresMayStillRun) {
+  NcclRanks ranks(1);
+  Communicator* const c = ranks[0];
+  const Buffer* const device = *c->AllocateOnDevice(64);
+  const Buffer* const host = *c->Allocate(sizeof(double));
+  cudaStream_t compute = MakeFakeStream();
+  FakeSlowFill(compute, device->data, 1, 64);
+  const Slice slice = {device, 0, 16, DataType::kFloat32};
+  auto squares =
+      *c->device_memory()->StartSumOfSquares(slice, NumberIn(host), compute);
+  while (FakeSumsOfSquares() < 1) std::this_thread::yield();
+  const size_t in_use = FakeBytesInUse();
+  c->Abort("the job was cancelled");
+  const MonoTime start = Now();
+  const Status status = squares->Wait(start + kLong);
+  EXPECT_LT(Now() - start, kSoon);
+  EXPECT_THAT(Message(status), HasSubstr("the job was cancelled"));
+  // The model's stream, which they wait for, never comes.
+  EXPECT_THAT(Message(status), HasSubstr("the GPU did not stop"));
+  EXPECT_FALSE(c->device_memory()->Clear(slice, compute).ok());
+  squares.reset();
+  ranks.Leave();
+  EXPECT_EQ(FakeBytesInUse(), in_use);
+}
+
+}  // namespace
+}  // namespace lockstep

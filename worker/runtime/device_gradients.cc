@@ -1,0 +1,63 @@
+#include "worker/runtime/device_gradients.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace lockstep {
+
+Status DeviceGradients::Fit() {
+  const size_t bytes = buckets_->buckets() * sizeof(double);
+  if (sums_ == nullptr || sums_->bytes < bytes) {
+    LOCKSTEP_ASSIGN_OR_RETURN(sums_, communicator_->Allocate(bytes));
+  }
+  Zero();
+  return status_;
+}
+
+void DeviceGradients::Zero() {
+  const Status status =
+      communicator_->device_memory()->Clear(buckets_->whole(), stream_);
+  if (status_.ok()) status_ = status;
+}
+
+Status DeviceGradients::StartSquares(const Slice& of) {
+  LOCKSTEP_RETURN_IF_ERROR(status_);
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<Work> work,
+      communicator_->device_memory()->StartSumOfSquares(
+          of, {sums_, looks_.size(), 1, DataType::kFloat64}, stream_));
+  looks_.push_back(std::move(work));
+  return OkStatus();
+}
+
+Status DeviceGradients::StartLook(size_t bucket) {
+  return StartSquares(buckets_->slice(bucket));
+}
+
+StatusOr<bool> DeviceGradients::AllFinite(MonoTime deadline) {
+  for (const std::unique_ptr<Work>& look : looks_) {
+    LOCKSTEP_RETURN_IF_ERROR(look->Wait(deadline));
+  }
+  const auto* const sums = static_cast<const double*>(sums_->data);
+  const bool finite = std::all_of(sums, sums + looks_.size(), [](double sum) {
+    return std::isfinite(sum);
+  });
+  looks_.clear();
+  return finite;
+}
+
+StatusOr<double> DeviceGradients::SquaresOfPart(int rank, int size,
+                                                MonoTime deadline) {
+  Slice part = buckets_->whole();
+  const size_t all = part.count;
+  part.offset = all * static_cast<size_t>(rank) / static_cast<size_t>(size);
+  part.count = all * static_cast<size_t>(rank + 1) / static_cast<size_t>(size) -
+               part.offset;
+  LOCKSTEP_RETURN_IF_ERROR(StartSquares(part));
+  LOCKSTEP_RETURN_IF_ERROR(looks_.back()->Wait(deadline));
+  looks_.clear();
+  return *static_cast<const double*>(sums_->data);
+}
+
+}  // namespace lockstep

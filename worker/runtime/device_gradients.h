@@ -1,0 +1,60 @@
+// What a step does to gradients that lie on a device, where the host can
+// neither look nor write: whether they are numbers, their norm, zeroing them.
+//
+// Looking is a sum of squares (communicator.h) of each bucket before it is
+// reduced. It runs beside the reductions of other buckets, so that it ends when
+// this rank's own gradients are there, however late the peers are: the time at
+// which a rank comes to the tail is its own.
+//
+// Thread-compatible; the reducer's thread.
+#ifndef LOCKSTEP_WORKER_RUNTIME_DEVICE_GRADIENTS_H_
+#define LOCKSTEP_WORKER_RUNTIME_DEVICE_GRADIENTS_H_
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "common/base/status.h"
+#include "worker/collective/communicator.h"
+#include "worker/runtime/gradient_buckets.h"
+
+namespace lockstep {
+
+class DeviceGradients {
+ public:
+  // Borrows both. `stream` is where gradients are made.
+  // REQUIRES: communicator->device_memory() is not null.
+  DeviceGradients(Communicator* communicator, const GradientBuckets* buckets,
+                  Stream stream)
+      : communicator_(communicator), buckets_(buckets), stream_(stream) {}
+
+  // Before the first step, and after the buckets were laid out anew, which it
+  // clears.
+  Status Fit();
+  // All gradients become zero in turn with the stream. An error is returned by
+  // the next StartLook.
+  void Zero();
+  // Of a bucket whose gradients will be complete once the stream has come as
+  // far as it has been given: looks at it then. What is started after it comes
+  // after it.
+  Status StartLook(size_t bucket);
+  // Waits for all looks since the last call: whether all elements are finite.
+  StatusOr<bool> AllFinite(MonoTime deadline);
+  // After all is reduced: sum of the squares of rank `rank`'s part of all
+  // gradients; those of all ranks add up to that of the whole.
+  StatusOr<double> SquaresOfPart(int rank, int size, MonoTime deadline);
+
+ private:
+  Status StartSquares(const Slice& of);
+
+  Communicator* const communicator_;
+  const GradientBuckets* const buckets_;
+  const Stream stream_;
+  const Buffer* sums_ = nullptr;  // One a look, in the order of looks_.
+  std::vector<std::unique_ptr<Work>> looks_;
+  Status status_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_DEVICE_GRADIENTS_H_
