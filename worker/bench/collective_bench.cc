@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 
 #include "worker/bench/names.h"
 #include "worker/bench/values.h"
@@ -164,11 +165,19 @@ StatusOr<double> LargestOf(Communicator* communicator, const Buffer* scratch,
                            double value, Duration timeout) {
   auto* const place = static_cast<double*>(scratch->data);
   *place = value;
-  LOCKSTEP_RETURN_IF_ERROR(
-      Run(communicator,
-          {.slice = {scratch, 0, 1, DataType::kFloat64}, .op = ReduceOp::kMax},
-          timeout));
+  LOCKSTEP_RETURN_IF_ERROR(LargestOfEach(communicator, scratch, 1, timeout));
   return *place;
+}
+
+// As whole numbers: those that are not negative have the order of their bits,
+// and nccl takes no maximum of floats.
+Status LargestOfEach(Communicator* communicator, const Buffer* values,
+                     size_t count, Duration timeout) {
+  static_assert(std::numeric_limits<double>::is_iec559);
+  return Run(
+      communicator,
+      {.slice = {values, 0, count, DataType::kInt64}, .op = ReduceOp::kMax},
+      timeout);
 }
 
 Status BenchCollectives(Communicator* communicator, const BenchOptions& options,

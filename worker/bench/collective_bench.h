@@ -19,9 +19,13 @@ Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
                         const std::function<void(const BenchRow&)>& row,
                         const std::function<void(const std::string&)>& skip);
 
-// The largest of all ranks' `value`.
+// The largest of all ranks' `value`, which is not negative.
 StatusOr<double> LargestOf(Communicator* communicator, const Buffer* scratch,
                            double value, Duration timeout);
+// Each of the first `count` float64 becomes the largest of all ranks'. None is
+// negative or NaN.
+Status LargestOfEach(Communicator* communicator, const Buffer* values,
+                     size_t count, Duration timeout);
 
 }  // namespace lockstep
 

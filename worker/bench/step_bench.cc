@@ -185,10 +185,7 @@ class StepBench {
                               communicator_->Allocate(bytes));
     std::memcpy(all->data, times.data(), bytes);
     LOCKSTEP_RETURN_IF_ERROR(
-        lockstep::Run(communicator_,
-                      {.slice = {all, 0, times.size(), DataType::kFloat64},
-                       .op = ReduceOp::kMax},
-                      options_.timeout));
+        LargestOfEach(communicator_, all, times.size(), options_.timeout));
     std::memcpy(times.data(), all->data, bytes);
     return Summarize(std::move(times));
   }

@@ -16,6 +16,7 @@ using std::chrono::seconds;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 RankOffer On(const std::string& host, const std::string& wish = "auto") {
   return {.device = "",
@@ -275,30 +276,48 @@ TEST(AgreeTest, APlanThatRankZeroDoesNotHaveIsRefused) {
   });
 }
 
-// Hosts as the ranks call them: tests need no others.
-std::string BackendOn(const std::vector<std::string>& hosts) {
+// What is chosen and told to people. Hosts are as the ranks call them: tests
+// need no others.
+std::string ChoiceOn(const std::vector<std::string>& hosts) {
   signal(SIGPIPE, SIG_IGN);
   MapRendezvousStore store;
   const int n = static_cast<int>(hosts.size());
-  std::vector<std::string> backends(n);
+  std::vector<std::string> choices(n);
   SpawnRanks(n, [&](int rank) {
     auto options = TestOptions(rank, n, &store);
     options.backend = "auto";
     options.host = hosts[rank];
+    options.choice = &choices[rank];
     const auto formed = FormCommunicator(options);
     ASSERT_TRUE(formed.ok()) << formed.status();
-    backends[rank] = (*formed)->backend();
+    EXPECT_TRUE(choices[rank].starts_with(
+        fmt::format("backend {}: ", (*formed)->backend())))
+        << choices[rank];
     EXPECT_TRUE(lockstep::Run(formed->get(), {.kind = CollectiveKind::kBarrier},
                               seconds(20))
                     .ok());
   });
-  for (const std::string& backend : backends) EXPECT_EQ(backend, backends[0]);
-  return backends[0];
+  for (const std::string& choice : choices) EXPECT_EQ(choice, choices[0]);
+  return choices[0];
 }
 
-TEST(FactoryTest, AutoFollowsTheHosts) {
-  EXPECT_EQ(BackendOn({"a", "b"}), "tcp");
-  EXPECT_EQ(BackendOn({"a", "a", "b"}), "hierarchical");
+// Backend, why, and an algorithm for each class of sizes.
+TEST(FactoryTest, AutoFollowsTheHostsAndSaysHowItReduces) {
+  EXPECT_THAT(
+      ChoiceOn({"a", "b"}),
+      MatchesRegex("backend tcp: .*; recursive doubling below [0-9]+ [KM]iB, "
+                   ".*above it a ring in pieces of [0-9]+ .*B.*"));
+  EXPECT_THAT(
+      ChoiceOn({"a", "b", "a", "b"}),
+      MatchesRegex(
+          "backend hierarchical: 4 ranks are on 2 hosts, .*; 2 hosts of 2 "
+          "ranks; from [0-9]+ KiB on each rank reduces its slice .* less goes "
+          "through one rank of each host; between the hosts tcp: recursive "
+          "doubling below .* above it a ring in pieces of .*"));
+  EXPECT_THAT(ChoiceOn({"a", "a", "b"}),
+              MatchesRegex("backend hierarchical: 3 ranks are on 2 hosts, .*; "
+                           "3 ranks on 2 hosts, not equally many on each; one "
+                           "rank of each host reduces between them; .*"));
 }
 
 TEST(FactoryTest, OneRankIsSelfWithoutAWord) {
