@@ -123,7 +123,8 @@ TEST(AbortTest, WithDataInFlight) {
       ranks[round % 3]->Abort("stop");
     });
     SpawnRanks(3, [&](int rank) {
-      const Operation operation = AllReduce(ranks[rank], 4 << 20);
+      const Operation operation =
+          AllReduce(ranks[rank], kSanitized ? 1 << 20 : 4 << 20);
       do {
         ends[rank] = lockstep::Run(ranks[rank], operation, kLong);
         ++steps[rank];

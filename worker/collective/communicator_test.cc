@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "worker/collective/backend_choice.h"
+#include "worker/collective/periodic_test_util.h"
 #include "worker/collective/special_values_test_util.h"
 #include "worker/collective/testing.h"
 
@@ -36,11 +37,13 @@ void WithRanks(int n, const std::function<void(Communicator*)>& fn) {
   });
 }
 
-// Rank `rank`'s input, the same in every run.
-std::vector<double> Input(int rank, size_t count) {
+// Rank `rank`'s input, the same in every run, up to where it begins again: at
+// no multiple of anything.
+constexpr size_t kPeriod = 1009;
+std::vector<double> Input(int rank) {
   std::mt19937_64 random(1000 + rank);
   std::uniform_real_distribution<double> uniform(-100, 100);
-  std::vector<double> values(count);
+  std::vector<double> values(kPeriod);
   for (double& value : values) value = std::floor(uniform(random) * 16) / 16;
   return values;
 }
@@ -58,9 +61,9 @@ constexpr DataType kTypeOf<uint8_t> = DataType::kUint8;
 
 // Inputs as T holds them; small and not negative for bytes.
 template <typename T>
-std::vector<T> TypedInput(int rank, size_t count) {
+std::vector<T> TypedInput(int rank) {
   std::vector<T> values;
-  for (const double v : Input(rank, count)) {
+  for (const double v : Input(rank)) {
     values.push_back(std::is_same_v<T, uint8_t>
                          ? static_cast<T>(std::fmod(std::abs(v), 50))
                          : static_cast<T>(v));
@@ -69,15 +72,15 @@ std::vector<T> TypedInput(int rank, size_t count) {
 }
 
 template <typename T>
-std::vector<double> Expected(int n, size_t count, ReduceOp op) {
+std::vector<double> Expected(int n, ReduceOp op) {
   std::vector<double> result;
   for (int rank = 0; rank < n; ++rank) {
-    const std::vector<T> values = TypedInput<T>(rank, count);
+    const std::vector<T> values = TypedInput<T>(rank);
     if (rank == 0) {
       result.assign(values.begin(), values.end());
       continue;
     }
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t i = 0; i < kPeriod; ++i) {
       result[i] = Combine(op, result[i], values[i]);
     }
   }
@@ -85,6 +88,22 @@ std::vector<double> Expected(int n, size_t count, ReduceOp op) {
     for (double& value : result) value = static_cast<T>(value / n);
   }
   return result;
+}
+
+template <typename T>
+void Fill(const std::vector<T>& values, T* data, size_t count) {
+  FillPeriodic(data, sizeof(T), count, kPeriod,
+               [&](size_t i) { data[i] = values[i]; });
+}
+
+template <typename T, typename Want>
+void ExpectElements(const std::vector<Want>& wanted, const T* data,
+                    size_t first, size_t end) {
+  const size_t wrong =
+      FirstWrong(data, sizeof(T), first, end, kPeriod,
+                 [&](size_t i) { return data[i] == wanted[i % kPeriod]; });
+  ASSERT_EQ(wrong, end) << +data[wrong] << " instead of "
+                        << +wanted[wrong % kPeriod];
 }
 
 template <typename T>
@@ -96,21 +115,20 @@ void CheckReductions(Communicator* c, size_t count) {
   std::vector<ReduceOp> ops = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax};
   if (std::is_floating_point_v<T>) ops.push_back(ReduceOp::kMean);
   for (const ReduceOp op : ops) {
-    const std::vector<double> expected = Expected<T>(c->size(), count, op);
-    const std::vector<T> input = TypedInput<T>(c->rank(), count);
+    const std::vector<double> expected = Expected<T>(c->size(), op);
+    const std::vector<T> input = TypedInput<T>(c->rank());
     Operation operation{.slice = {*buffer, 3, count, kTypeOf<T>}, .op = op};
-    std::copy(input.begin(), input.end(), data);
+    Fill(input, data, count);
     ASSERT_TRUE(lockstep::Run(c, operation, kLong).ok());
-    for (size_t i = 0; i < count; ++i) ASSERT_EQ(data[i], expected[i]) << i;
+    ASSERT_NO_FATAL_FAILURE(ExpectElements(expected, data, 0, count));
 
     if (count % c->size() != 0) continue;
     operation.kind = CollectiveKind::kReduceScatter;
-    std::copy(input.begin(), input.end(), data);
+    Fill(input, data, count);
     ASSERT_TRUE(lockstep::Run(c, operation, kLong).ok());
     const size_t part = count / c->size();
-    for (size_t i = c->rank() * part; i < (c->rank() + 1) * part; ++i) {
-      ASSERT_EQ(data[i], expected[i]) << i;
-    }
+    ASSERT_NO_FATAL_FAILURE(ExpectElements(expected, data, c->rank() * part,
+                                           (c->rank() + 1) * part));
   }
 }
 
@@ -121,28 +139,26 @@ void CheckMoves(Communicator* c, size_t count) {
   T* const data = static_cast<T*>((*buffer)->data);
   const Slice slice{*buffer, 0, count, kTypeOf<T>};
   for (int root = 0; root < c->size(); ++root) {
-    const std::vector<T> input = TypedInput<T>(c->rank(), count);
-    const std::vector<T> roots = TypedInput<T>(root, count);
-    std::copy(input.begin(), input.end(), data);
+    Fill(TypedInput<T>(c->rank()), data, count);
     ASSERT_TRUE(
         lockstep::Run(
             c,
             {.kind = CollectiveKind::kBroadcast, .slice = slice, .root = root},
             kLong)
             .ok());
-    ASSERT_TRUE(std::equal(roots.begin(), roots.end(), data));
+    ASSERT_NO_FATAL_FAILURE(
+        ExpectElements(TypedInput<T>(root), data, 0, count));
   }
   if (count % c->size() != 0) return;
   const size_t part = count / c->size();
-  const std::vector<T> input = TypedInput<T>(c->rank(), part);
-  std::copy(input.begin(), input.end(), data + c->rank() * part);
+  Fill(TypedInput<T>(c->rank()), data + c->rank() * part, part);
   ASSERT_TRUE(
       lockstep::Run(c, {.kind = CollectiveKind::kAllGather, .slice = slice},
                     kLong)
           .ok());
   for (int rank = 0; rank < c->size(); ++rank) {
-    const std::vector<T> theirs = TypedInput<T>(rank, part);
-    ASSERT_TRUE(std::equal(theirs.begin(), theirs.end(), data + rank * part));
+    ASSERT_NO_FATAL_FAILURE(
+        ExpectElements(TypedInput<T>(rank), data + rank * part, 0, part));
   }
 }
 
@@ -197,9 +213,9 @@ std::vector<std::vector<char>> SumOfRough(int n, size_t count) {
     float* const data = static_cast<float*>((*buffer)->data);
     std::mt19937 random(7 + c->rank());
     std::normal_distribution<float> normal;
-    for (size_t i = 0; i < count; ++i) {
+    FillPeriodic(data, 4, count, 9 * kPeriod, [&](size_t i) {
       data[i] = normal(random) * std::pow(10.f, i % 9);
-    }
+    });
     ASSERT_TRUE(
         lockstep::Run(c, {.slice = {*buffer, 0, count, DataType::kFloat32}},
                       kLong)
@@ -241,23 +257,27 @@ void CheckSpecialValues(Communicator* c, const Format& f) {
       auto buffer = c->Allocate((count + 3) * f.bytes());
       ASSERT_TRUE(buffer.ok());
       char* const data = static_cast<char*>((*buffer)->data) + 3 * f.bytes();
-      for (size_t i = 0; i < count; ++i) {
-        std::memcpy(data + i * f.bytes(), &own[i % period], f.bytes());
-      }
+      FillPeriodic(data, f.bytes(), count, period, [&](size_t i) {
+        std::memcpy(data + i * f.bytes(), &own[i], f.bytes());
+      });
       const Status status = lockstep::Run(
           c, {.slice = {*buffer, 3, count, f.type}, .op = op}, kLong);
       ASSERT_TRUE(status.ok()) << status;
-      for (size_t i = 0; i < count; ++i) {
+      const auto got = [&](size_t i) {
         uint64_t code = 0;
         std::memcpy(&code, data + i * f.bytes(), f.bytes());
-        const double got = f.Decode(code);
-        const auto [want, tolerance] = wanted[i % period];
-        ASSERT_TRUE(got == want || (std::isnan(got) && std::isnan(want)) ||
-                    std::abs(got - want) <= tolerance)
-            << Name(f.type) << ", op " << static_cast<int>(op) << ", row "
-            << i % period / c->size() << ", element " << i << " of " << count
-            << ": " << got << " instead of " << want;
-      }
+        return f.Decode(code);
+      };
+      const size_t wrong =
+          FirstWrong(data, f.bytes(), 0, count, period, [&](size_t i) {
+            const auto [want, tolerance] = wanted[i % period];
+            return got(i) == want || (std::isnan(got(i)) && std::isnan(want)) ||
+                   std::abs(got(i) - want) <= tolerance;
+          });
+      ASSERT_EQ(wrong, count)
+          << Name(f.type) << ", op " << static_cast<int>(op) << ", row "
+          << wrong % period / c->size() << ": " << got(wrong) << " instead of "
+          << wanted[wrong % period].value;
     }
   }
 }

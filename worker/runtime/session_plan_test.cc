@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/model/reduction_plan.h"
+#include "worker/collective/periodic_test_util.h"
 #include "worker/rank_link/packet.h"
 #include "worker/rank_link/testing.h"
 #include "worker/runtime/session.h"
@@ -74,7 +75,8 @@ std::vector<float> Gradient(int64_t step, size_t parameter, int rank) {
                                             static_cast<size_t>(rank)));
   std::uniform_real_distribution<float> uniform(-1, 1);
   std::vector<float> values(kParameters[parameter].elements);
-  for (float& value : values) value = uniform(random);
+  FillPeriodic(values.data(), sizeof(float), values.size(), 1009,
+               [&](size_t i) { values[i] = uniform(random); });
   return values;
 }
 

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "worker/collective/hierarchical/hierarchical_communicator.h"
+#include "worker/collective/periodic_test_util.h"
 #include "worker/collective/testing.h"
 
 namespace lockstep {
@@ -67,8 +68,9 @@ float FromBits16(uint16_t bits, DataType type) {
 }
 
 // Small integers and halves: exact in every type.
+constexpr size_t kPeriod = 23;
 double Value(int rank, size_t i) {
-  return static_cast<double>((rank * 7 + i * 3) % 23);
+  return static_cast<double>((rank * 7 + i * 3) % kPeriod);
 }
 
 uint16_t ToBits16(double value, DataType type) {
@@ -156,6 +158,24 @@ double Tolerance(DataType type, ReduceOp op) {
   return type == DataType::kFloat16 ? 0.003 : 1e-6;
 }
 
+void StoreValues(DataType type, int rank, void* data, size_t count) {
+  FillPeriodic(data, SizeOf(type), count, kPeriod,
+               [&](size_t i) { Store(data, type, i, Value(rank, i)); });
+}
+
+// want(i) is what element i must be, to a part of it.
+template <typename Want>
+void ExpectElements(DataType type, const void* data, size_t first, size_t end,
+                    double tolerance, const Want& want) {
+  const size_t wrong =
+      FirstWrong(data, SizeOf(type), first, end, kPeriod, [&](size_t i) {
+        const double wanted = want(i);
+        return std::abs(Load(data, type, i) - wanted) <= tolerance * wanted;
+      });
+  ASSERT_EQ(wrong, end) << Name(type) << " " << Load(data, type, wrong)
+                        << " instead of " << want(wrong);
+}
+
 void CheckReductions(Communicator* c, DataType type, size_t count) {
   auto buffer = c->Allocate((count + 3) * SizeOf(type));
   ASSERT_TRUE(buffer.ok()) << buffer.status();
@@ -167,9 +187,7 @@ void CheckReductions(Communicator* c, DataType type, size_t count) {
          {CollectiveKind::kAllReduce, CollectiveKind::kReduceScatter}) {
       const bool scatter = kind == CollectiveKind::kReduceScatter;
       if (scatter && count % c->size() != 0) continue;
-      for (size_t i = 0; i < count; ++i) {
-        Store(data, type, i, Value(c->rank(), i));
-      }
+      StoreValues(type, c->rank(), data, count);
       const Status status = lockstep::Run(
           c, {.kind = kind, .slice = {*buffer, 3, count, type}, .op = op},
           kLong);
@@ -177,11 +195,10 @@ void CheckReductions(Communicator* c, DataType type, size_t count) {
       const size_t part = count / c->size();
       const size_t begin = scatter ? c->rank() * part : 0;
       const size_t end = scatter ? begin + part : count;
-      for (size_t i = begin; i < end; ++i) {
-        const double want = Want(c->size(), i, op);
-        ASSERT_NEAR(Load(data, type, i), want, Tolerance(type, op) * want)
-            << Name(kind) << " " << Name(type) << " at " << i;
-      }
+      ASSERT_NO_FATAL_FAILURE(
+          ExpectElements(type, data, begin, end, Tolerance(type, op),
+                         [&](size_t i) { return Want(c->size(), i, op); }))
+          << Name(kind);
     }
   }
 }
@@ -192,29 +209,28 @@ void CheckMoves(Communicator* c, DataType type, size_t part) {
   ASSERT_TRUE(buffer.ok());
   char* const data = static_cast<char*>((*buffer)->data) + SizeOf(type);
   const Slice slice{*buffer, 1, count, type};
-  for (size_t i = 0; i < count; ++i) {
-    Store(data, type, i, Value(c->rank(), i));
-  }
+  StoreValues(type, c->rank(), data, count);
   ASSERT_TRUE(
       lockstep::Run(c, {.kind = CollectiveKind::kAllGather, .slice = slice},
                     kLong)
           .ok());
-  for (size_t i = 0; i < count; ++i) {
-    ASSERT_EQ(Load(data, type, i), Value(static_cast<int>(i / part), i));
+  for (int rank = 0; rank < c->size(); ++rank) {
+    ASSERT_NO_FATAL_FAILURE(
+        ExpectElements(type, data, rank * part, (rank + 1) * part, 0,
+                       [&](size_t i) { return Value(rank, i); }))
+        << rank;
   }
   for (int root = 0; root < c->size(); ++root) {
-    for (size_t i = 0; i < count; ++i) {
-      Store(data, type, i, Value(c->rank(), i));
-    }
+    StoreValues(type, c->rank(), data, count);
     ASSERT_TRUE(
         lockstep::Run(
             c,
             {.kind = CollectiveKind::kBroadcast, .slice = slice, .root = root},
             kLong)
             .ok());
-    for (size_t i = 0; i < count; ++i) {
-      ASSERT_EQ(Load(data, type, i), Value(root, i));
-    }
+    ASSERT_NO_FATAL_FAILURE(ExpectElements(
+        type, data, 0, count, 0, [&](size_t i) { return Value(root, i); }))
+        << root;
   }
 }
 
@@ -262,17 +278,16 @@ TEST(HierarchicalTest, AMeanOfLargeHalvesIsOne) {
         auto buffer = c->Allocate(count * SizeOf(kType));
         ASSERT_TRUE(buffer.ok());
         void* const data = (*buffer)->data;
-        for (size_t i = 0; i < count; ++i) {
+        FillPeriodic(data, SizeOf(kType), count, 1, [&](size_t i) {
           Store(data, kType, i, value(c->rank()));
-        }
+        });
         const Status status = lockstep::Run(
             c, {.slice = {*buffer, 0, count, kType}, .op = ReduceOp::kMean},
             kLong);
         ASSERT_TRUE(status.ok()) << status;
-        for (size_t i = 0; i < count; ++i) {
-          // Rounded in the host, once weighted, and between the hosts.
-          ASSERT_NEAR(Load(data, kType, i), want, 3 * 0x1p-11 * want) << i;
-        }
+        // Rounded in the host, once weighted, and between the hosts.
+        ASSERT_NO_FATAL_FAILURE(ExpectElements(
+            kType, data, 0, count, 3 * 0x1p-11, [&](size_t) { return want; }));
       }
     });
   }
@@ -284,14 +299,14 @@ std::vector<std::string> BitsOf(const Hosts& hosts, DataType type) {
   WithHosts(hosts, [&](Communicator* c) {
     constexpr size_t kCount = 70001;
     auto buffer = c->Allocate(kCount * SizeOf(type));
-    for (size_t i = 0; i < kCount; ++i) {
+    FillPeriodic((*buffer)->data, SizeOf(type), kCount, 7001, [&](size_t i) {
       const double value = std::sin(static_cast<double>(i * 13 + c->rank()));
       if (SizeOf(type) == 2) {
         Store((*buffer)->data, type, i, std::abs(value) + 0.001);
       } else {
         Store((*buffer)->data, type, i, value);
       }
-    }
+    });
     ASSERT_TRUE(
         lockstep::Run(c, {.slice = {*buffer, 0, kCount, type}}, kLong).ok());
     bits[c->rank()].assign(static_cast<char*>((*buffer)->data),

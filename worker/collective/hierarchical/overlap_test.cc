@@ -13,6 +13,7 @@
 
 #include "worker/collective/hierarchical/hierarchical_communicator.h"
 #include "worker/collective/hierarchical/stage_plan.h"
+#include "worker/collective/periodic_test_util.h"
 #include "worker/collective/shm/shm_communicator.h"
 #include "worker/collective/tcp/tcp_communicator.h"
 #include "worker/collective/testing.h"
@@ -198,9 +199,10 @@ std::vector<std::string> BitsOfMany(const Hosts& hosts, bool together) {
     auto buffer = c->Allocate(kOperations * kCount * 4);
     ASSERT_TRUE(buffer.ok());
     auto* const data = static_cast<float*>((*buffer)->data);
-    for (size_t i = 0; i < kOperations * kCount; ++i) {
+    // In no two operations alike.
+    FillPeriodic(data, 4, kOperations * kCount, 7001, [&](size_t i) {
       data[i] = std::sin(static_cast<float>(i * 13 + c->rank()));
-    }
+    });
     std::vector<std::unique_ptr<Work>> works;
     for (size_t i = 0; i < kOperations; ++i) {
       auto work =

@@ -67,9 +67,10 @@ TEST(AbortTest, WithDataInFlight) {
       ranks[round % 3]->Abort("stop");
     });
     SpawnRanks(3, [&](int rank) {
-      const Buffer* buffer = ranks[rank]->Allocate(16 << 20).value();
+      const size_t count = kSanitized ? 1 << 20 : 4 << 20;
+      const Buffer* buffer = ranks[rank]->Allocate(count * 4).value();
       do {
-        ends[rank] = lockstep::Run(ranks[rank], Floats(buffer, 4 << 20), kLong);
+        ends[rank] = lockstep::Run(ranks[rank], Floats(buffer, count), kLong);
         ++steps[rank];
       } while (ends[rank].ok());
       times[rank] = Now();

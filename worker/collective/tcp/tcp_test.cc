@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "worker/collective/periodic_test_util.h"
 #include "worker/collective/tcp/combine.h"
 #include "worker/collective/tcp/congestion_test_util.h"
 #include "worker/collective/tcp/plan.h"
@@ -85,8 +86,10 @@ double Load(DataType type, const void* from, size_t index) {
 
 // Whole numbers, the same in every run, that every type holds and whose sums
 // of 8 float32 holds: all results are exact before the last rounding.
+constexpr size_t kPeriod = 30;
 double Input(int rank, size_t i) {
-  return static_cast<double>((i * 7 + static_cast<size_t>(rank) * 13) % 30 + 1);
+  return static_cast<double>(
+      (i * 7 + static_cast<size_t>(rank) * 13) % kPeriod + 1);
 }
 
 double Expected(DataType type, ReduceOp op, int n, size_t i) {
@@ -113,6 +116,23 @@ double Expected(DataType type, ReduceOp op, int n, size_t i) {
   return Load(type, bytes, 0);
 }
 
+// Of `count` elements of `rank`.
+void StoreInputs(DataType type, int rank, void* data, size_t count) {
+  FillPeriodic(data, SizeOf(type), count, kPeriod,
+               [&](size_t i) { Store(type, Input(rank, i), data, i); });
+}
+
+// want(i) is what element i must be.
+template <typename Want>
+void ExpectElements(DataType type, const void* data, size_t first, size_t end,
+                    const Want& want) {
+  const size_t wrong =
+      FirstWrong(data, SizeOf(type), first, end, kPeriod,
+                 [&](size_t i) { return Load(type, data, i) == want(i); });
+  ASSERT_EQ(wrong, end) << Name(type) << " " << Load(type, data, wrong)
+                        << " instead of " << want(wrong);
+}
+
 void CheckReduction(Communicator* c, DataType type, ReduceOp op, size_t count) {
   // Not aligned to more than an element.
   const size_t offset = 3;
@@ -121,28 +141,19 @@ void CheckReduction(Communicator* c, DataType type, ReduceOp op, size_t count) {
   void* const data =
       static_cast<char*>((*buffer)->data) + offset * SizeOf(type);
   Operation operation{.slice = {*buffer, offset, count, type}, .op = op};
-  const auto fill = [&] {
-    for (size_t i = 0; i < count; ++i) {
-      Store(type, Input(c->rank(), i), data, i);
-    }
-  };
-  fill();
+  const auto want = [&](size_t i) { return Expected(type, op, c->size(), i); };
+  StoreInputs(type, c->rank(), data, count);
   Status status = lockstep::Run(c, operation, kLong);
   ASSERT_TRUE(status.ok()) << status;
-  for (size_t i = 0; i < count; ++i) {
-    ASSERT_EQ(Load(type, data, i), Expected(type, op, c->size(), i))
-        << Name(type) << " " << count << " at " << i;
-  }
+  ASSERT_NO_FATAL_FAILURE(ExpectElements(type, data, 0, count, want));
   if (count % c->size() != 0) return;
   operation.kind = CollectiveKind::kReduceScatter;
-  fill();
+  StoreInputs(type, c->rank(), data, count);
   status = lockstep::Run(c, operation, kLong);
   ASSERT_TRUE(status.ok()) << status;
   const size_t part = count / c->size();
-  for (size_t i = c->rank() * part; i < (c->rank() + 1) * part; ++i) {
-    ASSERT_EQ(Load(type, data, i), Expected(type, op, c->size(), i))
-        << Name(type) << " " << count << " at " << i;
-  }
+  ASSERT_NO_FATAL_FAILURE(ExpectElements(type, data, c->rank() * part,
+                                         (c->rank() + 1) * part, want));
 }
 
 void CheckMoves(Communicator* c, DataType type, size_t part) {
@@ -152,28 +163,30 @@ void CheckMoves(Communicator* c, DataType type, size_t part) {
   const Slice slice{*buffer, 0, count, type};
   void* const data = (*buffer)->data;
   for (int root = 0; root < c->size(); ++root) {
-    for (size_t i = 0; i < count; ++i)
-      Store(type, Input(c->rank(), i), data, i);
+    StoreInputs(type, c->rank(), data, count);
     ASSERT_TRUE(
         lockstep::Run(
             c,
             {.kind = CollectiveKind::kBroadcast, .slice = slice, .root = root},
             kLong)
             .ok());
-    for (size_t i = 0; i < count; ++i) {
-      ASSERT_EQ(Load(type, data, i), Input(root, i)) << root;
-    }
+    ASSERT_NO_FATAL_FAILURE(ExpectElements(type, data, 0, count, [&](size_t i) {
+      return Input(root, i);
+    })) << root;
   }
   std::memset(data, 0x55, count * SizeOf(type));
-  for (size_t i = 0; i < part; ++i) {
-    Store(type, Input(c->rank(), i), data, c->rank() * part + i);
-  }
+  char* const bytes = static_cast<char*>(data);
+  const size_t part_bytes = part * SizeOf(type);
+  StoreInputs(type, c->rank(), bytes + c->rank() * part_bytes, part);
   ASSERT_TRUE(
       lockstep::Run(c, {.kind = CollectiveKind::kAllGather, .slice = slice},
                     kLong)
           .ok());
-  for (size_t i = 0; i < count; ++i) {
-    ASSERT_EQ(Load(type, data, i), Input(static_cast<int>(i / part), i % part));
+  for (int rank = 0; rank < c->size(); ++rank) {
+    ASSERT_NO_FATAL_FAILURE(
+        ExpectElements(type, bytes + rank * part_bytes, 0, part,
+                       [&](size_t i) { return Input(rank, i); }))
+        << rank;
   }
 }
 
@@ -260,9 +273,9 @@ std::vector<std::string> SumOfRough(int n, size_t count, DataType type,
     ASSERT_TRUE(buffer.ok());
     std::mt19937 random(7 + c->rank());
     std::normal_distribution<float> normal;
-    for (size_t i = 0; i < count; ++i) {
+    FillPeriodic((*buffer)->data, SizeOf(type), count, 5 * 1009, [&](size_t i) {
       Store(type, normal(random) * std::pow(10.f, i % 5), (*buffer)->data, i);
-    }
+    });
     const Status status =
         lockstep::Run(c, {.slice = {*buffer, 0, count, type}}, kLong);
     ASSERT_TRUE(status.ok()) << status;
@@ -302,7 +315,7 @@ TEST_P(EverySize, NaNInfinityAndDenormalsStay) {
       if (kSanitized && count > 400'000) continue;
       for (const ReduceOp op :
            {ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kSum, ReduceOp::kMean}) {
-        for (size_t i = 0; i < count; ++i) data[i] = 1;
+        std::fill(data, data + count, 1.0f);
         // Element r from either end is NaN on rank r alone.
         data[c->rank()] = std::nanf("");
         data[count - 1 - static_cast<size_t>(c->rank())] = std::nanf("");
