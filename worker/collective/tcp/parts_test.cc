@@ -192,6 +192,22 @@ TEST(PlanTest, PeersAgreeAndAreFew) {
   EXPECT_LE(PeersOf(7, 4096, MakePlan(4096, HostSharing::kNone)).size(), 14u);
 }
 
+// The last bucket of gradients over a line has 256 KiB. On a slow one tuning
+// ends below that.
+TEST(PlanTest, FewRanksThatAreNoPowerOfTwoReduceBucketsInARing) {
+  for (const int ranks : {3, 5, 6, 7}) {
+    const Plan plan = MakePlan(ranks, HostSharing::kNone);
+    EXPECT_LE(plan.halving_below, size_t{256} << 10) << ranks;
+    EXPECT_GE(plan.halving_below, plan.doubling_below) << ranks;
+  }
+  // There is nothing in pairs, or a ring's way is long.
+  for (const int ranks : {4, 8, 48, 64}) {
+    EXPECT_EQ(MakePlan(ranks, HostSharing::kNone).halving_below,
+              size_t{512} << 10)
+        << ranks;
+  }
+}
+
 TEST(PlanTest, GroupsCountEveryRankOnce) {
   for (int ranks = 1; ranks <= 40; ++ranks) {
     const Group group(ranks);

@@ -1,5 +1,7 @@
 #include "worker/collective/tcp/plan.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <set>
 
@@ -16,6 +18,23 @@ std::string Size(size_t bytes) {
   return fmt::format("{} KiB", bytes / 1024);
 }
 
+// From where a ring is quicker than halving and doubling, up to what other
+// operations have. Of another number of ranks than a power of two these send
+// all bytes of a pair there and back beside, in two messages: a ring's longer
+// way costs less, once its further messages do, here on a line that sends a
+// segment in the time of one.
+size_t HalvingBelow(int ranks, size_t doubling_below) {
+  constexpr size_t kMost = 512 << 10;
+  const int group = Group(ranks).size;
+  if (group == ranks) return kMost;
+  const int rounds = std::bit_width(static_cast<unsigned>(group)) - 1;
+  const int more_messages = 2 * (ranks - 1) - 2 * rounds - 2;
+  const double fewer_bytes = 2 - 2.0 / group + 2.0 / ranks;
+  const double below = kSegment * more_messages / fewer_bytes;
+  return below >= kMost ? kMost
+                        : std::max(doubling_below, static_cast<size_t>(below));
+}
+
 }  // namespace
 
 Plan MakePlan(int ranks, HostSharing sharing) {
@@ -23,7 +42,8 @@ Plan MakePlan(int ranks, HostSharing sharing) {
   // What fits one segment goes in one exchange.
   plan.doubling_below = 64 << 10;
   // With two ranks a ring takes as many messages as halving and doubling.
-  plan.halving_below = ranks == 2 ? plan.doubling_below : 512 << 10;
+  plan.halving_below = ranks == 2 ? plan.doubling_below
+                                  : HalvingBelow(ranks, plan.doubling_below);
   // In a host a piece is there at once; on a line it is on its way for longer
   // than it is worked on, and more of them keep the line busy.
   plan.chunk = sharing == HostSharing::kAll ? kMostSent : kSegment;
