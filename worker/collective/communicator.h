@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -92,6 +93,11 @@ struct Operation {
 // host memory.
 using Stream = void*;
 
+// A stream that an operation follows is taken to be stuck after so many
+// operation_timeouts (Internal): what it works on is this rank's own, and peers
+// that wait for it give up long before.
+inline constexpr int kStreamPatience = 12;
+
 // Who moves an operation on. kInline: the caller, in Start, Poll and Wait;
 // where nobody calls, nothing happens. kThread: a thread of the communicator.
 // kStream: the device.
@@ -108,6 +114,13 @@ class Work {
   // True once Wait would return at once. Where progress is kInline, moves the
   // operation on as far as it goes without waiting for a peer.
   virtual bool Poll() = 0;
+  // After Wait: when it ran, where that may be long after Start: on a device,
+  // once the stream that it follows has come so far. Nothing: not known.
+  struct Span {
+    MonoTime began;
+    MonoTime ended;
+  };
+  virtual std::optional<Span> ran() const { return std::nullopt; }
 };
 
 // What only the device can do to its memory (AllocateOnDevice). Threads and
@@ -115,15 +128,17 @@ class Work {
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
-  // Sets the slice to zero in turn with what else is on `stream`, and returns
-  // at once.
+  // Sets the slice to zero in turn with what else is on `stream`, which is not
+  // null, and returns at once.
   virtual Status Clear(const Slice& slice, Stream stream) = 0;
   // Starts adding up the squares of the float32 elements of `slice`, in
   // float64 and in an order that depends on their number alone, once `stream`
   // has come as far as it has been given so far (null: at once). The sum, which
   // is finite exactly where all elements are, goes to `result`: one float64 in
   // memory of Allocate. Runs beside operations that were started before;
-  // those started later come after it.
+  // those started later come after it. One that is late is this rank's own
+  // fault: Internal. FailedPrecondition, as of Clear, while `stream` is being
+  // captured into a graph.
   virtual StatusOr<std::unique_ptr<Work>> StartSumOfSquares(const Slice& slice,
                                                             const Slice& result,
                                                             Stream stream) = 0;

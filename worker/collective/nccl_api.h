@@ -13,6 +13,7 @@ namespace lockstep {
 
 struct CudaApi {
   cudaError_t (*set_device)(int device);
+  cudaError_t (*get_device)(int* device);
   cudaError_t (*allocate)(void** data, size_t bytes);
   cudaError_t (*free)(void* data);
   // Page-locked host memory.
@@ -34,6 +35,10 @@ struct CudaApi {
   cudaError_t (*record_event)(cudaEvent_t event, cudaStream_t stream);
   cudaError_t (*query_event)(cudaEvent_t event);
   const char* (*describe)(cudaError_t error);
+  // Calls of this thread do not end captures of others from now on.
+  cudaError_t (*spare_captures)();
+  // Whether `stream` is being captured into a graph.
+  cudaError_t (*is_capturing)(cudaStream_t stream, bool* capturing);
   // Zero, on `stream`.
   cudaError_t (*clear_on)(void* data, size_t bytes, cudaStream_t stream);
   // nccl_squares.h.

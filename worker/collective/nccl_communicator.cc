@@ -22,6 +22,7 @@ class NcclWork final : public Work {
     return engine_->Wait(task_.get(), deadline);
   }
   bool Poll() override { return engine_->IsDone(task_.get()); }
+  std::optional<Span> ran() const override { return engine_->Ran(*task_); }
 
  private:
   const std::shared_ptr<NcclEngine> engine_;
@@ -78,6 +79,12 @@ class NcclCommunicator final : public Communicator, private DeviceMemory {
  private:
   Status Clear(const Slice& slice, Stream stream) override {
     LOCKSTEP_RETURN_IF_ERROR(CheckSlice(slice, MemoryKind::kDevice));
+    if (stream == nullptr) {
+      return InvalidArgument(
+          "{}: memory is cleared on a stream; the default one is "
+          "cudaStreamLegacy, not null",
+          label_);
+    }
     return engine_->Clear(slice, static_cast<cudaStream_t>(stream));
   }
 

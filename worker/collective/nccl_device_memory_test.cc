@@ -45,59 +45,78 @@ TEST(NcclDeviceMemoryTest, AddsUpSquaresOfASlice) {
   EXPECT_EQ(FakeBytesInUse(), 0u);
 }
 
-TEST(NcclDeviceMemoryTest,
-     SquaresComeBesideWhatIsUnderWayAndBeforeWhatFollows) {
+TEST(NcclDeviceMemoryTest, WhatFollowsComesAfterSquares) {
   NcclRanks ranks(2);
   Communicator* const c = ranks[0];
   const Buffer* const device = *c->AllocateOnDevice(64);
-  const Buffer* const other = *c->AllocateOnDevice(64);
   const Buffer* const host = *c->Allocate(sizeof(double));
-  const Operation first = {.slice = {other, 0, 16, DataType::kFloat32}};
-  const Operation second = {.slice = {device, 0, 16, DataType::kFloat32}};
-  // Waits for rank 1, which has not started.
-  auto under_way = *c->Start(first);
-  while (FakeLaunches() < 1) std::this_thread::yield();
-
   cudaStream_t compute = MakeFakeStream();
   FakeSlowFill(compute, device->data, 0, 64);
   auto squares = *c->device_memory()->StartSumOfSquares(
       {device, 0, 16, DataType::kFloat32}, NumberIn(host), compute);
   Number(host) = -1;
   // In place: it must not begin before the squares are made.
-  auto follows = *c->Start(second);
-  while (FakeSumsOfSquares() < 1) std::this_thread::yield();
-  EXPECT_FALSE(squares->Poll());  // The stream has not come so far.
+  auto follows = *c->Start({.slice = {device, 0, 16, DataType::kFloat32}});
 
-  // The other rank's parts: from now on only the squares are waited for.
+  // From now on only the stream is waited for.
   const Buffer* const theirs = *ranks[1]->AllocateOnDevice(64);
   std::fill_n(Floats(theirs), 16, 3.0f);
-  const Slice all = {theirs, 0, 16, DataType::kFloat32};
-  auto their_first = *ranks[1]->Start({.slice = all});
-  EXPECT_TRUE(under_way->Wait(Now() + kLong).ok());
-  auto their_second = *ranks[1]->Start({.slice = all});
+  auto their_part =
+      *ranks[1]->Start({.slice = {theirs, 0, 16, DataType::kFloat32}});
   // As long as a thread that did not wait would take many times over.
   for (int look = 0; look < 5000; ++look) {
-    ASSERT_FALSE(follows->Poll());
+    ASSERT_FALSE(squares->Poll() || follows->Poll());
     std::this_thread::yield();
   }
   ReleaseFakeFills();
   EXPECT_TRUE(squares->Wait(Now() + kLong).ok());
   EXPECT_EQ(Number(host), 0);  // Of the filled memory, not of the sum.
   EXPECT_TRUE(follows->Wait(Now() + kLong).ok());
-  EXPECT_TRUE(their_second->Wait(Now() + kLong).ok());
+  EXPECT_TRUE(their_part->Wait(Now() + kLong).ok());
   EXPECT_EQ(Floats(device)[15], 3);
-  under_way.reset();
+  // They ran when the stream had come so far.
+  const auto first = squares->ran();
+  const auto second = follows->ran();
+  ASSERT_TRUE(first && second);
+  EXPECT_LE(first->began, first->ended);
+  EXPECT_LE(first->began, second->began);
+  EXPECT_LE(first->ended, second->ended);
   squares.reset();
   follows.reset();
-  their_first.reset();
-  their_second.reset();
+  their_part.reset();
   ranks.Leave();
   EXPECT_EQ(FakeBytesInUse(), 0u);
   EXPECT_EQ(FakeWrongThreads(), 0);
 }
 
-TEST(NcclDeviceMemoryTest, SquaresDoNotWaitForPeers) {
-  NcclRanks ranks(2);
+// The squares' kernel takes long, and the host launches the all-reduce at once:
+// it has to wait on the device.
+TEST(NcclDeviceMemoryTest, WhatFollowsWaitsForSquaresOnTheDevice) {
+  NcclRanks ranks(1, {.squares_take_long = true});
+  Communicator* const c = ranks[0];
+  const Buffer* const device = *c->AllocateOnDevice(64);
+  const Buffer* const host = *c->Allocate(sizeof(double));
+  std::fill_n(Floats(device), 16, 3.0f);
+  const Slice slice = {device, 0, 16, DataType::kFloat32};
+  auto squares =
+      *c->device_memory()->StartSumOfSquares(slice, NumberIn(host), nullptr);
+  auto follows = *c->Start({.slice = slice});
+  while (FakeLaunches() < 1) std::this_thread::yield();
+  for (int look = 0; look < 5000; ++look) {
+    ASSERT_FALSE(follows->Poll());
+    std::this_thread::yield();
+  }
+  ReleaseFakeFills();
+  EXPECT_TRUE(follows->Wait(Now() + kLong).ok());
+  EXPECT_TRUE(squares->Wait(Now() + kLong).ok());
+  EXPECT_EQ(Number(host), 16 * 9);
+  squares.reset();
+  follows.reset();
+  ranks.Leave();
+}
+
+void SquaresBeforePeers(const FakeGpuFaults& faults) {
+  NcclRanks ranks(2, faults);
   Communicator* const c = ranks[0];
   const Buffer* const device = *c->AllocateOnDevice(64);
   const Buffer* const host = *c->Allocate(sizeof(double));
@@ -116,6 +135,12 @@ TEST(NcclDeviceMemoryTest, SquaresDoNotWaitForPeers) {
   under_way.reset();
   squares.reset();
   ranks.Leave();
+}
+
+// Nor where NCCL's own call waits for them, as an algorithm's first one does.
+TEST(NcclDeviceMemoryTest, SquaresDoNotWaitForPeers) {
+  SquaresBeforePeers({});
+  SquaresBeforePeers({.connects_late = true});
 }
 
 TEST(NcclDeviceMemoryTest, ClearsInTurnWithTheStream) {
@@ -167,24 +192,50 @@ TEST(NcclDeviceMemoryTest, RefusesItsCallersMistakes) {
   EXPECT_THAT(refused(good, {host, 0, 2, DataType::kFloat64}),
               HasSubstr("into 2 float64"));
   EXPECT_EQ(c->device_memory()
-                ->Clear({host, 0, 8, DataType::kFloat32}, nullptr)
+                ->Clear({host, 0, 8, DataType::kFloat32}, MakeFakeStream())
                 .code(),
             StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(c->device_memory()->Clear(good, nullptr)),
+              HasSubstr("cudaStreamLegacy, not null"));
   // Nothing of it broke anything.
   EXPECT_TRUE(lockstep::Run(c, {.slice = good}, kLong).ok());
   ranks.Leave();
 }
 
-TEST(NcclDeviceMemoryTest, NothingIsFreedWhileSquaresMayStillRun) {
+TEST(NcclDeviceMemoryTest, AnAbortDoesNotWaitForTheCallersStream) {
   NcclRanks ranks(1);
   Communicator* const c = ranks[0];
   const Buffer* const device = *c->AllocateOnDevice(64);
   const Buffer* const host = *c->Allocate(sizeof(double));
   cudaStream_t compute = MakeFakeStream();
-  FakeSlowFill(compute, device->data, 1, 64);
+  FakeSlowFill(compute, device->data, 1, 64);  // Never done.
   const Slice slice = {device, 0, 16, DataType::kFloat32};
   auto squares =
       *c->device_memory()->StartSumOfSquares(slice, NumberIn(host), compute);
+  auto follows = *c->Start({.slice = slice}, compute);
+  const MonoTime start = Now();
+  c->Abort("the job was cancelled");
+  for (Work* const work : {squares.get(), follows.get()}) {
+    const Status status = work->Wait(start + kLong);
+    EXPECT_EQ(status.code(), StatusCode::kAborted) << status;
+    EXPECT_FALSE(work->ran());
+  }
+  EXPECT_EQ(c->device_memory()->Clear(slice, compute).code(),
+            StatusCode::kAborted);
+  squares.reset();
+  follows.reset();
+  ranks.Leave();
+  EXPECT_LT(Now() - start, kSoon);
+  EXPECT_EQ(FakeBytesInUse(), 0u);
+}
+
+TEST(NcclDeviceMemoryTest, NothingIsFreedWhileSquaresRun) {
+  NcclRanks ranks(1, {.kernels_never_stop = true});
+  Communicator* const c = ranks[0];
+  const Buffer* const device = *c->AllocateOnDevice(64);
+  const Buffer* const host = *c->Allocate(sizeof(double));
+  auto squares = *c->device_memory()->StartSumOfSquares(
+      {device, 0, 16, DataType::kFloat32}, NumberIn(host), nullptr);
   while (FakeSumsOfSquares() < 1) std::this_thread::yield();
   const size_t in_use = FakeBytesInUse();
   c->Abort("the job was cancelled");
@@ -192,12 +243,106 @@ TEST(NcclDeviceMemoryTest, NothingIsFreedWhileSquaresMayStillRun) {
   const Status status = squares->Wait(start + kLong);
   EXPECT_LT(Now() - start, kSoon);
   EXPECT_THAT(Message(status), HasSubstr("the job was cancelled"));
-  // The model's stream, which they wait for, never comes.
   EXPECT_THAT(Message(status), HasSubstr("the GPU did not stop"));
-  EXPECT_FALSE(c->device_memory()->Clear(slice, compute).ok());
   squares.reset();
   ranks.Leave();
   EXPECT_EQ(FakeBytesInUse(), in_use);
+}
+
+// No code that peers cause: nobody else has a part in it.
+TEST(NcclDeviceMemoryTest, ALateStreamIsThisRanksOwnFault) {
+  NcclRanks ranks(1, {}, std::chrono::milliseconds(10));
+  Communicator* const c = ranks[0];
+  const Buffer* const device = *c->AllocateOnDevice(64);
+  const Buffer* const host = *c->Allocate(sizeof(double));
+  cudaStream_t compute = MakeFakeStream();
+  FakeSlowFill(compute, device->data, 1, 64);  // Never done.
+  const MonoTime start = Now();
+  auto squares = *c->device_memory()->StartSumOfSquares(
+      {device, 0, 16, DataType::kFloat32}, NumberIn(host), compute);
+  const Status status = squares->Wait(start + kLong);
+  EXPECT_EQ(status.code(), StatusCode::kInternal) << status;
+  EXPECT_THAT(Message(status),
+              HasSubstr("the stream that a sum of squares on the GPU follows "
+                        "did not come so far in 0 s"));
+  // Longer than peers are waited for.
+  EXPECT_GE(Now() - start, std::chrono::milliseconds(120));
+  squares.reset();
+  ranks.Leave();
+}
+
+TEST(NcclDeviceMemoryTest, LateSquaresAreThisRanksOwnFault) {
+  NcclRanks ranks(1, {.squares_take_long = true});
+  Communicator* const c = ranks[0];
+  const Buffer* const device = *c->AllocateOnDevice(64);
+  const Buffer* const host = *c->Allocate(sizeof(double));
+  auto squares = *c->device_memory()->StartSumOfSquares(
+      {device, 0, 16, DataType::kFloat32}, NumberIn(host), nullptr);
+  while (FakeSumsOfSquares() < 1) std::this_thread::yield();
+  std::thread waiter([&] {
+    const Status status = squares->Wait(Now() + std::chrono::milliseconds(20));
+    EXPECT_EQ(status.code(), StatusCode::kInternal) << status;
+    EXPECT_THAT(Message(status),
+                HasSubstr("a sum of squares on the GPU did not end before"));
+  });
+  // As the device does, in the end.
+  while (FakeRevokes() < 1) std::this_thread::yield();
+  ReleaseFakeFills();
+  waiter.join();
+  squares.reset();
+  ranks.Leave();
+}
+
+TEST(NcclDeviceMemoryTest, AStreamThatIsCapturedIsRefused) {
+  NcclRanks ranks(1);
+  Communicator* const c = ranks[0];
+  const Buffer* const device = *c->AllocateOnDevice(64);
+  const Buffer* const host = *c->Allocate(sizeof(double));
+  cudaStream_t compute = MakeFakeStream();
+  CaptureFakeStream(compute);
+  const Slice slice = {device, 0, 16, DataType::kFloat32};
+  for (const Status& status :
+       {c->device_memory()
+            ->StartSumOfSquares(slice, NumberIn(host), compute)
+            .status(),
+        c->device_memory()->Clear(slice, compute),
+        c->Start({.slice = slice}, compute).status()}) {
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(Message(status), HasSubstr("captured into a graph"));
+  }
+  EXPECT_TRUE(lockstep::Run(c, {.slice = slice}, kLong).ok());
+  ranks.Leave();
+}
+
+TEST(NcclDeviceMemoryTest, TheCallersDeviceStaysChosen) {
+  NcclRanks ranks(1);
+  Communicator* const c = ranks[0];
+  SetFakeDeviceOfThread(3);
+  const Buffer* const device = *c->AllocateOnDevice(64);
+  const Buffer* const host = *c->Allocate(sizeof(double));
+  cudaStream_t compute = MakeFakeStream();
+  const Slice slice = {device, 0, 16, DataType::kFloat32};
+  // The second time with events that were used before.
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_TRUE(c->device_memory()->Clear(slice, compute).ok());
+    auto squares =
+        *c->device_memory()->StartSumOfSquares(slice, NumberIn(host), compute);
+    EXPECT_TRUE(squares->Wait(Now() + kLong).ok());
+    EXPECT_EQ(FakeDeviceOfThread(), 3);
+  }
+  EXPECT_EQ(FakeCallsOnWrongDevice(), 0);
+  SetFakeDeviceOfThread(0);
+  ranks.Leave();
+}
+
+TEST(NcclFormTest, AGpuWithoutAKernelIsSaidWhenForming) {
+  MapRendezvousStore store;
+  const auto formed =
+      FormNccl(NcclOptions(0, 1, &store), ResetFakeGpu({.no_kernel = true}));
+  EXPECT_EQ(formed.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(formed.status()),
+              HasSubstr("has no kernel that this GPU can run"));
+  EXPECT_EQ(FakeBytesInUse(), 0u);
 }
 
 }  // namespace

@@ -14,7 +14,38 @@ MonoTime Now() { return SystemClock().Now().mono; }
 // Between the end of a wait and the thread's having said so.
 constexpr Duration kSlack = std::chrono::milliseconds(250);
 
+// The device is the calling thread's as long as this lives: streams without a
+// handle of their own are those of the thread's device.
+class OnDevice {
+ public:
+  OnDevice(const CudaApi& cuda, int device) : cuda_(cuda), device_(device) {
+    error_ = cuda_.get_device(&before_);
+    if (error_ == cudaSuccess && before_ != device) {
+      error_ = cuda_.set_device(device);
+    }
+  }
+  ~OnDevice() {
+    if (error_ == cudaSuccess && before_ != device_) {
+      (void)cuda_.set_device(before_);
+    }
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  cudaError_t error() const { return error_; }
+
+ private:
+  const CudaApi& cuda_;
+  const int device_;
+  int before_ = 0;
+  cudaError_t error_ = cudaSuccess;
+};
+
 }  // namespace
+
+std::string Describe(const NcclTask& task) {
+  return task.squares_of == nullptr ? Describe(task.operation)
+                                    : "a sum of squares on the GPU";
+}
 
 NcclEngine::NcclEngine(NcclEngineOptions options, const GpuApi& api)
     : options_(std::move(options)),
@@ -84,8 +115,9 @@ Status NcclEngine::Clear(const Slice& slice, cudaStream_t stream) {
     LOCKSTEP_RETURN_IF_ERROR(broken_);
   }
   const size_t bytes = SizeOf(slice.type);
-  LOCKSTEP_RETURN_IF_ERROR(
-      CudaStatus(api_.cuda.set_device(options_.device), "choosing the GPU"));
+  const OnDevice on_device(api_.cuda, options_.device);
+  LOCKSTEP_RETURN_IF_ERROR(CudaStatus(on_device.error(), "choosing the GPU"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNotCaptured(stream));
   return CudaStatus(
       api_.cuda.clear_on(static_cast<char*>(memory_.MirrorOf(slice.buffer)) +
                              slice.offset * bytes,
@@ -105,22 +137,45 @@ void NcclEngine::Place(NcclTask* task) {
 StatusOr<std::shared_ptr<NcclTask>> NcclEngine::Enqueue(
     std::shared_ptr<NcclTask> task, cudaStream_t after) {
   // Without the lock: whoever waits inside of CUDA must not hold up an abort.
-  LOCKSTEP_ASSIGN_OR_RETURN(task->end, TakeEvent());
-  if (after != nullptr) {
-    LOCKSTEP_ASSIGN_OR_RETURN(task->after, TakeEvent());
-    LOCKSTEP_RETURN_IF_ERROR(CudaStatus(
-        api_.cuda.record_event(task->after, after), "recording an event"));
-  }
-  task->deadline = Now() + options_.operation_timeout;
+  Status status = TakeEvents(task.get(), after);
   MutexLock lock(&mu_);
-  if (!broken_.ok()) {
-    events_.push_back(task->end);
-    if (after != nullptr) events_.push_back(task->after);
-    return broken_;
+  if (status.ok()) status = broken_;
+  if (!status.ok()) {
+    GiveBackEvents(task.get());
+    return status;
   }
+  task->deadline = Now() + kStreamPatience * options_.operation_timeout;
   queue_.push_back(task);
   queued_.NotifyOne();
   return task;
+}
+
+Status NcclEngine::TakeEvents(NcclTask* task, cudaStream_t after) {
+  const OnDevice on_device(api_.cuda, options_.device);
+  LOCKSTEP_RETURN_IF_ERROR(CudaStatus(on_device.error(), "choosing the GPU"));
+  LOCKSTEP_ASSIGN_OR_RETURN(task->end, TakeEvent());
+  if (after == nullptr) return OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(CheckNotCaptured(after));
+  LOCKSTEP_ASSIGN_OR_RETURN(task->after, TakeEvent());
+  return CudaStatus(api_.cuda.record_event(task->after, after),
+                    "recording an event");
+}
+
+void NcclEngine::GiveBackEvents(NcclTask* task) {
+  for (cudaEvent_t* const event : {&task->end, &task->after}) {
+    if (*event != nullptr) events_.push_back(std::exchange(*event, nullptr));
+  }
+}
+
+Status NcclEngine::CheckNotCaptured(cudaStream_t stream) const {
+  bool capturing = false;
+  LOCKSTEP_RETURN_IF_ERROR(CudaStatus(
+      api_.cuda.is_capturing(stream, &capturing), "asking what a stream does"));
+  if (!capturing) return OkStatus();
+  return FailedPrecondition(
+      "{}: the stream is being captured into a graph, which cannot hold what "
+      "all ranks do together: capture up to here, and go on after it",
+      options_.label);
 }
 
 StatusOr<cudaEvent_t> NcclEngine::TakeEvent() {
@@ -133,8 +188,6 @@ StatusOr<cudaEvent_t> NcclEngine::TakeEvent() {
       return event;
     }
   }
-  LOCKSTEP_RETURN_IF_ERROR(
-      CudaStatus(api_.cuda.set_device(options_.device), "choosing the GPU"));
   cudaEvent_t event = nullptr;
   LOCKSTEP_RETURN_IF_ERROR(
       CudaStatus(api_.cuda.create_event(&event), "making an event"));
@@ -148,8 +201,7 @@ Status NcclEngine::Wait(NcclTask* task, MonoTime deadline) {
     }
     if (task->done) return task->status;
   }
-  Break(DeadlineExceeded("{}: {} did not end before its deadline",
-                         options_.label, Describe(task->operation)));
+  Break(LateStatus(*task, "did not end before its deadline"));
   // The thread ends the task as soon as the device has stopped.
   MutexLock lock(&mu_);
   while (!task->done && changed_.WaitUntil(&mu_, EndOfAbort())) {
@@ -158,8 +210,38 @@ Status NcclEngine::Wait(NcclTask* task, MonoTime deadline) {
 }
 
 Status NcclEngine::WaitForEnd(NcclTask* task) {
-  // The thread ends the operation at its own deadline, unless it is stuck.
-  return Wait(task, task->deadline + kSlack);
+  {
+    // The thread ends it at its deadline, which moves when it is launched,
+    // unless it is stuck.
+    MutexLock lock(&mu_);
+    for (MonoTime until; until != task->deadline + kSlack;) {
+      until = task->deadline + kSlack;
+      while (!task->done && broken_.ok() && changed_.WaitUntil(&mu_, until)) {
+      }
+      if (task->done || !broken_.ok()) break;
+    }
+  }
+  return Wait(task, MonoTime());
+}
+
+std::optional<Work::Span> NcclEngine::Ran(const NcclTask& task) {
+  MutexLock lock(&mu_);
+  if (!task.done || task.ended == MonoTime()) return std::nullopt;
+  return Work::Span{task.began, task.ended};
+}
+
+MonoTime NcclEngine::DeadlineOf(const NcclTask& task) {
+  MutexLock lock(&mu_);
+  return task.deadline;
+}
+
+// No peer has a part in a sum of squares.
+Status NcclEngine::LateStatus(const NcclTask& task,
+                              std::string_view how) const {
+  const std::string text =
+      fmt::format("{}: {} {}", options_.label, Describe(task), how);
+  return task.squares_of != nullptr ? Internal("{}", text)
+                                    : DeadlineExceeded("{}", text);
 }
 
 bool NcclEngine::IsDone(NcclTask* task) {
@@ -200,6 +282,7 @@ StatusOr<const Buffer*> NcclEngine::Allocate(size_t bytes, MemoryKind kind) {
     MutexLock lock(&mu_);
     LOCKSTEP_RETURN_IF_ERROR(broken_);
   }
+  const OnDevice on_device(api_.cuda, options_.device);
   auto buffer = memory_.Allocate(bytes, kind);
   if (!buffer.ok()) return Annotate(buffer.status(), options_.label);
   return buffer;

@@ -6,7 +6,12 @@
 // non-blocking: a call that is not done says so, and is polled. The operations
 // of a communicator follow each other on one stream of their own; each ends
 // with an event. Sums of squares have a second stream, so that they do not wait
-// for the peers of what is under way; operations that are launched later do.
+// for the peers of what is under way; operations that are launched later wait
+// for them.
+//
+// What follows a stream of the caller's is launched once that has come so far:
+// nothing on a stream of ours waits for what is not ours, and so an abort does
+// not either.
 //
 // Break() only writes down the reason and wakes everybody. The thread then
 // walks down the ladder: revoke where the library can, which stops what runs;
@@ -18,6 +23,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,11 +55,16 @@ struct NcclTask {
   void* host = nullptr;         // where the slice is on the host, or null
   cudaEvent_t after = nullptr;  // what it must follow, or null
   cudaEvent_t end = nullptr;    // once launched
-  MonoTime deadline;            // of the operation itself
-  // Both under NcclEngine::mu_.
+  // All under NcclEngine::mu_.
+  MonoTime deadline;  // of what it follows; once launched, its own
+  MonoTime began;
+  MonoTime ended;
   bool done = false;
   Status status;
 };
+
+// How errors call it.
+std::string Describe(const NcclTask& task);
 
 // Safe from any thread, but Run, which is the thread.
 class NcclEngine {
@@ -81,6 +92,8 @@ class NcclEngine {
   Status Wait(NcclTask* task, MonoTime deadline);
   Status WaitForEnd(NcclTask* task);
   bool IsDone(NcclTask* task);
+  // REQUIRES: it is done. Nothing where it did not run.
+  std::optional<Work::Span> Ran(const NcclTask& task);
   // The first reason stays.
   void Break(Status reason);
   // The thread ends once all is done. False: it did not, and is left alone.
@@ -101,6 +114,9 @@ class NcclEngine {
   StatusOr<cudaEvent_t> TakeEvent();
   // Points the task at the memory of its slice.
   void Place(NcclTask* task);
+  // Its events; the first is recorded. What was taken stays in the task.
+  Status TakeEvents(NcclTask* task, cudaStream_t after);
+  void GiveBackEvents(NcclTask* task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StatusOr<std::shared_ptr<NcclTask>> Enqueue(std::shared_ptr<NcclTask> task,
                                               cudaStream_t after);
 
@@ -113,7 +129,11 @@ class NcclEngine {
   bool Idle() const {
     return operations_.in_flight.empty() && squares_.in_flight.empty();
   }
+  // The queue's head, if it is there, what it follows is over, and `only`
+  // (where not null) is where it goes. A stream that is late is an error.
+  StatusOr<std::shared_ptr<NcclTask>> TakeReady(const Lane* only);
   Status Launch(NcclTask* task);
+  Status LaunchSquares();
   Status LaunchOperation(NcclTask* task);
   Status StageIn(const NcclTask& task);
   Status Call(const NcclTask& task);
@@ -134,6 +154,10 @@ class NcclEngine {
   void FailAll();
   void Pause();
 
+  Status LoadKernels();
+  MonoTime DeadlineOf(const NcclTask& task);
+  Status LateStatus(const NcclTask& task, std::string_view how) const;
+  Status CheckNotCaptured(cudaStream_t stream) const;
   Status CudaStatus(cudaError_t error, std::string_view what) const;
   Status NcclStatus(ncclResult_t result, std::string_view what) const;
   // Until when a broken communicator may take.

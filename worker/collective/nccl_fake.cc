@@ -24,7 +24,9 @@ using Step = std::function<bool()>;  // Returns whether it is done.
 
 struct FakeStream {
   std::deque<Step> steps;
+  bool capturing = false;
 };
+thread_local int current_device = 0;
 struct FakeEvent {
   FakeStream* stream = nullptr;  // where it was recorded last
   int recorded = 0;
@@ -39,6 +41,7 @@ struct Group {
   int size = 0;
   int joined = 0;
   std::map<int, Round> rounds;
+  std::map<int, int> started;  // ranks, by round
 };
 struct FakeComm {
   std::shared_ptr<Group> group;
@@ -58,6 +61,7 @@ struct World {
   size_t in_use = 0;
   int communicators = 0;
   int wrong_threads = 0;
+  int wrong_devices = 0;
   int launches = 0;
   int squares = 0;
   int revokes = 0;
@@ -121,6 +125,11 @@ cudaError_t Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind,
   return cudaSuccess;
 }
 
+// The thread has chosen the GPU that there is.
+void CheckDevice() {
+  if (current_device != 0) ++TheWorld().wrong_devices;
+}
+
 cudaError_t CreateStream(cudaStream_t* stream) {
   Lock lock(TheWorld().mu);
   auto* const made = new FakeStream();
@@ -132,8 +141,15 @@ cudaError_t CreateStream(cudaStream_t* stream) {
 cudaError_t SumOfSquares(const float* data, size_t count, double* partials,
                          double* sum, cudaStream_t stream) {
   Lock lock(TheWorld().mu);
-  ++TheWorld().squares;
+  if (TheWorld().faults.no_kernel) return cudaErrorNoKernelImageForDevice;
+  if (count > 0) ++TheWorld().squares;
   Of(stream)->steps.push_back([=] {
+    const World& world = TheWorld();
+    if (count > 0 &&
+        (world.faults.kernels_never_stop ||
+         (world.faults.squares_take_long && !world.fills_released))) {
+      return false;
+    }
     // In use until it is done, as on a GPU.
     std::fill_n(partials, kSquaresPartials, 0.0);
     for (size_t i = 0; i < count; ++i) {
@@ -147,7 +163,20 @@ cudaError_t SumOfSquares(const float* data, size_t count, double* partials,
 
 CudaApi FakeCuda() {
   CudaApi api;
-  api.set_device = [](int) { return cudaSuccess; };
+  api.set_device = [](int device) {
+    current_device = device;
+    return cudaSuccess;
+  };
+  api.get_device = [](int* device) {
+    *device = current_device;
+    return cudaSuccess;
+  };
+  api.spare_captures = [] { return cudaSuccess; };
+  api.is_capturing = [](cudaStream_t stream, bool* capturing) {
+    Lock lock(TheWorld().mu);
+    *capturing = Of(stream)->capturing;
+    return cudaSuccess;
+  };
   api.allocate = Allocate;
   api.free = Free;
   api.allocate_host = Allocate;
@@ -181,6 +210,7 @@ CudaApi FakeCuda() {
   api.destroy_event = [](cudaEvent_t) { return cudaSuccess; };
   api.record_event = [](cudaEvent_t event, cudaStream_t stream) {
     Lock lock(TheWorld().mu);
+    CheckDevice();
     const int number = ++Of(event)->recorded;
     Of(event)->stream = Of(stream);
     Of(stream)->steps.push_back([event, number] {
@@ -198,6 +228,7 @@ CudaApi FakeCuda() {
   api.describe = [](cudaError_t) -> const char* { return "a CUDA error"; };
   api.clear_on = [](void* data, size_t bytes, cudaStream_t stream) {
     Lock lock(TheWorld().mu);
+    CheckDevice();
     Of(stream)->steps.push_back([=] {
       std::memset(data, 0, bytes);
       return true;
@@ -246,6 +277,7 @@ ncclResult_t Enqueue(
     return ncclInProgress;
   }
   const int number = c->sequence++;
+  ++c->group->started[number];
   auto arrived = std::make_shared<bool>(false);
   Of(stream)->steps.push_back([=, group = c->group] {
     if (TheWorld().faults.kernels_never_stop) return false;
@@ -342,11 +374,15 @@ ncclResult_t Init(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
 ncclResult_t GetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   Lock lock(TheWorld().mu);
   CheckThread(comm);
-  const FakeComm* c = Of(comm);
-  *error = c->busy || (!c->ended && c->group->joined < c->group->size)
-               ? ncclInProgress
-           : c->ended ? ncclSuccess
-                      : c->error;
+  FakeComm* const c = Of(comm);
+  const bool connects = TheWorld().faults.connects_late && !c->ended &&
+                        c->sequence > 0 &&
+                        c->group->started[c->sequence - 1] < c->group->size;
+  *error =
+      c->busy || connects || (!c->ended && c->group->joined < c->group->size)
+          ? ncclInProgress
+      : c->ended ? ncclSuccess
+                 : c->error;
   return ncclSuccess;
 }
 
@@ -422,6 +458,7 @@ const GpuApi& ResetFakeGpu(const FakeGpuFaults& faults) {
   for (const auto& [data, bytes] : world.memory) world.kept.push_back(data);
   world.memory.clear();
   world.in_use = 0;
+  world.wrong_devices = 0;
   world.communicators = world.wrong_threads = world.revokes = world.aborts = 0;
   world.launches = world.squares = 0;
   world.abort_released = world.fills_released = false;
@@ -479,6 +516,18 @@ void FakeSlowFill(cudaStream_t stream, void* data, int value, size_t bytes) {
     return true;
   });
 }
+
+void CaptureFakeStream(cudaStream_t stream) {
+  Lock lock(TheWorld().mu);
+  Of(stream)->capturing = true;
+}
+
+int FakeCallsOnWrongDevice() {
+  Lock lock(TheWorld().mu);
+  return TheWorld().wrong_devices;
+}
+int FakeDeviceOfThread() { return current_device; }
+void SetFakeDeviceOfThread(int device) { current_device = device; }
 
 void ReleaseFakeFills() {
   Lock lock(TheWorld().mu);

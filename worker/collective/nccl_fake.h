@@ -18,8 +18,11 @@ struct FakeGpuFaults {
   bool revoke_never_ends = false;   // it stays busy
   bool abort_hangs = false;         // abort does not return; see ReleaseFake
   bool kernels_never_stop = false;  // whatever is done to them
+  bool squares_take_long = false;   // until ReleaseFakeFills
+  bool connects_late = false;       // a call is done once all have made it
   bool peer_error = false;          // a collective ends with ncclRemoteError
   bool init_fails = false;          // at once
+  bool no_kernel = false;           // none of ours for this GPU
   size_t memory = size_t{1} << 30;  // then allocations fail
 };
 
@@ -37,11 +40,19 @@ int FakeCommunicatorsInUse();
 int FakeWrongThreads();
 // Collectives that were put on streams.
 int FakeLaunches();
+// The one with which a communicator forms left out.
 int FakeSumsOfSquares();
 int FakeRevokes();
 int FakeAborts();
 
 cudaStream_t MakeFakeStream();
+// From now on it is being captured into a graph.
+void CaptureFakeStream(cudaStream_t stream);
+// The device that the calling thread has chosen.
+int FakeDeviceOfThread();
+void SetFakeDeviceOfThread(int device);
+// Calls that depend on it, and were made with another than 0.
+int FakeCallsOnWrongDevice();
 // Writes `value` to `bytes` of device memory, on `stream`, once Release.
 void FakeSlowFill(cudaStream_t stream, void* data, int value, size_t bytes);
 void ReleaseFakeFills();

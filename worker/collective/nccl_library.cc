@@ -71,6 +71,17 @@ cudaError_t Clear(void* data, size_t bytes) {
 CudaApi StaticCuda() {
   CudaApi api;
   api.set_device = [](int device) { return cudaSetDevice(device); };
+  api.get_device = [](int* device) { return cudaGetDevice(device); };
+  api.spare_captures = [] {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    return cudaThreadExchangeStreamCaptureMode(&mode);
+  };
+  api.is_capturing = [](cudaStream_t stream, bool* capturing) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t error = cudaStreamIsCapturing(stream, &status);
+    *capturing = status != cudaStreamCaptureStatusNone;
+    return error;
+  };
   api.allocate = [](void** data, size_t n) { return cudaMalloc(data, n); };
   api.free = [](void* data) { return cudaFree(data); };
   api.allocate_host = [](void** data, size_t n) {

@@ -28,6 +28,9 @@ Status NcclEngine::Form() {
   LOCKSTEP_RETURN_IF_ERROR(CudaStatus(
       api_.cuda.allocate(&partials_, kSquaresPartials * sizeof(double)),
       "allocating for sums"));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CudaStatus(api_.cuda.spare_captures(), "sparing captures"));
+  LOCKSTEP_RETURN_IF_ERROR(LoadKernels());
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   config.commName = options_.label.c_str();
@@ -37,6 +40,23 @@ Status NcclEngine::Form() {
                  kWhat));
   idle_looks_ = 0;
   return Settle(options_.forming_deadline, kWhat);
+}
+
+// CUDA loads a kernel when it is first launched, and may wait for all that runs
+// on the GPU to do so: not within a step. And here a GPU is found for which the
+// module has none.
+Status NcclEngine::LoadKernels() {
+  auto* const words = static_cast<double*>(partials_);
+  const cudaError_t launched =
+      api_.cuda.sum_of_squares(nullptr, 0, words, words, squares_.stream);
+  if (launched != cudaSuccess) {
+    return FailedPrecondition(
+        "{}: backend nccl has no kernel that this GPU can run: CUDA says: {}",
+        options_.label, api_.cuda.describe(launched));
+  }
+  if (WaitUntilIdle(options_.forming_deadline)) return OkStatus();
+  return DeadlineExceeded("{}: the GPU did not run a kernel in time",
+                          options_.label);
 }
 
 bool NcclEngine::Revoke(MonoTime deadline) {

@@ -30,11 +30,15 @@ inline CommunicatorOptions NcclOptions(int rank, int size,
 // Ranks of one group, each formed on a thread of its own.
 class NcclRanks {
  public:
-  explicit NcclRanks(int n, const FakeGpuFaults& faults = {}) : formed_(n) {
+  explicit NcclRanks(int n, const FakeGpuFaults& faults = {},
+                     Duration operation_timeout = kLong)
+      : formed_(n) {
     const GpuApi& api = ResetFakeGpu(faults);
     MapRendezvousStore store;
     SpawnRanks(n, [&](int rank) {
-      auto formed = FormNccl(NcclOptions(rank, n, &store), api);
+      CommunicatorOptions options = NcclOptions(rank, n, &store);
+      options.operation_timeout = operation_timeout;
+      auto formed = FormNccl(options, api);
       EXPECT_TRUE(formed.ok()) << formed.status();
       if (formed.ok()) formed_[rank] = *std::move(formed);
     });

@@ -51,11 +51,6 @@ ncclRedOp_t OpOf(ReduceOp op) {
   return ncclSum;
 }
 
-std::string What(const NcclTask& task) {
-  return task.squares_of == nullptr ? Describe(task.operation)
-                                    : "a sum of squares";
-}
-
 // The bytes of the slice that this rank must bring, or gets.
 struct Part {
   size_t offset = 0;
@@ -125,7 +120,12 @@ void NcclEngine::Pause() {
   }
   const int longer = std::min(idle_looks_ / 200, 25);
   MutexLock lock(&mu_);
-  if (queue_.empty()) queued_.WaitFor(&mu_, microseconds(20 * longer));
+  if (queue_.empty()) {
+    queued_.WaitFor(&mu_, microseconds(20 * longer));
+  } else if (queue_.front()->after != nullptr) {
+    // Perhaps the last gradients of a step: nothing hides what is lost here.
+    queued_.WaitFor(&mu_, microseconds(50));
+  }
 }
 
 Status NcclEngine::Settle(MonoTime deadline, std::string_view what) {
@@ -134,6 +134,7 @@ Status NcclEngine::Settle(MonoTime deadline, std::string_view what) {
     const ncclResult_t asked = api_.nccl.get_async_error(comm_, &state);
     LOCKSTEP_RETURN_IF_ERROR(NcclStatus(asked, what));
     if (state != ncclInProgress) return NcclStatus(state, what);
+    LOCKSTEP_RETURN_IF_ERROR(LaunchSquares());
     if (IsBroken()) return Aborted("{}: {} was cut", options_.label, what);
     if (Now() >= deadline) {
       return DeadlineExceeded("{}: {} did not end in time", options_.label,
@@ -145,39 +146,70 @@ Status NcclEngine::Settle(MonoTime deadline, std::string_view what) {
 
 void NcclEngine::RunTasks() {
   for (;;) {
-    std::shared_ptr<NcclTask> next;
     {
       MutexLock lock(&mu_);
       if (queue_.empty() && Idle() && !stopping_ && broken_.ok()) {
         queued_.WaitFor(&mu_, kIdleLook);
       }
-      if (!broken_.ok()) return;
-      if (!queue_.empty()) {
-        next = queue_.front();
-        queue_.pop_front();
-      } else if (Idle() && stopping_) {
-        return;
-      }
+      if (!broken_.ok() || (queue_.empty() && Idle() && stopping_)) return;
     }
-    Status status;
-    if (next != nullptr) {
+    const auto next = TakeReady(nullptr);
+    Status status = next.status();
+    const bool launches = status.ok() && *next != nullptr;
+    if (launches) {
       idle_looks_ = 0;
-      LaneOf(*next)->in_flight.push_back(next);
-      status = Launch(next.get());
+      status = Launch(next->get());
     }
     if (status.ok()) status = Look();
     if (!status.ok()) return Break(std::move(status));
-    if (next == nullptr && !Idle()) Pause();
+    if (!launches) Pause();
+  }
+}
+
+StatusOr<std::shared_ptr<NcclTask>> NcclEngine::TakeReady(const Lane* only) {
+  std::shared_ptr<NcclTask> head;
+  MonoTime deadline;
+  {
+    MutexLock lock(&mu_);
+    if (queue_.empty()) return head;
+    head = queue_.front();
+    deadline = head->deadline;
+  }
+  const std::shared_ptr<NcclTask> none;
+  Lane* const lane = LaneOf(*head);
+  if (only != nullptr && lane != only) return none;
+  if (head->after != nullptr) {
+    const cudaError_t reached = api_.cuda.query_event(head->after);
+    if (reached == cudaErrorNotReady) {
+      if (Now() < deadline) return none;
+      return Internal(
+          "{}: the stream that {} follows did not come so far in {:.0f} s: the "
+          "GPU is slow, or stuck",
+          options_.label, Describe(*head),
+          ToSeconds(kStreamPatience * options_.operation_timeout));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(CudaStatus(reached, Describe(*head)));
+  }
+  lane->in_flight.push_back(head);
+  MutexLock lock(&mu_);
+  queue_.pop_front();
+  head->began = Now();
+  head->deadline = head->began + options_.operation_timeout;
+  return head;
+}
+
+// While an operation connects, which can wait for the peers.
+Status NcclEngine::LaunchSquares() {
+  for (;;) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto next, TakeReady(&squares_));
+    if (next == nullptr) return LookAt(&squares_);
+    LOCKSTEP_RETURN_IF_ERROR(Launch(next.get()));
   }
 }
 
 Status NcclEngine::Launch(NcclTask* task) {
-  const std::string what = What(*task);
+  const std::string what = Describe(*task);
   const cudaStream_t stream = LaneOf(*task)->stream;
-  if (task->after != nullptr) {
-    LOCKSTEP_RETURN_IF_ERROR(
-        CudaStatus(api_.cuda.wait_event(stream, task->after), what));
-  }
   if (task->squares_of == nullptr) {
     LOCKSTEP_RETURN_IF_ERROR(LaunchOperation(task));
   } else {
@@ -197,13 +229,13 @@ Status NcclEngine::LaunchOperation(NcclTask* task) {
     LOCKSTEP_RETURN_IF_ERROR(
         CudaStatus(api_.cuda.wait_event(operations_.stream,
                                         squares_.in_flight.back()->end),
-                   What(*task)));
+                   Describe(*task)));
   }
   LOCKSTEP_RETURN_IF_ERROR(StageIn(*task));
   LOCKSTEP_RETURN_IF_ERROR(Call(*task));
   // Not on the stream before: the event of its end would come too early. The
   // first operation connects, so this can wait for the peers.
-  return Settle(task->deadline, What(*task));
+  return Settle(DeadlineOf(*task), Describe(*task));
 }
 
 Status NcclEngine::StageIn(const NcclTask& task) {
@@ -265,7 +297,7 @@ Status NcclEngine::Look() {
   LOCKSTEP_RETURN_IF_ERROR(NcclStatus(asked, "asking for errors"));
   const auto& operations = operations_.in_flight;
   LOCKSTEP_RETURN_IF_ERROR(NcclStatus(
-      state, operations.empty() ? "waiting" : What(*operations.front())));
+      state, operations.empty() ? "waiting" : Describe(*operations.front())));
   LOCKSTEP_RETURN_IF_ERROR(LookAt(&squares_));
   return LookAt(&operations_);
 }
@@ -275,11 +307,10 @@ Status NcclEngine::LookAt(Lane* lane) {
     const std::shared_ptr<NcclTask> task = lane->in_flight.front();
     const cudaError_t ended = api_.cuda.query_event(task->end);
     if (ended == cudaErrorNotReady) {
-      if (Now() < task->deadline) return OkStatus();
-      return DeadlineExceeded("{}: {} did not end in time", options_.label,
-                              What(*task));
+      if (Now() < DeadlineOf(*task)) return OkStatus();
+      return LateStatus(*task, "did not end in time");
     }
-    LOCKSTEP_RETURN_IF_ERROR(CudaStatus(ended, What(*task)));
+    LOCKSTEP_RETURN_IF_ERROR(CudaStatus(ended, Describe(*task)));
     lane->in_flight.pop_front();
     Finish(task);
     idle_looks_ = 0;
@@ -289,8 +320,8 @@ Status NcclEngine::LookAt(Lane* lane) {
 
 void NcclEngine::Finish(const std::shared_ptr<NcclTask>& task) {
   MutexLock lock(&mu_);
-  events_.push_back(task->end);
-  if (task->after != nullptr) events_.push_back(task->after);
+  GiveBackEvents(task.get());
+  task->ended = Now();
   task->done = true;
   changed_.NotifyAll();
 }
@@ -299,6 +330,7 @@ void NcclEngine::FailAll() {
   MutexLock lock(&mu_);
   for (auto* tasks : {&operations_.in_flight, &squares_.in_flight, &queue_}) {
     for (const auto& task : *tasks) {
+      GiveBackEvents(task.get());
       task->status = broken_;
       task->done = true;
     }

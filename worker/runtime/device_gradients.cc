@@ -40,11 +40,11 @@ StatusOr<bool> DeviceGradients::AllFinite(MonoTime deadline) {
     LOCKSTEP_RETURN_IF_ERROR(look->Wait(deadline));
   }
   const auto* const sums = static_cast<const double*>(sums_->data);
-  const bool finite = std::all_of(sums, sums + looks_.size(), [](double sum) {
-    return std::isfinite(sum);
-  });
+  finite_ = finite_ && std::all_of(sums, sums + looks_.size(), [](double sum) {
+              return std::isfinite(sum);
+            });
   looks_.clear();
-  return finite;
+  return finite_;
 }
 
 StatusOr<double> DeviceGradients::SquaresOfPart(int rank, int size,

@@ -38,7 +38,8 @@ class DeviceGradients {
   // far as it has been given: looks at it then. What is started after it comes
   // after it.
   Status StartLook(size_t bucket);
-  // Waits for all looks since the last call: whether all elements are finite.
+  void BeginStep() { finite_ = true; }
+  // Waits for all looks: whether all elements of this step's were finite.
   StatusOr<bool> AllFinite(MonoTime deadline);
   // After all is reduced: sum of the squares of rank `rank`'s part of all
   // gradients; those of all ranks add up to that of the whole.
@@ -52,6 +53,7 @@ class DeviceGradients {
   const Stream stream_;
   const Buffer* sums_ = nullptr;  // One a look, in the order of looks_.
   std::vector<std::unique_ptr<Work>> looks_;
+  bool finite_ = true;
   Status status_;
 };
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -84,6 +85,9 @@ TEST(DeviceGradientsTest, AreTheSumOfAllRanks) {
 // The host is far ahead of the device: gradients are there long after Ready.
 TEST(DeviceGradientsTest, AreWaitedForOnTheirStream) {
   std::thread releaser;
+  std::atomic<int> handed_over{0};
+  const MonoTime start = Now();
+  std::atomic<MonoTime> released;
   RunReducers(2, {}, [&](ReducingRank* rank, cudaStream_t stream) {
     Settle(rank, stream);
     // 0x3e3e3e3e is 0.1857...
@@ -96,18 +100,29 @@ TEST(DeviceGradientsTest, AreWaitedForOnTheirStream) {
       EXPECT_TRUE(rank->reducer->Ready(i).ok());
     }
     if (rank->communicator->rank() == 0) {
-      // One look is under way for each bucket of both ranks.
-      releaser = std::thread([] {
-        while (FakeSumsOfSquares() < 2) std::this_thread::yield();
+      releaser = std::thread([&] {
+        while (handed_over < 2) std::this_thread::yield();
+        while (Now() - start < std::chrono::milliseconds(20)) {
+          std::this_thread::yield();
+        }
+        EXPECT_EQ(FakeLaunches(), 0);
+        released = Now();
         ReleaseFakeFills();
       });
     }
+    ++handed_over;
     const auto result = rank->reducer->Finish({});
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_TRUE(result->apply);
     for (size_t i = 0; i < 3; ++i) {
       EXPECT_THAT(rank->reducer->gradient(i), Each(2 * expected));
     }
+    // Counted when the next round is over. Nothing was reduced while the device
+    // computed.
+    EXPECT_TRUE(rank->reducer->Commit().ok());
+    EXPECT_TRUE(rank->reducer->Settle().ok());
+    EXPECT_GT(rank->Busy(), Duration(0));
+    EXPECT_LE(rank->Busy(), Now() - released.load());
   });
   releaser.join();
 }
@@ -131,6 +146,34 @@ TEST(DeviceGradientsTest, OneThatIsNotFiniteSkipsTheStepOfAll) {
       EXPECT_THAT(rank->reducer->gradient(0), Each(2));
     });
   }
+}
+
+TEST(DeviceGradientsTest, WhatWasSeenOnceIsRememberedForTheStep) {
+  NcclRanks group(1);
+  ReducerOptions options;
+  options.device_stream = MakeFakeStream();
+  auto buckets =
+      GradientBuckets::Create(group[0], kParameters, options, BucketSizes());
+  ASSERT_TRUE(buckets.ok()) << buckets.status();
+  DeviceGradients gradients(group[0], buckets->get(), options.device_stream);
+  ASSERT_TRUE(gradients.Fit().ok());
+  const auto finite = [&](bool looks) {
+    if (looks) {
+      EXPECT_TRUE(gradients.StartLook(0).ok());
+    }
+    const auto all = gradients.AllFinite(Now() + kLong);
+    EXPECT_TRUE(all.ok()) << all.status();
+    return all.value_or(false);
+  };
+  gradients.BeginStep();
+  EXPECT_TRUE(finite(true));
+  (*buckets)->gradient(0)[7] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(finite(true));
+  EXPECT_FALSE(finite(false));  // Asked again, as after an error.
+  (*buckets)->gradient(0)[7] = 1;
+  gradients.BeginStep();
+  EXPECT_TRUE(finite(true));
+  group.Leave();
 }
 
 TEST(DeviceGradientsTest, AreClippedByTheNormOfAll) {

@@ -93,8 +93,9 @@ struct ReducerOptions {
   // device of the communicator: gradient(i) is then the device's memory, only
   // Ready hands it over, and ZeroGradients is in turn on the stream. Once
   // Finish has returned any stream may read gradients, but what is not over by
-  // Commit must be on this one. The default stream is cudaStreamLegacy or
-  // cudaStreamPerThread, never null. Null: gradients lie in the host's memory.
+  // Commit must be on this one. It is not being captured into a graph. The
+  // default stream is cudaStreamLegacy, or cudaStreamPerThread of the training
+  // loop's thread, never null. Null: gradients lie in the host's memory.
   // InvalidArgument where the backend has no device.
   Stream device_stream = nullptr;
   // Planned steps of the whole job, for displays; 0: not known.

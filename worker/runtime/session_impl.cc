@@ -139,8 +139,9 @@ StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormFrozen() {
   options.forming_deadline = Now() + options_.forming_timeout;
   options.module_dir = options_.module_dir;
   options.rendezvous = link_.get();
-  // The daemon shows a rank its own GPUs only.
-  options.device = gpus_.empty() ? -1 : 0;
+  // The daemon shows a rank its own GPUs only; a program without one has what
+  // CUDA shows it.
+  options.device = link_ != nullptr && gpus_.empty() ? -1 : 0;
   choice_.clear();
   options.choice = &choice_;
   if (addresses_ == nullptr) {

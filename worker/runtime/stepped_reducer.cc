@@ -1,5 +1,6 @@
 #include "worker/runtime/stepped_reducer.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -90,6 +91,7 @@ class SteppedReducer final : public Reducer {
   bool Poll();
   void NoteIdle();
   Duration TakeBusy(MonoTime now);
+  void CountRan(const Work& work);
   Status StartFullBuckets(MonoTime now);
   StatusOr<bool> SealRest();
   StatusOr<double> SquaresOfPart(MonoTime deadline);
@@ -118,6 +120,7 @@ class SteppedReducer final : public Reducer {
   // is. And how long that was before. Not kept where progress is inline.
   std::optional<MonoTime> busy_since_;
   Duration busy_{};
+  MonoTime busy_until_;  // On a device.
 
   // For which the last step's reduction held this rank up.
   Duration last_wait_{};
@@ -137,6 +140,7 @@ Status SteppedReducer::Allocate() {
 
 void SteppedReducer::NextStep() {
   buckets_->BeginStep();
+  if (device_ != nullptr) device_->BeginStep();
   started_ = 0;
   learner_.BeginStep();
   progress_->SetStep(controller_.step());
@@ -153,7 +157,8 @@ Status SteppedReducer::Start(const Operation& operation, MonoTime now) {
   progress_->CountCollective(operation.slice.count *
                              SizeOf(operation.slice.type));
   works_.push_back(*std::move(work));
-  if (!inline_ && !busy_since_) busy_since_ = now;
+  // On a device it begins when the gradients are there (CountRan).
+  if (!inline_ && device_ == nullptr && !busy_since_) busy_since_ = now;
   return OkStatus();
 }
 
@@ -182,6 +187,15 @@ Duration SteppedReducer::TakeBusy(MonoTime now) {
   return std::exchange(busy_, Duration(0));
 }
 
+// They ended in the order in which they began.
+void SteppedReducer::CountRan(const Work& work) {
+  const std::optional<Work::Span> ran = work.ran();
+  if (!ran) return;
+  const MonoTime began = std::max(ran->began, busy_until_);
+  busy_ += std::max(ran->ended - began, Duration(0));
+  busy_until_ = std::max(ran->ended, busy_until_);
+}
+
 // In order, so that all ranks start the same; the one with the tail only by
 // Finish.
 Status SteppedReducer::StartFullBuckets(MonoTime now) {
@@ -206,7 +220,7 @@ StatusOr<bool> SteppedReducer::SealRest() {
     return !buckets_->nonfinite();
   }
   StatusOr<bool> finite =
-      device_->AllFinite(Now() + options_.operation_timeout);
+      device_->AllFinite(Now() + kStreamPatience * options_.operation_timeout);
   if (!finite.ok()) return AtStep(finite.status());
   return finite;
 }
@@ -273,6 +287,7 @@ Status SteppedReducer::WaitAll(MonoTime deadline) {
   for (const std::unique_ptr<Work>& work : works_) {
     Status status = work->Wait(deadline);
     if (first.ok()) first = std::move(status);
+    if (device_ != nullptr) CountRan(*work);
   }
   works_.clear();
   return first.ok() ? first : AtStep(first);

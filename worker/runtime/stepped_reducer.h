@@ -9,7 +9,7 @@
 // ready, and known at the end of Finish: a break shorter than from one
 // gradient to the next is not seen. What Finish waited for a late rank is
 // taken out again; what earlier buckets waited for it, behind computing, is
-// not, for no rank can tell. So 1 - all-reduce phase / busy is the part of
+// not, for no rank can tell. On a device each bucket says when it ran. So 1 - all-reduce phase / busy is the part of
 // communication that computing hides.
 #ifndef LOCKSTEP_WORKER_RUNTIME_STEPPED_REDUCER_H_
 #define LOCKSTEP_WORKER_RUNTIME_STEPPED_REDUCER_H_

@@ -104,9 +104,11 @@ struct ReducerOptions {
   // to lie in the GPU's memory; needs SessionOptions::backend "nccl", also for
   // one rank alone. gradient(i) is then memory of the GPU; Ready is called once
   // the work that completes a gradient is on the stream, ZeroGradients takes
-  // its turn there, and what still reads gradients at Commit must be on it. The
-  // default stream is cudaStreamLegacy or cudaStreamPerThread. Null: gradients
-  // lie in the host's memory.
+  // its turn there, and what still reads gradients at Commit must be on it;
+  // errors of either come with the step. The stream is not being captured into
+  // a graph meanwhile. The default one is cudaStreamLegacy, or this thread's
+  // cudaStreamPerThread. Null: gradients lie in the host's memory.
+  // InvalidArgument where the backend has no device.
   void* device_stream = nullptr;
 };
 
