@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "worker/runtime/busy_time.h"
 #include "worker/runtime/device_gradients.h"
 #include "worker/runtime/gradient_buckets.h"
 #include "worker/runtime/order_learner.h"
@@ -91,7 +92,6 @@ class SteppedReducer final : public Reducer {
   bool Poll();
   void NoteIdle();
   Duration TakeBusy(MonoTime now);
-  void CountRan(const Work& work);
   Status StartFullBuckets(MonoTime now);
   StatusOr<bool> SealRest();
   StatusOr<double> SquaresOfPart(MonoTime deadline);
@@ -116,11 +116,8 @@ class SteppedReducer final : public Reducer {
   size_t started_ = 0;  // Buckets, from the first.
   std::vector<std::unique_ptr<Work>> works_;
   Progress::Step counted_;
-  // Since when without a break some bucket has been under way; nothing: none
-  // is. And how long that was before. Not kept where progress is inline.
-  std::optional<MonoTime> busy_since_;
-  Duration busy_{};
-  MonoTime busy_until_;  // On a device.
+  // Some bucket being under way. Not kept where progress is inline.
+  BusyTime busy_;
 
   // For which the last step's reduction held this rank up.
   Duration last_wait_{};
@@ -157,8 +154,8 @@ Status SteppedReducer::Start(const Operation& operation, MonoTime now) {
   progress_->CountCollective(operation.slice.count *
                              SizeOf(operation.slice.type));
   works_.push_back(*std::move(work));
-  // On a device it begins when the gradients are there (CountRan).
-  if (!inline_ && device_ == nullptr && !busy_since_) busy_since_ = now;
+  // On a device it begins when the gradients are there (WaitAll).
+  if (!inline_ && device_ == nullptr) busy_.Begin(now);
   return OkStatus();
 }
 
@@ -175,25 +172,13 @@ bool SteppedReducer::Poll() {
 }
 
 void SteppedReducer::NoteIdle() {
-  if (!busy_since_ || !Poll()) return;
-  busy_ += Now() - *busy_since_;
-  busy_since_.reset();
+  if (busy_.begun() && Poll()) busy_.End(Now());
 }
 
 // Of the step, which has no bucket under way any more.
 Duration SteppedReducer::TakeBusy(MonoTime now) {
-  if (busy_since_) busy_ += now - *busy_since_;
-  busy_since_.reset();
-  return std::exchange(busy_, Duration(0));
-}
-
-// They ended in the order in which they began.
-void SteppedReducer::CountRan(const Work& work) {
-  const std::optional<Work::Span> ran = work.ran();
-  if (!ran) return;
-  const MonoTime began = std::max(ran->began, busy_until_);
-  busy_ += std::max(ran->ended - began, Duration(0));
-  busy_until_ = std::max(ran->ended, busy_until_);
+  busy_.End(now);
+  return busy_.Take();
 }
 
 // In order, so that all ranks start the same; the one with the tail only by
@@ -287,7 +272,8 @@ Status SteppedReducer::WaitAll(MonoTime deadline) {
   for (const std::unique_ptr<Work>& work : works_) {
     Status status = work->Wait(deadline);
     if (first.ok()) first = std::move(status);
-    if (device_ != nullptr) CountRan(*work);
+    if (device_ == nullptr) continue;
+    if (const auto ran = work->ran()) busy_.Add(ran->began, ran->ended);
   }
   works_.clear();
   return first.ok() ? first : AtStep(first);
