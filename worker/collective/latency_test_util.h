@@ -31,8 +31,9 @@ class LeavingTimes {
     wakes_.push_back(WakeUpTime());
   }
 
-  // The last thing of a test. Tries beside which a plain thread waited as well
-  // say nothing; where too few are left, the test is skipped.
+  // The last thing of a test. However busy the machine is, nobody hangs. Of
+  // what is promised, tries beside which a plain thread waited as well say
+  // nothing; where too few are left, the test is skipped.
   void Check() {
     ASSERT_EQ(times_.size(), static_cast<size_t>(kTries));
     std::vector<Duration> quiet;
@@ -40,13 +41,13 @@ class LeavingTimes {
       if (wakes_[i] <= kBusy) quiet.push_back(times_[i]);
     }
     Report();
+    EXPECT_LE(Milliseconds(*std::max_element(times_.begin(), times_.end())),
+              Milliseconds(kWorst));
     if (quiet.size() < kWithin) {
       GTEST_SKIP() << "the machine is too busy: in " << kTries - quiet.size()
                    << " of " << kTries << " tries a plain thread took more "
                    << "than " << Milliseconds(kBusy) << " ms to wake up";
     }
-    EXPECT_LE(Milliseconds(*std::max_element(quiet.begin(), quiet.end())),
-              Milliseconds(kWorst));
     if (kSanitized) return;
     const auto late =
         std::count_if(quiet.begin(), quiet.end(),
