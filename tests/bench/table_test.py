@@ -103,6 +103,12 @@ class TableTest(unittest.TestCase):
                           name="b.json")
         self.refused(self.file(result()), other, text="different machines")
 
+    def test_refuses_two_processors_of_one_name(self):
+        other = self.file(result(), machine=dict(MACHINE, cpu_family="25.1.1"),
+                          name="b.json")
+        self.refused(self.file(result(), machine=dict(
+            MACHINE, cpu_family="25.17.1")), other, text="25.17.1")
+
     def test_the_last_one_counts(self):
         text = table.table([self.file(result(), result(ratio=0.97))])
         self.assertIn("0.970 [", text)
