@@ -51,6 +51,7 @@ class NcclCommunicator final : public Communicator, private DeviceMemory {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string_view backend() const override { return "nccl"; }
+  ProgressMode progress() const override { return ProgressMode::kStream; }
 
   StatusOr<const Buffer*> Allocate(size_t bytes) override {
     return engine_->Allocate(bytes, MemoryKind::kHost);

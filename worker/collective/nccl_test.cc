@@ -23,6 +23,7 @@ TEST(NcclTest, OperationsOnHostBuffers) {
     const Buffer* buffer = *c->Allocate(12 * sizeof(float));
     EXPECT_EQ(buffer->kind, MemoryKind::kHost);
     EXPECT_EQ(c->backend(), "nccl");
+    EXPECT_EQ(c->progress(), ProgressMode::kStream);
     float* const f = Floats(buffer);
     EXPECT_EQ(f[0], 0);  // Zeroed.
     const auto run = [&](Operation operation, size_t offset, size_t count) {
