@@ -131,8 +131,7 @@ constexpr const char* kPhaseNames[] = {
 static_assert(std::size(kPhaseNames) == task::kTimedPhases);
 
 constexpr char kAllReduceSeconds[] =
-    "Time in which reductions that all had joined were under way (busy), and "
-    "held a rank up (exposed).";
+    "Time in which reductions ran (busy), and held a rank up (exposed).";
 
 void CollectSteps(const TaskReading& task, MetricFamilies* out) {
   if (!task.counters) return;

@@ -318,6 +318,39 @@ TEST(CommunicatorTest, BucketsMayBeInFlightTogether) {
   });
 }
 
+TEST(CommunicatorTest, AWorkTellsWhenItRan) {
+  WithRanks(2, [](Communicator* c) {
+    const MonoTime start = Now();
+    std::vector<std::unique_ptr<Work>> works;
+    for (int i = 0; i < 2; ++i) {
+      auto buffer = c->Allocate(1 << 20);
+      ASSERT_TRUE(buffer.ok());
+      auto work =
+          c->Start({.slice = {*buffer, 0, 1 << 18, DataType::kFloat32}});
+      ASSERT_TRUE(work.ok()) << work.status();
+      works.push_back(*std::move(work));
+    }
+    ASSERT_TRUE(AwaitTrue([&] { return works[1]->Poll(); }));
+    const MonoTime seen = Now();
+    for (const auto& work : works) {
+      ASSERT_TRUE(work->Wait(Now() + kLong).ok());
+    }
+    const auto first = works[0]->ran();
+    const auto second = works[1]->ran();
+    if (c->progress() == ProgressMode::kInline) {
+      EXPECT_FALSE(first || second);
+      return;
+    }
+    ASSERT_TRUE(first && second);
+    // One after the other, and over before anybody waited for them.
+    EXPECT_LE(start, first->began);
+    EXPECT_LT(first->began, first->ended);
+    EXPECT_LE(first->ended, second->began);
+    EXPECT_LT(second->began, second->ended);
+    EXPECT_LE(second->ended, seen);
+  });
+}
+
 TEST(CommunicatorTest, RefusesOwnMistakesAndGoesOn) {
   WithRanks(2, [](Communicator* c) {
     auto buffer = c->Allocate(4096);

@@ -22,6 +22,9 @@ struct Task {
   // All under Engine::mu_.
   bool done = false;
   Status status;
+  // When it was executed; both zero before.
+  MonoTime began;
+  MonoTime ended;
   // The transport is at work on it, though it is queued still.
   bool begun = false;
 };
@@ -162,6 +165,12 @@ class Engine final : public OperationQueue {
     return task->done;
   }
 
+  std::optional<Work::Span> Ran(Task* task) {
+    MutexLock lock(&mu_);
+    if (!task->done || task->ended == MonoTime()) return std::nullopt;
+    return Work::Span{task->began, task->ended};
+  }
+
  private:
   MonoTime BackstopFor(MonoTime deadline) const {
     const MonoTime backstop =
@@ -202,12 +211,16 @@ class Engine final : public OperationQueue {
 
   // After a claim.
   void RunTask(Task* task, MonoTime deadline) {
+    const MonoTime began = std::chrono::steady_clock::now();
     const Status status =
         transport_->Execute(task->operation, BackstopFor(deadline));
     // Cuts the other connections, so that all survivors see it now.
     if (!status.ok()) Break(Annotate(status, options_.label));
+    const MonoTime ended = std::chrono::steady_clock::now();
     MutexLock lock(&mu_);
     running_ = false;
+    task->began = began;
+    task->ended = ended;
     task->status = status.ok() ? OkStatus() : broken_;
     task->done = true;
     ended_.NotifyAll();
@@ -249,6 +262,7 @@ class TaskWork final : public Work {
     return engine_->Wait(task_.get(), deadline);
   }
   bool Poll() override { return engine_->Done(task_.get()); }
+  std::optional<Span> ran() const override { return engine_->Ran(task_.get()); }
 
  private:
   const std::shared_ptr<Engine> engine_;

@@ -1,10 +1,9 @@
-// For how long something was under way: the union of spans of time, which begin
-// one after the other. PURE: callers pass the time. Not thread-safe.
+// For how long something was under way: the union of spans of time, given in
+// the order in which they begin. PURE. Not thread-safe.
 #ifndef LOCKSTEP_WORKER_RUNTIME_BUSY_TIME_H_
 #define LOCKSTEP_WORKER_RUNTIME_BUSY_TIME_H_
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "common/base/clock.h"
@@ -13,16 +12,7 @@ namespace lockstep {
 
 class BusyTime {
  public:
-  // From now on, unless that has begun.
-  void Begin(MonoTime now) {
-    if (!since_) since_ = now;
-  }
-  bool begun() const { return since_.has_value(); }
-  void End(MonoTime now) {
-    if (since_) sum_ += now - *since_;
-    since_.reset();
-  }
-  // A span that is over; what those before it cover is not counted again.
+  // What the spans before this one cover is not counted again.
   void Add(MonoTime began, MonoTime ended) {
     sum_ += std::max(ended - std::max(began, until_), Duration(0));
     until_ = std::max(ended, until_);
@@ -31,7 +21,6 @@ class BusyTime {
   Duration Take() { return std::exchange(sum_, Duration(0)); }
 
  private:
-  std::optional<MonoTime> since_;
   MonoTime until_;
   Duration sum_{};
 };

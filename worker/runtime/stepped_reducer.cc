@@ -88,11 +88,9 @@ class SteppedReducer final : public Reducer {
   Status CheckIndex(size_t i, size_t elements) const;
   Status CheckGiven(size_t i, size_t elements) const;
   Status Arrived(size_t i);
-  Status Start(const Operation& operation, MonoTime now);
-  bool Poll();
-  void NoteIdle();
-  Duration TakeBusy(MonoTime now);
-  Status StartFullBuckets(MonoTime now);
+  Status Start(const Operation& operation);
+  void PollInline();
+  Status StartFullBuckets();
   StatusOr<bool> SealRest();
   StatusOr<double> SquaresOfPart(MonoTime deadline);
   Status WaitAll(MonoTime deadline);
@@ -116,7 +114,7 @@ class SteppedReducer final : public Reducer {
   size_t started_ = 0;  // Buckets, from the first.
   std::vector<std::unique_ptr<Work>> works_;
   Progress::Step counted_;
-  // Some bucket being under way. Not kept where progress is inline.
+  // Some bucket running. None where progress is inline.
   BusyTime busy_;
 
   // For which the last step's reduction held this rank up.
@@ -148,42 +146,24 @@ Status SteppedReducer::AtStep(const Status& status) const {
                   fmt::format("step {}", controller_.step()));
 }
 
-Status SteppedReducer::Start(const Operation& operation, MonoTime now) {
+Status SteppedReducer::Start(const Operation& operation) {
   StatusOr<std::unique_ptr<Work>> work = communicator_->Start(operation);
   if (!work.ok()) return AtStep(work.status());
   progress_->CountCollective(operation.slice.count *
                              SizeOf(operation.slice.type));
   works_.push_back(*std::move(work));
-  // On a device it begins when the gradients are there (WaitAll).
-  if (!inline_ && device_ == nullptr) busy_.Begin(now);
   return OkStatus();
 }
 
-// Moves on what is under way, where nobody else does. True: nothing is.
-bool SteppedReducer::Poll() {
-  if (works_.empty()) return true;
-  // They end in the order in which they started.
-  if (!inline_) return works_.back()->Poll();
-  bool all = true;
-  for (const std::unique_ptr<Work>& work : works_) {
-    if (!work->Poll()) all = false;
-  }
-  return all;
-}
-
-void SteppedReducer::NoteIdle() {
-  if (busy_.begun() && Poll()) busy_.End(Now());
-}
-
-// Of the step, which has no bucket under way any more.
-Duration SteppedReducer::TakeBusy(MonoTime now) {
-  busy_.End(now);
-  return busy_.Take();
+// Moves on what is under way, where nobody else does.
+void SteppedReducer::PollInline() {
+  if (!inline_) return;
+  for (const std::unique_ptr<Work>& work : works_) (void)work->Poll();
 }
 
 // In order, so that all ranks start the same; the one with the tail only by
 // Finish.
-Status SteppedReducer::StartFullBuckets(MonoTime now) {
+Status SteppedReducer::StartFullBuckets() {
   while (Starts()) {
     if (device_ != nullptr) {
       LOCKSTEP_RETURN_IF_ERROR(AtStep(device_->StartLook(started_)));
@@ -191,7 +171,7 @@ Status SteppedReducer::StartFullBuckets(MonoTime now) {
       buckets_->Seal(started_);
     }
     LOCKSTEP_RETURN_IF_ERROR(
-        Start({CollectiveKind::kAllReduce, buckets_->slice(started_)}, now));
+        Start({CollectiveKind::kAllReduce, buckets_->slice(started_)}));
     ++started_;
   }
   return OkStatus();
@@ -236,11 +216,10 @@ Status SteppedReducer::CheckGiven(size_t i, size_t elements) const {
 Status SteppedReducer::Arrived(size_t i) {
   learner_.See(i);
   if (works_.empty() && !Starts()) return OkStatus();
+  if (!inline_) return StartFullBuckets();
   const MonoTime began = Now();
-  NoteIdle();
-  LOCKSTEP_RETURN_IF_ERROR(StartFullBuckets(began));
-  if (!inline_) return OkStatus();
-  Poll();
+  LOCKSTEP_RETURN_IF_ERROR(StartFullBuckets());
+  PollInline();
   progress_->CountInline(Now() - began);
   return OkStatus();
 }
@@ -267,12 +246,11 @@ Status SteppedReducer::Ready(size_t i) {
 Status SteppedReducer::WaitAll(MonoTime deadline) {
   // Where progress is inline: this rank's part of all of them before it waits
   // for the first.
-  if (inline_) Poll();
+  PollInline();
   Status first;
   for (const std::unique_ptr<Work>& work : works_) {
     Status status = work->Wait(deadline);
     if (first.ok()) first = std::move(status);
-    if (device_ == nullptr) continue;
     if (const auto ran = work->ran()) busy_.Add(ran->began, ran->ended);
   }
   works_.clear();
@@ -314,8 +292,8 @@ Status SteppedReducer::MeasureNorm(MonoTime deadline, StepResult* result) {
   if (norm_ == nullptr) return OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(const double part, SquaresOfPart(deadline));
   std::memcpy(norm_->data, &part, sizeof(part));
-  LOCKSTEP_RETURN_IF_ERROR(Start(
-      {CollectiveKind::kAllReduce, {norm_, 0, 1, DataType::kFloat64}}, Now()));
+  LOCKSTEP_RETURN_IF_ERROR(
+      Start({CollectiveKind::kAllReduce, {norm_, 0, 1, DataType::kFloat64}}));
   LOCKSTEP_RETURN_IF_ERROR(WaitAll(deadline));
   double squares = 0;
   std::memcpy(&squares, norm_->data, sizeof(squares));
@@ -331,9 +309,8 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
     return InvalidArgument("step {}: {} samples; a rank has 0 to {} in a step",
                            step(), inputs.samples, kMaxStepSamples);
   }
-  NoteIdle();
   buckets_->SetAllReady();
-  LOCKSTEP_RETURN_IF_ERROR(StartFullBuckets(Now()));
+  LOCKSTEP_RETURN_IF_ERROR(StartFullBuckets());
   LOCKSTEP_ASSIGN_OR_RETURN(const bool finite, SealRest());
   if (options_.before_step) options_.before_step(&controller_);
   StepFacts facts;
@@ -345,22 +322,23 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
 
   const MonoTime arrived = Now();
   progress_->Enter(task::RankPhase::kAllReduce);
-  LOCKSTEP_RETURN_IF_ERROR(Start(
-      {CollectiveKind::kAllReduce,
-       device_ != nullptr ? buckets_->tail_slice() : buckets_->slice(started_)},
-      arrived));
+  LOCKSTEP_RETURN_IF_ERROR(
+      Start({CollectiveKind::kAllReduce, device_ != nullptr
+                                             ? buckets_->tail_slice()
+                                             : buckets_->slice(started_)}));
   const MonoTime deadline = arrived + options_.operation_timeout;
   LOCKSTEP_RETURN_IF_ERROR(WaitAll(deadline));
   const MonoTime ended = Now();
+  last_wait_ = ended - arrived;
+  const Duration busy = inline_ ? last_wait_ : busy_.Take();
   buckets_->Take();
   StepResult result;
   LOCKSTEP_RETURN_IF_ERROR(MeasureNorm(deadline, &result));
   StepTailSum sum;
   const StatusOr<Verdict> verdict = Hear(&sum);
-  last_wait_ = ended - arrived;
-  // What followed the wait is in the phase, too.
-  progress_->HoldBack(
-      last_wait_, (inline_ ? last_wait_ : TakeBusy(ended)) + (Now() - ended));
+  // What followed the wait is in the phase, too, and busy as a whole.
+  (void)busy_.Take();
+  progress_->HoldBack(last_wait_, busy + (Now() - ended));
   progress_->Enter(task::RankPhase::kOther);
   if (!verdict.ok()) return verdict.status();
 
@@ -418,10 +396,10 @@ StatusOr<StepOrders> SteppedReducer::Settle() {
   progress_->Enter(task::RankPhase::kAllReduce);
   const MonoTime began = Now();
   LOCKSTEP_RETURN_IF_ERROR(
-      Start({CollectiveKind::kAllReduce, buckets_->tail_slice()}, began));
+      Start({CollectiveKind::kAllReduce, buckets_->tail_slice()}));
   LOCKSTEP_RETURN_IF_ERROR(WaitAll(began + options_.operation_timeout));
   const MonoTime ended = Now();
-  progress_->CountBusy(inline_ ? ended - began : TakeBusy(ended));
+  progress_->CountBusy(inline_ ? ended - began : busy_.Take());
   StepTailSum sum;
   const Status heard = Hear(&sum).status();
   last_wait_ = Duration(0);

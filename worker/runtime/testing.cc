@@ -72,6 +72,8 @@ class FakeCommunicator final : public Communicator {
   StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
                                         Stream) override;
   Status WaitFor(uint64_t number, MonoTime deadline);
+  // Nothing: it is not done.
+  std::optional<MonoTime> EndOf(uint64_t number);
 
   void Abort(std::string_view reason) override {
     MutexLock lock(&group_->mu_);
@@ -95,7 +97,7 @@ namespace {
 class FakeWork final : public Work {
  public:
   FakeWork(FakeCommunicator* communicator, uint64_t number)
-      : communicator_(communicator), number_(number) {}
+      : communicator_(communicator), number_(number), began_(Now()) {}
   Status Wait(MonoTime deadline) override {
     return communicator_->WaitFor(number_, deadline);
   }
@@ -103,10 +105,17 @@ class FakeWork final : public Work {
     return communicator_->WaitFor(number_, Now()).code() !=
            StatusCode::kDeadlineExceeded;
   }
+  std::optional<Span> ran() const override {
+    if (communicator_->progress() == ProgressMode::kInline) return std::nullopt;
+    const auto ended = communicator_->EndOf(number_);
+    if (!ended) return std::nullopt;
+    return Span{began_, *ended};
+  }
 
  private:
   FakeCommunicator* const communicator_;
   const uint64_t number_;
+  const MonoTime began_;
 };
 
 }  // namespace
@@ -142,6 +151,13 @@ Status FakeCommunicator::WaitFor(uint64_t number, MonoTime deadline) {
   }
 }
 
+std::optional<MonoTime> FakeCommunicator::EndOf(uint64_t number) {
+  MutexLock lock(&group_->mu_);
+  const FakeGroup::Pending& pending = *group_->At(number);
+  if (!pending.done) return std::nullopt;
+  return pending.ended;
+}
+
 FakeGroup::FakeGroup(int size) : size_(size) {}
 FakeGroup::~FakeGroup() = default;
 
@@ -160,6 +176,7 @@ void FakeGroup::MoveOn(uint64_t number, int rank) {
   }
   Execute(pending);
   pending->done = true;
+  pending->ended = Now();
   changed_.NotifyAll();
 }
 

@@ -40,6 +40,7 @@ class FakeGroup {
     std::vector<bool> moved_on;         // By rank.
     int count = 0;
     bool done = false;
+    MonoTime ended;  // Once done.
   };
 
   Pending* At(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
