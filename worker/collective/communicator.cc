@@ -55,6 +55,20 @@ std::string_view Name(CollectiveKind kind) {
   return "unknown operation";
 }
 
+std::string_view Name(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+    case ReduceOp::kMean:
+      return "mean";
+  }
+  return "unknown";
+}
+
 StatusOr<const Buffer*> Communicator::AllocateOnDevice(size_t) {
   return InvalidArgument("backend {} has no device memory", backend());
 }

@@ -47,6 +47,7 @@ std::string_view Name(DataType type);
 
 // kMean is the sum divided by size(), for floats only.
 enum class ReduceOp : uint8_t { kSum, kMin, kMax, kMean };
+std::string_view Name(ReduceOp op);
 
 enum class MemoryKind : uint8_t { kHost, kShared, kDevice };
 
@@ -76,6 +77,15 @@ enum class CollectiveKind : uint8_t {
 };
 std::string_view Name(CollectiveKind kind);
 
+// What of an operation is the same on all ranks, in words to send and compare:
+// WordsOf (operation.h).
+struct OperationWords {
+  uint64_t what = 0;  // 0: no operation
+  uint64_t count = 0;
+
+  bool operator==(const OperationWords&) const = default;
+};
+
 // For kReduceScatter and kAllGather the slice is cut in size() equal parts;
 // count must divide by size().
 struct Operation {
@@ -83,10 +93,9 @@ struct Operation {
   Slice slice = {};
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
-  // Compared between the ranks like kind, type and count, and else without a
-  // meaning: what an operation is a part of. Backends that compare nothing
-  // ignore it.
-  uint32_t tag = 0;
+  // The operation that this one is a stage of: set by backends that are made of
+  // others, which compare it like kind, type and count.
+  OperationWords part_of = {};
 };
 
 // Where the operation is ordered: a CUDA stream for device memory, null for
@@ -114,8 +123,10 @@ class Work {
   // True once Wait would return at once. Where progress is kInline, moves the
   // operation on as far as it goes without waiting for a peer.
   virtual bool Poll() = 0;
-  // After Wait: when it ran, where that may be long after Start: on a device,
-  // once the stream that it follows has come so far. Nothing: not known.
+  // After Wait: when it ran, which may be long after Start: behind what was
+  // started before, and on a device once the stream that it follows has come so
+  // far. To wait in it for peers is to run. Nothing: not known, as where
+  // progress is kInline.
   struct Span {
     MonoTime began;
     MonoTime ended;

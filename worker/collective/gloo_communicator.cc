@@ -61,7 +61,7 @@ class GlooTransport final : public Transport {
     peers->set_deadline(deadline);
     peers->failed = -1;
     ++sequence_;
-    const GlooWords words = WordsOf(operation, sequence_);
+    const GlooWords words = GlooWordsOf(operation, sequence_);
     tag_ = GlooTag(words);
     std::string what;
     try {

@@ -13,23 +13,16 @@ namespace lockstep {
 
 // As it travels; little-endian, as every host we run on.
 struct GlooWords {
-  uint8_t kind = 0;
-  uint8_t type = 0;
-  uint8_t op = 0;
-  uint8_t zero = 0;
-  uint32_t root = 0;
-  uint32_t tag = 0;
-  uint32_t sequence = 0;
-  uint64_t count = 0;
+  uint64_t sequence = 0;
+  OperationWords operation;
 
   bool operator==(const GlooWords&) const = default;
 };
 static_assert(sizeof(GlooWords) == 24, "no padding");
 
-// What does not matter to an operation is zero.
-GlooWords WordsOf(const Operation& operation, uint32_t sequence);
+GlooWords GlooWordsOf(const Operation& operation, uint32_t sequence);
 
-// "operation 7, all-reduce of 100 float32 (sum)"; for bytes of any kind.
+// "operation 7, all-reduce (sum) of 100 float32"; for bytes of any kind.
 std::string Describe(const GlooWords& words);
 
 // What Gloo calls the messages of this operation: its number, and a hash of the

@@ -17,6 +17,20 @@ Status CheckOperation(const Operation& operation, int size);
 // "all-reduce of 6553600 float32", "barrier".
 std::string Describe(const Operation& operation);
 
+// Of an operation that passed CheckOperation. What has no meaning for its kind
+// is left out, as is where its slice lies; nor does it say what it is a part
+// of. The highest bit of `what` is free.
+OperationWords WordsOf(const Operation& operation);
+
+// "all-reduce (sum) of 5 float32", "broadcast of 4 int32 from rank 3",
+// "barrier"; for words of any kind.
+std::string Describe(const OperationWords& words);
+
+// The same of an operation and, where it is a stage, what it is a part of:
+// "all-gather of 5 float32, part of all-reduce (sum) of 10 float32".
+std::string Describe(const OperationWords& words,
+                     const OperationWords& part_of);
+
 // Bytes of the slice; 0 for a barrier.
 size_t BytesOf(const Operation& operation);
 

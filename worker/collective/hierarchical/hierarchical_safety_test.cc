@@ -186,7 +186,7 @@ void ExpectBothNamed(const std::function<Operation(int, const Buffer*)>& make,
   std::vector<Status> ends(4);
   std::atomic<int> out{0};
   WithHosts({0, 0, 1, 1}, [&](Communicator* c) {
-    auto buffer = c->Allocate(1 << 20);
+    auto buffer = c->Allocate(8 << 20);
     ends[c->rank()] = lockstep::Run(c, make(c->rank(), *buffer), seconds(20));
     Meet(&out, 4);
   });
@@ -227,6 +227,39 @@ TEST(HierarchicalMismatchTest, WithinAHostNamesBothSides) {
   ExpectBothNamed(
       [](int rank, const Buffer* b) { return Sum(b, rank != 1 ? 1000 : 1004); },
       {"1000 float32", "1004 float32"});
+}
+
+// The first stage of both is the same: a reduce-scatter of 524288 float32.
+TEST(HierarchicalMismatchTest, TheWholeIsNamedWhereTheStagesAreTheSame) {
+  const std::vector<std::string> sizes = {
+      "part of all-reduce (sum) of 1000000 float32",
+      "part of all-reduce (sum) of 1100000 float32"};
+  for (const int odd : {1, 2}) {
+    ExpectBothNamed(
+        [&](int rank, const Buffer* b) {
+          return Sum(b, rank == odd ? 1'100'000 : 1'000'000);
+        },
+        sizes);
+  }
+  // A mean is a sum that is divided in the end.
+  ExpectBothNamed(
+      [](int rank, const Buffer* b) {
+        Operation operation = Sum(b, 1'000'000);
+        if (rank > 1) operation.op = ReduceOp::kMean;
+        return operation;
+      },
+      {"part of all-reduce (sum) of 1000000 float32",
+       "part of all-reduce (mean) of 1000000 float32"});
+  // Both roots are of the first host, whose ranks have this stage in common.
+  ExpectBothNamed(
+      [](int rank, const Buffer* b) {
+        Operation operation = Sum(b, 1'000'000);
+        operation.kind = CollectiveKind::kBroadcast;
+        operation.root = rank == 1 ? 1 : 0;
+        return operation;
+      },
+      {"part of broadcast of 1000000 float32 from rank 0",
+       "part of broadcast of 1000000 float32 from rank 1"});
 }
 
 // ---- Numbers ----

@@ -10,6 +10,7 @@
 #include "worker/collective/hierarchical/slices.h"
 #include "worker/collective/hierarchical/stage_plan.h"
 #include "worker/collective/hierarchical/staged_memory.h"
+#include "worker/collective/operation.h"
 #include "worker/collective/tcp/plan.h"
 
 namespace lockstep::hierarchical {
@@ -17,10 +18,6 @@ namespace {
 
 // Chunks that are between the hosts while the next is reduced within.
 constexpr size_t kAhead = 2;
-// Of the words by which the ranks of a host agree; of no operation.
-constexpr uint32_t kAgreementTag = 0xa9ee;
-// Of the line of the plan between the hosts, which a leader tells its host.
-constexpr uint32_t kLineTag = 0x11fe;
 
 // "rank 3", "ranks 1, 3".
 std::string Others(const std::vector<int>& ranks, int me) {
@@ -207,7 +204,8 @@ class HierarchicalTransport final : public Transport {
       const std::optional<Operation> next = queue_->Next();
       const bool mine = next && MayOverlap(layout_, *next) &&
                         Apart(running.operation.slice, next->slice);
-      LOCKSTEP_ASSIGN_OR_RETURN(const bool all, Agree(mine, deadline));
+      LOCKSTEP_ASSIGN_OR_RETURN(const bool all,
+                                Agree(running.operation, mine, deadline));
       if (!all) return OkStatus();
       if (!queue_->BeginNext()) {
         // Aborted since Next. The others of the host go on with that operation,
@@ -222,14 +220,14 @@ class HierarchicalTransport final : public Transport {
   }
 
   // Whether all ranks of this host say so.
-  StatusOr<bool> Agree(bool mine, MonoTime deadline) {
+  StatusOr<bool> Agree(const Operation& running, bool mine, MonoTime deadline) {
     if (agreement_ == nullptr) return mine;  // It is alone there.
     auto* const word = static_cast<int32_t*>(agreement_->data);
     *word = mine ? 1 : 0;
     LOCKSTEP_RETURN_IF_ERROR(
         StartAndWait({.slice = {agreement_, 0, 1, DataType::kInt32},
                       .op = ReduceOp::kMin,
-                      .tag = kAgreementTag},
+                      .part_of = WordsOf(running)},
                      deadline));
     return *word != 0;
   }
@@ -327,8 +325,7 @@ class HierarchicalTransport final : public Transport {
     }
     LOCKSTEP_RETURN_IF_ERROR(
         StartAndWait({.kind = CollectiveKind::kBroadcast,
-                      .slice = {agreement_, 0, kLineBytes, DataType::kUint8},
-                      .tag = kLineTag},
+                      .slice = {agreement_, 0, kLineBytes, DataType::kUint8}},
                      deadline));
     return std::string(text, strnlen(text, kLineBytes));
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "worker/collective/operation.h"
+
 namespace lockstep {
 namespace {
 
@@ -17,7 +19,7 @@ class Planner {
         rank_(rank),
         local_size_(layout.local_size(rank)),
         leader_(layout.leader(rank)),
-        tag_(TagOf(operation)) {}
+        part_of_(WordsOf(operation)) {}
 
   StagePlan Plan() {
     switch (operation_.kind) {
@@ -48,7 +50,7 @@ class Planner {
     stage.slice.offset = operation_.slice.offset + from;
     stage.slice.count = count;
     stage.root = root;
-    stage.tag = tag_;
+    stage.part_of = part_of_;
     return stage;
   }
 
@@ -249,7 +251,8 @@ class Planner {
 
   void Barrier() {
     Chunk chunk;
-    const Operation barrier{.kind = CollectiveKind::kBarrier, .tag = tag_};
+    const Operation barrier{.kind = CollectiveKind::kBarrier,
+                            .part_of = part_of_};
     if (local_size_ > 1) chunk.before.push_back(barrier);
     if (leader_ && layout_.hosts() > 1) chunk.across = barrier;
     if (local_size_ > 1 && layout_.hosts() > 1) chunk.after = barrier;
@@ -261,30 +264,11 @@ class Planner {
   const int rank_;
   const int local_size_;
   const bool leader_;
-  const uint32_t tag_;
+  const OperationWords part_of_;
   StagePlan plan_;
 };
 
 }  // namespace
-
-uint32_t TagOf(const Operation& operation) {
-  // FNV-1a over what must be equal. Where the slice lies in the buffer is each
-  // rank's own.
-  uint64_t hash = 0xcbf29ce484222325;
-  const bool slice = operation.kind != CollectiveKind::kBarrier;
-  for (const uint64_t part :
-       {static_cast<uint64_t>(operation.kind),
-        slice ? static_cast<uint64_t>(operation.op) : 0,
-        slice ? static_cast<uint64_t>(operation.root) : 0,
-        slice ? static_cast<uint64_t>(operation.slice.type) : 0,
-        slice ? static_cast<uint64_t>(operation.slice.count) : 0,
-        static_cast<uint64_t>(operation.tag)}) {
-    for (int shift = 0; shift < 64; shift += 8) {
-      hash = (hash ^ ((part >> shift) & 0xff)) * 0x100000001b3;
-    }
-  }
-  return static_cast<uint32_t>(hash ^ (hash >> 32));
-}
 
 bool MayOverlap(const HostLayout& layout, const Operation& operation) {
   return layout.hosts() > 1 && layout.hosts() < layout.size() &&

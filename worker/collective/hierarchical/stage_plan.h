@@ -3,7 +3,9 @@
 // It is cut in chunks, each in up to three stages: within the host, between
 // the hosts, within the host. What a rank does in its host depends on nothing
 // but the operation and the layout, so the ranks of a host agree on the order;
-// the same holds for those that meet between the hosts.
+// the same holds for those that meet between the hosts. Each stage says what it
+// is a part of: ranks whose operations differ are told so by the first stage
+// in which they meet, though that may be the same on both.
 //
 //   all-reduce, equal hosts of L ranks: reduce-scatter in the host; each rank
 //   reduces its slice with those of its place on the other hosts, all L at the
@@ -80,9 +82,6 @@ bool MayOverlap(const HostLayout& layout, const Operation& operation);
 // Of rank `rank`'s part in `operation`, which passed CheckOperation.
 StagePlan PlanStages(const HostLayout& layout, int rank,
                      const Operation& operation);
-
-// Names what the ranks must have in common: mixed into the tags of all stages.
-uint32_t TagOf(const Operation& operation);
 
 // One line for people, the same on all ranks.
 std::string DescribeStages(const HostLayout& layout);

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <map>
 
+#include "worker/collective/operation.h"
+
 namespace lockstep {
 namespace {
 
@@ -26,9 +28,9 @@ const std::vector<Hosts> kShapes = {
 
 std::string Text(const std::optional<Operation>& o) {
   if (!o) return "nothing";
-  return fmt::format("{} op {} root {} type {} count {} tag {}", Name(o->kind),
+  return fmt::format("{} op {} root {} type {} count {}{}", Name(o->kind),
                      static_cast<int>(o->op), o->root, Name(o->slice.type),
-                     o->slice.count, o->tag);
+                     o->slice.count, Describe(WordsOf(*o), o->part_of));
 }
 
 // What a communicator of these ranks does.
@@ -409,24 +411,6 @@ TEST(StagePlanTest, OverlapIsForLongReductionsOnSeveralHosts) {
   EXPECT_FALSE(MayOverlap(*two, operation));
   operation = {.slice = {.count = kOverlapBytes / 4 - 1}};
   EXPECT_FALSE(MayOverlap(*two, operation));
-}
-
-TEST(TagTest, IsOfWhatMustBeEqual) {
-  const Operation sum{.slice = {.offset = 3, .count = 10}};
-  Operation other = sum;
-  other.slice.offset = 5;
-  EXPECT_EQ(TagOf(other), TagOf(sum));
-  const auto differs = [&](auto change) {
-    Operation changed = sum;
-    change(&changed);
-    EXPECT_NE(TagOf(changed), TagOf(sum));
-  };
-  differs([](Operation* o) { o->slice.count = 11; });
-  differs([](Operation* o) { o->slice.type = DataType::kInt32; });
-  differs([](Operation* o) { o->op = ReduceOp::kMax; });
-  differs([](Operation* o) { o->kind = CollectiveKind::kReduceScatter; });
-  differs([](Operation* o) { o->root = 1; });
-  differs([](Operation* o) { o->tag = 1; });
 }
 
 TEST(LayoutTest, PlacesLeadersAndThoseAcross) {

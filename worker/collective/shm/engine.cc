@@ -39,7 +39,7 @@ StatusOr<uint64_t> Engine::Start(const Operation& operation,
   }
   task.has_data = most > 0;
   task.small = most <= kSmallBytes;
-  if (placement.is_private) task.started.what |= Started::kPrivate;
+  if (placement.is_private) task.started.words.what |= Started::kPrivate;
   const uint64_t number = finished_ + tasks_.size() - 1;
   NoteProcessor();
   Progress();
@@ -126,9 +126,12 @@ void Engine::Post(Task* task) {
                 range.count * element);
   }
   Entry& mine = own->ring[posted_ % kRing];
-  mine.what.store(task->started.what, std::memory_order_relaxed);
-  mine.count.store(task->started.count, std::memory_order_relaxed);
-  mine.place.store(task->started.place, std::memory_order_relaxed);
+  const Started& started = task->started;
+  mine.what.store(started.words.what, std::memory_order_relaxed);
+  mine.count.store(started.words.count, std::memory_order_relaxed);
+  mine.part_of_what.store(started.part_of.what, std::memory_order_relaxed);
+  mine.part_of_count.store(started.part_of.count, std::memory_order_relaxed);
+  mine.place.store(started.place, std::memory_order_relaxed);
   if (!task->small) {
     mine.claimed.store(0, std::memory_order_relaxed);
     mine.completed.store(0, std::memory_order_relaxed);
@@ -165,8 +168,10 @@ bool Engine::Arrive(Task* task) {
       return false;
     }
     const Entry& theirs = entry(rank);
-    peers_[rank] = {theirs.what.load(std::memory_order_relaxed),
-                    theirs.count.load(std::memory_order_relaxed),
+    peers_[rank] = {{theirs.what.load(std::memory_order_relaxed),
+                     theirs.count.load(std::memory_order_relaxed)},
+                    {theirs.part_of_what.load(std::memory_order_relaxed),
+                     theirs.part_of_count.load(std::memory_order_relaxed)},
                     theirs.place.load(std::memory_order_relaxed)};
     if (!Accept(task, rank)) return false;
   }

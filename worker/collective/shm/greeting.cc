@@ -17,7 +17,7 @@
 namespace lockstep::shm {
 namespace {
 
-constexpr char kMagic[8] = {'L', 'S', 'S', 'H', 'M', 0, 0, 1};
+constexpr char kMagic[8] = {'L', 'S', 'S', 'H', 'M', 0, 0, 2};
 
 }  // namespace
 

@@ -85,8 +85,10 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free &&
 // One operation that a rank started.
 struct alignas(kCacheLine) Entry {
   Shared<uint64_t> sequence;  // number + 1; 0: none yet
-  Shared<uint64_t> what;      // see Started::Pack
+  Shared<uint64_t> what;      // as Started
   Shared<uint64_t> count;
+  Shared<uint64_t> part_of_what;
+  Shared<uint64_t> part_of_count;
   Shared<uint64_t> place;  // in the segment, or an address when private
 
   // Apart, for others write here while the line above is being polled. The

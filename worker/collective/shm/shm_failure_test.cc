@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "worker/collective/operation.h"
 #include "worker/collective/shm/layout.h"
 #include "worker/collective/shm/shm_test_util.h"
 
@@ -191,6 +192,19 @@ TEST(MismatchTest, OfKindsRootsAndOpsIsRefusedEverywhere) {
                    return operation;
                  },
                  {"(sum)", "(max)"});
+}
+
+TEST(MismatchTest, OfWhatStagesAreAPartOfIsRefusedEverywhere) {
+  ExpectMismatch(2,
+                 [](Communicator* c) {
+                   Operation stage = Floats(c->Allocate(1 << 20).value(), 5000);
+                   Operation whole = stage;
+                   whole.slice.count = 10000 + c->rank();
+                   stage.part_of = WordsOf(whole);
+                   return stage;
+                 },
+                 {"of 5000 float32, part of all-reduce (sum) of 10000 float32",
+                  "of 5000 float32, part of all-reduce (sum) of 10001"});
 }
 
 TEST(DeadlineTest, NamesThoseWhoHaveNotCome) {

@@ -11,23 +11,27 @@
 namespace lockstep::shm {
 
 struct Started {
-  uint64_t what = 0;  // kind, op, type, root, tag; bit 63: private memory
-  uint64_t count = 0;
+  OperationWords words;  // kPrivate may be in `what`
+  OperationWords part_of;
   uint64_t place = 0;
 
   static constexpr uint64_t kPrivate = uint64_t{1} << 63;
 
-  // Of an operation that passed CheckOperation. What has no meaning for its
-  // kind is 0, so that it is not compared.
+  // Of an operation that passed CheckOperation.
   static Started Of(const Operation& operation);
 
-  bool is_private() const { return (what & kPrivate) != 0; }
+  bool is_private() const { return (words.what & kPrivate) != 0; }
   bool SameAs(const Started& other) const {
-    return (what & ~kPrivate) == (other.what & ~kPrivate) &&
-           count == other.count;
+    return Common() == other.Common() && part_of == other.part_of;
   }
   // "all-reduce (sum) of 5 float32"; of values of others, too.
   std::string Describe() const;
+
+ private:
+  // Where its memory lies is each rank's own.
+  OperationWords Common() const {
+    return {words.what & ~kPrivate, words.count};
+  }
 };
 
 }  // namespace lockstep::shm

@@ -7,7 +7,7 @@
 namespace lockstep::tcp {
 namespace {
 
-constexpr char kMagic[8] = {'L', 'S', 'T', 'C', 'P', 'H', 'I', '2'};
+constexpr char kMagic[8] = {'L', 'S', 'T', 'C', 'P', 'H', 'I', '3'};
 
 // `who` proves it: 'A' the acceptor, 'C' the connector.
 Sha256Mac Sign(const Secret& secret, char who, const Hello& hello,

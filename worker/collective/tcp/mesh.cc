@@ -222,7 +222,7 @@ bool Mesh::Receive(Flow* flow) {
 }
 
 void Mesh::CheckHead(Link* link) {
-  if (SameOperation(link->head, head_)) return;
+  if (link->head == head_) return;
   if (IsGoodbye(link->head)) {
     link->left = true;
     Fail(Unavailable("rank {} has left", link->peer));
@@ -234,7 +234,7 @@ void Mesh::CheckHead(Link* link) {
 }
 
 bool Mesh::FindMismatch(Link* link, const Header& head) {
-  if (SameOperation(head, head_)) return false;
+  if (head == head_) return false;
   Fail(FailedPrecondition(
       "the ranks do not run the same operations: rank {} runs {}, and rank {} "
       "{}",

@@ -68,7 +68,7 @@ TEST(MismatchTest, IsRefusedByASentenceThatNamesBoth) {
   }
 }
 
-TEST(MismatchTest, OfKindTypeArithmeticCountRootAndTag) {
+TEST(MismatchTest, OfKindTypeArithmeticCountRootAndWhole) {
   const size_t bytes = 8 << 20;
   Operation common{.slice = {nullptr, 0, 8000, DataType::kFloat32}};
   std::vector<Operation> others(7, common);
@@ -80,7 +80,7 @@ TEST(MismatchTest, OfKindTypeArithmeticCountRootAndTag) {
   // Another algorithm.
   others[4].slice.count = 800000;
   others[5].slice.count = 0;
-  others[6].tag = 1;
+  others[6].part_of = WordsOf(common);
   for (const Operation& other : others) {
     for (const int n : {2, 5, 8}) {
       for (const int odd : {0, n - 2}) {
