@@ -28,12 +28,21 @@ constexpr size_t kMaxQueued = 65536;
 // stream is gone.
 class Outbox final : public WorkerLink {
  public:
+  struct Outgoing {
+    v1::CoordinatorMessage message;
+    // Of an assignment that has one: put into the message when its turn comes,
+    // so that what waits for N nodes is not N encodings of N tasks.
+    std::shared_ptr<const SharedClusterSpec> cluster = nullptr;
+  };
+
   explicit Outbox(Reactor* reactor) : reactor_(reactor) {}
 
-  void SendAssignment(const Assignment& assignment) override {
+  void SendAssignment(
+      const Assignment& assignment,
+      const std::shared_ptr<const SharedClusterSpec>& cluster) override {
     v1::CoordinatorMessage message;
     *message.mutable_assignment() = ToProto(assignment);
-    Send(std::move(message));
+    Send({std::move(message), cluster});
   }
   void SendRendezvous(const JobName& job, Generation generation,
                       const std::string& key,
@@ -41,31 +50,31 @@ class Outbox final : public WorkerLink {
     v1::CoordinatorMessage message;
     *message.mutable_rendezvous_value() =
         ToRendezvousValue({job, generation, key, value});
-    Send(std::move(message));
+    Send({std::move(message)});
   }
   void SendPrefetch(const Prefetch& wanted) override {
     v1::CoordinatorMessage message;
     *message.mutable_prefetch() = ToProto(wanted);
-    Send(std::move(message));
+    Send({std::move(message)});
   }
   void SendHeartbeatAck(uint64_t sequence) override {
     v1::CoordinatorMessage message;
     message.mutable_heartbeat_ack()->set_sequence(sequence);
-    Send(std::move(message));
+    Send({std::move(message)});
   }
   void Close(const Status& status) override {
     MutexLock lock(&mu_);
     Finish(status);
   }
 
-  void Send(v1::CoordinatorMessage message) {
+  void Send(Outgoing outgoing) {
     MutexLock lock(&mu_);
     if (finished_) return;
     if (queue_.size() >= kMaxQueued) {
       Finish(ResourceExhausted("the worker daemon reads too slowly"));
       return;
     }
-    queue_.push_back(std::move(message));
+    queue_.push_back(std::move(outgoing));
     if (!writing_) WriteNext();
   }
 
@@ -94,7 +103,12 @@ class Outbox final : public WorkerLink {
  private:
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     writing_ = true;
-    reactor_->StartWrite(&queue_.front());
+    Outgoing& next = queue_.front();
+    if (next.cluster != nullptr) {
+      next.message.mutable_assignment()->set_cluster(
+          next.cluster->Encoded(EncodeClusterSpec));
+    }
+    reactor_->StartWrite(&next.message);
   }
   void Finish(const Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (finished_) return;
@@ -108,7 +122,7 @@ class Outbox final : public WorkerLink {
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   // The first one is being written while writing_.
-  std::deque<v1::CoordinatorMessage> queue_ ABSL_GUARDED_BY(mu_);
+  std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mu_);
 };
 
 // 0: the daemon does not say; it is an older one, or has obeyed nobody.
@@ -223,7 +237,7 @@ class Stream final : public Reactor {
     *welcome.mutable_welcome() =
         ToProto(WelcomeInfo{coordinator_->epoch(), options_.heartbeat_interval,
                             options_.lease, options_.cluster});
-    outbox_->Send(std::move(welcome));
+    outbox_->Send({std::move(welcome)});
     if (obeyed_epoch_ > coordinator_->epoch()) {
       // It will not obey and leaves; what it says is not taken in meanwhile.
       coordinator_->NoteLaterEpoch(registration.node.name, obeyed_epoch_);
@@ -254,7 +268,7 @@ class Stream final : public Reactor {
       v1::CoordinatorMessage reply;
       *reply.mutable_log_ack() =
           ToProto(LogAckInfo{job, generation, rank, ack.offset, ack.end});
-      outbox->Send(std::move(reply));
+      outbox->Send({std::move(reply)});
     };
     // A node says that a rank runs again before it sends what that wrote, so
     // that an end is of the start that it has told of last.
@@ -269,10 +283,9 @@ class Stream final : public Reactor {
       return OkStatus();
     }
     LOCKSTEP_RETURN_IF_ERROR(known);
-    const Status queued =
-        logs_->Append({piece.job_uid, piece.generation, piece.rank},
-                      piece.offset, std::move(piece.data), piece.end, answer,
-                      life);
+    const Status queued = logs_->Append(
+        {piece.job_uid, piece.generation, piece.rank}, piece.offset,
+        std::move(piece.data), piece.end, answer, life);
     // Too much at a time: without an acknowledgement it is sent again.
     return queued.code() == StatusCode::kResourceExhausted ? OkStatus()
                                                            : queued;
