@@ -1,5 +1,7 @@
 #include "server/service/worker_service.h"
 
+#include <grpcpp/alarm.h>
+
 #include <charconv>
 #include <deque>
 #include <memory>
@@ -26,7 +28,8 @@ constexpr size_t kMaxQueued = 65536;
 // What waits to be written to one stream. The coordinator and the log store
 // hold it longer than the stream may live, so it is shared, and knows when the
 // stream is gone.
-class Outbox final : public WorkerLink {
+class Outbox final : public WorkerLink,
+                     public std::enable_shared_from_this<Outbox> {
  public:
   struct Outgoing {
     v1::CoordinatorMessage message;
@@ -75,7 +78,12 @@ class Outbox final : public WorkerLink {
       return;
     }
     queue_.push_back(std::move(outgoing));
-    if (!writing_) WriteNext();
+    if (writing_) return;
+    if (queue_.front().cluster == nullptr) {
+      WriteNext();
+    } else {
+      WriteSoon();
+    }
   }
 
   // The write that was under way has ended.
@@ -101,6 +109,19 @@ class Outbox final : public WorkerLink {
   }
 
  private:
+  // In a thread of gRPC's: the caller has the coordinator's lock, and N specs
+  // of N tasks take long to copy, encrypt and hand over.
+  void WriteSoon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    writing_ = true;
+    auto alarm = std::make_shared<grpc::Alarm>();
+    // It lives until its function has run, which waits for mu_, so for Set.
+    alarm->Set(gpr_now(GPR_CLOCK_MONOTONIC),
+               [self = shared_from_this(), alarm](bool) mutable {
+                 MutexLock lock(&self->mu_);
+                 if (!self->finished_) self->WriteNext();
+                 alarm.reset();
+               });
+  }
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     writing_ = true;
     Outgoing& next = queue_.front();
