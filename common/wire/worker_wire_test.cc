@@ -286,7 +286,7 @@ TEST(WorkerWireTest, AClusterSpecOfAnotherGenerationIsRefused) {
 TEST(WorkerWireTest, BytesThatAreNoClusterSpecAreRefused) {
   v1::Assignment proto = ToProto(Launch());
   const std::string whole = proto.cluster();
-  // Cut short, another type's, and text that is no UTF-8.
+  // Cut short, noise, and a name that is no UTF-8.
   for (const std::string& bytes :
        {whole.substr(0, whole.size() - 1), std::string("\xff\xff", 2),
         std::string("\x0a\x01\xff", 3)}) {
