@@ -206,7 +206,7 @@ v1::Assignment ToProto(const Assignment& value) {
   out.set_epoch(value.epoch);
   out.set_goal(ToProto(value.goal));
   if (value.spec) *out.mutable_spec() = ToProto(*value.spec);
-  if (value.cluster) *out.mutable_cluster() = ToProto(*value.cluster);
+  if (value.cluster) out.set_cluster(EncodeClusterSpec(*value.cluster));
   out.set_job_key(value.job_key);
   for (const Directive& directive : value.directives) {
     *out.add_directives() = ToProto(directive);
@@ -230,17 +230,18 @@ StatusOr<Assignment> FromProto(const v1::Assignment& value,
   if (value.has_spec()) {
     check.Take(FromProto(value.spec(), check.At("spec")), &out.spec.emplace());
   }
-  if (value.has_cluster()) {
-    check.Take(FromProto(value.cluster(), check.At("cluster")),
+  const bool has_cluster = !value.cluster().empty();
+  if (has_cluster) {
+    check.Take(DecodeClusterSpec(value.cluster(), check.At("cluster")),
                &out.cluster.emplace());
-    check.Require(value.cluster().job() == value.job() &&
-                      value.cluster().generation() == value.generation(),
+    check.Require(out.cluster->job == value.job() &&
+                      out.cluster->generation == value.generation(),
                   "cluster", "is of another job or generation");
   }
   const bool starts = out.goal == Goal::kLaunch || out.goal == Goal::kGo;
   check.Require(value.has_spec() || !(starts || out.goal == Goal::kPrepare),
                 "spec", "is missing");
-  check.Require(value.has_cluster() || !starts, "cluster", "is missing");
+  check.Require(has_cluster || !starts, "cluster", "is missing");
   check.Require(
       value.job_key().empty() || value.job_key().size() == kJobKeyBytes,
       "job_key", "must have 32 bytes");

@@ -186,6 +186,10 @@ v1::ClusterSpec ToProto(const ClusterSpec& value) {
   return out;
 }
 
+std::string EncodeClusterSpec(const ClusterSpec& value) {
+  return ToProto(value).SerializeAsString();
+}
+
 StatusOr<ClusterSpec> FromProto(const v1::ClusterSpec& value,
                                 std::string_view path) {
   FieldChecker check(path);
@@ -242,6 +246,16 @@ StatusOr<ClusterSpec> FromProto(const v1::ClusterSpec& value,
   out.tf_config_job = value.tf_config_job();
   out.empty_tf_config = value.empty_tf_config();
   return out;
+}
+
+StatusOr<ClusterSpec> DecodeClusterSpec(const std::string& bytes,
+                                        std::string_view path) {
+  v1::ClusterSpec proto;
+  if (!proto.ParseFromString(bytes)) {
+    return InvalidArgument("{}: {} bytes are no encoded ClusterSpec", path,
+                           bytes.size());
+  }
+  return FromProto(proto, path);
 }
 
 }  // namespace lockstep

@@ -70,6 +70,8 @@ v1::CheckpointPolicy ToProto(const CheckpointPolicy& value);
 v1::RankSpec ToProto(const RankSpec& value);
 v1::TaskSpec ToProto(const TaskSpec& value);
 v1::ClusterSpec ToProto(const ClusterSpec& value);
+// What Assignment.cluster holds.
+std::string EncodeClusterSpec(const ClusterSpec& value);
 v1::Container ToProto(const Container& value);
 v1::ImageContent ToProto(const ImageContent& value);
 v1::Machine ToProto(const MachineType& value);
@@ -90,6 +92,8 @@ StatusOr<TaskSpec> FromProto(const v1::TaskSpec& value,
 // Ranks are 0 .. count - 1, each once; world_size counts chief and workers.
 StatusOr<ClusterSpec> FromProto(const v1::ClusterSpec& value,
                                 std::string_view path = "cluster");
+StatusOr<ClusterSpec> DecodeClusterSpec(const std::string& bytes,
+                                        std::string_view path = "cluster");
 StatusOr<Container> FromProto(const v1::Container& value,
                               std::string_view path = "container");
 // `id` and `digest` are empty or digests.

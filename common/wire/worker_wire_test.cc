@@ -1,6 +1,7 @@
 #include "common/wire/worker_wire.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/unknown_field_set.h>
 #include <gtest/gtest.h>
 
 #include "common/model/limits.h"
@@ -276,8 +277,48 @@ TEST(WorkerWireTest, GoalsNeedWhatTheyWorkOn) {
 
 TEST(WorkerWireTest, AClusterSpecOfAnotherGenerationIsRefused) {
   v1::Assignment proto = ToProto(Launch());
-  proto.mutable_cluster()->set_generation(5);
+  ClusterSpec other = Cluster();
+  other.generation = 5;
+  proto.set_cluster(EncodeClusterSpec(other));
   EXPECT_THAT(Message(FromProto(proto).status()), HasSubstr("of another job"));
+}
+
+TEST(WorkerWireTest, BytesThatAreNoClusterSpecAreRefused) {
+  v1::Assignment proto = ToProto(Launch());
+  const std::string whole = proto.cluster();
+  // Cut short, noise, and a name that is no UTF-8.
+  for (const std::string& bytes :
+       {whole.substr(0, whole.size() - 1), std::string("\xff\xff", 2),
+        std::string("\x0a\x01\xff", 3)}) {
+    proto.set_cluster(bytes);
+    const Status status = FromProto(proto).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(Message(status),
+              fmt::format("assignment.cluster: {} bytes are no encoded "
+                          "ClusterSpec",
+                          bytes.size()));
+  }
+  // What can be read is held to the same limits as ever.
+  ClusterSpec wrong = Cluster();
+  wrong.world_size = 0;
+  proto.set_cluster(EncodeClusterSpec(wrong));
+  EXPECT_THAT(Message(FromProto(proto).status()),
+              HasSubstr("assignment.cluster.world_size"));
+}
+
+// Daemons and their records of before know it as a field of that type.
+TEST(WorkerWireTest, AnEncodedClusterSpecIsOnTheWireAsAMessageIs) {
+  v1::Assignment proto;
+  proto.set_cluster(EncodeClusterSpec(Cluster()));
+  google::protobuf::UnknownFieldSet fields;
+  ASSERT_TRUE(fields.ParseFromString(proto.SerializeAsString()));
+  ASSERT_EQ(fields.field_count(), 1);
+  EXPECT_EQ(fields.field(0).number(), 7);
+  ASSERT_EQ(fields.field(0).type(),
+            google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED);
+  v1::ClusterSpec message;
+  ASSERT_TRUE(message.ParseFromString(fields.field(0).length_delimited()));
+  EXPECT_EQ(FromProto(message).value(), Cluster());
 }
 
 TEST(WorkerWireTest, RanksOfAClusterSpecAreNumberedOnceWithoutGaps) {

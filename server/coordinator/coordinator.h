@@ -301,6 +301,8 @@ class Coordinator {
   struct Entry {
     explicit Entry(const StallOptions& options) : stall(options) {}
     std::shared_ptr<const Job> job;
+    // The job's, once a node was told it; null: none was.
+    std::shared_ptr<const SharedClusterSpec> cluster;
     JobPlaces places;
     ReportPace pace;
     MonoTime state_since;

@@ -262,6 +262,11 @@ void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
   Entry& entry = jobs_.try_emplace(name, options_.stall).first->second;
   const std::shared_ptr<const Job> before = entry.job;
   entry.job = job;
+  // Within a generation it never changes, but for coming and going.
+  if (!job->cluster || IsFinal(job->state) || before == nullptr ||
+      before->generation != job->generation) {
+    entry.cluster.reset();
+  }
   entry.places = JobPlaces(*job);
   entry.pace.Reset(job->generation, entry.places.nodes());
   uids_[job->uid] = name;
@@ -355,8 +360,6 @@ void Coordinator::Tell(Time now) {
     mu_.AssertHeld();
     return !nodes_[node].session;
   });
-  // Lent to one assignment after the other: copies would be quadratic.
-  std::map<JobName, std::optional<ClusterSpec>> clusters;
   for (auto& [node, wanted] : WantedOf(nodes, now)) {
     NodeSoft& soft = nodes_[node];
     for (const auto& [key, gang] : soft.gangs) {
@@ -371,15 +374,17 @@ void Coordinator::Tell(Time now) {
       if (sent != soft.session->sent.end() && sent->second == assignment) {
         continue;
       }
+      std::shared_ptr<const SharedClusterSpec> cluster;
       if (Assigner::HasCluster(assignment)) {
-        std::optional<ClusterSpec>& cluster = clusters[key.first];
-        if (!cluster) cluster = jobs_.at(key.first).job->cluster;
-        assignment.cluster.swap(cluster);
-        soft.session->link->SendAssignment(assignment);
-        assignment.cluster.swap(cluster);
-      } else {
-        soft.session->link->SendAssignment(assignment);
+        // Kept with the job: each node that comes back would encode it anew.
+        Entry& entry = jobs_.at(key.first);
+        if (entry.cluster == nullptr && entry.job->cluster) {
+          entry.cluster =
+              std::make_shared<const SharedClusterSpec>(*entry.job->cluster);
+        }
+        cluster = entry.cluster;
       }
+      soft.session->link->SendAssignment(assignment, cluster);
       // What the node does with it needs no answer.
       if (assignment.goal == Goal::kForget) soft.gangs.erase(key);
       soft.session->sent[key] = std::move(assignment);

@@ -23,8 +23,8 @@
 
 #include "common/base/file.h"
 #include "common/base/logging.h"
-#include "common/wire/worker_wire.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/scale_fixture.h"
 #include "server/core/testing.h"
 #include "server/store/sqlite_store.h"
 #include "tests/support/fake_clock.h"
@@ -69,157 +69,13 @@ struct Work {
   int64_t calls = 0;
   int64_t allocations = 0;
   int64_t assignments = 0;
+  // Of them with a cluster spec, and how many of these were encoded.
+  int64_t specs = 0;
+  int64_t encoded_specs = 0;
   int64_t commits = 0;
   // Tasks of all jobs that were committed.
   int64_t tasks_written = 0;
   size_t bytes_sent = 0;
-};
-
-// Counts what is written, and keeps it where `store` does, if at all.
-class CountingStore final : public Store {
- public:
-  explicit CountingStore(Store* store) : store_(store) {}
-
-  StatusOr<StoreSnapshot> Load() override {
-    if (store_ != nullptr) return store_->Load();
-    StoreSnapshot snapshot;
-    snapshot.epoch = ++epoch_;
-    snapshot.version = version_;
-    if (job_) snapshot.jobs.push_back(*job_);
-    for (const auto& [name, node] : known_) snapshot.nodes.push_back(node);
-    return snapshot;
-  }
-  Status Commit(const StoreBatch& batch) override {
-    ++commits;
-    for (const Job* job : batch.jobs) {
-      tasks_written += static_cast<int64_t>(job->tasks.size());
-    }
-    if (store_ != nullptr) return store_->Commit(batch);
-    version_ = batch.version;
-    for (const Job* job : batch.jobs) job_ = *job;
-    for (const NodeRecord* node : batch.nodes) known_[node->info.name] = *node;
-    return OkStatus();
-  }
-
-  int64_t commits = 0;
-  int64_t tasks_written = 0;
-
- private:
-  Store* const store_;
-  uint64_t epoch_ = 0;
-  int64_t version_ = 0;
-  std::optional<Job> job_;
-  std::map<NodeName, NodeRecord> known_;
-};
-
-// A node without processes. Of assignments it keeps what it needs: N copies of
-// the cluster spec would be the test's own square.
-class WideNode final : public WorkerLink {
- public:
-  explicit WideNode(int number, double cpus) {
-    info.name = fmt::format("node-{:05}", number);
-    info.incarnation = {1, 77};
-    info.boot_id = "boot";
-    info.hostname = info.name;
-    info.version = "test";
-    info.address = "10.0.0.1";
-    info.capacity = {cpus, int64_t{8} << 30, 0, ""};
-  }
-
-  void SendAssignment(const Assignment& assignment) override {
-    ++assignments;
-    if (encodes) bytes += ToProto(assignment).ByteSizeLong();
-    goal_ = assignment.goal;
-    if (assignment.goal == Goal::kForget) gang.reset();
-    if (assignment.goal != Goal::kPrepare || gang) return;
-    gang.emplace();
-    gang->job = assignment.job;
-    gang->job_uid = assignment.job_uid;
-    gang->generation = assignment.generation;
-    for (const LocalTask& task : assignment.spec->tasks) {
-      gang->ports.push_back(20000);
-      for (const RankSpec& rank : task.ranks) {
-        RankStatus status;
-        status.rank = rank.rank;
-        status.local_rank = rank.local_rank;
-        gang->ranks.push_back(status);
-      }
-    }
-    gang->master_port = 19999;
-    gang->preparations.resize(assignment.spec->tasks.size());
-  }
-  void SendRendezvous(const JobName&, Generation, const std::string&,
-                      const std::string&) override {
-    ++values;
-  }
-  void SendPrefetch(const Prefetch&) override {}
-  void SendHeartbeatAck(uint64_t) override {}
-  void Close(const Status&) override {}
-
-  // One move towards its goal, as a daemon reports them; false: none to make.
-  bool Move(bool join, bool end) {
-    if (!gang || gang->phase == GangPhase::kStopped) return false;
-    if (std::exchange(fails, false)) {
-      gang->ranks[0].state = RankState::kExited;
-      gang->ranks[0].exit = Code(1);
-      return true;
-    }
-    if (gang->phase == GangPhase::kPreparing) return Prepare();
-    if (end || goal_ == Goal::kStop) return End();
-    if (goal_ < Goal::kLaunch) return false;
-    if (gang->phase == GangPhase::kPrepared) {
-      gang->phase = GangPhase::kLaunched;
-      return Raise(RankState::kStarted);
-    }
-    return join && Raise(RankState::kJoined);
-  }
-
-  NodeInfo info;
-  Coordinator::SessionId session = 0;
-  uint64_t beats = 0;
-  std::optional<GangStatus> gang;
-  int64_t assignments = 0;
-  int64_t values = 0;
-  // Its first rank fails with its next move.
-  bool fails = false;
-  // As the service does, under the coordinator's lock.
-  bool encodes = false;
-  size_t bytes = 0;
-
- private:
-  // Says what it does, then that it is done.
-  bool Prepare() {
-    for (TaskPreparation& preparation : gang->preparations) {
-      if (preparation.current.empty()) {
-        preparation.parts.push_back({std::string(kPortsPart), {}});
-        preparation.current = kPortsPart;
-        continue;
-      }
-      preparation.current.clear();
-      gang->phase = GangPhase::kPrepared;
-    }
-    return true;
-  }
-  bool Raise(RankState state) {
-    bool moved = false;
-    for (RankStatus& rank : gang->ranks) {
-      if (rank.state >= state) continue;
-      rank.state = state;
-      rank.pid = 1000 + rank.rank;
-      moved = true;
-    }
-    return moved;
-  }
-  bool End() {
-    for (RankStatus& rank : gang->ranks) {
-      rank.state = RankState::kExited;
-      rank.exit = Code(0);
-    }
-    gang->phase = GangPhase::kStopped;
-    return true;
-  }
-
-  Goal goal_ = Goal::kPrepare;
 };
 
 class WideGang {
@@ -382,7 +238,9 @@ class WideGang {
     Work work = std::exchange(work_, {});
     work.commits = std::exchange(store_.commits, 0);
     work.tasks_written = std::exchange(store_.tasks_written, 0);
+    work.encoded_specs = std::exchange(encoded_specs, 0);
     for (const auto& node : nodes_) {
+      work.specs += std::exchange(node->specs, 0);
       work.assignments += std::exchange(node->assignments, 0);
       work.bytes_sent += std::exchange(node->bytes, 0);
     }
@@ -449,6 +307,24 @@ TEST(ScaleTest, FewCommitsAndOneAssignmentAGoal) {
     // A node hears PREPARE; LAUNCH; GO; after its return what holds; at the
     // end STOP, where it did not end by itself, and FORGET.
     EXPECT_LE(work.assignments, (2 * kNodes + 2) * phases) << phase;
+  }
+}
+
+TEST(ScaleTest, ASpecIsEncodedOnceForAllNodes) {
+  constexpr int kNodes = 32;
+  // Nodes that are told it, and encodings for them: of the first generation,
+  // of the second, and of the coordinator that comes back.
+  const std::map<std::string, std::pair<int64_t, int64_t>> expected = {
+      {"prepare", {kNodes, 1}},
+      {"join", {kNodes, 0}},
+      {"restart", {2 * kNodes, 1}},
+      {"return", {kNodes, 1}}};
+  for (const auto& [phase, work] : WideGang(kNodes, 1, nullptr).Run()) {
+    const auto it = expected.find(phase);
+    const auto [specs, encoded] =
+        it == expected.end() ? std::pair<int64_t, int64_t>() : it->second;
+    EXPECT_EQ(work.specs, specs) << phase;
+    EXPECT_EQ(work.encoded_specs, encoded) << phase;
   }
 }
 

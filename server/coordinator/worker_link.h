@@ -3,10 +3,12 @@
 #define LOCKSTEP_SERVER_COORDINATOR_WORKER_LINK_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "common/base/status.h"
 #include "common/model/assignment.h"
+#include "server/coordinator/shared_cluster_spec.h"
 
 namespace lockstep {
 
@@ -14,7 +16,11 @@ namespace lockstep {
 class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
-  virtual void SendAssignment(const Assignment& assignment) = 0;
+  // `cluster`, where the goal has one, goes with it: the assignment itself is
+  // without. It is the same object for all nodes of a generation.
+  virtual void SendAssignment(
+      const Assignment& assignment,
+      const std::shared_ptr<const SharedClusterSpec>& cluster) = 0;
   virtual void SendRendezvous(const JobName& job, Generation generation,
                               const std::string& key,
                               const std::string& value) = 0;

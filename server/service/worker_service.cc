@@ -1,5 +1,7 @@
 #include "server/service/worker_service.h"
 
+#include <grpcpp/alarm.h>
+
 #include <charconv>
 #include <deque>
 #include <memory>
@@ -26,14 +28,24 @@ constexpr size_t kMaxQueued = 65536;
 // What waits to be written to one stream. The coordinator and the log store
 // hold it longer than the stream may live, so it is shared, and knows when the
 // stream is gone.
-class Outbox final : public WorkerLink {
+class Outbox final : public WorkerLink,
+                     public std::enable_shared_from_this<Outbox> {
  public:
+  struct Outgoing {
+    v1::CoordinatorMessage message;
+    // Of an assignment that has one: put into the message when its turn comes,
+    // so that what waits for N nodes is not N encodings of N tasks.
+    std::shared_ptr<const SharedClusterSpec> cluster = nullptr;
+  };
+
   explicit Outbox(Reactor* reactor) : reactor_(reactor) {}
 
-  void SendAssignment(const Assignment& assignment) override {
+  void SendAssignment(
+      const Assignment& assignment,
+      const std::shared_ptr<const SharedClusterSpec>& cluster) override {
     v1::CoordinatorMessage message;
     *message.mutable_assignment() = ToProto(assignment);
-    Send(std::move(message));
+    Send({std::move(message), cluster});
   }
   void SendRendezvous(const JobName& job, Generation generation,
                       const std::string& key,
@@ -41,32 +53,37 @@ class Outbox final : public WorkerLink {
     v1::CoordinatorMessage message;
     *message.mutable_rendezvous_value() =
         ToRendezvousValue({job, generation, key, value});
-    Send(std::move(message));
+    Send({std::move(message)});
   }
   void SendPrefetch(const Prefetch& wanted) override {
     v1::CoordinatorMessage message;
     *message.mutable_prefetch() = ToProto(wanted);
-    Send(std::move(message));
+    Send({std::move(message)});
   }
   void SendHeartbeatAck(uint64_t sequence) override {
     v1::CoordinatorMessage message;
     message.mutable_heartbeat_ack()->set_sequence(sequence);
-    Send(std::move(message));
+    Send({std::move(message)});
   }
   void Close(const Status& status) override {
     MutexLock lock(&mu_);
     Finish(status);
   }
 
-  void Send(v1::CoordinatorMessage message) {
+  void Send(Outgoing outgoing) {
     MutexLock lock(&mu_);
     if (finished_) return;
     if (queue_.size() >= kMaxQueued) {
       Finish(ResourceExhausted("the worker daemon reads too slowly"));
       return;
     }
-    queue_.push_back(std::move(message));
-    if (!writing_) WriteNext();
+    queue_.push_back(std::move(outgoing));
+    if (writing_) return;
+    if (queue_.front().cluster == nullptr) {
+      WriteNext();
+    } else {
+      WriteSoon();
+    }
   }
 
   // The write that was under way has ended.
@@ -92,9 +109,27 @@ class Outbox final : public WorkerLink {
   }
 
  private:
+  // In a thread of gRPC's: the caller has the coordinator's lock, and N specs
+  // of N tasks take long to copy, encrypt and hand over.
+  void WriteSoon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    writing_ = true;
+    auto alarm = std::make_shared<grpc::Alarm>();
+    // It lives until its function has run, which waits for mu_, so for Set.
+    alarm->Set(gpr_now(GPR_CLOCK_MONOTONIC),
+               [self = shared_from_this(), alarm](bool) mutable {
+                 MutexLock lock(&self->mu_);
+                 if (!self->finished_) self->WriteNext();
+                 alarm.reset();
+               });
+  }
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     writing_ = true;
-    reactor_->StartWrite(&queue_.front());
+    Outgoing& next = queue_.front();
+    if (next.cluster != nullptr) {
+      next.message.mutable_assignment()->set_cluster(
+          next.cluster->Encoded(EncodeClusterSpec));
+    }
+    reactor_->StartWrite(&next.message);
   }
   void Finish(const Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (finished_) return;
@@ -108,7 +143,7 @@ class Outbox final : public WorkerLink {
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   // The first one is being written while writing_.
-  std::deque<v1::CoordinatorMessage> queue_ ABSL_GUARDED_BY(mu_);
+  std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mu_);
 };
 
 // 0: the daemon does not say; it is an older one, or has obeyed nobody.
@@ -223,7 +258,7 @@ class Stream final : public Reactor {
     *welcome.mutable_welcome() =
         ToProto(WelcomeInfo{coordinator_->epoch(), options_.heartbeat_interval,
                             options_.lease, options_.cluster});
-    outbox_->Send(std::move(welcome));
+    outbox_->Send({std::move(welcome)});
     if (obeyed_epoch_ > coordinator_->epoch()) {
       // It will not obey and leaves; what it says is not taken in meanwhile.
       coordinator_->NoteLaterEpoch(registration.node.name, obeyed_epoch_);
@@ -254,7 +289,7 @@ class Stream final : public Reactor {
       v1::CoordinatorMessage reply;
       *reply.mutable_log_ack() =
           ToProto(LogAckInfo{job, generation, rank, ack.offset, ack.end});
-      outbox->Send(std::move(reply));
+      outbox->Send({std::move(reply)});
     };
     // A node says that a rank runs again before it sends what that wrote, so
     // that an end is of the start that it has told of last.
@@ -269,10 +304,9 @@ class Stream final : public Reactor {
       return OkStatus();
     }
     LOCKSTEP_RETURN_IF_ERROR(known);
-    const Status queued =
-        logs_->Append({piece.job_uid, piece.generation, piece.rank},
-                      piece.offset, std::move(piece.data), piece.end, answer,
-                      life);
+    const Status queued = logs_->Append(
+        {piece.job_uid, piece.generation, piece.rank}, piece.offset,
+        std::move(piece.data), piece.end, answer, life);
     // Too much at a time: without an acknowledgement it is sent again.
     return queued.code() == StatusCode::kResourceExhausted ? OkStatus()
                                                            : queued;

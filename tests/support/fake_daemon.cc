@@ -8,9 +8,12 @@ namespace lockstep {
 // Called with the coordinator's lock held: queues, and nothing else.
 class FakeDaemon::Link final : public WorkerLink {
  public:
-  void SendAssignment(const Assignment& assignment) override {
+  void SendAssignment(
+      const Assignment& assignment,
+      const std::shared_ptr<const SharedClusterSpec>& cluster) override {
     MutexLock lock(&mu_);
     arrived_.push_back(assignment);
+    if (cluster != nullptr) arrived_.back().cluster = cluster->spec();
   }
   void SendRendezvous(const JobName& job, Generation generation,
                       const std::string& key,

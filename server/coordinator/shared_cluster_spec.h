@@ -1,0 +1,37 @@
+// The cluster spec of one generation, as all of the gang's nodes are sent it:
+// one value, and one encoding, however many nodes there are.
+#ifndef LOCKSTEP_SERVER_COORDINATOR_SHARED_CLUSTER_SPEC_H_
+#define LOCKSTEP_SERVER_COORDINATOR_SHARED_CLUSTER_SPEC_H_
+
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "common/model/cluster_spec.h"
+
+namespace lockstep {
+
+// Thread-safe.
+class SharedClusterSpec {
+ public:
+  using Encode = std::string (*)(const ClusterSpec& spec);
+
+  explicit SharedClusterSpec(ClusterSpec spec) : spec_(std::move(spec)) {}
+
+  const ClusterSpec& spec() const { return spec_; }
+  // Made by the first caller, whose `encode` is everybody's: the coordinator
+  // knows no wire format, and its links all speak the same.
+  const std::string& Encoded(Encode encode) const {
+    std::call_once(once_, [&] { encoded_ = encode(spec_); });
+    return encoded_;
+  }
+
+ private:
+  const ClusterSpec spec_;
+  mutable std::once_flag once_;
+  mutable std::string encoded_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_COORDINATOR_SHARED_CLUSTER_SPEC_H_
