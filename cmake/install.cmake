@@ -53,6 +53,9 @@ foreach(daemon coordinator worker)
   install(FILES ${DEPLOY}/systemd/tmpfiles-${daemon}.conf
     DESTINATION lib/tmpfiles.d RENAME lockstep-${daemon}.conf
     COMPONENT ${daemon})
+  # What the unit names.
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/install.md
+    DESTINATION share/doc/lockstep-${daemon} COMPONENT ${daemon})
 endforeach()
 
 # ---- Manual and completion --------------------------------------------------

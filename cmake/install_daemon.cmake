@@ -2,7 +2,7 @@
 # installed with, and its example configuration. Where the prefix is /usr the
 # configuration is in /etc, else in PREFIX/etc.
 set(LOCKSTEP_BIN_DIR "${CMAKE_INSTALL_PREFIX}/bin")
-set(LOCKSTEP_DOC_DIR "${CMAKE_INSTALL_PREFIX}/share/doc/lockstep-cli")
+set(LOCKSTEP_DOC_DIR "${CMAKE_INSTALL_PREFIX}/share/doc/lockstep-${LOCKSTEP_DAEMON}")
 set(LOCKSTEP_STATE_DIR /var/lib/lockstep)
 if(CMAKE_INSTALL_PREFIX STREQUAL /usr)
   set(LOCKSTEP_CONFIG_DIR /etc/lockstep)

@@ -70,7 +70,7 @@ void AddOfferFlags(CLI::App* app, AgentFlags* flags) {
                   "GPUs offered, the first so many (all)")
       ->check(CLI::Range(0, 4096));
   app->add_option("--pool", flags->pool,
-                  "Group of nodes that are alike, for metrics")
+                  "Group of nodes that a job or a region may ask for")
       ->capture_default_str();
 }
 
@@ -96,7 +96,7 @@ void AddTaskFlags(CLI::App* app, AgentFlags* flags) {
   app->add_option("--package_cache", flags->package_cache,
                   "Bytes of jobs' packages that are kept when no job uses them")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
-      ->capture_default_str();
+      ->default_str("20GiB");
   app->add_option("--inherit", flags->inherit,
                   "Variables of the daemon that a job may ask for: names, "
                   "NCCL_* for all that begin so, * for all (proxies, time zone "

@@ -133,7 +133,7 @@ bool AsksForHelp(const std::vector<std::string>& arguments) {
   return std::any_of(arguments.begin(), arguments.end(),
                      [](const std::string& word) {
                        return word == "--help" || word == "-h" ||
-                              word == "--version" || word == "--man";
+                              word == "--version" || word == "--help-man";
                      });
 }
 
@@ -226,8 +226,11 @@ StatusOr<int> RunHere(const Cli& cli, const Options& options) {
       {"--gpus", options.job.gpus.has_value()},
       {"--pool", options.job.pool.has_value()},
       {"--max-wait-time", options.job.max_wait_time.has_value()}};
+  const bool asks = AsksForHelp(cli.program);
   for (const auto& [flag, given] : of_jobs) {
-    if (given) return InvalidArgument("{} is of a job: give --hosts N", flag);
+    if (given && !asks) {
+      return InvalidArgument("{} is of a job: give --hosts N", flag);
+    }
   }
   std::vector<std::string> words = {"bench"};
   words.insert(words.end(), cli.program.begin(), cli.program.end());

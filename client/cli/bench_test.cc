@@ -76,8 +76,26 @@ TEST_F(BenchTest, WithoutHostsTheProgramBesideItRuns) {
   EXPECT_EQ(Run({"bench", "allreduce", "--hosts", "0"}), kExitUsage);
   EXPECT_EQ(Run({"bench", "allreduce", "--hosts", "a,b"}), kExitUsage);
   EXPECT_THAT(err_.str(), HasSubstr("a,b is not a number: say how many"));
-  EXPECT_EQ(Run({"bench", "--help"}), 0);
-  EXPECT_THAT(out_.str(), HasSubstr("--hosts"));
+}
+
+TEST_F(BenchTest, HelpBehindWhatIsMeasuredIsTheProgramsOwn) {
+  for (const char* const help : {"--help", "-h"}) {
+    EXPECT_EQ(Run({"bench", help}), 0);
+    EXPECT_THAT(out_.str(), HasSubstr("--hosts"));
+    EXPECT_EQ(Run({"bench", "--hosts", "2", help}), 0);
+    EXPECT_THAT(out_.str(), HasSubstr("--hosts"));
+    // There is none beside this test.
+    EXPECT_EQ(Run({"bench", "step", help}), kExitNotFound);
+    EXPECT_THAT(err_.str(), HasSubstr("no lockstep-bench beside"));
+    EXPECT_EQ(out_.str(), "");
+  }
+  // Nor is a job made of it, whatever stands before.
+  for (const char* const help : {"--help", "--version", "--help-man"}) {
+    EXPECT_EQ(Run({"bench", "step", "--hosts", "2", "--gpus", "1", help}),
+              kExitNotFound)
+        << help;
+  }
+  EXPECT_TRUE(server_->Answers().submits.empty());
 }
 
 TEST_F(BenchTest, TooFewHostsAreNamedBeforeAnythingIsSubmitted) {

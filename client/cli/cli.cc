@@ -248,7 +248,8 @@ void TakeScript(const Walk& walk, const std::vector<std::string>& all,
   args->resize(script);
 }
 
-// Of `bench` only its own options stay; the others are lockstep-bench's.
+// Of `bench` only its own options stay; the others are lockstep-bench's, and
+// so is --help behind what is measured.
 void TakeBench(const Walk& walk, std::vector<std::string>* args, Cli* cli) {
   std::vector<std::string> own(
       args->begin(), args->begin() + static_cast<ptrdiff_t>(walk.end));
@@ -256,8 +257,10 @@ void TakeBench(const Walk& walk, std::vector<std::string>* args, Cli* cli) {
   for (size_t i = walk.end; i < args->size(); ++i) {
     const std::string& word = (*args)[i];
     const std::string name = word.substr(0, word.find('='));
-    const CLI::Option* const option =
+    const CLI::Option* option =
         name.starts_with('-') ? walk.app->get_option_no_throw(name) : nullptr;
+    const bool has_what = !others.empty() && !others[0].starts_with('-');
+    if (has_what && option == walk.app->get_help_ptr()) option = nullptr;
     (option ? own : others).push_back(word);
     const bool takes_value = option && option->get_items_expected_max() > 0;
     if (takes_value && name == word && i + 1 < args->size()) {

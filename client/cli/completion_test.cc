@@ -238,6 +238,19 @@ TEST_F(CompletionTest, ManualPagesAreSound) {
   EXPECT_GE(pages, 1);
 }
 
+TEST_F(CompletionTest, HelpOfWhatBenchMeasuresIsLockstepBenchs) {
+  if (access((Bin() + "/lockstep-bench").c_str(), X_OK) != 0) {
+    GTEST_SKIP() << "no lockstep-bench";
+  }
+  const std::string bench = Bin() + "/lockstep bench";
+  int code = -1;
+  EXPECT_THAT(Shell(bench + " step --help", &code), HasSubstr("--parameters"));
+  EXPECT_EQ(code, 0);
+  EXPECT_THAT(Shell(bench + " model -h", &code), Not(HasSubstr("--pool")));
+  EXPECT_EQ(code, 0);
+  EXPECT_THAT(Shell(bench + " --help"), HasSubstr("--pool"));
+}
+
 TEST_F(CompletionTest, ThePageHasEveryCommandAndOption) {
   const std::string page = ManPage(*app_, {1, "1.0", "Connection", {}});
   const std::function<void(const CLI::App&)> check = [&](const CLI::App& app) {

@@ -8,8 +8,9 @@
 //       cert: .../tls.crt
 //       key: .../tls.key
 //
-// $XDG_CONFIG_HOME/lockstep/config.yaml of the user, then
-// /etc/lockstep/config.yaml of the site.
+// $LOCKSTEP_CONFIG, else $XDG_CONFIG_HOME/lockstep/config.yaml of the user,
+// else ~/.config/lockstep/config.yaml; then /etc/lockstep/config.yaml of the
+// site.
 #ifndef LOCKSTEP_CLIENT_CLI_CONFIG_H_
 #define LOCKSTEP_CLIENT_CLI_CONFIG_H_
 

@@ -62,7 +62,7 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
 void AddJobsUpdate(CLI::App* parent, Cli* cli) {
   auto options = std::make_shared<Options>();
   CLI::App* const app = AddCommand(
-      parent, "update", "Changes the labels of a job, also of one that ended",
+      parent, "update", "Change the labels of a job, also of one that ended",
       "  lockstep jobs update fashion --update-labels team=vision,best=yes\n"
       "  lockstep jobs update fashion --remove-labels best\n"
       "\nLabels are removed first, then set.");

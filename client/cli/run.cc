@@ -30,6 +30,14 @@ constexpr char kExamples[] =
     "\nthe job. Returns 0 for SUCCEEDED, for FAILED the code of the first rank"
     "\nthat failed (else 1), 130 after Ctrl-C.";
 
+constexpr char kPlanExamples[] =
+    "  lockstep plan run --nnodes 2 --nproc-per-node 1 train.py --epochs 5\n"
+    "\nThe command line of `lockstep run`, without what follows a job. Shows"
+    "\neach role with its machine and what it reserves, where its tasks would"
+    "\ngo now or why they would wait, and what an hour costs. Nothing is"
+    "\nsubmitted. Returns 0, also where the job would wait; 5 where no node"
+    "\ncould ever take it.";
+
 struct Options {
   RunFlags flags;
   bool prefix = false;
@@ -152,7 +160,8 @@ void AddOwnOptions(CLI::App* app, SubmitFlags* f, std::string* python) {
 void Add(CLI::App* parent, Cli* cli, const std::string& description,
          bool plan) {
   auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(parent, "run", description, kExamples);
+  CLI::App* const app =
+      AddCommand(parent, "run", description, plan ? kPlanExamples : kExamples);
   app->add_option("script", options->script,
                   "The script (or module, or program), behind which all is its "
                   "own")

@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class RunTest : public CliTest {
  protected:
@@ -151,6 +152,17 @@ TEST_F(RunTest, PlansOnly) {
   EXPECT_TRUE(server_->Answers().submits.at(0).validate_only());
   EXPECT_THAT(out_.str(), HasSubstr("worker  1      1           1 cpu\n"));
   EXPECT_THAT(out_.str(), HasSubstr("TASK     NODE    GPUS\n"));
+}
+
+TEST_F(RunTest, HelpOfAPlanNamesNothingThatItLacks) {
+  for (const char* const command : {"submit", "run", "training"}) {
+    EXPECT_EQ(Run({"plan", command, "--help"}), 0);
+    EXPECT_THAT(out_.str(), HasSubstr("what an hour costs"));
+    for (const char* const word :
+         {"--detach", "--dry-run", "--stream-logs", "Ctrl-C"}) {
+      EXPECT_THAT(out_.str(), Not(HasSubstr(word))) << command;
+    }
+  }
 }
 
 }  // namespace

@@ -42,6 +42,15 @@ constexpr char kExamples[] =
     "  argv: [lockstep-train, --train, /data/fashion]\n"
     "  checkpoint: {intervalSteps: 200}";
 
+constexpr char kPlanExamples[] =
+    "  lockstep plan submit --tasks 2 --gpus 1 -- python3 train.py\n"
+    "  lockstep plan submit -f job.yaml -o json\n"
+    "\nThe command line of `lockstep submit`, whose --help explains a job file."
+    "\nShows each role with its machine and what it reserves, where its tasks"
+    "\nwould go now or why they would wait, and what an hour costs. Nothing is"
+    "\nsubmitted. Returns 0, also where the job would wait; 5 where no node"
+    "\ncould ever take it.";
+
 struct Options {
   SubmitFlags flags;
   std::string file;
@@ -179,7 +188,8 @@ void AddJobOptions(CLI::App* app, SubmitFlags* f) {
 void Add(CLI::App* parent, Cli* cli, const std::string& description,
          bool plan) {
   auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(parent, "submit", description, kExamples);
+  CLI::App* const app = AddCommand(parent, "submit", description,
+                                   plan ? kPlanExamples : kExamples);
   app->add_option("-f,--file", options->file,
                   "Job file in YAML; - reads it from stdin")
       ->type_name("FILE");

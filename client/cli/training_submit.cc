@@ -50,6 +50,17 @@ constexpr char kExamples[] =
     "not"
     "\nSUCCEEDED; 2 for wrong usage.";
 
+constexpr char kPlanExamples[] =
+    "  lockstep plan training vision_1 --config config.yaml\n"
+    "  lockstep plan training vision_2 --package-path trainer \\\n"
+    "      --module-name trainer.task --runtime-version 2.11 -- --epochs 5\n"
+    "\nThe command line of `lockstep jobs submit training`, whose --help"
+    "\nexplains it. Shows each role with its machine and what it reserves,"
+    "\nwhere its tasks would go now or why they would wait, what an hour costs"
+    "\nand, in notes, what has no effect. Nothing is submitted or uploaded."
+    "\nReturns 0, also where the job would wait; 1 when it was refused; 2 for"
+    "\nwrong usage.";
+
 StatusOr<TrainingJob> ReadConfig(const std::string& path,
                                  const CliEnvironment& env) {
   if (path.empty()) return TrainingJob();
@@ -215,7 +226,8 @@ StatusOr<int> Run(const Cli& cli, TrainingFlags flags) {
 CLI::App* Add(CLI::App* parent, Cli* cli, const std::string& description,
               bool plan) {
   auto flags = std::make_shared<TrainingFlags>();
-  CLI::App* const app = AddCommand(parent, "training", description, kExamples);
+  CLI::App* const app = AddCommand(parent, "training", description,
+                                   plan ? kPlanExamples : kExamples);
   AddTrainingOptions(app, flags.get(), plan);
   AddOutputOption(app, cli);
   AddConnectionOptions(app, cli);

@@ -1,5 +1,6 @@
 // Ranks and tasks: how far they are, what they use, how they ended.
 #include "common/wire/field_checker.h"
+#include "common/wire/fill_repeated.h"
 #include "common/wire/value_wire.h"
 
 namespace lockstep {
@@ -7,11 +8,6 @@ namespace {
 
 constexpr double kMaxSeconds = 1e12;
 constexpr double kHuge = 1e300;
-
-template <typename Proto, typename List>
-void FillRepeated(const List& from, Proto* to) {
-  for (const auto& value : from) *to->Add() = ToProto(value);
-}
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 // What became of a job: causes, exits, attempts, checkpoints, bills.
 #include "common/wire/field_checker.h"
+#include "common/wire/fill_repeated.h"
 #include "common/wire/value_wire.h"
 
 namespace lockstep {
@@ -9,11 +10,6 @@ constexpr size_t kMaxSentence = 8192;
 constexpr size_t kMaxPath = 4096;
 constexpr size_t kMaxTasks = 65536;
 constexpr double kHuge = 1e300;
-
-template <typename Proto, typename List>
-void FillRepeated(const List& from, Proto* to) {
-  for (const auto& value : from) *to->Add() = ToProto(value);
-}
 
 }  // namespace
 

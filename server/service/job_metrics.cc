@@ -14,10 +14,6 @@ bool Trains(TaskType type) {
   return type == TaskType::kChief || type == TaskType::kWorker;
 }
 
-double UnixSeconds(WallTime time) {
-  return static_cast<double>(ToUnixNanos(time)) / 1e9;
-}
-
 // By name, as the chief reports them.
 void AddValues(const RankProgress& chief, const MetricLabels& id,
                MetricFamilies* out) {

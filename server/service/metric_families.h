@@ -9,11 +9,17 @@
 #include <string>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "server/service/histogram.h"
 
 namespace lockstep {
 
 using MetricLabels = std::vector<prometheus::ClientMetric::Label>;
+
+// As Prometheus counts time.
+inline double UnixSeconds(WallTime time) {
+  return static_cast<double>(ToUnixNanos(time)) / 1e9;
+}
 
 class MetricFamilies {
  public:

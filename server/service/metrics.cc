@@ -18,10 +18,6 @@ namespace {
 // GPUs that belong together: a host of the usual size, or all of a smaller one.
 constexpr int32_t kGang = 8;
 
-double UnixSeconds(WallTime time) {
-  return static_cast<double>(ToUnixNanos(time)) / 1e9;
-}
-
 double NodePrice(const NodeInfo& info, const Prices& prices) {
   double price = info.capacity.cpus * prices.core_hour;
   for (const Gpu& gpu : info.gpus) {

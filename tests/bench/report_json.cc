@@ -125,6 +125,8 @@ json EntryOf(const BenchResult& result) {
 std::map<std::string, std::string> DescribeMachine() {
   utsname system{};
   uname(&system);
+  // Without what the host's builder has added.
+  const std::string release = system.release;
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
   sched_getaffinity(0, sizeof(cpus), &cpus);
@@ -135,7 +137,8 @@ std::map<std::string, std::string> DescribeMachine() {
       {"caches", Caches()},
       {"cores", std::to_string(CPU_COUNT(&cpus))},
       {"memory", ProcField("/proc/meminfo", "MemTotal")},
-      {"kernel", fmt::format("{} {}", system.sysname, system.release)},
+      {"kernel", fmt::format("{} {}", system.sysname,
+                             release.substr(0, release.find('-')))},
       {"cgroup_cpu_max", cpu_max.empty() ? "none" : cpu_max},
       {"load_average", FirstLine("/proc/loadavg")},
       {"time", FormatWallTime(SystemClock().Now().wall)},

@@ -92,6 +92,13 @@ class OurFiles(unittest.TestCase):
             self.rules, read("docs/runbook.md"),
             read("deploy/prometheus/alert_rules_test.yml")), [])
 
+    def test_the_runbook_names_panels(self):
+        titles = {panel["title"] for content in self.dashboards.values()
+                  for panel in lints.panels(content)}
+        runbook = read("docs/runbook.md")
+        self.assertIn('"Lag behind the median rank"', runbook)
+        self.assertEqual(lints.quoted_panels(runbook, titles), [])
+
     def test_metrics_are_documented(self):
         self.assertGreater(len(self.documented), 50)
         recorded = [r["record"] for r in self.rules if "record" in r]
@@ -208,6 +215,12 @@ class Lints(unittest.TestCase):
                        "LockstepBad is quiet", "where LockstepBad fires"):
             self.assertIn(wanted, found)
         self.assertNotIn("no summary", found)
+
+    def test_quoted_panels(self):
+        self.assertEqual(lints.quoted_panels(
+            'The log line "connected", "Time by\nstate" and "Lag".\n',
+            {"Time by state"}),
+            ['the runbook sends to "Lag", which is no panel'])
 
 
 if __name__ == "__main__":

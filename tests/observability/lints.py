@@ -203,6 +203,14 @@ def alerts(rule_list, runbook, tests):
     return wrong
 
 
+def quoted_panels(runbook, titles):
+    """What the runbook quotes is a panel, save where it says `line "..."`."""
+    quoted = re.findall(r'(line )?"([^"]+)"', " ".join(runbook.split()))
+    wrong = {title for line, title in quoted if not line} - set(titles)
+    return [f'the runbook sends to "{title}", which is no panel'
+            for title in sorted(wrong)]
+
+
 def names(expressions, documented, recorded):
     """expressions: (where, PromQL). Metrics that nobody documents."""
     known = set(documented) | set(recorded) | BUILT_IN

@@ -24,6 +24,11 @@ constexpr const char* kNeverInherited[] = {"CREDENTIALS_DIRECTORY",
                                            "LISTEN_FDNAMES", "LISTEN_FDS",
                                            "LISTEN_PID", "NOTIFY_SOCKET"};
 
+// Of the host's owner, for native ranks: where the libraries lie that the
+// engine opens.
+constexpr const char* kEngineLibraries[] = {"LOCKSTEP_MODULE_DIR",
+                                            "LOCKSTEP_NCCL_LIBRARY"};
+
 template <typename Names>
 bool IsOneOf(const std::string& name, const Names& names) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
@@ -208,6 +213,10 @@ Environment MakeRankEnvironment(const RankEnvironmentInput& input) {
   if (!input.link.empty()) {
     env["LOCKSTEP_LINK"] = input.link;
     env["LOCKSTEP_NONCE_FD"] = std::to_string(input.nonce_fd);
+    for (const char* const name : kEngineLibraries) {
+      const auto it = input.daemon.find(name);
+      if (it != input.daemon.end()) env[name] = it->second;
+    }
   }
   return env;
 }

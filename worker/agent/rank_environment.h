@@ -24,7 +24,8 @@ struct RankEnvironmentInput {
   // The daemon's own environment; only an allow-list of it is inherited.
   Environment daemon;
   // Which of it, beside that, a job may ask for, by name or "PREFIX*". Never
-  // LD_*, LOCKSTEP_* and what systemd hands to the daemon.
+  // LD_*, LOCKSTEP_* and what systemd hands to the daemon. Native ranks get
+  // LOCKSTEP_MODULE_DIR and LOCKSTEP_NCCL_LIBRARY unasked.
   std::vector<std::string> inherit = DefaultInherit();
   // REQUIRES: has a cluster spec that holds `rank`, and a spec whose `task`
   // holds it too.

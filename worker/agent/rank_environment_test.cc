@@ -125,6 +125,20 @@ TEST_F(RankEnvironmentTest, ProxiesAreInheritedOnlyWhereTheJobAsksForThem) {
   EXPECT_EQ(env.at("NO_PROXY"), "10.0.0.1,127.0.0.1,localhost");
 }
 
+TEST_F(RankEnvironmentTest, NativeRanksHearWhereTheEnginesLibrariesLie) {
+  input_.daemon = {{"LOCKSTEP_MODULE_DIR", "/opt/modules"},
+                   {"LOCKSTEP_NCCL_LIBRARY", "/opt/libnccl.so.2"},
+                   {"LOCKSTEP_KEY", "k"}};
+  const Environment program = Make();
+  EXPECT_FALSE(program.contains("LOCKSTEP_MODULE_DIR"));
+  EXPECT_FALSE(program.contains("LOCKSTEP_NCCL_LIBRARY"));
+  input_.link = "/run/l.sock";
+  const Environment native = Make();
+  EXPECT_EQ(native.at("LOCKSTEP_MODULE_DIR"), "/opt/modules");
+  EXPECT_EQ(native.at("LOCKSTEP_NCCL_LIBRARY"), "/opt/libnccl.so.2");
+  EXPECT_FALSE(native.contains("LOCKSTEP_KEY"));
+}
+
 TEST_F(RankEnvironmentTest, AJobGetsNoMoreThanTheHostsOwnerAllows) {
   input_.daemon = {{"AWS_SECRET_ACCESS_KEY", "s"},
                    {"KRB5CCNAME", "/c"},

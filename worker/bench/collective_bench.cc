@@ -141,11 +141,6 @@ class Case {
   const Buffer* const scratch_;
 };
 
-bool Reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce ||
-         kind == CollectiveKind::kReduceScatter;
-}
-
 bool IsFloat(DataType type) {
   return type == DataType::kFloat32 || type == DataType::kFloat64 ||
          type == DataType::kFloat16 || type == DataType::kBfloat16;

@@ -9,11 +9,6 @@
 namespace lockstep {
 namespace {
 
-bool Reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce ||
-         kind == CollectiveKind::kReduceScatter;
-}
-
 // Four digits that count.
 std::string Microseconds(double seconds) {
   const double us = seconds * 1e6;
@@ -37,6 +32,11 @@ nlohmann::json HalfJson(const BenchRow& row, const BenchTiming& timing) {
 }
 
 }  // namespace
+
+bool Reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce ||
+         kind == CollectiveKind::kReduceScatter;
+}
 
 double AlgorithmBandwidth(const BenchRow& row, const BenchTiming& timing) {
   if (timing.seconds <= 0) return 0;

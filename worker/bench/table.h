@@ -28,6 +28,9 @@ struct BenchRow {
   BenchTiming in_place;
 };
 
+// Whether it adds up, so that the result depends on the operation.
+bool Reduces(CollectiveKind kind);
+
 // 10^9 bytes a second: size over time, and what each wire of a ring would
 // carry (nccl-tests' PERFORMANCE.md: all-reduce 2 (n-1) / n, all-gather and
 // reduce-scatter (n-1) / n, broadcast 1 of it).

@@ -29,7 +29,7 @@ Status LoadNccl(NcclApi* api, int* version) {
   if (library == nullptr) {
     return FailedPrecondition(
         "cannot open NCCL's library (install libnccl2, or name the file in "
-        "LOCKSTEP_NCCL_LIBRARY): {}",
+        "LOCKSTEP_NCCL_LIBRARY, of the worker daemon for a job's ranks): {}",
         dlerror());
   }
   if (!Load(library, "ncclGetVersion", &api->get_version) ||

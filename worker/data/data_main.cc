@@ -286,7 +286,8 @@ int Main(int argc, char** argv) {
                &std::cout);
   app.footer(
       "Example:\n"
-      "  lockstep-data pack jpeg --dir photos --size 64 --out data/train\n"
+      "  lockstep-data pack jpeg --dir photos --size 64 --name photos "
+      "--out data/train\n"
       "  lockstep-data check data/train");
   CLI::App* pack =
       app.add_subcommand("pack", "Make shards NAME-NN-COUNT.tfrec");

@@ -17,7 +17,6 @@ using Return = int;      // nvmlReturn_t
 inline constexpr Return kSuccess = 0;
 inline constexpr Return kNotSupported = 3;
 inline constexpr Return kTimeout = 10;
-inline constexpr Return kGpuIsLost = 15;
 
 struct Memory {  // nvmlMemory_t
   unsigned long long total;

@@ -7,9 +7,9 @@
 // checkpoint and reduction plan, each artifact, the resumed step, the
 // directives done and the last words. Events are sent at most once.
 //
-// While the communicator forms no socket may appear in this process (Gloo's
-// are found by what is new in /proc/self/fd): between Freeze() and Thaw() the
-// link does not reconnect, and a broken one fails every wait at once.
+// While the communicator forms, between Freeze() and Thaw(), the link does not
+// reconnect, and a broken one fails every wait at once: the forming fails, and
+// is not continued through another daemon.
 //
 // Threads: all methods from any thread. The callbacks run on the link's
 // thread and must not block it longer than an abort takes.

@@ -15,6 +15,7 @@
 #include "common/base/logging.h"
 #include "worker/rank_link/packet.h"
 #include "worker/rank_link/text.h"
+#include "worker/task/same_secret.h"
 
 namespace lockstep {
 namespace {
@@ -33,16 +34,6 @@ constexpr size_t kMaxQueued = 256;
 constexpr int kPacketsPerTurn = 64;
 
 MonoTime Now() { return SystemClock().Now().mono; }
-
-// Takes as long for a wrong nonce as for the right one.
-bool SameSecret(const std::string& a, const std::string& b) {
-  if (a.size() != b.size()) return false;
-  unsigned char difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference |= static_cast<unsigned char>(a[i] ^ b[i]);
-  }
-  return difference == 0;
-}
 
 bool IsRendezvousKey(const std::string& key) {
   return !key.empty() && key.size() <= kMaxRendezvousKey;
@@ -244,7 +235,7 @@ bool RankLinkServer::OnHello(Connection* c, const v1::RankHello& hello) {
     return true;
   }
   Expected* expected = it->second.get();
-  if (!SameSecret(expected->nonce, hello.nonce()) ||
+  if (!task::SameSecret(expected->nonce, hello.nonce()) ||
       expected->uid != c->peer.uid) {
     LOG_WARN("rank link: pid {} uid {} is not {}", c->peer.pid, c->peer.uid,
              Describe(key));

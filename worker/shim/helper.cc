@@ -12,15 +12,6 @@ namespace {
 
 constexpr size_t kMaxOutput = 4096;
 
-std::vector<char*> Pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (const std::string& s : strings) {
-    pointers.push_back(const_cast<char*>(s.c_str()));
-  }
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 [[noreturn]] void RunChild(char* const* argv, char* const* env, int output,
                            pid_t shim) {
   struct sigaction action {};

@@ -82,6 +82,15 @@ bool WriteRecord(const std::string& path, std::string_view bytes) {
   return dir && fsync(dir.get()) == 0;
 }
 
+std::vector<char*> Pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (const std::string& s : strings) {
+    pointers.push_back(const_cast<char*>(s.c_str()));
+  }
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 std::string DirName(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == 0 ? "/" : path.substr(0, slash);

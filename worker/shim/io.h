@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace lockstep::shim {
 
@@ -52,6 +53,9 @@ bool WriteFd(int fd, std::string_view data);
 // Temporary file beside it, fsync, rename, fsync of the directory: the record
 // is whole or not there. False and errno on failure.
 bool WriteRecord(const std::string& path, std::string_view bytes);
+
+// argv and envp of an exec, ended by null; they point into `strings`.
+std::vector<char*> Pointers(const std::vector<std::string>& strings);
 
 // The directory part of an absolute path, and what follows it.
 std::string DirName(const std::string& path);

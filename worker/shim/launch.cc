@@ -49,15 +49,6 @@ std::string PathOf(const ShimSpec& spec) {
   return kDefaultPath;
 }
 
-std::vector<char*> Pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (const std::string& s : strings) {
-    pointers.push_back(const_cast<char*>(s.c_str()));
-  }
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 [[noreturn]] void Fail(int status, Stage stage, int error) {
   const ChildReport report{stage, error};
   // A report that cannot be given leaves the exit code.

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "worker/task/same_secret.h"
 #include "worker/task/shim_spec.h"
 
 namespace lockstep::shim {
@@ -20,16 +21,6 @@ using task::ShimRequest;
 constexpr size_t kMaxConnections = 16;
 constexpr int64_t kGreetTime = 5 * kNanosPerSecond;
 constexpr int kSocketFlags = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
-
-// Takes the same time whatever the bytes are.
-bool SameNonce(const std::string& a, const std::string& b) {
-  if (a.size() != b.size()) return false;
-  unsigned char difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference |= static_cast<unsigned char>(a[i] ^ b[i]);
-  }
-  return difference == 0;
-}
 
 ShimReply Refusal(uint32_t id, std::string text) {
   ShimReply reply;
@@ -152,7 +143,7 @@ bool Server::OnReadable(Connection* connection) {
 
 bool Server::Answer(Connection* connection, const ShimRequest& request) {
   if (request.kind == ShimRequest::Kind::kHello) {
-    if (!SameNonce(request.nonce, nonce_)) {
+    if (!task::SameSecret(request.nonce, nonce_)) {
       Send(*connection, Refusal(request.id, "the nonce is not this shim's"));
       return false;
     }

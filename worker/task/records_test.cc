@@ -11,6 +11,7 @@
 #include "worker/task/bytes.h"
 #include "worker/task/exit_record.h"
 #include "worker/task/log_files.h"
+#include "worker/task/same_secret.h"
 #include "worker/task/shim_messages.h"
 #include "worker/task/shim_spec.h"
 #include "worker/task/task_record.h"
@@ -112,6 +113,15 @@ ExitRecord Exit() {
   r.log_error = "disk full";
   r.oom_kills = 12;
   return r;
+}
+
+TEST(SameSecretTest, EveryByteAndTheLengthCount) {
+  EXPECT_TRUE(SameSecret("", ""));
+  EXPECT_TRUE(SameSecret(std::string("a\0b", 3), std::string("a\0b", 3)));
+  EXPECT_FALSE(SameSecret(std::string("a\0b", 3), std::string("a\0c", 3)));
+  EXPECT_FALSE(SameSecret("xb", "ab"));
+  EXPECT_FALSE(SameSecret("ab", "abc"));
+  EXPECT_FALSE(SameSecret("", "a"));
 }
 
 // The vectors of RFC 3720, appendix B.4.

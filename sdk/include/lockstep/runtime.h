@@ -29,7 +29,8 @@
 //
 // Build with find_package(lockstep) and lockstep::runtime, or pkg-config
 // lockstep-runtime. A program that lockstep did not start is rank 0 of 1, and
-// everything else is the same. Submit it with `lockstep submit --native`.
+// everything else is the same. Submit it with `lockstep submit --kind
+// native`.
 //
 // Threads: Session and Reducer belong to the training loop's thread;
 // RequestDrain, ReportArtifact, ReportEvent, ReportCheckpoint and

@@ -1,0 +1,22 @@
+// Comparing what proves who somebody is. Std only: the shim has it too.
+#ifndef LOCKSTEP_WORKER_TASK_SAME_SECRET_H_
+#define LOCKSTEP_WORKER_TASK_SAME_SECRET_H_
+
+#include <cstddef>
+#include <string_view>
+
+namespace lockstep::task {
+
+// Takes as long for a wrong secret as for the right one of the same length.
+inline bool SameSecret(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  unsigned char difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference |= static_cast<unsigned char>(a[i] ^ b[i]);
+  }
+  return difference == 0;
+}
+
+}  // namespace lockstep::task
+
+#endif  // LOCKSTEP_WORKER_TASK_SAME_SECRET_H_
