@@ -50,7 +50,7 @@ class TableTest(unittest.TestCase):
     def test_shows_three_digits(self):
         text = table.table([self.file(result())])
         self.assertIn("| 0.996 [0.994, 1.001] | 0.95 | 1.002 |", text)
-        self.assertIn("Linux 6.1;", text)
+        self.assertIn("Linux 6.1:\n", text)
         self.assertIn("100 ms | 99.6 ms | plain TCP ring", text)
 
     def test_says_whose_ratio_is_of_pairs(self):
@@ -98,16 +98,21 @@ class TableTest(unittest.TestCase):
         with self.assertRaises(SystemExit):
             table.table([path], draft=True)
 
-    def test_refuses_two_machines(self):
-        other = self.file(result(), machine=dict(MACHINE, cores="4"),
-                          name="b.json")
-        self.refused(self.file(result()), other, text="different machines")
-
-    def test_refuses_two_processors_of_one_name(self):
-        other = self.file(result(), machine=dict(MACHINE, cpu_family="25.1.1"),
-                          name="b.json")
-        self.refused(self.file(result(), machine=dict(
-            MACHINE, cpu_family="25.17.1")), other, text="25.17.1")
+    def test_machines_have_tables_of_their_own(self):
+        # Of one name, and yet two.
+        text = table.table([
+            self.file(result(), machine=dict(MACHINE, cpu_family="25.17.1")),
+            self.file(result(id="S3", bytes=0),
+                      machine=dict(MACHINE, cpu_family="25.1.1"),
+                      name="b.json")], draft=True)
+        first, second = text.split("`./tests/bench/run ")[1:]
+        self.assertIn("A8 --json FILE` on A CPU, family 25.17.1, 2 cores, "
+                      "Linux 6.1:\n", first)
+        self.assertIn("| A8 |", first)
+        self.assertNotIn("| S3 |", first)
+        self.assertIn("S3 --json FILE` on A CPU, family 25.1.1, ", second)
+        self.assertIn("| S3 |", second)
+        self.assertNotIn("| A8 |", second)
 
     def test_the_last_one_counts(self):
         text = table.table([self.file(result(), result(ratio=0.97))])
