@@ -93,7 +93,7 @@ class SteppedReducer final : public Reducer {
   Status StartFullBuckets();
   StatusOr<bool> SealRest();
   StatusOr<double> SquaresOfPart(MonoTime deadline);
-  Status WaitAll(MonoTime deadline);
+  Status WaitAll(MonoTime arrived, MonoTime deadline);
   Status MeasureNorm(MonoTime deadline, StepResult* result);
   void Tell(const ControlWords& words, const StepInputs& inputs);
   StatusOr<Verdict> Hear(StepTailSum* sum);
@@ -114,8 +114,9 @@ class SteppedReducer final : public Reducer {
   size_t started_ = 0;  // Buckets, from the first.
   std::vector<std::unique_ptr<Work>> works_;
   Progress::Step counted_;
-  // Some bucket running. None where progress is inline.
-  BusyTime busy_;
+  // Some bucket running before all that is left was to wait for them. None
+  // where progress is inline.
+  BusyTime hidden_;
 
   // For which the last step's reduction held this rank up.
   Duration last_wait_{};
@@ -243,7 +244,8 @@ Status SteppedReducer::Ready(size_t i) {
   return Arrived(i);
 }
 
-Status SteppedReducer::WaitAll(MonoTime deadline) {
+// From `arrived` on, when this rank has nothing else to do.
+Status SteppedReducer::WaitAll(MonoTime arrived, MonoTime deadline) {
   // Where progress is inline: this rank's part of all of them before it waits
   // for the first.
   PollInline();
@@ -251,7 +253,9 @@ Status SteppedReducer::WaitAll(MonoTime deadline) {
   for (const std::unique_ptr<Work>& work : works_) {
     Status status = work->Wait(deadline);
     if (first.ok()) first = std::move(status);
-    if (const auto ran = work->ran()) busy_.Add(ran->began, ran->ended);
+    if (const auto ran = work->ran(); ran && ran->began < arrived) {
+      hidden_.Add(ran->began, std::min(ran->ended, arrived));
+    }
   }
   works_.clear();
   return first.ok() ? first : AtStep(first);
@@ -292,9 +296,10 @@ Status SteppedReducer::MeasureNorm(MonoTime deadline, StepResult* result) {
   if (norm_ == nullptr) return OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(const double part, SquaresOfPart(deadline));
   std::memcpy(norm_->data, &part, sizeof(part));
+  const MonoTime arrived = Now();
   LOCKSTEP_RETURN_IF_ERROR(
       Start({CollectiveKind::kAllReduce, {norm_, 0, 1, DataType::kFloat64}}));
-  LOCKSTEP_RETURN_IF_ERROR(WaitAll(deadline));
+  LOCKSTEP_RETURN_IF_ERROR(WaitAll(arrived, deadline));
   double squares = 0;
   std::memcpy(&squares, norm_->data, sizeof(squares));
   result->gradient_norm = std::sqrt(squares);
@@ -327,18 +332,15 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
                                              ? buckets_->tail_slice()
                                              : buckets_->slice(started_)}));
   const MonoTime deadline = arrived + options_.operation_timeout;
-  LOCKSTEP_RETURN_IF_ERROR(WaitAll(deadline));
-  const MonoTime ended = Now();
-  last_wait_ = ended - arrived;
-  const Duration busy = inline_ ? last_wait_ : busy_.Take();
+  LOCKSTEP_RETURN_IF_ERROR(WaitAll(arrived, deadline));
+  last_wait_ = Now() - arrived;
   buckets_->Take();
   StepResult result;
   LOCKSTEP_RETURN_IF_ERROR(MeasureNorm(deadline, &result));
   StepTailSum sum;
   const StatusOr<Verdict> verdict = Hear(&sum);
-  // What followed the wait is in the phase, too, and busy as a whole.
-  (void)busy_.Take();
-  progress_->HoldBack(last_wait_, busy + (Now() - ended));
+  // What followed the wait is in the phase, too.
+  progress_->HoldBack(last_wait_, hidden_.Take() + (Now() - arrived));
   progress_->Enter(task::RankPhase::kOther);
   if (!verdict.ok()) return verdict.status();
 
@@ -397,12 +399,11 @@ StatusOr<StepOrders> SteppedReducer::Settle() {
   const MonoTime began = Now();
   LOCKSTEP_RETURN_IF_ERROR(
       Start({CollectiveKind::kAllReduce, buckets_->tail_slice()}));
-  LOCKSTEP_RETURN_IF_ERROR(WaitAll(began + options_.operation_timeout));
-  const MonoTime ended = Now();
-  progress_->CountBusy(inline_ ? ended - began : busy_.Take());
+  LOCKSTEP_RETURN_IF_ERROR(WaitAll(began, began + options_.operation_timeout));
   StepTailSum sum;
   const Status heard = Hear(&sum).status();
   last_wait_ = Duration(0);
+  progress_->CountBusy(Now() - began);
   progress_->Enter(phase);
   LOCKSTEP_RETURN_IF_ERROR(heard);
   LOCKSTEP_ASSIGN_OR_RETURN(StepOrders orders, controller_.Commit());
