@@ -114,6 +114,13 @@ class TableTest(unittest.TestCase):
         self.assertIn("| S3 |", second)
         self.assertNotIn("| A8 |", second)
 
+    def test_other_caches_are_another_machine(self):
+        text = table.table([
+            self.file(result(), machine=dict(MACHINE, caches="L3 16M")),
+            self.file(result(id="S3", bytes=0), name="b.json",
+                      machine=dict(MACHINE, caches="L3 32M"))], draft=True)
+        self.assertEqual(text.count("`./tests/bench/run "), 2)
+
     def test_the_last_one_counts(self):
         text = table.table([self.file(result(), result(ratio=0.97))])
         self.assertIn("0.970 [", text)

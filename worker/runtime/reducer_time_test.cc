@@ -73,6 +73,43 @@ TEST(ReducerTimeTest, BusyIsFromTheFirstBucketOn) {
   });
 }
 
+TEST(ReducerTimeTest, BusyIsWhatWasHiddenAndAllOfTheWait) {
+  FakeGroup group(2);
+  RunRanks(2, [&](int r) {
+    ReducingRank rank(&group, r);
+    if (r == 0) {
+      ASSERT_TRUE(rank.reducer->Ready(2).ok());
+      SpinFor(milliseconds(30));
+    } else {
+      while (!group.Waits(0)) std::this_thread::yield();
+      SpinFor(milliseconds(30));
+    }
+    ASSERT_TRUE(rank.reducer->Finish({}).ok());
+    rank.progress->SettleHeldBack(Duration(0));
+    if (r == 0) {
+      EXPECT_GE(rank.Busy(), milliseconds(60));
+    }
+  });
+}
+
+TEST(ReducerTimeTest, SettlingIsBusy) {
+  FakeGroup group(2);
+  RunRanks(2, [&](int r) {
+    ReducingRank rank(&group, r);
+    if (r == 1) {
+      while (!group.Waits(0)) std::this_thread::yield();
+      SpinFor(milliseconds(30));
+    }
+    ASSERT_TRUE(rank.reducer->Settle().ok());
+    if (r == 0) {
+      EXPECT_GE(rank.Busy(), milliseconds(30));
+    }
+    // All of it: a rounding of seconds apart.
+    EXPECT_GE(rank.Busy() + std::chrono::microseconds(1),
+              rank.Seconds(task::RankPhase::kAllReduce));
+  });
+}
+
 TEST(ReducerTimeTest, BusyEndsWithTheBucketAndNotWhenItIsSeen) {
   FakeGroup group(1);
   ReducingRank rank(&group, 0);

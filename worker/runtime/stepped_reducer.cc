@@ -93,8 +93,8 @@ class SteppedReducer final : public Reducer {
   Status StartFullBuckets();
   StatusOr<bool> SealRest();
   StatusOr<double> SquaresOfPart(MonoTime deadline);
-  Status WaitAll(MonoTime arrived, MonoTime deadline);
-  Status MeasureNorm(MonoTime deadline, StepResult* result);
+  Status WaitAll(MonoTime arrived);
+  Status MeasureNorm(MonoTime arrived, StepResult* result);
   void Tell(const ControlWords& words, const StepInputs& inputs);
   StatusOr<Verdict> Hear(StepTailSum* sum);
   Status Learn();
@@ -244,8 +244,9 @@ Status SteppedReducer::Ready(size_t i) {
   return Arrived(i);
 }
 
-// From `arrived` on, when this rank has nothing else to do.
-Status SteppedReducer::WaitAll(MonoTime arrived, MonoTime deadline) {
+// From `arrived` on this rank has had nothing else to do.
+Status SteppedReducer::WaitAll(MonoTime arrived) {
+  const MonoTime deadline = arrived + options_.operation_timeout;
   // Where progress is inline: this rank's part of all of them before it waits
   // for the first.
   PollInline();
@@ -292,14 +293,14 @@ StatusOr<double> SteppedReducer::SquaresOfPart(MonoTime deadline) {
 
 // Each rank adds up the squares of its part: one number is all that is sent.
 // All ranks come here, whatever they find in the control word.
-Status SteppedReducer::MeasureNorm(MonoTime deadline, StepResult* result) {
+Status SteppedReducer::MeasureNorm(MonoTime arrived, StepResult* result) {
   if (norm_ == nullptr) return OkStatus();
-  LOCKSTEP_ASSIGN_OR_RETURN(const double part, SquaresOfPart(deadline));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const double part, SquaresOfPart(arrived + options_.operation_timeout));
   std::memcpy(norm_->data, &part, sizeof(part));
-  const MonoTime arrived = Now();
   LOCKSTEP_RETURN_IF_ERROR(
       Start({CollectiveKind::kAllReduce, {norm_, 0, 1, DataType::kFloat64}}));
-  LOCKSTEP_RETURN_IF_ERROR(WaitAll(arrived, deadline));
+  LOCKSTEP_RETURN_IF_ERROR(WaitAll(arrived));
   double squares = 0;
   std::memcpy(&squares, norm_->data, sizeof(squares));
   result->gradient_norm = std::sqrt(squares);
@@ -331,12 +332,11 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
       Start({CollectiveKind::kAllReduce, device_ != nullptr
                                              ? buckets_->tail_slice()
                                              : buckets_->slice(started_)}));
-  const MonoTime deadline = arrived + options_.operation_timeout;
-  LOCKSTEP_RETURN_IF_ERROR(WaitAll(arrived, deadline));
+  LOCKSTEP_RETURN_IF_ERROR(WaitAll(arrived));
   last_wait_ = Now() - arrived;
   buckets_->Take();
   StepResult result;
-  LOCKSTEP_RETURN_IF_ERROR(MeasureNorm(deadline, &result));
+  LOCKSTEP_RETURN_IF_ERROR(MeasureNorm(arrived, &result));
   StepTailSum sum;
   const StatusOr<Verdict> verdict = Hear(&sum);
   // What followed the wait is in the phase, too.
@@ -395,16 +395,16 @@ StatusOr<StepOrders> SteppedReducer::Settle() {
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.BeginRound());
   Tell(words, StepInputs());
   const task::RankPhase phase = progress_->phase();
-  progress_->Enter(task::RankPhase::kAllReduce);
   const MonoTime began = Now();
+  progress_->Enter(task::RankPhase::kAllReduce);
   LOCKSTEP_RETURN_IF_ERROR(
       Start({CollectiveKind::kAllReduce, buckets_->tail_slice()}));
-  LOCKSTEP_RETURN_IF_ERROR(WaitAll(began, began + options_.operation_timeout));
+  LOCKSTEP_RETURN_IF_ERROR(WaitAll(began));
   StepTailSum sum;
   const Status heard = Hear(&sum).status();
   last_wait_ = Duration(0);
-  progress_->CountBusy(Now() - began);
   progress_->Enter(phase);
+  progress_->CountBusy(Now() - began);
   LOCKSTEP_RETURN_IF_ERROR(heard);
   LOCKSTEP_ASSIGN_OR_RETURN(StepOrders orders, controller_.Commit());
   progress_->Publish();

@@ -2,15 +2,13 @@
 // step_tail.h. Needs no session: tests run it over any communicator.
 //
 // Where the communicator makes progress inline, the time spent in it is the
-// all-reduce phase and busy: nothing hides it. Else
-// all-reduce busy time (RankCounters) is the union over the buckets of a step:
-// from the moment one starts while none is under way until all that started
-// are done. That is looked for, without waiting, whenever a gradient becomes
-// ready, and known at the end of Finish: a break shorter than from one
-// gradient to the next is not seen. What Finish waited for a late rank is
-// taken out again; what earlier buckets waited for it, behind computing, is
-// not, for no rank can tell. On a device each bucket says when it ran. So 1 - all-reduce phase / busy is the part of
-// communication that computing hides.
+// all-reduce phase and busy: nothing hides it. Else all-reduce busy time
+// (RankCounters) is when some bucket of the step ran, as Work::ran says, before
+// the rank had only to wait, and all of that wait, which is the phase. What
+// Finish waited for a late rank is taken out again; what earlier buckets waited
+// for it, behind computing, is not, for no rank can tell. So
+// 1 - all-reduce phase / busy is the part of communication that computing
+// hides.
 #ifndef LOCKSTEP_WORKER_RUNTIME_STEPPED_REDUCER_H_
 #define LOCKSTEP_WORKER_RUNTIME_STEPPED_REDUCER_H_
 
