@@ -52,6 +52,9 @@ struct GangSpec {
   // Until LAUNCH: the one to use; a pinned one is the user's.
   std::string reduction_plan = {};
   bool reduction_plan_pinned = false;
+  // What the identity file of the output directory must hold; empty: the node
+  // of rank 0 reads it, or makes one.
+  std::string output_identity = {};
 
   bool operator==(const GangSpec&) const = default;
 };

@@ -129,6 +129,12 @@ std::string_view Name(Reason reason) {
       return "PREFETCH_FAILED";
     case Reason::kPrepareNote:
       return "PREPARE_NOTE";
+    case Reason::kRanksStopped:
+      return "RANKS_STOPPED";
+    case Reason::kRankFailedLate:
+      return "RANK_FAILED_LATE";
+    case Reason::kWorkLeftBehind:
+      return "WORK_LEFT_BEHIND";
     case Reason::kNodeRegistered:
       return "NODE_REGISTERED";
     case Reason::kNodeRestarted:
@@ -151,8 +157,28 @@ std::string_view Name(Reason reason) {
       return "NODE_GPU_BACK";
     case Reason::kNodeGpuError:
       return "NODE_GPU_ERROR";
+    case Reason::kOutputNotShared:
+      return "OUTPUT_NOT_SHARED";
+    case Reason::kCheckpointFailed:
+      return "CHECKPOINT_FAILED";
+    case Reason::kRepeatedFailure:
+      return "REPEATED_FAILURE";
+    case Reason::kRankLeftEarly:
+      return "RANK_LEFT_EARLY";
   }
   return "UNKNOWN";
+}
+
+std::string_view Name(EndWith end_with) {
+  switch (end_with) {
+    case EndWith::kUnspecified:
+      return "";
+    case EndWith::kAll:
+      return "all";
+    case EndWith::kChief:
+      return "chief";
+  }
+  return "unknown";
 }
 
 bool IsSameContent(const ImageContent& a, const ImageContent& b) {

@@ -22,6 +22,10 @@ using JobName = std::string;
 
 // The numbers of these enums are those of the protos of the same name.
 enum class JobKind { kNative = 1, kProgram = 2 };
+// Which ranks have to exit with 0 for the job to succeed. kUnspecified is
+// settled at submission; jobs stored by older versions keep it and end as with
+// kChief.
+enum class EndWith { kUnspecified = 0, kAll = 1, kChief = 2 };
 enum class TaskType { kChief = 1, kWorker = 2, kPs = 3, kEvaluator = 4 };
 
 enum class JobState {
@@ -80,6 +84,9 @@ enum class Reason {
   kImagePinned = 64,
   kPrefetchFailed = 65,
   kPrepareNote = 66,
+  kRanksStopped = 67,
+  kRankFailedLate = 68,
+  kWorkLeftBehind = 69,
   kNodeRegistered = 70,
   kNodeRestarted = 71,
   kNodeRebooted = 72,
@@ -91,6 +98,10 @@ enum class Reason {
   kNodeGpuLost = 78,
   kNodeGpuBack = 79,
   kNodeGpuError = 80,
+  kOutputNotShared = 90,
+  kCheckpointFailed = 91,
+  kRepeatedFailure = 92,
+  kRankLeftEarly = 93,
 };
 
 enum class RankState { kPrepared = 1, kStarted = 2, kJoined = 3, kExited = 4 };
@@ -100,6 +111,8 @@ enum class DirectiveKind { kCheckpoint = 1, kStop = 2 };
 std::string_view Name(JobState state);
 std::string_view Name(TaskType type);
 std::string_view Name(JobKind kind);
+// "all", "chief"; kUnspecified: "".
+std::string_view Name(EndWith end_with);
 std::string_view Name(Reason reason);
 // The phase of a state: "queued" ... "finishing"; final states: "".
 std::string_view PhaseName(JobState state);
@@ -223,6 +236,10 @@ struct JobSpec {
   bool empty_tf_config = false;
   // The text of reduction_plan.h; empty: the first generation makes one.
   std::string reduction_plan;
+  EndWith end_with = EndWith::kUnspecified;
+  // With kChief and without parameter servers: how long workers may run on
+  // after the chief's end.
+  Duration end_grace = std::chrono::minutes(5);
 
   bool operator==(const JobSpec&) const = default;
 };
@@ -244,6 +261,8 @@ struct ExitStatus {
   bool out_of_memory = false;
   // What the rank itself named as the reason; kNone: nothing.
   Reason reason = Reason::kNone;
+  // Where in the program `message` comes from, "train.py:12"; empty: unknown.
+  std::string location = {};
 
   bool ok() const { return how == How::kCode && value == 0; }
   bool operator==(const ExitStatus&) const = default;
@@ -360,6 +379,31 @@ struct TaskPreparation {
   bool operator==(const TaskPreparation&) const = default;
 };
 
+// A file or folder in a task's working directory.
+struct WorkFile {
+  // Below the directory.
+  std::string path;
+  // Of a folder: of all files in it, as far as they were counted.
+  int64_t bytes = 0;
+  WallTime modify_time{};
+  bool directory = false;
+
+  bool operator==(const WorkFile&) const = default;
+};
+
+// What the working directory of a task held when its ranks had ended.
+struct WorkDirectory {
+  int64_t files = 0;
+  int64_t bytes = 0;
+  // At its top, the newest first; at most kMaxWorkEntries.
+  std::vector<WorkFile> entries;
+  // There is more than was counted.
+  bool truncated = false;
+
+  bool operator==(const WorkDirectory&) const = default;
+};
+inline constexpr size_t kMaxWorkEntries = 20;
+
 // Where one task runs in the current generation.
 struct TaskStatus {
   TaskType type = TaskType::kChief;
@@ -369,6 +413,7 @@ struct TaskStatus {
   std::vector<int32_t> gpus;
   std::vector<RankStatus> ranks;
   TaskPreparation preparation = {};
+  std::optional<WorkDirectory> work = std::nullopt;
 
   bool operator==(const TaskStatus&) const = default;
 };

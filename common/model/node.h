@@ -149,6 +149,12 @@ struct GangStatus {
   std::vector<ImageContent> images = {};
   // Of the task that holds rank 0: how this generation reduces.
   std::string reduction_plan = {};
+  // Once it has prepared: what the identity file of the output directory holds
+  // as seen from this node; empty: this node has not looked.
+  std::string output_identity = {};
+  // Once it has stopped, in the order of the tasks; empty where the job names
+  // its working directory.
+  std::vector<WorkDirectory> work = {};
 
   bool operator==(const GangStatus&) const = default;
 };

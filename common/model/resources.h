@@ -24,6 +24,9 @@ struct Gpu {
   std::string uuid;
   std::string model;
   int64_t memory_bytes = 0;
+  // Why it gets no new work, "Xid 79 at 12:00:03 UTC"; empty: it does. The
+  // coordinator's; daemons leave it empty.
+  std::string fault = {};
 
   bool operator==(const Gpu&) const = default;
 };

@@ -130,6 +130,7 @@ v1::GangSpec ToProto(const GangSpec& value) {
   }
   out.set_reduction_plan(value.reduction_plan);
   out.set_reduction_plan_pinned(value.reduction_plan_pinned);
+  out.set_output_identity(value.output_identity);
   return out;
 }
 
@@ -183,7 +184,9 @@ StatusOr<GangSpec> FromProto(const v1::GangSpec& value, std::string_view path) {
                &out.images.emplace_back());
   }
   check.Text("reduction_plan", value.reduction_plan(), kMaxReductionPlan);
+  check.Text("output_identity", value.output_identity(), kMaxOutputIdentity);
   if (!check.ok()) return check.status();
+  out.output_identity = value.output_identity();
   out.reduction_plan = value.reduction_plan();
   out.reduction_plan_pinned = value.reduction_plan_pinned();
   out.inherited_environment = {value.inherited_environment().begin(),

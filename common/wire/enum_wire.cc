@@ -37,6 +37,12 @@ LOCKSTEP_ENUM_WIRE(NodeState)
 LOCKSTEP_ENUM_WIRE(PackageFormat)
 #undef LOCKSTEP_ENUM_WIRE
 
+v1::EndWith ToProto(EndWith value) { return static_cast<v1::EndWith>(value); }
+StatusOr<EndWith> FromProto(v1::EndWith value, std::string_view path) {
+  if (value == v1::END_WITH_UNSPECIFIED) return EndWith::kUnspecified;
+  return FromEnum<EndWith>(value, v1::EndWith_IsValid(value), path);
+}
+
 v1::Reason ToProto(Reason value) { return static_cast<v1::Reason>(value); }
 StatusOr<Reason> FromProto(v1::Reason value, std::string_view path) {
   if (value == v1::REASON_UNSPECIFIED) return Reason::kNone;

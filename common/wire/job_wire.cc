@@ -289,6 +289,12 @@ StatusOr<JobSpec> ParseJobSpec(const v1::JobSpec& proto) {
               &check);
   }
   check.Range("priority", proto.priority(), 0, 1000);
+  check.Take(FromProto(proto.end_with(), check.At("end_with")),
+             &spec.end_with);
+  if (proto.has_end_grace()) {
+    check.Take(FromProto(proto.end_grace(), check.At("end_grace")),
+               &spec.end_grace);
+  }
   CheckLabels(proto.labels(), &check);
   check.Path("working_directory", proto.working_directory());
   check.Text("comment", proto.comment(), 4096);
@@ -373,6 +379,10 @@ v1::JobSpec ToProto(const JobSpec& value) {
   out.set_pool(value.pool);
   out.set_empty_tf_config(value.empty_tf_config);
   out.set_reduction_plan(value.reduction_plan);
+  out.set_end_with(ToProto(value.end_with));
+  if (value.end_grace != JobSpec().end_grace) {
+    *out.mutable_end_grace() = ToProto(value.end_grace);
+  }
   return out;
 }
 

@@ -228,6 +228,7 @@ v1::TaskStatus ToProto(const TaskStatus& value) {
   if (value.preparation != TaskPreparation()) {
     *out.mutable_preparation() = ToProto(value.preparation);
   }
+  if (value.work) *out.mutable_work() = ToProto(*value.work);
   return out;
 }
 
@@ -247,6 +248,9 @@ StatusOr<TaskStatus> FromProto(const v1::TaskStatus& value,
   }
   check.Take(FromProto(value.preparation(), check.At("preparation")),
              &out.preparation);
+  if (value.has_work()) {
+    check.Take(FromProto(value.work(), check.At("work")), &out.work.emplace());
+  }
   if (!check.ok()) return check.status();
   out.index = value.index();
   out.node = value.node();

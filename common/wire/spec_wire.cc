@@ -43,6 +43,7 @@ v1::Gpu ToProto(const Gpu& value) {
   out.set_uuid(value.uuid);
   out.set_model(value.model);
   out.set_memory_bytes(value.memory_bytes);
+  out.set_fault(value.fault);
   return out;
 }
 
@@ -52,8 +53,10 @@ StatusOr<Gpu> FromProto(const v1::Gpu& value, std::string_view path) {
   check.Text("uuid", value.uuid(), 128);
   check.Text("model", value.model(), 128);
   check.Range("memory_bytes", value.memory_bytes(), 0, kMaxMemory);
+  check.Text("fault", value.fault(), 256);
   if (!check.ok()) return check.status();
-  return Gpu{value.index(), value.uuid(), value.model(), value.memory_bytes()};
+  return Gpu{value.index(), value.uuid(), value.model(), value.memory_bytes(),
+             value.fault()};
 }
 
 v1::GpuUsage ToProto(const GpuUsage& value) {

@@ -50,6 +50,7 @@ v1::ExitStatus ToProto(const ExitStatus& value) {
   out.set_victim(value.victim);
   out.set_out_of_memory(value.out_of_memory);
   out.set_reason(ToProto(value.reason));
+  out.set_location(value.location);
   return out;
 }
 
@@ -78,6 +79,7 @@ StatusOr<ExitStatus> FromProto(const v1::ExitStatus& value,
       break;
   }
   check.Bytes("message", value.message(), kMaxSentence);
+  check.Bytes("location", value.location(), kMaxPath);
   check.Take(FromProto(value.reason(), check.At("reason")), &out.reason);
   if (value.has_end_time()) {
     check.Take(FromProto(value.end_time(), check.At("end_time")),
@@ -85,6 +87,7 @@ StatusOr<ExitStatus> FromProto(const v1::ExitStatus& value,
   }
   if (!check.ok()) return check.status();
   out.message = value.message();
+  out.location = value.location();
   out.victim = value.victim();
   out.out_of_memory = value.out_of_memory();
   return out;

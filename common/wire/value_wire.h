@@ -36,6 +36,7 @@ v1::RankState ToProto(RankState value);
 v1::DirectiveKind ToProto(DirectiveKind value);
 v1::NodeState ToProto(NodeState value);
 v1::PackageFormat ToProto(PackageFormat value);
+v1::EndWith ToProto(EndWith value);
 StatusOr<JobKind> FromProto(v1::JobKind value, std::string_view path = "kind");
 StatusOr<TaskType> FromProto(v1::TaskType value,
                              std::string_view path = "type");
@@ -51,6 +52,9 @@ StatusOr<NodeState> FromProto(v1::NodeState value,
                               std::string_view path = "state");
 StatusOr<PackageFormat> FromProto(v1::PackageFormat value,
                                   std::string_view path = "format");
+// END_WITH_UNSPECIFIED is kUnspecified.
+StatusOr<EndWith> FromProto(v1::EndWith value,
+                            std::string_view path = "end_with");
 
 // ---- Time ------------------------------------------------------------------
 google::protobuf::Timestamp ToProto(WallTime time);
@@ -118,6 +122,8 @@ v1::Usage ToProto(const Usage& value);
 v1::RankStatus ToProto(const RankStatus& value);
 v1::TaskStatus ToProto(const TaskStatus& value);
 v1::TaskPreparation ToProto(const TaskPreparation& value);
+v1::WorkFile ToProto(const WorkFile& value);
+v1::WorkDirectory ToProto(const WorkDirectory& value);
 v1::OutputFile ToProto(const OutputFile& value);
 v1::Checkpoint ToProto(const Checkpoint& value);
 v1::Attempt ToProto(const Attempt& value);
@@ -143,6 +149,11 @@ StatusOr<TaskStatus> FromProto(const v1::TaskStatus& value,
                                std::string_view path = "task");
 StatusOr<TaskPreparation> FromProto(const v1::TaskPreparation& value,
                                     std::string_view path = "preparation");
+StatusOr<WorkFile> FromProto(const v1::WorkFile& value,
+                             std::string_view path = "file");
+// At most kMaxWorkEntries entries.
+StatusOr<WorkDirectory> FromProto(const v1::WorkDirectory& value,
+                                  std::string_view path = "work");
 StatusOr<OutputFile> FromProto(const v1::OutputFile& value,
                                std::string_view path = "output");
 StatusOr<Checkpoint> FromProto(const v1::Checkpoint& value,

@@ -134,6 +134,7 @@ v1::Register ToProto(const Registration& value) {
     *out.mutable_certificate_end_time() = ToProto(*node.certificate_end_time);
   }
   out.set_container_engine(node.container_engine);
+  for (const std::string& uid : value.work_jobs) out.add_work_jobs(uid);
   return out;
 }
 
@@ -175,7 +176,12 @@ StatusOr<Registration> FromProto(const v1::Register& value,
                          check.At("certificate_end_time")),
                &node.certificate_end_time.emplace());
   }
+  check.Count("work_jobs", value.work_jobs_size(), kMaxWorkJobs);
+  for (const std::string& uid : value.work_jobs()) {
+    check.Text("work_jobs", uid, 64);
+  }
   if (!check.ok()) return check.status();
+  out.work_jobs = {value.work_jobs().begin(), value.work_jobs().end()};
   node.limits_message = value.limits_message();
   node.container_engine = value.container_engine();
   node.name = value.node();
@@ -224,6 +230,8 @@ v1::GangStatus ToProto(const GangStatus& value) {
     *out.add_images() = ToProto(image);
   }
   out.set_reduction_plan(value.reduction_plan);
+  out.set_output_identity(value.output_identity);
+  for (const WorkDirectory& work : value.work) *out.add_work() = ToProto(work);
   return out;
 }
 
@@ -281,7 +289,14 @@ StatusOr<GangStatus> FromProto(const v1::GangStatus& value,
     check.Require(!out.images.back().id.empty(), "images", "has no id");
   }
   check.Text("reduction_plan", value.reduction_plan(), kMaxReductionPlan);
+  check.Text("output_identity", value.output_identity(), kMaxOutputIdentity);
+  check.Count("work", value.work_size(), kMaxRanks);
+  for (int i = 0; check.ok() && i < value.work_size(); ++i) {
+    check.Take(FromProto(value.work(i), check.At("work", i)),
+               &out.work.emplace_back());
+  }
   if (!check.ok()) return check.status();
+  out.output_identity = value.output_identity();
   out.reduction_plan = value.reduction_plan();
   out.service_ports = {value.service_ports().begin(),
                        value.service_ports().end()};

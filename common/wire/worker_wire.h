@@ -26,12 +26,19 @@ inline constexpr size_t kMaxOutputs = 100;
 inline constexpr size_t kMaxImages = 64;
 inline constexpr size_t kMaxPrefetched = 1024;
 inline constexpr size_t kMaxGpuErrors = 256;
+inline constexpr size_t kMaxOutputIdentity = 64;
+inline constexpr size_t kMaxListedFiles = 1000;
+inline constexpr int64_t kMaxFileChunk = 256 << 10;
+// Jobs of which a node keeps working directories.
+inline constexpr size_t kMaxWorkJobs = 100'000;
 inline constexpr size_t kJobKeyBytes = 32;
 
 // Register: who a node is, and everything that it has of any job.
 struct Registration {
   NodeInfo node;
   std::vector<GangStatus> gangs;
+  // Uids of the jobs whose working directories are there.
+  std::vector<std::string> work_jobs;
 
   bool operator==(const Registration&) const = default;
 };
@@ -100,6 +107,38 @@ struct PrefetchReport {
   bool operator==(const PrefetchReport&) const = default;
 };
 
+// Asks for a part of a task's working directory.
+struct FileQuery {
+  uint64_t id = 0;
+  JobName job;
+  std::string job_uid;
+  TaskType type = TaskType::kChief;
+  int32_t index = 0;
+  // Below the directory; empty: the directory itself.
+  std::string path;
+  // Absent: the entries of a folder; present: bytes of a file.
+  struct Range {
+    int64_t offset = 0;
+    int64_t length = 0;
+
+    bool operator==(const Range&) const = default;
+  };
+  std::optional<Range> range;
+
+  bool operator==(const FileQuery&) const = default;
+};
+
+struct FileAnswer {
+  uint64_t id = 0;
+  // Not OK: the rest is empty.
+  Status status;
+  std::vector<WorkFile> entries;
+  bool truncated = false;
+  std::string data;
+  // Of the whole file, when it was read.
+  int64_t size = 0;
+};
+
 v1::Goal ToProto(Goal value);
 v1::GangPhase ToProto(GangPhase value);
 StatusOr<Goal> FromProto(v1::Goal value, std::string_view path = "goal");
@@ -117,6 +156,8 @@ v1::LogChunk ToProto(const LogPiece& value);
 v1::LogAck ToProto(const LogAckInfo& value);
 v1::Prefetch ToProto(const Prefetch& value);
 v1::PrefetchStatus ToProto(const PrefetchReport& value);
+v1::FileRequest ToProto(const FileQuery& value);
+v1::FileReply ToProto(const FileAnswer& value);
 v1::RendezvousPut ToRendezvousPut(const RendezvousEntry& value);
 v1::RendezvousGet ToRendezvousGet(const RendezvousEntry& value);
 v1::RendezvousValue ToRendezvousValue(const RendezvousEntry& value);
@@ -145,6 +186,11 @@ StatusOr<Prefetch> FromProto(const v1::Prefetch& value,
 // Each item is an image or a package; an image that is ready has its content.
 StatusOr<PrefetchReport> FromProto(const v1::PrefetchStatus& value,
                                    std::string_view path = "prefetch_status");
+// `path` may be anything: whoever opens it must keep within the directory.
+StatusOr<FileQuery> FromProto(const v1::FileRequest& value,
+                              std::string_view path = "file_request");
+StatusOr<FileAnswer> FromProto(const v1::FileReply& value,
+                               std::string_view path = "file_reply");
 StatusOr<RendezvousEntry> FromProto(const v1::RendezvousPut& value,
                                     std::string_view path = "rendezvous_put");
 StatusOr<RendezvousEntry> FromProto(const v1::RendezvousGet& value,

@@ -78,6 +78,9 @@ struct Job {
   std::vector<ImageContent> images;
   // As the last generation that computed said; empty: none has.
   std::string reduction_plan;
+  // What the identity file of the output directory holds; empty: no attempt
+  // has got that far.
+  std::string output_identity;
 
   // ---- Kept for decisions ----
   // Made when every node of the generation has prepared.
@@ -111,6 +114,9 @@ struct Job {
   int32_t first_failure_code = 0;
   // Of `generation`, by rank: those that failed alone.
   std::map<int32_t, LoneRank> lone_ranks;
+  // How the last attempt failed, see Failure::signature in verdict.h; empty:
+  // it did not, or it says nothing of the next one.
+  std::string failure_signature;
 
   bool operator==(const Job&) const = default;
 };

@@ -70,6 +70,7 @@ void PutDecisionState(const Job& job, v1::StoredJob* out) {
     *out->mutable_first_failure() = ToProto(*job.first_failure);
   }
   out->set_first_failure_code(job.first_failure_code);
+  out->set_failure_signature(job.failure_signature);
   if (job.attempt_start != WallTime{}) {
     *out->mutable_attempt_start() = ToProto(job.attempt_start);
   }
@@ -116,6 +117,7 @@ Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
                               FromProto(stored.first_failure()));
   }
   job->first_failure_code = stored.first_failure_code();
+  job->failure_signature = stored.failure_signature();
   if (stored.has_attempt_start()) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->attempt_start,
                               FromProto(stored.attempt_start()));
@@ -170,6 +172,7 @@ Status GetShown(const v1::Job& message, Job* job) {
   LOCKSTEP_RETURN_IF_ERROR(Get(message.outputs(), &job->outputs));
   LOCKSTEP_RETURN_IF_ERROR(Get(message.images(), &job->images));
   job->reduction_plan = message.reduction_plan();
+  job->output_identity = message.output_identity();
   return OkStatus();
 }
 
@@ -275,6 +278,10 @@ v1::Job ToProto(const Job& job) {
   Put(job.outputs, out.mutable_outputs());
   Put(job.images, out.mutable_images());
   out.set_reduction_plan(job.reduction_plan);
+  out.set_output_identity(job.output_identity);
+  if (!job.lineage.empty() && job.lineage.back().start_step > 0) {
+    out.set_resumed_step(job.lineage.back().start_step);
+  }
   return out;
 }
 
