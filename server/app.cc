@@ -48,6 +48,8 @@ Status App::Start() {
   options.new_key = [] { return RandomBytes(32); };
   options.retain_jobs = Seconds(config.retain_jobs);
   options.retain_job_count = config.retain_job_count;
+  options.membership.fatal_xids = {config.fatal_xids.begin(),
+                                   config.fatal_xids.end()};
   options.on_job_deleted = [this](const std::string& uid) {
     logs->Remove(uid);
   };
@@ -68,7 +70,7 @@ Status App::Start() {
   LOCKSTEP_RETURN_IF_ERROR(OpenPackages());
   job_service = std::make_unique<JobService>(
       coordinator.get(), &hub, logs.get(), site.get(), packages.get(),
-      stream_metrics.get());
+      stream_metrics.get(), JobServiceOptions{config.max_submitter_priority});
   package_service =
       std::make_unique<PackageService>(PackageServiceOptions(), packages.get());
   cluster_service = std::make_unique<ClusterService>(coordinator.get());

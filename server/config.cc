@@ -108,6 +108,16 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
       ->capture_default_str();
   app.add_option("--prices", config->prices_file,
                  "Price table (YAML); read again on SIGHUP");
+  app.add_option("--max_submitter_priority", config->max_submitter_priority,
+                 "Highest priority that users with the role submitter may ask "
+                 "for, 0 to 1000; admins may ask for any")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  app.add_option("--fatal_xids", config->fatal_xids,
+                 "NVIDIA Xids after which a GPU gets no new work until its "
+                 "host boots or an operator undrains the node")
+      ->delimiter(',')
+      ->default_str("48,74,79,94,95,119,120");
   app.add_option("--machines_file", config->machines_file,
                  "What machine types, runtimes, images and regions of training "
                  "jobs stand for at this site (YAML); read again on SIGHUP");

@@ -2,7 +2,9 @@
 #ifndef LOCKSTEP_SERVER_CONFIG_H_
 #define LOCKSTEP_SERVER_CONFIG_H_
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "server/core/bill.h"
@@ -40,6 +42,10 @@ struct Config {
   uint64_t retain_log_bytes = uint64_t{64} << 30;
   // Not empty: copy the store to this file, and end.
   std::string backup_to;
+  // The highest priority that a user with the role submitter may ask for.
+  int32_t max_submitter_priority = 0;
+  // NVIDIA's Xids after which a GPU gets no new work.
+  std::vector<int32_t> fatal_xids = {48, 74, 79, 94, 95, 119, 120};
   std::string log_level = "info";
   std::string allow_faults;
 

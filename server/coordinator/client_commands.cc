@@ -15,23 +15,33 @@ bool SameDirectory(const std::string& a, const std::string& b) {
          std::filesystem::path(b + "/").lexically_normal();
 }
 
-StatusOr<Job> ChangeLabels(Job job, const LabelChange& change) {
-  if (change.version != 0 && change.version != job.resource_version) {
+StatusOr<Job> Updated(Job job, const JobUpdate& update, const std::string& who,
+                      Time now) {
+  if (update.version != 0 && update.version != job.resource_version) {
     return WithReason(
         FailedPrecondition("job {} is at version {} by now, not at {}: look "
                            "at it again, then change it",
-                           job.spec.name, job.resource_version, change.version),
+                           job.spec.name, job.resource_version, update.version),
         "VERSION_CHANGED");
   }
   std::map<std::string, std::string>& labels = job.spec.labels;
-  if (change.clear) labels.clear();
-  for (const std::string& key : change.remove) labels.erase(key);
-  for (const auto& [key, value] : change.set) labels[key] = value;
+  if (update.clear_labels) labels.clear();
+  for (const std::string& key : update.remove_labels) labels.erase(key);
+  for (const auto& [key, value] : update.set_labels) labels[key] = value;
   if (labels.size() > kMaxLabels) {
     return InvalidArgument(
         "labels: the job would have {}; at most {} are taken", labels.size(),
         kMaxLabels);
   }
+  if (!update.priority || *update.priority == job.spec.priority) return job;
+  if (IsFinal(job.state)) {
+    return FailedPrecondition("priority: job {} has ended", job.spec.name);
+  }
+  AddEvent(&job, Reason::kNone,
+           fmt::format("priority {} instead of {}, by {}", *update.priority,
+                       job.spec.priority, who),
+           now);
+  job.spec.priority = *update.priority;
   return job;
 }
 
@@ -82,7 +92,7 @@ StatusOr<std::string> Coordinator::Answer(const RequestKey& request, Job job,
   return response;
 }
 
-Status Coordinator::CheckNew(const JobSpec& spec) {
+Status Coordinator::CheckNotTaken(const JobSpec& spec) {
   if (jobs_.contains(spec.name)) {
     return WithReason(
         AlreadyExists("there is a job {} already; names are never used twice",
@@ -111,7 +121,7 @@ Status Coordinator::CheckNew(const JobSpec& spec) {
             name, other.output_directory),
         "OUTPUT_IN_USE");
   }
-  return CheckCanEverFit(spec, Hosts());
+  return OkStatus();
 }
 
 std::optional<JobName> Coordinator::SharesOutput(const JobSpec& spec) {
@@ -132,7 +142,8 @@ StatusOr<std::string> Coordinator::Submit(const RequestKey& request,
   MutexLock lock(&mu_);
   LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
   if (answer) return *std::move(answer);
-  LOCKSTEP_RETURN_IF_ERROR(CheckNew(submission.spec));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNotTaken(submission.spec));
+  LOCKSTEP_RETURN_IF_ERROR(CheckCanEverFit(submission.spec, Hosts()));
   const Time now = clock_->Now();
   Job job = NewJob(submission.spec, options_.new_uid(), owner, now);
   job.training = submission.training;
@@ -170,13 +181,13 @@ StatusOr<std::string> Coordinator::Change(
   return Answer(request, std::move(job), encode, now);
 }
 
-StatusOr<std::string> Coordinator::UpdateLabels(const RequestKey& request,
-                                                const JobName& name,
-                                                const LabelChange& change,
-                                                const MayChange& may,
-                                                const Encode& encode) {
-  return Change(request, name, may, encode, [&](const Job& job, Time) {
-    return ChangeLabels(job, change);
+StatusOr<std::string> Coordinator::UpdateJob(const RequestKey& request,
+                                             const JobName& name,
+                                             const JobUpdate& update,
+                                             const MayChange& may,
+                                             const Encode& encode) {
+  return Change(request, name, may, encode, [&](const Job& job, Time now) {
+    return Updated(job, update, request.client, now);
   });
 }
 
@@ -196,17 +207,21 @@ StatusOr<std::string> Coordinator::RequestCheckpoint(const RequestKey& request,
   return Change(request, name, may, encode, AddCheckpointDirective);
 }
 
-StatusOr<std::vector<TaskPlacement>> Coordinator::Plan(const JobSpec& spec,
-                                                       Cause* waiting) {
+StatusOr<JobPlan> Coordinator::Plan(const JobSpec& spec) {
   MutexLock lock(&mu_);
-  LOCKSTEP_RETURN_IF_ERROR(CheckNew(spec));
-  const Time now = clock_->Now();
-  const Job job = NewJob(spec, "", "", now);
+  LOCKSTEP_RETURN_IF_ERROR(CheckNotTaken(spec));
+  JobPlan plan;
+  plan.never_fits = WhyNeverFits(spec, Hosts());
+  if (!plan.never_fits.empty()) return plan;
+  const Job job = NewJob(spec, "", "", clock_->Now());
   ScheduleResult result =
       Schedule({{&job, Duration{}, false}}, Hosts(), options_.scheduler);
-  if (!result.placed.empty()) return std::move(result.placed[0].placement);
-  *waiting = result.waiting[spec.name];
-  return std::vector<TaskPlacement>();
+  if (result.placed.empty()) {
+    plan.waiting = result.waiting[spec.name];
+  } else {
+    plan.placement = std::move(result.placed[0].placement);
+  }
+  return plan;
 }
 
 }  // namespace lockstep

@@ -63,9 +63,7 @@ TEST_F(CoordinatorTest, NamesAreUsedOnce) {
   EXPECT_EQ(ReasonOf(Submit(Wide("j"), "r2").status()), "JOB_EXISTS");
   ASSERT_TRUE(Cancel("j").ok());
   EXPECT_EQ(ReasonOf(Submit(Wide("j"), "r3").status()), "JOB_EXISTS");
-  Cause waiting;
-  EXPECT_EQ(ReasonOf(coordinator_->Plan(Wide("j"), &waiting).status()),
-            "JOB_EXISTS");
+  EXPECT_EQ(ReasonOf(coordinator_->Plan(Wide("j")).status()), "JOB_EXISTS");
 }
 
 TEST_F(CoordinatorTest, JobThatCanNeverFitIsRefusedAndNotStored) {
@@ -128,19 +126,25 @@ TEST_F(CoordinatorTest, TwoNativeJobsDoNotWriteToOneDirectory) {
 }
 
 TEST_F(CoordinatorTest, PlanChangesNothing) {
-  Cause waiting;
-  auto plan = coordinator_->Plan(Wide("j"), &waiting);
+  auto plan = coordinator_->Plan(Wide("j"));
   ASSERT_TRUE(plan.ok());
-  EXPECT_THAT(*plan, IsEmpty());
-  EXPECT_EQ(waiting.reason, Reason::kNoNodes);
+  EXPECT_THAT(plan->placement, IsEmpty());
+  EXPECT_THAT(plan->never_fits, IsEmpty());
+  EXPECT_EQ(plan->waiting.reason, Reason::kNoNodes);
   Connect(&a_);
   Connect(&b_);
   const int64_t version = coordinator_->version();
-  plan = coordinator_->Plan(Wide("j"), &waiting);
+  plan = coordinator_->Plan(Wide("j"));
   ASSERT_TRUE(plan.ok());
-  ASSERT_THAT(*plan, SizeIs(2));
-  EXPECT_EQ((*plan)[0].node, "a");
-  EXPECT_EQ((*plan)[1].node, "b");
+  ASSERT_THAT(plan->placement, SizeIs(2));
+  EXPECT_EQ(plan->placement[0].node, "a");
+  EXPECT_EQ(plan->placement[1].node, "b");
+  JobSpec large = Wide("j");
+  large.roles[0].resources.cpus = 64;
+  plan = coordinator_->Plan(large);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_THAT(plan->placement, IsEmpty());
+  EXPECT_THAT(plan->never_fits, SizeIs(1));
   EXPECT_EQ(coordinator_->version(), version);
   EXPECT_THAT(coordinator_->ListJobs(), IsEmpty());
 }
@@ -238,21 +242,21 @@ TEST_F(CoordinatorTest, LabelsAreChangedAtAnyTime) {
   JobSpec spec = Wide("j");
   spec.labels = {{"a", "1"}, {"b", "2"}};
   MustSubmit(spec);
-  const auto update = [&](const LabelChange& change, const std::string& id) {
-    return coordinator_->UpdateLabels({"user/ann", id, "UpdateJob", id}, "j",
-                                      change, Anybody, Encode);
+  const auto update = [&](const JobUpdate& change, const std::string& id) {
+    return coordinator_->UpdateJob({"user/ann", id, "UpdateJob", id}, "j",
+                                   change, Anybody, Encode);
   };
   const auto labels = [&] { return Get("j").spec.labels; };
-  LabelChange change;
-  change.remove = {"a", "none"};
-  change.set = {{"b", "3"}, {"c", ""}};
+  JobUpdate change;
+  change.remove_labels = {"a", "none"};
+  change.set_labels = {{"b", "3"}, {"c", ""}};
   ASSERT_TRUE(update(change, "u1").ok());
   EXPECT_EQ(labels(),
             (std::map<std::string, std::string>{{"b", "3"}, {"c", ""}}));
   // A repeat changes nothing, whatever came between.
   change = {};
-  change.clear = true;
-  change.set = {{"d", "4"}};
+  change.clear_labels = true;
+  change.set_labels = {{"d", "4"}};
   change.version = Get("j").resource_version;
   ASSERT_TRUE(update(change, "u2").ok());
   EXPECT_EQ(labels(), (std::map<std::string, std::string>{{"d", "4"}}));
@@ -264,16 +268,40 @@ TEST_F(CoordinatorTest, LabelsAreChangedAtAnyTime) {
   ASSERT_TRUE(Cancel("j").ok());
   ASSERT_EQ(State("j"), JobState::kCancelled);
   change.version = 0;
-  change.set = {{"e", "5"}};
+  change.set_labels = {{"e", "5"}};
   const Job before = Get("j");
   ASSERT_TRUE(update(change, "u4").ok());
   EXPECT_EQ(labels(), (std::map<std::string, std::string>{{"e", "5"}}));
   EXPECT_EQ(Get("j").bill, before.bill);
   EXPECT_EQ(Get("j").end_time, before.end_time);
   // Too many.
-  change.set.clear();
-  for (int i = 0; i < 65; ++i) change.set[fmt::format("k{}", i)] = "";
+  change.set_labels.clear();
+  for (int i = 0; i < 65; ++i) change.set_labels[fmt::format("k{}", i)] = "";
   EXPECT_EQ(update(change, "u5").status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(CoordinatorTest, PriorityIsChangedUntilTheEnd) {
+  MustSubmit(Wide("first"));
+  clock_.Advance(1s);
+  MustSubmit(Wide("second"));
+  ASSERT_EQ(coordinator_->QueuePosition("first"), 1);
+  JobUpdate update;
+  update.priority = 7;
+  const auto change = [&](const std::string& id) {
+    return coordinator_->UpdateJob({"user/root", id, "UpdateJob", id}, "second",
+                                   update, Anybody, Encode);
+  };
+  ASSERT_TRUE(change("u1").ok());
+  EXPECT_EQ(Get("second").spec.priority, 7);
+  EXPECT_EQ(Get("second").events.back().message,
+            "priority 7 instead of 0, by user/root");
+  EXPECT_EQ(coordinator_->QueuePosition("second"), 1);
+  EXPECT_EQ(coordinator_->QueuePosition("first"), 2);
+  // Its old place is gone: once it has, nothing is left of it.
+  ASSERT_TRUE(Cancel("second").ok());
+  EXPECT_EQ(coordinator_->QueuePosition("first"), 1);
+  update.priority = 9;
+  EXPECT_EQ(change("u2").status().code(), StatusCode::kFailedPrecondition);
 }
 
 TEST_F(CoordinatorTest, QueuePositionsAreTheOrderOfScheduling) {

@@ -99,13 +99,25 @@ struct Submission {
   std::vector<std::string> events;
 };
 
-struct LabelChange {
-  bool clear = false;
-  std::vector<std::string> remove;
-  // After the others were removed.
-  std::map<std::string, std::string> set;
+// What a person changes of a job.
+struct JobUpdate {
+  bool clear_labels = false;
+  std::vector<std::string> remove_labels;
+  // Set after the others were removed.
+  std::map<std::string, std::string> set_labels;
+  // Of a job that has not ended; absent: it stays.
+  std::optional<int32_t> priority = std::nullopt;
   // The job's, else nothing is changed; 0: whatever it is.
   int64_t version = 0;
+};
+
+// Where a job would go now.
+struct JobPlan {
+  // Empty: it would wait, and `waiting` says why, or it can never run here.
+  std::vector<TaskPlacement> placement;
+  Cause waiting;
+  // Every reason why it can never run here.
+  std::vector<std::string> never_fits;
 };
 
 // What is shown of a job: the stored part, and what is only known now.
@@ -203,12 +215,11 @@ class Coordinator {
   StatusOr<std::string> CancelJob(const RequestKey& request,
                                   const JobName& name, const MayChange& may,
                                   const Encode& encode);
-  // FailedPrecondition: the job is not at `change.version` any more.
-  StatusOr<std::string> UpdateLabels(const RequestKey& request,
-                                     const JobName& name,
-                                     const LabelChange& change,
-                                     const MayChange& may,
-                                     const Encode& encode);
+  // FailedPrecondition: the job is not at `update.version` any more, or has
+  // ended and gets a priority.
+  StatusOr<std::string> UpdateJob(const RequestKey& request,
+                                  const JobName& name, const JobUpdate& update,
+                                  const MayChange& may, const Encode& encode);
   StatusOr<std::string> RequestCheckpoint(const RequestKey& request,
                                           const JobName& name,
                                           const MayChange& may,
@@ -233,9 +244,8 @@ class Coordinator {
                                    const NodeName& name,
                                    const EncodeJobs& encode);
 
-  // Where `spec` would go now; empty: it would wait, and `waiting` says why.
-  StatusOr<std::vector<TaskPlacement>> Plan(const JobSpec& spec,
-                                            Cause* waiting);
+  // What would become of `spec`; changes nothing.
+  StatusOr<JobPlan> Plan(const JobSpec& spec);
   StatusOr<JobSnapshot> GetJob(const JobName& name);
   // 1: the next; 0: it does not wait, or is not there.
   int64_t QueuePosition(const JobName& name) const;
@@ -349,6 +359,8 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Nodes that a finished step proved to live.
   void ApplyProofs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Events for tasks whose GPUs are bad.
+  void NoteBadGpus(Job* job, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // That a rank stands still, and that it goes on, in the job's history.
   void NoteStanding(Entry* entry, Job* job, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -427,8 +439,9 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // client_commands.cc
-  // What speaks against a new job: its name, its directory, its size.
-  Status CheckNew(const JobSpec& spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // AlreadyExists, FailedPrecondition: another job has its name, or writes to
+  // its directory.
+  Status CheckNotTaken(const JobSpec& spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A job that has not ended and writes where `spec` will.
   std::optional<JobName> SharesOutput(const JobSpec& spec)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

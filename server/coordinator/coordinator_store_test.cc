@@ -25,6 +25,7 @@ TEST_F(CoordinatorTest, FailedCommitChangesNothingAndIsTriedAgain) {
   EXPECT_FALSE(coordinator_->GetJob("k").ok());
   EXPECT_FALSE(coordinator_->store_healthy());
   a_.Exit("j", 0, ExitCode(0));
+  b_.Exit("j", 1, ExitCode(0));
   const size_t told = b_.assignments.size();
   Run();
   EXPECT_EQ(State("j"), JobState::kRunning) << "not stored, so not so";
@@ -32,7 +33,7 @@ TEST_F(CoordinatorTest, FailedCommitChangesNothingAndIsTriedAgain) {
   store_.FailWith(OkStatus());
   Run();
   EXPECT_TRUE(coordinator_->store_healthy());
-  EXPECT_EQ(State("j"), JobState::kFinishing);
+  EXPECT_EQ(State("j"), JobState::kSucceeded);
   EXPECT_TRUE(Submit(Wide("k")).ok()) << "the same request again";
 }
 
@@ -242,7 +243,9 @@ TEST_F(CoordinatorTest, RestartThatCannotBeNotedIsStillOne) {
 TEST_F(CoordinatorTest, RestartWhileFinishingEndsWithTheStoredOutcome) {
   Connect(&a_);
   Connect(&b_);
-  MustSubmit(Wide("j"));
+  JobSpec spec = Wide("j");
+  spec.end_with = EndWith::kChief;
+  MustSubmit(spec);
   Run();
   b_.habits.stops = false;
   a_.Exit("j", 0, ExitCode(0));

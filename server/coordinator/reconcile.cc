@@ -86,6 +86,7 @@ void Coordinator::NoteStanding(Entry* entry, Job* job, Time now) {
       return;
     }
     entry->standing_since = now.mono - stall->still;
+    entry->stall.Told(*stall);
     AddEvent(job, Reason::kNoProgress, Describe(*job, *stall), now);
   } else if (job->state == JobState::kRunning && !job->failing) {
     AddEvent(job, Reason::kNoProgress,
@@ -94,6 +95,26 @@ void Coordinator::NoteStanding(Entry* entry, Job* job, Time now) {
              now);
   }
   entry->standing = stall.has_value();
+}
+
+void Coordinator::NoteBadGpus(Job* job, Time now) {
+  if (!IsActive(job->state)) return;
+  for (const TaskStatus& task : job->tasks) {
+    const Member* const member = members_.Find(task.node);
+    if (member == nullptr) continue;
+    for (const Gpu& gpu : member->info.gpus) {
+      if (std::count(task.gpus.begin(), task.gpus.end(), gpu.index) == 0) {
+        continue;
+      }
+      const std::string trouble = member->GpuTrouble(gpu);
+      if (trouble.empty()) continue;
+      AddEventOnce(job, Reason::kNodeGpuError,
+                   fmt::format("{} uses {} of node {}: {}",
+                               TaskName(task.type, task.index), GpuLabel(gpu),
+                               task.node, trouble),
+                   now);
+    }
+  }
 }
 
 std::map<JobName, Job> Coordinator::DecideDirty(Time now) {
@@ -114,6 +135,7 @@ std::map<JobName, Job> Coordinator::DecideDirty(Time now) {
     }
     Job next = Decide(*entry.job, view, options_.timeouts, now);
     NoteStanding(&entry, &next, now);
+    NoteBadGpus(&next, now);
     if (!(next == *it->second.job)) changed.emplace(name, std::move(next));
   }
   dirty_.clear();
@@ -146,13 +168,14 @@ std::vector<HostCapacity> Coordinator::Hosts() {
     }
     host.capacity = member.info.capacity;
     host.gpus = member.info.gpus;
-    host.silent_gpus = SilentGpus(member.readings);
+    host.bad_gpus = member.BadGpus();
     host.container_engine = member.info.container_engine;
     host.pool = member.info.pool;
     for (const JobName& job : nodes_[name].jobs) {
       const Entry& entry = jobs_.at(job);
       for (const size_t index : entry.places.HoldsOn(name)) {
         const Hold& hold = entry.job->holds[index];
+        host.holders.push_back({job, hold.resources});
         host.allocated.cpus += hold.resources.cpus;
         host.allocated.memory_bytes += hold.resources.memory_bytes;
         host.allocated.gpus += hold.resources.gpus;
@@ -293,11 +316,13 @@ void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
   const bool waits =
       job->state == JobState::kQueued || job->state == JobState::kPlacing;
   if (!waits) entry.waiting.reset();
+  // Its place before: the priority may be another now.
+  if (before != nullptr && queued_.erase(PlaceInQueue(*before)) > 0) {
+    ahead_changed_ = true;
+  }
   if (waits) {
     queued_.insert(PlaceInQueue(*job));
     capacity_changed_ = true;
-  } else if (queued_.erase(PlaceInQueue(*job)) > 0) {
-    ahead_changed_ = true;
   }
   if (IsFinal(job->state)) {
     live_.erase(name);
@@ -344,7 +369,7 @@ Coordinator::Wanted Coordinator::WantedOf(const std::set<NodeName>& nodes,
     if (entry.job->failing) seen.merge(NodesOf(*entry.job));
     const JobView view = ViewOf(entry, now, seen);
     const Assigner assigner(*entry.job, entry.places, view, options_.graces,
-                            options_.timeouts, now);
+                            now);
     for (const NodeName& node : told) {
       for (Assignment& assignment : assigner.For(node)) {
         wanted[node][{name, assignment.generation}] = std::move(assignment);

@@ -198,17 +198,19 @@ Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
   const bool was_ready =
       member != nullptr && member->state == NodeState::kReady;
   const uint64_t news = member == nullptr ? 0 : member->news;
-  const std::vector<int32_t> silent_gpus = SilentGpus(readings);
+  const std::vector<int32_t> bad_before =
+      member == nullptr ? std::vector<int32_t>() : member->BadGpus();
   const std::optional<Duration> round_trip = readings.round_trip;
-  if (member != nullptr && silent_gpus != SilentGpus(member->readings)) {
-    capacity_changed_ = true;
-    LOG_WARN("node {}: GPUs that do not answer: {}", node,
-             silent_gpus.empty()
-                 ? "none any more"
-                 : fmt::format("{}", fmt::join(silent_gpus, ", ")));
-  }
   LOCKSTEP_RETURN_IF_ERROR(
       members_.Beat(node, soft.session->incarnation, std::move(readings), now));
+  if (member != nullptr && member->BadGpus() != bad_before) {
+    const std::vector<int32_t> bad = member->BadGpus();
+    capacity_changed_ = true;
+    for (const JobName& job : soft.jobs) Touch(job);
+    LOG_WARN("node {}: GPUs that get no new work: {}", node,
+             bad.empty() ? "none any more"
+                         : fmt::format("{}", fmt::join(bad, ", ")));
+  }
   if (round_trip && member != nullptr && options_.observer != nullptr) {
     options_.observer->OnRoundTrip(member->info.pool, *round_trip);
   }

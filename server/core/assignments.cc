@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "server/core/ending.h"
 #include "server/core/generation.h"
 #include "server/core/images.h"
 #include "server/core/moving.h"
@@ -46,14 +47,8 @@ void AddNodesOf(const Job& job, std::set<NodeName>* nodes) {
 }  // namespace
 
 Assigner::Assigner(const Job& job, const JobPlaces& places, const JobView& view,
-                   const StopGraces& graces, const LifecycleTimeouts& timeouts,
-                   Time now)
-    : job_(job),
-      places_(places),
-      view_(view),
-      graces_(graces),
-      timeouts_(timeouts),
-      now_(now) {
+                   const StopGraces& graces, Time now)
+    : job_(job), places_(places), view_(view), graces_(graces), now_(now) {
   if (job.failing && job.failing->reason == Reason::kNodeDrained) {
     departure_ = MustLeave(job, view);
   }
@@ -100,19 +95,17 @@ GangSpec Assigner::SpecFor(const NodeName& node) const {
   return spec;
 }
 
-// The deciding rank ended well: the workers may end by themselves for a while;
-// ps and evaluators never do, so they are stopped at once, on a node that they
-// share with workers when these have ended.
+// The job has succeeded: ranks of the group may run on for a while. Evaluators
+// are stopped at once; on a node that they share with ranks of the group, when
+// these have ended.
 bool Assigner::MayEndByThemselves(const NodeName& node) const {
   if (job_.outcome != JobState::kSucceeded) return false;
-  if (now_.mono - view_.state_since >= timeouts_.completion_grace) {
+  if (now_.mono - view_.state_since >= GraceAfterSuccess(job_.spec)) {
     return false;
   }
   for (const size_t index : places_.TasksOn(node)) {
     const TaskStatus& task = job_.tasks[index];
-    if (task.type != TaskType::kChief && task.type != TaskType::kWorker) {
-      continue;
-    }
+    if (!IsOfGroup(task.type)) continue;
     for (const RankStatus& rank : task.ranks) {
       if (rank.state != RankState::kExited) return true;
     }
@@ -229,12 +222,10 @@ std::set<NodeName> NodesToTell(const Job* before, const Job& after) {
 
 std::vector<Assignment> DesiredAssignments(const Job& job, const JobView& view,
                                            const NodeName& node,
-                                           const StopGraces& graces,
-                                           const LifecycleTimeouts& timeouts,
-                                           Time now) {
+                                           const StopGraces& graces, Time now) {
   const JobPlaces places(job);
   std::vector<Assignment> wanted =
-      Assigner(job, places, view, graces, timeouts, now).For(node);
+      Assigner(job, places, view, graces, now).For(node);
   for (Assignment& assignment : wanted) {
     if (Assigner::HasCluster(assignment)) assignment.cluster = job.cluster;
   }

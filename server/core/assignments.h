@@ -20,7 +20,7 @@ struct StopGraces {
   Duration failure = std::chrono::seconds(1);
   // Cancel, drain, maxRunningTime.
   Duration cancel = std::chrono::seconds(30);
-  // After the deciding rank's exit 0 and completion_grace.
+  // After the job's success and GraceAfterSuccess of ending.h.
   Duration completion = std::chrono::seconds(1);
 };
 
@@ -31,8 +31,7 @@ class Assigner {
   // `places` are the job's; `view` has at least the nodes that are asked for,
   // and of a job that leaves a drained node, all of its nodes.
   Assigner(const Job& job, const JobPlaces& places, const JobView& view,
-           const StopGraces& graces, const LifecycleTimeouts& timeouts,
-           Time now);
+           const StopGraces& graces, Time now);
 
   // As DesiredAssignments, without the cluster spec, which is as long as the
   // gang is wide and the same for all nodes of a generation: whoever sends one
@@ -53,7 +52,6 @@ class Assigner {
   const JobPlaces& places_;
   const JobView& view_;
   const StopGraces& graces_;
-  const LifecycleTimeouts& timeouts_;
   const Time now_;
   // Of a job that is stopped to leave a drained node.
   std::optional<Departure> departure_;
@@ -68,9 +66,7 @@ std::set<NodeName> NodesToTell(const Job* before, const Job& after);
 // of, or that it reports and that is over. `epoch` is left 0.
 std::vector<Assignment> DesiredAssignments(const Job& job, const JobView& view,
                                            const NodeName& node,
-                                           const StopGraces& graces,
-                                           const LifecycleTimeouts& timeouts,
-                                           Time now);
+                                           const StopGraces& graces, Time now);
 
 // What to say about a gang that belongs to no job we know: STOP, and once it
 // is stopped, FORGET.

@@ -17,8 +17,7 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 std::vector<Assignment> For(const Scene& s, const NodeName& node) {
-  return DesiredAssignments(s.job, s.view, node, StopGraces{}, s.timeouts,
-                            s.now);
+  return DesiredAssignments(s.job, s.view, node, StopGraces{}, s.now);
 }
 Assignment One(const Scene& s, const NodeName& node) {
   const auto wanted = For(s, node);
@@ -105,8 +104,15 @@ TEST(AssignmentsTest, CancelLeavesTime) {
   EXPECT_EQ(One(s, "a").stop_message, "cancelled by user/ann");
 }
 
+Scene ChiefDecides() {
+  JobSpec spec = NativeSpec("j", 2);
+  spec.end_with = EndWith::kChief;
+  spec.end_grace = 10s;
+  return Scene(spec);
+}
+
 TEST(AssignmentsTest, WorkersMayEndByThemselvesAfterTheChief) {
-  Scene s = Native();
+  Scene s = ChiefDecides();
   s.Run({"a", "b"});
   s.Exited(0, Code(0));
   s.Settle();
@@ -118,8 +124,29 @@ TEST(AssignmentsTest, WorkersMayEndByThemselvesAfterTheChief) {
   EXPECT_EQ(One(s, "b").grace, 1s);
 }
 
-TEST(AssignmentsTest, GraceIsOverWhenAllWorkersAre) {
+TEST(AssignmentsTest, NothingIsStoppedWhileWorkersMustFinish) {
   Scene s = Native();
+  s.Run({"a", "b"});
+  s.Exited(0, Code(0));
+  s.Settle();
+  s.Advance(std::chrono::hours(10));
+  s.Settle();
+  EXPECT_EQ(One(s, "b").goal, Goal::kGo);
+}
+
+TEST(AssignmentsTest, WorkersOfAJobWithParameterServersAreStoppedAtOnce) {
+  Scene s(
+      ProgramSpec("p", {Role(TaskType::kChief, 1), Role(TaskType::kWorker, 1),
+                        Role(TaskType::kPs, 1)}));
+  s.Run({"a", "b", "c"});
+  s.Exited(0, Code(0));
+  s.Settle();
+  EXPECT_EQ(One(s, "b").goal, Goal::kStop);
+  EXPECT_EQ(One(s, "c").goal, Goal::kStop);
+}
+
+TEST(AssignmentsTest, GraceIsOverWhenAllWorkersAre) {
+  Scene s = ChiefDecides();
   s.Run({"a", "b"});
   s.Exited(0, Code(0));
   s.Exited(1, Code(5));
@@ -138,7 +165,7 @@ TEST(AssignmentsTest, ParameterServersAreNotWaitedFor) {
 }
 
 TEST(AssignmentsTest, ForgetOnlyOnceTheEndIsStored) {
-  Scene s = Native();
+  Scene s = ChiefDecides();
   s.Run({"a", "b"});
   s.Exited(0, Code(0));
   s.Settle();
@@ -249,19 +276,26 @@ TEST(AssignmentsTest, TheProgramsWayComesWithIt) {
   EXPECT_THAT(One(native, "a").spec->services, IsEmpty());
 }
 
-TEST(AssignmentsTest, WorkersHaveTheirGraceAndParameterServersNone) {
+TEST(AssignmentsTest, WorkersHaveTheirGraceAndEvaluatorsNone) {
   JobSpec spec =
       ProgramSpec("p", {Role(TaskType::kChief, 1), Role(TaskType::kWorker, 2),
-                        Role(TaskType::kPs, 2), Role(TaskType::kEvaluator, 1)});
+                        Role(TaskType::kEvaluator, 1)});
+  spec.end_with = EndWith::kChief;
+  spec.end_grace = 10s;
+  {
+    Scene s(spec);
+    s.Run({"a", "b", "c", "d"});
+    s.Exited(0, Code(0));
+    s.Settle();
+    EXPECT_EQ(One(s, "b").goal, Goal::kGo);
+    EXPECT_EQ(One(s, "d").goal, Goal::kStop);
+    EXPECT_EQ(One(s, "d").grace, 1s);
+  }
   Scene s(spec);
-  s.Run({"a", "b", "c", "c", "d", "e"});
+  s.Run({"a", "b", "c", "c"});
   s.Exited(0, Code(0));
   s.Settle();
-  EXPECT_EQ(One(s, "b").goal, Goal::kGo);
-  EXPECT_EQ(One(s, "d").goal, Goal::kStop);
-  EXPECT_EQ(One(s, "d").grace, 1s);
-  EXPECT_EQ(One(s, "e").goal, Goal::kStop);
-  // A ps beside a worker goes with the worker.
+  // An evaluator beside a worker goes with the worker.
   EXPECT_EQ(One(s, "c").goal, Goal::kGo);
   s.Exited(2, Code(7));
   s.Settle();

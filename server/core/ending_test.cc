@@ -13,13 +13,146 @@ namespace {
 using std::chrono_literals::operator""s;
 using std::chrono_literals::operator""min;
 using std::chrono_literals::operator""ns;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
 // ---- FINISHING ----
 
-TEST(EndingTest, DecidingRanksSuccessFinishesTheJob) {
+// Rank 0 decides alone.
+Scene RunningWithChief() {
+  JobSpec spec = NativeSpec("j", 2);
+  spec.end_with = EndWith::kChief;
+  Scene s(spec);
+  s.Run({"a", "b"});
+  return s;
+}
+
+std::vector<std::string> Events(const Job& job, Reason reason) {
+  std::vector<std::string> texts;
+  for (const Event& event : job.events) {
+    if (event.reason == reason) texts.push_back(event.message);
+  }
+  return texts;
+}
+
+TEST(EndingTest, RuleIsSettledAtSubmission) {
+  EXPECT_EQ(Queued().job.spec.end_with, EndWith::kAll);
+  EXPECT_EQ(Scene(ParameterServers()).job.spec.end_with, EndWith::kChief);
+  EXPECT_EQ(RunningWithChief().job.spec.end_with, EndWith::kChief);
+}
+
+TEST(EndingTest, JobSucceedsWhenEveryRankOfTheGroupHas) {
+  Scene s(
+      ProgramSpec("p", {Role(TaskType::kChief, 1), Role(TaskType::kWorker, 2),
+                        Role(TaskType::kEvaluator, 1)}));
+  s.Run({"a", "b", "c", "d"});
+  s.Exited(0, Code(0));
+  s.Exited(2, Code(0));
+  s.Settle();
+  s.Advance(std::chrono::hours(1));
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kRunning) << "rank 1 works on";
+  s.Exited(1, Code(0));
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFinishing);
+  EXPECT_EQ(s.job.outcome, JobState::kSucceeded);
+  EXPECT_THAT(Events(s.job, Reason::kRanksStopped),
+              ElementsAre("still running, and stopped now: rank 3 (evaluator 0 "
+                          "on d)"));
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kSucceeded);
+  EXPECT_EQ(s.job.exit_code, 0);
+  EXPECT_THAT(Events(s.job, Reason::kRanksStopped).back(),
+              HasSubstr("stopped: rank 3 (evaluator 0 on d): "));
+}
+
+TEST(EndingTest, FailureAfterRankZerosEndIsAFailedAttempt) {
   Scene s = Running();
+  s.Exited(0, Code(0));
+  s.Settle();
+  s.Exited(1, Code(3));
+  s.Settle();
+  ASSERT_TRUE(s.job.failing);
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kPreparing);
+  EXPECT_EQ(s.job.generation, 2u);
+  EXPECT_THAT(Events(s.job, Reason::kNone),
+              Contains("had exited with 0, and start again with the gang: rank "
+                       "0 (chief 0 on a)"));
+}
+
+TEST(EndingTest, OutOfTriesTheRanksCodeIsTheJobs) {
+  JobSpec spec =
+      ProgramSpec("p", {Role(TaskType::kChief, 1), Role(TaskType::kWorker, 1)});
+  spec.restart_budget = 0;
+  Scene s(spec);
+  s.Run({"a", "b"});
+  s.Exited(0, Code(0));
+  s.Exited(1, Code(7));
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFailed);
+  EXPECT_EQ(s.job.exit_code, 7);
+}
+
+TEST(EndingTest, NodeWhoseRanksAreDoneIsNeededNoMore) {
+  Scene s = Running();
+  s.Exited(0, Code(0));
+  s.Settle();
+  s.view.nodes["a"].state = NodeState::kLost;
+  s.Settle();
+  EXPECT_FALSE(s.job.failing);
+  s.Exited(1, Code(0));
+  s.Stopped("b");
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kSucceeded);
+}
+
+TEST(EndingTest, WhoStillRunsAfterTheChiefIsTold) {
+  Scene s = RunningWithChief();
+  s.Exited(0, Code(0));
+  s.Settle();
+  EXPECT_THAT(Events(s.job, Reason::kRanksStopped),
+              ElementsAre("still running, and stopped in 5 m 00 s unless they "
+                          "end: rank 1 (worker 0 on b)"));
+  s.Exited(1, Victim(Signal(SIGTERM)));
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kSucceeded);
+  EXPECT_THAT(Events(s.job, Reason::kRanksStopped).back(),
+              "stopped: rank 1 (worker 0 on b): killed by SIGTERM");
+}
+
+TEST(EndingTest, FailureAfterTheChiefsEndIsAnEvent) {
+  Scene s = RunningWithChief();
+  s.Exited(0, Code(0));
+  s.Settle();
+  s.Exited(1, Code(3));
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kSucceeded);
+  EXPECT_THAT(Events(s.job, Reason::kRankFailedLate),
+              ElementsAre("failed after the job had succeeded, which changes "
+                          "nothing: rank 1 (worker 0 on b): exit code 3"));
+}
+
+// What an older version stored has no rule.
+TEST(EndingTest, StoredJobWithoutRuleEndsWithTheChief) {
+  Scene s = Running();
+  s.job.spec.end_with = EndWith::kUnspecified;
+  s.Exited(0, Code(0));
+  s.Settle();
+  EXPECT_EQ(s.job.outcome, JobState::kSucceeded);
+}
+
+TEST(EndingTest, DecidingRanksSuccessFinishesTheJob) {
+  Scene s = RunningWithChief();
   s.Exited(0, Code(0));
   s.Settle();
   EXPECT_EQ(s.job.state, JobState::kFinishing);
@@ -105,12 +238,13 @@ TEST(EndingTest, SuccessWinsOverALimitThatIsOverAtTheSameTime) {
   s.Run({"a", "b"});
   s.Advance(11s);
   s.Exited(0, Code(0));
+  s.Exited(1, Code(0));
   s.Settle();
   EXPECT_EQ(s.job.outcome, JobState::kSucceeded);
 }
 
 TEST(EndingTest, FinishingWaitsForEveryNodeOrItsLoss) {
-  Scene s = Running();
+  Scene s = RunningWithChief();
   s.Exited(0, Code(0));
   s.Settle();
   s.Stopped("a");
@@ -252,7 +386,7 @@ TEST_P(EveryStateTest, ClockOfThePersonJumpsAndNothingHappens) {
 }
 
 TEST(EndingTest, FinalJobsNeverChange) {
-  Scene s = Running();
+  Scene s = RunningWithChief();
   s.Exited(0, Code(0));
   s.AllStopped();
   s.Settle();
@@ -267,7 +401,7 @@ TEST(EndingTest, FinalJobsNeverChange) {
 }
 
 TEST(EndingTest, CancelDoesNotUndoAnEndThatIsUnderWay) {
-  Scene s = Running();
+  Scene s = RunningWithChief();
   s.Exited(0, Code(0));
   s.Settle();
   s.job = Cancel(s.job, "user/ann", s.now);

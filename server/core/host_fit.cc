@@ -28,7 +28,7 @@ FreeHost FreeOf(const HostCapacity& host) {
   };
   for (const Gpu& gpu : host.gpus) {
     if (!has(host.allocated_gpus, gpu.index) &&
-        !has(host.silent_gpus, gpu.index)) {
+        !has(host.bad_gpus, gpu.index)) {
       free.gpus.push_back(&gpu);
     }
   }

@@ -103,16 +103,15 @@ TEST(ImagesTest, ANodeWithAnotherContentHasNotPrepared) {
   ASSERT_THAT(s.job.images, SizeIs(1));
   EXPECT_EQ(s.job.images[0].node, "a");
   // Each is told what to run.
-  const auto wanted = DesiredAssignments(s.job, s.view, "b", {}, {}, s.now);
+  const auto wanted = DesiredAssignments(s.job, s.view, "b", {}, s.now);
   ASSERT_THAT(wanted, SizeIs(1));
   EXPECT_EQ(wanted[0].goal, Goal::kPrepare);
   EXPECT_THAT(wanted[0].spec->images, ElementsAre(Is("x:1", 'a', "a")));
   s.Gang("b").images = {Is("x:1", 'a')};
   s.Settle();
   EXPECT_TRUE(s.job.cluster);
-  EXPECT_THAT(
-      DesiredAssignments(s.job, s.view, "b", {}, {}, s.now)[0].spec->images,
-      SizeIs(1));
+  EXPECT_THAT(DesiredAssignments(s.job, s.view, "b", {}, s.now)[0].spec->images,
+              SizeIs(1));
 }
 
 TEST(ImagesTest, ADaemonThatDoesNotSayIsBelieved) {

@@ -98,6 +98,15 @@ void AddEvent(Job* job, Reason reason, std::string message, Time now) {
   }
 }
 
+void AddEventOnce(Job* job, Reason reason, const std::string& message,
+                  Time now) {
+  const bool known = std::any_of(
+      job->events.begin(), job->events.end(), [&](const Event& event) {
+        return event.generation == job->generation && event.message == message;
+      });
+  if (!known) AddEvent(job, reason, message, now);
+}
+
 void EnterState(Job* job, JobState state, Cause cause, Time now) {
   cause.message = Shorten(std::move(cause.message));
   if (!IsFinal(job->state)) {

@@ -109,9 +109,6 @@ struct Job {
   std::map<NodeName, uint32_t> event_numbers;
   // When ranks exited 42 in the last minute.
   std::vector<WallTime> free_restarts;
-  // The first failure without progress; told when the budget is used up.
-  std::optional<Cause> first_failure;
-  int32_t first_failure_code = 0;
   // Of `generation`, by rank: those that failed alone.
   std::map<int32_t, LoneRank> lone_ranks;
   // How the last attempt failed, see Failure::signature in verdict.h; empty:
@@ -156,6 +153,9 @@ inline constexpr size_t kMaxOutputsOfJob = 256;
 inline constexpr size_t kMaxEvents = 200;
 inline constexpr size_t kKeptFirstEvents = 20;
 void AddEvent(Job* job, Reason reason, std::string message, Time now);
+// The same, unless this generation has an event with this message.
+void AddEventOnce(Job* job, Reason reason, const std::string& message,
+                  Time now);
 
 // Changes the state, accounts the time spent in the last one, says why, and
 // records an event.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "server/core/ending.h"
 #include "server/core/generation.h"
 #include "server/core/moving.h"
 #include "server/core/preparing.h"
@@ -44,6 +45,7 @@ std::string Missing(const Job& job, RankState at_least) {
 // A node that the generation runs on is gone, or came back without it.
 bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
   for (const NodeName& node : NodesOf(*job)) {
+    if (launched && IsDoneOn(*job, node)) continue;
     if (IsLost(view, node)) {
       const bool forgotten = view.nodes.at(node).forgotten;
       Fail(job,
@@ -94,8 +96,7 @@ std::optional<Cause> TooWideForTfConfig(const Job& job) {
 
 // Nothing to save yet.
 bool LeaveAtOnce(Job* job, const JobView& view, Time now) {
-  const RankStatus& deciding = DecidingRank(*job);
-  if (deciding.exit && deciding.exit->ok()) return false;
+  if (HasSucceeded(*job)) return false;
   const std::optional<Departure> departure = MustLeave(*job, view);
   if (!departure) return false;
   Fail(job, {Reason::kNodeDrained, departure->why}, now);
@@ -134,8 +135,7 @@ void DecidePreparing(Job* job, const JobView& view,
   }
   // A program job that is being started. One that is short may be over before
   // all of it was seen to run; its success counts all the same.
-  const RankStatus& deciding = DecidingRank(*job);
-  const bool done = deciding.exit && deciding.exit->ok();
+  const bool done = HasSucceeded(*job);
   if (!done && AnyRankFailed(*job)) {
     Fail(job, FirstFailure(*job)->cause, now);
   } else if (done || AllRanks(*job, RankState::kStarted)) {
@@ -211,15 +211,18 @@ Cause CauseOf(const Job& job, const Stall& stall) {
 
 void DecideRunning(Job* job, const JobView& view,
                    const LifecycleTimeouts& timeouts, Time now) {
-  const RankStatus& deciding = DecidingRank(*job);
   if (HasStoppedAsTold(*job)) {
     Fail(job, MovedCause(*job, view), now);
     return;
   }
-  if (deciding.exit && deciding.exit->ok()) {
+  if (HasSucceeded(*job)) {
     Finish(job, JobState::kSucceeded,
-           {Reason::kCompleted, RankLabel(*job, deciding.rank) + " is done"}, 0,
-           now);
+           {Reason::kCompleted,
+            job->spec.end_with == EndWith::kAll
+                ? std::string("all ranks are done")
+                : RankLabel(*job, DecidingRank(*job).rank) + " is done"},
+           0, now);
+    NoteStillRunning(job, now);
     return;
   }
   // Before its ranks: a worker whose node is gone is not started again there.
@@ -244,6 +247,7 @@ void DecideRunning(Job* job, const JobView& view,
 
 void DecideFinishing(Job* job, const JobView& view, Time now) {
   if (!job->holds.empty()) return;
+  if (*job->outcome == JobState::kSucceeded) NoteHowTheyEnded(job, now);
   CloseAttempt(job, view, job->cause, now);
   EnterState(job, *job->outcome, job->cause, now);
 }

@@ -18,8 +18,8 @@
 //              Native jobs go on to FORMING. Program jobs stay until every exec
 //              succeeded, then run.
 //   FORMING    ranks start and form the communicator; all joined: RUNNING.
-//   RUNNING    until the deciding rank exits 0, or any rank fails that is not
-//              started again alone (restart.h).
+//   RUNNING    until the job has succeeded (ending.h), or any rank fails that
+//              is not started again alone (restart.h).
 //   failing    not a state of its own: the generation is told to stop; when no
 //              node has anything of it the verdict is given over all exits.
 //              Until then it keeps its places, and may go on in them.
@@ -60,8 +60,6 @@ struct LifecycleTimeouts {
   // From LAUNCH to every rank started, and from there to every rank joined.
   Duration launch = std::chrono::seconds(120);
   Duration join = std::chrono::seconds(30);
-  // Other ranks' time to end by themselves after the deciding rank's exit 0.
-  Duration completion_grace = std::chrono::seconds(10);
 };
 
 // What is known beside the job itself.

@@ -1,6 +1,7 @@
 // What people and the scheduler do to a job.
 #include <fmt/format.h>
 
+#include "server/core/ending.h"
 #include "server/core/generation.h"
 #include "server/core/lifecycle.h"
 
@@ -38,6 +39,9 @@ Job Place(const Job& before, const std::vector<TaskPlacement>& placement,
 Job NewJob(JobSpec spec, std::string uid, std::string owner, Time now) {
   Job job;
   job.spec = std::move(spec);
+  if (job.spec.end_with == EndWith::kUnspecified) {
+    job.spec.end_with = DefaultEndWith(job.spec);
+  }
   job.uid = std::move(uid);
   job.owner = std::move(owner);
   job.create_time = now.wall;

@@ -152,8 +152,7 @@ TEST(LifecyclePropertyTest, NobodyMissesAnAssignment) {
     Scene& s = chaos.scene();
     s.job.spec.restart_worker_alone = true;
     const auto wanted = [&](const Job& job, const NodeName& node) {
-      return DesiredAssignments(job, s.view, node, StopGraces{}, s.timeouts,
-                                s.now);
+      return DesiredAssignments(job, s.view, node, StopGraces{}, s.now);
     };
     for (int step = 0; step < 200; ++step) {
       chaos.Act();

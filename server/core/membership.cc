@@ -41,8 +41,23 @@ bool Has(const std::vector<int32_t>& indices, int32_t index) {
   return std::find(indices.begin(), indices.end(), index) != indices.end();
 }
 
+// A fatal error: the GPU gets no new work from now on.
+void SetFault(Member* member, const GpuError& error, Time now) {
+  for (Gpu& gpu : member->info.gpus) {
+    if (gpu.index != error.index || !gpu.fault.empty()) continue;
+    gpu.fault =
+        fmt::format("Xid {} at {}", error.xid, FormatWallTime(now.wall));
+    AddEvent(member, Reason::kNodeGpuError,
+             fmt::format("{}: Xid {} is fatal: no new work goes to it until "
+                         "its host boots or the node is undrained",
+                         GpuLabel(gpu), error.xid),
+             now.wall);
+  }
+}
+
 // What `readings` say of GPUs that those before did not.
-void TakeGpuNews(Member* member, const NodeReadings& readings, Time now) {
+void TakeGpuNews(Member* member, const NodeReadings& readings,
+                 const std::set<int32_t>& fatal_xids, Time now) {
   int left = kMaxGpuEventsOfBeat;
   const auto silent_before = SilentGpus(member->readings);
   const auto silent = SilentGpus(readings);
@@ -57,6 +72,10 @@ void TakeGpuNews(Member* member, const NodeReadings& readings, Time now) {
   say(silent, silent_before, Reason::kNodeGpuLost,
       " does not answer: no new work goes to it");
   say(silent_before, silent, Reason::kNodeGpuBack, " answers again");
+  // All of them, however many other errors there are.
+  for (const GpuError& error : readings.gpu_errors) {
+    if (fatal_xids.contains(error.xid)) SetFault(member, error, now);
+  }
   for (const GpuError& error : readings.gpu_errors) {
     auto& known = member->gpu_errors;
     const std::pair key{error.index, error.xid};
@@ -77,20 +96,30 @@ void TakeGpuNews(Member* member, const NodeReadings& readings, Time now) {
 }  // namespace
 
 NodeState Member::Shown(bool busy) const {
-  if (state != NodeState::kReady) return state;
+  if (state != NodeState::kReady) {
+    return drain && !busy ? NodeState::kDrained : state;
+  }
   if (!quarantine.empty()) return NodeState::kQuarantined;
   if (drain) return busy ? NodeState::kDraining : NodeState::kDrained;
   return state;
 }
 
 size_t Member::LostGpus() const {
-  size_t lost = missing_gpus.size();
-  for (const int32_t index : SilentGpus(readings)) {
-    lost += static_cast<size_t>(
-        std::count_if(info.gpus.begin(), info.gpus.end(),
-                      [&](const Gpu& gpu) { return gpu.index == index; }));
+  return missing_gpus.size() + BadGpus().size();
+}
+
+std::vector<int32_t> Member::BadGpus() const {
+  std::vector<int32_t> bad;
+  for (const Gpu& gpu : info.gpus) {
+    if (!GpuTrouble(gpu).empty()) bad.push_back(gpu.index);
   }
-  return lost;
+  return bad;
+}
+
+std::string Member::GpuTrouble(const Gpu& gpu) const {
+  if (!gpu.fault.empty()) return gpu.fault;
+  return Has(SilentGpus(readings), gpu.index) ? "its driver does not answer"
+                                              : "";
 }
 
 void Membership::Enter(Member* member, NodeState state, Reason reason,
@@ -173,6 +202,9 @@ NodeRecord Membership::Registered(const NodeInfo& info, WallTime now) const {
   }
   if (!was_ready) record.state_time = now;
   CompareGpus(old.gpus, &record, now);
+  // A boot resets the GPUs.
+  const bool same_boot = old.boot_id == info.boot_id;
+  KeepFaults(same_boot ? old.gpus : std::vector<Gpu>(), &record.info.gpus);
   return record;
 }
 
@@ -258,7 +290,7 @@ Status Membership::Beat(const NodeName& node, const Incarnation& incarnation,
   member.last_beat = now.mono;
   member.last_beat_wall = now.wall;
   if (readings.send_time) member.clock.Take(*readings.send_time, now);
-  TakeGpuNews(&member, readings, now);
+  TakeGpuNews(&member, readings, options_.fatal_xids, now);
   member.readings = std::move(readings);
   return OkStatus();
 }

@@ -22,6 +22,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,12 @@ struct MembershipOptions {
   // Two take-overs of a live daemon within this time are a quarantine; it
   // ends when only one was seen for as long.
   Duration contest_window = std::chrono::minutes(1);
+  // NVIDIA's Xids after which a GPU gets no new work until its host boots or
+  // an operator undrains the node. See
+  // https://docs.nvidia.com/deploy/xid-errors: double-bit ECC error, NVLink
+  // error, fallen off the bus, contained and uncontained ECC error, GSP
+  // timeout, GSP error.
+  std::set<int32_t> fatal_xids = {48, 74, 79, 94, 95, 119, 120};
 };
 
 struct Member {
@@ -67,8 +74,12 @@ struct Member {
   // Names both; empty: not in quarantine.
   std::string quarantine;
 
-  // Missing, or offered and silent.
+  // Missing, or offered and bad.
   size_t LostGpus() const;
+  // Indices of the offered GPUs that get no new work: silent, or with a fault.
+  std::vector<int32_t> BadGpus() const;
+  // Why `gpu`, which is offered, is bad; empty: it is not.
+  std::string GpuTrouble(const Gpu& gpu) const;
   // Whether jobs may be placed on it.
   bool TakesWork() const {
     return state == NodeState::kReady && !drain && quarantine.empty();
@@ -77,8 +88,9 @@ struct Member {
   Duration Unproven(MonoTime now) const {
     return std::min(Duration(now - last_beat), Duration(now - last_proof));
   }
-  // What is shown of it: silence first, then quarantine, then drain.
-  // `busy`: something runs or is held there.
+  // What is shown of it: silence first, then quarantine, then drain. An empty
+  // node that was drained may be switched off: it stays DRAINED when it falls
+  // silent. `busy`: something runs or is held there.
   NodeState Shown(bool busy) const;
   NodeRecord Record() const {
     return {info, drain, events, state_time, missing_gpus};
@@ -109,7 +121,8 @@ class Membership {
 
   // Aborted when the incarnation is not the admitted one; NotFound: register.
   // GPUs that fall silent or answer again, and errors of theirs, are events:
-  // of the same error of one GPU one in ten minutes, at most 8 with a beat.
+  // of the same error of one GPU one in ten minutes, at most 8 with a beat. An
+  // Xid of `fatal_xids` becomes the GPU's fault (Gpu::fault).
   Status Beat(const NodeName& node, const Incarnation& incarnation,
               NodeReadings readings, Time now);
 

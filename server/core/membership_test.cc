@@ -224,7 +224,8 @@ TEST_F(MembershipTest, DrainIsShownByWhatIsThere) {
   EXPECT_FALSE(member->TakesWork());
   clock_.Advance(4s);
   Expire();
-  EXPECT_EQ(member->Shown(false), NodeState::kUnknown) << "silence comes first";
+  EXPECT_EQ(member->Shown(true), NodeState::kUnknown) << "silence comes first";
+  EXPECT_EQ(member->Shown(false), NodeState::kDrained) << "it may be off";
   ASSERT_TRUE(Beat(kSecond).ok());
   members_.Apply(
       UndrainNode(member->Record(), false, "user/bob", clock_.Now().wall));
@@ -315,8 +316,9 @@ TEST_F(MembershipTest, BeatsTellHowFarTheClockIsBehind) {
 class GpuTest : public MembershipTest {
  protected:
   // With those of three GPUs that are in `indices`.
-  static NodeInfo With(std::vector<int32_t> indices, uint64_t start) {
+  NodeInfo With(std::vector<int32_t> indices, uint64_t start) const {
     NodeInfo info = Node({start, start});
+    info.boot_id = boot_id_;
     for (const int32_t i : indices) {
       info.gpus.push_back({i, "GPU-" + std::to_string(i), "NVIDIA H100", 80});
     }
@@ -334,6 +336,8 @@ class GpuTest : public MembershipTest {
     return said;
   }
   size_t Lost() { return members_.Find("a")->LostGpus(); }
+
+  std::string boot_id_ = "boot";
 };
 
 TEST_F(GpuTest, OneThatIsGoneIsMissingUntilItIsBack) {
@@ -387,19 +391,53 @@ TEST_F(GpuTest, OneThatDoesNotAnswerIsLost) {
 
 TEST_F(GpuTest, ErrorsAreEventsAndBounded) {
   Start({0, 1}, 1);
-  readings_.gpu_errors = {{1, 79}};
+  readings_.gpu_errors = {{1, 13}};
   ASSERT_TRUE(Beat({1, 1}).ok());
   ASSERT_TRUE(Beat({1, 1}).ok());
   EXPECT_THAT(Said(Reason::kNodeGpuError),
               ElementsAre("GPU 1 (NVIDIA H100, GPU-1): the driver reported Xid "
-                          "79"));
+                          "13"));
+  EXPECT_EQ(Lost(), 0u) << "13 is the program's own fault";
   clock_.Advance(600s);
   ASSERT_TRUE(Beat({1, 1}).ok());
   EXPECT_EQ(Said(Reason::kNodeGpuError).size(), 2u) << "it goes on";
   readings_.gpu_errors.clear();
   for (int32_t i = 0; i < 256; ++i) readings_.gpu_errors.push_back({0, i});
   ASSERT_TRUE(Beat({1, 1}).ok());
-  EXPECT_EQ(Said(Reason::kNodeGpuError).size(), 10u);
+  // 8 more, and that GPU 0 gets no new work.
+  EXPECT_EQ(Said(Reason::kNodeGpuError).size(), 11u);
+  EXPECT_EQ(Lost(), 1u) << "48 is among those that are not told";
+}
+
+TEST_F(GpuTest, FatalErrorLastsUntilABootOrUndrain) {
+  Start({0, 1}, 1);
+  readings_.gpu_errors = {{1, 79}};
+  ASSERT_TRUE(Beat({1, 1}).ok());
+  const auto bad = [&] { return members_.Find("a")->BadGpus(); };
+  EXPECT_THAT(bad(), ElementsAre(1));
+  EXPECT_THAT(members_.Find("a")->info.gpus[1].fault, HasSubstr("Xid 79 at "));
+  EXPECT_THAT(Said(Reason::kNodeGpuError),
+              ElementsAre(HasSubstr("Xid 79 is fatal"),
+                          HasSubstr("the driver reported Xid 79")));
+  EXPECT_TRUE(members_.Find("a")->TakesWork()) << "its other GPUs are well";
+  readings_.gpu_errors.clear();
+  ASSERT_TRUE(Beat({1, 1}).ok());
+  EXPECT_THAT(bad(), ElementsAre(1)) << "silence since is no cure";
+  // Neither is another start of the daemon.
+  Start({0, 1}, 2);
+  EXPECT_THAT(bad(), ElementsAre(1));
+  const NodeRecord cleared = UndrainNode(members_.Find("a")->Record(), false,
+                                         "user/ann", clock_.Now().wall);
+  EXPECT_THAT(cleared.events.back().message,
+              HasSubstr("GPU 1 (NVIDIA H100, GPU-1) cleared by user/ann"));
+  members_.Apply(cleared);
+  EXPECT_THAT(bad(), testing::IsEmpty());
+  readings_.gpu_errors = {{0, 119}};
+  ASSERT_TRUE(Beat({2, 2}).ok());
+  EXPECT_THAT(bad(), ElementsAre(0));
+  boot_id_ = "another boot";
+  Start({0, 1}, 3);
+  EXPECT_THAT(bad(), testing::IsEmpty());
 }
 
 }  // namespace

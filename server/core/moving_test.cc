@@ -30,7 +30,7 @@ void DrainNodeOf(Scene* s, const NodeName& node,
 
 Assignment GoalOn(const Scene& s, const NodeName& node) {
   const auto goals =
-      DesiredAssignments(s.job, s.view, node, StopGraces(), s.timeouts, s.now);
+      DesiredAssignments(s.job, s.view, node, StopGraces(), s.now);
   return goals.empty() ? Assignment() : goals.back();
 }
 
@@ -91,7 +91,7 @@ TEST(MovingTest, NativeJobSavesStopsAndGoesOnElsewhere) {
   EXPECT_EQ(s.job.state, JobState::kPlacing);
   EXPECT_EQ(s.job.cause.reason, Reason::kNodeDrained);
   EXPECT_EQ(s.job.failures_without_progress, 0) << "costs nothing";
-  EXPECT_FALSE(s.job.first_failure);
+  EXPECT_EQ(s.job.failure_signature, "");
   EXPECT_THAT(s.job.holds, IsEmpty());
   EXPECT_EQ(s.job.attempts.back().end_cause.reason, Reason::kNodeDrained);
   s.Run({"a", "c"});
@@ -109,6 +109,7 @@ TEST(MovingTest, JobThatWasJustDoneIsDone) {
   s.Rank(0).progress.committed_step = 100;
   s.Rank(0).progress.total_steps = 100;
   s.Exited(0, Code(0));
+  s.Exited(1, Code(0));
   s.Settle();
   EXPECT_EQ(s.job.outcome, JobState::kSucceeded);
 }

@@ -1,6 +1,7 @@
 #include "server/core/node_record.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -56,6 +57,15 @@ void CompareGpus(const std::vector<Gpu>& before, NodeRecord* node,
   }
 }
 
+void KeepFaults(const std::vector<Gpu>& before, std::vector<Gpu>* gpus) {
+  for (Gpu& gpu : *gpus) {
+    gpu.fault.clear();
+    for (const Gpu& old : before) {
+      if (IsSameGpu(old, gpu)) gpu.fault = old.fault;
+    }
+  }
+}
+
 std::string Describe(const Drain& drain) {
   std::string text = "drained by " + drain.requester;
   if (!drain.reason.empty()) text += ": " + drain.reason;
@@ -91,14 +101,21 @@ NodeRecord DrainNode(const NodeRecord& before, Drain drain) {
 NodeRecord UndrainNode(const NodeRecord& before, bool quarantined,
                        const std::string& requester, WallTime now) {
   NodeRecord node = before;
-  if (!node.drain && !quarantined) return node;
-  const char* const what = !quarantined ? "undrained"
-                           : node.drain ? "undrained, and quarantine ended,"
-                                        : "quarantine ended";
+  std::vector<std::string> what;
+  if (node.drain) what.push_back("undrained");
+  if (quarantined) what.push_back("quarantine ended");
+  for (Gpu& gpu : node.info.gpus) {
+    if (gpu.fault.empty()) continue;
+    what.push_back(GpuLabel(gpu) + " cleared");
+    gpu.fault.clear();
+  }
+  if (what.empty()) return node;
   node.drain.reset();
   node.state_time = now;
   AddEvent(&node, Reason::kNodeUndrain,
-           fmt::format("{} by {}: takes work again", what, requester), now);
+           fmt::format("{} by {}: takes work again", fmt::join(what, ", "),
+                       requester),
+           now);
   return node;
 }
 

@@ -61,9 +61,13 @@ std::string GpuLabel(const Gpu& gpu);
 void CompareGpus(const std::vector<Gpu>& before, NodeRecord* node,
                  WallTime now);
 
+// Sets the faults of `before` on those of `gpus` that are the same.
+void KeepFaults(const std::vector<Gpu>& before, std::vector<Gpu>* gpus);
+
 // Record and event of the command. Draining again replaces reason and grace.
 NodeRecord DrainNode(const NodeRecord& node, Drain drain);
-// One that is neither drained nor `quarantined` stays as it is.
+// Its GPUs lose their faults, too. A node that is neither drained nor
+// `quarantined` and has no faults stays as it is.
 NodeRecord UndrainNode(const NodeRecord& node, bool quarantined,
                        const std::string& requester, WallTime now);
 

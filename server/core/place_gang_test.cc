@@ -88,7 +88,7 @@ TEST(PlaceGangTest, GpusInUseAreNotFree) {
 
 TEST(PlaceGangTest, GpusThatDoNotAnswerGetNothing) {
   std::vector<HostCapacity> hosts = {Host("a", 16, 64, {"T4", "T4"})};
-  hosts[0].silent_gpus = {0};
+  hosts[0].bad_gpus = {0};
   const auto placement = PlaceGang(Gang(1, {1, 0, 1, ""}), hosts);
   ASSERT_TRUE(placement);
   EXPECT_THAT((*placement)[0].gpus, ElementsAre(1));

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <compare>
+#include <map>
 #include <set>
 
 #include "common/model/names.h"
@@ -52,30 +54,104 @@ std::string DescribeGpus(size_t count, const std::string& type) {
                       : fmt::format("{} {}", count, type);
 }
 
-// "8 GPUs on one node; the most free on one is 4 GPUs (gpu-3)": what is short
-// on the nearest host.
-std::string ShortOn(const Resources& need, const HostCapacity& host,
-                    const std::string& pool) {
+// What of `need` is not free on a host.
+struct Shortage {
+  bool cpus = false;
+  bool memory = false;
+  bool gpus = false;
+
+  auto operator<=>(const Shortage&) const = default;
+};
+
+Shortage ShortageOn(const Resources& need, const HostCapacity& host) {
   const FreeHost free = FreeOf(host);
-  const size_t gpus = MatchingGpus(free, need.gpu_type).size();
-  std::vector<std::string> wanted;
+  return {need.cpus > free.cpus, need.memory_bytes > free.memory_bytes,
+          static_cast<size_t>(need.gpus) >
+              MatchingGpus(free, need.gpu_type).size()};
+}
+
+// "1 cpu, 2 GPUs" of what is short.
+std::string PartsOf(const Shortage& shortage, double cpus, int64_t memory_bytes,
+                    size_t gpus, const std::string& gpu_type) {
+  std::vector<std::string> parts;
+  if (shortage.cpus) parts.push_back(DescribeCpus(std::max(0.0, cpus)));
+  if (shortage.memory) {
+    parts.push_back(FormatBytes(std::max<int64_t>(0, memory_bytes)));
+  }
+  if (shortage.gpus) parts.push_back(DescribeGpus(gpus, gpu_type));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string FreeText(const Shortage& shortage, const Resources& need,
+                     const HostCapacity& host) {
+  const FreeHost free = FreeOf(host);
+  return PartsOf(shortage, free.cpus, free.memory_bytes,
+                 MatchingGpus(free, need.gpu_type).size(), need.gpu_type);
+}
+
+// "big holds 4 GPUs, x holds 1 GPU" of what is short on `host`; empty: no job
+// holds any of it.
+std::string HoldersText(const Shortage& shortage, const HostCapacity& host) {
+  constexpr size_t kMost = 3;
+  std::vector<std::string> texts;
+  size_t more = 0;
+  for (const Holder& holder : host.holders) {
+    const Resources& held = holder.resources;
+    const Shortage part{shortage.cpus && held.cpus > 0,
+                        shortage.memory && held.memory_bytes > 0,
+                        shortage.gpus && held.gpus > 0};
+    if (part == Shortage()) continue;
+    if (texts.size() == kMost) {
+      ++more;
+      continue;
+    }
+    texts.push_back(
+        fmt::format("{} holds {}", holder.job,
+                    PartsOf(part, held.cpus, held.memory_bytes,
+                            static_cast<size_t>(held.gpus), std::string())));
+  }
+  if (more > 0) texts.push_back(fmt::format("{} more jobs", more));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+// "8 GPUs on one node; the most free on one is 4 GPUs (gpu-3; big holds 4
+// GPUs)"; where hosts are short of different things: "1 cpu, 1 GPU on one node;
+// a has 0 cpus free (x holds 1 cpu), c has 0 GPUs free".
+std::string ShortText(const RoleSpec& role,
+                      const std::vector<HostCapacity>& hosts,
+                      const std::string& pool) {
+  const Resources& need = role.resources;
+  // The best host of each kind of shortage.
+  std::map<Shortage, const HostCapacity*> kinds;
+  for (const HostCapacity& host : hosts) {
+    if (!host.ready || !CanRun(role, host)) continue;
+    const HostCapacity*& best = kinds[ShortageOn(need, host)];
+    const double part = PartOf(need, FreeOf(host));
+    if (best == nullptr || part > PartOf(need, FreeOf(*best)) ||
+        (part == PartOf(need, FreeOf(*best)) && host.node < best->node)) {
+      best = &host;
+    }
+  }
+  const auto brackets = [](const std::string& text) {
+    return text.empty() ? text : " (" + text + ")";
+  };
+  if (kinds.size() == 1) {
+    const auto& [shortage, host] = *kinds.begin();
+    const std::string holders = HoldersText(shortage, *host);
+    return fmt::format("{} on one node{}; the most free on one is {} ({}{}{})",
+                       PartsOf(shortage, need.cpus, need.memory_bytes,
+                               static_cast<size_t>(need.gpus), need.gpu_type),
+                       OfPool(pool), FreeText(shortage, need, *host),
+                       host->node, holders.empty() ? "" : "; ", holders);
+  }
   std::vector<std::string> there;
-  if (need.cpus > free.cpus) {
-    wanted.push_back(DescribeCpus(need.cpus));
-    there.push_back(DescribeCpus(std::max(0.0, free.cpus)));
+  for (const auto& [shortage, host] : kinds) {
+    there.push_back(fmt::format("{} has {} free{}", host->node,
+                                FreeText(shortage, need, *host),
+                                brackets(HoldersText(shortage, *host))));
   }
-  if (need.memory_bytes > free.memory_bytes) {
-    wanted.push_back(FormatBytes(need.memory_bytes));
-    there.push_back(FormatBytes(std::max<int64_t>(0, free.memory_bytes)));
-  }
-  if (static_cast<size_t>(need.gpus) > gpus) {
-    wanted.push_back(
-        DescribeGpus(static_cast<size_t>(need.gpus), need.gpu_type));
-    there.push_back(DescribeGpus(gpus, need.gpu_type));
-  }
-  return fmt::format("{} on one node{}; the most free on one is {} ({})",
-                     fmt::join(wanted, ", "), OfPool(pool),
-                     fmt::join(there, ", "), host.node);
+  return fmt::format("{} on one node{}; {}", Describe(need), OfPool(pool),
+                     fmt::join(there, ", "));
 }
 
 int64_t TasksOf(const JobSpec& spec) {
@@ -93,17 +169,37 @@ std::string ShortOfOneTask(const JobSpec& spec,
           return host.ready && Fits(role, FreeOf(host));
         });
     if (fits) continue;
-    const HostCapacity* nearest = Nearest(role, hosts, true);
-    if (nearest == nullptr) {
+    if (Nearest(role, hosts, true) == nullptr) {
       return fmt::format(
           "a {} task runs in a container, and no ready node{} has podman or "
           "docker",
           Name(role.type), OfPool(spec.pool));
     }
     return fmt::format("a {} task needs {}", Name(role.type),
-                       ShortOn(role.resources, *nearest, spec.pool));
+                       ShortText(role, hosts, spec.pool));
   }
   return "";
+}
+
+// "a worker task needs 8 cpus, more than any node has; ...". REQUIRES: some
+// host can run `role`.
+std::string TooLarge(const RoleSpec& role,
+                     const std::vector<HostCapacity>& hosts,
+                     const std::string& pool) {
+  const Resources& need = role.resources;
+  const HostCapacity* best = Nearest(role, hosts, false);
+  const size_t best_gpus = MatchingGpus(FreeOf(*best), need.gpu_type).size();
+  Resources nearest = need;
+  nearest.cpus = std::min(need.cpus, best->capacity.cpus);
+  nearest.memory_bytes =
+      std::min(need.memory_bytes, best->capacity.memory_bytes);
+  nearest.gpus = std::min(need.gpus, static_cast<int32_t>(best_gpus));
+  return fmt::format(
+      "a {} task needs {}, more than any node{}{} has; the nearest that "
+      "would fit is {} (node {})",
+      Name(role.type), Describe(need), OfPool(pool),
+      role.container ? " with a container engine" : "", Describe(nearest),
+      best->node);
 }
 
 // "2 of 3 nodes are drained"; empty: none is.
@@ -187,35 +283,43 @@ std::string DescribeShortage(const JobSpec& spec,
   return text;
 }
 
-std::string TooLargeForAnyHost(const JobSpec& spec,
-                               const std::vector<HostCapacity>& hosts) {
+std::vector<std::string> TooLargeForAnyHost(
+    const JobSpec& spec, const std::vector<HostCapacity>& hosts) {
+  const auto some_host = [&](const auto& takes) {
+    return std::any_of(hosts.begin(), hosts.end(), takes);
+  };
+  std::vector<std::string> reasons;
+  std::vector<const RoleSpec*> told;
   for (const RoleSpec& role : spec.roles) {
-    const Resources& need = role.resources;
-    const bool fits = std::any_of(
-        hosts.begin(), hosts.end(),
-        [&](const HostCapacity& host) { return Fits(role, FreeOf(host)); });
-    if (fits) continue;
-    const HostCapacity* best = Nearest(role, hosts, false);
-    if (best == nullptr) {
-      return fmt::format(
+    // What is true of a chief is true of workers that ask for the same.
+    const bool again =
+        std::any_of(told.begin(), told.end(), [&](const RoleSpec* other) {
+          return other->resources == role.resources &&
+                 other->container.has_value() == role.container.has_value();
+        });
+    if (again) continue;
+    if (some_host([&](const HostCapacity& host) {
+          return Fits(role, FreeOf(host));
+        })) {
+      continue;
+    }
+    told.push_back(&role);
+    RoleSpec bare = role;
+    bare.container.reset();
+    const bool engine =
+        some_host([&](const HostCapacity& host) { return CanRun(role, host); });
+    const bool room = some_host(
+        [&](const HostCapacity& host) { return Fits(bare, FreeOf(host)); });
+    if (!engine) {
+      reasons.push_back(fmt::format(
           "a {} task runs in a container, and no node{} has podman or docker: "
           "install one there and restart its worker daemon",
-          Name(role.type), OfPool(spec.pool));
+          Name(role.type), OfPool(spec.pool)));
+      if (room) continue;
     }
-    const size_t best_gpus = MatchingGpus(FreeOf(*best), need.gpu_type).size();
-    Resources nearest = need;
-    nearest.cpus = std::min(need.cpus, best->capacity.cpus);
-    nearest.memory_bytes =
-        std::min(need.memory_bytes, best->capacity.memory_bytes);
-    nearest.gpus = std::min(need.gpus, static_cast<int32_t>(best_gpus));
-    return fmt::format(
-        "a {} task needs {}, more than any node{}{} has; the nearest that "
-        "would fit is {} (node {})",
-        Name(role.type), Describe(need), OfPool(spec.pool),
-        role.container ? " with a container engine" : "", Describe(nearest),
-        best->node);
+    reasons.push_back(TooLarge(engine ? role : bare, hosts, spec.pool));
   }
-  return "";
+  return reasons;
 }
 
 }  // namespace lockstep

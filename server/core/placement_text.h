@@ -30,16 +30,18 @@ std::string DescribeUnknownPool(const std::string& pool,
 
 // Why a gang of which `placed` tasks fit does not go on the hosts as they are:
 // "a worker task needs 8 GPUs on one node; the most free on one is 4 GPUs
-// (gpu-3); not ready: b; 1 of 3 nodes is drained".
+// (gpu-3; big holds 4 GPUs); not ready: b; 1 of 3 nodes is drained". Where
+// hosts are short of different things, one host of each kind is named.
 std::string DescribeShortage(const JobSpec& spec,
                              const std::vector<HostCapacity>& hosts,
                              size_t placed);
 
-// Of the first role that no host can take, empty as `hosts` are: "a worker
-// task needs 8 cpus, more than any node has; the nearest that would fit is 4
-// cpus (node b)". Empty: every role fits somewhere.
-std::string TooLargeForAnyHost(const JobSpec& spec,
-                               const std::vector<HostCapacity>& hosts);
+// Of each role that no host can take, empty as `hosts` are: "a worker task
+// needs 8 cpus, more than any node has; the nearest that would fit is 4 cpus
+// (node b)", and where no host has a container engine, that. Empty: every role
+// fits somewhere.
+std::vector<std::string> TooLargeForAnyHost(
+    const JobSpec& spec, const std::vector<HostCapacity>& hosts);
 
 }  // namespace lockstep
 

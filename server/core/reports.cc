@@ -100,15 +100,6 @@ Status TakeReductionPlan(Job* job, const GangStatus& gang,
   return OkStatus();
 }
 
-// Repeats of a report say nothing new.
-void AddEventOnce(Job* job, const std::string& message, Time now) {
-  const bool known = std::any_of(
-      job->events.begin(), job->events.end(), [&](const Event& event) {
-        return event.generation == job->generation && event.message == message;
-      });
-  if (!known) AddEvent(job, Reason::kNone, message, now);
-}
-
 void TakeEvents(Job* job, const GangStatus& gang, const NodeName& node,
                 Time now) {
   if (gang.events.empty()) return;
@@ -136,7 +127,7 @@ void TakeReport(Job* job, const std::vector<size_t>& tasks,
   }
   TakeCheckpoint(job, gang, now);
   if (const Status plan = TakeReductionPlan(job, gang, node); !plan.ok()) {
-    AddEventOnce(job,
+    AddEventOnce(job, Reason::kNone,
                  fmt::format("node {} told a reduction plan that is not kept: "
                              "{}",
                              node, Message(plan)),

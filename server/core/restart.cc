@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/core/ending.h"
 #include "server/core/generation.h"
 #include "server/core/reports.h"
 #include "server/core/transitions.h"
@@ -40,10 +41,9 @@ bool MadeProgress(const Job& job, const JobView& view, const Failure& failure,
 void Account(Job* job, const Failure& failure, const RestartPlan& plan,
              bool progress, Time now) {
   job->failures_without_progress = plan.failures_without_progress;
-  if (!failure.moved && (progress || !job->first_failure)) {
-    job->first_failure = failure.cause;
-    job->first_failure_code = failure.exit_code;
-  }
+  // Progress was made before this failure: the next one has no other to be
+  // compared with.
+  job->failure_signature = progress ? "" : failure.signature;
   std::erase_if(job->free_restarts, [&](WallTime time) {
     return now.wall - time >= kFreeRestartWindow;
   });
@@ -161,6 +161,7 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   AddEvent(job, failure.cause.reason,
            fmt::format("{}; {}", failure.cause.message, WhatNow(*job, failure)),
            now);
+  NoteStartedAnew(job, now);
   // A job that ran goes on at once where it is, the first time: backing off
   // would only idle its hosts.
   const bool at_once = plan.backoff == Duration{} ||

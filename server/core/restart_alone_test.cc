@@ -178,7 +178,7 @@ TEST(RestartAloneTest, AWorkerAloneHasTheJobsBudgetAndBackoff) {
   s.Settle();
   EXPECT_EQ(s.job.state, JobState::kFailed);
   EXPECT_EQ(s.job.cause.reason, Reason::kRestartBudget);
-  EXPECT_EQ(s.job.exit_code, 1) << "the first cause's";
+  EXPECT_EQ(s.job.exit_code, 7) << "the last cause's";
 }
 
 TEST(RestartAloneTest, TenMinutesWithoutAFailureGiveTheBudgetBack) {

@@ -108,10 +108,79 @@ TEST(RestartTest, BudgetWithoutProgressIsUsedUp) {
   EXPECT_EQ(s.job.state, JobState::kFailed);
   EXPECT_EQ(s.job.cause.reason, Reason::kRestartBudget);
   EXPECT_THAT(s.job.cause.message, HasSubstr("failed 3 times"));
-  EXPECT_THAT(s.job.cause.message, HasSubstr("rank 1 (worker 0 on b)"));
-  EXPECT_EQ(s.job.exit_code, 3) << "the first cause's";
+  EXPECT_THAT(s.job.cause.message,
+              HasSubstr("the last time: rank 0 (chief 0 on a): exit code 4"));
+  EXPECT_EQ(s.job.exit_code, 4) << "the last cause's";
   EXPECT_THAT(s.job.attempts, SizeIs(3));
   EXPECT_EQ(s.job.restarts, 2);
+}
+
+ExitStatus Raised(const std::string& message, const std::string& location) {
+  ExitStatus exit = Code(1);
+  exit.message = message;
+  exit.location = location;
+  return exit;
+}
+
+TEST(RestartTest, SameExceptionAtTheSamePlaceTwiceIsNotTriedAgain) {
+  Scene s = Running();
+  s.Exited(1, Raised("KeyError: 'a'", "train.py:12"));
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  ASSERT_EQ(s.job.state, JobState::kPreparing);
+  s.Run({});
+  // Another rank, and other words of the same exception.
+  s.Exited(0, Raised("KeyError: 'b'", "train.py:12"));
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFailed);
+  EXPECT_EQ(s.job.cause.reason, Reason::kRepeatedFailure);
+  EXPECT_THAT(s.job.cause.message, HasSubstr("rank 0 (chief 0 on a): exit code "
+                                             "1: KeyError: 'b'"));
+  EXPECT_EQ(s.job.exit_code, 1);
+  EXPECT_EQ(s.job.restarts, 1);
+}
+
+TEST(RestartTest, OtherFailuresAreTriedUntilTheBudgetIsUsedUp) {
+  const std::pair<ExitStatus, ExitStatus> kPairs[] = {
+      // Elsewhere.
+      {Raised("KeyError: 1", "train.py:12"), Raised("KeyError: 1", "x.py:9")},
+      // Of another type.
+      {Raised("KeyError: 1", "x.py:9"), Raised("OSError: 1", "x.py:9")},
+      // It is not known where.
+      {Raised("KeyError: 1", ""), Raised("KeyError: 1", "")},
+      // A peer was lost: the cause is elsewhere.
+      {Raised("RuntimeError: Connection closed by peer", "x.py:9"),
+       Raised("RuntimeError: Connection closed by peer", "x.py:9")},
+  };
+  for (const auto& [first, second] : kPairs) {
+    Scene s = Running();
+    s.Exited(1, first);
+    s.Settle();
+    s.AllStopped();
+    s.Settle();
+    s.Run({});
+    s.Exited(1, second);
+    s.Settle();
+    s.AllStopped();
+    s.Settle();
+    EXPECT_EQ(s.job.state, JobState::kPlacing) << second.message;
+  }
+}
+
+TEST(RestartTest, SameExceptionAfterProgressIsTriedAgain) {
+  Scene s = Running();
+  for (int64_t step = 1; step <= 5; ++step) {
+    s.Rank(0).progress.committed_step = step;
+    s.Exited(1, Raised("KeyError: 1", "train.py:12"));
+    s.Settle();
+    s.AllStopped();
+    s.Settle();
+    ASSERT_EQ(s.job.state, JobState::kPreparing) << step;
+    s.Run({});
+  }
 }
 
 TEST(RestartTest, ProgressGivesTheBudgetBack) {

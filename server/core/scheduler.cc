@@ -1,6 +1,7 @@
 #include "server/core/scheduler.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -21,8 +22,10 @@ void Occupy(const JobSpec& spec, const std::vector<TaskPlacement>& placement,
   for (const TaskPlacement& place : placement) {
     for (HostCapacity& host : *hosts) {
       if (host.node != place.node) continue;
+      Holder& holder = host.holders.emplace_back(Holder{spec.name, {}});
       for (const RoleSpec& role : spec.roles) {
         if (role.type != place.type) continue;
+        holder.resources = role.resources;
         host.allocated.cpus += role.resources.cpus;
         host.allocated.memory_bytes += role.resources.memory_bytes;
         host.allocated.gpus += role.resources.gpus;
@@ -37,7 +40,8 @@ std::vector<HostCapacity> Emptied(std::vector<HostCapacity> hosts) {
   for (HostCapacity& host : hosts) {
     host.allocated = {};
     host.allocated_gpus.clear();
-    host.silent_gpus.clear();
+    host.holders.clear();
+    host.bad_gpus.clear();
   }
   return hosts;
 }
@@ -170,26 +174,31 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
   return result;
 }
 
-Status CheckCanEverFit(const JobSpec& spec, std::vector<HostCapacity> hosts) {
-  if (hosts.empty()) return OkStatus();
-  std::string text = DescribeUnknownPool(spec.pool, hosts);
+std::vector<std::string> WhyNeverFits(const JobSpec& spec,
+                                      std::vector<HostCapacity> hosts) {
+  if (hosts.empty()) return {};
+  std::string unknown_pool = DescribeUnknownPool(spec.pool, hosts);
+  if (!unknown_pool.empty()) return {std::move(unknown_pool)};
   hosts = Emptied(HostsOfPool(spec.pool, std::move(hosts)));
   for (HostCapacity& host : hosts) host.ready = true;
-  if (text.empty()) text = TooLargeForAnyHost(spec, hosts);
-  if (text.empty()) {
-    size_t placed = 0;
-    if (PlaceAnew(spec, hosts, &placed)) return OkStatus();
-    int64_t tasks = 0;
-    for (const RoleSpec& role : spec.roles) tasks += role.count;
-    text = fmt::format(
-        "its {} tasks ({} in all) do not fit on {} node{}{} together, even "
-        "when empty; the nearest that would fit is {} of them",
-        tasks, Describe(SumOf(spec)), hosts.size(),
-        hosts.size() == 1 ? "" : "s", OfPool(spec.pool), placed);
-  }
-  return WithReason(
-      FailedPrecondition("job {} can never run here: {}", spec.name, text),
-      "NEVER_FITS");
+  std::vector<std::string> reasons = TooLargeForAnyHost(spec, hosts);
+  size_t placed = 0;
+  if (!reasons.empty() || PlaceAnew(spec, hosts, &placed)) return reasons;
+  int64_t tasks = 0;
+  for (const RoleSpec& role : spec.roles) tasks += role.count;
+  return {fmt::format(
+      "its {} tasks ({} in all) do not fit on {} node{}{} together, even "
+      "when empty; the nearest that would fit is {} of them",
+      tasks, Describe(SumOf(spec)), hosts.size(), hosts.size() == 1 ? "" : "s",
+      OfPool(spec.pool), placed)};
+}
+
+Status CheckCanEverFit(const JobSpec& spec, std::vector<HostCapacity> hosts) {
+  const std::vector<std::string> reasons = WhyNeverFits(spec, std::move(hosts));
+  if (reasons.empty()) return OkStatus();
+  return WithReason(FailedPrecondition("job {} can never run here: {}",
+                                       spec.name, fmt::join(reasons, "; and ")),
+                    "NEVER_FITS");
 }
 
 }  // namespace lockstep

@@ -17,12 +17,19 @@
 #include <compare>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/base/status.h"
 #include "server/core/lifecycle.h"
 
 namespace lockstep {
+
+// What one job holds on a host.
+struct Holder {
+  JobName job;
+  Resources resources;
+};
 
 // A host as the scheduler sees it.
 struct HostCapacity {
@@ -36,9 +43,11 @@ struct HostCapacity {
   // Of all holds on it.
   Resources allocated;
   std::vector<int32_t> allocated_gpus;
-  // The driver does not answer for them: nothing new goes there, but they
-  // count for what can ever fit.
-  std::vector<int32_t> silent_gpus;
+  // Who holds that: for sentences only.
+  std::vector<Holder> holders = {};
+  // GPUs that get no new work: their driver does not answer for them, or
+  // reported a fatal error. They count for what can ever fit.
+  std::vector<int32_t> bad_gpus;
   // As in NodeInfo.
   std::string container_engine;
   std::string pool;
@@ -88,9 +97,14 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
 std::optional<std::vector<TaskPlacement>> PlaceGang(
     const JobSpec& spec, std::vector<HostCapacity> hosts);
 
-// FailedPrecondition (reason NEVER_FITS) when `spec` would not fit even if
-// every host were empty and READY: says what is short and the nearest that
-// would fit. OK where no host is known yet.
+// Why `spec` would not fit even if every host were empty and READY: a sentence
+// for each thing that is short, with the nearest that would fit. Empty: it
+// would, or no host is known yet.
+std::vector<std::string> WhyNeverFits(const JobSpec& spec,
+                                      std::vector<HostCapacity> hosts);
+
+// FailedPrecondition (reason NEVER_FITS) with all of WhyNeverFits; OK where
+// that is empty.
 Status CheckCanEverFit(const JobSpec& spec, std::vector<HostCapacity> hosts);
 
 }  // namespace lockstep

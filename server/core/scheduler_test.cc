@@ -108,7 +108,7 @@ TEST_F(ScheduleTest, AJobGoesToItsPoolOnly) {
   EXPECT_EQ(result.placed[2].placement[0].node, "a");
   EXPECT_EQ(result.waiting.at("z").message,
             "a chief task needs 4 cpus on one node of pool a100; the most free "
-            "on one is 0 cpus (b)");
+            "on one is 0 cpus (b; x holds 4 cpus)");
 }
 
 TEST_F(ScheduleTest, WhatAnyPoolTakesIsNoLongerFreeInAPool) {
@@ -316,6 +316,52 @@ TEST(NeverFitsTest, GpuTypeThatNobodyHas) {
                                         {Host("a", 64, 64, {"T4", "T4"})});
   EXPECT_EQ(ReasonOf(status), "NEVER_FITS");
   EXPECT_THAT(Message(status), HasSubstr("A100"));
+}
+
+TEST(NeverFitsTest, EveryReasonIsNamedAtOnce) {
+  JobSpec spec = Gang(2, {1, 0, 2, "V100"});
+  for (RoleSpec& role : spec.roles) role.container = Container{"image", {}};
+  spec.roles[1].resources = {100, 0, 0, ""};
+  EXPECT_THAT(
+      WhyNeverFits(spec, {Host("a", 64)}),
+      ElementsAre(HasSubstr("a chief task runs in a container, and no node has "
+                            "podman or docker"),
+                  HasSubstr("a chief task needs 1 cpu, 2 V100, more than any "
+                            "node has"),
+                  HasSubstr("a worker task runs in a container"),
+                  HasSubstr("a worker task needs 100 cpus")));
+  // What is true of the chief is not told again of workers like it.
+  EXPECT_THAT(WhyNeverFits(Gang(2, {100, 0, 0, ""}), {Host("a", 64)}),
+              testing::SizeIs(1));
+}
+
+TEST(ShortageTest, WhoHoldsItIsNamed) {
+  std::vector<HostCapacity> hosts = {Host("a", 8)};
+  hosts[0].allocated.cpus = 7;
+  hosts[0].holders = {{"big", {6, 0, 0, ""}}, {"small", {1, 0, 0, ""}}};
+  const Job job = NewJob(Gang(1, {4, 0, 0, ""}), "u", "o", Time());
+  const ScheduleResult result = Schedule({{&job, {}, false}}, hosts, {});
+  EXPECT_EQ(result.waiting.at("j").message,
+            "a chief task needs 4 cpus on one node; the most free on one is 1 "
+            "cpu (a; big holds 6 cpus, small holds 1 cpu)");
+}
+
+// Nodes a and b have GPUs and no CPU, c has a CPU and no GPU: neither alone is
+// what is missing.
+TEST(ShortageTest, HostsThatAreShortOfDifferentThingsAreNamed) {
+  std::vector<HostCapacity> hosts = {Host("a", 1, 8, {"T4", "T4"}),
+                                     Host("b", 1, 8, {"T4", "T4"}),
+                                     Host("c", 1)};
+  for (HostCapacity& host : hosts) {
+    if (host.node == "c") continue;
+    host.allocated.cpus = 1;
+    host.holders = {{"on-" + host.node, {1, 0, 0, ""}}};
+  }
+  const Job job = NewJob(Gang(2, {1, 0, 1, ""}), "u", "o", Time());
+  const ScheduleResult result = Schedule({{&job, {}, false}}, hosts, {});
+  EXPECT_EQ(result.waiting.at("j").message,
+            "a chief task needs 1 cpu, 1 GPU on one node; c has 0 GPUs free, a "
+            "has 0 cpus free (on-a holds 1 cpu)");
 }
 
 TEST(NeverFitsTest, GangTooLargeSaysHowManyTasksWouldFit) {

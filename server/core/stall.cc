@@ -15,6 +15,8 @@ constexpr size_t kFewSteps = 10;
 
 // Less CPU than this part of the time is none: a daemon thread's beat.
 constexpr double kIdle = 0.02;
+// What a rank did before it stopped says nothing of it now.
+constexpr Duration kCpuWindow = std::chrono::seconds(2);
 
 bool SamePlace(const RankProgress& a, const RankProgress& b) {
   return a.step == b.step && a.committed_step == b.committed_step &&
@@ -50,15 +52,28 @@ std::string Describe(const Job& job, const Stall& stall) {
                         stall.waiting == 1 ? " waits" : "s wait");
   return fmt::format(
       "{} still for {} in {} of step {}{}; the gang is stopped and started "
-      "again after {}",
+      "again after {} at the earliest",
       who, FormatDuration(stall.still), stall.phase, stall.step, others,
       FormatDuration(stall.limit));
+}
+
+bool StallWatch::Page::UsesCpu() const {
+  if (cpu.size() < 2) return false;
+  const Duration window = cpu.back().time - cpu.front().time;
+  return cpu.back().seconds - cpu.front().seconds > kIdle * ToSeconds(window);
+}
+
+void StallWatch::Told(const Stall& stall) {
+  const auto page = pages_.find(stall.rank);
+  Duration& told = page == pages_.end() ? told_of_all_ : page->second.told;
+  told = std::max(told, stall.limit);
 }
 
 void StallWatch::Reset(Generation generation) {
   if (generation == generation_) return;
   generation_ = generation;
   pages_.clear();
+  told_of_all_ = {};
   steps_.clear();
   committed_ = -1;
   stepped_.reset();
@@ -71,11 +86,15 @@ void StallWatch::Take(const RankStatus& said, MonoTime now) {
   const bool gap = !first && now - page.heard > options_.fresh;
   if (first || gap || !SamePlace(page.progress, said.progress)) {
     page.since = now;
-    page.cpu_then = said.usage.cpu_seconds;
+    page.told = {};
+    told_of_all_ = {};
   }
   page.progress = said.progress;
-  page.cpu_seconds = said.usage.cpu_seconds;
   page.heard = now;
+  page.cpu.push_back({now, said.usage.cpu_seconds});
+  while (page.cpu.size() > 2 && now - page.cpu[1].time >= kCpuWindow) {
+    page.cpu.pop_front();
+  }
 
   const int64_t committed = said.progress.committed_step;
   if (committed <= committed_) return;
@@ -132,12 +151,11 @@ std::optional<Stall> StallWatch::Standing(int32_t world_size,
       ++waiting;
       continue;
     }
-    const bool busy =
-        page.progress.phase == "input" ||
-        page.cpu_seconds - page.cpu_then > kIdle * ToSeconds(still);
-    const Duration limit = busy ? std::max(options_.patient_least,
-                                           options_.patient_factor * deadline)
-                                : deadline;
+    const bool busy = page.progress.phase == "input" || page.UsesCpu();
+    const Duration limit =
+        std::max(page.told, busy ? std::max(options_.patient_least,
+                                            options_.patient_factor * deadline)
+                                 : deadline);
     if (!found || still - limit > found->still - found->limit) {
       found = Stall{
           rank, page.progress.phase, page.progress.step, still, deadline, limit,
@@ -145,8 +163,8 @@ std::optional<Stall> StallWatch::Standing(int32_t world_size,
     }
   }
   if (waiting == world_size) {
-    const Duration limit =
-        std::max(options_.all_least, options_.all_factor * deadline);
+    const Duration limit = std::max(
+        {options_.all_least, options_.all_factor * deadline, told_of_all_});
     return Stall{-1, "allreduce", front, shortest, deadline, limit, waiting};
   }
   if (!found || waiting == 0) return std::nullopt;

@@ -15,9 +15,12 @@
 //   - when nobody waits: all are slow alike;
 //   - before three times D, and half a minute, when all wait in the same step:
 //     the network between them, or one that was stopped within the all-reduce;
-//   - before six times D, and a minute, of a rank that uses the CPU or waits
-//     for input: it may be slow and well.
-// From half of D on it is seen to stand still, and people are told.
+//   - before six times D, and a minute, of a rank that uses the CPU (more than
+//     2 % of one core over the last two seconds) or waits for input: it may be
+//     slow and well.
+// From half of D on it is seen to stand still, and people are told when the
+// generation will be stopped. What they were told is kept: the limit may grow
+// when the rank begins to use the CPU, and never shrinks until it moves.
 #ifndef LOCKSTEP_SERVER_CORE_STALL_H_
 #define LOCKSTEP_SERVER_CORE_STALL_H_
 
@@ -76,20 +79,32 @@ class StallWatch {
   std::optional<Stall> Standing(int32_t world_size, MonoTime now) const;
   // The same once it is past its limit: it is frozen.
   std::optional<Stall> Check(int32_t world_size, MonoTime now) const;
+  // People were told of `stall` and its limit.
+  void Told(const Stall& stall);
 
  private:
   struct Page {
     RankProgress progress;
-    double cpu_seconds = 0;
-    // Since when the page is as it is, and the CPU time then.
+    // Since when the page is as it is.
     MonoTime since;
-    double cpu_then = 0;
     MonoTime heard;
+    // CPU time as it was reported, over the last kCpuWindow.
+    struct CpuSample {
+      MonoTime time;
+      double seconds = 0;
+    };
+    std::deque<CpuSample> cpu;
+    // The limit that people were told since the page is as it is; 0: none.
+    Duration told{};
+
+    bool UsesCpu() const;
   };
 
   const StallOptions options_;
   Generation generation_ = 0;
   std::map<int32_t, Page> pages_;
+  // As Page::told, of a stall of all ranks.
+  Duration told_of_all_{};
   // Of the newest steps, as they were seen: the reports' pace is the
   // resolution.
   std::deque<Duration> steps_;

@@ -103,6 +103,51 @@ TEST_F(StallTest, ItIsSeenLongBeforeItIsGivenUp) {
   EXPECT_FALSE(watch_.Standing(3, now_));
 }
 
+// What a rank used before it stopped says nothing of it now.
+TEST_F(StallTest, BurstOfCpuBeforeTheStopBuysNoTime) {
+  Steps(20);
+  Freeze("compute");
+  ranks_[1].usage.cpu_seconds += 0.15;
+  const MonoTime began = now_;
+  while (!watch_.Standing(3, now_) && now_ - began < 10s) Beat();
+  const auto seen = watch_.Standing(3, now_);
+  ASSERT_TRUE(seen);
+  EXPECT_LE(seen->limit, 6s);
+  const auto after = After(60s);
+  ASSERT_TRUE(after);
+  EXPECT_LE(*after + (now_ - began), 8s);
+}
+
+TEST_F(StallTest, WhatPeopleWereToldIsKept) {
+  Steps(20);
+  busy_ = 1;
+  Freeze("compute");
+  const MonoTime since = now_;
+  while (!watch_.Standing(3, now_) && now_ - since < 10s) Beat();
+  const auto told = watch_.Standing(3, now_);
+  ASSERT_TRUE(told);
+  ASSERT_EQ(told->limit, 1min);
+  watch_.Told(*told);
+  // It uses no CPU any more.
+  busy_ = -1;
+  while (!Stalled() && now_ - since < 5min) Beat();
+  EXPECT_GE(now_ - since, 1min);
+  EXPECT_LE(now_ - since, 1min + 2s);
+}
+
+TEST_F(StallTest, WhatPeopleWereToldCountsUntilItMoves) {
+  Steps(20);
+  busy_ = 1;
+  Freeze("compute");
+  while (!watch_.Standing(3, now_)) Beat();
+  watch_.Told(*watch_.Standing(3, now_));
+  busy_ = -1;
+  Steps(1);
+  Freeze("compute");
+  EXPECT_LT(watch_.Deadline(), 30s);
+  EXPECT_TRUE(After(watch_.Deadline() + 1s));
+}
+
 TEST_F(StallTest, DeadlineFollowsTheSlowestSteps) {
   Steps(98);
   Steps(2, 10);

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "server/core/ending.h"
+
 namespace lockstep {
 namespace {
 
@@ -99,6 +101,54 @@ std::string_view AdviceOn(const Job& job, const ExitStatus& exit) {
          "leave it out";
 }
 
+// The type of an exception: "ZeroDivisionError" of "ZeroDivisionError: division
+// by zero". Messages hold numbers, addresses and names that differ from attempt
+// to attempt.
+std::string_view ExceptionType(std::string_view message) {
+  const size_t end = message.find(": ");
+  const std::string_view type = message.substr(0, end);
+  const bool is_name = std::all_of(type.begin(), type.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (c >= '0' && c <= '9') || c == '_' || c == '.';
+  });
+  return is_name ? type : std::string_view();
+}
+
+// See Failure::signature.
+std::string SignatureOf(const ExitStatus& exit) {
+  if (exit.location.empty() || Tier(exit) != 1) return "";
+  if (exit.how == ExitStatus::How::kCode && exit.value == 42) return "";
+  return fmt::format("{}{} {} at {}",
+                     exit.how == ExitStatus::How::kSignal ? "signal " : "",
+                     exit.value, ExceptionType(exit.message), exit.location);
+}
+
+// The rank of the group that exited with 0 last before `first` failed; null:
+// none did.
+const RankStatus* LeftBefore(const Job& job, const RankStatus& first) {
+  const RankStatus* left = nullptr;
+  for (const TaskStatus& task : job.tasks) {
+    if (!IsOfGroup(task.type)) continue;
+    for (const RankStatus& rank : task.ranks) {
+      if (!rank.exit || !rank.exit->ok() ||
+          rank.exit->end_time > first.exit->end_time) {
+        continue;
+      }
+      if (left == nullptr || rank.exit->end_time > left->exit->end_time) {
+        left = &rank;
+      }
+    }
+  }
+  return left;
+}
+
+// Whether `exit` follows from the end of a peer, by its own words.
+bool LostAPeer(const ExitStatus& exit) {
+  constexpr int32_t kPeerLostCode = 75;  // Of native ranks.
+  if (exit.how != ExitStatus::How::kCode) return false;
+  return Tier(exit) == 2 || (exit.victim && exit.value == kPeerLostCode);
+}
+
 bool WaitsAlone(const Job& job, const RankStatus& rank) {
   const auto lone = job.lone_ranks.find(rank.rank);
   return lone != job.lone_ranks.end() && lone->second.waits;
@@ -117,6 +167,7 @@ Cause CauseOf(const Job& job, const RankStatus& rank) {
 
 bool IsOfARank(const Job& job, const Cause& cause) {
   const auto ranks = RanksOf(job);
+  if (cause.reason == Reason::kRankLeftEarly) return true;
   return std::any_of(ranks.begin(), ranks.end(), [&](const RankStatus* rank) {
     return rank->exit && !rank->exit->ok() && CauseOf(job, *rank) == cause;
   });
@@ -132,6 +183,7 @@ Failure FailureOfRank(const Job& job, const RankStatus& rank) {
   failure.free_restart = failure.cause.reason == Reason::kRestartRequested;
   failure.port_taken = failure.cause.reason == Reason::kPortTaken;
   failure.rank = rank.rank;
+  failure.signature = SignatureOf(exit);
   return failure;
 }
 
@@ -146,7 +198,15 @@ std::optional<Failure> FirstFailure(const Job& job) {
     if (first == nullptr || earlier(*rank, *first)) first = rank;
   }
   if (first == nullptr) return std::nullopt;
-  return FailureOfRank(job, *first);
+  Failure failure = FailureOfRank(job, *first);
+  if (!LostAPeer(*first->exit)) return failure;
+  if (const RankStatus* left = LeftBefore(job, *first)) {
+    failure.cause = {Reason::kRankLeftEarly,
+                     Shorten(fmt::format(
+                         "{} exited with 0 while others still needed it; {}",
+                         RankLabel(job, left->rank), failure.cause.message))};
+  }
+  return failure;
 }
 
 void MarkVictims(Job* job, const Failure& cause) {
@@ -227,18 +287,20 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
         "; asked for a restart three times in 60 s without progress";
   }
   const int32_t failures = ++plan.failures_without_progress;
+  if (!made_progress && !failure.signature.empty() &&
+      failure.signature == job.failure_signature) {
+    plan.cause = {Reason::kRepeatedFailure,
+                  fmt::format("failed twice in the same way before any "
+                              "progress, so it is not tried again: {}",
+                              failure.cause.message)};
+    return plan;
+  }
   if (failures > job.spec.restart_budget) {
     if (failures > 1) {
-      // The first failure is what a person must look at.
-      const Cause& first = job.first_failure && !made_progress
-                               ? *job.first_failure
-                               : failure.cause;
       plan.cause = {Reason::kRestartBudget,
-                    fmt::format("failed {} times without progress; first: {}",
-                                failures, first.message)};
-      if (job.first_failure && !made_progress && job.first_failure_code != 0) {
-        plan.exit_code = job.first_failure_code;
-      }
+                    fmt::format("failed {} times without progress; the last "
+                                "time: {}",
+                                failures, failure.cause.message)};
     }
     return plan;
   }

@@ -29,6 +29,10 @@ struct Failure {
   bool passing = false;
   // Whose exit it is; -1: of none.
   int32_t rank = -1;
+  // Equal of two failures that are the same: the type of the exception and
+  // where the program raised it. Empty: the program did not say, or the failure
+  // may be another's.
+  std::string signature = {};
 };
 
 // What `rank`'s bad exit means. REQUIRES: it has one.
@@ -39,7 +43,9 @@ Failure FailureOfRank(const Job& job, const RankStatus& rank);
 // failed by itself; else the earliest whose last words are of a lost peer, as
 // the news of a death may be quicker than the death's own; else the earliest
 // of those that were stopped. A worker that waits to be started again alone is
-// no cause. nullopt: no other rank failed.
+// not a cause. Where the earliest speaks of a lost peer and a rank of the group
+// had exited with 0 before it, the cause names that rank (RANK_LEFT_EARLY).
+// nullopt: no other rank failed.
 std::optional<Failure> FirstFailure(const Job& job);
 
 // The ranks that failed after the first cause and because of it are marked as
@@ -80,12 +86,14 @@ struct RestartPlan {
 };
 
 // The rules, for native jobs and programs, before and after RUNNING: fatal
-// failures end the job; a node that could not prepare for now costs a wait and
-// no try; a free restart costs nothing, unless there were three within 60 s
-// without progress, and other ports cost nothing, five times within 60 s;
-// others cost one try, and progress (a newly committed step; ten minutes of
-// running for programs) gives all tries back. Backoff: 1 s doubling to 60 s.
-// The caller need not wait for the first restart of what ran, where it ran.
+// failures end the job; so does a failure with the same signature as the last
+// attempt's, neither of them after progress; a node that could not prepare for
+// now costs a wait and no try; a free restart costs nothing, unless there were
+// three within 60 s without progress, and other ports cost nothing, five times
+// within 60 s; others cost one try, and progress (a newly committed step; ten
+// minutes of running for programs) gives all tries back. Backoff: 1 s doubling
+// to 60 s. The caller need not wait for the first restart of what ran, where it
+// ran.
 RestartPlan PlanRestart(const Job& job, const Failure& failure,
                         bool made_progress, Time now);
 

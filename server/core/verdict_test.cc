@@ -62,6 +62,38 @@ TEST_F(VerdictTest, EarliestVictimWhenAllAre) {
   EXPECT_FALSE(first.fatal);
 }
 
+TEST_F(VerdictTest, RankThatLeftEarlyIsNamed) {
+  Exit(1, Code(0), 1s);
+  ExitStatus lost = Code(1);
+  lost.message = "RuntimeError: Connection closed by peer [10.0.0.2]:4711";
+  Exit(0, lost, 2s);
+  const Failure first = First();
+  EXPECT_EQ(first.cause.reason, Reason::kRankLeftEarly);
+  EXPECT_THAT(first.cause.message,
+              HasSubstr("rank 1 (worker 0 on b) exited with 0 while others "
+                        "still needed it; rank 0 (chief 0 on a): exit code 1"));
+  EXPECT_EQ(first.exit_code, 1);
+  EXPECT_FALSE(first.fatal);
+  EXPECT_TRUE(IsOfARank(job(), first.cause));
+}
+
+TEST_F(VerdictTest, RankThatLeftEarlyIsNamedByItsNativePeers) {
+  Exit(2, Code(0), 1s);
+  Exit(0, Victim(Code(75)), 2s);
+  EXPECT_EQ(First().cause.reason, Reason::kRankLeftEarly);
+}
+
+TEST_F(VerdictTest, RankThatEndedAfterTheFailureDidNotLeaveEarly) {
+  ExitStatus lost = Code(1);
+  lost.message = "Connection closed by peer";
+  Exit(0, lost, 1s);
+  Exit(1, Code(0), 2s);
+  EXPECT_EQ(First().cause.reason, Reason::kRankExit);
+  // Nor does one explain an error of another kind.
+  Exit(0, Code(3), 3s);
+  EXPECT_EQ(First().cause.reason, Reason::kRankExit);
+}
+
 TEST_F(VerdictTest, WhatCannotBeHelpedIsFatal) {
   struct Case {
     ExitStatus exit;

@@ -20,6 +20,7 @@ namespace {
 using std::chrono_literals::operator""s;
 
 constexpr Duration kBookmarkInterval = 10s;
+constexpr int32_t kMaxPriority = 1000;
 // How soon a stream notices that its client is gone.
 constexpr Duration kCancelPoll = 1s;
 
@@ -42,10 +43,11 @@ Status CheckName(const std::string& name) {
 }  // namespace
 
 Status JobService::Plan(const JobSpec& spec, v1::SubmitJobResponse* response) {
-  Cause waiting;
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto placement,
-                            coordinator_->Plan(spec, &waiting));
-  for (const TaskPlacement& place : placement) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const JobPlan plan, coordinator_->Plan(spec));
+  for (const std::string& reason : plan.never_fits) {
+    response->add_never_fits(reason);
+  }
+  for (const TaskPlacement& place : plan.placement) {
     TaskStatus task;
     task.type = place.type;
     task.index = place.index;
@@ -53,10 +55,27 @@ Status JobService::Plan(const JobSpec& spec, v1::SubmitJobResponse* response) {
     task.gpus = place.gpus;
     *response->add_placement() = ToProto(task);
   }
-  if (placement.empty()) *response->mutable_waiting() = ToProto(waiting);
+  if (plan.placement.empty() && plan.never_fits.empty()) {
+    *response->mutable_waiting() = ToProto(plan.waiting);
+  }
   *response->mutable_job()->mutable_spec() = ToProto(spec);
   response->mutable_job()->set_name(spec.name);
   return OkStatus();
+}
+
+Status JobService::CheckPriority(const Identity& caller,
+                                 int32_t priority) const {
+  if (caller.IsAdmin() || priority <= options_.max_submitter_priority) {
+    return OkStatus();
+  }
+  return WithReason(
+      PermissionDenied(
+          "priority: {} is more than the {} that {} may ask for; ask an admin "
+          "to raise it (lockstep jobs update JOB --priority {}), or the site "
+          "to raise max_submitter_priority",
+          priority, options_.max_submitter_priority, Describe(caller),
+          priority),
+      "PRIORITY_TOO_HIGH");
 }
 
 Status JobService::CheckPackages(const JobSpec& spec, const PackageUser& user) {
@@ -87,6 +106,9 @@ grpc::Status JobService::SubmitJob(grpc::ServerContext* context,
   if (!submitted.ok()) return ToGrpc(submitted.status());
   if (Status s = CheckJobSize(submitted->job); !s.ok()) return ToGrpc(s);
   const JobSpec& spec = submitted->job.spec;
+  if (Status s = CheckPriority(CallerOf(*context), spec.priority); !s.ok()) {
+    return ToGrpc(s);
+  }
   v1::SubmitJobResponse answer;
   for (const std::string& note : submitted->notes) answer.add_notes(note);
   if (const auto units = MlUnitsPerHour(spec)) {
@@ -121,14 +143,25 @@ grpc::Status JobService::UpdateJob(grpc::ServerContext* context,
   const auto key = KeyOf(*context, *request, "UpdateJob");
   if (!key.ok()) return ToGrpc(key.status());
   if (Status s = CheckLabels(request->labels()); !s.ok()) return ToGrpc(s);
-  LabelChange change;
-  change.clear = request->clear_labels();
-  change.remove = {request->remove_labels().begin(),
-                   request->remove_labels().end()};
-  change.set = {request->labels().begin(), request->labels().end()};
-  change.version = request->resource_version();
-  return Reply(coordinator_->UpdateLabels(
-                   *key, request->name(), change, OwnerCheck(*context),
+  JobUpdate update;
+  update.clear_labels = request->clear_labels();
+  update.remove_labels = {request->remove_labels().begin(),
+                          request->remove_labels().end()};
+  update.set_labels = {request->labels().begin(), request->labels().end()};
+  update.version = request->resource_version();
+  if (request->has_priority()) {
+    const int32_t priority = request->priority();
+    if (priority < 0 || priority > kMaxPriority) {
+      return ToGrpc(InvalidArgument("priority: {} is not from 0 to {}",
+                                    priority, kMaxPriority));
+    }
+    if (Status s = CheckPriority(CallerOf(*context), priority); !s.ok()) {
+      return ToGrpc(s);
+    }
+    update.priority = priority;
+  }
+  return Reply(coordinator_->UpdateJob(
+                   *key, request->name(), update, OwnerCheck(*context),
                    [](const JobSnapshot& snapshot) {
                      return ToMessage(snapshot).SerializeAsString();
                    }),

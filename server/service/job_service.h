@@ -2,6 +2,7 @@
 #ifndef LOCKSTEP_SERVER_SERVICE_JOB_SERVICE_H_
 #define LOCKSTEP_SERVER_SERVICE_JOB_SERVICE_H_
 
+#include "common/pki/identity.h"
 #include "lockstep/v1/job.grpc.pb.h"
 #include "server/coordinator/coordinator.h"
 #include "server/logs/log_store.h"
@@ -11,13 +12,19 @@
 
 namespace lockstep {
 
+struct JobServiceOptions {
+  // The highest priority that a submitter may ask for; admins may ask for any.
+  int32_t max_submitter_priority = 0;
+};
+
 class JobService final : public v1::JobService::Service {
  public:
   // All outlive it; `streams` may be null.
   JobService(Coordinator* coordinator, WatchHub* hub, LogStore* logs,
              const SiteTables* site, PackageStore* packages,
-             StreamMetrics* streams = nullptr)
-      : coordinator_(coordinator),
+             StreamMetrics* streams = nullptr, JobServiceOptions options = {})
+      : options_(options),
+        coordinator_(coordinator),
         hub_(hub),
         logs_(logs),
         site_(site),
@@ -61,6 +68,10 @@ class JobService final : public v1::JobService::Service {
   // Whether nothing can happen to the job `name` after `version`.
   bool IsOver(const std::string& name, int64_t version);
 
+  // PermissionDenied: `priority` is above what the caller may ask for.
+  Status CheckPriority(const Identity& caller, int32_t priority) const;
+
+  const JobServiceOptions options_;
   Coordinator* const coordinator_;
   WatchHub* const hub_;
   LogStore* const logs_;

@@ -88,6 +88,11 @@ v1::Node ToMessage(const NodeSnapshot& snapshot) {
   v1::Node out = ToProto(member.Record());
   out.set_state(ToProto(member.state));
   out.set_message(member.message);
+  for (v1::Gpu& gpu : *out.mutable_gpus()) {
+    for (const Gpu& known : member.info.gpus) {
+      if (known.index == gpu.index()) gpu.set_fault(member.GpuTrouble(known));
+    }
+  }
   *out.mutable_allocated() = ToProto(snapshot.allocated);
   if (member.last_beat_wall != WallTime{}) {
     *out.mutable_last_heartbeat() = ToProto(member.last_beat_wall);

@@ -98,6 +98,8 @@ StatusOr<Submitted> ReadTraining(const v1::SubmitJobRequest& request,
   }
   v1::JobSpec proto = ToProto(plan.spec);
   *proto.mutable_packages() = request.packages();
+  // As on AI Platform, where the first replica's end is the job's.
+  proto.set_end_with(v1::END_WITH_CHIEF);
   auto spec = ParseJobSpec(proto);
   if (!spec.ok()) return InTheirWords(spec.status(), plan.spec);
   out.job.spec = *std::move(spec);

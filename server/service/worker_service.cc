@@ -230,6 +230,7 @@ class Stream final : public Reactor {
                                   FromProto(message.prefetch_status()));
         return coordinator_->OnPrefetched(session_, std::move(report.items));
       }
+      case v1::WorkerMessage::kFileReply:
       case v1::WorkerMessage::MESSAGE_NOT_SET:
         break;
     }

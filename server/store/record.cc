@@ -66,10 +66,6 @@ void PutDecisionState(const Job& job, v1::StoredJob* out) {
   }
   if (job.failing) *out->mutable_failing() = ToProto(*job.failing);
   out->set_committed_before(job.committed_before);
-  if (job.first_failure) {
-    *out->mutable_first_failure() = ToProto(*job.first_failure);
-  }
-  out->set_first_failure_code(job.first_failure_code);
   out->set_failure_signature(job.failure_signature);
   if (job.attempt_start != WallTime{}) {
     *out->mutable_attempt_start() = ToProto(job.attempt_start);
@@ -112,11 +108,6 @@ Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->failing, FromProto(stored.failing()));
   }
   job->committed_before = stored.committed_before();
-  if (stored.has_first_failure()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(job->first_failure,
-                              FromProto(stored.first_failure()));
-  }
-  job->first_failure_code = stored.first_failure_code();
   job->failure_signature = stored.failure_signature();
   if (stored.has_attempt_start()) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->attempt_start,

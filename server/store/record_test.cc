@@ -45,14 +45,15 @@ TEST(RecordTest, TheFullJobIsFull) {
   EXPECT_NE(job.committed_before, empty.committed_before);
   EXPECT_NE(job.next_directive, empty.next_directive);
   EXPECT_NE(job.failed_formings, empty.failed_formings);
-  EXPECT_NE(job.first_failure_code, empty.first_failure_code);
+  EXPECT_NE(job.failure_signature, empty.failure_signature);
+  EXPECT_NE(job.output_identity, empty.output_identity);
   EXPECT_TRUE(job.cancel_requested);
-  EXPECT_FALSE(job.images.empty() || job.artifacts.empty() || job.lineage.empty() ||
-               job.directives.empty() || job.event_numbers.empty() ||
-               job.free_restarts.empty());
+  EXPECT_FALSE(job.images.empty() || job.artifacts.empty() ||
+               job.lineage.empty() || job.directives.empty() ||
+               job.event_numbers.empty() || job.free_restarts.empty());
   EXPECT_TRUE(job.start_time && job.end_time && job.last_checkpoint &&
               job.committed_step && job.cluster && job.failing && job.outcome &&
-              job.not_before && job.first_failure);
+              job.not_before.has_value());
 }
 
 TEST(RecordTest, JobsOfEveryStateComeBack) {

@@ -389,7 +389,7 @@ TEST_F(SqliteStoreTest, BackupOfSomethingElseIsRefused) {
 TEST_F(SqliteStoreTest, NodesOfSchema1AreTakenOverAndACopyIsKept) {
   NodeRecord node = FullNode();
   const std::string old =
-      ToProto(Registration{node.info, {}}).SerializeAsString();
+      ToProto(Registration{node.info, {}, {}}).SerializeAsString();
   std::string hex;
   for (const unsigned char c : old) hex += fmt::format("{:02x}", c);
   Sql("CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)"

@@ -218,8 +218,10 @@ Job FullJob() {
   job.failed_formings = 3;
   job.event_numbers = {{"a", 9}, {"b", 1}};
   job.free_restarts = {At(15), At(16)};
-  job.first_failure = Cause{Reason::kRankExit, "first"};
-  job.first_failure_code = 9;
+  job.failure_signature = "ZeroDivisionError at train.py:12";
+  job.output_identity = std::string(32, 'a');
+  job.spec.end_with = EndWith::kChief;
+  job.spec.end_grace = std::chrono::seconds(7);
   job.lone_ranks = {{1, {true, At(17), FullRank(1).usage}}, {2, {}}};
   return job;
 }

@@ -1,0 +1,143 @@
+#include "server/core/ending.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// Of more ranks only the number is told: an event is a sentence.
+constexpr size_t kMaxNamed = 8;
+
+struct Member {
+  const TaskStatus* task = nullptr;
+  const RankStatus* rank = nullptr;
+};
+
+std::vector<Member> Members(const Job& job,
+                            const std::function<bool(const Member&)>& which) {
+  std::vector<Member> members;
+  for (const TaskStatus& task : job.tasks) {
+    for (const RankStatus& rank : task.ranks) {
+      const Member member{&task, &rank};
+      if (which(member)) members.push_back(member);
+    }
+  }
+  return members;
+}
+
+bool Runs(const Member& member) {
+  return member.rank->state != RankState::kExited;
+}
+
+bool ExitedWell(const RankStatus& rank) { return rank.exit && rank.exit->ok(); }
+
+// "rank 1 (worker 0 on b), rank 2 (worker 1 on c)", each with its exit if
+// `with_exit`.
+std::string Named(const Job& job, const std::vector<Member>& members,
+                  bool with_exit) {
+  std::vector<std::string> names;
+  for (const Member& member : members) {
+    if (names.size() == kMaxNamed) {
+      names.push_back(fmt::format("{} more", members.size() - kMaxNamed));
+      break;
+    }
+    std::string name = RankLabel(job, member.rank->rank);
+    if (with_exit) {
+      // What it was stopped for is this job's end.
+      ExitStatus exit = *member.rank->exit;
+      if (exit.victim) exit.message.clear();
+      name += fmt::format(": {}", Describe(exit));
+    }
+    names.push_back(std::move(name));
+  }
+  return fmt::format("{}", fmt::join(names, with_exit ? "; " : ", "));
+}
+
+void Note(Job* job, Reason reason, const std::vector<Member>& members,
+          std::string_view what, bool with_exit, Time now) {
+  if (members.empty()) return;
+  AddEvent(job, reason,
+           fmt::format("{}: {}", what, Named(*job, members, with_exit)), now);
+}
+
+}  // namespace
+
+bool IsOfGroup(TaskType type) {
+  return type == TaskType::kChief || type == TaskType::kWorker;
+}
+
+bool HasParameterServers(const JobSpec& spec) {
+  return std::any_of(
+      spec.roles.begin(), spec.roles.end(),
+      [](const RoleSpec& role) { return role.type == TaskType::kPs; });
+}
+
+EndWith DefaultEndWith(const JobSpec& spec) {
+  return HasParameterServers(spec) ? EndWith::kChief : EndWith::kAll;
+}
+
+bool HasSucceeded(const Job& job) {
+  if (job.tasks.empty()) return false;
+  if (job.spec.end_with != EndWith::kAll) return ExitedWell(DecidingRank(job));
+  return Members(job, [](const Member& member) {
+           return IsOfGroup(member.task->type) && !ExitedWell(*member.rank);
+         }).empty();
+}
+
+bool IsDoneOn(const Job& job, const NodeName& node) {
+  return Members(job, [&](const Member& member) {
+           return member.task->node == node &&
+                  !(IsOfGroup(member.task->type) && ExitedWell(*member.rank));
+         }).empty();
+}
+
+Duration GraceAfterSuccess(const JobSpec& spec) {
+  if (spec.end_with == EndWith::kAll || HasParameterServers(spec)) return {};
+  return spec.end_grace;
+}
+
+void NoteStillRunning(Job* job, Time now) {
+  const auto group = Members(*job, [](const Member& member) {
+    return Runs(member) && IsOfGroup(member.task->type);
+  });
+  const auto others = Members(*job, [](const Member& member) {
+    return Runs(member) && !IsOfGroup(member.task->type);
+  });
+  const Duration grace = GraceAfterSuccess(job->spec);
+  Note(job, Reason::kRanksStopped, group,
+       grace > Duration{}
+           ? fmt::format("still running, and stopped in {} unless they end",
+                         FormatDuration(grace))
+           : "still running, and stopped now",
+       false, now);
+  Note(job, Reason::kRanksStopped, others, "still running, and stopped now",
+       false, now);
+}
+
+void NoteHowTheyEnded(Job* job, Time now) {
+  const auto ended = [&](bool stopped) {
+    return Members(*job, [&](const Member& member) {
+      return member.rank->exit && !member.rank->exit->ok() &&
+             member.rank->exit->victim == stopped;
+    });
+  };
+  Note(job, Reason::kRankFailedLate, ended(false),
+       "failed after the job had succeeded, which changes nothing", true, now);
+  Note(job, Reason::kRanksStopped, ended(true), "stopped", true, now);
+}
+
+void NoteStartedAnew(Job* job, Time now) {
+  const auto done = Members(*job, [](const Member& member) {
+    return IsOfGroup(member.task->type) && ExitedWell(*member.rank);
+  });
+  Note(job, Reason::kNone, done,
+       "had exited with 0, and start again with the gang", false, now);
+}
+
+}  // namespace lockstep

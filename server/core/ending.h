@@ -1,0 +1,47 @@
+// When a job has succeeded, and what becomes of ranks that still run then.
+// Pure; for lifecycle.cc and assignments.cc.
+//
+// The group of a job is its chief and its workers. With EndWith::kAll the job
+// has succeeded when every rank of the group has exited with 0. With
+// EndWith::kChief the exit of the first rank of the first task decides; what
+// other ranks do after it changes nothing, and is recorded as events. Parameter
+// servers and evaluators never decide.
+#ifndef LOCKSTEP_SERVER_CORE_ENDING_H_
+#define LOCKSTEP_SERVER_CORE_ENDING_H_
+
+#include "server/core/job.h"
+
+namespace lockstep {
+
+// The rule that `spec` gets where it names none: kChief with parameter servers,
+// whose clients in TensorFlow never exit by themselves; else kAll.
+EndWith DefaultEndWith(const JobSpec& spec);
+
+bool IsOfGroup(TaskType type);
+bool HasParameterServers(const JobSpec& spec);
+
+// Whether the current generation has done the job's work.
+bool HasSucceeded(const Job& job);
+
+// Whether nothing of the group's work on `node` is left to be done: all of its
+// ranks are of the group and have exited with 0. The job no longer needs the
+// node.
+bool IsDoneOn(const Job& job, const NodeName& node);
+
+// How long ranks of the group may run on after the success; 0: they are stopped
+// at once.
+Duration GraceAfterSuccess(const JobSpec& spec);
+
+// Events for the start of FINISHING after a success: which ranks still run, and
+// what becomes of them.
+void NoteStillRunning(Job* job, Time now);
+// Events for its end: which ranks failed after the success by themselves, and
+// which were stopped, each with its exit.
+void NoteHowTheyEnded(Job* job, Time now);
+// The event for a gang that restarts although some of its ranks had exited with
+// 0.
+void NoteStartedAnew(Job* job, Time now);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_CORE_ENDING_H_
