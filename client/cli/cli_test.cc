@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "client/cli/cli_fixture.h"
+#include "client/cli/plan.h"
 #include "common/base/file.h"
 
 namespace lockstep {
@@ -157,6 +158,34 @@ TEST_F(CliTest, DryRunShowsThePlace) {
   EXPECT_EQ(Run({"submit", "--pool", "a100", "--dry-run", "--", "prog"}), 0);
   EXPECT_EQ(server_->Answers().submits[1].spec().pool(), "a100");
   EXPECT_THAT(out_.str(), HasSubstr("\npool: a100\n"));
+}
+
+TEST_F(CliTest, PlanOfWhatNeverFitsIsShownWithEveryReason) {
+  v1::SubmitJobResponse response;
+  response.mutable_job()->set_name("a");
+  v1::RoleSpec* const role =
+      response.mutable_job()->mutable_spec()->add_roles();
+  role->set_type(v1::TASK_TYPE_CHIEF);
+  role->set_count(1);
+  response.add_never_fits("no node has podman or docker");
+  response.add_never_fits("a chief task needs 2 V100");
+  EXPECT_EQ(FormatPlan(response),
+            "ROLE   TASKS  RANKS EACH  RESERVES EACH\n"
+            "chief  1      1           nothing\n\n"
+            "a can never run here:\n"
+            "  no node has podman or docker\n"
+            "  a chief task needs 2 V100\n");
+}
+
+TEST_F(CliTest, UpdateChangesThePriority) {
+  server_->Update(
+      [](FakeAnswers* a) { a->jobs = {Ended("a", v1::JOB_STATE_RUNNING)}; });
+  EXPECT_EQ(Run({"jobs", "update", "a", "--priority", "7"}), 0) << err_.str();
+  const FakeAnswers answers = server_->Answers();
+  ASSERT_EQ(answers.updates.size(), 1u);
+  EXPECT_EQ(answers.updates[0].priority(), 7);
+  EXPECT_EQ(Run({"jobs", "update", "a", "--priority", "1001"}), 2);
+  EXPECT_EQ(Run({"jobs", "update", "a"}), 2);
 }
 
 TEST_F(CliTest, SubmitFromAFileAndFromStdin) {

@@ -29,8 +29,20 @@ std::string Memory(const v1::Node& node) {
   return fmt::format("{}/{}", FormatBytes(node.allocated().memory_bytes()),
                      FormatBytes(node.capacity().memory_bytes()));
 }
-std::string Gpus(const v1::Node& node) {
-  return fmt::format("{}/{}", node.allocated().gpus(), node.capacity().gpus());
+int BadGpus(const v1::Node& node) {
+  return static_cast<int>(
+      std::count_if(node.gpus().begin(), node.gpus().end(),
+                    [](const v1::Gpu& gpu) { return !gpu.fault().empty(); }));
+}
+
+// "3/8, 1 bad".
+std::string Gpus(const v1::Node& node, const Style& style) {
+  std::string text =
+      fmt::format("{}/{}", node.allocated().gpus(), node.capacity().gpus());
+  if (const int bad = BadGpus(node); bad > 0) {
+    text += style.Red(fmt::format(", {} bad", bad));
+  }
+  return text;
 }
 
 // "by user/ann 5m ago: new disk; what still runs is killed in 25s".
@@ -57,29 +69,24 @@ std::string Percent(bool known, double ratio) {
   return known ? fmt::format("{:.0f} %", ratio * 100) : "-";
 }
 
-std::string GpuTable(const v1::Node& node) {
-  Table table{{"GPU", "MODEL", "BUSY", "MEMORY ACCESS", "MEMORY", "POWER",
-               "TEMPERATURE", "UUID"},
+std::string GpuTable(const v1::Node& node, const Style& style) {
+  Table table{{"GPU", "MODEL", "STATE", "BUSY", "MEMORY ACCESS", "MEMORY",
+               "POWER", "TEMPERATURE", "UUID"},
               {}};
   for (const v1::Gpu& gpu : node.gpus()) {
     v1::GpuUsage usage;
-    bool silent = false;
     for (const v1::GpuUsage& each : node.gpu_usage()) {
-      if (each.index() != gpu.index()) continue;
-      usage = each;
-      silent = !usage.has_utilization() && !usage.has_memory_access() &&
-               !usage.has_memory_used_bytes() && !usage.has_power_watts() &&
-               !usage.has_temperature_celsius();
+      if (each.index() == gpu.index()) usage = each;
     }
     table.rows.push_back(
         {fmt::format("{}", gpu.index()), Printable(gpu.model()),
+         gpu.fault().empty() ? "ok" : style.Red(Printable(gpu.fault())),
          Percent(usage.has_utilization(), usage.utilization()),
          Percent(usage.has_memory_access(), usage.memory_access()),
          usage.has_memory_used_bytes()
              ? FormatBytes(usage.memory_used_bytes()) + "/" +
                    FormatBytes(gpu.memory_bytes())
-         : silent ? "does not answer"
-                  : FormatBytes(gpu.memory_bytes()),
+             : FormatBytes(gpu.memory_bytes()),
          usage.has_power_watts() ? fmt::format("{:.0f} W", usage.power_watts())
                                  : "-",
          usage.has_temperature_celsius()
@@ -102,6 +109,10 @@ std::string MissingGpus(const v1::Node& node) {
 // Of a list: one thing, the worst.
 std::string WhyOf(const v1::Node& node) {
   if (!node.message().empty()) return node.message();
+  for (const v1::Gpu& gpu : node.gpus()) {
+    if (gpu.fault().empty()) continue;
+    return fmt::format("GPU {} gets no new work: {}", gpu.index(), gpu.fault());
+  }
   if (const int missing = node.missing_gpus_size(); missing > 0) {
     return fmt::format("{} of {} GPUs {} missing", missing,
                        node.gpus_size() + missing, missing == 1 ? "is" : "are");
@@ -157,7 +168,7 @@ Table NodesTable(const std::vector<v1::Node>& nodes, bool wide, WallTime now,
                                     style.State(node.state()),
                                     Cpus(node),
                                     Memory(node),
-                                    Gpus(node),
+                                    Gpus(node, style),
                                     fmt::format("{}", node.jobs_size()),
                                     Heartbeat(node, now)};
     if (wide) {
@@ -198,7 +209,7 @@ std::string FormatNode(const v1::Node& node, WallTime now, const Style& style) {
                                    Printable(node.boot_id())));
   text += Row("cpus", Cpus(node) + " taken");
   text += Row("memory", Memory(node) + " taken");
-  text += Row("gpus", Gpus(node) + " taken");
+  text += Row("gpus", Gpus(node, style) + " taken");
   text += Row("load", fmt::format("CPU {:.0f} % busy, {} memory available",
                                   node.cpu_utilization() * 100,
                                   FormatBytes(node.memory_available_bytes())));
@@ -209,7 +220,7 @@ std::string FormatNode(const v1::Node& node, WallTime now, const Style& style) {
   }
   text +=
       Row("jobs", Printable(fmt::format("{}", fmt::join(node.jobs(), ", "))));
-  text += Section("GPUs", GpuTable(node), style);
+  text += Section("GPUs", GpuTable(node, style), style);
   text += Section("GPUs that it had and does not offer any more",
                   MissingGpus(node), style);
   return text +

@@ -67,6 +67,11 @@ std::string SpecRows(const v1::JobSpec& spec) {
         fmt::format("{} ({}, {})", Printable(package.file_name()),
                     FormatBytes(package.bytes()), Printable(package.digest())));
   }
+  if (spec.end_with() == v1::END_WITH_ALL) {
+    text += DescribeRow("ends with", "all ranks of chief and workers");
+  } else if (spec.end_with() == v1::END_WITH_CHIEF) {
+    text += DescribeRow("ends with", "the chief");
+  }
   text += DescribeRow("pool", Printable(spec.pool()));
   if (!spec.runtime().name().empty()) {
     text += DescribeRow("runtime", Printable(spec.runtime().name() + " (" +

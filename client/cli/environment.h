@@ -30,7 +30,9 @@ struct CliEnvironment {
   // /etc/lockstep/config.yaml, but for tests.
   std::string system_config;
   const Clock* clock = nullptr;
-  // Whether Ctrl-C was pressed since the command began to ask.
+  // Whether a signal that asks for the end came (SIGINT, SIGTERM, SIGHUP) since
+  // the command began to ask. From the first call on the first such signal does
+  // not end the process; the second does.
   std::function<bool()> interrupted;
   // How many signals came that ask it to end (SIGINT, SIGTERM, SIGHUP). From
   // the first call on none of them ends it, however many there are: for a

@@ -431,16 +431,22 @@ TEST(DescribeTest, NodeWithDrainGpusAndEvents) {
   EXPECT_THAT(text, HasSubstr("drain        by user/ann, 30s ago: new disk; "
                               "what still runs is killed in 60s\n"));
   EXPECT_THAT(text, HasSubstr("pool         t4"));
-  EXPECT_THAT(text, HasSubstr("  1    Tesla T4  50 %  25 %           16 GiB  "
-                              "70 W"));
+  EXPECT_THAT(text, HasSubstr("  1    Tesla T4  ok     50 %  25 %           16 "
+                              "GiB  70 W"));
   EXPECT_THAT(text, HasSubstr("NODE_DRAIN  drained by user/ann"));
   node.mutable_drain()->clear_deadline();
   EXPECT_THAT(FormatNode(node, now, Style{}),
               HasSubstr("its jobs run to their end"));
-  node.mutable_gpu_usage(0)->Clear();
-  node.mutable_gpu_usage(0)->set_index(1);
-  EXPECT_THAT(FormatNode(node, now, Style{}), HasSubstr("does not answer"));
-  // The list says it, too.
+  gpu->set_fault("Xid 79 at 12:00");
+  EXPECT_THAT(FormatNode(node, now, Style{}),
+              HasSubstr("  1    Tesla T4  Xid 79 at 12:00  50 %"));
+  const Style colored{true};
+  EXPECT_THAT(FormatNode(node, now, colored),
+              HasSubstr(colored.Red("Xid 79 at 12:00")));
+  EXPECT_THAT(RenderTable(NodesTable({node}, false, now, colored)),
+              HasSubstr(colored.Red(", 1 bad")));
+  // The list says it, too, and else why the node is drained.
+  gpu->clear_fault();
   EXPECT_THAT(RenderTable(NodesTable({node}, false, now, Style{})),
               HasSubstr("new disk"));
 }

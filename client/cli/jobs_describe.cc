@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -7,6 +10,7 @@
 #include "client/cli/find.h"
 #include "client/cli/follow.h"
 #include "client/cli/job_resource.h"
+#include "client/cli/job_view.h"
 #include "client/cli/resource_format.h"
 #include "client/cli/summarize.h"
 
@@ -19,6 +23,32 @@ struct Options {
   bool summarize = false;
   bool reduction_plan = false;
 };
+
+// Lines about the GPUs of a live job that are bad; empty: all are well, or
+// nothing is known of them.
+std::string BadGpus(Client* client, const v1::Job& job, const Style& style) {
+  std::string text;
+  if (IsFinalState(job.state())) return text;
+  for (const v1::TaskStatus& task : job.tasks()) {
+    if (task.gpus().empty()) continue;
+    const auto node = client->GetNode(task.node());
+    // The job is shown without it, too.
+    if (!node.ok()) continue;
+    for (const v1::Gpu& gpu : node->gpus()) {
+      const auto& used = task.gpus();
+      if (gpu.fault().empty() ||
+          std::find(used.begin(), used.end(), gpu.index()) == used.end()) {
+        continue;
+      }
+      text +=
+          style.Red(fmt::format(
+              "  {} uses GPU {} of node {}: {}", TaskText(task), gpu.index(),
+              Printable(task.node()), Printable(gpu.fault()))) +
+          "\n";
+    }
+  }
+  return text.empty() ? "" : "\n" + style.Bold("Bad GPUs") + "\n" + text;
+}
 
 StatusOr<int> Run(const Cli& cli, const Options& options) {
   ResourceFormat format;
@@ -44,6 +74,10 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
     *cli.env->out << SummarizeJob(job);
   } else if (options.format.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(WriteJob(cli, job));
+    LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
+    if (output == Output::kTable || output == Output::kWide) {
+      *cli.env->out << BadGpus(client.get(), job, cli.OutStyle());
+    }
   } else if (format.kind == ResourceFormat::Kind::kDefault) {
     format.kind = ResourceFormat::Kind::kYaml;
     *cli.env->out << RenderResources({ServiceFields(job)}, false, format);

@@ -20,22 +20,34 @@
 
 namespace {
 
-// Signals that came once somebody asks for them.
+// Signals that came since a command first asked for them, and the first one.
 std::atomic<int> signals_seen{0};
+std::atomic<int> first_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<bool> holds_signals{false};
 
-void Catch(int signal, unsigned flags) {
-  struct sigaction action {};
-  action.sa_handler = [](int) { ++signals_seen; };
-  action.sa_flags = static_cast<int>(flags);
-  sigaction(signal, &action, nullptr);
+void Catch(unsigned flags) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    // Behind nohup it goes on.
+    if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;
+    struct sigaction action {};
+    action.sa_handler = [](int number) {
+      int none = 0;
+      first_signal.compare_exchange_strong(none, number);
+      ++signals_seen;
+    };
+    action.sa_flags = static_cast<int>(flags);
+    sigaction(signal, &action, nullptr);
+  }
 }
 
-// From the first question on, one Ctrl-C is an answer; the next one kills.
+// From the first question on, one signal of a kind is an answer; the next one
+// kills.
 bool Interrupted() {
   static const bool installed = [] {
-    if (!holds_signals) Catch(SIGINT, SA_RESETHAND);
+    if (!holds_signals) Catch(SA_RESETHAND);
     return true;
   }();
   return installed && signals_seen > 0;
@@ -45,13 +57,7 @@ bool Interrupted() {
 int Signals() {
   static const bool installed = [] {
     holds_signals = true;
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-      struct sigaction before {};
-      sigaction(signal, nullptr, &before);
-      // Behind nohup it goes on.
-      if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;
-      Catch(signal, SA_RESTART);
-    }
+    Catch(SA_RESTART);
     return true;
   }();
   return installed ? signals_seen.load() : 0;
@@ -134,6 +140,10 @@ int main(int argc, char** argv) {
   env.end_with_reader = EndWithReader;
   int code =
       lockstep::RunCli(std::vector<std::string>(argv + 1, argv + argc), &env);
+  // Commands know of an interruption only, which is SIGINT's code.
+  if (code == lockstep::kExitInterrupted && first_signal > 0) {
+    code = 128 + first_signal;
+  }
   std::cout.flush();
   if (!std::cout.good()) {
     if (ReaderIsGone()) {

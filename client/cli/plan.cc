@@ -69,7 +69,12 @@ std::string FormatPlan(const v1::SubmitJobResponse& response) {
     text += "pool: " + Printable(job.spec().pool()) + "\n";
   }
   if (!text.empty()) text += "\n";
-  if (response.placement_size() > 0) {
+  if (response.never_fits_size() > 0) {
+    text += fmt::format("{} can never run here:\n", job.name());
+    for (const std::string& reason : response.never_fits()) {
+      text += fmt::format("  {}\n", Printable(reason));
+    }
+  } else if (response.placement_size() > 0) {
     text += FormatPlacement(response.placement());
   } else {
     const v1::Cause& waiting = response.waiting();
@@ -82,7 +87,7 @@ std::string FormatPlan(const v1::SubmitJobResponse& response) {
   return text + PriceText(response);
 }
 
-Status WritePlan(const Cli& cli, const v1::SubmitJobResponse& response) {
+StatusOr<int> WritePlan(const Cli& cli, const v1::SubmitJobResponse& response) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
   std::ostream& out = *cli.env->out;
   if (output == Output::kJson) {
@@ -96,7 +101,7 @@ Status WritePlan(const Cli& cli, const v1::SubmitJobResponse& response) {
     out << std::flush;
     WriteNotes(cli, {response.notes().begin(), response.notes().end()});
   }
-  return OkStatus();
+  return response.never_fits_size() > 0 ? kExitUnschedulable : 0;
 }
 
 void WriteNotes(const Cli& cli, const std::vector<std::string>& notes) {

@@ -9,12 +9,17 @@
 
 namespace lockstep {
 
+// The group of flags that `plan` takes, so that the command line of a
+// submission works, and does nothing with: --help leaves them out.
+inline constexpr char kNoEffect[] = "";
+
 // Roles with their machines, each task's place or why it would wait, the price
 // of an hour. Pure.
 std::string FormatPlan(const v1::SubmitJobResponse& response);
 
 // In the format that was asked for, on stdout; notes of a table on stderr.
-Status WritePlan(const Cli& cli, const v1::SubmitJobResponse& response);
+// Returns the exit code: kExitUnschedulable for a job that can never run here.
+StatusOr<int> WritePlan(const Cli& cli, const v1::SubmitJobResponse& response);
 
 // "note: ..." for each.
 void WriteNotes(const Cli& cli, const std::vector<std::string>& notes);

@@ -37,4 +37,19 @@ void AddResourceOptions(CLI::App* app, SubmitFlags* f, const std::string& unit,
       ->group(group);
 }
 
+void AddEndOptions(CLI::App* app, SubmitFlags* f, const std::string& group) {
+  app->add_option("--end-with", f->end_with,
+                  "all: it has succeeded when every rank of chief and workers "
+                  "has exited with 0; chief: when the chief's first rank has "
+                  "(default: chief with parameter servers, else all)")
+      ->check(CLI::IsMember({"all", "chief"}))
+      ->group(group);
+  app->add_option("--end-grace", f->end_grace,
+                  "With --end-with chief: how long workers may run on after "
+                  "the chief's end; with parameter servers they are stopped "
+                  "at once (default: 5m)")
+      ->type_name("DURATION")
+      ->group(group);
+}
+
 }  // namespace lockstep

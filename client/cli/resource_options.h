@@ -12,6 +12,9 @@ namespace lockstep {
 
 // --cpus, --memory, --gpus, --gpu-type, --pool, --env into *f, which outlives
 // `app`. `unit` is what they are of: "task", "node". `group` heads them.
+// --end-with and --end-grace.
+void AddEndOptions(CLI::App* app, SubmitFlags* f, const std::string& group);
+
 void AddResourceOptions(CLI::App* app, SubmitFlags* f, const std::string& unit,
                         const std::string& group);
 

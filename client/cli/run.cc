@@ -27,8 +27,9 @@ constexpr char kExamples[] =
     "\nstart in the working directory, which the nodes must see under the same"
     "\npath. GPUs are those asked for by --gpus, of each node.\n"
     "\nWhat ranks write to stdout and stderr is written to these. Ctrl-C ends"
-    "\nthe job. Returns 0 for SUCCEEDED, for FAILED the code of the first rank"
-    "\nthat failed (else 1), 130 after Ctrl-C.";
+    "\nthe job, and so do SIGTERM and SIGHUP. Returns 0 for SUCCEEDED, for"
+    "\nFAILED the code of the first rank that failed (else 1), 130 after"
+    "\nCtrl-C, 143 after SIGTERM, 129 after SIGHUP.";
 
 constexpr char kPlanExamples[] =
     "  lockstep plan run --nnodes 2 --nproc-per-node 1 train.py --epochs 5\n"
@@ -83,14 +84,13 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
       BuildRun(options.flags, cli.program, *cli.env, RandomHex(3)));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   WriteNotes(cli, request.notes);
+  // From here on a signal cancels the job; it does not end this process.
+  if (cli.env->interrupted && cli.env->interrupted()) return kExitInterrupted;
   SubmitOptions submit;
   submit.validate_only = options.dry_run;
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::SubmitJobResponse response,
                             client->SubmitJob(request.spec, submit));
-  if (options.dry_run) {
-    LOCKSTEP_RETURN_IF_ERROR(WritePlan(cli, response));
-    return 0;
-  }
+  if (options.dry_run) return WritePlan(cli, response);
   const std::string& name = request.spec.name();
   *cli.env->err << fmt::format("job {} submitted: {}, {}\n", name,
                                Count(TaskCount(request.spec), "task"),
@@ -151,6 +151,7 @@ void AddOwnOptions(CLI::App* app, SubmitFlags* f, std::string* python) {
                   "Output directory, seen by all hosts (default: none)")
       ->type_name("DIR")
       ->group(group);
+  AddEndOptions(app, f, group);
   app->add_option("--max-running-time", f->max_running_time,
                   "End it after so long, as 2h (default: no limit)")
       ->type_name("DURATION")
@@ -168,11 +169,14 @@ void Add(CLI::App* parent, Cli* cli, const std::string& description,
       ->type_name("FILE");
   AddTorchrunOptions(app, &options->flags);
   AddOwnOptions(app, &options->flags.job, &options->flags.python);
-  if (!plan) {
-    app->add_flag("--dry-run", options->dry_run,
-                  "Check it and show where it would go; submit nothing");
-    app->add_flag("--prefix", options->prefix,
-                  "Each line's rank and task first");
+  CLI::Option* const dry_run =
+      app->add_flag("--dry-run", options->dry_run,
+                    "Check it and show where it would go; submit nothing");
+  CLI::Option* const prefix = app->add_flag("--prefix", options->prefix,
+                                            "Each line's rank and task first");
+  if (plan) {
+    // The same command line is taken.
+    for (CLI::Option* option : {dry_run, prefix}) option->group(kNoEffect);
   }
   AddOutputOption(app, cli);
   AddConnectionOptions(app, cli);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <thread>
+#include <utility>
 
 #include "client/cli/cli_fixture.h"
 #include "client/cli/run_spec.h"
@@ -130,7 +131,10 @@ TEST_F(RunTest, CtrlCCancelsAndWaits) {
     a->jobs = {job};
     a->endless = true;
   });
-  env_.interrupted = [] { return true; };
+  // Not before it is submitted.
+  env_.interrupted = [asked = false]() mutable {
+    return std::exchange(asked, true);
+  };
   // Its lines end with it.
   std::thread ender([this] {
     const MonoTime deadline = clock_.Now().mono + std::chrono::seconds(20);
@@ -152,6 +156,18 @@ TEST_F(RunTest, PlansOnly) {
   EXPECT_TRUE(server_->Answers().submits.at(0).validate_only());
   EXPECT_THAT(out_.str(), HasSubstr("worker  1      1           1 cpu\n"));
   EXPECT_THAT(out_.str(), HasSubstr("TASK     NODE    GPUS\n"));
+}
+
+TEST_F(RunTest, SignalBeforeTheSubmissionSubmitsNothing) {
+  env_.interrupted = [] { return true; };
+  EXPECT_EQ(Run({"run", "--name", "a", "train.py"}), 130);
+  EXPECT_THAT(server_->Answers().submits, testing::IsEmpty());
+}
+
+TEST_F(RunTest, PlanTakesTheWholeCommandLine) {
+  EXPECT_EQ(Run({"plan", "run", "--prefix", "train.py"}), 0) << err_.str();
+  EXPECT_EQ(Run({"plan", "submit", "--detach", "--", "prog"}), 0) << err_.str();
+  EXPECT_THAT(server_->Answers().jobs, testing::IsEmpty());
 }
 
 TEST_F(RunTest, HelpOfAPlanNamesNothingThatItLacks) {

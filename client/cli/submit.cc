@@ -85,6 +85,8 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
                             BuildSpec(flags, file, *env, RandomHex(3)));
   *env->err << RelativeDataNote(spec, *env);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  // From here on a signal detaches; it does not end this process at once.
+  if (env->interrupted && env->interrupted()) return kExitInterrupted;
   SubmitOptions submit;
   submit.validate_only = options.dry_run;
   const auto answer = client->SubmitJob(spec, submit);
@@ -93,10 +95,7 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
                                 : answer.status();
   }
   const v1::SubmitJobResponse& response = *answer;
-  if (options.dry_run) {
-    LOCKSTEP_RETURN_IF_ERROR(WritePlan(cli, response));
-    return 0;
-  }
+  if (options.dry_run) return WritePlan(cli, response);
   *env->err << fmt::format("job {} submitted: {}, {}{}\n", spec.name(),
                            Count(TaskCount(spec), "task"),
                            Count(RankCount(spec), "rank"),
@@ -159,11 +158,12 @@ void AddJobOptions(CLI::App* app, SubmitFlags* f) {
                   "How many checkpoints are kept (default: 3)")
       ->check(AtLeast(1))
       ->group(group);
-  app->add_option("--restart-budget", f->restart_budget,
-                  "Failures without progress before the job fails "
+  app->add_option("--restart-budget,--max-restarts", f->restart_budget,
+                  "Restarts without progress before the job fails; 0: none "
                   "(default: 3)")
       ->check(AtLeast(0))
       ->group(group);
+  AddEndOptions(app, f, group);
   app->add_option("--priority", f->priority,
                   "0 to 1000, larger first (default: 0)")
       ->check(CLI::Range(0, 1000))
@@ -193,10 +193,14 @@ void Add(CLI::App* parent, Cli* cli, const std::string& description,
   app->add_option("-f,--file", options->file,
                   "Job file in YAML; - reads it from stdin")
       ->type_name("FILE");
-  if (!plan) {
-    app->add_flag("--dry-run", options->dry_run,
-                  "Check it and show where it would go; submit nothing");
-    app->add_flag("--detach", options->detach, "Do not follow it");
+  CLI::Option* const dry_run =
+      app->add_flag("--dry-run", options->dry_run,
+                    "Check it and show where it would go; submit nothing");
+  CLI::Option* const detach =
+      app->add_flag("--detach", options->detach, "Do not follow it");
+  if (plan) {
+    // The same command line is taken.
+    for (CLI::Option* option : {dry_run, detach}) option->group(kNoEffect);
   }
   AddJobOptions(app, &options->flags);
   app->add_option("--reduction-plan", options->reduction_plan,

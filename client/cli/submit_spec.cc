@@ -147,6 +147,18 @@ Status SetLimits(const SubmitFlags& flags, v1::JobSpec* spec) {
                                          flags.max_running_time,
                                          spec->mutable_max_running_time()));
   }
+  if (flags.end_with) {
+    if (*flags.end_with != "all" && *flags.end_with != "chief") {
+      return InvalidArgument("--end-with: \"{}\" is neither all nor chief",
+                             *flags.end_with);
+    }
+    spec->set_end_with(*flags.end_with == "all" ? v1::END_WITH_ALL
+                                                : v1::END_WITH_CHIEF);
+  }
+  if (flags.end_grace) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        SetDuration("--end-grace", flags.end_grace, spec->mutable_end_grace()));
+  }
   if (flags.max_wait_time) {
     LOCKSTEP_RETURN_IF_ERROR(SetDuration("--max-wait-time", flags.max_wait_time,
                                          spec->mutable_max_wait_time()));

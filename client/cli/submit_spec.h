@@ -33,6 +33,8 @@ struct SubmitFlags {
   std::optional<int32_t> priority;
   std::optional<std::string> max_running_time;
   std::optional<std::string> max_wait_time;
+  std::optional<std::string> end_with;
+  std::optional<std::string> end_grace;
   std::vector<std::string> labels;
   std::optional<std::string> working_directory;
   std::optional<std::string> comment;

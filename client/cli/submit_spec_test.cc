@@ -91,6 +91,23 @@ TEST(SubmitSpecTest, FlagsWinOverTheFile) {
   EXPECT_EQ(spec->roles(1).resources().memory_bytes(), 1ll << 30);
 }
 
+TEST(SubmitSpecTest, RuleOfTheEnd) {
+  SubmitFlags flags;
+  flags.program = {"prog"};
+  auto spec = BuildSpec(flags, {}, Env(), "abc123");
+  ASSERT_TRUE(spec.ok());
+  EXPECT_EQ(spec->end_with(), v1::END_WITH_UNSPECIFIED) << "the server's";
+  EXPECT_FALSE(spec->has_end_grace());
+  flags.end_with = "chief";
+  flags.end_grace = "90s";
+  spec = BuildSpec(flags, {}, Env(), "abc123");
+  ASSERT_TRUE(spec.ok());
+  EXPECT_EQ(spec->end_with(), v1::END_WITH_CHIEF);
+  EXPECT_EQ(spec->end_grace().seconds(), 90);
+  flags.end_with = "none";
+  EXPECT_FALSE(BuildSpec(flags, {}, Env(), "abc123").ok());
+}
+
 TEST(SubmitSpecTest, ErrorsNameTheFlag) {
   const auto error = [](const SubmitFlags& flags) {
     return Message(BuildSpec(flags, {}, Env(), "abc123").status());

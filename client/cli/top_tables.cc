@@ -203,7 +203,8 @@ std::vector<std::string> JobRow(const TopState& state, const v1::Job& job,
           phases};
 }
 
-std::vector<std::string> GpuRow(const v1::Node& node, const v1::Gpu& gpu) {
+std::vector<std::string> GpuRow(const v1::Node& node, const v1::Gpu& gpu,
+                                const Style& style) {
   v1::GpuUsage usage;
   for (const v1::GpuUsage& each : node.gpu_usage()) {
     if (each.index() == gpu.index()) usage = each;
@@ -225,6 +226,7 @@ std::vector<std::string> GpuRow(const v1::Node& node, const v1::Gpu& gpu) {
     text += fmt::format("{}{:.0f} C", text.empty() ? "" : ", ",
                         usage.temperature_celsius());
   }
+  if (!gpu.fault().empty()) text = style.Red(Printable(gpu.fault()));
   return {fmt::format("  gpu {}", gpu.index()),
           Printable(gpu.model()),
           usage.has_utilization()
@@ -329,7 +331,7 @@ Table TopNodesTable(const TopState& state, const TopView& view, WallTime now,
          FormatBytes(node->memory_available_bytes()) + " free", taken,
          Printable(fmt::format("{}", fmt::join(node->jobs(), " ")))});
     for (const v1::Gpu& gpu : node->gpus()) {
-      table.rows.push_back(GpuRow(*node, gpu));
+      table.rows.push_back(GpuRow(*node, gpu, style));
     }
   }
   return table;

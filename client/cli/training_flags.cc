@@ -69,11 +69,6 @@ class Builder {
           "--async and --stream-logs exclude each other: to come back at once "
           "is what happens without --stream-logs");
     }
-    if (flags_.dry_run && flags_.stream_logs) {
-      return InvalidArgument(
-          "--dry-run and --stream-logs exclude each other: a dry run has no "
-          "logs");
-    }
     if (!IsJobName(flags_.job)) {
       return InvalidArgument(
           "\"{}\" is no name of a job: it is a letter, then letters, digits, "

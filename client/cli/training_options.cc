@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "client/cli/plan.h"
+
 namespace lockstep {
 namespace {
 
@@ -140,14 +142,16 @@ void AddTrainingOptions(CLI::App* app, TrainingFlags* f, bool plan) {
       ->type_name("KEY=VALUE");
   app->add_flag("--strict", f->strict,
                 "Refuse what has no effect here, rather than note it");
-  if (!plan) {
-    app->add_flag("--dry-run", f->dry_run,
-                  "Check it and show where it would go; submit nothing");
-    app->add_flag("--stream-logs", f->stream_logs,
-                  "Show its lines until it has ended");
-    app->add_flag("--async", f->async,
-                  "Deprecated: it is what happens without --stream-logs");
-  }
+  // `plan` takes the same command line, and does nothing with these.
+  const auto flag = [&](const char* name, bool* value, const char* what) {
+    CLI::Option* const option = app->add_flag(name, *value, what);
+    if (plan) option->group(kNoEffect);
+  };
+  flag("--dry-run", &f->dry_run,
+       "Check it and show where it would go; submit nothing");
+  flag("--stream-logs", &f->stream_logs, "Show its lines until it has ended");
+  flag("--async", &f->async,
+       "Deprecated: it is what happens without --stream-logs");
   AddProgram(app, f);
   AddMachines(app, f);
   AddTaken(app, f);

@@ -58,8 +58,8 @@ constexpr char kPlanExamples[] =
     "\nexplains it. Shows each role with its machine and what it reserves,"
     "\nwhere its tasks would go now or why they would wait, what an hour costs"
     "\nand, in notes, what has no effect. Nothing is submitted or uploaded."
-    "\nReturns 0, also where the job would wait; 1 when it was refused; 2 for"
-    "\nwrong usage.";
+    "\nReturns 0, also where the job would wait; 1 when it was refused or can"
+    "\nnever run here; 2 for wrong usage.";
 
 StatusOr<TrainingJob> ReadConfig(const std::string& path,
                                  const CliEnvironment& env) {
@@ -177,8 +177,8 @@ StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
     LOCKSTEP_RETURN_IF_ERROR(CheckStrict(flags, request, response));
     if (flags.dry_run) {
       WriteNotes(cli, NotesFor(flags, request.notes));
-      LOCKSTEP_RETURN_IF_ERROR(WritePlan(cli, response));
-      return 0;
+      LOCKSTEP_ASSIGN_OR_RETURN(const int code, WritePlan(cli, response));
+      return code == 0 ? 0 : kExitError;
     }
   }
   WriteNotes(cli, NotesFor(flags, request.notes));

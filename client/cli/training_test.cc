@@ -198,7 +198,7 @@ TEST_F(TrainingTest, ADryRunUploadsNothing) {
                                            "--runtime-version",
                                            "2.11"};
     std::vector<std::string> line = {"jobs", "submit", "training", "--dry-run"};
-    if (plan) line = {"plan", "training"};
+    if (plan) line = {"plan", "training", "--stream-logs"};
     line.insert(line.end(), args.begin(), args.end());
     EXPECT_EQ(Run(line), 0) << err_.str();
     EXPECT_EQ(out_.str(),

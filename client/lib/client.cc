@@ -153,6 +153,7 @@ StatusOr<v1::Job> Client::UpdateJob(const std::string& name,
   for (const auto& [key, value] : options.labels) {
     (*request.mutable_labels())[key] = value;
   }
+  if (options.priority) request.set_priority(*options.priority);
   request.set_resource_version(options.resource_version);
   return impl_->Call(impl_->jobs, &v1::JobService::Stub::UpdateJob, request);
 }

@@ -60,6 +60,8 @@ struct UpdateJobOptions {
   std::vector<std::string> remove_labels;
   // Set after the others were removed.
   std::map<std::string, std::string> labels;
+  // Absent: it stays as it is.
+  std::optional<int32_t> priority = std::nullopt;
   // Only if the job is still at this version; 0: whatever it is.
   int64_t resource_version = 0;
 };
