@@ -1,8 +1,11 @@
 // Jobs of any program: what ranks are told, what they say, how they end.
+#include <signal.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "tests/cluster/fixture.h"
 
@@ -13,7 +16,18 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class ProgramJobTest : public ClusterTest {};
+class ProgramJobTest : public ClusterTest {
+ protected:
+  // Whether a command that was started has submitted `name`, within kPatience.
+  bool AppearsSoon(const std::string& name) {
+    const MonoTime deadline = SystemClock().Now().mono + kPatience;
+    while (!client()->GetJob(name).ok()) {
+      if (SystemClock().Now().mono > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
+  }
+};
 
 TEST_F(ProgramJobTest, RanksAreToldWhoTheyAre) {
   const v1::Job job =
@@ -72,6 +86,86 @@ TEST_F(ProgramJobTest, AllOutputIsThereAtTheEnd) {
     }
     EXPECT_EQ(lines[2000], "without-newline");
   }
+}
+
+// Rank 0 exits at once, and the others when there is a file `go`.
+std::string RankZeroFirst(const std::string& go, const std::string& then) {
+  return "[ $RANK = 0 ] && exit 0; while [ ! -e " + go +
+         " ]; do sleep 0.02; done; " + then;
+}
+
+bool RankZeroHasExited(const v1::Job& job) {
+  return job.tasks_size() > 0 && job.tasks(0).ranks(0).has_exit();
+}
+
+TEST_F(ProgramJobTest, EveryRankMustSucceed) {
+  Submit(Shell("late", 2,
+               RankZeroFirst(Path("go"), "echo shard > " + Path("shard"))));
+  WaitUntil("late", "rank 0 has exited", RankZeroHasExited);
+  EXPECT_EQ(Get("late").state(), v1::JOB_STATE_RUNNING);
+  WriteFile(Path("go"), "");
+  const v1::Job job = WaitEnd("late", v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(ReadFile(Path("shard")), "shard\n");
+  EXPECT_EQ(job.spec().end_with(), v1::END_WITH_ALL);
+}
+
+TEST_F(ProgramJobTest, RankThatFailsAfterRankZeroFailsTheJob) {
+  v1::JobSpec spec = Shell("fails", 2, RankZeroFirst(Path("go"), "exit 5"));
+  spec.set_restart_budget(0);
+  Submit(spec);
+  WaitUntil("fails", "rank 0 has exited", RankZeroHasExited);
+  WriteFile(Path("go"), "");
+  const v1::Job job = WaitEnd("fails", v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job.exit_code(), 5);
+}
+
+TEST_F(ProgramJobTest, ChiefMayDecideAlone) {
+  v1::JobSpec spec = Shell("chief", 2, RankZeroFirst(Path("never"), ""));
+  spec.set_end_with(v1::END_WITH_CHIEF);
+  spec.mutable_end_grace()->set_nanos(200'000'000);
+  const v1::Job job = RunJob(spec, v1::JOB_STATE_SUCCEEDED);
+  std::string stopped;
+  for (const v1::Event& event : job.events()) {
+    if (event.reason() == v1::REASON_RANKS_STOPPED) {
+      stopped += event.message() + "\n";
+    }
+  }
+  EXPECT_THAT(stopped, HasSubstr("still running, and stopped in 200 ms unless "
+                                 "they end: rank 1 (worker 0 on "));
+  EXPECT_THAT(stopped, HasSubstr("killed by SIGTERM"));
+}
+
+// A time limit of a CI must not leave the job running.
+TEST_F(ProgramJobTest, RunCancelsOnSigtermAndSighup) {
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    const std::string name = signal == SIGTERM ? "term" : "hup";
+    const Command run =
+        StartCommand({Binary("lockstep"), "run", "--no-python", "--name", name,
+                      "--cpus", "0.5", "sleep", "1000"},
+                     CliEnvironment());
+    ASSERT_TRUE(AppearsSoon(name));
+    WaitFor(name, v1::JOB_STATE_RUNNING);
+    ASSERT_EQ(kill(run.process.id.pid, signal), 0);
+    const CommandResult result = WaitCommand(run);
+    EXPECT_EQ(result.code, 128 + signal) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("cancelling " + name));
+    EXPECT_EQ(Get(name).state(), v1::JOB_STATE_CANCELLED);
+  }
+}
+
+TEST_F(ProgramJobTest, SubmitDetachesOnSigterm) {
+  const Command submit = StartCommand(
+      {Binary("lockstep"), "submit", "--name", "on", "--", "sleep", "1000"},
+      CliEnvironment());
+  ASSERT_TRUE(AppearsSoon("on"));
+  WaitFor("on", v1::JOB_STATE_RUNNING);
+  ASSERT_EQ(kill(submit.process.id.pid, SIGTERM), 0);
+  const CommandResult result = WaitCommand(submit);
+  EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("detached; the job goes on"));
+  EXPECT_EQ(Get("on").state(), v1::JOB_STATE_RUNNING);
+  ASSERT_TRUE(client()->CancelJob("on").ok());
+  WaitEnd("on", v1::JOB_STATE_CANCELLED);
 }
 
 TEST_F(ProgramJobTest, FollowingGoesOnUntilTheEnd) {
