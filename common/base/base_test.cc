@@ -61,8 +61,8 @@ void LogTo(const std::string& file, bool is_journal) {
   struct stat info {};
   fstat(fd, &info);
   dup2(fd, STDERR_FILENO);
-  const std::string stream = fmt::format("{}:{}", info.st_dev,
-                                         info.st_ino + (is_journal ? 0 : 1));
+  const std::string stream =
+      fmt::format("{}:{}", info.st_dev, info.st_ino + (is_journal ? 0 : 1));
   setenv("JOURNAL_STREAM", stream.c_str(), 1);
   InitLogging("logging_test", "debug");
   LOG_DEBUG("a");

@@ -32,8 +32,9 @@ json Targets(const std::vector<NodeSnapshot>& nodes,
 }
 
 TEST(DiscoveryTest, APortOnLoopbackNamesTheKeysThatHelp) {
-  EXPECT_THAT(UnreachableHttp(Node("n", "127.0.0.1:9464").member.info),
-              testing::HasSubstr("give the daemon http_address and web_config"));
+  EXPECT_THAT(
+      UnreachableHttp(Node("n", "127.0.0.1:9464").member.info),
+      testing::HasSubstr("give the daemon http_address and web_config"));
   EXPECT_EQ(UnreachableHttp(Node("n", "10.0.0.7:9464").member.info), "");
 }
 
