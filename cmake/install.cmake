@@ -1,7 +1,7 @@
 # `cmake --install`: programs in bin, what programs start in libexec/lockstep,
 # what they load in lib/lockstep, as they look for it. Each file belongs to a
 # component, which is a package (package.cmake): coordinator, worker, trainer,
-# nccl, cli, libs, dev.
+# nccl, cli, libs, dev, monitoring (of deploy/grafana and deploy/prometheus).
 #
 # A build with sanitizers is for tests and is not installed.
 if(NOT LOCKSTEP_GRPC OR LOCKSTEP_SANITIZE)
