@@ -56,6 +56,8 @@ foreach(daemon coordinator worker)
   # What the unit names.
   install(FILES ${PROJECT_SOURCE_DIR}/docs/install.md
     DESTINATION share/doc/lockstep-${daemon} COMPONENT ${daemon})
+  install(FILES ${DEPLOY}/config/web-config.yml
+    DESTINATION share/doc/lockstep-${daemon}/examples COMPONENT ${daemon})
 endforeach()
 
 # ---- Manual and completion --------------------------------------------------
