@@ -1,7 +1,7 @@
 # `cmake --install`: programs in bin, what programs start in libexec/lockstep,
 # what they load in lib/lockstep, as they look for it. Each file belongs to a
 # component, which is a package (package.cmake): coordinator, worker, trainer,
-# nccl, cli, libs, dev.
+# nccl, cli, libs, dev, monitoring (of deploy/grafana and deploy/prometheus).
 #
 # A build with sanitizers is for tests and is not installed.
 if(NOT LOCKSTEP_GRPC OR LOCKSTEP_SANITIZE)
@@ -56,6 +56,8 @@ foreach(daemon coordinator worker)
   # What the unit names.
   install(FILES ${PROJECT_SOURCE_DIR}/docs/install.md
     DESTINATION share/doc/lockstep-${daemon} COMPONENT ${daemon})
+  install(FILES ${DEPLOY}/config/web-config.yml
+    DESTINATION share/doc/lockstep-${daemon}/examples COMPONENT ${daemon})
 endforeach()
 
 # ---- Manual and completion --------------------------------------------------

@@ -102,5 +102,16 @@ if(TARGET collective_nccl)
     "all-reduce between GPUs for lockstep clusters"
     "The module by which ranks of native jobs all-reduce over NCCL.")
 endif()
+# Without python3 there are no dashboards.
+if(TARGET lockstep-dashboards)
+  lockstep_package(monitoring lockstep-monitoring net ""
+    "dashboards, alerts and runbook of lockstep clusters"
+    "Grafana dashboards with an example of their provisioning, Prometheus's
+recording and alerting rules with an example of its configuration, and the
+runbook that has a section for each alert.")
+  set(CPACK_DEBIAN_MONITORING_PACKAGE_ARCHITECTURE all)
+  set(CPACK_DEBIAN_MONITORING_PACKAGE_SHLIBDEPS OFF)
+  set(CPACK_DEBIAN_MONITORING_PACKAGE_SUGGESTS "prometheus, grafana")
+endif()
 set(CPACK_COMPONENTS_ALL "${CPACK_COMPONENTS_ALL}")
 include(CPack)

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <map>
 
+#include "common/base/logging.h"
 #include "common/base/version.h"
 #include "common/cli/man.h"
 #include "common/config/config_file.h"
@@ -182,6 +183,7 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() != 0) std::cerr << ErrorPrefix();
     *exit_code = app.exit(e) == 0 ? 0 : 2;
     return false;
   }

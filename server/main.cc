@@ -149,8 +149,9 @@ int main(int argc, char** argv) {
   if (!lockstep::ParseFlags(argc, argv, &config, &exit_code)) return exit_code;
   const lockstep::Status status = lockstep::Run(std::move(config));
   if (!status.ok()) {
-    fprintf(stderr, "lockstep-coordinator: %s\n",
+    fprintf(stderr, "%slockstep-coordinator: %s\n",
+            std::string(lockstep::ErrorPrefix()).c_str(),
             lockstep::Message(status).c_str());
   }
-  lockstep::LeaveProcess(status.ok() ? 0 : 1);
+  lockstep::LeaveProcess(lockstep::DaemonExitCode(status));
 }

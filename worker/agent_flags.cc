@@ -139,13 +139,14 @@ bool ParseAgentFlags(int argc, char** argv, AgentFlags* flags, int* exit_code) {
       *exit_code = app.exit(e);  // Help or version, to stdout.
       return false;
     }
-    fprintf(stderr, "lockstep-worker: %s (see lockstep-worker --help)\n",
-            e.what());
+    fprintf(stderr, "%slockstep-worker: %s (see lockstep-worker --help)\n",
+            std::string(ErrorPrefix()).c_str(), e.what());
     *exit_code = 2;
     return false;
   }
   if (const Status status = CheckFlags(*flags); !status.ok()) {
-    fprintf(stderr, "lockstep-worker: %s\n", Message(status).c_str());
+    fprintf(stderr, "%slockstep-worker: %s\n",
+            std::string(ErrorPrefix()).c_str(), Message(status).c_str());
     *exit_code = 2;
     return false;
   }

@@ -80,7 +80,9 @@ int main(int argc, char** argv) {
     return exit_code;
   const lockstep::Status status = lockstep::RunWorker(flags);
   if (!status.ok()) {
-    fprintf(stderr, "lockstep-worker: %s\n", lockstep::Message(status).c_str());
+    fprintf(stderr, "%slockstep-worker: %s\n",
+            std::string(lockstep::ErrorPrefix()).c_str(),
+            lockstep::Message(status).c_str());
   }
-  lockstep::LeaveProcess(status.ok() ? 0 : 1);
+  lockstep::LeaveProcess(lockstep::DaemonExitCode(status));
 }

@@ -424,6 +424,14 @@ std::unique_ptr<CLI::App> BuildApp(Cli* cli) {
       AddGroup(root.get(), "cert", "", "Certificates of daemons and users",
                "lockstep cert issue worker host-a");
   AddCertIssue(cert, cli);
+  CLI::App* const context = AddGroup(
+      root.get(), "context", "contexts", "Clusters, and how to connect to them",
+      "lockstep context set lab --address HOST:7443 --credentials user-ann");
+  AddContextList(context, cli);
+  AddContextShow(context, cli);
+  AddContextUse(context, cli);
+  AddContextSet(context, cli);
+  AddContextDelete(context, cli);
   AddCompletion(root.get(), cli);
   AddVersion(root.get(), cli);
   if (cli->env && cli->env->out) {

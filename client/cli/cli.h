@@ -115,6 +115,11 @@ void AddNodesUndrain(CLI::App* parent, Cli* cli);
 void AddNodesForget(CLI::App* parent, Cli* cli);
 void AddInit(CLI::App* parent, Cli* cli);
 void AddCertIssue(CLI::App* parent, Cli* cli);
+void AddContextList(CLI::App* parent, Cli* cli);
+void AddContextShow(CLI::App* parent, Cli* cli);
+void AddContextUse(CLI::App* parent, Cli* cli);
+void AddContextSet(CLI::App* parent, Cli* cli);
+void AddContextDelete(CLI::App* parent, Cli* cli);
 void AddVersion(CLI::App* parent, Cli* cli);
 void AddCompletion(CLI::App* parent, Cli* cli);
 

@@ -67,21 +67,6 @@ StatusOr<Config> ReadConfig(const YAML::Node& root, const std::string& source) {
   return config;
 }
 
-// An empty one where there is no file.
-StatusOr<Config> LoadConfig(const std::string& path) {
-  if (path.empty()) return Config{};
-  const auto text = RealFileSystem()->Read(path, 1 << 20);
-  if (text.status().code() == StatusCode::kNotFound) return Config{};
-  if (!text.ok()) return text.status();
-  return ParseConfig(*text, path);
-}
-
-Status SaveConfig(const std::string& path, const Config& config) {
-  const std::string dir = path.substr(0, path.rfind('/'));
-  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->MakeDirs(dir, 0700));
-  return RealFileSystem()->WriteAtomic(path, FormatConfig(config), 0600);
-}
-
 void Fill(const std::string& value, std::string* field) {
   if (field->empty()) *field = value;
 }
@@ -147,6 +132,32 @@ std::string UserConfigPath(const CliEnvironment& env) {
   return home.empty() ? "" : home + "/.config/lockstep/config.yaml";
 }
 
+StatusOr<Config> LoadConfig(const std::string& path) {
+  if (path.empty()) return Config{};
+  const auto text = RealFileSystem()->Read(path, 1 << 20);
+  if (text.status().code() == StatusCode::kNotFound) return Config{};
+  if (!text.ok()) return text.status();
+  return ParseConfig(*text, path);
+}
+
+StatusOr<std::string> SaveUserConfig(const CliEnvironment& env,
+                                     const Config& config) {
+  const std::string path = UserConfigPath(env);
+  if (path.empty()) {
+    return FailedPrecondition(
+        "neither XDG_CONFIG_HOME nor HOME is set: there is no place for a "
+        "context");
+  }
+  // Of a bare name, which LOCKSTEP_CONFIG may have, there is none to make.
+  if (const size_t slash = path.rfind('/'); slash != std::string::npos) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        RealFileSystem()->MakeDirs(path.substr(0, slash + 1), 0700));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(
+      RealFileSystem()->WriteAtomic(path, FormatConfig(config), 0600));
+  return path;
+}
+
 StatusOr<ClientOptions> ResolveConnection(const ConnectionFlags& flags,
                                           const CliEnvironment& env) {
   ConnectionFlags wanted = flags;
@@ -189,7 +200,8 @@ StatusOr<ClientOptions> ResolveConnection(const ConnectionFlags& flags,
   if (wanted.address.empty()) {
     return FailedPrecondition(
         "no cluster is known: `lockstep local up` starts one on this machine; "
-        "of another give --address, --ca, --cert and --key, or a context in {}",
+        "of another give --address, --ca, --cert and --key, or write a context "
+        "into {} with `lockstep context set`",
         UserConfigPath(env));
   }
   ClientOptions options;
@@ -219,28 +231,20 @@ StatusOr<ClientOptions> ResolveConnection(const ConnectionFlags& flags,
 StatusOr<std::string> SaveContext(const CliEnvironment& env,
                                   const std::string& name,
                                   const ContextEntry& entry) {
-  const std::string path = UserConfigPath(env);
-  if (path.empty()) {
-    return FailedPrecondition(
-        "neither XDG_CONFIG_HOME nor HOME is set: there is no place for a "
-        "context");
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(Config config, LoadConfig(path));
+  LOCKSTEP_ASSIGN_OR_RETURN(Config config, LoadConfig(UserConfigPath(env)));
   config.current = name;
   config.contexts[name] = entry;
-  LOCKSTEP_RETURN_IF_ERROR(SaveConfig(path, config));
-  return path;
+  return SaveUserConfig(env, config);
 }
 
 Status RemoveContexts(const CliEnvironment& env, const std::string& address) {
-  const std::string path = UserConfigPath(env);
-  LOCKSTEP_ASSIGN_OR_RETURN(Config config, LoadConfig(path));
+  LOCKSTEP_ASSIGN_OR_RETURN(Config config, LoadConfig(UserConfigPath(env)));
   const size_t removed = std::erase_if(config.contexts, [&](const auto& item) {
     return item.second.address == address;
   });
   if (removed == 0) return OkStatus();
   if (!config.contexts.count(config.current)) config.current.clear();
-  return SaveConfig(path, config);
+  return SaveUserConfig(env, config).status();
 }
 
 }  // namespace lockstep

@@ -59,6 +59,13 @@ std::string FormatConfig(const Config& config);
 // The user's own file, whether it is there or not.
 std::string UserConfigPath(const CliEnvironment& env);
 
+// What the file says; an empty one where there is none, or `path` is empty.
+StatusOr<Config> LoadConfig(const std::string& path);
+// Replaces the user's file, readable by its owner alone. Comments are lost.
+// Returns its path. FailedPrecondition: no variable says where it would be.
+StatusOr<std::string> SaveUserConfig(const CliEnvironment& env,
+                                     const Config& config);
+
 // Pure but for the files it reads: flags, then LOCKSTEP_CONTEXT, _ADDRESS, _CA,
 // _CERT, _KEY and _INSECURE_LOOPBACK, then the context. FailedPrecondition
 // where no cluster is named anywhere: says what to do. NotFound: no such

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include "common/base/fault_point.h"
 #include "common/base/fd.h"
 #include "common/base/file.h"
+#include "common/base/leave.h"
 #include "common/base/logging.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
@@ -34,6 +36,12 @@ TEST(StatusTest, AnnotateKeepsCodeAndReason) {
   EXPECT_EQ(ReasonOf(s), "NO_SUCH_JOB");
 }
 
+TEST(StatusTest, ADaemonsMistakeHasItsOwnExitCode) {
+  EXPECT_EQ(DaemonExitCode(OkStatus()), 0);
+  EXPECT_EQ(DaemonExitCode(InvalidArgument("x")), 2);
+  EXPECT_EQ(DaemonExitCode(Unavailable("x")), 1);
+}
+
 TEST(StatusTest, ErrnoBecomesTheMatchingCode) {
   EXPECT_EQ(ErrnoStatus(ENOSPC, "x").code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrnoStatus(ENOENT, "x").code(), StatusCode::kNotFound);
@@ -45,6 +53,45 @@ TEST(LoggingTest, LevelsAreKnownByName) {
   }
   EXPECT_THAT(Message(CheckLogLevel("loud")), testing::HasSubstr("\"loud\""));
   EXPECT_FALSE(CheckLogLevel("").ok());
+}
+
+// A process whose stderr is `file`, which JOURNAL_STREAM may name.
+void LogTo(const std::string& file, bool is_journal) {
+  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  struct stat info {};
+  fstat(fd, &info);
+  dup2(fd, STDERR_FILENO);
+  const std::string stream =
+      fmt::format("{}:{}", info.st_dev, info.st_ino + (is_journal ? 0 : 1));
+  setenv("JOURNAL_STREAM", stream.c_str(), 1);
+  InitLogging("logging_test", "debug");
+  LOG_DEBUG("a");
+  LOG_INFO("b");
+  LOG_WARN("c");
+  LOG_ERROR("d");
+  fprintf(stderr, "%sprogram: e\n", std::string(ErrorPrefix()).c_str());
+  _exit(0);
+}
+
+TEST(LoggingTest, LinesInTheJournalHaveTheirPriority) {
+  const std::string file =
+      fmt::format("/tmp/lockstep-logging-test-{}", getpid());
+  EXPECT_EXIT(LogTo(file, true), testing::ExitedWithCode(0), "");
+  EXPECT_THAT(*RealFileSystem()->Read(file),
+              testing::MatchesRegex("<7>2[^\n]*debug[^\n]*: a\n"
+                                    "<6>2[^\n]*info[^\n]*: b\n"
+                                    "<4>2[^\n]*warning[^\n]*: c\n"
+                                    "<3>2[^\n]*error[^\n]*: d\n"
+                                    "<3>program: e\n"));
+  unlink(file.c_str());
+  // The variable is inherited, and stderr is another.
+  EXPECT_EXIT(LogTo(file, false), testing::ExitedWithCode(0), "");
+  EXPECT_THAT(*RealFileSystem()->Read(file),
+              testing::AllOf(testing::StartsWith("2"),
+                             testing::Not(testing::HasSubstr("<"))));
+  unlink(file.c_str());
+  EXPECT_FALSE(IsJournal(STDERR_FILENO, nullptr));
+  EXPECT_FALSE(IsJournal(-1, "0:0"));
 }
 
 TEST(ClockTest, DurationsReadAsAPersonWouldSayThem) {

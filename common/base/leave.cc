@@ -10,6 +10,11 @@
 
 namespace lockstep {
 
+int DaemonExitCode(const Status& status) {
+  if (status.ok()) return 0;
+  return status.code() == StatusCode::kInvalidArgument ? 2 : 1;
+}
+
 void LeaveProcess(int code) {
   std::fflush(nullptr);
 #if defined(__SANITIZE_ADDRESS__)

@@ -1,10 +1,52 @@
 #include "common/base/logging.h"
 
+#include <fmt/format.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <memory>
+#include <utility>
 
 namespace lockstep {
+namespace {
+
+// sd-daemon(3): "<N>" before a line is its syslog priority.
+std::string_view PriorityPrefix(spdlog::level::level_enum level) {
+  switch (level) {
+    case spdlog::level::critical:
+      return "<2>";
+    case spdlog::level::err:
+      return "<3>";
+    case spdlog::level::warn:
+      return "<4>";
+    case spdlog::level::info:
+      return "<6>";
+    default:
+      return "<7>";
+  }
+}
+
+// The flag %* of the pattern.
+class PriorityFlag : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&,
+              spdlog::memory_buf_t& out) override {
+    const std::string_view prefix = PriorityPrefix(message.level);
+    out.append(prefix.data(), prefix.data() + prefix.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<PriorityFlag>();
+  }
+};
+
+bool StderrIsJournal() {
+  return IsJournal(STDERR_FILENO, std::getenv("JOURNAL_STREAM"));
+}
+
+}  // namespace
 
 Status CheckLogLevel(const std::string& level) {
   if (level == "debug" || level == "info" || level == "warn" ||
@@ -18,13 +60,27 @@ Status CheckLogLevel(const std::string& level) {
 void InitLogging(const std::string& program, const std::string& level) {
   auto logger = spdlog::get(program);
   if (logger == nullptr) logger = spdlog::stderr_color_mt(program);
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %^%l%$ %n: %v",
-                      spdlog::pattern_time_type::utc);
+  auto formatter = std::make_unique<spdlog::pattern_formatter>(
+      spdlog::pattern_time_type::utc);
+  const std::string line = "%Y-%m-%dT%H:%M:%S.%eZ %^%l%$ %n: %v";
+  formatter->add_flag<PriorityFlag>('*').set_pattern(
+      StderrIsJournal() ? "%*" + line : line);
+  logger->set_formatter(std::move(formatter));
   const auto parsed = spdlog::level::from_str(level);
   logger->set_level(parsed == spdlog::level::off ? spdlog::level::info
                                                  : parsed);
   logger->flush_on(spdlog::level::trace);
   spdlog::set_default_logger(logger);
+}
+
+bool IsJournal(int fd, const char* journal_stream) {
+  struct stat info {};
+  if (journal_stream == nullptr || ::fstat(fd, &info) != 0) return false;
+  return journal_stream == fmt::format("{}:{}", info.st_dev, info.st_ino);
+}
+
+std::string_view ErrorPrefix() {
+  return StderrIsJournal() ? PriorityPrefix(spdlog::level::err) : "";
 }
 
 }  // namespace lockstep

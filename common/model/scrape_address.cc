@@ -24,7 +24,7 @@ std::string WhyNotScraped(const std::string& http_address,
   }
   return fmt::format(
       "{} is reached from its own host alone: Prometheus does not find its "
-      "metrics; give the daemon http_listen and web_config",
+      "metrics; give the daemon http_address and web_config",
       http_address);
 }
 

@@ -1,5 +1,6 @@
 #include "server/service/discovery.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -28,6 +29,13 @@ json Targets(const std::vector<NodeSnapshot>& nodes,
   Time now = FakeClock().Now();
   now.mono += later;
   return json::parse(TargetsJson(nodes, {"lab", own}, now));
+}
+
+TEST(DiscoveryTest, APortOnLoopbackNamesTheKeysThatHelp) {
+  EXPECT_THAT(
+      UnreachableHttp(Node("n", "127.0.0.1:9464").member.info),
+      testing::HasSubstr("give the daemon http_address and web_config"));
+  EXPECT_EQ(UnreachableHttp(Node("n", "10.0.0.7:9464").member.info), "");
 }
 
 TEST(DiscoveryTest, NobodyIsAnEmptyList) {

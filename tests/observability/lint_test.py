@@ -90,7 +90,10 @@ class OurFiles(unittest.TestCase):
     def test_alerts(self):
         self.assertEqual(lints.alerts(
             self.rules, read("docs/runbook.md"),
-            read("deploy/prometheus/alert_rules_test.yml")), [])
+            "".join(read("deploy/prometheus", os.path.basename(path))
+                    for path in sorted(glob.glob(os.path.join(
+                        SOURCE, "deploy/prometheus/alert_rules_*_test.yml"))))
+        ), [])
 
     def test_the_runbook_names_panels(self):
         titles = {panel["title"] for content in self.dashboards.values()
@@ -208,13 +211,39 @@ class Lints(unittest.TestCase):
                         "        annotations:\n"
                         "          summary: text\n"
                         "          runbook_url: elsewhere\n"),
-            "## LockstepOther\n", "  - name: LockstepOther\n"))
-        for wanted in ("no for", "no description", "no severity",
+            "## LockstepOther\n",
+            "  - name: LockstepBad\n"
+            "    alert_rule_test:\n"
+            "      - alertname: LockstepBad\n"
+            "        exp_alerts:\n"
+            "          - exp_labels: {severity: loud}\n"
+            "      - alertname: LockstepThird\n"
+            "        exp_alerts: []\n"))
+        for wanted in ("no for", "test of LockstepThird, which is no alert", "no description", "no severity",
                        "leads to elsewhere", "LockstepOther, which is no",
                        "no **Do** for LockstepBad", "no test where "
                        "LockstepBad is quiet", "where LockstepBad fires"):
             self.assertIn(wanted, found)
         self.assertNotIn("no summary", found)
+
+    def test_cases_of_alerts(self):
+        fires = ("      - alertname: A\n        eval_time: 1m\n"
+                 "        exp_alerts:\n          - exp_labels: {a: b}\n"
+                 "            exp_annotations:\n              summary: s\n"
+                 "              description: >-\n                text\n")
+        quiet = ("      - alertname: B\n        eval_time: 1m\n"
+                 "        exp_alerts: []\n")
+        start = "  - name: A\n    alert_rule_test:\n"
+        for text, wanted in [
+                (start + fires + quiet, ({"A"}, {"B"})),
+                (start + quiet + fires, ({"A"}, {"B"})),
+                (start + fires.replace("description", "text"), (set(), set())),
+                # Of another test's annotations none are this case's.
+                (start + "      - alertname: C\n        exp_alerts:\n"
+                 "          - exp_labels: {}\n" + start + fires,
+                 ({"A"}, set()))]:
+            with self.subTest(text):
+                self.assertEqual(lints.tested(text), wanted)
 
     def test_quoted_panels(self):
         self.assertEqual(lints.quoted_panels(
