@@ -115,13 +115,14 @@ Status AgentApp::DescribeNode(const AgentFlags& flags, NodeInfo* node) {
   return OkStatus();
 }
 
-void AgentApp::OpenCgroups() {
+void AgentApp::OpenCgroups(const AgentFlags& flags) {
   CgroupPlace place;
   place.self = ReadProcFile("/proc/self/cgroup").value_or(std::string());
   place.pid = ::getpid();
   // systemd says both to its services.
   place.managed =
       getenv("INVOCATION_ID") != nullptr || getenv("NOTIFY_SOCKET") != nullptr;
+  place.ranks = flags.rank_cgroup;
   auto opened = CgroupTree::Open(RealCgroupFiles(), "/sys/fs/cgroup", place);
   if (opened.ok()) {
     cgroups = *std::move(opened);
@@ -211,7 +212,7 @@ Status AgentApp::Start(const AgentFlags& flags) {
     LOCKSTEP_ASSIGN_OR_RETURN(config.port_ranges, ParsePortList(flags.ports));
   }
 
-  OpenCgroups();
+  OpenCgroups(flags);
   config.cgroups = cgroups.get();
   config.node.limits_enforced = cgroups != nullptr;
   config.node.limits_message = no_limits;
