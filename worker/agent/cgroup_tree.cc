@@ -81,8 +81,9 @@ Status Refuse(const std::string& why) {
 std::string OwnBase(const std::string& mount, const CgroupPlace& place) {
   std::string own = OwnPath(place.self);
   if (own.empty()) return "";
-  if (own.ends_with(kDaemonGroup))
+  if (own.ends_with(kDaemonGroup)) {
     own.resize(own.size() - strlen(kDaemonGroup));
+  }
   return mount + (own == "/" ? "" : own);
 }
 
