@@ -84,7 +84,7 @@ Status AgentApp::DescribeNode(const AgentFlags& flags, NodeInfo* node) {
     LOCKSTEP_ASSIGN_OR_RETURN(node->address, AddressTowards(target));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const HostCapacity host,
-                          ReadHostCapacity(flags.rank_cgroup));
+                            ReadHostCapacity(flags.rank_cgroup));
   node->capacity.cpus = flags.cpus.value_or(host.cpus);
   if (node->capacity.cpus > host.cpus) {
     LOG_WARN("--cpus {}: this daemon may use {} cores, its jobs will share",
