@@ -49,7 +49,7 @@ bool HasWord(std::string_view text, std::string_view word) {
   return false;
 }
 
-// sd_notify(3), in short. Without a service manager there is nobody to tell.
+// As sd_notify(3). Does nothing where no service manager listens.
 void TellManager(std::string_view text) {
   const char* const name = getenv("NOTIFY_SOCKET");
   const std::string_view path = name == nullptr ? "" : name;
@@ -88,7 +88,7 @@ std::string DivideGroup(const std::string& self, const std::string& mount) {
   if (!WriteOrder(holder + "/cgroup.procs", "0")) {
     return ErrorText("entering " + holder, errno);
   }
-  // What is missing there the daemon says (CgroupTree::Open).
+  // The daemon reports a controller that is missing (CgroupTree::Open).
   std::string order;
   for (const char* controller : {"cpu", "memory", "pids"}) {
     if (!HasWord(offered, controller)) continue;
