@@ -165,11 +165,12 @@ const Strings kNotSaidInPure = {
 
 // Built once more into the static shim, which is of nothing but libc: no
 // Abseil, no fmt, nothing else of ours.
-const Strings kStdOnly = {"common/base/log_line",     "worker/task/",
-                          "worker/shim/io",           "worker/shim/launch",
-                          "worker/shim/log_writer",   "worker/shim/main",
-                          "worker/shim/process_tree", "worker/shim/server",
-                          "worker/shim/shim.",        "worker/shim/shim_end"};
+const Strings kStdOnly = {"common/base/log_line", "worker/task/",
+                          "worker/shim/holder.",  "worker/shim/io",
+                          "worker/shim/launch",   "worker/shim/log_writer",
+                          "worker/shim/main",     "worker/shim/process_tree",
+                          "worker/shim/server",   "worker/shim/shim.",
+                          "worker/shim/shim_end"};
 const Strings kStdOnlyMayInclude = {"worker/task/", "worker/shim/",
                                     "common/base/log_line.h"};
 

@@ -83,7 +83,8 @@ Status AgentApp::DescribeNode(const AgentFlags& flags, NodeInfo* node) {
                               ParseHostPort(flags.coordinator));
     LOCKSTEP_ASSIGN_OR_RETURN(node->address, AddressTowards(target));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const HostCapacity host, ReadHostCapacity());
+  LOCKSTEP_ASSIGN_OR_RETURN(const HostCapacity host,
+                            ReadHostCapacity(flags.rank_cgroup));
   node->capacity.cpus = flags.cpus.value_or(host.cpus);
   if (node->capacity.cpus > host.cpus) {
     LOG_WARN("--cpus {}: this daemon may use {} cores, its jobs will share",
@@ -115,13 +116,14 @@ Status AgentApp::DescribeNode(const AgentFlags& flags, NodeInfo* node) {
   return OkStatus();
 }
 
-void AgentApp::OpenCgroups() {
+void AgentApp::OpenCgroups(const AgentFlags& flags) {
   CgroupPlace place;
   place.self = ReadProcFile("/proc/self/cgroup").value_or(std::string());
   place.pid = ::getpid();
   // systemd says both to its services.
   place.managed =
       getenv("INVOCATION_ID") != nullptr || getenv("NOTIFY_SOCKET") != nullptr;
+  place.ranks = flags.rank_cgroup;
   auto opened = CgroupTree::Open(RealCgroupFiles(), "/sys/fs/cgroup", place);
   if (opened.ok()) {
     cgroups = *std::move(opened);
@@ -211,7 +213,7 @@ Status AgentApp::Start(const AgentFlags& flags) {
     LOCKSTEP_ASSIGN_OR_RETURN(config.port_ranges, ParsePortList(flags.ports));
   }
 
-  OpenCgroups();
+  OpenCgroups(flags);
   config.cgroups = cgroups.get();
   config.node.limits_enforced = cgroups != nullptr;
   config.node.limits_message = no_limits;

@@ -42,7 +42,7 @@ struct AgentApp {
   Status LockDirectory(const std::string& dir);
   Status DescribeNode(const AgentFlags& flags, NodeInfo* node);
   StatusOr<ChannelOptions> Channel(const AgentFlags& flags, std::string* node);
-  void OpenCgroups();
+  void OpenCgroups(const AgentFlags& flags);
   void FindEngine(const AgentFlags& flags, const AgentConfig& config);
   void UseEngine(EngineSearch::Result found);
   Status ServeHttp(const AgentFlags& flags);

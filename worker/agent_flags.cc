@@ -24,6 +24,13 @@ Status CheckFlags(const AgentFlags& flags) {
         flags.pool);
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckInherit(flags.inherit));
+  if (!flags.rank_cgroup.empty() &&
+      (flags.rank_cgroup.front() != '/' || flags.rank_cgroup.back() == '/')) {
+    return InvalidArgument(
+        "--rank_cgroup {} is not a path as in /proc/PID/cgroup, such as "
+        "/system.slice/lockstep-ranks.service",
+        flags.rank_cgroup);
+  }
   if (!flags.insecure_loopback &&
       (flags.ca.empty() || flags.cert.empty() || flags.key.empty())) {
     return InvalidArgument(
@@ -80,6 +87,10 @@ void AddTaskFlags(CLI::App* app, AgentFlags* flags) {
                   "Path of lockstep-shim (beside this program)");
   app->add_option("--task_user", flags->task_user,
                   "User that ranks run as; needs root (the daemon's own)");
+  app->add_option("--rank_cgroup", flags->rank_cgroup,
+                  "Cgroup (v2) that another program keeps for ranks, such as "
+                  "/system.slice/lockstep-ranks.service (the daemon's own)")
+      ->envname("LOCKSTEP_RANK_CGROUP");
   app->add_option("--ports", flags->ports,
                   "Ports that tasks are given, the first free ones in this "
                   "order, as 27182,27190-27199 (any outside the kernel's "

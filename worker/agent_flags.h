@@ -31,6 +31,7 @@ struct AgentFlags {
   bool insecure_loopback = false;
   std::string shim;
   std::string task_user;
+  std::string rank_cgroup;
   std::string ports;
   std::string container_engine = "auto";
   std::vector<std::string> container_options;

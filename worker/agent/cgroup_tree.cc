@@ -8,15 +8,17 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 
 #include "common/base/fd.h"
 #include "common/base/file.h"
+#include "common/base/logging.h"
 #include "common/os/procfs.h"
 
 namespace lockstep {
 namespace {
 
-constexpr char kDaemonGroup[] = "daemon";
+constexpr char kDaemonGroup[] = "/daemon";
 // Enough for any program; a fork bomb meets it before the host's own limit.
 constexpr int kMostTasks = 32768;
 constexpr int64_t kCpuPeriodMicros = 100'000;
@@ -75,6 +77,53 @@ Status Refuse(const std::string& why) {
   return FailedPrecondition("limits are not enforced: {}", why);
 }
 
+// Of the daemon's own group, without its own part. "" without cgroup v2.
+std::string OwnBase(const std::string& mount, const CgroupPlace& place) {
+  std::string own = OwnPath(place.self);
+  if (own.empty()) return "";
+  if (own.ends_with(kDaemonGroup)) {
+    own.resize(own.size() - strlen(kDaemonGroup));
+  }
+  return mount + (own == "/" ? "" : own);
+}
+
+Status CheckOffer(const std::string& base, const std::string& controllers) {
+  for (const char* controller : {"cpu", "memory"}) {
+    if (HasWord(controllers, controller)) continue;
+    return Refuse(
+        fmt::format("{} does not offer the {} controller", base, controller));
+  }
+  return OkStatus();
+}
+
+// Whether ranks may have their groups below `base`, which is another program's
+// to divide.
+Status CheckDivided(CgroupFiles* files, const std::string& base) {
+  const auto offered = files->Read(base + "/cgroup.controllers");
+  if (!offered.ok()) {
+    return Refuse(fmt::format(
+        "the cgroup {} of --rank_cgroup is not there: see systemctl status "
+        "lockstep-ranks",
+        base));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckOffer(base, *offered));
+  const auto handed_on = files->Read(base + "/cgroup.subtree_control");
+  if (!handed_on.ok() || !HasWord(*handed_on, "cpu") ||
+      !HasWord(*handed_on, "memory")) {
+    return Refuse(fmt::format(
+        "{} does not hand the cpu and memory controllers on "
+        "(cgroup.subtree_control), which lockstep-ranks.service sees to",
+        base));
+  }
+  // Only this shows whether we may.
+  const std::string trial = base + "/trial";
+  if (const Status made = files->MakeDir(trial); !made.ok()) {
+    return Refuse(Message(made));
+  }
+  (void)files->RemoveDir(trial);
+  return OkStatus();
+}
+
 }  // namespace
 
 CgroupFiles* RealCgroupFiles() {
@@ -101,28 +150,38 @@ std::optional<uint64_t> CgroupField(std::string_view text,
 
 StatusOr<std::unique_ptr<CgroupTree>> CgroupTree::Open(
     CgroupFiles* files, const std::string& mount, const CgroupPlace& place) {
-  const std::string own = OwnPath(place.self);
-  if (own.empty()) return Refuse("this host has no cgroup v2");
-  std::string base = mount + (own == "/" ? "" : own);
-  const std::string suffix = std::string("/") + kDaemonGroup;
-  const bool in_daemon_group = own.ends_with(suffix);
-  if (in_daemon_group) base.resize(base.size() - suffix.size());
+  if (place.ranks.empty()) return DivideOwn(files, mount, place);
+  const std::string base = mount + place.ranks;
+  const Status held = CheckDivided(files, base);
+  if (held.ok()) {
+    const std::string own = OwnBase(mount, place);
+    return std::unique_ptr<CgroupTree>(
+        new CgroupTree(files, base, own.empty() ? base : own));
+  }
+  auto own = DivideOwn(files, mount, place);
+  // What is to be mended is what was asked for.
+  if (!own.ok()) return held;
+  LOG_WARN("ranks are in the daemon's own cgroup: {}", Message(held));
+  return own;
+}
+
+StatusOr<std::unique_ptr<CgroupTree>> CgroupTree::DivideOwn(
+    CgroupFiles* files, const std::string& mount, const CgroupPlace& place) {
+  const std::string base = OwnBase(mount, place);
+  if (base.empty()) return Refuse("this host has no cgroup v2");
+  const std::string daemon = base + kDaemonGroup;
+  const bool in_daemon_group = OwnPath(place.self).ends_with(kDaemonGroup);
   const auto offered = files->Read(base + "/cgroup.controllers");
   if (!offered.ok()) {
     return Refuse("there is no cgroup v2 at " + base);
   }
-  for (const char* controller : {"cpu", "memory"}) {
-    if (HasWord(*offered, controller)) continue;
-    return Refuse(
-        fmt::format("{} does not offer the {} controller", base, controller));
-  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckOffer(base, *offered));
   if (place.managed && !in_daemon_group) {
     return Refuse(
-        "a restart of the service would fail while ranks run in groups of "
-        "their own; systemd 254 or later with DelegateSubgroup=daemon is "
-        "needed");
+        "a restart of the service would fail while ranks run in groups below "
+        "its own: give --rank_cgroup that of lockstep-ranks.service (or, with "
+        "systemd 254 or later, the service DelegateSubgroup=daemon)");
   }
-  const std::string daemon = base + suffix;
   bool moved = false;
   if (!in_daemon_group) {
     if (const Status made = files->MakeDir(daemon); !made.ok()) {
@@ -147,15 +206,22 @@ StatusOr<std::unique_ptr<CgroupTree>> CgroupTree::Open(
     }
     return Refuse(Message(enabled));
   }
-  return std::unique_ptr<CgroupTree>(new CgroupTree(files, std::move(base)));
+  return std::unique_ptr<CgroupTree>(new CgroupTree(files, base, base));
+}
+
+bool CgroupTree::IsThere(const std::string& path) const {
+  return files_->Read(path + "/cgroup.procs").ok();
 }
 
 std::string CgroupTree::PathOf(const std::string& id) const {
-  return base_ + "/rank-" + id;
+  const std::string path = base_ + "/rank-" + id;
+  if (earlier_ == base_ || IsThere(path)) return path;
+  const std::string earlier = earlier_ + "/rank-" + id;
+  return IsThere(earlier) ? earlier : path;
 }
 
-bool CgroupTree::Exists(const std::string& id) {
-  return files_->Read(PathOf(id) + "/cgroup.procs").ok();
+bool CgroupTree::Exists(const std::string& id) const {
+  return IsThere(PathOf(id));
 }
 
 StatusOr<std::string> CgroupTree::Make(const std::string& id,

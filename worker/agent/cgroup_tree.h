@@ -1,9 +1,14 @@
-// A cgroup (v2) per rank, where this daemon may divide the one that it is in:
+// A cgroup (v2) per rank, below a group that is for ranks:
 //
-//   BASE/             the daemon's own group, delegated to it
+//   BASE/rank-ID/     one rank and all it starts: limits, counters, cgroup.kill
+//
+// As packaged BASE is the group of lockstep-ranks.service, whose only process
+// (worker/shim/holder.h) has divided it: it is there while the daemon is
+// stopped, started again or upgraded. Without it BASE is the daemon's own
+// group, where the daemon may divide that:
+//
 //   BASE/daemon/      the daemon and its shims: a group whose controllers are
 //                     handed on may hold no process itself
-//   BASE/rank-ID/     one rank and all it starts: limits, counters, cgroup.kill
 //
 // A group outlives the daemon, as its rank does; the next one finds it again by
 // its ID, which is that of the shim's socket and so in the task record.
@@ -51,6 +56,9 @@ struct CgroupPlace {
   // live in it. systemd from 254 on starts it in a group below
   // (DelegateSubgroup=daemon), where nothing is in the way.
   bool managed = false;
+  // Of another program that keeps and has divided it, as in /proc/PID/cgroup:
+  // "/system.slice/lockstep-ranks.service". "": there is none.
+  std::string ranks{};
 };
 
 struct CgroupReading {
@@ -63,8 +71,10 @@ struct CgroupReading {
 
 class CgroupTree {
  public:
-  // Below `mount` ("/sys/fs/cgroup"). FailedPrecondition with the sentence why
-  // limits cannot be enforced here; nothing is changed then.
+  // Below `mount` ("/sys/fs/cgroup"): in place.ranks, else in the daemon's own
+  // group. FailedPrecondition with the sentence why limits cannot be enforced
+  // here, which is about place.ranks where that is given; nothing is changed
+  // then.
   static StatusOr<std::unique_ptr<CgroupTree>> Open(CgroupFiles* files,
                                                     const std::string& mount,
                                                     const CgroupPlace& place);
@@ -72,9 +82,10 @@ class CgroupTree {
   // Makes the group of a rank with its limits: memory.max, cpu.max, pids.max.
   // What is 0 in `share` is not limited. Its path.
   StatusOr<std::string> Make(const std::string& id, const Resources& share);
-  // BASE/rank-ID, whether it is there or not.
+  // BASE/rank-ID, whether it is there or not; of a rank that an earlier daemon
+  // has put below its own group, that path.
   std::string PathOf(const std::string& id) const;
-  bool Exists(const std::string& id);
+  bool Exists(const std::string& id) const;
   // Nothing where it is gone.
   std::optional<CgroupReading> Read(const std::string& id);
   // SIGKILL to everything in it, at once and without a gap for what is forked
@@ -84,11 +95,17 @@ class CgroupTree {
   Status Remove(const std::string& id);
 
  private:
-  CgroupTree(CgroupFiles* files, std::string base)
-      : files_(files), base_(std::move(base)) {}
+  CgroupTree(CgroupFiles* files, std::string base, std::string earlier)
+      : files_(files), base_(std::move(base)), earlier_(std::move(earlier)) {}
+
+  static StatusOr<std::unique_ptr<CgroupTree>> DivideOwn(
+      CgroupFiles* files, const std::string& mount, const CgroupPlace& place);
+  bool IsThere(const std::string& path) const;
 
   CgroupFiles* const files_;
   const std::string base_;
+  // Where ranks may be that an earlier daemon has started; the same, if not.
+  const std::string earlier_;
 };
 
 // The number behind `key` at the start of a line of a flat keyed file.

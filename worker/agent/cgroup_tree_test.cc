@@ -115,6 +115,71 @@ TEST_F(CgroupTreeTest, WhyThereAreNoLimitsIsSaid) {
   EXPECT_THAT(cgroups_.made, IsEmpty());
 }
 
+// As lockstep-ranks.service leaves it, and a daemon that is a service.
+class HeldCgroupTest : public CgroupTreeTest {
+ protected:
+  HeldCgroupTest() {
+    cgroups_.files["/cg/ranks/cgroup.controllers"] = "cpu memory pids\n";
+    cgroups_.files["/cg/ranks/cgroup.subtree_control"] = "cpu memory pids\n";
+    cgroups_.processes["/cg/ranks/holder"] = {"5"};
+  }
+  const CgroupPlace place_{"0::/a\n", 7, true, "/ranks"};
+};
+
+TEST_F(HeldCgroupTest, RanksAreOutsideTheDaemonsGroup) {
+  const auto tree = Open(place_);
+  ASSERT_TRUE(tree.ok()) << tree.status();
+  EXPECT_THAT(cgroups_.made, IsEmpty());
+  EXPECT_EQ(cgroups_.processes["/cg/a"], (std::set<std::string>{"7"}));
+  EXPECT_FALSE(cgroups_.files.contains("/cg/a/cgroup.subtree_control"));
+  const auto path = (*tree)->Make("ab", {2, 1 << 20, 0, ""});
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_EQ(*path, "/cg/ranks/rank-ab");
+  EXPECT_EQ(cgroups_.files[*path + "/memory.max"], "1048576");
+}
+
+TEST_F(HeldCgroupTest, RanksOfAnEarlierDaemonAreFoundWhereTheyAre) {
+  // Not a service, or one with DelegateSubgroup=daemon: it divided its own.
+  auto before = Open({"0::/a\n", 7, false});
+  ASSERT_TRUE(before.ok()) << before.status();
+  ASSERT_TRUE((*before)->Make("old", {1, 1 << 20, 0, ""}).ok());
+  cgroups_.processes["/cg/a/rank-old"] = {"9"};
+  cgroups_.files["/cg/a/rank-old/memory.events"] = "oom_kill 1\n";
+
+  auto after = Open({"0::/a/daemon\n", 8, true, "/ranks"});
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_TRUE((*after)->Exists("old"));
+  EXPECT_EQ((*after)->PathOf("old"), "/cg/a/rank-old");
+  EXPECT_EQ((*after)->Read("old")->oom_kills, 1u);
+  EXPECT_EQ((*after)->PathOf("new"), "/cg/ranks/rank-new");
+  EXPECT_FALSE((*after)->Exists("new"));
+  EXPECT_EQ((*after)->Remove("old").code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE((*after)->Kill("old").ok());
+  EXPECT_TRUE((*after)->Remove("old").ok());
+  EXPECT_FALSE(cgroups_.made.contains("/cg/a/rank-old"));
+}
+
+TEST_F(HeldCgroupTest, WhyItCannotBeUsedIsSaid) {
+  CgroupPlace elsewhere = place_;
+  elsewhere.ranks = "/none";
+  EXPECT_THAT(Refusal(elsewhere),
+              HasSubstr("/cg/none of --rank_cgroup is not there"));
+  cgroups_.refuse = {"/cg/ranks/trial"};
+  EXPECT_THAT(Refusal(place_), HasSubstr("/cg/ranks/trial is read-only"));
+  cgroups_.files["/cg/ranks/cgroup.subtree_control"] = "memory pids\n";
+  EXPECT_THAT(Refusal(place_), HasSubstr("does not hand the cpu and memory"));
+  cgroups_.files["/cg/ranks/cgroup.controllers"] = "cpu pids\n";
+  EXPECT_THAT(Refusal(place_),
+              HasSubstr("/cg/ranks does not offer the memory controller"));
+  EXPECT_THAT(cgroups_.made, IsEmpty());
+}
+
+TEST_F(HeldCgroupTest, WithoutItTheDaemonsOwnGroupIsDividedWhereThatMayBe) {
+  const auto tree = Open({"0::/a/daemon\n", 7, true, "/none"});
+  ASSERT_TRUE(tree.ok()) << tree.status();
+  EXPECT_EQ((*tree)->PathOf("ab"), "/cg/a/rank-ab");
+}
+
 TEST_F(CgroupTreeTest, AGroupThatOthersAreInIsLeftAsItWas) {
   cgroups_.processes["/cg/a"].insert("8");
   EXPECT_THAT(Refusal(), HasSubstr("busy"));

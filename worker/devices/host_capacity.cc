@@ -33,8 +33,13 @@ double AllowedCpus() {
   return std::max(count, 1);
 }
 
-// The directory of our cgroup v2: the line "0::/path" of /proc/self/cgroup.
-std::string CgroupPath() {
+// The directory of the cgroup v2 that ranks are below: `rank_cgroup`, or ours,
+// which is the line "0::/path" of /proc/self/cgroup.
+std::string CgroupPath(const std::string& rank_cgroup) {
+  if (const std::string path = "/sys/fs/cgroup" + rank_cgroup;
+      !rank_cgroup.empty() && access(path.c_str(), F_OK) == 0) {
+    return path;
+  }
   const auto text = ReadProcFile("/proc/self/cgroup");
   if (!text.ok()) return "";
   const size_t at = text->find("0::");
@@ -58,7 +63,7 @@ std::optional<int64_t> ParseMemoryMax(std::string_view text) {
   return ParseNumber(&text);
 }
 
-StatusOr<HostCapacity> ReadHostCapacity() {
+StatusOr<HostCapacity> ReadHostCapacity(const std::string& rank_cgroup) {
   HostCapacity capacity;
   capacity.cpus = AllowedCpus();
   LOCKSTEP_ASSIGN_OR_RETURN(const HostMetrics host, ReadHostMetrics());
@@ -68,7 +73,7 @@ StatusOr<HostCapacity> ReadHostCapacity() {
     if (const auto most = parse(*text)) *value = std::min(*value, *most);
   };
   // Every ancestor may set a limit of its own.
-  for (std::string path = CgroupPath(); path.size() > 14;) {
+  for (std::string path = CgroupPath(rank_cgroup); path.size() > 14;) {
     limit(ReadProcFile(path + "/cpu.max"), ParseCpuMax, &capacity.cpus);
     limit(ReadProcFile(path + "/memory.max"), ParseMemoryMax,
           &capacity.memory_bytes);

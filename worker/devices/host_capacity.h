@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "common/base/status.h"
@@ -16,9 +17,10 @@ struct HostCapacity {
 };
 
 // The CPUs that this process may run on (sched_getaffinity) and the host's
-// memory, each cut to what the process's cgroup (v2, or v1 as containers have
-// it) allows.
-StatusOr<HostCapacity> ReadHostCapacity();
+// memory, each cut to what a cgroup (v2, or v1 as containers have it) allows:
+// `rank_cgroup`, as in /proc/PID/cgroup, where that is there, else the
+// process's own.
+StatusOr<HostCapacity> ReadHostCapacity(const std::string& rank_cgroup = "");
 
 // cpu.max of cgroup v2, "200000 100000" or "max 100000": cores. Nothing:
 // unlimited, or not understood. Pure.

@@ -12,6 +12,7 @@
 
 #include <string>
 
+#include "worker/shim/holder.h"
 #include "worker/shim/init.h"
 #include "worker/shim/io.h"
 #include "worker/shim/shim.h"
@@ -42,6 +43,10 @@ int main(int argc, char** argv) {
   if (argc == 2 && strcmp(argv[1], "--version") == 0) return 0;
   if (argc == 2 && strcmp(argv[1], "--limited") == 0) {
     return lockstep::shim::CheckLimited();
+  }
+  // The program of lockstep-ranks.service (holder.h).
+  if (argc == 2 && strcmp(argv[1], "--hold") == 0) {
+    return lockstep::shim::RunHolder();
   }
   OpenStandardFds();
   char* end = nullptr;
