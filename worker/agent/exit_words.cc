@@ -381,17 +381,21 @@ std::optional<Found> FirstCrash(const std::vector<Line>& lines) {
   return std::nullopt;
 }
 
-// A program that logs at the level FATAL and leaves has said why, whatever it
-// caught before.
-std::optional<Found> FatalBehind(const std::vector<Line>& lines, size_t at) {
-  for (size_t i = lines.size(); i > at + 1; --i) {
-    const std::string_view text = lines[i - 1].text;
-    const std::optional<FatalLine> glog = ParseGlog(text);
-    if ((glog && glog->fatal) || BeginsWithFatal(text)) {
-      return Found{i - 1, CrashOf(lines, i - 1)};
-    }
-  }
-  return std::nullopt;
+// What JAX says when it gives up because other processes did not answer: where
+// this one had raised an exception, that is why it left them.
+bool SpeaksOfOthers(std::string_view words) {
+  return Contains(words, "distributed service") ||
+         Contains(words, "oordination service") ||
+         Contains(words, "CoordinationService");
+}
+
+// Of the two the one that tells why the process ended.
+std::optional<Found> Choose(bool crashed, std::optional<Found> exception,
+                            std::optional<Found> crash) {
+  if (!exception) return crash;
+  if (!crash || !crashed) return exception;
+  const bool after = exception->at < crash->at;
+  return after && SpeaksOfOthers(crash->words.message) ? exception : crash;
 }
 
 // What interpreters, shells and parsers of arguments say before they leave.
@@ -514,11 +518,7 @@ ExitWords WordsOfLog(std::string_view log, bool crashed) {
   }
   const std::vector<Line> lines = LinesOf(log);
   std::optional<Found> found =
-      crashed ? FirstCrash(lines) : LastException(lines);
-  if (!crashed && found) {
-    if (auto fatal = FatalBehind(lines, found->at)) found = std::move(fatal);
-  }
-  if (!found) found = crashed ? LastException(lines) : FirstCrash(lines);
+      Choose(crashed, LastException(lines), FirstCrash(lines));
   if (!found) return Fitting({LastComplaint(lines), ""});
   return Fitting(std::move(found->words));
 }

@@ -43,8 +43,8 @@ ExitWords WordsOfErrorFile(std::string_view json);
 // when it gives up: a fatal line of glog, absl or TensorFlow ("F1123 ...
 // x.cc:99] ..."), a line that begins with FATAL, "Fatal Python error", what()
 // of C++, a failed CHECK or assertion. Where the process crashed (by a signal,
-// or a shell says so of it) the latter counts first; else only a fatal line
-// that comes after the exception does.
+// or a shell says so of it) the latter counts first, but for what JAX says of
+// others after an exception of this process; else the exception does.
 ExitWords WordsOfLog(std::string_view log, bool crashed);
 
 // Whether words are those of EADDRINUSE, as the C library, Python, Java, Go and

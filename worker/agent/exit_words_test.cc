@@ -251,13 +251,19 @@ TEST(ExitWordsTest, FatalLinesOfLoggers) {
             "FATAL: the disk is full");
   EXPECT_EQ(Words("2026-01-01 12:00:00,1 [FATAL] no luck\n", true),
             "2026-01-01 12:00:00,1 [FATAL] no luck");
-  // Of a program that leaves with a code, what it says last counts.
-  const char* const caught =
-      "Traceback (most recent call last):\n  File\nValueError: caught\n";
-  EXPECT_EQ(Words(std::string(caught) + "FATAL: the disk is full\n"),
+  // Of a program that leaves with a code, too, but not before an exception.
+  EXPECT_EQ(Words("FATAL: the disk is full\n"), "FATAL: the disk is full");
+  const std::string raised =
+      "Traceback (most recent call last):\n  File\nValueError: raised\n";
+  EXPECT_EQ(Words(raised + "FATAL: the disk is full\n"), "ValueError: raised");
+  EXPECT_EQ(Words(raised + "FATAL: the disk is full\n", true),
             "FATAL: the disk is full");
-  EXPECT_EQ(Words("FATAL: the disk is full\n" + std::string(caught)),
-            "ValueError: caught");
+  // A process that fails leaves the others, and JAX then misses them.
+  const std::string misses =
+      "F1123 12:00:00.000000 1234 client.h:99] Terminating process because the "
+      "JAX distributed service detected fatal errors.\n";
+  EXPECT_EQ(Words(raised + misses, true), "ValueError: raised");
+  EXPECT_TRUE(Words(misses + raised, true).starts_with("Terminating process"));
   for (const char* text :
        {"INFO: --log-level FATAL\n", "FATALITIES 3\n", "F1123\n",
         "F1123 12:00:00.000000 1234 file] x\n", "F: x] y\n",
