@@ -211,6 +211,83 @@ TEST_F(CommandsTest, ListsInEveryFormat) {
   EXPECT_EQ(Run({"jobs", "describe", "a", "-o", "csv"}), 2);
 }
 
+TEST_F(CommandsTest, WhyIsCutAtTheTerminalsWidthOnly) {
+  ServeJobs({"a"}, v1::JOB_STATE_FAILED);
+  const std::string why(200, 'x');
+  server_->Update(
+      [&](FakeAnswers* a) { a->jobs[0].mutable_cause()->set_message(why); });
+  EXPECT_EQ(Run({"jobs", "list"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr(why));
+  env_.out_is_tty = true;
+  env_.columns = 60;
+  EXPECT_EQ(Run({"jobs", "list", "--color", "never"}), 0) << err_.str();
+  std::istringstream lines(out_.str());
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_THAT(line, HasSubstr("WHY"));
+  std::getline(lines, line);
+  EXPECT_EQ(line.size(), 60u) << line;
+  EXPECT_TRUE(line.ends_with("xxx...")) << line;
+  // Who asks for more gets it.
+  EXPECT_EQ(Run({"jobs", "list", "-o", "wide"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr(why));
+  EXPECT_EQ(Run({"jobs", "list", "--columns", "why"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr(why));
+  // A terminal that is too narrow for the others loses nothing of them.
+  env_.columns = 10;
+  EXPECT_EQ(Run({"jobs", "list", "--no-headers", "--color", "never"}), 0);
+  EXPECT_EQ(out_.str(), "a  FAILED  0  -  -  -  ...\n");
+}
+
+TEST_F(CommandsTest, ALogThatEndsOnASilentNodeIsSaid) {
+  ServeNode("host-a", v1::NODE_STATE_LOST);
+  v1::Job job = Ended("a", v1::JOB_STATE_SUCCEEDED);
+  job.mutable_tasks(0)->mutable_ranks(0)->clear_exit();
+  job.mutable_tasks(0)->mutable_ranks(0)->set_state(v1::RANK_STATE_JOINED);
+  v1::LogLine line;
+  line.set_text("the last line");
+  server_->Update([&](FakeAnswers* a) {
+    a->jobs = {job};
+    a->lines = {line};
+  });
+  EXPECT_EQ(Run({"jobs", "logs", "a"}), 1);
+  EXPECT_EQ(out_.str(), "the last line\n");
+  EXPECT_THAT(err_.str(),
+              HasSubstr("lockstep: the log of rank 0 ends here: node host-a "
+                        "has been silent since "));
+  server_->Update(
+      [](FakeAnswers* a) { a->nodes[0].set_state(v1::NODE_STATE_READY); });
+  EXPECT_EQ(Run({"jobs", "logs", "a"}), 0);
+  EXPECT_EQ(err_.str(), "");
+}
+
+TEST_F(CommandsTest, FollowedLogsShowLinesWithoutAnEnd) {
+  v1::LogLine bar;
+  bar.set_text("50%");
+  bar.set_task_type(v1::TASK_TYPE_CHIEF);
+  bar.set_partial(true);
+  v1::LogLine line = bar;
+  line.set_text("100%");
+  line.set_partial(false);
+  server_->Update([&](FakeAnswers* a) {
+    a->jobs = {Ended("a", v1::JOB_STATE_SUCCEEDED)};
+    a->lines = {bar, line};
+  });
+  EXPECT_EQ(Run({"jobs", "logs", "-f", "a"}), 0) << err_.str();
+  EXPECT_EQ(out_.str(), "50%\n100%\n");
+  env_.out_is_tty = true;
+  EXPECT_EQ(Run({"jobs", "logs", "-f", "a", "--prefix", "--color", "never"}),
+            0);
+  EXPECT_EQ(out_.str(), "\r\x1b[K[0 chief 0] 50%\r\x1b[K[0 chief 0] 100%\n");
+  EXPECT_EQ(Run({"jobs", "logs", "a"}), 0);
+  EXPECT_EQ(Run({"jobs", "logs", "-f", "a", "-o", "json"}), 0);
+  const FakeAnswers answers = server_->Answers();
+  ASSERT_EQ(answers.log_requests.size(), 4u);
+  EXPECT_TRUE(answers.log_requests[0].partial_lines());
+  EXPECT_FALSE(answers.log_requests[2].partial_lines());
+  EXPECT_FALSE(answers.log_requests[3].partial_lines());
+}
+
 TEST_F(CommandsTest, NodesByState) {
   ServeNode("host-a", v1::NODE_STATE_READY);
   ServeNode("host-b", v1::NODE_STATE_DRAINED);

@@ -24,7 +24,8 @@ StatusOr<ContextEntry> ReadContext(const YAML::Node& node,
       {"address", &entry.address},
       {"ca", &entry.ca},
       {"cert", &entry.cert},
-      {"key", &entry.key}};
+      {"key", &entry.key},
+      {"local-dir", &entry.local_dir}};
   if (!node.IsMap()) return At(source, node.Mark(), "a context has fields");
   for (const auto& field : node) {
     const std::string name = field.first.as<std::string>();
@@ -34,8 +35,9 @@ StatusOr<ContextEntry> ReadContext(const YAML::Node& node,
     } else if (name == "insecure-loopback") {
       entry.insecure_loopback = field.second.as<bool>();
     } else {
-      const std::string near =
-          Nearest(name, {"address", "ca", "cert", "key", "insecure-loopback"});
+      const std::string near = Nearest(
+          name,
+          {"address", "ca", "cert", "key", "insecure-loopback", "local-dir"});
       return At(source, field.first.Mark(),
                 "a context has no field " + name +
                     (near.empty() ? "" : "; did you mean " + near + "?"));
@@ -116,6 +118,7 @@ std::string FormatConfig(const Config& config) {
     if (entry.insecure_loopback) {
       out << YAML::Key << "insecure-loopback" << YAML::Value << true;
     }
+    write("local-dir", entry.local_dir);
     out << YAML::EndMap;
   }
   out << YAML::EndMap << YAML::EndMap;
@@ -226,6 +229,17 @@ StatusOr<ClientOptions> ResolveConnection(const ConnectionFlags& flags,
     options.key = wanted.key;
   }
   return options;
+}
+
+StatusOr<std::string> LocalDirOfContext(const std::string& name,
+                                        const CliEnvironment& env) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Config config,
+                            LoadConfig(UserConfigPath(env)));
+  std::string wanted = name;
+  if (wanted.empty()) wanted = env.Variable("LOCKSTEP_CONTEXT");
+  Fill(config.current, &wanted);
+  const auto context = config.contexts.find(wanted);
+  return context == config.contexts.end() ? "" : context->second.local_dir;
 }
 
 StatusOr<std::string> SaveContext(const CliEnvironment& env,

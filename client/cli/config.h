@@ -7,6 +7,7 @@
 //       ca: /home/ann/.local/share/lockstep/local/user/ca.crt
 //       cert: .../tls.crt
 //       key: .../tls.key
+//       local-dir: /home/ann/.local/share/lockstep/local
 //
 // $LOCKSTEP_CONFIG, else $XDG_CONFIG_HOME/lockstep/config.yaml of the user,
 // else ~/.config/lockstep/config.yaml; then /etc/lockstep/config.yaml of the
@@ -30,6 +31,8 @@ struct ContextEntry {
   std::string cert;
   std::string key;
   bool insecure_loopback = false;
+  // Where `lockstep local up` keeps the cluster; empty: it is not one of its.
+  std::string local_dir = {};
 
   bool operator==(const ContextEntry&) const = default;
 };
@@ -72,6 +75,12 @@ StatusOr<std::string> SaveUserConfig(const CliEnvironment& env,
 // context.
 StatusOr<ClientOptions> ResolveConnection(const ConnectionFlags& flags,
                                           const CliEnvironment& env);
+
+// The local_dir of the context `name` of the user's file; of the current one
+// (LOCKSTEP_CONTEXT, then the file's) where `name` is empty. Empty: it has
+// none, or there is no such context.
+StatusOr<std::string> LocalDirOfContext(const std::string& name,
+                                        const CliEnvironment& env);
 
 // Adds or replaces a context of the user's file and makes it the current one.
 // What else is there stays, but for comments. Returns the file's path.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include "client/cli/local_common.h"
 #include "common/base/file.h"
 
 namespace lockstep {
@@ -98,6 +99,41 @@ TEST_F(ConfigTest, ContextsOfWhichNoneIsChosenAreNamed) {
   EXPECT_THAT(Message(ResolveConnection({}, env_).status()),
               HasSubstr(UserConfigPath(env_) +
                         " has no current-context; there are a and b"));
+}
+
+TEST_F(ConfigTest, AContextKnowsWhereItsClusterIsKept) {
+  const auto dir = [this](const std::string& name) {
+    const auto found = LocalDirOfContext(name, env_);
+    return found.ok() ? *found : found.status().ToString();
+  };
+  EXPECT_EQ(dir(""), "");
+  ASSERT_TRUE(SaveContext(env_, "a", {"a:1", "", "", "", true, "/x/a"}).ok());
+  EXPECT_EQ(dir(""), "/x/a");
+  ASSERT_TRUE(SaveContext(env_, "b", {"b:1", "", "", "", true}).ok());
+  EXPECT_EQ(dir(""), "");
+  EXPECT_EQ(dir("a"), "/x/a");
+  EXPECT_EQ(dir("c"), "");
+  env_.variables["LOCKSTEP_CONTEXT"] = "a";
+  EXPECT_EQ(dir(""), "/x/a");
+}
+
+TEST_F(ConfigTest, LocalCommandsFindTheirClusterByTheContext) {
+  const auto dir = [this](const std::string& given,
+                          const std::string& context) {
+    const auto found = LocalDir(given, context, env_);
+    return found.ok() ? *found : found.status().ToString();
+  };
+  env_.variables["XDG_DATA_HOME"] = "/data";
+  EXPECT_EQ(dir("", ""), "/data/lockstep/local");
+  ASSERT_TRUE(
+      SaveContext(env_, "local", {"a:1", "", "", "", true, "/x/a"}).ok());
+  EXPECT_EQ(dir("", ""), "/x/a");
+  EXPECT_EQ(dir("/y", ""), "/y");
+  // Also while a cluster elsewhere is the current one.
+  ASSERT_TRUE(SaveContext(env_, "b", {"b:1", "", "", "", true}).ok());
+  EXPECT_EQ(dir("", ""), "/x/a");
+  EXPECT_EQ(dir("", "b"), "/data/lockstep/local");
+  EXPECT_EQ(dir("", "local"), "/x/a");
 }
 
 TEST_F(ConfigTest, SavedContextsStayAndRemovedOnesGo) {

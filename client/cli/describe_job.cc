@@ -71,7 +71,8 @@ std::string AttemptsText(const v1::Job& job) {
   if (goes_on && !current_ended && job.generation() > 0) {
     rows.push_back({fmt::format("{}", job.attempt()),
                     fmt::format("{}", job.generation()), CurrentStart(job), "-",
-                    "-", "goes on: " + Text(job.state())});
+                    job.has_resumed_step() ? Grouped(job.resumed_step()) : "-",
+                    "goes on: " + Text(job.state())});
   }
   if (rows.empty()) return "";
   return RenderTable(

@@ -20,7 +20,7 @@ struct CliEnvironment {
   bool out_is_tty = false;
   bool err_is_tty = false;
   bool in_is_tty = false;
-  // Of the terminal behind `err`.
+  // Of the terminal behind `err`, else of that behind `out`.
   int columns = 80;
   std::map<std::string, std::string> variables;
   // Where lockstep-NAME programs and the daemons are.

@@ -63,6 +63,7 @@ constexpr FieldFlag kSubmit[] = {
     {"spec.comment", "--comment"},
     {"spec.reduction_plan", "--reduction-plan"},
     {"spec.pool", "--pool"},
+    {"spec.slurm_environment", "--slurm-env"},
     // A flag is of all roles.
     {"spec.roles[0].count", "--tasks"},
     {"spec.roles[1].count", "--tasks"},

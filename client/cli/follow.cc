@@ -78,6 +78,54 @@ class Watcher {
   std::thread thread_;  // Last: it uses the others.
 };
 
+// What the first rank of a program writes and has not ended yet, read on a
+// thread of its own.
+class ProgramLine {
+ public:
+  ProgramLine(Client* client, const std::string& job)
+      : thread_([this, client, job] { Read(client, job); }) {}
+  ~ProgramLine() {
+    stop_.Stop();
+    thread_.join();
+  }
+  std::string text() const {
+    MutexLock lock(&mu_);
+    return text_;
+  }
+
+ private:
+  void Read(Client* client, const std::string& job) {
+    LogOptions options;
+    options.name = job;
+    options.ranks = {0};
+    options.tail = 1;
+    options.follow = true;
+    options.partial_lines = true;
+    std::string stream_of_text;
+    // It is an addition: the job is followed without it, too.
+    client
+        ->StreamLogs(
+            options,
+            [&](const v1::LogLine& line) {
+              MutexLock lock(&mu_);
+              if (line.partial()) {
+                stream_of_text = line.stream();
+                text_ = line.text();
+              } else if (line.stream() == stream_of_text) {
+                text_.clear();
+              }
+              return true;
+            },
+            &stop_)
+        .IgnoreError();
+  }
+
+  mutable Mutex mu_;
+  std::string text_ ABSL_GUARDED_BY(mu_);
+  StopToken stop_;
+  std::thread thread_;  // Last: it uses the others.
+};
+
 enum class Outcome { kEnded, kInterrupted, kTimedOut };
 
 StatusOr<Outcome> Follow(const Cli& cli, Client* client,
@@ -89,11 +137,19 @@ StatusOr<Outcome> Follow(const Cli& cli, Client* client,
   };
   const MonoTime start = env->clock->Now().mono;
   Watcher watcher(client, options.job);
+  std::optional<ProgramLine> line;
   while (true) {
     const Watcher::News news = watcher.Next(kTick);
     const Time now = env->clock->Now();
+    if (line) printer.SetProgramLine(line->text());
     if (news.message && news.message->has_job()) {
-      print(printer.OnJob(news.message->job(), now));
+      const v1::Job& job = news.message->job();
+      print(printer.OnJob(job, now));
+      // Native jobs say how far they are.
+      if (!line && !options.quiet && job.state() == v1::JOB_STATE_RUNNING &&
+          job.spec().kind() == v1::JOB_KIND_PROGRAM) {
+        line.emplace(client, options.job);
+      }
     } else if (news.message && news.message->has_progress()) {
       print(printer.OnProgress(news.message->progress(), now));
     } else if (news.interruption) {

@@ -451,6 +451,19 @@ TEST(DescribeTest, NodeWithDrainGpusAndEvents) {
               HasSubstr("new disk"));
 }
 
+TEST(DescribeTest, WhereTheCurrentAttemptBegan) {
+  v1::Job job;
+  job.set_name("next");
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.set_generation(2);
+  job.set_attempt(2);
+  const WallTime now = FromUnixNanos((kStart + 200) * 1'000'000'000);
+  EXPECT_THAT(FormatJob(job, now, Style{}), Not(HasSubstr("1,500")));
+  job.set_resumed_step(1500);
+  EXPECT_THAT(FormatJob(job, now, Style{}),
+              HasSubstr("1,500      goes on: RUNNING"));
+}
+
 TEST(DescribeTest, JobsTable) {
   v1::Job waiting;
   waiting.set_name("next");

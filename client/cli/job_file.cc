@@ -73,6 +73,8 @@ class Reader {
  private:
   static const FieldDescriptor* Find(const Descriptor* type,
                                      const std::string& name) {
+    // As the flag and many other programs' files have it.
+    if (name == "env") return type->FindFieldByName("environment");
     const FieldDescriptor* const field = type->FindFieldByName(name);
     return field ? field : type->FindFieldByCamelcaseName(name);
   }
@@ -184,6 +186,14 @@ class Reader {
           return Wrong(node, field, "a number");
         }
         reflection->SetDouble(message, field, value);
+        return OkStatus();
+      }
+      case FieldDescriptor::CPPTYPE_BOOL: {
+        bool value = false;
+        if (!YAML::convert<bool>::decode(node, value)) {
+          return Wrong(node, field, "true or false");
+        }
+        reflection->SetBool(message, field, value);
         return OkStatus();
       }
       case FieldDescriptor::CPPTYPE_INT32:

@@ -10,7 +10,7 @@
 //
 // Beyond that mapping: enum values may be short and in any case ("chief"),
 // sizes and durations as in parse.h, numbers and booleans where a text is
-// wanted (environment: {EPOCHS: 3}).
+// wanted (environment: {EPOCHS: 3}), and `env` for `environment`.
 #ifndef LOCKSTEP_CLIENT_CLI_JOB_FILE_H_
 #define LOCKSTEP_CLIENT_CLI_JOB_FILE_H_
 

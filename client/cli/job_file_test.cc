@@ -48,6 +48,28 @@ TEST(JobFileTest, ReadsEveryKindOfField) {
   EXPECT_EQ(spec->max_running_time().seconds(), 5400);
 }
 
+TEST(JobFileTest, TruthValues) {
+  const auto spec = ParseJobFile(
+      "slurmEnvironment: true\nrestartWorkerAlone: no\n", "job.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(spec->slurm_environment());
+  EXPECT_FALSE(spec->restart_worker_alone());
+  EXPECT_EQ(ErrorOf("slurmEnvironment: 3"),
+            "job.yaml:1:19: slurmEnvironment: \"3\" is not true or false");
+}
+
+TEST(JobFileTest, EnvIsTheEnvironment) {
+  const auto spec = ParseJobFile(
+      "env: {A: 1}\nroles:\n- {type: chief, env: {B: 2}}\n", "job.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->environment().at("A"), "1");
+  EXPECT_EQ(spec->roles(0).environment().at("B"), "2");
+  EXPECT_EQ(ErrorOf("env: {A: 1}\nenvironment: {A: 2}\n"),
+            "job.yaml:2:1: environment is there twice");
+  EXPECT_THAT(ErrorOf("checkpoint: {env: {A: 1}}"),
+              HasSubstr("has no field env"));
+}
+
 TEST(JobFileTest, UnknownFieldWithItsPlaceAndTheNearestName) {
   EXPECT_EQ(ErrorOf("name: a\nretstartBudget: 3\n"),
             "job.yaml:2:1: JobSpec has no field retstartBudget; did you mean "

@@ -145,6 +145,7 @@ Status WriteList(const Cli& cli, const std::vector<v1::Job>& jobs) {
   listing.table = [&](bool wide, const Style& style) {
     return JobsTable(jobs, wide, cli.env->clock->Now().wall, style);
   };
+  listing.cuts_last_column = true;
   return WriteListing(cli, listing);
 }
 

@@ -6,8 +6,10 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/find.h"
+#include "client/cli/live_output.h"
 #include "client/cli/log_query.h"
 #include "client/cli/log_text.h"
+#include "client/cli/lost_logs.h"
 #include "client/cli/parse.h"
 
 namespace lockstep {
@@ -49,6 +51,21 @@ Status ReadOptions(WallTime now, Options* options) {
   return OkStatus();
 }
 
+// Says of each log that is not here as a whole why; how many those are.
+int TellLostLogs(const Cli& cli, Client* client, const LogOptions& log) {
+  const auto job = client->GetJob(log.name);
+  // The lines are what was asked for.
+  if (!job.ok() || !HasOpenLogs(*job, log)) return 0;
+  const auto nodes = client->ListNodes();
+  if (!nodes.ok()) return 0;
+  const std::vector<std::string> lost = LostLogs(*job, *nodes, log);
+  *cli.env->out << std::flush;
+  for (const std::string& sentence : lost) {
+    *cli.env->err << "lockstep: " << sentence << "\n";
+  }
+  return static_cast<int>(lost.size());
+}
+
 StatusOr<int> Run(const Cli& cli, Options options) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_RETURN_IF_ERROR(ReadOptions(env->clock->Now().wall, &options));
@@ -67,27 +84,33 @@ StatusOr<int> Run(const Cli& cli, Options options) {
         "out, or filter by task_name, severity>=, timestamp and one "
         "textPayload");
   }
+  LiveOutput output(env);
   log.on_interrupted = [&](const Status& status) {
-    *env->err << fmt::format(
-        "lockstep: the coordinator is away ({}); trying again\n",
-        Message(status));
+    output.Say(
+        fmt::format("lockstep: the coordinator is away ({}); trying again\n",
+                    Message(status)));
   };
   if (log.follow && env->end_with_reader) env->end_with_reader();
+  // A program that reads JSON wants lines once.
+  log.partial_lines = log.follow && options.output != "json";
   const Style style = cli.OutStyle();
   const Status status = client->StreamLogs(
       log,
       [&](const v1::LogLine& line) {
         if (!query.Matches(log.name, line)) return true;
-        *env->out << (options.output == "json"
-                          ? FormatLogJson(log.name, line)
-                          : FormatLogLine(line, options.format, style));
+        const std::string shown =
+            options.output == "json"
+                ? FormatLogJson(log.name, line)
+                : FormatLogLine(line, options.format, style);
         // As it comes, for who watches; and a closed pipe ends it.
-        if (log.follow) *env->out << std::flush;
+        if (log.follow) return output.Write(line, shown);
+        *env->out << shown;
         return env->out->good();
       },
       nullptr);
+  output.Finish();
   LOCKSTEP_RETURN_IF_ERROR(status);
-  return 0;
+  return TellLostLogs(cli, client.get(), log) > 0 ? kExitError : 0;
 }
 
 // Which lines.
@@ -148,7 +171,13 @@ void AddJobsLogs(CLI::App* parent, Cli* cli) {
       "'resource.labels.task_name=\"worker-replica-1\" severity>=ERROR'\n"
       "\nLines of all ranks come by time, each rank's in its own order; with -f"
       "\na rank's line waits up to 0.3 s for those of others that are"
-      "\nolder. -f of a job that waits for its place waits with it.");
+      "\nolder. -f of a job that waits for its place waits with it, and shows "
+      "lines"
+      "\nthat have no end yet, such as progress bars: on a terminal they are "
+      "redrawn,"
+      "\nelsewhere each is a line at most once a second. Returns 0; 1 where a "
+      "log is"
+      "\nnot here as a whole because its node is silent.");
   app->add_option("name", options->log.name, "The job, or how its name begins")
       ->type_name("JOB")
       ->required();

@@ -7,6 +7,7 @@
 #include "client/cli/cli.h"
 #include "client/cli/errors.h"
 #include "client/cli/find.h"
+#include "client/cli/live_output.h"
 #include "client/cli/log_text.h"
 #include "client/cli/stream_job.h"
 
@@ -31,10 +32,12 @@ StatusOr<std::optional<v1::Job>> Stream(const Cli& cli,
   if (env->end_with_reader) env->end_with_reader();
   stream.include_events = options.task.empty();
   if (!options.task.empty()) stream.tasks = {options.task};
-  stream.write = [env](const v1::LogLine& line) {
-    *env->out << FormatStreamedLine(line) << std::flush;
-    return env->out->good();
+  LiveOutput output(env);
+  stream.partial_lines = true;
+  stream.write = [&](const v1::LogLine& line) {
+    return output.Write(line, FormatStreamedLine(line));
   };
+  stream.say = [&](const std::string& text) { output.Say(text); };
   return StreamJob(cli, client.get(), stream);
 }
 

@@ -24,7 +24,14 @@ struct Listing {
   // "jobs": of the names, in their URIs.
   std::string collection;
   std::function<Table(bool wide, const Style& style)> table;
+  // On a terminal the last column ends with "..." where it would wrap, but for
+  // wide tables and columns that were asked for.
+  bool cuts_last_column = false;
 };
+
+// As RenderTable, with lines of at most `columns`, as far as that can be
+// reached by cutting the last column.
+std::string RenderCut(const Table& table, bool headers, int columns);
 
 // With --uri a line "lockstep://HOST:PORT/jobs/NAME" of each, as gcloud's.
 // InvalidArgument: --columns names none of the table's; --uri with a format.

@@ -12,14 +12,20 @@ namespace lockstep {
 
 void AddLocalDirOption(CLI::App* app, std::string* dir) {
   app->add_option("--dir", *dir,
-                  "Where all of it is kept (default: "
-                  "~/.local/share/lockstep/local)")
+                  "Where all of it is kept (default: where the context has "
+                  "it, else ~/.local/share/lockstep/local)")
       ->type_name("DIR");
 }
 
 StatusOr<std::string> LocalDir(const std::string& dir,
+                               const std::string& context,
                                const CliEnvironment& env) {
   if (!dir.empty()) return JoinPath(env.working_directory, dir);
+  LOCKSTEP_ASSIGN_OR_RETURN(std::string known, LocalDirOfContext(context, env));
+  if (known.empty() && context.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(known, LocalDirOfContext(kLocalContext, env));
+  }
+  if (!known.empty()) return known;
   const std::string data = env.Variable("XDG_DATA_HOME");
   if (!data.empty() && data[0] == '/') return data + "/lockstep/local";
   const std::string home = env.Variable("HOME");

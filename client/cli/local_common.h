@@ -13,9 +13,15 @@ namespace lockstep {
 // --dir of all three.
 void AddLocalDirOption(CLI::App* app, std::string* dir);
 
-// `dir`, or $XDG_DATA_HOME/lockstep/local, or ~/.local/share/lockstep/local.
+// The context that `lockstep local up` writes.
+inline constexpr char kLocalContext[] = "local";
+
+// `dir`, or that of `context` (empty: of the current one, else of
+// kLocalContext), or $XDG_DATA_HOME/lockstep/local, or
+// ~/.local/share/lockstep/local.
 // FailedPrecondition when neither variable is set.
 StatusOr<std::string> LocalDir(const std::string& dir,
+                               const std::string& context,
                                const CliEnvironment& env);
 
 // The daemons, one a line.

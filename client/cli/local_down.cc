@@ -18,7 +18,7 @@ struct Options {
 StatusOr<int> Run(const Cli& cli, const Options& options) {
   CliEnvironment* const env = cli.env;
   LocalClusterOptions cluster_options;
-  LOCKSTEP_ASSIGN_OR_RETURN(cluster_options.dir, LocalDir(options.dir, *env));
+  LOCKSTEP_ASSIGN_OR_RETURN(cluster_options.dir, LocalDir(options.dir, "", *env));
   auto cluster = LocalCluster::Open(cluster_options);
   if (cluster.status().code() == StatusCode::kNotFound) {
     *env->err << Message(cluster.status()) << "\n";

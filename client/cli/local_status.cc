@@ -8,7 +8,7 @@ namespace {
 
 StatusOr<int> Run(const Cli& cli, const std::string& dir) {
   LocalClusterOptions options;
-  LOCKSTEP_ASSIGN_OR_RETURN(options.dir, LocalDir(dir, *cli.env));
+  LOCKSTEP_ASSIGN_OR_RETURN(options.dir, LocalDir(dir, "", *cli.env));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto cluster, LocalCluster::Open(options));
   LOCKSTEP_RETURN_IF_ERROR(WriteDaemons(cli, *cluster));
   return 0;

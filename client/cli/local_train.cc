@@ -11,6 +11,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/job_view.h"
+#include "client/cli/live_output.h"
 #include "client/cli/local_train_spec.h"
 #include "client/cli/log_text.h"
 #include "client/cli/plan.h"
@@ -185,12 +186,15 @@ StatusOr<int> Follow(const Cli& cli, Client* client, const std::string& name) {
   stream.leaves_at_second = true;
   stream.tells_waiting = true;
   const Style style = cli.OutStyle();
+  LiveOutput output(env);
+  stream.partial_lines = true;
   stream.write = [&](const v1::LogLine& line) {
-    std::ostream& out = line.stream() == "stderr" ? *env->err : *env->out;
-    out << FormatLogLine(line, {}, style) << std::flush;
-    return out.good();
+    return output.Write(line, FormatLogLine(line, {}, style),
+                        line.stream() == "stderr");
   };
+  stream.say = [&](const std::string& text) { output.Say(text); };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto job, StreamJob(cli, client, stream));
+  output.Finish();
   if (!job) return kExitInterrupted;
   *env->out << std::flush;
   if (job->state() == v1::JOB_STATE_CANCELLED) return kExitInterrupted;

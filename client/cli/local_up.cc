@@ -15,7 +15,7 @@ struct Options {
   std::string dir;
   LocalClusterOptions cluster;
   std::string memory;
-  std::string context = "local";
+  std::string context = kLocalContext;
   bool no_context = false;
   double timeout_seconds = 30;
 };
@@ -30,14 +30,17 @@ std::string UserName(const CliEnvironment& env) {
                                                                        : name;
 }
 
-ContextEntry EntryOf(const ClientOptions& options) {
-  return {options.address, options.ca, options.certificate, options.key,
-          options.insecure_loopback};
+ContextEntry EntryOf(const LocalCluster& cluster) {
+  const ClientOptions options = cluster.client_options();
+  return {options.address,           options.ca,
+          options.certificate,       options.key,
+          options.insecure_loopback, cluster.layout().dir};
 }
 
 StatusOr<int> Run(const Cli& cli, Options options) {
   CliEnvironment* const env = cli.env;
-  LOCKSTEP_ASSIGN_OR_RETURN(options.cluster.dir, LocalDir(options.dir, *env));
+  LOCKSTEP_ASSIGN_OR_RETURN(options.cluster.dir,
+                            LocalDir(options.dir, options.context, *env));
   if (!options.memory.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(options.cluster.memory_bytes,
                               ParseBytes(options.memory));
@@ -66,7 +69,7 @@ StatusOr<int> Run(const Cli& cli, Options options) {
   if (!options.no_context) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         const std::string path,
-        SaveContext(*env, options.context, EntryOf(cluster->client_options())));
+        SaveContext(*env, options.context, EntryOf(*cluster)));
     *env->err << fmt::format("context {} written to {} and made current\n",
                              options.context, path);
   }

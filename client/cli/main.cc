@@ -72,11 +72,13 @@ std::string ProgramDir() {
 }
 
 int Columns() {
-  winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20) {
-    return 80;
+  for (const int fd : {STDERR_FILENO, STDOUT_FILENO}) {
+    winsize size{};
+    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20) {
+      return size.ws_col;
+    }
   }
-  return size.ws_col;
+  return 80;
 }
 
 // Whether nobody reads our output any more, as behind `| head -1`.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "client/cli/live_output.h"
 #include "client/lib/client.h"
 
 namespace lockstep {
@@ -94,10 +95,15 @@ std::string FollowPrinter::LiveText(Time now) const {
       job_->state() != v1::JOB_STATE_RUNNING) {
     text += "  " + Printable(job_->cause().message());
   }
-  if (is_tty_ && static_cast<int>(text.size()) >= columns_) {
-    text.resize(columns_ - 1);
+  if (job_->state() == v1::JOB_STATE_RUNNING && !program_line_.empty()) {
+    text += "  " + program_line_;
   }
-  return text;
+  return is_tty_ ? Clip(text, static_cast<size_t>(std::max(columns_, 2) - 1))
+                 : text;
+}
+
+void FollowPrinter::SetProgramLine(const std::string& line) {
+  program_line_ = RedrawableText(line, style_.color);
 }
 
 std::string FollowPrinter::OnJob(const v1::Job& job, Time now) {

@@ -35,6 +35,9 @@ class FollowPrinter {
   // Each returns what to write now, escape sequences and newlines included.
   std::string OnJob(const v1::Job& job, Time now);
   std::string OnProgress(const v1::JobProgress& progress, Time now);
+  // The line that a program is writing, such as a progress bar; shown while it
+  // runs and says nothing of steps. Empty: none.
+  void SetProgramLine(const std::string& line);
   // To be called about 5 times a second.
   std::string OnTick(Time now);
   // A sentence of the caller between the lines.
@@ -51,7 +54,8 @@ class FollowPrinter {
   const Style style_;
   std::optional<v1::Job> job_;
   std::optional<v1::JobProgress> progress_;
-  // When that came.
+  std::string program_line_;
+  // When progress_ came.
   MonoTime progress_time_{};
   // By phase: how much of its time was told already.
   std::map<std::string, Duration> told_;

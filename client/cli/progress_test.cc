@@ -50,6 +50,23 @@ TEST(ProgressTest, Text) {
   EXPECT_EQ(ProgressText(unknown), "step 0");
 }
 
+TEST(ProgressTest, AProgramsOwnBarIsShownWhileItRuns) {
+  FollowPrinter printer(/*is_tty=*/true, 40, Style{});
+  printer.SetProgramLine("\x1b[32m50%\x1b[0m|####    | 5/10");
+  // Not of the attempt before.
+  EXPECT_EQ(printer.OnJob(JobIn(v1::JOB_STATE_FORMING, 0), At(2)),
+            "\r\x1b[K  forming     2.0 s");
+  EXPECT_EQ(printer.OnJob(JobIn(v1::JOB_STATE_RUNNING, 0), At(3)),
+            "\r\x1b[K  running     3.0 s  50%|####    | 5/10");
+  printer.SetProgramLine("\u2588\u2588 much more than a terminal has room for");
+  const std::string cut = printer.OnTick(At(4));
+  EXPECT_EQ(VisibleWidth(cut.substr(4)), 39u) << cut;
+  EXPECT_TRUE(IsUtf8(cut));
+  // What is known of steps is better.
+  EXPECT_THAT(printer.OnProgress(Progress(1200, 2400), At(5)),
+              HasSubstr("step 1,200/2,400"));
+}
+
 TEST(ProgressTest, BarIsCutAtTheTerminalsEdge) {
   EXPECT_EQ(ProgressBar(Progress(1200, 2400), 200),
             "[============>           ] step 1,200/2,400 (50 %)  3,170 "

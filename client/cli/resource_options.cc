@@ -35,6 +35,10 @@ void AddResourceOptions(CLI::App* app, SubmitFlags* f, const std::string& unit,
       ->take_all()
       ->allow_extra_args(false)
       ->group(group);
+  app->add_flag("--slurm-env", f->slurm_env,
+                "Also set SLURM_PROCID and the other names by which programs "
+                "find each other under Slurm")
+      ->group(group);
 }
 
 void AddEndOptions(CLI::App* app, SubmitFlags* f, const std::string& group) {

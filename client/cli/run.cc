@@ -7,6 +7,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/job_view.h"
+#include "client/cli/live_output.h"
 #include "client/cli/log_text.h"
 #include "client/cli/plan.h"
 #include "client/cli/resource_options.h"
@@ -57,12 +58,15 @@ StatusOr<int> Follow(const Cli& cli, Client* client, const Options& options,
   LogFormat format;
   format.prefix = options.prefix;
   const Style style = cli.OutStyle();
+  LiveOutput output(env);
+  stream.partial_lines = true;
   stream.write = [&](const v1::LogLine& line) {
-    std::ostream& out = line.stream() == "stderr" ? *env->err : *env->out;
-    out << FormatLogLine(line, format, style) << std::flush;
-    return out.good();
+    return output.Write(line, FormatLogLine(line, format, style),
+                        line.stream() == "stderr");
   };
+  stream.say = [&](const std::string& text) { output.Say(text); };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto job, StreamJob(cli, client, stream));
+  output.Finish();
   // A job that Ctrl-C cancels is waited for.
   if (!job) return kExitInterrupted;
   *env->out << std::flush;

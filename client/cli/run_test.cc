@@ -31,8 +31,8 @@ class RunTest : public CliTest {
 TEST_F(RunTest, TakesTorchrunsCommandLine) {
   Serve("a", v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(Run({"run", "--name", "a", "--nnodes", "2", "--nproc_per_node=3",
-                 "--max-restarts", "4", "--rdzv-backend", "c10d", "train.py",
-                 "--epochs", "5", "--", "--nnodes", "7"}),
+                 "--max-restarts", "4", "--rdzv-backend", "c10d", "--slurm-env",
+                 "train.py", "--epochs", "5", "--", "--nnodes", "7"}),
             0)
       << err_.str();
   const v1::JobSpec spec = Submitted();
@@ -45,9 +45,27 @@ TEST_F(RunTest, TakesTorchrunsCommandLine) {
   EXPECT_EQ(spec.roles(0).resources().cpus(), 3);
   EXPECT_EQ(spec.restart_budget(), 4);
   EXPECT_EQ(spec.kind(), v1::JOB_KIND_PROGRAM);
+  EXPECT_TRUE(spec.slurm_environment());
   EXPECT_EQ(spec.working_directory(), dir_);
   EXPECT_THAT(err_.str(), HasSubstr("note: --rdzv-backend: is not used"));
   EXPECT_THAT(err_.str(), HasSubstr("2 tasks, 6 ranks"));
+}
+
+TEST_F(RunTest, RedrawsABarOnATerminal) {
+  Serve("a", v1::JOB_STATE_SUCCEEDED);
+  v1::LogLine bar;
+  bar.set_stream("stderr");
+  bar.set_text("50%");
+  bar.set_partial(true);
+  v1::LogLine line;
+  line.set_stream("stdout");
+  line.set_text("loss 1");
+  server_->Update([&](FakeAnswers* a) { a->lines = {bar, line}; });
+  env_.err = &out_;
+  env_.out_is_tty = env_.err_is_tty = true;
+  EXPECT_EQ(Run({"run", "--name", "a", "train.py"}), 0) << out_.str();
+  EXPECT_TRUE(server_->Answers().log_requests.at(0).partial_lines());
+  EXPECT_THAT(out_.str(), HasSubstr("\r\x1b[K50%\r\x1b[Kloss 1\n50%\n"));
 }
 
 TEST_F(RunTest, RunsModulesAndPrograms) {

@@ -43,6 +43,7 @@ class Streamer {
     log.follow = true;
     log.tasks = options_.tasks;
     log.include_events = options_.include_events;
+    log.partial_lines = options_.partial_lines;
     log.on_interrupted = [this](const Status& status) {
       Say(
           fmt::format("the coordinator is away ({}); the job goes on, trying "
@@ -107,7 +108,9 @@ class Streamer {
   }
 
   void Say(const std::string& text) {
-    *cli_.env->err << "lockstep: " + text + "\n" << std::flush;
+    const std::string line = "lockstep: " + text + "\n";
+    if (options_.say) return options_.say(line);
+    *cli_.env->err << line << std::flush;
   }
 
   const Cli& cli_;
@@ -115,7 +118,7 @@ class Streamer {
   const StreamJobOptions& options_;
   StopToken stop_;
   StopToken done_;
-  Status status_;  // Of the reader; read when it has been joined.
+  Status status_;             // Of the reader; read when it has been joined.
   bool reader_left_ = false;  // The same.
   bool cancelled_ = false;
   bool gave_up_ = false;

@@ -18,9 +18,14 @@ struct StreamJobOptions {
   std::vector<std::string> tasks;
   // Also what happens to the job, as lines of the task "service".
   bool include_events = false;
+  // Also lines that have no end yet.
+  bool partial_lines = false;
   // On the thread of the stream; false: nobody reads any more, and it is left
   // (with `cancels`, cancelled) at once and quietly.
   std::function<bool(const v1::LogLine&)> write;
+  // Says a sentence, with its newline, on stderr, from any thread. Unset: it is
+  // written there at once.
+  std::function<void(const std::string&)> say;
   // Ctrl-C cancels the job and waits for its end; else it leaves it running.
   bool cancels = false;
   // With `cancels`: the next signal leaves it at once, whatever it does then.

@@ -123,6 +123,10 @@ void AddTaskOptions(CLI::App* app, SubmitFlags* f) {
                   "Tasks: a chief and N - 1 workers (default: 1)")
       ->check(AtLeast(1))
       ->group(group);
+  app->add_option("--workers", f->workers,
+                  "N workers and no chief, instead of --tasks")
+      ->check(AtLeast(1))
+      ->group(group);
   app->add_option("--ranks-per-task", f->ranks_per_task,
                   "Processes of a task (default: 1)")
       ->check(AtLeast(1))

@@ -43,8 +43,10 @@ Status SetKind(const SubmitFlags& flags, v1::JobSpec* spec) {
   return OkStatus();
 }
 
-Status SetTasks(int32_t tasks, v1::JobSpec* spec) {
-  if (tasks < 1) return InvalidArgument("--tasks: {} is less than 1", tasks);
+// `chiefs`: 1, or 0 for a job of workers only.
+Status SetTasks(const char* flag, int32_t tasks, int32_t chiefs,
+                v1::JobSpec* spec) {
+  if (tasks < 1) return InvalidArgument("{}: {} is less than 1", flag, tasks);
   // Everything but how many stays as the file has it.
   v1::RoleSpec chief;
   v1::RoleSpec worker;
@@ -62,10 +64,10 @@ Status SetTasks(int32_t tasks, v1::JobSpec* spec) {
   chief.set_type(v1::TASK_TYPE_CHIEF);
   chief.set_count(1);
   worker.set_type(v1::TASK_TYPE_WORKER);
-  worker.set_count(tasks - 1);
+  worker.set_count(tasks - chiefs);
   spec->clear_roles();
-  *spec->add_roles() = chief;
-  if (tasks > 1) *spec->add_roles() = worker;
+  if (chiefs > 0) *spec->add_roles() = chief;
+  if (worker.count() > 0) *spec->add_roles() = worker;
   for (const v1::RoleSpec& role : others) *spec->add_roles() = role;
   return OkStatus();
 }
@@ -93,6 +95,7 @@ Status SetResources(const SubmitFlags& flags, bool from_file,
 
 Status SetEnvironment(const SubmitFlags& flags, const CliEnvironment& env,
                       v1::JobSpec* spec) {
+  if (flags.slurm_env) spec->set_slurm_environment(true);
   for (const std::string& text : flags.env) {
     if (text.find('=') == std::string::npos) {
       if (!env.variables.count(text)) {
@@ -221,8 +224,16 @@ StatusOr<v1::JobSpec> BuildSpec(const SubmitFlags& flags,
   }
   LOCKSTEP_RETURN_IF_ERROR(SetKind(flags, &spec));
   const bool file_roles = file.roles_size() > 0;
-  if (flags.tasks || !file_roles) {
-    LOCKSTEP_RETURN_IF_ERROR(SetTasks(flags.tasks.value_or(1), &spec));
+  if (flags.tasks && flags.workers) {
+    return InvalidArgument(
+        "--tasks and --workers exclude each other: give --tasks for a chief "
+        "and workers, --workers for workers only");
+  }
+  if (flags.workers) {
+    LOCKSTEP_RETURN_IF_ERROR(SetTasks("--workers", *flags.workers, 0, &spec));
+  } else if (flags.tasks || !file_roles) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        SetTasks("--tasks", flags.tasks.value_or(1), 1, &spec));
   }
   LOCKSTEP_RETURN_IF_ERROR(SetResources(flags, file_roles, &spec));
   LOCKSTEP_RETURN_IF_ERROR(SetEnvironment(flags, env, &spec));

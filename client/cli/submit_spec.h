@@ -18,7 +18,9 @@ namespace lockstep {
 struct SubmitFlags {
   std::optional<std::string> name;
   std::optional<std::string> kind;
+  // At most one of these two.
   std::optional<int32_t> tasks;
+  std::optional<int32_t> workers;
   std::optional<int32_t> ranks_per_task;
   std::optional<double> cpus;
   std::optional<std::string> memory;
@@ -27,6 +29,7 @@ struct SubmitFlags {
   std::optional<std::string> pool;
   std::optional<std::string> output;
   std::vector<std::string> env;
+  bool slurm_env = false;
   std::optional<int64_t> checkpoint_interval_steps;
   std::optional<int32_t> checkpoint_keep;
   std::optional<int32_t> restart_budget;
@@ -45,7 +48,8 @@ struct SubmitFlags {
 
 // Flags win over `file` (an empty JobSpec: no file). What neither says:
 //   kind     native for a program named lockstep-train, else program
-//   roles    one chief; --tasks N: a chief and N - 1 workers
+//   roles    one chief; --tasks N: a chief and N - 1 workers; --workers N: N
+//            workers
 //   cpus     1 a rank
 //   name     the program's name and six hexadecimal digits (`random`)
 //   output   of native jobs $HOME/lockstep/NAME; of programs none

@@ -108,11 +108,42 @@ TEST(SubmitSpecTest, RuleOfTheEnd) {
   EXPECT_FALSE(BuildSpec(flags, {}, Env(), "abc123").ok());
 }
 
+TEST(SubmitSpecTest, WorkersWithoutAChief) {
+  SubmitFlags flags = Program({"a"});
+  flags.workers = 3;
+  flags.slurm_env = true;
+  const auto spec = BuildSpec(flags, {}, Env(), "abc123");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  ASSERT_EQ(spec->roles_size(), 1);
+  EXPECT_EQ(spec->roles(0).type(), v1::TASK_TYPE_WORKER);
+  EXPECT_EQ(spec->roles(0).count(), 3);
+  EXPECT_EQ(spec->roles(0).resources().cpus(), 1);
+  EXPECT_TRUE(spec->slurm_environment());
+  // Of a file the chief's resources stay, where it has no worker.
+  v1::JobSpec file;
+  v1::RoleSpec* const chief = file.add_roles();
+  chief->set_type(v1::TASK_TYPE_CHIEF);
+  chief->mutable_resources()->set_cpus(4);
+  file.add_roles()->set_type(v1::TASK_TYPE_PS);
+  flags.slurm_env = false;
+  const auto from_file = BuildSpec(flags, file, Env(), "abc123");
+  ASSERT_TRUE(from_file.ok()) << from_file.status();
+  ASSERT_EQ(from_file->roles_size(), 2);
+  EXPECT_EQ(from_file->roles(0).type(), v1::TASK_TYPE_WORKER);
+  EXPECT_EQ(from_file->roles(0).resources().cpus(), 4);
+  EXPECT_EQ(from_file->roles(1).type(), v1::TASK_TYPE_PS);
+  EXPECT_FALSE(from_file->slurm_environment());
+}
+
 TEST(SubmitSpecTest, ErrorsNameTheFlag) {
   const auto error = [](const SubmitFlags& flags) {
     return Message(BuildSpec(flags, {}, Env(), "abc123").status());
   };
   EXPECT_THAT(error({}), HasSubstr("no program"));
+  SubmitFlags both = Program({"a"});
+  both.tasks = 2;
+  both.workers = 2;
+  EXPECT_THAT(error(both), HasSubstr("--tasks and --workers exclude"));
   SubmitFlags flags = Program({"a"});
   flags.memory = "much";
   EXPECT_THAT(error(flags), HasSubstr("--memory"));

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <ostream>
 #include <thread>
 
@@ -16,8 +17,10 @@ namespace lockstep {
 namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(100);
-// A shorter upload says nothing about itself but its end.
+// A shorter upload says nothing about itself but its end; on what is not a
+// terminal one says something every few seconds.
 constexpr Duration kQuiet = std::chrono::seconds(1);
+constexpr Duration kPlainInterval = std::chrono::seconds(5);
 
 // The last part of a folder's path as it is written, or, of one that is no
 // name (".", "a/.."), of where it leads.
@@ -78,15 +81,19 @@ Status Upload(const Cli& cli, Client* client, const PackedPackage& package,
     done.Stop();
   });
   const std::string& name = package.package.file_name;
+  const Duration interval = env->err_is_tty ? kTick : kPlainInterval;
+  MonoTime next = start + (env->err_is_tty ? kQuiet : kPlainInterval);
   bool live = false;
   while (!done.WaitFor(kTick)) {
     if (env->interrupted && env->interrupted()) stop.Stop();
-    if (quiet || !env->err_is_tty || env->clock->Now().mono - start < kQuiet)
-      continue;
-    *env->err << fmt::format("\r  uploading {}: {} of {}\033[K", name,
-                             Size(sent), Size(package.package.bytes))
+    const MonoTime now = env->clock->Now().mono;
+    if (quiet || now < next) continue;
+    next = now + interval;
+    const std::string text = UploadText(name, static_cast<int64_t>(sent.load()),
+                                        package.package.bytes, now - start);
+    *env->err << (env->err_is_tty ? "\r" + text + "\033[K" : text + "\n")
               << std::flush;
-    live = true;
+    live = env->err_is_tty;
   }
   uploader.join();
   if (live) *env->err << "\r\033[K";
@@ -186,6 +193,18 @@ std::string NoteOfSetup(const std::string& folder, const std::string& module,
       "installed: the runtime must have them, or give an sdist or a wheel by "
       "--packages",
       Printable(path));
+}
+
+std::string UploadText(const std::string& name, int64_t sent, int64_t size,
+                       Duration elapsed) {
+  std::string text = fmt::format("  uploading {}: {} of {}", Printable(name),
+                                 Size(sent), Size(size));
+  if (elapsed < kQuiet || sent <= 0) return text;
+  const double rate = static_cast<double>(sent) / ToSeconds(elapsed);
+  const double left = static_cast<double>(std::max<int64_t>(0, size - sent));
+  return text + fmt::format(", {}/s, {:.0f} s left",
+                            Size(static_cast<int64_t>(rate)),
+                            std::ceil(left / rate));
 }
 
 Status UploadAll(const Cli& cli, Client* client,

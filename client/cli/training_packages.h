@@ -32,8 +32,8 @@ StatusOr<PackedPackage> PackForModule(const std::string& folder,
                                       const std::string& module,
                                       const CliEnvironment& env);
 
-// What a setup.py in the folder that `module` is named from requires, and what a
-// folder does not bring: a sentence for the user; "": nothing.
+// What a setup.py in the folder that `module` is named from requires, and what
+// a folder does not bring: a sentence for the user; "": nothing.
 std::string NoteOfSetup(const std::string& folder, const std::string& module,
                         const CliEnvironment& env);
 
@@ -47,6 +47,11 @@ StatusOr<std::vector<PackedPackage>> OpenPackages(
 Status UploadAll(const Cli& cli, Client* client,
                  const std::vector<PackedPackage>& packages,
                  bool quiet = false);
+
+// How far an upload is: "  uploading a.tar.gz: 12.0 MiB of 40.0 MiB, 6.0 MiB/s,
+// 5 s left". Without rate where it is too early to tell.
+std::string UploadText(const std::string& name, int64_t sent, int64_t size,
+                       Duration elapsed);
 
 // What `submit` answers. Packages that went between their upload and the job,
 // of which the coordinator says that they are missing, are sent once more.

@@ -10,6 +10,7 @@
 #include "client/cli/flag_names.h"
 #include "client/cli/follow.h"
 #include "client/cli/job_resource.h"
+#include "client/cli/live_output.h"
 #include "client/cli/log_text.h"
 #include "client/cli/plan.h"
 #include "client/cli/stream_job.h"
@@ -102,6 +103,17 @@ Status CheckStrict(const TrainingFlags& flags, const TrainingRequest& request,
   return InvalidArgument("--strict: {}", Printable(notes[0]));
 }
 
+// FailedPrecondition: it can never run there.
+StatusOr<bool> CheckFits(const std::string& job,
+                         const v1::SubmitJobResponse& response) {
+  if (response.never_fits().empty()) return true;
+  std::string reasons;
+  for (const std::string& reason : response.never_fits()) {
+    reasons += (reasons.empty() ? "" : "; ") + Printable(reason);
+  }
+  return FailedPrecondition("job {} can never run here: {}", job, reasons);
+}
+
 // Streams to its end; exit code.
 StatusOr<int> Stream(const Cli& cli, Client* client, const std::string& name) {
   CliEnvironment* const env = cli.env;
@@ -109,11 +121,14 @@ StatusOr<int> Stream(const Cli& cli, Client* client, const std::string& name) {
   StreamJobOptions options;
   options.job = name;
   options.include_events = true;
-  options.write = [env](const v1::LogLine& line) {
-    *env->out << FormatStreamedLine(line) << std::flush;
-    return env->out->good();
+  LiveOutput output(env);
+  options.partial_lines = true;
+  options.write = [&](const v1::LogLine& line) {
+    return output.Write(line, FormatStreamedLine(line));
   };
+  options.say = [&](const std::string& text) { output.Say(text); };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto job, StreamJob(cli, client, options));
+  output.Finish();
   if (!job && !env->out->good()) return kExitError;
   if (!job) {
     *env->err << fmt::format(
@@ -168,8 +183,8 @@ StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   const v1::TrainingJob training = ToProto(request.job);
   SubmitOptions submit;
-  if (flags.dry_run || flags.strict) {
-    // Nothing is uploaded for a question.
+  if (flags.dry_run || flags.strict || !packages.empty()) {
+    // Nothing is uploaded for a question, nor for what will be refused.
     submit.validate_only = true;
     LOCKSTEP_ASSIGN_OR_RETURN(
         const v1::SubmitJobResponse response,
@@ -180,6 +195,8 @@ StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
       LOCKSTEP_ASSIGN_OR_RETURN(const int code, WritePlan(cli, response));
       return code == 0 ? 0 : kExitError;
     }
+    LOCKSTEP_RETURN_IF_ERROR(
+        Answered(CheckFits(flags.job, response), refused).status());
   }
   WriteNotes(cli, NotesFor(flags, request.notes));
   LOCKSTEP_RETURN_IF_ERROR(UploadAll(cli, client.get(), packages));

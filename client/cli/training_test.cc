@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "client/cli/cli_fixture.h"
+#include "client/cli/training_packages.h"
 
 namespace lockstep {
 namespace {
@@ -36,10 +37,11 @@ class TrainingTest : public CliTest {
     return Run(args);
   }
   v1::SubmitJobRequest Submitted() {
-    const FakeAnswers answers = server_->Answers();
-    EXPECT_EQ(answers.submits.size(), 1u);
-    return answers.submits.empty() ? v1::SubmitJobRequest()
-                                   : answers.submits.back();
+    // But for questions.
+    std::vector<v1::SubmitJobRequest> submits = server_->Answers().submits;
+    std::erase_if(submits, [](const auto& r) { return r.validate_only(); });
+    EXPECT_EQ(submits.size(), 1u);
+    return submits.empty() ? v1::SubmitJobRequest() : submits.back();
   }
 };
 
@@ -123,7 +125,9 @@ TEST_F(TrainingTest, APackageThatIsMissingIsSentOnceMore) {
                                          "2.11"};
   const Status missing = WithReason(
       FailedPrecondition("packages[0]: is not stored"), "PACKAGE_MISSING");
-  server_->Update([&](FakeAnswers* a) { a->errors = {OkStatus(), missing}; });
+  server_->Update([&](FakeAnswers* a) {
+    a->errors = {OkStatus(), OkStatus(), missing};
+  });
   EXPECT_EQ(Training(args), 0) << err_.str();
   FakeAnswers answers = server_->Answers();
   EXPECT_EQ(answers.uploads.size(), 2u);
@@ -131,7 +135,7 @@ TEST_F(TrainingTest, APackageThatIsMissingIsSentOnceMore) {
   // Not for ever.
   server_->Update([&](FakeAnswers* a) {
     a->jobs.clear();
-    a->errors = {OkStatus(), missing, OkStatus(), missing};
+    a->errors = {OkStatus(), OkStatus(), missing, OkStatus(), missing};
   });
   EXPECT_EQ(Training(args), 1);
   EXPECT_THAT(err_.str(), HasSubstr("is not stored"));
@@ -322,7 +326,36 @@ TEST_F(TrainingTest, CtrlCInAnUploadSubmitsNothing) {
                       "trainer.task", "--runtime-version", "2.11"}),
             130);
   EXPECT_THAT(err_.str(), HasSubstr("uploading trainer.tar.gz"));
-  EXPECT_TRUE(server_->Answers().submits.empty());
+  EXPECT_TRUE(server_->Answers().jobs.empty());
+}
+
+TEST_F(TrainingTest, WhatWillBeRefusedIsNotUploaded) {
+  const std::vector<std::string> args = {"a", "--package-path", "trainer",
+                                         "--module-name", "trainer.task"};
+  server_->Update([](FakeAnswers* a) {
+    a->errors = {InvalidArgument("trainingInput.runtimeVersion: is missing")};
+  });
+  EXPECT_EQ(Training(args), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("--runtime-version: is missing"));
+  server_->Update([](FakeAnswers* a) {
+    a->training_answer.add_never_fits("no node has a V100");
+    a->training_answer.add_never_fits("no node has podman");
+  });
+  EXPECT_EQ(Training(args), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("can never run here: no node has a V100; "
+                                    "no node has podman"));
+  const FakeAnswers answers = server_->Answers();
+  EXPECT_TRUE(answers.uploads.empty());
+  EXPECT_TRUE(answers.jobs.empty());
+}
+
+TEST(UploadTextTest, SaysHowFastItIsAndHowLongItTakes) {
+  EXPECT_EQ(UploadText("a.whl", 0, 40 << 20, std::chrono::milliseconds(100)),
+            "  uploading a.whl: 0.0 KiB of 40.0 MiB");
+  EXPECT_EQ(UploadText("a.whl", 12 << 20, 40 << 20, std::chrono::seconds(2)),
+            "  uploading a.whl: 12.0 MiB of 40.0 MiB, 6.0 MiB/s, 5 s left");
+  EXPECT_EQ(UploadText("a.whl", 40 << 20, 40 << 20, std::chrono::seconds(4)),
+            "  uploading a.whl: 40.0 MiB of 40.0 MiB, 10.0 MiB/s, 0 s left");
 }
 
 TEST_F(TrainingTest, GivesOtherFormats) {

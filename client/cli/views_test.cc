@@ -262,6 +262,9 @@ TEST_F(ViewsTest, LogsAreChosen) {
   event.set_severity(v1::SEVERITY_INFO);
   server_->Update([&](FakeAnswers* a) {
     a->jobs = {RunningJob()};
+    for (const v1::TaskStatus& task : a->jobs[0].tasks()) {
+      a->nodes.emplace_back().set_name(task.node());
+    }
     a->lines = {line, event};
   });
   EXPECT_EQ(

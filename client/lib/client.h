@@ -126,6 +126,9 @@ struct LogOptions {
   v1::Severity min_severity = v1::SEVERITY_UNSPECIFIED;
   // Also the job's events, as lines of the task "service".
   bool include_events = false;
+  // With `follow`: also lines that have no end yet (LogLine.partial), again
+  // whenever they change.
+  bool partial_lines = false;
   // DeadlineExceeded after so long; unset: none.
   std::optional<Duration> timeout;
   // As in WatchOptions; only where `follow`.

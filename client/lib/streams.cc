@@ -85,6 +85,7 @@ v1::StreamLogsRequest LogRequest(const LogOptions& options) {
   request.set_grep(options.grep);
   request.set_min_severity(options.min_severity);
   request.set_include_events(options.include_events);
+  request.set_partial_lines(options.partial_lines);
   return request;
 }
 
@@ -220,7 +221,7 @@ Status Client::StreamLogs(const LogOptions& options,
     while (reader->Read(&message)) {
       persistence.Good();
       for (const v1::LogLine& line : message.lines()) {
-        const bool is_new = filter.IsNew(line);
+        const bool is_new = line.partial() || filter.IsNew(line);
         if (restarted && !is_new) continue;
         if (!callback(line)) {
           context.TryCancel();

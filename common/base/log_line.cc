@@ -201,6 +201,25 @@ bool ParseLogLine(std::string_view bytes, LogLine* line, std::string* error) {
   return true;
 }
 
+void AppendToLine(std::string_view text, std::string* line) {
+  while (!text.empty()) {
+    if (text.front() == '\r') {
+      if (!line->empty() && line->back() != '\r') line->push_back('\r');
+      text.remove_prefix(1);
+      continue;
+    }
+    const std::string_view piece = text.substr(0, text.find('\r'));
+    if (!line->empty() && line->back() == '\r') line->clear();
+    line->append(piece);
+    text.remove_prefix(piece.size());
+  }
+}
+
+std::string_view ShownLine(std::string_view line) {
+  if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+  return line;
+}
+
 std::string LogGapText(uint64_t bytes) {
   return "[lockstep: " + std::to_string(bytes) +
          " bytes of the log were not kept here]";

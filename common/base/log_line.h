@@ -4,7 +4,9 @@
 //   2026-01-31T12:00:00.123456789Z stdout F the text
 //
 // F ends a line of output, P is a part of one that goes on in the next line
-// of the same stream. The text never holds a newline.
+// of the same stream. The text never holds a newline. A carriage return in it
+// means what it means to a terminal: what stands before it in the line is
+// written over by what comes after it.
 //
 // The shim writes them, daemon and coordinator read them. Of libc and std
 // only: lockstep-shim compiles this file once more.
@@ -35,6 +37,14 @@ struct LogLine {
 void AppendLogLine(const LogLine& line, std::string* out);
 // `bytes` with or without the final newline.
 bool ParseLogLine(std::string_view bytes, LogLine* line, std::string* error);
+
+// Appends the text of a part, or of the end of a line, to what there is of the
+// line: what a carriage return overwrites is dropped, so `*line` stays short
+// however often a progress bar is redrawn. One at the end is kept until it is
+// known what follows.
+void AppendToLine(std::string_view text, std::string* line);
+// What a terminal shows of a line made by AppendToLine.
+std::string_view ShownLine(std::string_view line);
 
 // The text of the line that stands for output that was not kept.
 std::string LogGapText(uint64_t bytes);

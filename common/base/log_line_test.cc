@@ -3,10 +3,39 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 namespace lockstep::cri {
 namespace {
+
+// What a terminal shows of a line whose parts are these.
+std::string Shown(std::initializer_list<std::string_view> parts) {
+  std::string line;
+  for (const std::string_view part : parts) AppendToLine(part, &line);
+  return std::string(ShownLine(line));
+}
+
+TEST(LogLineTest, ACarriageReturnOverwrites) {
+  EXPECT_EQ(Shown({"a", "b"}), "ab");
+  EXPECT_EQ(Shown({"10%\r20%\r30%"}), "30%");
+  EXPECT_EQ(Shown({"10%", "\r20%", " eta", "\r30%"}), "30%");
+  // It overwrites nothing before there is something to write.
+  EXPECT_EQ(Shown({"10%\r", "20%\r"}), "20%");
+  EXPECT_EQ(Shown({"10%\r", "\r", "\r"}), "10%");
+  EXPECT_EQ(Shown({"\r", "10%"}), "10%");
+  EXPECT_EQ(Shown({"\r"}), "");
+  EXPECT_EQ(Shown({""}), "");
+}
+
+TEST(LogLineTest, ABarThatIsRedrawnForHoursStaysShort) {
+  std::string line;
+  for (int i = 0; i < 100'000; ++i) {
+    AppendToLine("\r" + std::to_string(i), &line);
+    ASSERT_LE(line.size(), 10u);
+  }
+  EXPECT_EQ(ShownLine(line), "99999");
+}
 
 TEST(Rfc3339Test, KnownInstants) {
   EXPECT_EQ(FormatRfc3339Nano(0), "1970-01-01T00:00:00.000000000Z");

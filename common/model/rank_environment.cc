@@ -121,6 +121,13 @@ void PutXgboost(const ClusterSpec& spec, const Place& place, Environment* env) {
 
 // What jax.distributed.initialize is given or reads itself. The names without
 // prefix are those of Kubeflow's JAXJob.
+//
+// JAX reads the address by itself, but how many processes there are and which
+// it is only from the launchers that it knows (jax/_src/clusters). Of those
+// Open MPI's names mislead the fewest: Lightning and others look for Slurm's.
+// The URI is empty, as JAX only asks whether it is there and Open MPI itself
+// takes an empty parameter for none: a program that calls MPI_Init is not
+// taken for one of mpirun's.
 void PutJax(const ClusterSpec& spec, const Place& place, Environment* env) {
   // Of all that the task sees, the rank's own.
   std::string devices;
@@ -142,6 +149,10 @@ void PutJax(const ClusterSpec& spec, const Place& place, Environment* env) {
   e["JAX_COORDINATOR_PORT"] = std::to_string(address->port);
   e["JAX_NUM_PROCESSES"] = std::to_string(spec.world_size);
   e["JAX_PROCESS_ID"] = std::to_string(place.rank->rank);
+  e["OMPI_MCA_orte_hnp_uri"] = "";
+  e["OMPI_COMM_WORLD_SIZE"] = e["JAX_NUM_PROCESSES"];
+  e["OMPI_COMM_WORLD_RANK"] = e["JAX_PROCESS_ID"];
+  e["OMPI_COMM_WORLD_LOCAL_RANK"] = std::to_string(place.rank->local_rank);
   e["COORDINATOR_ADDRESS"] = address->host;
   e["COORDINATOR_PORT"] = e["JAX_COORDINATOR_PORT"];
   e["NUM_PROCESSES"] = e["JAX_NUM_PROCESSES"];

@@ -181,12 +181,24 @@ TEST(RankEnvironmentTest, JaxThatIsGivenArguments) {
       RankEnvironment(Everything(), 0).contains("JAX_LOCAL_DEVICE_IDS"));
 }
 
+TEST(RankEnvironmentTest, BareJaxFindsOpenMpiAndOpenMpiDoesNot) {
+  ClusterSpec spec = TwoByTwo();
+  spec.services[std::string(kJaxService)] = "10.0.0.1:1234";
+  EXPECT_THAT(RankEnvironment(spec, 3),
+              IsSupersetOf({Pair("JAX_COORDINATOR_ADDRESS", "10.0.0.1:1234"),
+                            Pair("OMPI_MCA_orte_hnp_uri", ""),
+                            Pair("OMPI_COMM_WORLD_SIZE", "4"),
+                            Pair("OMPI_COMM_WORLD_RANK", "3"),
+                            Pair("OMPI_COMM_WORLD_LOCAL_RANK", "1")}));
+}
+
 TEST(RankEnvironmentTest, WithoutTheServiceNothingIsSaidOfJax) {
   ClusterSpec spec = Everything();
   spec.services.clear();
   for (const auto& [name, value] : RankEnvironment(spec, 0)) {
     EXPECT_THAT(name, Not(HasSubstr("JAX")));
     EXPECT_THAT(name, Not(HasSubstr("PROCESS")));
+    EXPECT_THAT(name, Not(HasSubstr("OMPI")));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "server/core/ending.h"
+#include "server/core/hints.h"
 
 namespace lockstep {
 namespace {
@@ -77,30 +78,6 @@ int Tier(const ExitStatus& exit) {
              : 1;
 }
 
-bool InContainer(const JobSpec& spec) {
-  return std::any_of(
-      spec.roles.begin(), spec.roles.end(),
-      [](const RoleSpec& role) { return role.container.has_value(); });
-}
-
-// What a person should do about an error that is known.
-std::string_view AdviceOn(const Job& job, const ExitStatus& exit) {
-  if (!job.spec.master_in_tf_config ||
-      exit.message.find("Disallowed task type found in cluster spec") ==
-          std::string::npos) {
-    return "";
-  }
-  // Of a package the flag does not count.
-  if (!InContainer(job.spec) && !job.spec.packages.empty()) {
-    return "; TensorFlow 2 takes no task of type master, and runtimeVersion "
-           "1.x makes the first task master: give a 2.x version, or "
-           "lockstep.runtime";
-  }
-  return "; TensorFlow 2 takes no task of type master, and "
-         "useChiefInTfConfig is false: set useChiefInTfConfig: true, or "
-         "leave it out";
-}
-
 // The type of an exception: "ZeroDivisionError" of "ZeroDivisionError: division
 // by zero". Messages hold numbers, addresses and names that differ from attempt
 // to attempt.
@@ -155,12 +132,16 @@ bool WaitsAlone(const Job& job, const RankStatus& rank) {
 }
 
 Cause CauseOf(const Job& job, const RankStatus& rank) {
-  const std::string_view advice = AdviceOn(job, *rank.exit);
-  std::string text =
-      fmt::format("{}: {}", RankLabel(job, rank.rank), Describe(*rank.exit));
-  // Long last words must not push the advice out.
-  text = Shorten(std::move(text), kMaxSentence - advice.size());
-  return {ReasonOf(*rank.exit), text.append(advice)};
+  const ExitStatus& exit = *rank.exit;
+  std::string rest;
+  if (!exit.location.empty()) rest = fmt::format(" ({})", exit.location);
+  rest += HintFor(job.spec, exit);
+  // Long last words must not push the place and the hint out.
+  return {
+      ReasonOf(exit),
+      Shorten(fmt::format("{}: {}", RankLabel(job, rank.rank), Describe(exit)),
+              kMaxSentence - std::min(rest.size(), kMaxSentence / 2)) +
+          rest};
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/log_line.h"
 #include "common/wire/value_wire.h"
 
 namespace lockstep {
@@ -181,6 +182,26 @@ StatusOr<std::optional<MonoTime>> LogStream::SendMerged(
   return std::optional<MonoTime>();
 }
 
+void LogStream::SendPartialLines(Sender* sender) {
+  for (auto& [key, source] : sources_) {
+    if (!source.lines.empty()) continue;
+    for (auto& [stream, open] : source.open) {
+      if (!std::exchange(open.changed, false)) continue;
+      const std::string text(cri::ShownLine(open.text));
+      if (!filter_.WantsText(open.unix_nanos, text)) continue;
+      // The line may go on and be worse: the reader's own state stays.
+      SeverityReader reader = source.severity[stream];
+      const Severity severity = reader.Next(text);
+      if (!filter_.WantsSeverity(severity)) continue;
+      v1::LogLine line = LineOf(source, stream, open.unix_nanos);
+      line.set_text(text);
+      line.set_severity(static_cast<v1::Severity>(severity));
+      line.set_partial(true);
+      sender->Send(std::move(line));
+    }
+  }
+}
+
 Status LogStream::Run(
     const std::function<bool(const v1::StreamLogsResponse&)>& write,
     const std::function<bool()>& cancelled) {
@@ -210,6 +231,7 @@ Status LogStream::Run(
     const bool follow =
         request_.follow() && !IsPast(request_, SystemClock().Now().wall);
     const auto merged = SendMerged(follow || final, cancelled, &sender);
+    if (follow && request_.partial_lines()) SendPartialLines(&sender);
     sender.Flush();
     if (sender.gone() || cancelled()) return OkStatus();
     // What was read before is the reader's all the same.

@@ -37,6 +37,8 @@ class LogStream {
   // Of a job that has just ended it waits for what is on its way: without
   // `follow` until 5 s after its end.
   // Events of the job come between the lines as those of a task "service".
+  // With `follow` and `partial_lines` the state of a line that has no end yet
+  // comes as soon as the node has sent it.
   // NotFound: what was being read has been deleted; the lines before it were
   // sent. `write` returns false when the reader is gone.
   Status Run(const std::function<bool(const v1::StreamLogsResponse&)>& write,
@@ -55,9 +57,16 @@ class LogStream {
     uint64_t offset = 0;
     // Bytes of a line that is not complete yet.
     std::string rest;
-    // P lines seen so far of a longer one, by stream: the rank's two streams
-    // are not in step.
-    std::map<std::string, std::string> partial;
+    // What there is of a line that has no end yet.
+    struct Open {
+      std::string text;
+      // Of its last part.
+      int64_t unix_nanos = 0;
+      // The reader has not seen it so.
+      bool changed = false;
+    };
+    // By stream: the rank's two streams are not in step.
+    std::map<std::string, Open> open;
     // By stream, as well.
     std::map<std::string, SeverityReader> severity;
     // Its process never was: there is no log to wait for once the job is over.
@@ -112,6 +121,12 @@ class LogStream {
   // take too much memory, which a line in their place says.
   Status ReadTails(const std::function<bool()>& cancelled);
   static void TellCut(Source* source);
+  // Without text and severity.
+  static v1::LogLine LineOf(const Source& source, const std::string& stream,
+                            int64_t unix_nanos);
+  // Sends lines that have no end yet, where they changed since the last call
+  // and no line of their rank waits.
+  void SendPartialLines(Sender* sender);
   // Sends what may be sent. Returns when to try again where lines are held
   // back, else nothing. `more`: lines may still come.
   StatusOr<std::optional<MonoTime>> SendMerged(

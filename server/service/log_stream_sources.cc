@@ -168,10 +168,13 @@ void LogStream::TakeLine(Source* source, std::string_view bytes,
   }
   const std::string name =
       parsed.stream == cri::LogStream::kStderr ? "stderr" : "stdout";
-  std::string& partial = source->partial[name];
-  partial += parsed.text;
-  if (!parsed.full && partial.size() < kMaxText) return;
-  const std::string text = std::exchange(partial, std::string());
+  Source::Open& open = source->open[name];
+  cri::AppendToLine(parsed.text, &open.text);
+  open.unix_nanos = parsed.unix_nanos;
+  open.changed = true;
+  if (!parsed.full && open.text.size() < kMaxText) return;
+  const std::string text(cri::ShownLine(open.text));
+  open = {};
   // Every line is looked at: one of a traceback is told by those before it.
   SeverityReader& reader = source->severity[name];
   if (!filter_.WantsText(parsed.unix_nanos, text)) return reader.Skip(text);
@@ -181,17 +184,23 @@ void LogStream::TakeLine(Source* source, std::string_view bytes,
   Source::Line entry;
   entry.order = source->newest;
   entry.arrived = arrived;
-  v1::LogLine& line = entry.line;
-  *line.mutable_time() = ToProto(FromUnixNanos(parsed.unix_nanos));
-  line.set_rank(source->key.rank);
-  line.set_attempt(source->attempt);
-  line.set_stream(name);
-  line.set_text(text);
-  line.set_task_type(ToProto(source->type));
-  line.set_task_index(source->index);
-  line.set_severity(static_cast<v1::Severity>(severity));
-  line.set_task(source->task);
+  entry.line = LineOf(*source, name, parsed.unix_nanos);
+  entry.line.set_text(text);
+  entry.line.set_severity(static_cast<v1::Severity>(severity));
   source->Push(std::move(entry));
+}
+
+v1::LogLine LogStream::LineOf(const Source& source, const std::string& stream,
+                              int64_t unix_nanos) {
+  v1::LogLine line;
+  *line.mutable_time() = ToProto(FromUnixNanos(unix_nanos));
+  line.set_rank(source.key.rank);
+  line.set_attempt(source.attempt);
+  line.set_stream(stream);
+  line.set_task_type(ToProto(source.type));
+  line.set_task_index(source.index);
+  line.set_task(source.task);
+  return line;
 }
 
 StatusOr<bool> LogStream::ReadSource(Source* source) {

@@ -68,10 +68,13 @@ TEST_F(CliTest, UpStatusDown) {
   EXPECT_THAT(Ok({"nodes", "describe", "worker-0"}), HasSubstr("worker-0"));
   EXPECT_THAT(Ok({"version"}), HasSubstr("lockstep"));
 
+  // The context knows where it is.
+  EXPECT_EQ(Json({"local", "status"}), status);
+
   // What is gone comes back.
   Ok({"local", "up", "--dir", Path("c")});
   EXPECT_EQ(Json({"local", "status", "--dir", Path("c")}), status);
-  Ok({"local", "down", "--dir", Path("c")});
+  Ok({"local", "down"});
   const json down = Json({"local", "status", "--dir", Path("c")});
   EXPECT_EQ(down["daemons"][0]["running"], false);
   const CommandResult nobody = Run({"jobs", "list"});
@@ -98,6 +101,22 @@ TEST_F(CliTest, AJobFromSubmitToLogs) {
   EXPECT_EQ(Ok({"jobs", "list", "-o", "name"}), "hello\n");
   EXPECT_THAT(Ok({"jobs", "list"}), HasSubstr("hello"));
   EXPECT_EQ(Run({"jobs", "wait", "hello"}).code, 0);
+}
+
+// As Keras and tqdm do.
+TEST_F(CliTest, ABarThatIsRedrawnIsSeenWhileItRuns) {
+  Up();
+  Ok({"submit", "--name", "bar", "--detach", "--", "sh", "-c",
+      "i=0; while [ ! -e " + Path("go") +
+          " ]; do i=$((i+1)); printf '\\r%s of many' $i; sleep 0.05; done; "
+          "printf '\\rall of many\\n'"});
+  const CommandResult seen = RunCommand(
+      {"/bin/bash", "-c", Binary("lockstep") + " jobs logs -f bar | head -n 2"},
+      env_);
+  EXPECT_THAT(seen.out, ::testing::ContainsRegex("^[0-9]+ of many\n[0-9]+ of"));
+  WriteFile(Path("go"), "");
+  EXPECT_EQ(Run({"jobs", "wait", "bar"}).code, 0);
+  EXPECT_EQ(Ok({"jobs", "logs", "bar"}), "all of many\n");
 }
 
 TEST_F(CliTest, ExitCodesSayHowItEnded) {

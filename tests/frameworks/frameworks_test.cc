@@ -265,6 +265,19 @@ TEST_F(FrameworksTest, JaxFormsACluster) {
   EXPECT_EQ(Line("jax", 1, "process"), "process 1 of 2 devices 2");
 }
 
+TEST_F(FrameworksTest, JaxFormsAClusterWithoutArguments) {
+  v1::JobSpec spec =
+      Python("bare", "tensorflow", 2, {Programs() + "/jax_bare.py"});
+  // Two ranks of a task are told apart as well.
+  spec.mutable_roles(1)->set_ranks_per_task(2);
+  RunJob(spec, v1::JOB_STATE_SUCCEEDED, kFrameworkTime);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(Line("bare", rank, "process"),
+              fmt::format("process {} of 3 devices 3", rank));
+    EXPECT_EQ(Line("bare", rank, "gathered"), "gathered [0, 1, 2]");
+  }
+}
+
 TEST_F(FrameworksTest, AKilledRankOfPyTorchTakesTheOtherWithItAndComesBack) {
   v1::JobSpec spec = Torch("killed", 2);
   (*spec.mutable_environment())["STOP_FILE"] = Path("stop");

@@ -7,13 +7,19 @@
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
   const std::string_view bytes = fuzz::View(data, size);
-  for (const std::string& words :
+  const auto is_line = [](const std::string& text, size_t limit) {
+    return text.size() <= limit && CleanText(text, limit) == text &&
+           text.find('\n') == std::string::npos;
+  };
+  for (const ExitWords& words :
        {WordsOfErrorFile(bytes), WordsOfLog(bytes, false),
         WordsOfLog(bytes, true)}) {
-    fuzz::Require(words.size() <= kMaxExitWords &&
-                      CleanText(words, kMaxExitWords) == words &&
-                      words.find('\n') == std::string::npos,
+    fuzz::Require(is_line(words.message, kMaxExitWords),
                   "it is one clean line");
+    fuzz::Require(is_line(words.location, kMaxExitLocation),
+                  "its place is one clean line");
+    fuzz::Require(words.location.empty() || !words.message.empty(),
+                  "a place is of a message");
   }
   return 0;
 }

@@ -18,6 +18,15 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                       again.text == line.text,
                   "a line is read as written");
   }
+  std::string whole;
+  cri::AppendToLine(bytes, &whole);
+  std::string pieces;
+  for (const char& c : bytes) {
+    cri::AppendToLine(std::string_view(&c, 1), &pieces);
+  }
+  fuzz::Require(whole == pieces, "a line does not depend on how it is cut");
+  fuzz::Require(cri::ShownLine(whole).find('\r') == std::string_view::npos,
+                "what is shown has no carriage return");
   int64_t nanos = 0;
   if (cri::ParseRfc3339Nano(bytes, &nanos)) {
     int64_t again = 0;

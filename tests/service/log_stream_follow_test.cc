@@ -57,6 +57,51 @@ TEST_F(LogStreamTest, LineThatIsStillBeingWrittenWaits) {
   EXPECT_THAT(All(), ElementsAre("0:whole"));
 }
 
+TEST_F(LogStreamTest, ALineThatIsRedrawnIsSentAsItIsWhenAskedFor) {
+  v1::StreamLogsRequest request;
+  request.set_follow(true);
+  const auto plain = Start(request);
+  request.set_partial_lines(true);
+  const auto live = Start(request);
+  const auto next = [&] {
+    const auto line = live->Next();
+    return line ? fmt::format("{} {}{}", line->stream(), line->text(),
+                              line->partial() ? " ..." : "")
+                : "the end";
+  };
+  Write(0, Line(1, "10%", false));
+  EXPECT_EQ(next(), "stdout 10% ...");
+  Write(0, Line(2, "\r20%", false));
+  EXPECT_EQ(next(), "stdout 20% ...");
+  Write(0, Line(3, "prompt", false, /*err=*/true));
+  EXPECT_EQ(next(), "stderr prompt ...");
+  Write(0, Line(4, "\r100%"));
+  EXPECT_EQ(next(), "stdout 100%");
+  Write(0, Line(5, "!", true, /*err=*/true), true);
+  EXPECT_EQ(next(), "stderr prompt!");
+  Write(1, "", true);
+  End(daemon_.get(), status_);
+  EXPECT_EQ(next(), "the end");
+  EXPECT_EQ(plain->Next()->text(), "100%");
+  EXPECT_EQ(plain->Next()->text(), "prompt!");
+  EXPECT_FALSE(plain->Next());
+  EXPECT_THAT(All(), ElementsAre("0:100%", "0:prompt!"));
+}
+
+TEST_F(LogStreamTest, StatesOfALineAreFilteredAsLinesAre) {
+  v1::StreamLogsRequest request;
+  request.set_follow(true);
+  request.set_partial_lines(true);
+  request.set_grep("loss");
+  const auto reader = Start(request);
+  Write(0, Line(1, "no match", false));
+  Write(0, Line(2, "\rloss 2", false));
+  const auto line = reader->Next();
+  ASSERT_TRUE(line);
+  EXPECT_EQ(line->text(), "loss 2");
+  EXPECT_TRUE(line->partial());
+}
+
 TEST_F(LogStreamTest, FollowGoesOnToTheEnd) {
   Write(0, Line(1, "before"));
   v1::StreamLogsRequest request;

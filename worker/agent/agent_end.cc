@@ -88,13 +88,21 @@ void Agent::AddLastWords(const RankRef& ref, ExitStatus* exit) {
   const bool before = gang->stopped_at && exit->end_time < *gang->stopped_at;
   if (told && !before) return;
   const RankPaths& paths = InfoOf(ref).paths;
-  exit->message = WordsOfErrorFile(ReadRanksFile(paths.error_file));
-  if (exit->message.empty() && HasLastWords(*exit)) {
+  ExitWords words = WordsOfErrorFile(ReadRanksFile(paths.error_file));
+  if (words.location.empty() && HasLastWords(*exit)) {
     // Over 128: what a shell says of a signal.
     const bool crashed =
         exit->how == ExitStatus::How::kSignal || exit->value > 128;
-    exit->message = WordsOfLog(LogTail(paths.log, kExitWordsLog), crashed);
+    ExitWords logged = WordsOfLog(LogTail(paths.log, kExitWordsLog), crashed);
+    // The error file has no place in one of its shapes, and the class without
+    // its package.
+    if (logged.message.ends_with(words.message)) {
+      words.location = std::move(logged.location);
+    }
+    if (words.message.empty()) words.message = std::move(logged.message);
   }
+  exit->message = std::move(words.message);
+  exit->location = std::move(words.location);
 }
 
 bool Agent::AwaitsOutputs(const GangKey& key) {

@@ -43,6 +43,27 @@ TEST_F(AgentEndTest, TorchsErrorFileCountsMoreThanTheLog) {
   EXPECT_EQ(exit.message, "RuntimeError: boom");
 }
 
+// One of its shapes has no callstack, and the log has the class's package.
+TEST_F(AgentEndTest, WhereItWasRaisedIsOfTheLogWhereTheErrorFileDoesNotSay) {
+  const ExitStatus exit = ExitOf(
+      "echo 'Traceback (most recent call last):' >&2;"
+      "echo '  File \"/srv/train.py\", line 12, in main' >&2;"
+      "echo 'my.own.BadError: boom' >&2;"
+      "echo '{\"message\": \"BadError: boom\"}' > $TORCHELASTIC_ERROR_FILE;"
+      "exit 1");
+  EXPECT_EQ(exit.message, "BadError: boom");
+  EXPECT_EQ(exit.location, "train.py:12");
+}
+
+TEST_F(AgentEndTest, WhoAbortsIsDescribedByItsFatalLine) {
+  const ExitStatus exit = ExitOf(
+      "echo 'F1123 12:00:00.000000 7 client.h:99] Terminating process' >&2;"
+      "kill -ABRT $$");
+  EXPECT_EQ(exit.how, ExitStatus::How::kSignal);
+  EXPECT_EQ(exit.message, "Terminating process");
+  EXPECT_EQ(exit.location, "client.h:99");
+}
+
 TEST_F(AgentEndTest, AnErrorFileThatIsALinkIsNotRead) {
   const std::string secret = dir_ + "/secret";
   ASSERT_TRUE(

@@ -19,22 +19,45 @@ std::string Log(std::string_view text,
   return log;
 }
 std::string Words(std::string_view text, bool crashed = false) {
-  return WordsOfLog(Log(text), crashed);
+  return WordsOfLog(Log(text), crashed).message;
+}
+std::string Location(std::string_view text, bool crashed = false) {
+  return WordsOfLog(Log(text), crashed).location;
+}
+std::string ErrorFileWords(std::string_view json) {
+  return WordsOfErrorFile(json).message;
 }
 
 TEST(ExitWordsTest, TheErrorFileOfTorchHasTwoShapes) {
   EXPECT_EQ(
-      WordsOfErrorFile(
+      ErrorFileWords(
           R"({"message": {"message": "RuntimeError: boom",)"
           R"("extraInfo": {"py_callstack": "T", "timestamp": "1622000000"}}})"),
       "RuntimeError: boom");
+  EXPECT_EQ(
+      ErrorFileWords(R"({"message": "ValueError: bad\nmore", "timestamp": 1})"),
+      "ValueError: bad");
+  EXPECT_EQ(
+      ErrorFileWords(R"({"message": {"message":)"
+                     R"("RuntimeError: Error(s) in loading:\n\tone\n\ttwo"}})"),
+      "RuntimeError: Error(s) in loading: one two");
+}
+
+TEST(ExitWordsTest, TheErrorFileOfTorchSaysWhere) {
   EXPECT_EQ(WordsOfErrorFile(
-                R"({"message": "ValueError: bad\nmore", "timestamp": 1})"),
-            "ValueError: bad");
-  EXPECT_EQ(WordsOfErrorFile(
-                R"({"message": {"message":)"
-                R"("RuntimeError: Error(s) in loading:\n\tone\n\ttwo"}})"),
-            "RuntimeError: Error(s) in loading:  one");
+                R"({"message": {"message": "ValueError: bad", "extraInfo":)"
+                R"({"py_callstack": "Traceback (most recent call last):\n)"
+                R"(  File \"/usr/lib/python3.11/site-packages/torch/x.py\",)"
+                R"( line 355, in wrapper\n    return f()\n)"
+                R"(  File \"/srv/train.py\", line 12, in main\n    g()\n)"
+                R"(ValueError: bad\n", "timestamp": "1622000000"}}})"),
+            (ExitWords{"ValueError: bad", "train.py:12"}));
+  for (const char* text :
+       {R"({"message": {"message": "x", "extraInfo": 7}})",
+        R"({"message": {"message": "x", "extraInfo": {"py_callstack": 7}}})",
+        R"({"message": {"message": "x"}})", R"({"message": "x"})"}) {
+    EXPECT_EQ(WordsOfErrorFile(text), (ExitWords{"x", ""})) << text;
+  }
 }
 
 TEST(ExitWordsTest, AnErrorFileThatIsNoneSaysNothing) {
@@ -42,7 +65,7 @@ TEST(ExitWordsTest, AnErrorFileThatIsNoneSaysNothing) {
        {"", "{", "[]", "7", R"({"message": 7})", R"({"message": {}})",
         R"({"message": {"message": 7}})", R"({"message": "<NONE>"})",
         R"({"other": "x"})", "\xff\xfe"}) {
-    EXPECT_EQ(WordsOfErrorFile(text), "") << text;
+    EXPECT_EQ(ErrorFileWords(text), "") << text;
   }
 }
 
@@ -101,7 +124,7 @@ TEST(ExitWordsTest, StreamsAreReadApart) {
       Log("Traceback (most recent call last):") +
       Log("Epoch 1: loss 2", cri::LogStream::kStdout) + Log("  File") +
       Log("Fine: is not it", cri::LogStream::kStdout) + Log("OSError: disk");
-  EXPECT_EQ(WordsOfLog(log, false), "OSError: disk");
+  EXPECT_EQ(WordsOfLog(log, false).message, "OSError: disk");
 }
 
 TEST(ExitWordsTest, CrashesOfRuntimes) {
@@ -127,6 +150,141 @@ TEST(ExitWordsTest, CrashesOfRuntimes) {
       "terminate called without an active exception\n";
   EXPECT_EQ(Words(both, true), "terminate called without an active exception");
   EXPECT_EQ(Words(both, false), "ValueError: bad");
+}
+
+TEST(ExitWordsTest, ASentenceOfSeveralLinesIsNotCutInItsMiddle) {
+  EXPECT_EQ(
+      Words("Traceback (most recent call last):\n"
+            "  File \"train.py\", line 3, in <module>\n"
+            "ValueError: Attempt to convert a value (PerReplica:{\n"
+            "  0: <tf.Tensor: shape=(), dtype=int32, numpy=1>,\n"
+            "\n"
+            "  1: <tf.Tensor: shape=(), dtype=int32, numpy=2>\n"
+            "}) with an unsupported type (<class 'PerReplica'>) to a Tensor.\n"
+            "Done.\n"),
+      "ValueError: Attempt to convert a value (PerReplica:{ 0: <tf.Tensor: "
+      "shape=(), dtype=int32, numpy=1>, 1: <tf.Tensor: shape=(), dtype=int32, "
+      "numpy=2> }) with an unsupported type (<class 'PerReplica'>) to a "
+      "Tensor.");
+  // What another part of the program says is no part of it.
+  EXPECT_EQ(Words("Traceback (most recent call last):\n  File\n"
+                  "RuntimeError: Graph execution error:\n"
+                  "\n"
+                  "Detected at node x:\n"
+                  "I1123 12:00:00.000000 12 pool.cc:3] closing\n"),
+            "RuntimeError: Graph execution error: Detected at node x:");
+  const std::string cut =
+      Words("Traceback (most recent call last):\n  File\nValueError: (\n" + [] {
+        std::string lines;
+        for (int i = 0; i < 100; ++i) lines += "  words and more\n";
+        return lines;
+      }());
+  EXPECT_LE(cut.size(), kMaxExitWords);
+  EXPECT_GT(cut.size(), kMaxExitWords - 20);
+  EXPECT_TRUE(cut.ends_with(" words...") || cut.ends_with(" and...") ||
+              cut.ends_with(" more..."))
+      << cut;
+}
+
+TEST(ExitWordsTest, WhereAnExceptionWasRaised) {
+  EXPECT_EQ(Location("Traceback (most recent call last):\n"
+                     "  File \"/srv/lib.py\", line 7, in <module>\n"
+                     "ValueError: first\n"
+                     "\n"
+                     "Traceback (most recent call last):\n"
+                     "  File \"<frozen runpy>\", line 198, in run\n"
+                     "  File \"/srv/app/train.py\", line 3, in <module>\n"
+                     "    f()\n"
+                     "  File \"/srv/app/net.py\", line 12, in f\n"
+                     "    keras.fit()\n"
+                     "  File \"/x/site-packages/keras/a.py\", line 99, in fit\n"
+                     "RuntimeError: second\n"),
+            "net.py:12");
+  EXPECT_EQ(Location("Traceback (most recent call last):\n"
+                     "  File \"/usr/lib/python3.11/a.py\", line 3, in f\n"
+                     "RuntimeError: in no file of the program\n"),
+            "a.py:3");
+  EXPECT_EQ(Location("[rank1]: Traceback (most recent call last):\n"
+                     "[rank1]:   File \"/srv/a.py\", line 1, in <module>\n"
+                     "[rank1]: RuntimeError: boom\n"),
+            "a.py:1");
+  // The line that does not parse, with and without who imports it.
+  EXPECT_EQ(Location("  File \"/srv/a.py\", line 4\n    x y\n      ^\n"
+                     "SyntaxError: invalid syntax\n"),
+            "a.py:4");
+  EXPECT_EQ(Location("Traceback (most recent call last):\n"
+                     "  File \"/srv/a.py\", line 1, in <module>\n"
+                     "    import b\n"
+                     "  File \"/x/site-packages/b.py\", line 4\n    x y\n"
+                     "IndentationError: unexpected indent\n"),
+            "b.py:4");
+  EXPECT_EQ(Location("RuntimeError: nothing says where\n"), "");
+  EXPECT_EQ(Location("Traceback (most recent call last):\n"
+                     "  File \"\", line x\n  File \"\", line 1\n"
+                     "KeyError: 'x'\n"),
+            "");
+}
+
+TEST(ExitWordsTest, FatalLinesOfLoggers) {
+  const ExitWords jax = WordsOfLog(
+      Log("E1123 12:00:00.000000 1234 agent.cc:1] retrying\n"
+          "F1123 12:00:00.000000 1234 client.h:99] Terminating process because "
+          "the JAX distributed service detected fatal errors. absl::Status: "
+          "DEADLINE_EXCEEDED: Deadline Exceeded\n"
+          "Additional GRPC error information while calling "
+          "/tensorflow.CoordinationService/RegisterTask:\n"
+          "*** Check failure stack trace: ***\n"
+          "    @     0x7f  (unknown)\n"
+          "Fatal Python error: Aborted\n"),
+      true);
+  EXPECT_EQ(jax.message,
+            "Terminating process because the JAX distributed service detected "
+            "fatal errors. absl::Status: DEADLINE_EXCEEDED: Deadline Exceeded "
+            "Additional GRPC error information while calling "
+            "/tensorflow.CoordinationService/RegisterTask:");
+  EXPECT_EQ(jax.location, "client.h:99");
+  EXPECT_EQ(WordsOfLog(Log("2026-01-01 00:00:00.1: F tensorflow/core/x.cc:12] "
+                           "no place left\n"),
+                       true),
+            (ExitWords{"no place left", "x.cc:12"}));
+  EXPECT_EQ(Words("FATAL: the disk is full\nbye\n", true),
+            "FATAL: the disk is full");
+  EXPECT_EQ(Words("2026-01-01 12:00:00,1 [FATAL] no luck\n", true),
+            "2026-01-01 12:00:00,1 [FATAL] no luck");
+  // Of a program that leaves with a code, too, but not before an exception.
+  EXPECT_EQ(Words("FATAL: the disk is full\n"), "FATAL: the disk is full");
+  const std::string raised =
+      "Traceback (most recent call last):\n  File\nValueError: raised\n";
+  EXPECT_EQ(Words(raised + "FATAL: the disk is full\n"), "ValueError: raised");
+  EXPECT_EQ(Words(raised + "FATAL: the disk is full\n", true),
+            "FATAL: the disk is full");
+  // A process that fails leaves the others, and JAX then misses them.
+  const std::string misses =
+      "F1123 12:00:00.000000 1234 client.h:99] Terminating process because the "
+      "JAX distributed service detected fatal errors.\n";
+  EXPECT_EQ(Words(raised + misses, true), "ValueError: raised");
+  EXPECT_TRUE(Words(misses + raised, true).starts_with("Terminating process"));
+  for (const char* text :
+       {"INFO: --log-level FATAL\n", "FATALITIES 3\n", "F1123\n",
+        "F1123 12:00:00.000000 1234 file] x\n", "F: x] y\n",
+        "W1123 12:00:00.000000 1234 a.cc:1] FATAL: no\n"}) {
+    EXPECT_EQ(WordsOfLog(Log(text), true), ExitWords()) << text;
+  }
+}
+
+TEST(ExitWordsTest, WhereARuntimeGaveUp) {
+  EXPECT_EQ(Location("Fatal Python error: Segmentation fault\n\n"
+                     "Current thread 0x7f (most recent call first):\n"
+                     "  File \"/srv/a.py\", line 3 in f\n"
+                     "  File \"/srv/a.py\", line 9 in <module>\n",
+                     true),
+            "a.py:3");
+  EXPECT_EQ(Location("a.out: src/a.c:3: main: Assertion `x' failed.\n", true),
+            "a.c:3");
+  EXPECT_EQ(Location("2026-01-01 00:00:00.1: E tensorflow/core/x.cc:12] Check "
+                     "failed: a == b\n",
+                     true),
+            "x.cc:12");
 }
 
 TEST(ExitWordsTest, InterpretersAndParsersOfArguments) {
@@ -159,14 +317,14 @@ TEST(ExitWordsTest, WhoCouldNotBindSaysSo) {
 TEST(ExitWordsTest, ALogWithoutAReasonSaysNothing) {
   EXPECT_EQ(Words("Epoch 1: loss 2.0\nINFO: saved\nall fine: yes\n"), "");
   EXPECT_EQ(Words(""), "");
-  EXPECT_EQ(WordsOfLog("no line of a log\nat all", true), "");
+  EXPECT_EQ(WordsOfLog("no line of a log\nat all", true), ExitWords());
 }
 
 TEST(ExitWordsTest, PartsAreJoinedAndAllIsBounded) {
   std::string log = Log("Traceback (most recent call last):");
   cri::AppendLogLine({1, cri::LogStream::kStderr, false, "ValueError: "}, &log);
   cri::AppendLogLine({1, cri::LogStream::kStderr, true, "a\x1b[1m\xff"}, &log);
-  EXPECT_EQ(WordsOfLog(log, false), "ValueError: a?[1m?");
+  EXPECT_EQ(WordsOfLog(log, false).message, "ValueError: a?[1m?");
   EXPECT_EQ(Words("Traceback (most recent call last):\nValueError: " +
                   std::string(10'000, 'x'))
                 .size(),
@@ -174,7 +332,7 @@ TEST(ExitWordsTest, PartsAreJoinedAndAllIsBounded) {
   // What is further from the end does not count.
   EXPECT_EQ(
       WordsOfLog(Log("KeyError: 'x'") + Log(std::string(70'000, '-')), false),
-      "");
+      ExitWords());
 }
 
 }  // namespace

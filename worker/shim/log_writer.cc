@@ -23,6 +23,10 @@ constexpr int kOpenFlags =
 constexpr size_t kBufferBytes = 256 << 10;
 constexpr size_t kReadBytes = 64 << 10;
 constexpr int kReadsPerTurn = 8;
+// Text without a newline becomes a part after so long a silence; the states of
+// a line that is redrawn are written so far apart.
+constexpr int64_t kQuietTime = 200 * kNanosPerMilli;
+constexpr int64_t kStateTime = 1000 * kNanosPerMilli;
 // Before the first read a writer may fill this much without waiting.
 constexpr int kPipeBytes = 1 << 20;
 
@@ -202,47 +206,77 @@ void OutputPipe::OnReadable() {
 void OutputPipe::Take(std::string_view data) {
   const int64_t now = WallNanos();
   while (!data.empty()) {
-    const size_t newline = data.find('\n');
-    const size_t length = std::min(newline, data.size());
-    const size_t room = cri::kMaxLogText - pending_.size();
-    if (length > room) {
-      pending_.append(data.substr(0, room));
-      data.remove_prefix(room);
-      log_->Append({now, stream_, false, pending_});
-      pending_.clear();
-      continue;
-    }
-    pending_.append(data.substr(0, length));
+    const size_t length = std::min(data.find_first_of("\r\n"), data.size());
+    if (length > 0) TakeText(data.substr(0, length), now);
     data.remove_prefix(length);
-    if (newline == std::string_view::npos) break;
+    if (data.empty()) break;
+    if (data.front() == '\n') {
+      AppendFull(now);
+    } else {
+      redrawn_ = returned_ = true;
+    }
     data.remove_prefix(1);
-    AppendFull(now);
   }
-  if (pending_.empty()) {
-    pending_since_ = -1;
-  } else {
-    pending_since_ = MonoNanos();
+  ScheduleNextPart();
+}
+
+void OutputPipe::TakeText(std::string_view text, int64_t now) {
+  if (returned_) {
+    // It is written over what the line shows.
+    pending_.clear();
+    if (has_parts_) pending_.push_back('\r');
+    returned_ = false;
   }
+  while (pending_.size() + text.size() > cri::kMaxLogText) {
+    const size_t room = cri::kMaxLogText - pending_.size();
+    pending_.append(text.substr(0, room));
+    text.remove_prefix(room);
+    WritePart(now);
+  }
+  pending_.append(text);
+}
+
+void OutputPipe::WritePart(int64_t now) {
+  log_->Append({now, stream_, false, pending_});
+  pending_.clear();
+  has_parts_ = true;
 }
 
 void OutputPipe::AppendFull(int64_t now) {
   log_->Append({now, stream_, true, pending_});
+  if (pending_.starts_with('\r')) pending_.erase(0, 1);
   if (keep_last_ && !pending_.empty() && !IsEngineAdvice(pending_)) {
     last_.swap(pending_);
   }
   pending_.clear();
+  has_parts_ = redrawn_ = returned_ = false;
+  part_due_ = -1;
+}
+
+void OutputPipe::ScheduleNextPart() {
+  if (pending_.empty()) {
+    part_due_ = -1;
+    return;
+  }
+  const int64_t quiet = MonoNanos() + kQuietTime;
+  if (!redrawn_) {
+    part_due_ = quiet;
+  } else if (part_due_ < 0) {
+    // What comes meanwhile does not put it off.
+    part_due_ = std::max(quiet, last_state_ + kStateTime);
+  }
 }
 
 void OutputPipe::FlushPart() {
+  part_due_ = -1;
   if (pending_.empty()) return;
-  log_->Append({WallNanos(), stream_, false, pending_});
-  pending_.clear();
-  pending_since_ = -1;
+  WritePart(WallNanos());
+  if (redrawn_) last_state_ = MonoNanos();
 }
 
 void OutputPipe::Close() {
-  if (!pending_.empty()) AppendFull(WallNanos());
-  pending_since_ = -1;
+  // Parts without an end would be of no line.
+  if (!pending_.empty() || has_parts_) AppendFull(WallNanos());
   fd_.Reset();
 }
 

@@ -53,7 +53,10 @@ class LogWriter {
   std::string error_;
 };
 
-// One of the rank's pipes: cuts what comes into lines.
+// One of the rank's pipes: cuts what comes into lines. Of a line that is
+// redrawn by carriage returns, as progress bars are, only states are kept: the
+// last one, and about one a second on the way, as parts that begin with a
+// carriage return (cri::AppendToLine).
 class OutputPipe {
  public:
   OutputPipe(cri::LogStream stream, LogWriter* log)
@@ -65,9 +68,12 @@ class OutputPipe {
 
   // Takes what is there, to a bound, so that two streams share the loop.
   void OnReadable();
-  // Something without a newline has lain here since; -1: nothing does.
-  int64_t pending_since() const { return pending_since_; }
-  // Writes it as a part (P): a prompt is seen although its line goes on.
+  // When something without a newline should be written as a part, of
+  // CLOCK_MONOTONIC; -1: there is nothing. Text that is not redrawn waits until
+  // nothing has come for 200 ms, so that a prompt is seen and a line that is
+  // written in pieces stays whole.
+  int64_t part_due() const { return part_due_; }
+  // Writes it as a part (P).
   void FlushPart();
   // The end: the rest becomes a full line.
   void Close();
@@ -78,16 +84,30 @@ class OutputPipe {
 
  private:
   void Take(std::string_view data);
+  // `text` holds no newline and no carriage return, and something.
+  void TakeText(std::string_view text, int64_t now);
+  void AppendFull(int64_t now);
+  void WritePart(int64_t now);
+  void ScheduleNextPart();
 
   const cri::LogStream stream_;
   LogWriter* const log_;
   UniqueFd fd_;
-  void AppendFull(int64_t now);
 
+  // Of the line that has no end yet: what is in no part. Where it replaces
+  // parts, it begins with a carriage return.
   std::string pending_;
+  // Parts of that line are in the log.
+  bool has_parts_ = false;
+  // The line has a carriage return.
+  bool redrawn_ = false;
+  // The last byte of the line was one.
+  bool returned_ = false;
   bool keep_last_ = false;
   std::string last_;
-  int64_t pending_since_ = -1;
+  int64_t part_due_ = -1;
+  // When a state of a redrawn line was last written; of CLOCK_MONOTONIC.
+  int64_t last_state_ = INT64_MIN / 2;
 };
 
 }  // namespace lockstep::shim

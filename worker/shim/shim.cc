@@ -21,8 +21,6 @@ using task::ExitKind;
 using task::ShimReply;
 using task::ShimRequest;
 
-// Output without a newline is shown after this time.
-constexpr int64_t kPartTime = 200 * kNanosPerMilli;
 constexpr int64_t kLongestGrace = 86400 * kNanosPerSecond;
 
 std::string ReadBootId() {
@@ -180,8 +178,7 @@ void Shim::Turn() {
   if (fds[0].revents != 0) OnChild();
   const int64_t now = MonoNanos();
   for (OutputPipe* pipe : {&out_, &err_}) {
-    const int64_t since = pipe->pending_since();
-    if (since >= 0 && now - since >= kPartTime) pipe->FlushPart();
+    if (pipe->part_due() >= 0 && now >= pipe->part_due()) pipe->FlushPart();
   }
   log_.Flush();
   server_.OnReady(&fds[own], fds.size() - own, now);
@@ -196,7 +193,7 @@ int Shim::PollTimeout(int64_t now) const {
     if (at >= 0 && (next < 0 || at < next)) next = at;
   };
   for (const OutputPipe* pipe : {&out_, &err_}) {
-    if (pipe->pending_since() >= 0) consider(pipe->pending_since() + kPartTime);
+    consider(pipe->part_due());
   }
   if (!rank_reaped_) {
     consider(kill_at_);

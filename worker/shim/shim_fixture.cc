@@ -105,7 +105,8 @@ std::vector<ParsedLine> ShimTest::Log() {
       EXPECT_TRUE(cri::ParseLogLine(
           std::string_view(chunk->bytes).substr(at, end - at), &line, &error))
           << error;
-      lines.push_back({line.stream, line.full, std::string(line.text)});
+      lines.push_back(
+          {line.stream, line.full, std::string(line.text), line.unix_nanos});
       at = end + 1;
     }
   }

@@ -27,6 +27,7 @@ struct ParsedLine {
   cri::LogStream stream;
   bool full;
   std::string text;
+  int64_t unix_nanos;
 };
 
 class ShimTest : public testing::Test {

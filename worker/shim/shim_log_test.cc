@@ -64,6 +64,55 @@ TEST_F(ShimLogTest, APromptIsSeenBeforeItsLineEnds) {
   EXPECT_FALSE(Log()[0].full);
 }
 
+// Lines as a reader puts them together from their parts.
+std::vector<std::string> Joined(const std::vector<ParsedLine>& log) {
+  std::vector<std::string> lines;
+  std::string line;
+  for (const ParsedLine& part : log) {
+    cri::AppendToLine(part.text, &line);
+    if (!part.full) continue;
+    lines.emplace_back(cri::ShownLine(line));
+    line.clear();
+  }
+  return lines;
+}
+
+TEST_F(ShimLogTest, OfABarThatIsRedrawnTheLastStateIsKept) {
+  RunToEnd(
+      Spec("i=0; while [ $i -lt 20000 ]; do printf '\\r%s%%' $i; "
+           "i=$((i+1)); done; printf '\\n'; printf 'dos\\r\\n'; "
+           "printf 'a\\rb\\r'"));
+  const std::vector<ParsedLine> log = Log();
+  EXPECT_THAT(Joined(log), ElementsAre("19999%", "dos", "b"));
+  // 20,000 states take a moment: at most one part each second of it.
+  EXPECT_LT(log.size(), 60u);
+}
+
+TEST_F(ShimLogTest, ABarThatIsRedrawnAllTheTimeIsSeenAboutOnceASecond) {
+  // Never quiet for 200 ms.
+  Start(
+      Spec("i=0; while :; do i=$((i+1)); printf '\\r%s%%' $i; "
+           "sleep 0.02; done"));
+  ASSERT_TRUE(Eventually([&] { return Log().size() >= 3; }));
+  const std::vector<ParsedLine> log = Log();
+  for (size_t i = 0; i < log.size(); ++i) {
+    EXPECT_FALSE(log[i].full);
+    // It replaces the state before it.
+    EXPECT_EQ(log[i].text.starts_with('\r'), i > 0) << log[i].text;
+    if (i == 0) continue;
+    EXPECT_GE(log[i].unix_nanos - log[i - 1].unix_nanos, 900'000'000);
+  }
+}
+
+TEST_F(ShimLogTest, PartsAreALineWhenTheStreamEnds) {
+  // The last state was a part already when the process ended.
+  Start(Spec("printf prompt; while [ ! -e go ]; do sleep 0.01; done"));
+  ASSERT_TRUE(Eventually([&] { return Texts().size() == 1; }));
+  std::ofstream(Path("go")) << "x";
+  ASSERT_TRUE(Eventually([&] { return Log().size() == 2; }));
+  EXPECT_THAT(Joined(Log()), ElementsAre("prompt"));
+}
+
 TEST_F(ShimLogTest, OfALongLogTheHeadAndTheNewestAreKept) {
   ShimSpec spec = Spec("seq 1 50000");
   spec.log_head_bytes = 64 << 10;

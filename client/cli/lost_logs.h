@@ -1,0 +1,27 @@
+// Logs that cannot be here as a whole, because their node is silent. Pure.
+#ifndef LOCKSTEP_CLIENT_CLI_LOST_LOGS_H_
+#define LOCKSTEP_CLIENT_CLI_LOST_LOGS_H_
+
+#include <string>
+#include <vector>
+
+#include "client/lib/client.h"
+#include "lockstep/v1/types.pb.h"
+
+namespace lockstep {
+
+// Whether logs that `options` selects are of ranks whose end is not known:
+// only then the nodes matter.
+bool HasOpenLogs(const v1::Job& job, const LogOptions& options);
+
+// A sentence for each rank that `options` selects whose log ends early: "the
+// log of rank 1 ends here: node b has been silent since ...; later lines are
+// on it". One that has not ended on a node that is UNKNOWN, LOST or not in the
+// cluster.
+std::vector<std::string> LostLogs(const v1::Job& job,
+                                  const std::vector<v1::Node>& nodes,
+                                  const LogOptions& options);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_CLI_LOST_LOGS_H_
