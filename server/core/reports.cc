@@ -9,6 +9,7 @@
 #include "server/core/images.h"
 #include "server/core/job_places.h"
 #include "server/core/preparing.h"
+#include "server/core/work_files.h"
 
 namespace lockstep {
 namespace {
@@ -127,6 +128,7 @@ void TakeReport(Job* job, const std::vector<size_t>& tasks,
                 Time now) {
   TakePreparations(job, tasks, gang);
   SettleImages(job, gang.images, node, now);
+  SettleOutputIdentity(job, gang, node);
   for (const size_t task : tasks) {
     for (RankStatus& rank : job->tasks[task].ranks) {
       for (const RankStatus& said : gang.ranks) {
@@ -156,6 +158,7 @@ void TakeReport(Job* job, const std::vector<size_t>& tasks,
       job->outputs.resize(kMaxOutputsOfJob);
     }
   }
+  TakeWork(job, tasks, gang);
   if (gang.resumed_step && !job->lineage.empty() &&
       job->lineage.back().generation == gang.generation) {
     job->lineage.back().start_step = std::max<int64_t>(0, *gang.resumed_step);
