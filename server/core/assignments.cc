@@ -34,6 +34,7 @@ bool SameForAll(const Job& a, const Job& b) {
          a.job_key == b.job_key && a.directives == b.directives &&
          a.attempt == b.attempt && a.restarts == b.restarts &&
          a.lineage == b.lineage && a.images == b.images &&
+         a.output_identity == b.output_identity &&
          a.reduction_plan == b.reduction_plan && a.uid == b.uid &&
          a.owner == b.owner && a.spec == b.spec &&
          a.tasks.size() == b.tasks.size();
@@ -92,6 +93,7 @@ GangSpec Assigner::SpecFor(const NodeName& node) const {
     spec.tasks.push_back(std::move(local));
   }
   spec.images = SettledFor(job, spec.tasks);
+  spec.output_identity = job.output_identity;
   return spec;
 }
 

@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "server/core/testing.h"
+#include "server/core/scenes.h"
 
 namespace lockstep {
 namespace {
@@ -223,6 +223,16 @@ TEST(AssignmentsTest, TheReductionPlanIsGivenToRanksThatStart) {
   const auto pinned = For(s, "b");
   EXPECT_EQ(pinned.back().spec->reduction_plan, "of the user");
   EXPECT_TRUE(pinned.back().spec->reduction_plan_pinned);
+}
+
+TEST(AssignmentsTest, TheIdentityOfTheOutputDirectoryIsToldToAll) {
+  Scene s = Preparing();
+  const Job before = s.job;
+  s.job.output_identity = std::string(32, 'a');
+  EXPECT_THAT(NodesToTell(&before, s.job), SizeIs(2));
+  EXPECT_EQ(DesiredAssignments(s.job, s.view, "b", {}, {}, s.now)[0]
+                .spec->output_identity,
+            s.job.output_identity);
 }
 
 TEST(AssignmentsTest, LostNodesOldRanksAreStoppedWhenItComesBack) {

@@ -7,7 +7,9 @@
 
 #include "server/core/images.h"
 #include "server/core/job_places.h"
+#include "server/core/preparing.h"
 #include "server/core/reports.h"
+#include "server/core/work_files.h"
 
 namespace lockstep {
 namespace {
@@ -61,6 +63,7 @@ void StartGeneration(Job* job, Time now) {
   for (TaskStatus& task : job->tasks) {
     task.address.clear();
     task.preparation = {};
+    task.work.reset();
     for (RankStatus& rank : task.ranks) {
       RankStatus fresh;
       fresh.rank = rank.rank;
@@ -91,7 +94,7 @@ bool AllPrepared(const Job& job, const JobView& view,
     const GangStatus* gang = GangOf(view, node, job.generation);
     if (gang == nullptr || gang->phase != GangPhase::kPrepared ||
         gang->ports.size() != places.TasksOn(node).size() ||
-        !HasSettledImages(job, *gang)) {
+        !HasSettledImages(job, *gang) || !SeesOutput(job, *gang)) {
       missing->push_back(node);
     }
   }
@@ -155,6 +158,7 @@ void CloseAttempt(Job* job, const JobView& view, const Cause& cause, Time now) {
     attempt.end_time = now.wall;
     attempt.end_cause = cause;
     attempt.tasks = job->tasks;
+    ShortenWork(&attempt.tasks);
     if (!job->lineage.empty() && job->lineage.back().start_step > 0) {
       attempt.resumed_step = job->lineage.back().start_step;
     }

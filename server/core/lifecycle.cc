@@ -65,9 +65,7 @@ bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
     }
     const GangStatus* gang = GangOf(view, node, job->generation);
     if (gang != nullptr && gang->phase == GangPhase::kRefused) {
-      Cause cause = gang->refusal;
-      cause.message = fmt::format("node {}: {}", node, cause.message);
-      Fail(job, std::move(cause), now);
+      Fail(job, RefusalBy(*job, node, gang->refusal), now);
       return true;
     }
   }

@@ -57,6 +57,9 @@ struct LifecycleTimeouts {
   // Without the time that a node fetches, which has its own limit.
   Duration prepare = std::chrono::seconds(10);
   Duration fetch = std::chrono::minutes(30);
+  // Until a node sees what rank 0's node wrote into the output directory: the
+  // node's own patience, and some more.
+  Duration share = std::chrono::seconds(90);
   // From LAUNCH to every rank started, and from there to every rank joined.
   Duration launch = std::chrono::seconds(120);
   Duration join = std::chrono::seconds(30);

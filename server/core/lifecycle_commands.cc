@@ -4,6 +4,7 @@
 #include "server/core/ending.h"
 #include "server/core/generation.h"
 #include "server/core/lifecycle.h"
+#include "server/core/work_files.h"
 
 namespace lockstep {
 
@@ -33,6 +34,7 @@ Job Place(const Job& before, const std::vector<TaskPlacement>& placement,
     job.tasks.push_back(std::move(task));
   }
   StartGeneration(&job, now);
+  NoteWorkLeftBehind(&job, now);
   return job;
 }
 

@@ -5,12 +5,19 @@
 
 #include <algorithm>
 
+#include "common/model/output_identity.h"
 #include "server/core/job_places.h"
 
 namespace lockstep {
 namespace {
 
 constexpr size_t kMaxNamed = 5;
+
+bool HasPart(const TaskPreparation& preparation, std::string_view part) {
+  return std::any_of(
+      preparation.parts.begin(), preparation.parts.end(),
+      [&](const TimedPart& timed) { return timed.part == part; });
+}
 
 Duration SpentIn(const TaskPreparation& preparation, std::string_view part) {
   for (const TimedPart& timed : preparation.parts) {
@@ -22,6 +29,8 @@ Duration SpentIn(const TaskPreparation& preparation, std::string_view part) {
 struct NodeTime {
   bool fetches = false;
   Duration fetched{};
+  // It looks, or has looked, for the file of rank 0's node, or will.
+  bool shares = false;
 };
 
 NodeTime TimeOf(const Job& job, const std::vector<size_t>& tasks) {
@@ -29,6 +38,7 @@ NodeTime TimeOf(const Job& job, const std::vector<size_t>& tasks) {
   for (const size_t index : tasks) {
     const TaskStatus& task = job.tasks[index];
     if (task.preparation.current == kFetchPart) time.fetches = true;
+    if (HasPart(task.preparation, kOutputPart)) time.shares = true;
     // A node gets all its tasks of the gang ready together.
     time.fetched =
         std::max(time.fetched, SpentIn(task.preparation, kFetchPart));
@@ -74,14 +84,22 @@ std::optional<Cause> LateToPrepare(const Job& job, const JobView& view,
   const JobPlaces places(job);
   std::vector<std::string> late;
   bool fetching = false;
+  // The other nodes' look for the file begins when rank 0's node has prepared.
+  const Duration first_fetched =
+      TimeOf(job, places.TasksOn(job.tasks.front().node)).fetched;
   for (const NodeName& node : missing) {
     const std::vector<size_t>& tasks = places.TasksOn(node);
     const NodeTime time = TimeOf(job, tasks);
+    const bool shares = time.shares && !job.output_identity.empty() &&
+                        node != job.tasks.front().node;
+    const Duration fetched =
+        shares ? std::max(time.fetched, first_fetched) : time.fetched;
     // An hour of "fetch" that a node makes up does not keep the gang waiting.
     const bool over =
-        time.fetches ? elapsed > timeouts.fetch
-                     : elapsed > timeouts.prepare +
-                                     std::min(time.fetched, timeouts.fetch);
+        time.fetches
+            ? elapsed > timeouts.fetch
+            : elapsed > timeouts.prepare + std::min(fetched, timeouts.fetch) +
+                            (shares ? timeouts.share : Duration{});
     if (!over) continue;
     fetching = fetching || time.fetches;
     for (const size_t task : tasks) {
@@ -98,6 +116,36 @@ std::optional<Cause> LateToPrepare(const Job& job, const JobView& view,
       fmt::format("{} after {}: {}", fetching ? "not fetched" : "not prepared",
                   FormatDuration(fetching ? timeouts.fetch : timeouts.prepare),
                   fmt::join(late, ", "))};
+}
+
+void SettleOutputIdentity(Job* job, const GangStatus& gang,
+                          const NodeName& node) {
+  if (!job->output_identity.empty() || job->spec.output_directory.empty() ||
+      node != job->tasks.front().node ||
+      !IsOutputIdentity(gang.output_identity)) {
+    return;
+  }
+  job->output_identity = gang.output_identity;
+}
+
+bool SeesOutput(const Job& job, const GangStatus& gang) {
+  if (job.output_identity.empty() ||
+      gang.output_identity == job.output_identity) {
+    return true;
+  }
+  return std::none_of(gang.preparations.begin(), gang.preparations.end(),
+                      [](const TaskPreparation& preparation) {
+                        return HasPart(preparation, kOutputPart);
+                      });
+}
+
+Cause RefusalBy(const Job& job, const NodeName& node, Cause refusal) {
+  const NodeName& first = job.tasks.front().node;
+  refusal.message = fmt::format("node {}: {}", node, refusal.message);
+  if (refusal.reason == Reason::kOutputNotShared && node != first) {
+    refusal.message += fmt::format(" (rank 0 is on node {})", first);
+  }
+  return refusal;
 }
 
 void TakePreparations(Job* job, const std::vector<size_t>& tasks,

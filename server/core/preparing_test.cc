@@ -119,6 +119,98 @@ TEST(PreparingTest, NodeThatCameBackBeforeLaunchIsNoFailure) {
   EXPECT_EQ(s.job.state, JobState::kPreparing);
 }
 
+// ---- One output directory for all nodes ----
+
+const std::string kIdentity(32, 'a');
+
+Scene WithOutput() {
+  JobSpec spec = NativeSpec("job", 2);
+  spec.output_directory = "/out";
+  Scene s(spec);
+  s.Put({"a", "b"});
+  return s;
+}
+
+// As daemons do that know of identities.
+void Looks(GangStatus* gang, const std::string& identity) {
+  gang->preparations = {TaskPreparation{{{"output", {}}}, "", ""}};
+  gang->output_identity = identity;
+}
+
+TEST(PreparingTest, AllNodesMustSeeTheDirectoryOfTheFirst) {
+  Scene s = WithOutput();
+  s.Prepared();
+  Looks(&s.Gang("b"), "");
+  Looks(&s.Gang("a"), kIdentity);
+  s.Settle();
+  EXPECT_EQ(s.job.output_identity, kIdentity);
+  EXPECT_FALSE(s.job.cluster) << "b has not looked";
+  Looks(&s.Gang("b"), kIdentity);
+  s.Settle();
+  EXPECT_TRUE(s.job.cluster);
+}
+
+TEST(PreparingTest, OnlyTheNodeOfRankZeroNamesTheDirectory) {
+  Scene s = WithOutput();
+  s.Gang("b").phase = GangPhase::kPrepared;
+  Looks(&s.Gang("b"), kIdentity);
+  s.Settle();
+  EXPECT_EQ(s.job.output_identity, "");
+  Looks(&s.Gang("a"), "no identity");
+  s.Settle();
+  EXPECT_EQ(s.job.output_identity, "");
+}
+
+TEST(PreparingTest, AnOlderDaemonThatCannotLookIsNotWaitedFor) {
+  Scene s = WithOutput();
+  s.Prepared();
+  Looks(&s.Gang("a"), kIdentity);
+  s.Settle();
+  EXPECT_TRUE(s.job.cluster);
+}
+
+TEST(PreparingTest, LookingForTheDirectoryHasTimeOfItsOwn) {
+  Scene s = WithOutput();
+  s.Prepared();
+  Looks(&s.Gang("a"), kIdentity);
+  s.Gang("a").preparations[0].parts.push_back(
+      {std::string(kFetchPart), std::chrono::minutes(5)});
+  Looks(&s.Gang("b"), "");
+  s.Gang("b").phase = GangPhase::kPreparing;
+  s.Advance(5min + 10s + 90s);
+  s.Settle();
+  EXPECT_FALSE(s.job.failing);
+  s.Advance(1ns);
+  s.Settle();
+  ASSERT_TRUE(s.job.failing);
+  EXPECT_EQ(s.job.failing->reason, Reason::kPrepareTimeout);
+}
+
+TEST(PreparingTest, ADirectoryThatIsNotSharedEndsTheJobAtOnce) {
+  Scene s = WithOutput();
+  s.Refused("b", {Reason::kOutputNotShared, "/out is not shared"});
+  s.Settle();
+  s.Stopped("a");
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFailed);
+  EXPECT_EQ(s.job.cause.reason, Reason::kOutputNotShared);
+  EXPECT_EQ(s.job.cause.message,
+            "node b: /out is not shared (rank 0 is on node a)");
+  EXPECT_NE(s.job.exit_code, 0);
+}
+
+// A file system that is not mounted on the node of the next attempt.
+TEST(PreparingTest, AJobThatRanIsTriedAgainWhereADirectoryIsMissing) {
+  Scene s = WithOutput();
+  s.job.start_time = s.now.wall;
+  s.Refused("b", {Reason::kOutputNotShared, "/out is not shared"});
+  s.Settle();
+  s.Stopped("a");
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kPlacing);
+  EXPECT_EQ(s.job.failures_without_progress, 1);
+}
+
 // ---- Parts of preparing ----
 
 TaskPreparation Doing(const std::string& current, Duration fetched = {},

@@ -9,6 +9,7 @@
 #include "server/core/images.h"
 #include "server/core/job_places.h"
 #include "server/core/preparing.h"
+#include "server/core/work_files.h"
 
 namespace lockstep {
 namespace {
@@ -118,6 +119,7 @@ void TakeReport(Job* job, const std::vector<size_t>& tasks,
                 Time now) {
   TakePreparations(job, tasks, gang);
   SettleImages(job, gang.images, node, now);
+  SettleOutputIdentity(job, gang, node);
   for (const size_t task : tasks) {
     for (RankStatus& rank : job->tasks[task].ranks) {
       for (const RankStatus& said : gang.ranks) {
@@ -147,6 +149,7 @@ void TakeReport(Job* job, const std::vector<size_t>& tasks,
       job->outputs.resize(kMaxOutputsOfJob);
     }
   }
+  TakeWork(job, tasks, gang);
   if (gang.resumed_step && !job->lineage.empty() &&
       job->lineage.back().generation == gang.generation) {
     job->lineage.back().start_step = std::max<int64_t>(0, *gang.resumed_step);

@@ -73,7 +73,12 @@ Failure Judge(const Job& job) {
   // Ranks that were only stopped do not explain a timeout or a lost node.
   if (!first || StandsByItself(job.failing->reason) ||
       (first->victim && !IsOfARank(job, *job.failing))) {
-    return FailureOf(*job.failing);
+    Failure failure = FailureOf(*job.failing);
+    // The directory was shared before: a mount may come back.
+    if (failure.cause.reason == Reason::kOutputNotShared && job.start_time) {
+      failure.fatal = false;
+    }
+    return failure;
   }
   return *first;
 }

@@ -214,6 +214,7 @@ Failure FailureOf(const Cause& cause) {
   // RANK_EXIT without a rank that failed: one ended well before its gang was
   // formed.
   failure.fatal = cause.reason == Reason::kPrepareRefused ||
+                  cause.reason == Reason::kOutputNotShared ||
                   cause.reason == Reason::kExecFailed ||
                   cause.reason == Reason::kRankExit;
   failure.moved = cause.reason == Reason::kNodeDrained;

@@ -61,6 +61,7 @@ Agent::Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
                                 .offered = config_.node.gpus})),
       core_(CoreOptions(config_)),
       store_(files, config_.dir),
+      work_store_(files, config_.dir),
       shipper_(LogShipperOptions(), files),
       supervisor_(std::make_unique<Supervisor>(loop, config_.shim_program,
                                                config_.node.boot_id, this)),
@@ -78,6 +79,8 @@ Agent::~Agent() {
   }
   work_.reset();  // Its jobs use the rest.
   output_work_.reset();
+  walk_work_.reset();
+  file_work_.reset();
   container_work_.reset();
   removal_work_.reset();
   if (link_) loop_->Unwatch(link_->fd());
@@ -86,8 +89,11 @@ Agent::~Agent() {
 Status Agent::Start(CoordinatorClient* client) {
   client_ = client;
   LOCKSTEP_ASSIGN_OR_RETURN(const TaskStore::Found found, store_.LoadAll());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> dropped,
+                            work_store_.Init());
   WatchDisk();
   AdoptAll(found);
+  for (const std::string& directory : dropped) RemoveAside(directory);
   SweepContainers();
   LOCKSTEP_RETURN_IF_ERROR(
       loop_->Watch(link_->fd(), [this] { link_->Dispatch(); }));
@@ -120,6 +126,9 @@ void Agent::Execute(Actions actions) {
     switch (action.kind) {
       case Action::Kind::kPrepare:
         StartPreparing(action.gang);
+        break;
+      case Action::Kind::kCheckOutput:
+        StartCheckingOutput(action.gang);
         break;
       case Action::Kind::kStartRank:
         if (IsRestart(ref)) {
@@ -184,7 +193,8 @@ void Agent::Report(const GangKey& key) {
       LOG_ERROR("{}: {}", Describe(key), Message(saved));
     }
   }
-  if (AwaitsOutputs(key)) return;
+  const bool awaits_outputs = AwaitsOutputs(key);
+  if (AwaitsWork(key) || awaits_outputs) return;
   v1::WorkerMessage message;
   *message.mutable_gang_status() = ToProto(FullStatus(*gang));
   Send(message);
@@ -201,6 +211,7 @@ GangStatus Agent::FullStatus(const AgentCore::Gang& gang) {
   }
   if (const auto it = gangs_.find(key); it != gangs_.end()) {
     status.outputs = it->second.outputs;
+    status.work = it->second.work;
   }
   AddPreparations(key, &status);
   return status;
@@ -217,7 +228,13 @@ void Agent::Forget(const GangKey& key) {
   for (const auto& [ref, info] : ranks_) {
     if (ref.gang == key) link_->Forget({key.job, key.generation, ref.rank});
   }
+  // The core knows it no more; that is still here.
+  std::string uid;
+  for (const auto& [ref, info] : ranks_) {
+    if (ref.gang == key) uid = info.job_uid;
+  }
   gangs_.erase(key);
+  SettleWork(uid);
   forgotten_[key] = loop_->Now().mono;
   RemoveForgotten();
 }

@@ -44,6 +44,7 @@
 #include "worker/agent/rank_readings.h"
 #include "worker/agent/supervisor.h"
 #include "worker/agent/task_store.h"
+#include "worker/agent/work_store.h"
 #include "worker/agent/work_thread.h"
 #include "worker/container/container_engine.h"
 #include "worker/devices/gpu_sampler.h"
@@ -94,6 +95,7 @@ struct AgentConfig {
   // Of a preparation that fetches; throws std::system_error. For tests.
   std::function<std::thread(std::function<void()>)> start_thread =
       [](std::function<void()> run) { return std::thread(std::move(run)); };
+  OutputIdentityOptions output_identity;
   // Of a directory; for tests.
   std::function<StatusOr<DiskSpace>(const std::string&)> disk_space =
       ReadDiskSpace;
@@ -154,6 +156,7 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   // What is known of a rank beyond the core.
   struct RankInfo {
     RankPaths paths;
+    std::string job_uid;
     TaskType type = TaskType::kChief;
     int32_t index = 0;
     std::vector<int32_t> gpus;
@@ -190,6 +193,9 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
     std::map<std::string, std::set<int32_t>> gets;
     OutputSearch search = OutputSearch::kNone;
     std::vector<OutputFile> outputs;
+    // As `search`, for the working directories.
+    OutputSearch work_walk = OutputSearch::kNone;
+    std::vector<WorkDirectory> work;
     std::vector<PackageCache::Lease> packages;
     // Prepared::mounts; empty: it was prepared by an earlier daemon.
     std::map<std::string, ReachedDirectory> mounts;
@@ -243,6 +249,13 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
                    const TaskPreparation& preparation);
   void ReportIfStillPreparing(const GangKey& key, uint64_t run);
   void OnPrepareDone(const GangKey& key, uint64_t run, Prepared prepared);
+  void StartCheckingOutput(const GangKey& key);
+  void OnOutputCheckDone(const GangKey& key, uint64_t run, OutputCheck check);
+  // On a thread of its own; `failed` where there is none.
+  void RunAlone(Preparing* preparing, const std::function<void()>& run,
+                const std::function<void(const Status&)>& failed);
+  // What ends the preparation `run`; nothing: it is another's.
+  std::shared_ptr<Preparing> TakePreparing(const GangKey& key, uint64_t run);
   void Release(const GangKey& key);
   // How long until the task of `ref` ran, if all of it does now.
   void NoteExec(const RankRef& ref);
@@ -313,6 +326,24 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   bool AwaitsOutputs(const GangKey& key);
   void OnOutputs(const GangKey& key, std::vector<OutputFile> outputs);
 
+  // agent_work.cc: working directories.
+  // Where the ranks of a task start, if the job does not say.
+  std::string WorkOf(const RankRef& ref, const Assignment& assignment,
+                     const LocalTask& task) const;
+  Status MakeWork(const Assignment& assignment, const LocalTask& task);
+  // True while the report of the gang's end waits for what they hold.
+  bool AwaitsWork(const GangKey& key);
+  void OnWork(const GangKey& key, std::vector<WorkDirectory> work);
+  // Some gang of this job is here.
+  bool IsHere(const std::string& uid) const;
+  // A gang of the job was forgotten.
+  void SettleWork(const std::string& uid);
+  void OnDropWork(const v1::DropWork& drop);
+  void DropWork(const std::string& uid);
+  // One of a job that is not here, while the disk is full.
+  void DropOldestWork();
+  void OnFileRequest(uint64_t stream, const FileQuery& query);
+
   // agent_restart.cc: a rank that is started again alone.
   bool IsRestart(const RankRef& ref) const;
   void RestartRank(const RankRef& ref);
@@ -367,6 +398,7 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   const std::shared_ptr<AgentMetrics> metrics_;
   AgentCore core_;
   TaskStore store_;
+  WorkStore work_store_;
   LogShipper shipper_;
   std::unique_ptr<RankLinkServer> link_;
   std::unique_ptr<Supervisor> supervisor_;
@@ -428,11 +460,18 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   std::map<std::string, std::string> left_containers_;
   bool sweeping_ = false;
   bool sweep_is_due_ = false;
+  // Jobs whose working directories go as soon as their gangs are gone.
+  std::set<std::string> unwanted_work_;
+  bool dropping_work_ = false;
+  uint64_t dropped_work_ = 0;
+  size_t file_requests_ = 0;
   // Last: their jobs post to the loop.
   std::unique_ptr<WorkThread> container_work_ = std::make_unique<WorkThread>();
   std::unique_ptr<WorkThread> removal_work_ = std::make_unique<WorkThread>();
   std::unique_ptr<WorkThread> work_ = std::make_unique<WorkThread>();
   std::unique_ptr<WorkThread> output_work_ = std::make_unique<WorkThread>();
+  std::unique_ptr<WorkThread> walk_work_ = std::make_unique<WorkThread>();
+  std::unique_ptr<WorkThread> file_work_ = std::make_unique<WorkThread>();
 };
 
 }  // namespace lockstep

@@ -75,11 +75,13 @@ void Agent::AdoptGang(const StoredGang& stored) {
   GangInfo& gang = gangs_[key];
   gang.link_nonces = stored.link_nonces;
   gang.outputs = stored.status.outputs;
+  gang.work = stored.status.work;
   const bool over = stored.status.phase == GangPhase::kStopped ||
                     stored.status.phase == GangPhase::kRefused;
   if (!over) AdoptPorts(stored, &gang);
   // Told again once it is known.
   if (gang.outputs.empty()) (void)AwaitsOutputs(key);
+  if (gang.work.empty()) (void)AwaitsWork(key);
   for (const RankStatus& rank : stored.status.ranks) {
     const RankRef ref{key, rank.rank};
     RankInfo& info = InfoOf(ref);

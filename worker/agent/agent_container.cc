@@ -100,6 +100,10 @@ Status Agent::PutInContainer(const RankRef& ref, const Assignment& assignment,
                               config_.node.name);
   }
   const RankPaths paths = store_.PathsOf(ref.gang, ref.rank);
+  // Kept for the job's whole life; the rank's own holds its page and error.
+  const std::string work = assignment.spec->working_directory.empty()
+                               ? WorkOf(ref, assignment, task)
+                               : paths.work;
   const std::string id = TaskIdOf(spec->socket_path);
   ContainerPlan plan;
   plan.name = ContainerName(ref.gang.job, ref.gang.generation, ref.rank,
@@ -120,12 +124,13 @@ Status Agent::PutInContainer(const RankRef& ref, const Assignment& assignment,
   plan.user = UserIn(*engine_, config_.user);
   if (plan.user) {
     // Which the image may not know: its home is the one place that is its own.
-    plan.environment.try_emplace("HOME", paths.work);
+    plan.environment.try_emplace("HOME", work);
   }
   plan.environment_file = JoinPath(paths.directory, "container.env");
 
   plan.working_directory = assignment.spec->working_directory;
   AddMount(paths.work, false, &plan);
+  AddMount(work, false, &plan);
   AddMount(assignment.spec->output_directory, false, &plan);
   AddMount(plan.working_directory, false, &plan);
   // At the paths that they have on the host, unpacked for this gang.

@@ -50,6 +50,13 @@ bool AllAre(const std::vector<ImageContent>& here,
       });
 }
 
+// The spec names an identity that was not seen here.
+bool MustCheckOutput(const Assignment& assignment, const GangStatus& status) {
+  return assignment.spec && !assignment.spec->output_directory.empty() &&
+         !assignment.spec->output_identity.empty() &&
+         assignment.spec->output_identity != status.output_identity;
+}
+
 }  // namespace
 
 Action MakeAction(Action::Kind kind, const GangKey& key, int32_t rank) {
@@ -178,6 +185,12 @@ void AgentCore::Raise(const GangKey& key, const Assignment& assignment,
       gang->status.phase == GangPhase::kPrepared &&
       !AllAre(gang->status.images, SettledIn(assignment))) {
     PrepareAgain(key, gang, out);
+    return;
+  }
+  if (assignment.goal == Goal::kPrepare &&
+      gang->status.phase == GangPhase::kPrepared &&
+      MustCheckOutput(assignment, gang->status)) {
+    CheckOutput(key, gang, out);
     return;
   }
   if (assignment.goal >= Goal::kLaunch) {
@@ -358,10 +371,31 @@ void AgentCore::PrepareAgain(const GangKey& key, Gang* gang, Actions* out) {
   gang->status.master_port = 0;
   gang->status.service_ports.clear();
   gang->status.images.clear();
+  gang->status.output_identity.clear();
   gang->prepare_asked = false;
   out->push_back(MakeAction(Action::Kind::kRelease, key));
   out->push_back(MakeAction(Action::Kind::kReport, key));
   PrepareWaiting(key.job, out);
+}
+
+void AgentCore::CheckOutput(const GangKey& key, Gang* gang, Actions* out) {
+  gang->status.phase = GangPhase::kPreparing;
+  out->push_back(MakeAction(Action::Kind::kCheckOutput, key));
+  out->push_back(MakeAction(Action::Kind::kReport, key));
+}
+
+void AgentCore::EndPreparing(const GangKey& key, Gang* gang, Actions* out) {
+  const std::vector<ImageContent> settled = SettledIn(gang->assignment);
+  if (settled != gang->prepared_with && !AllAre(gang->status.images, settled)) {
+    PrepareAgain(key, gang, out);
+    return;
+  }
+  if (MustCheckOutput(gang->assignment, gang->status)) {
+    CheckOutput(key, gang, out);
+    return;
+  }
+  gang->status.phase = GangPhase::kPrepared;
+  out->push_back(MakeAction(Action::Kind::kReport, key));
 }
 
 void AgentCore::OnPrepared(const GangKey& key, PreparedGang prepared, Time now,
@@ -373,11 +407,6 @@ void AgentCore::OnPrepared(const GangKey& key, PreparedGang prepared, Time now,
     return;
   }
   Gang& gang = it->second;
-  const std::vector<ImageContent> settled = SettledIn(gang.assignment);
-  if (settled != gang.prepared_with && !AllAre(prepared.images, settled)) {
-    PrepareAgain(key, &gang, out);
-    return;
-  }
   gang.status.ports = std::move(prepared.ports);
   gang.status.master_port = prepared.master_port;
   gang.status.service_ports = std::move(prepared.service_ports);
@@ -394,8 +423,18 @@ void AgentCore::OnPrepared(const GangKey& key, PreparedGang prepared, Time now,
     gang.status.events.push_back({++gang.last_event, rank, now.wall,
                                   Reason::kPrepareNote, std::move(note)});
   }
-  gang.status.phase = GangPhase::kPrepared;
-  out->push_back(MakeAction(Action::Kind::kReport, key));
+  gang.status.output_identity = std::move(prepared.output_identity);
+  EndPreparing(key, &gang, out);
+}
+
+void AgentCore::OnOutputChecked(const GangKey& key, std::string identity,
+                                Actions* out) {
+  const auto it = gangs_.find(key);
+  if (it == gangs_.end() || it->second.status.phase != GangPhase::kPreparing) {
+    return;  // Stopped meanwhile, and released.
+  }
+  it->second.status.output_identity = std::move(identity);
+  EndPreparing(key, &it->second, out);
 }
 
 void AgentCore::OnRefused(const GangKey& key, Cause cause, Actions* out) {

@@ -16,6 +16,8 @@
 //   PREPARING  refused                             REFUSED
 //   PREPARED   PREPARE, other images settled       PREPARING, kRelease,
 //                                                  kPrepare
+//   PREPARED   PREPARE, with the identity of an    PREPARING, kCheckOutput
+//              output directory not seen so far
 //   PREPARED   LAUNCH, GO with our ports           LAUNCHED, kStartRank each
 //   PREPARED   LAUNCH, GO with other ports         REFUSED
 //   LAUNCHED   GO                                  kGo to each joined rank
@@ -71,6 +73,9 @@ struct Action {
   enum class Kind {
     // Check the host and lease ports: answer with OnPrepared or OnRefused.
     kPrepare,
+    // Ready otherwise: look for the identity of the output directory that the
+    // spec names. Answer with OnOutputChecked or OnRefused.
+    kCheckOutput,
     // Answer with OnRankStarted and OnRankExited. Of a rank with `restarts` its
     // last process has ended.
     kStartRank,
@@ -139,6 +144,8 @@ struct PreparedGang {
   std::vector<ImageContent> images = {};
   // For the job's history.
   std::vector<std::string> notes = {};
+  // As seen from here; empty: not looked for.
+  std::string output_identity = {};
 };
 
 class AgentCore {
@@ -182,6 +189,7 @@ class AgentCore {
                   int32_t master_port, Actions* out) {
     OnPrepared(key, {std::move(ports), master_port}, Time(), out);
   }
+  void OnOutputChecked(const GangKey& key, std::string identity, Actions* out);
   void OnRefused(const GangKey& key, Cause cause, Actions* out);
   // Its exec succeeded. Repeats do nothing.
   void OnRankStarted(const GangKey& key, int32_t rank, int64_t pid,
@@ -216,6 +224,9 @@ class AgentCore {
   void ForgetIfAsked(const GangKey& key, Actions* out);
   void PrepareWaiting(const JobName& job, Actions* out);
   void PrepareAgain(const GangKey& key, Gang* gang, Actions* out);
+  void CheckOutput(const GangKey& key, Gang* gang, Actions* out);
+  // PREPARED, unless more is settled meanwhile than was looked at.
+  void EndPreparing(const GangKey& key, Gang* gang, Actions* out);
   bool LowerOnesAreOver(const GangKey& key) const;
   Status CheckPorts(const Gang& gang) const;
   RankStatus* FindRank(const GangKey& key, int32_t rank, Gang** gang);

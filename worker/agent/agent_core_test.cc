@@ -65,6 +65,71 @@ TEST_F(AgentCoreTest, SettledAsSomethingElseItGetsReadyOnceMore) {
   EXPECT_EQ(Status().events.size(), 1u);
 }
 
+// What it has got ready stays: packages are not installed twice.
+TEST_F(AgentCoreTest, TheOutputDirectoryOfRankZeroIsLookedForOnceItIsKnown) {
+  Assignment order = Order(Goal::kPrepare);
+  order.spec->output_directory = "/out";
+  Do(order);
+  Actions actions;
+  core_.OnPrepared(key_, {2222}, 2223, &actions);
+  EXPECT_EQ(Phase(), GangPhase::kPrepared);
+  order.spec->output_identity = std::string(32, 'a');
+  EXPECT_THAT(Kinds(Do(order)), ElementsAre(Kind::kCheckOutput, Kind::kReport));
+  EXPECT_EQ(Phase(), GangPhase::kPreparing);
+  EXPECT_THAT(Status().ports, ElementsAre(2222));
+  EXPECT_THAT(Do(order), IsEmpty()) << "it looks already";
+  actions.clear();
+  core_.OnOutputChecked(key_, std::string(32, 'a'), &actions);
+  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kReport));
+  EXPECT_EQ(Phase(), GangPhase::kPrepared);
+  EXPECT_EQ(Status().output_identity, std::string(32, 'a'));
+  EXPECT_THAT(Do(order), IsEmpty()) << "it has looked";
+}
+
+TEST_F(AgentCoreTest, AnOutputDirectoryThatBecomesKnownMeanwhileIsLookedFor) {
+  Assignment order = Order(Goal::kPrepare);
+  order.spec->output_directory = "/out";
+  Do(order);
+  order.spec->output_identity = std::string(32, 'a');
+  EXPECT_THAT(Do(order), IsEmpty());
+  Actions actions;
+  core_.OnPrepared(key_, {2222}, 2223, &actions);
+  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kCheckOutput, Kind::kReport));
+  actions.clear();
+  core_.OnRefused(key_, {Reason::kOutputNotShared, "no"}, &actions);
+  EXPECT_EQ(Phase(), GangPhase::kRefused);
+  EXPECT_THAT(Kinds(actions), ElementsAre(Kind::kRelease, Kind::kReport));
+}
+
+TEST_F(AgentCoreTest, TheNodeOfRankZeroDoesNotLookTwice) {
+  Assignment order = Order(Goal::kPrepare);
+  order.spec->output_directory = "/out";
+  Do(order);
+  Actions actions;
+  PreparedGang prepared{{2222}, 2223};
+  prepared.output_identity = std::string(32, 'a');
+  core_.OnPrepared(key_, prepared, now_, &actions);
+  order.spec->output_identity = std::string(32, 'a');
+  EXPECT_THAT(Do(order), IsEmpty());
+  EXPECT_EQ(Phase(), GangPhase::kPrepared);
+}
+
+TEST_F(AgentCoreTest, StoppedWhileItLooksForTheDirectoryItGivesAllBack) {
+  Assignment order = Order(Goal::kPrepare);
+  order.spec->output_directory = "/out";
+  Do(order);
+  Actions actions;
+  core_.OnPrepared(key_, {2222}, 2223, &actions);
+  order.spec->output_identity = std::string(32, 'a');
+  Do(order);
+  EXPECT_THAT(Kinds(Do(Goal::kStop)),
+              ElementsAre(Kind::kRelease, Kind::kReport));
+  actions.clear();
+  core_.OnOutputChecked(key_, std::string(32, 'a'), &actions);
+  EXPECT_THAT(actions, IsEmpty());
+  EXPECT_EQ(Phase(), GangPhase::kStopped);
+}
+
 TEST_F(AgentCoreTest, SettledMeanwhileAsSomethingElseItGetsReadyOnceMore) {
   Do(Goal::kPrepare);
   Assignment settled = Order(Goal::kPrepare);

@@ -350,6 +350,10 @@ std::vector<prometheus::MetricFamily> AgentMetrics::Collect() const {
   out.Counter("lockstep_worker_reconnects_total",
               "Streams to the coordinator that ended.",
               AsDouble(readings.reconnects));
+  out.Counter("lockstep_worker_work_dropped_total",
+              "Jobs whose working directories were removed because the disk "
+              "was nearly full.",
+              AsDouble(readings.dropped_work));
   CollectGpus(GpuInput(readings), &out);
   for (const TaskReading& task : readings.tasks) {
     CollectTask(task, &out);

@@ -60,6 +60,8 @@ struct AgentReadings {
   std::vector<TaskReading> tasks;
   bool connected = false;
   uint64_t reconnects = 0;
+  // Jobs whose working directories were removed because the disk was full.
+  uint64_t dropped_work = 0;
 };
 
 class AgentMetrics final : public prometheus::Collectable {

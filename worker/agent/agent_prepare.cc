@@ -103,6 +103,7 @@ PreparationInput Agent::PreparationOf(const GangKey& key,
   input.hold_ports = !plain_binders_.contains(gang.assignment.job_uid);
   input.module_answers = &module_answers_;
   input.disk_space = config_.disk_space;
+  input.output = config_.output_identity;
   return input;
 }
 
@@ -145,22 +146,58 @@ void Agent::StartPreparing(const GangKey& key) {
       if (*alive) OnPrepareDone(key, number, std::move(*prepared));
     });
   };
-  if (!Fetches(*gang->assignment.spec)) {
+  if (!WaitsForOthers(*gang->assignment.spec)) {
     work_->Add(run);
     ReportIfStillPreparing(key, number);
     return;
   }
-  // What waits for others must not hold up who does not.
+  RunAlone(preparing.get(), run, [this, key, number](const Status& status) {
+    Prepared prepared;
+    prepared.status = status;
+    OnPrepareDone(key, number, std::move(prepared));
+  });
+}
+
+// What waits for others must not hold up who does not.
+void Agent::RunAlone(Preparing* preparing, const std::function<void()>& run,
+                     const std::function<void(const Status&)>& failed) {
   try {
     preparing->thread = config_.start_thread(run);
   } catch (const std::system_error& error) {
-    auto prepared = std::make_shared<Prepared>();
-    prepared->status = Unavailable(
-        "the worker cannot start a thread to prepare it: {}", error.what());
-    loop_->Post([this, key, number, prepared, alive = alive_] {
-      if (*alive) OnPrepareDone(key, number, std::move(*prepared));
+    loop_->Post([failed, alive = alive_,
+                 status = Unavailable(
+                     "the worker cannot start a thread to prepare it: {}",
+                     error.what())] {
+      if (*alive) failed(status);
     });
   }
+}
+
+void Agent::StartCheckingOutput(const GangKey& key) {
+  const AgentCore::Gang* gang = core_.Find(key);
+  if (gang == nullptr) return;
+  auto preparing = std::make_shared<Preparing>();
+  const uint64_t number = preparing->run = ++last_run_;
+  preparing_[key] = preparing;
+  auto input = std::make_shared<PreparationInput>(PreparationOf(key, *gang));
+  const TaskPreparation so_far =
+      gangs_[key].preparation.value_or(TaskPreparation());
+  const auto run = [this, key, number, input, so_far, preparing,
+                    alive = alive_] {
+    const auto say = [&](const TaskPreparation& preparation) {
+      loop_->Post([this, key, number, preparation, alive] {
+        if (*alive) OnPreparing(key, number, preparation);
+      });
+    };
+    const OutputCheck check =
+        CheckOutput(files_, *input, so_far, say, &preparing->cancel);
+    loop_->Post([this, key, number, check, alive] {
+      if (*alive) OnOutputCheckDone(key, number, check);
+    });
+  };
+  RunAlone(preparing.get(), run, [this, key, number](const Status& status) {
+    OnOutputCheckDone(key, number, {status, "", {}});
+  });
 }
 
 void Agent::OnPreparing(const GangKey& key, uint64_t run,
@@ -193,14 +230,42 @@ void Agent::ReportIfStillPreparing(const GangKey& key, uint64_t run) {
   });
 }
 
-void Agent::OnPrepareDone(const GangKey& key, uint64_t run, Prepared prepared) {
+std::shared_ptr<Agent::Preparing> Agent::TakePreparing(const GangKey& key,
+                                                       uint64_t run) {
   const auto it = preparing_.find(key);
-  if (it == preparing_.end() || it->second->run != run) return;
+  if (it == preparing_.end() || it->second->run != run) return nullptr;
   // This was its last word.
   if (it->second->thread.joinable()) it->second->thread.join();
-  const bool superseded = it->second->superseded;
   DropCgroup(it->second->cgroup);
+  std::shared_ptr<Preparing> taken = std::move(it->second);
   preparing_.erase(it);
+  return taken;
+}
+
+void Agent::OnOutputCheckDone(const GangKey& key, uint64_t run,
+                              OutputCheck check) {
+  const auto preparing = TakePreparing(key, run);
+  if (preparing == nullptr) return;
+  const AgentCore::Gang* gang = core_.Find(key);
+  if (gang == nullptr || gang->status.phase != GangPhase::kPreparing) return;
+  if (preparing->superseded) return StartPreparing(key);
+  gangs_[key].preparation = std::move(check.preparation);
+  Actions actions;
+  if (!check.status.ok()) {
+    LOG_WARN("{}: refused: {}", Describe(key), Message(check.status));
+    Cause refusal = RefusalOf(check.status);
+    refusal.message = CleanText(refusal.message, kMaxSaid);
+    core_.OnRefused(key, std::move(refusal), &actions);
+  } else {
+    core_.OnOutputChecked(key, std::move(check.identity), &actions);
+  }
+  Execute(std::move(actions));
+}
+
+void Agent::OnPrepareDone(const GangKey& key, uint64_t run, Prepared prepared) {
+  const auto preparing = TakePreparing(key, run);
+  if (preparing == nullptr) return;
+  const bool superseded = preparing->superseded;
   const AgentCore::Gang* gang = core_.Find(key);
   const bool wanted =
       gang != nullptr && gang->status.phase == GangPhase::kPreparing;
@@ -230,6 +295,7 @@ void Agent::OnPrepareDone(const GangKey& key, uint64_t run, Prepared prepared) {
     ready.master_port = prepared.master_port;
     ready.service_ports = std::move(prepared.service_ports);
     ready.images = std::move(prepared.images);
+    ready.output_identity = std::move(prepared.output_identity);
     for (const std::string& note : prepared.notes) {
       ready.notes.push_back(CleanText(note, kMaxSaid));
     }

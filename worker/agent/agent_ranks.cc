@@ -81,6 +81,7 @@ Agent::RankInfo& Agent::InfoOf(const RankRef& ref) {
   info.paths = store_.PathsOf(ref.gang, ref.rank);
   info.start = loop_->Now().wall;
   const AgentCore::Gang* gang = core_.Find(ref.gang);
+  if (gang != nullptr) info.job_uid = gang->assignment.job_uid;
   if (gang != nullptr && gang->assignment.spec) {
     if (const LocalTask* task = TaskOf(*gang->assignment.spec, ref.rank)) {
       info.type = task->type;
@@ -156,7 +157,7 @@ task::ShimSpec Agent::MakeShimSpec(const RankRef& ref,
                 &env);
   spec.env = ToStrings(env);
   spec.cwd = assignment.spec->working_directory.empty()
-                 ? paths.work
+                 ? WorkOf(ref, assignment, task)
                  : assignment.spec->working_directory;
   if (config_.user) {
     spec.set_ids = true;
@@ -205,6 +206,9 @@ void Agent::StartRank(const GangKey& key, int32_t rank) {
       key, rank, config_.user ? config_.user->uid : geteuid(),
       config_.user ? config_.user->gid : getegid());
   if (!made.ok()) return NotStarted(ref, EIO, Message(made));
+  if (const Status work = MakeWork(gang->assignment, *task); !work.ok()) {
+    return NotStarted(ref, EIO, Message(work));
+  }
   ExpectRank(key, rank);
   task::ShimSpec spec = MakeShimSpec(ref, gang->assignment, *task);
   info.task_id = TaskIdOf(spec.socket_path);
@@ -346,6 +350,7 @@ void Agent::Sample() {
     ReadHostOomKills();
   }
   WatchDisk();
+  DropOldestWork();
   SampleGpus();
   PublishMetrics();
 }
@@ -425,6 +430,7 @@ void Agent::PublishMetrics() {
   }
   readings.connected = welcomed_;
   readings.reconnects = reconnects_;
+  readings.dropped_work = dropped_work_;
   for (const auto& [ref, info] : ranks_) {
     readings.tasks.push_back(ReadingOf(ref, info));
   }

@@ -102,6 +102,8 @@ void Agent::RestartRank(const RankRef& ref) {
   GangInfo& shared = gangs_[ref.gang];
   shared.search = OutputSearch::kNone;
   shared.outputs.clear();
+  shared.work_walk = OutputSearch::kNone;
+  shared.work.clear();
   shipper_.SetGoesOn(ref);
   const MonoTime now = loop_->Now().mono;
   RestartWhenFree(ref, now + kShimTime, now + config_.shim_leave_time);

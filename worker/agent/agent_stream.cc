@@ -64,6 +64,10 @@ void Agent::Connect() {
   for (const auto& [key, gang] : core_.gangs()) {
     registration.gangs.push_back(FullStatus(gang));
   }
+  for (const std::string& uid : work_store_.jobs()) {
+    if (registration.work_jobs.size() == kMaxWorkJobs) break;
+    registration.work_jobs.push_back(uid);
+  }
   sequence_ = 0;
   acknowledged_ = 0;
   unanswered_.clear();
@@ -157,6 +161,16 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
       if (!Obey(wanted->epoch)) return;
       return OnPrefetch(*wanted);
     }
+    case v1::CoordinatorMessage::kFileRequest: {
+      const auto query = FromProto(message.file_request());
+      if (!query.ok()) return refuse(query.status());
+      if (!welcomed_) return;
+      return OnFileRequest(stream, *query);
+    }
+    case v1::CoordinatorMessage::kDropWork:
+      // Only of one that is obeyed: another knows other jobs.
+      if (!welcomed_) return;
+      return OnDropWork(message.drop_work());
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       return;
   }

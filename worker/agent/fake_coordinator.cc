@@ -32,6 +32,24 @@ void FakeCoordinator::Send(const Prefetch& wanted) {
   stream_->Write(message);
 }
 
+void FakeCoordinator::Send(const FileQuery& query) {
+  MutexLock lock(&mu_);
+  if (stream_ == nullptr) return;
+  v1::CoordinatorMessage message;
+  *message.mutable_file_request() = ToProto(query);
+  stream_->Write(message);
+}
+
+void FakeCoordinator::SendDropWork(const std::vector<std::string>& uids) {
+  MutexLock lock(&mu_);
+  if (stream_ == nullptr) return;
+  v1::CoordinatorMessage message;
+  for (const std::string& uid : uids) {
+    message.mutable_drop_work()->add_job_uids(uid);
+  }
+  stream_->Write(message);
+}
+
 void FakeCoordinator::Drop() {
   MutexLock lock(&mu_);
   if (context_ != nullptr) context_->TryCancel();
@@ -130,6 +148,10 @@ void FakeCoordinator::Take(const v1::WorkerMessage& message, Stream* stream) {
     case v1::WorkerMessage::kPrefetchStatus:
       keep(FromProto(message.prefetch_status()),
            [&](const PrefetchReport& report) { prefetched = report; });
+      break;
+    case v1::WorkerMessage::kFileReply:
+      keep(FromProto(message.file_reply()),
+           [&](const FileAnswer& reply) { file_answers[reply.id] = reply; });
       break;
     case v1::WorkerMessage::kLogChunk:
       keep(FromProto(message.log_chunk()),

@@ -30,6 +30,8 @@ class FakeCoordinator final : public v1::WorkerService::Service {
 
   void Send(const Assignment& assignment);
   void Send(const Prefetch& wanted);
+  void Send(const FileQuery& query);
+  void SendDropWork(const std::vector<std::string>& uids);
   // Ends the stream; the daemon comes again.
   void Drop();
   // What the next Register is answered; OK: Welcome.
@@ -59,6 +61,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   PrefetchReport prefetched;
   std::vector<NodeHeartbeat> beats;
   std::map<RankRef, Log> logs;
+  std::map<uint64_t, FileAnswer> file_answers;
   std::vector<std::string> errors;
 
   grpc::Status Connect(

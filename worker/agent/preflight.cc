@@ -251,10 +251,17 @@ Status Preflight(FileSystem* files, const PreflightInput& input) {
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckGpus(input));
   LOCKSTEP_RETURN_IF_ERROR(CheckShm(input));
-  LOCKSTEP_RETURN_IF_ERROR(
-      CheckWorkingDirectory(files, input.spec->working_directory, input.user));
+  const std::string& output = input.spec->output_directory;
+  const std::string& work = input.spec->working_directory;
+  // Where ranks start in the output directory, that is made first.
+  const bool starts_there = !output.empty() && work == output;
+  if (starts_there) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckOutputDirectory(files, output, input.user));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckWorkingDirectory(files, work, input.user));
   LOCKSTEP_RETURN_IF_ERROR(CheckPrograms(input));
-  return CheckOutputDirectory(files, input.spec->output_directory, input.user);
+  if (starts_there) return OkStatus();
+  return CheckOutputDirectory(files, output, input.user);
 }
 
 }  // namespace lockstep

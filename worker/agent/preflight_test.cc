@@ -75,6 +75,14 @@ TEST_F(PreflightTest, TheOutputDirectoryIsMadeAndWrittenTo) {
   EXPECT_THAT(RealFileSystem()->List(dir_ + "/a/b").value(), IsEmpty());
 }
 
+TEST_F(PreflightTest, RanksMayStartInTheOutputDirectoryThatIsMadeForThem) {
+  spec_.output_directory = spec_.working_directory = dir_ + "/new/out";
+  EXPECT_EQ(Complaint(), "OK");
+  EXPECT_TRUE(RealFileSystem()->Stat(dir_ + "/new/out")->is_directory);
+  spec_.working_directory = dir_ + "/new/other";
+  EXPECT_THAT(Complaint(), HasSubstr("is not on this host"));
+}
+
 TEST_F(PreflightTest, AnOutputDirectoryThatCannotBeIsNamed) {
   ASSERT_TRUE(RealFileSystem()->WriteAtomic(dir_ + "/file", "x").ok());
   spec_.output_directory = dir_ + "/file/out";

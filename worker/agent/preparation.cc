@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "common/model/output_identity.h"
 #include "worker/agent/python_command.h"
 #include "worker/package/python.h"
 
@@ -16,7 +17,7 @@ namespace {
 constexpr Duration kSayEvery = std::chrono::seconds(1);
 constexpr char kShm[] = "/dev/shm";
 constexpr std::string_view kPartsInOrder[] = {kFetchPart, kPortsPart,
-                                              kPreflightPart};
+                                              kPreflightPart, kOutputPart};
 
 MonoTime Now() { return SystemClock().Now().mono; }
 
@@ -36,8 +37,9 @@ ImageContent WantedOf(const GangSpec& spec, const std::string& image) {
 // Keeps the times of the parts and says what goes on.
 class Timer {
  public:
-  explicit Timer(const std::function<void(const TaskPreparation&)>& say)
-      : say_(say) {}
+  explicit Timer(const std::function<void(const TaskPreparation&)>& say,
+                 TaskPreparation so_far = {})
+      : say_(say), state_(std::move(so_far)) {}
 
   void Begin(std::string_view part) {
     End();
@@ -91,6 +93,36 @@ class Timer {
   std::string said_;  // The detail that was told.
 };
 
+bool Fetches(const GangSpec& spec) {
+  return !spec.packages.empty() ||
+         std::any_of(
+             spec.tasks.begin(), spec.tasks.end(),
+             [](const LocalTask& task) { return task.container.has_value(); });
+}
+
+// Empty where the host of rank 0 has not named one yet.
+StatusOr<std::string> LookAtOutput(FileSystem* files,
+                                   const PreparationInput& input, Timer* timer,
+                                   Cancellation* cancel) {
+  const GangSpec& spec = input.spec;
+  if (spec.output_directory.empty()) return std::string();
+  timer->Begin(kOutputPart);
+  OutputIdentityInput look;
+  look.directory = spec.output_directory;
+  look.expected = spec.output_identity;
+  look.has_first_rank = HasFirstRank(spec);
+  look.user = input.preflight.user;
+  look.options = input.output;
+  if (look.expected.empty() && !look.has_first_rank) return std::string();
+  return OutputIdentity(
+      files, look,
+      [&] {
+        timer->Detail(fmt::format("waiting to see {} in {}",
+                                  kOutputIdentityFile, look.directory));
+      },
+      cancel);
+}
+
 class Preparer {
  public:
   Preparer(FileSystem* files, PreparationInput* input, Timer* timer,
@@ -101,6 +133,8 @@ class Preparer {
     timer_.Begin(kPreflightPart);
     LOCKSTEP_RETURN_IF_ERROR(LookAtHost());
     LOCKSTEP_RETURN_IF_ERROR(ReachMounts(out));
+    LOCKSTEP_ASSIGN_OR_RETURN(out->output_identity,
+                              LookAtOutput(files_, input_, &timer_, cancel_));
     if (Fetches(input_.spec)) {
       timer_.Begin(kFetchPart);
       LOCKSTEP_RETURN_IF_ERROR(FetchPackages(out));
@@ -350,11 +384,24 @@ bool HasFirstRank(const GangSpec& spec) {
       });
 }
 
-bool Fetches(const GangSpec& spec) {
-  return !spec.packages.empty() ||
-         std::any_of(
-             spec.tasks.begin(), spec.tasks.end(),
-             [](const LocalTask& task) { return task.container.has_value(); });
+bool WaitsForOthers(const GangSpec& spec) {
+  return Fetches(spec) ||
+         (!spec.output_directory.empty() && !spec.output_identity.empty() &&
+          !HasFirstRank(spec));
+}
+
+OutputCheck CheckOutput(FileSystem* files, const PreparationInput& input,
+                        const TaskPreparation& so_far,
+                        const std::function<void(const TaskPreparation&)>& say,
+                        Cancellation* cancel) {
+  Timer timer(say, so_far);
+  OutputCheck check;
+  auto seen = LookAtOutput(files, input, &timer, cancel);
+  timer.End();
+  check.status = seen.status();
+  if (seen.ok()) check.identity = *std::move(seen);
+  check.preparation = timer.state();
+  return check;
 }
 
 Prepared Prepare(FileSystem* files, PreparationInput input,
@@ -379,6 +426,9 @@ Prepared Prepare(FileSystem* files, PreparationInput input,
 }
 
 Cause RefusalOf(const Status& status) {
+  if (ReasonOf(status) == kOutputNotShared) {
+    return {Reason::kOutputNotShared, Message(status)};
+  }
   switch (status.code()) {
     case StatusCode::kUnavailable:
     case StatusCode::kResourceExhausted:

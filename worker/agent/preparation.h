@@ -17,6 +17,7 @@
 #include "common/base/status.h"
 #include "common/model/assignment.h"
 #include "worker/agent/module_answers.h"
+#include "worker/agent/output_identity.h"
 #include "worker/agent/port_lease.h"
 #include "worker/agent/preflight.h"
 #include "worker/container/container_engine.h"
@@ -51,6 +52,7 @@ struct PreparationInput {
   std::function<StatusOr<DiskSpace>(const std::string&)> disk_space;
   // Of all images of the gang.
   Duration image_time = std::chrono::minutes(30);
+  OutputIdentityOptions output;
 };
 
 struct Prepared {
@@ -70,6 +72,9 @@ struct Prepared {
   std::vector<ImageContent> images;
   // Sentences for the job's history.
   std::vector<std::string> notes;
+  // Of the output directory; empty: there is none, or the identity that this
+  // host must see is not known yet.
+  std::string output_identity;
   TaskPreparation preparation;
 };
 
@@ -81,14 +86,30 @@ std::optional<ContainerUser> UserIn(const ContainerEngine& engine,
 
 // Whether rank 0 is among the tasks of `spec`.
 bool HasFirstRank(const GangSpec& spec);
-// Whether it has to wait for something from elsewhere.
-bool Fetches(const GangSpec& spec);
+// Whether it has to wait for something from elsewhere: packages, images, or
+// another host's file in the output directory.
+bool WaitsForOthers(const GangSpec& spec);
 
 // `say` is told whenever another part begins, and about once a second what
 // goes on in it.
 Prepared Prepare(FileSystem* files, PreparationInput input,
                  const std::function<void(const TaskPreparation&)>& say,
                  Cancellation* cancel);
+
+// What was found out about the output directory of a gang that is ready
+// otherwise.
+struct OutputCheck {
+  Status status;
+  std::string identity;
+  TaskPreparation preparation;
+};
+
+// Looks for the identity that the spec names; `so_far` is the preparation to
+// which the time is added. Blocks as OutputIdentity does.
+OutputCheck CheckOutput(FileSystem* files, const PreparationInput& input,
+                        const TaskPreparation& so_far,
+                        const std::function<void(const TaskPreparation&)>& say,
+                        Cancellation* cancel);
 
 // What a failed preparation is to the coordinator: refused for good, or worth
 // another try.

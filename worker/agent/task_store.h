@@ -8,10 +8,11 @@
 //                          shim.err       what the shim could not record
 //                          lock           flock(2)ed while a shim is there or
 //                                         is being started
-//                          work/          the rank's own: its working
-//                                         directory, its page, and what it
-//                                         says of its error (torchelastic)
+//                          work/          the rank's own: its page, and what
+//                                         it says of its error (torchelastic)
 //   DIR/tasks/.gone-*                     what is to be removed
+//
+// Where ranks start, and what outlives a gang, is in work_store.h.
 //
 // Thread-compatible.
 #ifndef LOCKSTEP_WORKER_AGENT_TASK_STORE_H_

@@ -97,6 +97,7 @@ void Session::ReportCheckpoint(const CheckpointOrder& order,
   for (const uint32_t id : order.directives) {
     report.set_directive_done(std::max(report.directive_done(), id));
   }
+  impl_->saved_checkpoint_ = std::max(impl_->saved_checkpoint_, order.step);
   impl_->Send(report);
 }
 void Session::ReportResumed(int64_t step) {

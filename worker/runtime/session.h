@@ -167,8 +167,10 @@ class Session {
   // The end, after the reducer is gone. OK: waits until all that was reported
   // is on its way; 0. An error: reports it as the last words, as a victim when
   // a peer or the daemon ended it, and aborts the communicator, so that peers
-  // do not wait for this rank. Returns the exit code. Nothing but the
-  // destructor may follow.
+  // do not wait for this rank. On rank 0 it is an error, whatever `status`
+  // says, that the last checkpoint it voted on was not reported as saved,
+  // unless the ranks were ordered to stop early. Returns the exit code.
+  // Nothing but the destructor may follow.
   int Leave(const Status& status);
   // Errors of this session and its reducer that are not this rank's fault:
   // reason PEER_LOST.

@@ -21,6 +21,7 @@ constexpr Duration kGoodbyeTime = seconds(5);
 // lockstep.v1.Reason.
 constexpr int kReasonNumberConfigMismatch = 53;
 constexpr int kReasonNumberDiverged = 54;
+constexpr int kReasonNumberCheckpointFailed = 91;
 
 MonoTime Now() { return SystemClock().Now().mono; }
 
@@ -29,6 +30,7 @@ int ReasonNumber(const std::string& reason) {
       reason == kReasonWrongJobKey || reason == kReasonOtherGeneration) {
     return kReasonNumberConfigMismatch;
   }
+  if (reason == kReasonCheckpointFailed) return kReasonNumberCheckpointFailed;
   return reason == "DIVERGED" ? kReasonNumberDiverged : 0;
 }
 
@@ -204,7 +206,11 @@ void Session::Impl::SendEvent(const std::string& sentence) {
   Send(report);
 }
 
-int Session::Impl::Leave(const Status& status) {
+int Session::Impl::Leave(const Status& result) {
+  const Status status = result.ok() ? LastCheckpoint() : result;
+  if (result.ok() && !status.ok()) {
+    LOG_ERROR("{} rank {}: {}", Label(), rank_, Message(status));
+  }
   progress_->SettleHeldBack(Duration(0));
   progress_->Enter(Phase::kFinished);
   progress_->Publish();
@@ -216,7 +222,8 @@ int Session::Impl::Leave(const Status& status) {
     report.set_failure_reason(ReasonNumber(ReasonOf(status)));
     Send(report);
     MutexLock lock(&mu_);
-    if (communicator_) communicator_->Abort(Message(status));
+    // The other ranks have done all they had to, where it is only that.
+    if (communicator_ && !result.ok()) communicator_->Abort(Message(status));
   }
   if (link_) {
     const Duration time = status.ok() ? kGoodbyeTime : kLastWordsTime;

@@ -20,6 +20,10 @@
 
 namespace lockstep {
 
+// Reason of the error with which rank 0 leaves when the last checkpoint that
+// was ordered was not saved.
+inline constexpr char kReasonCheckpointFailed[] = "CHECKPOINT_FAILED";
+
 // What is the process's (link, page, options) stays; what is the generation's
 // (communicator, collectives) is thrown away by the next Form.
 class Session::Impl {
@@ -35,8 +39,12 @@ class Session::Impl {
   StatusOr<SmallCollectives*> collectives();
   void Send(const v1::RankReport& report);
   void SendEvent(const std::string& sentence);
-  int Leave(const Status& status);
+  int Leave(const Status& result);
   void OnAbort(const std::string& why);
+  // DataLoss, with the reason CHECKPOINT_FAILED, on rank 0: the last checkpoint
+  // that was tried was not saved. An attempt that was ordered to stop early
+  // goes on elsewhere from an older one, so it counts as OK.
+  Status LastCheckpoint() const;
 
   const SessionOptions options_;
   std::string job_ = "local";
@@ -53,6 +61,11 @@ class Session::Impl {
   int checkpoint_keep_ = 3;
   std::vector<SessionLineage> lineage_;
   std::atomic<bool> drain_ = false;
+  // Steps of the last checkpoint that this rank voted on, and of the newest one
+  // that it reported as saved; -1: none.
+  int64_t tried_checkpoint_ = -1;
+  int64_t saved_checkpoint_ = -1;
+  bool stopped_early_ = false;
 
   std::unique_ptr<Progress> progress_;
 

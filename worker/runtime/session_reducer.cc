@@ -170,7 +170,27 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   };
   stepped.before_step = [this](StepController* c) { Offer(c); };
   stepped.on_drain = [this] { SendEvent("a rank's host is to be drained"); };
+  stepped.on_vote = [this](const CheckpointOrder& order) {
+    tried_checkpoint_ = order.step;
+  };
+  stepped.on_early_stop = [this] { stopped_early_ = true; };
   return MakeSteppedReducer(parameters, std::move(stepped));
+}
+
+Status Session::Impl::LastCheckpoint() const {
+  if (rank_ != 0 || output_directory_.empty() || stopped_early_ ||
+      saved_checkpoint_ >= tried_checkpoint_) {
+    return OkStatus();
+  }
+  return WithReason(
+      DataLoss(
+          "the checkpoint of step {}, the last one that was ordered, was "
+          "not saved: the job's events say why; {}",
+          tried_checkpoint_,
+          saved_checkpoint_ < 0
+              ? std::string("this attempt has saved no other")
+              : fmt::format("the newest one is of step {}", saved_checkpoint_)),
+      kReasonCheckpointFailed);
 }
 
 void Session::Impl::Offer(StepController* controller) {

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -76,6 +77,9 @@ v1::RankWelcome Welcome(const std::string& dir, int rank, int world_size) {
 
 const std::vector<Parameter> kParameters = {{"w", 5000}, {"b", 10}};
 
+// The step whose checkpoint rank 1 cannot write.
+std::atomic<int64_t> refused_checkpoint = 0;
+
 // Steps until told to stop; what a training program does.
 Status Train(Session* session, int64_t steps, int64_t* stopped_at) {
   LOCKSTEP_RETURN_IF_ERROR(session->Form({{"model", "cnn"}}));
@@ -106,7 +110,9 @@ Status Train(Session* session, int64_t steps, int64_t* stopped_at) {
     session->Enter(Phase::kOptimizer);
     LOCKSTEP_ASSIGN_OR_RETURN(const StepOrders orders, reducer->Commit());
     if (orders.checkpoint) {
-      LOCKSTEP_RETURN_IF_ERROR(reducer->Vote(orders.checkpoint->id, true));
+      const bool durable =
+          session->rank() != 1 || orders.checkpoint->step != refused_checkpoint;
+      LOCKSTEP_RETURN_IF_ERROR(reducer->Vote(orders.checkpoint->id, durable));
     }
     if (orders.settled && orders.settled->complete && session->chief()) {
       session->ReportCheckpoint(orders.settled->order, "/out/step", 1000);
@@ -116,7 +122,7 @@ Status Train(Session* session, int64_t steps, int64_t* stopped_at) {
   *stopped_at = reducer->committed();
   do {
     LOCKSTEP_ASSIGN_OR_RETURN(const StepOrders orders, reducer->Settle());
-    if (orders.settled && session->chief()) {
+    if (orders.settled && orders.settled->complete && session->chief()) {
       session->ReportCheckpoint(orders.settled->order, "/out/step", 1000);
     }
   } while (reducer->in_flight());
@@ -331,6 +337,36 @@ TEST_F(TwoRanks, ADirectiveStopsBothAtTheSameStep) {
   EXPECT_GT(stopped_at[0], 0);
   EXPECT_LT(stopped_at[0], 1'000'000);
   EXPECT_EQ(stopped_at[0], stopped_at[1]);
+}
+
+TEST_F(TwoRanks, ALastCheckpointThatWasNotSavedIsNoSuccess) {
+  Join();
+  refused_checkpoint = 100;
+  RunRanks(2, [&](int r) {
+    int64_t stopped_at = 0;
+    const Status status = Train(sessions_[r].get(), 100, &stopped_at);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(sessions_[r]->Leave(status), r == 0 ? kExitFailed : 0);
+  });
+  refused_checkpoint = 0;
+  const std::vector<v1::RankReport> failures = WaitForFailures(1);
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_EQ(failures[0].failure_reason(), 91);
+  EXPECT_FALSE(failures[0].victim());
+  EXPECT_THAT(failures[0].failure(), HasSubstr("checkpoint of step 100"));
+  EXPECT_THAT(failures[0].failure(), HasSubstr("newest one is of step 50"));
+}
+
+TEST_F(TwoRanks, AnEarlierCheckpointThatWasNotSavedIsOnlyAnEvent) {
+  Join();
+  refused_checkpoint = 50;
+  RunRanks(2, [&](int r) {
+    int64_t stopped_at = 0;
+    const Status status = Train(sessions_[r].get(), 100, &stopped_at);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(sessions_[r]->Leave(status), 0);
+  });
+  refused_checkpoint = 0;
 }
 
 TEST_F(TwoRanks, AbortEndsBothAsVictims) {

@@ -67,6 +67,7 @@ class SteppedReducer final : public Reducer {
     return buckets_->order();
   }
   Status Vote(uint64_t id, bool durable) override {
+    if (options_.on_vote && in_flight()) options_.on_vote(*in_flight());
     return controller_.Vote(id, durable);
   }
   const std::optional<CheckpointOrder>& in_flight() const override {
@@ -388,6 +389,9 @@ StatusOr<StepOrders> SteppedReducer::Commit() {
     options_.on_drain();
   }
   told_drain_ = told_drain_ || orders.drain;
+  const int64_t planned = options_.reducer.total_steps;
+  const bool early = planned <= 0 || controller_.committed() < planned;
+  if (orders.stop && early && options_.on_early_stop) options_.on_early_stop();
   return orders;
 }
 

@@ -49,6 +49,10 @@ struct SteppedReducerOptions {
   std::function<void(StepController*)> before_step;
   // Rank 0 hears that some rank was told to drain: once. May be empty.
   std::function<void()> on_drain;
+  // This rank votes on that checkpoint. May be empty.
+  std::function<void(const CheckpointOrder&)> on_vote;
+  // The ranks stop as ordered, before the planned end. May be empty.
+  std::function<void()> on_early_stop;
 };
 
 StatusOr<std::unique_ptr<Reducer>> MakeSteppedReducer(

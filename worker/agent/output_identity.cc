@@ -1,0 +1,186 @@
+#include "worker/agent/output_identity.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/random.h"
+#include "common/model/output_identity.h"
+#include "common/os/as_user.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint64_t kMaxFile = 4096;
+
+std::string FileIn(const std::string& directory) {
+  return JoinPath(directory, kOutputIdentityFile);
+}
+
+// A file system that does not work now may work in a moment.
+Status Refusal(const Status& cause, const std::string& sentence) {
+  switch (cause.code()) {
+    case StatusCode::kResourceExhausted:
+    case StatusCode::kUnavailable:
+    case StatusCode::kDeadlineExceeded:
+    case StatusCode::kInternal:
+      return Unavailable("{}", sentence);
+    default:
+      return FailedPrecondition("{}", sentence);
+  }
+}
+
+// NotFound: there is none.
+StatusOr<std::string> ReadIdentity(FileSystem* files,
+                                   const std::string& directory) {
+  const std::string path = FileIn(directory);
+  const auto text = files->Read(path, kMaxFile);
+  if (text.status().code() == StatusCode::kNotFound) return text.status();
+  if (!text.ok() && text.status().code() != StatusCode::kResourceExhausted) {
+    return Refusal(text.status(),
+                   fmt::format("the identity of the output directory cannot be "
+                               "read: {}",
+                               Message(text.status())));
+  }
+  std::string_view line = text.ok() ? std::string_view(*text) : "";
+  if (line.ends_with('\n')) line.remove_suffix(1);
+  if (!IsOutputIdentity(line)) {
+    return FailedPrecondition(
+        "{} is damaged: it must hold one line of 32 hex digits, which name the "
+        "output directory; restore it, or remove it if no job uses the "
+        "directory",
+        path);
+  }
+  return std::string(line);
+}
+
+// AlreadyExists: another has made it first.
+Status Publish(const std::string& temporary, const std::string& path) {
+  if (link(temporary.c_str(), path.c_str()) == 0) return OkStatus();
+  const int error = errno;
+  // File systems without hard links.
+  if (error == EPERM || error == EOPNOTSUPP || error == ENOSYS) {
+    if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(),
+                  RENAME_NOREPLACE) == 0) {
+      return OkStatus();
+    }
+    if (errno == EINVAL || errno == ENOSYS) {
+      if (rename(temporary.c_str(), path.c_str()) == 0) return OkStatus();
+    }
+    return ErrnoStatus(errno, "making " + path);
+  }
+  return ErrnoStatus(error, "making " + path);
+}
+
+Status MakeIdentity(FileSystem* files, const std::string& directory) {
+  const std::string path = FileIn(directory);
+  const std::string temporary = path + "." + RandomHex(8);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto file, files->Create(temporary, 0644));
+  Status written = file->Append(RandomHex(16) + "\n");
+  if (written.ok()) written = file->Sync();
+  if (written.ok()) written = file->Close();
+  if (written.ok()) written = Publish(temporary, path);
+  (void)files->Remove(temporary);
+  // Two jobs may begin at once: then both use the file of the first.
+  if (written.code() == StatusCode::kAlreadyExists) return OkStatus();
+  return written;
+}
+
+StatusOr<std::string> ReadOrMake(FileSystem* files,
+                                 const std::string& directory) {
+  auto known = ReadIdentity(files, directory);
+  if (known.status().code() != StatusCode::kNotFound) return known;
+  if (const Status made = MakeIdentity(files, directory); !made.ok()) {
+    return Refusal(made, fmt::format("the output directory {} cannot be given "
+                                     "an identity: {}",
+                                     directory, Message(made)));
+  }
+  known = ReadIdentity(files, directory);
+  if (known.status().code() == StatusCode::kNotFound) {
+    return Unavailable("{} vanished as soon as it was made", FileIn(directory));
+  }
+  return known;
+}
+
+Status NotShared(const std::string& directory, std::string_view what) {
+  return WithReason(
+      FailedPrecondition(
+          "the output directory {} is not shared: this host {} the file {} "
+          "that the host of rank 0 sees there; mount the same file system on "
+          "both, or choose a shared directory",
+          directory, what, kOutputIdentityFile),
+      kOutputNotShared);
+}
+
+// One look at what must be `input.expected`. OUTPUT_NOT_SHARED: it may be seen
+// later.
+StatusOr<std::string> Compare(FileSystem* files,
+                              const OutputIdentityInput& input) {
+  const std::string& directory = input.directory;
+  auto seen = ReadIdentity(files, directory);
+  const bool missing = seen.status().code() == StatusCode::kNotFound;
+  if (!seen.ok() && !missing) return seen;
+  if (seen.ok() && *seen == input.expected) return seen;
+  if (missing && input.has_first_rank) {
+    return Unavailable(
+        "the file {} is missing from the output directory {}, where the job "
+        "has written before: mount the directory again, or write the line {} "
+        "into the file to go on in a new one",
+        kOutputIdentityFile, directory, input.expected);
+  }
+  if (missing) return NotShared(directory, "does not see");
+  if (input.has_first_rank) {
+    return WithReason(
+        FailedPrecondition(
+            "the output directory {} of this host is another one than the job "
+            "has written to before: its {} says {}, not {}; mount the right "
+            "file system",
+            directory, kOutputIdentityFile, *seen, input.expected),
+        kOutputNotShared);
+  }
+  return NotShared(directory, "sees another one in the place of");
+}
+
+// With the rights of the task's user, for the job names the path.
+StatusOr<std::string> Look(FileSystem* files,
+                           const OutputIdentityInput& input) {
+  const auto look = [&] {
+    return input.expected.empty() ? ReadOrMake(files, input.directory)
+                                  : Compare(files, input);
+  };
+  const auto& user = input.user;
+  if (!user || user->uid == geteuid()) return look();
+  const AsUser as(user->uid, user->gid, user->groups);
+  if (as.ok()) return look();
+  return FailedPrecondition(
+      "the worker cannot look at the output directory {} as user {}: it does "
+      "not run as root",
+      input.directory, user->uid);
+}
+
+}  // namespace
+
+StatusOr<std::string> OutputIdentity(FileSystem* files,
+                                     const OutputIdentityInput& input,
+                                     const std::function<void()>& waiting,
+                                     Cancellation* cancel) {
+  const SystemClock clock;
+  const MonoTime deadline = clock.Now().mono + input.options.patience;
+  for (;;) {
+    auto seen = Look(files, input);
+    const bool may_come =
+        ReasonOf(seen.status()) == kOutputNotShared && !input.has_first_rank;
+    const MonoTime now = clock.Now().mono;
+    if (seen.ok() || !may_come || now >= deadline) return seen;
+    waiting();
+    if (!cancel->SleepFor(std::min(input.options.poll, deadline - now))) {
+      return cancel->Check();
+    }
+  }
+}
+
+}  // namespace lockstep
