@@ -230,7 +230,7 @@ TEST(AssignmentsTest, TheIdentityOfTheOutputDirectoryIsToldToAll) {
   const Job before = s.job;
   s.job.output_identity = std::string(32, 'a');
   EXPECT_THAT(NodesToTell(&before, s.job), SizeIs(2));
-  EXPECT_EQ(DesiredAssignments(s.job, s.view, "b", {}, {}, s.now)[0]
+  EXPECT_EQ(DesiredAssignments(s.job, s.view, "b", {}, s.now)[0]
                 .spec->output_identity,
             s.job.output_identity);
 }
