@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -65,18 +66,26 @@ Status App::Start() {
   sweep.find_owner = [this](const std::string& uid) {
     return coordinator->FindLogOwner(uid);
   };
+  sweep.removed = [this](const std::string& uid) {
+    coordinator->DropWork(uid);
+  };
   log_sweeper =
       std::make_unique<LogSweeper>(sweep, logs.get(), &coordinator->clock());
   LOCKSTEP_RETURN_IF_ERROR(OpenPackages());
+  WorkFilesOptions files_options;
+  files_options.max_file_bytes = static_cast<int64_t>(
+      std::min<uint64_t>(config.max_file_bytes, INT64_MAX));
+  work_files = std::make_unique<WorkFiles>(files_options);
   job_service = std::make_unique<JobService>(
       coordinator.get(), &hub, logs.get(), site.get(), packages.get(),
-      stream_metrics.get(), JobServiceOptions{config.max_submitter_priority});
+      stream_metrics.get(), work_files.get(),
+      JobServiceOptions{config.max_submitter_priority});
   package_service =
       std::make_unique<PackageService>(PackageServiceOptions(), packages.get());
   cluster_service = std::make_unique<ClusterService>(coordinator.get());
   worker_service = std::make_unique<WorkerService>(
       std::move(worker_options), coordinator.get(), logs.get(),
-      stream_metrics.get());
+      stream_metrics.get(), work_files.get());
   return Serve();
 }
 

@@ -22,6 +22,7 @@
 #include "server/service/package_service.h"
 #include "server/service/rpc_metrics.h"
 #include "server/service/stream_metrics.h"
+#include "server/service/work_files.h"
 #include "server/service/worker_service.h"
 #include "server/site/site_tables.h"
 
@@ -58,6 +59,7 @@ struct App {
   std::unique_ptr<PackageStore> packages;
   std::unique_ptr<LogSweeper> log_sweeper;
   std::unique_ptr<PackageSweeper> package_sweeper;
+  std::unique_ptr<WorkFiles> work_files;
   std::unique_ptr<JobService> job_service;
   std::unique_ptr<PackageService> package_service;
   std::unique_ptr<ClusterService> cluster_service;

@@ -169,6 +169,12 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
       ->transform(CLI::AsSizeValue(false))
       ->transform(not_negative)
       ->default_str("1GiB");
+  app.add_option("--max_file_bytes", config->max_file_bytes,
+                 "Most bytes of one file of a task's working directory that "
+                 "`lockstep jobs cp` may read")
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(not_negative)
+      ->default_str("1GiB");
   app.add_option("--backup_to", config->backup_to,
                  "Copies the store of --dir, which may be in use, to this new "
                  "file, and ends")

@@ -34,6 +34,8 @@ struct Config {
   uint64_t max_package_bytes = uint64_t{2} << 30;
   uint64_t package_quota = uint64_t{20} << 30;
   uint64_t package_reserve = uint64_t{1} << 30;
+  // Of one file of a task's working directory that is read over the network.
+  uint64_t max_file_bytes = uint64_t{1} << 30;
   // Ended jobs and their logs, in seconds, a century at most; the jobs' number;
   // the logs' bytes.
   double retain_jobs = 30 * 86400.0;

@@ -96,6 +96,7 @@ void RunUntilSignal(App* app, const Fd& signals, Notifier* notifier) {
       next_look = now + kLookInterval;
       app->ledger.Look(coordinator->View(kSeriesLinger));
       app->package_service->CancelIdle(now);
+      app->work_files->CancelIdle(now);
     }
     if (notifier->enabled() && now >= next_status) {
       next_status = now + kStatusInterval;

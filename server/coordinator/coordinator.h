@@ -43,6 +43,7 @@
 #include "server/core/report_pace.h"
 #include "server/core/restart.h"
 #include "server/core/scheduler.h"
+#include "server/core/work_files.h"
 #include "server/store/store.h"
 
 namespace lockstep {
@@ -257,6 +258,17 @@ class Coordinator {
   CoordinatorStats Stats();
   // The job with this uid, for who keeps its logs.
   LogOwner FindLogOwner(const std::string& uid);
+  // Where the working directory of the task of `rank` is, for a caller who
+  // `may` read it. NotFound, FailedPrecondition: see WorkSiteOf.
+  struct FoundWork {
+    std::string job_uid;
+    WorkSite site;
+  };
+  StatusOr<FoundWork> FindWork(const JobName& name, int32_t rank,
+                               const MayChange& may);
+  // The job's logs are gone: nodes that are connected remove its working
+  // directories, too.
+  void DropWork(const std::string& uid);
   // With the jobs that ended no longer than `linger` ago.
   CoordinatorView View(Duration linger);
 
@@ -265,7 +277,8 @@ class Coordinator {
   using SessionId = uint64_t;
   StatusOr<SessionId> Register(const NodeInfo& info,
                                const std::vector<GangStatus>& gangs,
-                               std::shared_ptr<WorkerLink> link);
+                               std::shared_ptr<WorkerLink> link,
+                               const std::vector<std::string>& work_jobs = {});
   // The node has obeyed a coordinator of `epoch`, which is later than this
   // one: it will not obey this one. Said until it registers or is forgotten.
   void NoteLaterEpoch(const NodeName& node, uint64_t epoch);
@@ -345,6 +358,8 @@ class Coordinator {
     std::optional<Session> session;
     // Jobs with a hold or tasks here.
     std::set<JobName> jobs;
+    // Uids of jobs whose working directories may be there.
+    std::set<std::string> work_jobs;
   };
 
   // reconcile.cc
@@ -431,6 +446,7 @@ class Coordinator {
   Status CommitDeletion(const std::vector<JobName>& names,
                         std::optional<AnsweredRequest> request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TellDropWork(const std::string& uid) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A few jobs, requests and nodes at a time.
   void Sweep(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

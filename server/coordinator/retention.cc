@@ -28,6 +28,7 @@ Status Coordinator::CommitDeletion(const std::vector<JobName>& names,
     jobs_.erase(it);
     deleted_.insert(name);
     if (options_.on_job_deleted) options_.on_job_deleted(job->uid);
+    TellDropWork(job->uid);
   }
   hub_->PublishDeleted(version_, names);
   return OkStatus();
@@ -64,6 +65,30 @@ LogOwner Coordinator::FindLogOwner(const std::string& uid) {
   if (IsFinal(job.state))
     owner.end_time = job.end_time.value_or(job.state_time);
   return owner;
+}
+
+StatusOr<Coordinator::FoundWork> Coordinator::FindWork(const JobName& name,
+                                                       int32_t rank,
+                                                       const MayChange& may) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const Entry* entry, FindEntry(name));
+  LOCKSTEP_RETURN_IF_ERROR(may(*entry->job));
+  LOCKSTEP_ASSIGN_OR_RETURN(WorkSite site, WorkSiteOf(*entry->job, rank));
+  return FoundWork{entry->job->uid, std::move(site)};
+}
+
+void Coordinator::DropWork(const std::string& uid) {
+  MutexLock lock(&mu_);
+  TellDropWork(uid);
+}
+
+// A node that is away says what it has when it comes back.
+void Coordinator::TellDropWork(const std::string& uid) {
+  for (auto& [name, soft] : nodes_) {
+    mu_.AssertHeld();
+    if (!soft.session || soft.work_jobs.erase(uid) == 0) continue;
+    soft.session->link->SendDropWork({uid});
+  }
 }
 
 void Coordinator::Sweep(Time now) {

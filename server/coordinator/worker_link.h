@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "common/model/assignment.h"
@@ -26,6 +27,10 @@ class WorkerLink {
                               const std::string& value) = 0;
   virtual void SendPrefetch(const Prefetch& wanted) = 0;
   virtual void SendHeartbeatAck(uint64_t sequence) = 0;
+  // The working directories of these jobs may be removed.
+  virtual void SendDropWork(const std::vector<std::string>& uids) {
+    (void)uids;
+  }
   // Ends the stream: another process of the node has taken over.
   virtual void Close(const Status& status) = 0;
 };

@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kEntryBytes = 128;
 // As many as a registration may list.
 constexpr size_t kMaxGangsOfNode = 4096;
+constexpr size_t kMaxWorkJobsOfNode = 100'000;
 constexpr size_t kMaxLaterEpochs = 10'000;
 
 }  // namespace
@@ -39,7 +40,8 @@ Coordinator::Entry* Coordinator::CurrentEntry(const JobName& job,
 
 StatusOr<Coordinator::SessionId> Coordinator::Register(
     const NodeInfo& info, const std::vector<GangStatus>& gangs,
-    std::shared_ptr<WorkerLink> link) {
+    std::shared_ptr<WorkerLink> link,
+    const std::vector<std::string>& work_jobs) {
   MutexLock lock(&mu_);
   const Time now = clock_->Now();
   LOCKSTEP_RETURN_IF_ERROR(AdmitNode(info, now));
@@ -59,8 +61,10 @@ StatusOr<Coordinator::SessionId> Coordinator::Register(
   soft.reported = true;
   soft.gangs.clear();
   soft.prefetched.clear();
+  soft.work_jobs = {work_jobs.begin(), work_jobs.end()};
   for (const GangStatus& gang : gangs) {
     soft.gangs[{gang.job, gang.generation}] = gang;
+    soft.work_jobs.insert(gang.job_uid);
     Touch(gang.job);
     (void)MayWait(info.name, gang);
   }
@@ -267,6 +271,9 @@ Status Coordinator::OnGangStatus(SessionId session, const GangStatus& status) {
       known != gangs.end() && IsLeftOver(node, known->second);
   if (left_over) capacity_changed_ = true;
   gangs[key] = status;
+  if (nodes_[node].work_jobs.size() < kMaxWorkJobsOfNode) {
+    nodes_[node].work_jobs.insert(status.job_uid);
+  }
   tell_.insert(node);
   // Else the next tick, which looks at every job that lives.
   if (MayWait(node, status) && !left_over) return OkStatus();

@@ -196,6 +196,11 @@ void LogStore::Remove(const std::string& job_uid) {
   wake_.NotifyOne();
 }
 
+bool LogStore::Has(const std::string& job_uid) {
+  return !job_uid.empty() && job_uid.find('/') == std::string::npos &&
+         files_->Exists(JoinPath(dir_, job_uid));
+}
+
 void LogStore::RemoveNow(const std::string& job_uid) {
   std::erase_if(
       open_, [&](const auto& entry) { return entry.first.job_uid == job_uid; });

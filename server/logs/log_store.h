@@ -77,6 +77,8 @@ class LogStore {
     WallTime last_write{};
   };
   StatusOr<std::vector<JobLogs>> List();
+  // Whether anything of the job is there.
+  bool Has(const std::string& job_uid);
   // Drops all logs of a job, soon; what is written to them later begins anew.
   void Remove(const std::string& job_uid);
 

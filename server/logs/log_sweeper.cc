@@ -7,12 +7,17 @@
 namespace lockstep {
 namespace {
 
-constexpr Duration kStillComing = std::chrono::minutes(10);
 // A store from an old backup does not know the newest jobs: whoever started it
 // has a day to notice, and to put the right one back.
 constexpr Duration kOfNobody = std::chrono::hours(24);
 
 }  // namespace
+
+bool KeepsWork(const LogOwner& owner, bool has_logs, WallTime now) {
+  if (!owner.known) return false;
+  return has_logs || !owner.end_time ||
+         now - *owner.end_time <= kLogsStillComing;
+}
 
 std::vector<std::string> LogsToRemove(std::vector<FoundLogs> found,
                                       Duration max_age, uint64_t max_bytes,
@@ -30,7 +35,8 @@ std::vector<std::string> LogsToRemove(std::vector<FoundLogs> found,
       continue;
     }
     total += entry.logs.bytes;
-    if (entry.owner.end_time && now - *entry.owner.end_time > kStillComing) {
+    if (entry.owner.end_time &&
+        now - *entry.owner.end_time > kLogsStillComing) {
       ended.push_back(&entry);
     }
   }
@@ -90,7 +96,10 @@ void LogSweeper::Sweep() {
   const std::vector<std::string> gone =
       LogsToRemove(std::move(found), options_.max_age, options_.max_bytes,
                    clock_->Now().wall);
-  for (const std::string& uid : gone) logs_->Remove(uid);
+  for (const std::string& uid : gone) {
+    logs_->Remove(uid);
+    if (options_.removed) options_.removed(uid);
+  }
   if (!gone.empty()) LOG_INFO("removing the logs of {} jobs", gone.size());
 }
 

@@ -21,7 +21,17 @@ struct LogSweeperOptions {
   Duration interval = std::chrono::minutes(1);
   // From any thread.
   std::function<LogOwner(const std::string& uid)> find_owner;
+  // The logs of this job go. From the sweeper's thread; may be empty.
+  std::function<void(const std::string& uid)> removed = {};
 };
+
+// So long after the end of a job, what its ranks wrote last may still be on its
+// way.
+inline constexpr Duration kLogsStillComing = std::chrono::minutes(10);
+
+// Whether a node may keep the working directories of a job: as long as the
+// coordinator keeps the job's logs.
+bool KeepsWork(const LogOwner& owner, bool has_logs, WallTime now);
 
 struct FoundLogs {
   LogStore::JobLogs logs;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <thread>
 
 namespace lockstep {
@@ -44,6 +45,15 @@ TEST(LogSweeperTest, FirstEndedGoUntilTheRestFits) {
   // What goes on, or has just ended, stays whatever its size.
   EXPECT_THAT(LogsToRemove(found, 24h, 0, kNow),
               ElementsAre("first", "second", "third"));
+}
+
+TEST(LogSweeperTest, WorkingDirectoriesAreKeptAsLongAsLogsAre) {
+  EXPECT_FALSE(KeepsWork({false, {}}, true, kNow)) << "of no job";
+  EXPECT_TRUE(KeepsWork({true, {}}, false, kNow)) << "it goes on";
+  EXPECT_TRUE(KeepsWork({true, kNow - 24h}, true, kNow));
+  EXPECT_FALSE(KeepsWork({true, kNow - 24h}, false, kNow));
+  EXPECT_TRUE(KeepsWork({true, kNow - 9min}, false, kNow))
+      << "logs may still come";
 }
 
 // Shows what is written now as two days old.
@@ -94,6 +104,10 @@ TEST(LogSweeperTest, RemovesFromDiskAndLaterBytesBeginAnew) {
     options.find_owner = [](const std::string& uid) {
       return LogOwner{uid == "keep", {}};
     };
+    std::atomic<int> told = 0;
+    options.removed = [&](const std::string& uid) {
+      if (uid == "drop") ++told;
+    };
     const LaterClock later;
     LogSweeper sweeper(options, &store, &later);
     const MonoTime deadline = clock.Now().mono + 20s;
@@ -102,6 +116,7 @@ TEST(LogSweeperTest, RemovesFromDiskAndLaterBytesBeginAnew) {
       std::this_thread::sleep_for(1ms);
     }
     EXPECT_FALSE(files->Exists(JoinPath(dir, "drop")));
+    EXPECT_GE(told, 1);
     EXPECT_EQ(*store.Read({"keep", 1, 0}, 0, 100), "hello");
     EXPECT_EQ(*store.Read({"drop", 1, 0}, 0, 100), "");
     EXPECT_EQ(store.Read({"drop", 1, 0}, 5, 100).status().code(),

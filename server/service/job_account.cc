@@ -23,6 +23,7 @@ RestartReason RestartReasonOf(Reason reason) {
     case Reason::kRankExit:
     case Reason::kRankSignal:
     case Reason::kDiverged:
+    case Reason::kCheckpointFailed:
       return RestartReason::kRankExit;
     case Reason::kOutOfMemory:
       return RestartReason::kOom;
@@ -36,6 +37,7 @@ RestartReason RestartReasonOf(Reason reason) {
     case Reason::kStalled:
       return RestartReason::kHang;
     case Reason::kPrepareRefused:
+    case Reason::kOutputNotShared:
     case Reason::kPrepareTimeout:
     case Reason::kFormTimeout:
     case Reason::kExecFailed:

@@ -8,6 +8,7 @@
 #include "server/logs/log_store.h"
 #include "server/packages/package_store.h"
 #include "server/service/stream_metrics.h"
+#include "server/service/work_files.h"
 #include "server/site/site_tables.h"
 
 namespace lockstep {
@@ -19,17 +20,19 @@ struct JobServiceOptions {
 
 class JobService final : public v1::JobService::Service {
  public:
-  // All outlive it; `streams` may be null.
+  // All outlive it; `streams` and `files` may be null.
   JobService(Coordinator* coordinator, WatchHub* hub, LogStore* logs,
              const SiteTables* site, PackageStore* packages,
-             StreamMetrics* streams = nullptr, JobServiceOptions options = {})
+             StreamMetrics* streams = nullptr, WorkFiles* files = nullptr,
+             JobServiceOptions options = {})
       : options_(options),
         coordinator_(coordinator),
         hub_(hub),
         logs_(logs),
         site_(site),
         packages_(packages),
-        streams_(streams) {}
+        streams_(streams),
+        files_(files) {}
 
   grpc::Status SubmitJob(grpc::ServerContext* context,
                          const v1::SubmitJobRequest* request,
@@ -58,6 +61,13 @@ class JobService final : public v1::JobService::Service {
   grpc::Status RequestCheckpoint(
       grpc::ServerContext* context, const v1::RequestCheckpointRequest* request,
       v1::RequestCheckpointResponse* response) override;
+  // job_files.cc
+  grpc::Status ListFiles(grpc::ServerContext* context,
+                         const v1::ListFilesRequest* request,
+                         v1::ListFilesResponse* response) override;
+  grpc::Status ReadFile(
+      grpc::ServerContext* context, const v1::ReadFileRequest* request,
+      grpc::ServerWriter<v1::ReadFileResponse>* writer) override;
 
  private:
   // With validate_only.
@@ -67,6 +77,17 @@ class JobService final : public v1::JobService::Service {
   Status CheckPackages(const JobSpec& spec, const PackageUser& user);
   // Whether nothing can happen to the job `name` after `version`.
   bool IsOver(const std::string& name, int64_t version);
+  // job_files.cc
+  struct FileTarget {
+    NodeName node;
+    FileQuery query;
+  };
+  StatusOr<FileTarget> FindFile(const grpc::ServerContext& context,
+                                const std::string& name, int32_t rank,
+                                const std::string& path);
+  Status SendFile(const FileTarget& target, grpc::ServerContext* context,
+                  grpc::ServerWriter<v1::ReadFileResponse>* writer,
+                  Turns::Turn* turn);
 
   // PermissionDenied: `priority` is above what the caller may ask for.
   Status CheckPriority(const Identity& caller, int32_t priority) const;
@@ -78,6 +99,7 @@ class JobService final : public v1::JobService::Service {
   const SiteTables* const site_;
   PackageStore* const packages_;
   StreamMetrics* const streams_;
+  WorkFiles* const files_;
 };
 
 }  // namespace lockstep

@@ -38,6 +38,8 @@ Severity SeverityOf(Reason reason) {
     case Reason::kDiverged:
     case Reason::kStalled:
     case Reason::kNodeForgotten:
+    case Reason::kOutputNotShared:
+    case Reason::kCheckpointFailed:
       return Severity::kError;
     case Reason::kNodeUnknown:
     case Reason::kBackoff:
@@ -49,6 +51,7 @@ Severity SeverityOf(Reason reason) {
     case Reason::kCoordinatorRestarted:
     case Reason::kPrefetchFailed:
     case Reason::kPrepareNote:
+    case Reason::kWorkLeftBehind:
       return Severity::kWarning;
     default:
       return Severity::kInfo;

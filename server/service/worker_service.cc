@@ -14,6 +14,7 @@
 #include "common/rpc/metadata_keys.h"
 #include "common/rpc/status_conversion.h"
 #include "common/wire/worker_wire.h"
+#include "server/logs/log_sweeper.h"
 
 namespace lockstep {
 namespace {
@@ -63,6 +64,18 @@ class Outbox final : public WorkerLink,
   void SendHeartbeatAck(uint64_t sequence) override {
     v1::CoordinatorMessage message;
     message.mutable_heartbeat_ack()->set_sequence(sequence);
+    Send({std::move(message)});
+  }
+  void SendDropWork(const std::vector<std::string>& uids) override {
+    v1::CoordinatorMessage message;
+    for (const std::string& uid : uids) {
+      message.mutable_drop_work()->add_job_uids(uid);
+    }
+    Send({std::move(message)});
+  }
+  void SendFileQuery(const FileQuery& query) {
+    v1::CoordinatorMessage message;
+    *message.mutable_file_request() = ToProto(query);
     Send({std::move(message)});
   }
   void Close(const Status& status) override {
@@ -160,11 +173,12 @@ uint64_t ObeyedEpoch(const grpc::CallbackServerContext& context) {
 class Stream final : public Reactor {
  public:
   Stream(const WorkerServiceOptions& options, Coordinator* coordinator,
-         LogStore* logs, StreamMetrics* streams, Identity caller,
-         uint64_t obeyed_epoch)
+         LogStore* logs, StreamMetrics* streams, WorkFiles* files,
+         Identity caller, uint64_t obeyed_epoch)
       : options_(options),
         coordinator_(coordinator),
         logs_(logs),
+        files_(files),
         caller_(std::move(caller)),
         obeyed_epoch_(obeyed_epoch),
         outbox_(std::make_shared<Outbox>(this)),
@@ -189,6 +203,7 @@ class Stream final : public Reactor {
   void OnCancel() override { outbox_->Close(Cancelled("the stream broke")); }
   void OnDone() override {
     outbox_->Detach();
+    if (files_ != nullptr) files_->Disconnect(files_connection_);
     if (session_ != 0) coordinator_->OnStreamEnd(session_);
     delete this;
   }
@@ -230,7 +245,14 @@ class Stream final : public Reactor {
                                   FromProto(message.prefetch_status()));
         return coordinator_->OnPrefetched(session_, std::move(report.items));
       }
-      case v1::WorkerMessage::kFileReply:
+      case v1::WorkerMessage::kFileReply: {
+        LOCKSTEP_ASSIGN_OR_RETURN(FileAnswer answer,
+                                  FromProto(message.file_reply()));
+        if (files_ != nullptr) {
+          files_->OnAnswer(files_connection_, std::move(answer));
+        }
+        return OkStatus();
+      }
       case v1::WorkerMessage::MESSAGE_NOT_SET:
         break;
     }
@@ -266,9 +288,28 @@ class Stream final : public Reactor {
       return OkStatus();
     }
     LOCKSTEP_ASSIGN_OR_RETURN(
-        session_,
-        coordinator_->Register(registration.node, registration.gangs, outbox_));
+        session_, coordinator_->Register(registration.node, registration.gangs,
+                                         outbox_, registration.work_jobs));
+    if (files_ != nullptr) {
+      files_connection_ = files_->Connect(
+          registration.node.name, [outbox = outbox_](const FileQuery& query) {
+            outbox->SendFileQuery(query);
+          });
+    }
+    DropOldWork(registration.work_jobs);
     return OkStatus();
+  }
+
+  // What was deleted while the node was away.
+  void DropOldWork(const std::vector<std::string>& uids) {
+    const WallTime now = coordinator_->clock().Now().wall;
+    std::vector<std::string> gone;
+    for (const std::string& uid : uids) {
+      if (!KeepsWork(coordinator_->FindLogOwner(uid), logs_->Has(uid), now)) {
+        gone.push_back(uid);
+      }
+    }
+    if (!gone.empty()) outbox_->SendDropWork(gone);
   }
 
   Status TakeHeartbeat(const v1::Heartbeat& message) {
@@ -316,6 +357,7 @@ class Stream final : public Reactor {
   const WorkerServiceOptions& options_;
   Coordinator* const coordinator_;
   LogStore* const logs_;
+  WorkFiles* const files_;
   const Identity caller_;
   const uint64_t obeyed_epoch_;
   const std::shared_ptr<Outbox> outbox_;
@@ -323,14 +365,15 @@ class Stream final : public Reactor {
   // Only the read callbacks, one at a time, and OnDone after the last.
   v1::WorkerMessage incoming_;
   Coordinator::SessionId session_ = 0;
+  WorkFiles::Connection files_connection_ = 0;
 };
 
 }  // namespace
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
 WorkerService::Connect(grpc::CallbackServerContext* context) {
-  return new Stream(options_, coordinator_, logs_, streams_, CallerOf(*context),
-                    ObeyedEpoch(*context));
+  return new Stream(options_, coordinator_, logs_, streams_, files_,
+                    CallerOf(*context), ObeyedEpoch(*context));
 }
 
 }  // namespace lockstep

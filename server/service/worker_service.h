@@ -9,6 +9,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/logs/log_store.h"
 #include "server/service/stream_metrics.h"
+#include "server/service/work_files.h"
 
 namespace lockstep {
 
@@ -20,13 +21,15 @@ struct WorkerServiceOptions {
 
 class WorkerService final : public v1::WorkerService::CallbackService {
  public:
-  // All outlive it; `streams` may be null.
+  // All outlive it; `streams` and `files` may be null.
   WorkerService(WorkerServiceOptions options, Coordinator* coordinator,
-                LogStore* logs, StreamMetrics* streams = nullptr)
+                LogStore* logs, StreamMetrics* streams = nullptr,
+                WorkFiles* files = nullptr)
       : options_(std::move(options)),
         coordinator_(coordinator),
         logs_(logs),
-        streams_(streams) {}
+        streams_(streams),
+        files_(files) {}
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Connect(
       grpc::CallbackServerContext* context) override;
@@ -36,6 +39,7 @@ class WorkerService final : public v1::WorkerService::CallbackService {
   Coordinator* const coordinator_;
   LogStore* const logs_;
   StreamMetrics* const streams_;
+  WorkFiles* const files_;
 };
 
 }  // namespace lockstep

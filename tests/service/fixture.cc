@@ -101,7 +101,8 @@ Status DaemonStream::Finish() {
 }
 
 bool DaemonStream::Register(const std::string& node, uint64_t counter,
-                            const std::vector<GangStatus>& gangs, double cpus) {
+                            const std::vector<GangStatus>& gangs, double cpus,
+                            const std::vector<std::string>& work_jobs) {
   Registration registration;
   registration.node.name = node;
   registration.node.incarnation = {counter, 7};
@@ -112,6 +113,7 @@ bool DaemonStream::Register(const std::string& node, uint64_t counter,
   registration.node.http_address = "127.0.0.1:1";
   registration.node.capacity = {cpus, int64_t{8} << 30, 0, ""};
   registration.gangs = gangs;
+  registration.work_jobs = work_jobs;
   v1::WorkerMessage message;
   *message.mutable_register_() = ToProto(registration);
   if (!Write(message) || !Read(v1::CoordinatorMessage::kWelcome)) return false;
@@ -199,14 +201,15 @@ void ServiceTest::SetUp() {
   packages_ = *std::move(packages);
   package_service_ = std::make_unique<PackageService>(package_service_options_,
                                                       packages_.get());
-  job_service_ =
-      std::make_unique<JobService>(coordinator_.get(), hub_.get(), logs_.get(),
-                                   tables_.get(), packages_.get(), &streams_);
+  files_ = std::make_unique<WorkFiles>(files_options_);
+  job_service_ = std::make_unique<JobService>(
+      coordinator_.get(), hub_.get(), logs_.get(), tables_.get(),
+      packages_.get(), &streams_, files_.get());
   cluster_service_ = std::make_unique<ClusterService>(coordinator_.get());
   WorkerServiceOptions worker_options;
   worker_options.cluster = kCluster;
   worker_service_ = std::make_unique<WorkerService>(
-      worker_options, coordinator_.get(), logs_.get(), &streams_);
+      worker_options, coordinator_.get(), logs_.get(), &streams_, files_.get());
   RpcServerOptions server_options = server_options_;
   server_options.address = "127.0.0.1:0";
   server_options.credentials = Issue(CoordinatorIdentity(kCluster, "main"));

@@ -59,7 +59,8 @@ class DaemonStream {
 
   // True once the node is a member.
   bool Register(const std::string& node, uint64_t counter = 1,
-                const std::vector<GangStatus>& gangs = {}, double cpus = 4);
+                const std::vector<GangStatus>& gangs = {}, double cpus = 4,
+                const std::vector<std::string>& work_jobs = {});
   bool Report(const GangStatus& status);
   bool Beat(uint64_t sequence, const std::vector<GangProgress>& gangs = {});
   // A chunk; returns its acknowledgement.
@@ -123,6 +124,7 @@ class ServiceTest : public testing::Test {
   Site site_ = DefaultSite();
   PackageStoreOptions package_options_;
   PackageServiceOptions package_service_options_;
+  WorkFilesOptions files_options_;
   FakeClock clock_;
   MemoryStore store_;
   std::string dir_;
@@ -132,6 +134,7 @@ class ServiceTest : public testing::Test {
   std::unique_ptr<SiteTables> tables_;
   std::unique_ptr<PackageStore> packages_;
   std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<WorkFiles> files_;
   std::unique_ptr<JobService> job_service_;
   std::unique_ptr<ClusterService> cluster_service_;
   std::unique_ptr<WorkerService> worker_service_;

@@ -212,6 +212,8 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
     uint64_t run = 0;
     // The gang is gone and one of the same name waits for the end of this.
     bool superseded = false;
+    // It fetches: what goes on in it is reported as it goes.
+    bool fetches = false;
     // The id of the group that its tools run in; "": none.
     std::string cgroup;
     Cancellation cancel;

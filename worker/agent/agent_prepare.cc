@@ -146,9 +146,10 @@ void Agent::StartPreparing(const GangKey& key) {
       if (*alive) OnPrepareDone(key, number, std::move(*prepared));
     });
   };
+  preparing->fetches = Fetches(*gang->assignment.spec);
+  if (!preparing->fetches) ReportIfStillPreparing(key, number);
   if (!WaitsForOthers(*gang->assignment.spec)) {
     work_->Add(run);
-    ReportIfStillPreparing(key, number);
     return;
   }
   RunAlone(preparing.get(), run, [this, key, number](const Status& status) {
@@ -195,6 +196,7 @@ void Agent::StartCheckingOutput(const GangKey& key) {
       if (*alive) OnOutputCheckDone(key, number, check);
     });
   };
+  ReportIfStillPreparing(key, number);
   RunAlone(preparing.get(), run, [this, key, number](const Status& status) {
     OnOutputCheckDone(key, number, {status, "", {}});
   });
@@ -212,7 +214,7 @@ void Agent::OnPreparing(const GangKey& key, uint64_t run,
   TaskPreparation& known = gangs_[key].preparation.emplace(preparation);
   known.detail = CleanText(known.detail, kMaxSaid);
   // Of what is over in a moment only the end is worth a message.
-  if (it->second->thread.joinable()) Report(key);
+  if (it->second->fetches) Report(key);
 }
 
 void Agent::ReportIfStillPreparing(const GangKey& key, uint64_t run) {

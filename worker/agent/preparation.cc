@@ -93,13 +93,6 @@ class Timer {
   std::string said_;  // The detail that was told.
 };
 
-bool Fetches(const GangSpec& spec) {
-  return !spec.packages.empty() ||
-         std::any_of(
-             spec.tasks.begin(), spec.tasks.end(),
-             [](const LocalTask& task) { return task.container.has_value(); });
-}
-
 // Empty where the host of rank 0 has not named one yet.
 StatusOr<std::string> LookAtOutput(FileSystem* files,
                                    const PreparationInput& input, Timer* timer,
@@ -382,6 +375,13 @@ bool HasFirstRank(const GangSpec& spec) {
         return std::any_of(task.ranks.begin(), task.ranks.end(),
                            [](const RankSpec& rank) { return rank.rank == 0; });
       });
+}
+
+bool Fetches(const GangSpec& spec) {
+  return !spec.packages.empty() ||
+         std::any_of(
+             spec.tasks.begin(), spec.tasks.end(),
+             [](const LocalTask& task) { return task.container.has_value(); });
 }
 
 bool WaitsForOthers(const GangSpec& spec) {

@@ -86,6 +86,8 @@ std::optional<ContainerUser> UserIn(const ContainerEngine& engine,
 
 // Whether rank 0 is among the tasks of `spec`.
 bool HasFirstRank(const GangSpec& spec);
+// Whether packages or images have to come.
+bool Fetches(const GangSpec& spec);
 // Whether it has to wait for something from elsewhere: packages, images, or
 // another host's file in the output directory.
 bool WaitsForOthers(const GangSpec& spec);
