@@ -188,6 +188,8 @@ void LogStream::SendPartialLines(Sender* sender) {
     for (auto& [stream, open] : source.open) {
       if (!std::exchange(open.changed, false)) continue;
       const std::string text(cri::ShownLine(open.text));
+      // It is neither a bar nor a prompt, and would be sent again and again.
+      if (text.size() > cri::kMaxLogText) continue;
       if (!filter_.WantsText(open.unix_nanos, text)) continue;
       // The line may go on and be worse: the reader's own state stays.
       SeverityReader reader = source.severity[stream];

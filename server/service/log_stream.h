@@ -38,7 +38,7 @@ class LogStream {
   // `follow` until 5 s after its end.
   // Events of the job come between the lines as those of a task "service".
   // With `follow` and `partial_lines` the state of a line that has no end yet
-  // comes as soon as the node has sent it.
+  // comes as soon as the node has sent it, but of lines above 16 KiB.
   // NotFound: what was being read has been deleted; the lines before it were
   // sent. `write` returns false when the reader is gone.
   Status Run(const std::function<bool(const v1::StreamLogsResponse&)>& write,

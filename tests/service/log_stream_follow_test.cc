@@ -100,6 +100,15 @@ TEST_F(LogStreamTest, StatesOfALineAreFilteredAsLinesAre) {
   ASSERT_TRUE(line);
   EXPECT_EQ(line->text(), "loss 2");
   EXPECT_TRUE(line->partial());
+  // Nor is a long line sent again with each of its parts.
+  const std::string part(cri::kMaxLogText, '-');
+  Write(0, Line(3, part, false) + Line(4, part, false));
+  Write(0, Line(5, "."));
+  const auto whole = reader->Next();
+  ASSERT_TRUE(whole);
+  EXPECT_FALSE(whole->partial());
+  EXPECT_EQ(whole->text().size(),
+            std::string("loss 2.").size() + 2 * part.size());
 }
 
 TEST_F(LogStreamTest, FollowGoesOnToTheEnd) {

@@ -81,10 +81,16 @@ std::string_view ExceptionClass(std::string_view text) {
   return last.empty() || !IsUpper(last[0]) || capitals ? "" : last;
 }
 
-// How many brackets of `text` are open at its end.
+// How many brackets of `text` are open at its end, but for those that it quotes
+// ("'(' was never closed").
 int OpenBrackets(std::string_view text) {
   int open = 0;
-  for (const char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool quoted = i > 0 && i + 1 < text.size() &&
+                        text[i - 1] == text[i + 1] &&
+                        (text[i - 1] == '\'' || text[i - 1] == '"');
+    if (quoted) continue;
     if (c == '(' || c == '[' || c == '{') ++open;
     if ((c == ')' || c == ']' || c == '}') && open > 0) --open;
   }

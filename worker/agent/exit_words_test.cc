@@ -166,6 +166,12 @@ TEST(ExitWordsTest, ASentenceOfSeveralLinesIsNotCutInItsMiddle) {
       "shape=(), dtype=int32, numpy=1>, 1: <tf.Tensor: shape=(), dtype=int32, "
       "numpy=2> }) with an unsupported type (<class 'PerReplica'>) to a "
       "Tensor.");
+  EXPECT_EQ(Words("  File \"a.py\", line 1\n    f(\n     ^\n"
+                  "SyntaxError: '(' was never closed\nbye\n"),
+            "SyntaxError: '(' was never closed");
+  EXPECT_EQ(Words("Traceback (most recent call last):\n  File\n"
+                  "ValueError: not in [0, 1)\nbye\n"),
+            "ValueError: not in [0, 1)");
   // What another part of the program says is no part of it.
   EXPECT_EQ(Words("Traceback (most recent call last):\n  File\n"
                   "RuntimeError: Graph execution error:\n"
