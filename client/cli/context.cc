@@ -133,8 +133,8 @@ StatusOr<int> List(const Cli& cli) {
 
 // ---- show -------------------------------------------------------------------
 
-// Whom the coordinator would see: "user/ann of cluster lab, until 2027-01-31",
-// or why the files are of no use.
+// The identity that the coordinator would see, and until when; or why the files
+// cannot be used.
 std::string WhoText(const ContextEntry& entry, WallTime now) {
   if (entry.insecure_loopback) return "anybody on this machine: no TLS";
   const auto credentials =
@@ -276,7 +276,7 @@ StatusOr<int> Set(const Cli& cli, const SetOptions& options) {
   ContextEntry& entry = config.contexts[options.name];
   Merge(options, env->working_directory, &entry);
   LOCKSTEP_RETURN_IF_ERROR(CheckEntry(options.name, entry));
-  // The first one is the one that is meant.
+  // The first context becomes the current one.
   if (options.use || contexts.current.empty()) config.current = options.name;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string path,
                             SaveUserConfig(*env, config));

@@ -238,7 +238,7 @@ class Lints(unittest.TestCase):
                 (start + fires + quiet, ({"A"}, {"B"})),
                 (start + quiet + fires, ({"A"}, {"B"})),
                 (start + fires.replace("description", "text"), (set(), set())),
-                # Of another test's annotations none are this case's.
+                # Another test's annotations do not count for this case.
                 (start + "      - alertname: C\n        exp_alerts:\n"
                  "          - exp_labels: {}\n" + start + fires,
                  ({"A"}, set()))]:

@@ -213,7 +213,7 @@ def alerts(rule_list, runbook, tests):
         for part in ("**Means**", "**Look**", "**Do**"):
             if part not in section:
                 wrong.append(f"the runbook has no {part} for {name}")
-        # What always fires is never quiet.
+        # An alert that always fires has no quiet case.
         if name not in quiet and rule.get("expr") != "vector(1)":
             wrong.append(f"no test where {name} is quiet")
         if name not in fires:
