@@ -157,6 +157,24 @@ StatusOr<T> Answered(StatusOr<T> answer, bool* refused) {
   return answer;
 }
 
+// Those that the request names, and its folder as one, which it then names.
+StatusOr<std::vector<PackedPackage>> PackagesOf(const CliEnvironment& env,
+                                                TrainingRequest* request) {
+  TrainingInput& input = request->job.training_input;
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<PackedPackage> packages,
+                            OpenPackages(input.package_uris, env));
+  if (request->package_path.empty()) return packages;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      PackedPackage package,
+      PackForModule(request->package_path, input.python_module, env));
+  std::string note =
+      NoteOfSetup(request->package_path, input.python_module, env);
+  if (!note.empty()) request->notes.push_back(std::move(note));
+  input.package_uris.push_back(package.package.file_name);
+  packages.push_back(std::move(package));
+  return packages;
+}
+
 // `*refused`: the error is the coordinator's.
 StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
                      bool* refused) {
@@ -165,21 +183,8 @@ StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
                             ReadConfig(flags.config, *env));
   LOCKSTEP_ASSIGN_OR_RETURN(TrainingRequest request,
                             BuildTraining(flags, file, *env));
-  TrainingInput& input = request.job.training_input;
-  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<PackedPackage> packages,
-                            OpenPackages(input.package_uris, *env));
-  if (!request.package_path.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        PackedPackage package,
-        PackForModule(request.package_path, input.python_module, *env));
-    if (std::string note =
-            NoteOfSetup(request.package_path, input.python_module, *env);
-        !note.empty()) {
-      request.notes.push_back(std::move(note));
-    }
-    input.package_uris.push_back(package.package.file_name);
-    packages.push_back(std::move(package));
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PackedPackage> packages,
+                            PackagesOf(*env, &request));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   const v1::TrainingJob training = ToProto(request.job);
   SubmitOptions submit;
