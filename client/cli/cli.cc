@@ -405,6 +405,8 @@ std::unique_ptr<CLI::App> BuildApp(Cli* cli) {
   AddJobsCancel(jobs, cli);
   AddJobsLogs(jobs, cli);
   AddJobsCheckpoint(jobs, cli);
+  AddJobsFiles(jobs, cli);
+  AddJobsCp(jobs, cli);
   AddJobsDelete(jobs, cli);
   AddJobsUpdate(jobs, cli);
   AddJobsStreamLogs(jobs, cli);

@@ -102,6 +102,8 @@ void AddJobsWait(CLI::App* parent, Cli* cli);
 void AddJobsCancel(CLI::App* parent, Cli* cli);
 void AddJobsLogs(CLI::App* parent, Cli* cli);
 void AddJobsCheckpoint(CLI::App* parent, Cli* cli);
+void AddJobsFiles(CLI::App* parent, Cli* cli);
+void AddJobsCp(CLI::App* parent, Cli* cli);
 void AddJobsDelete(CLI::App* parent, Cli* cli);
 void AddJobsUpdate(CLI::App* parent, Cli* cli);
 void AddJobsStreamLogs(CLI::App* parent, Cli* cli);

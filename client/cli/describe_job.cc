@@ -207,7 +207,8 @@ std::string FormatJob(const v1::Job& job, WallTime now, const Style& style) {
                                      "their host\n"),
               style);
   text += Section("What it costs", Indent(CostRows(job)), style);
-  text += Section("What it left", Indent(OutputsText(job)), style);
+  text +=
+      Section("What it left", Indent(OutputsText(job) + WorkText(job)), style);
   text += Section(
       "What it is",
       Indent(SpecRows(job.spec()) + ImageRows(job) + ReductionRow(job)), style);

@@ -42,6 +42,11 @@ std::vector<const v1::TaskStatus*> LastTasks(const v1::Job& job) {
 }
 
 constexpr const char* kParts[] = {"fetch", "ports", "preflight", "exec"};
+// What takes long where hosts do not see one output directory.
+constexpr const char* kAllParts[] = {"fetch", "ports", "preflight", "output",
+                                     "exec"};
+constexpr int kWorkTasks = 5;
+constexpr int kWorkNames = 3;
 
 Duration PartOf(const v1::TaskPreparation& preparation,
                 const std::string& part) {
@@ -67,7 +72,7 @@ std::string SlowestText(const std::vector<const v1::TaskStatus*>& tasks) {
       });
   const v1::TaskPreparation& preparation = (*slowest)->preparation();
   std::string part;
-  for (const char* each : kParts) {
+  for (const char* each : kAllParts) {
     if (part.empty() || PartOf(preparation, each) > PartOf(preparation, part)) {
       part = each;
     }
@@ -110,6 +115,21 @@ struct TaskUse {
     }
   }
 };
+
+// "snapshot.pt 20 MiB, wandb/".
+std::string EntriesText(const v1::WorkDirectory& work) {
+  std::vector<std::string> names;
+  for (const v1::WorkFile& file : work.entries()) {
+    if (names.size() == kWorkNames) {
+      names.push_back("...");
+      break;
+    }
+    names.push_back(file.directory() ? Printable(file.path()) + "/"
+                                     : Printable(file.path()) + " " +
+                                           FormatBytes(file.bytes()));
+  }
+  return names.empty() ? "" : fmt::format(" ({})", fmt::join(names, ", "));
+}
 
 std::string Percent(double share) {
   return fmt::format("{:.0f} %", share * 100);
@@ -196,6 +216,28 @@ std::string UseTable(const v1::Job& job) {
   if (table.rows.empty()) return "";
   if (!any_gpu) table.header.resize(5);
   return RenderTable(table);
+}
+
+std::string WorkText(const v1::Job& job) {
+  std::string text;
+  int shown = 0;
+  int more = 0;
+  for (const v1::TaskStatus* task : LastTasks(job)) {
+    const v1::WorkDirectory& work = task->work();
+    if (work.files() == 0 && !work.truncated()) continue;
+    if (++shown > kWorkTasks) {
+      ++more;
+      continue;
+    }
+    text += fmt::format("{}: {}{} in its working directory on node {}, {}{}\n",
+                        TaskText(*task), work.truncated() ? "over " : "",
+                        Count(work.files(), "file"), Printable(task->node()),
+                        FormatBytes(work.bytes()), EntriesText(work));
+  }
+  if (text.empty()) return text;
+  if (more > 0) text += "and " + Count(more, "other task") + "\n";
+  return text + fmt::format("`lockstep jobs files {}` lists them\n",
+                            Printable(job.name()));
 }
 
 }  // namespace lockstep

@@ -17,6 +17,10 @@ std::string PreparationTable(const v1::Job& job);
 // One row a task: averages over its ranks' lives, and peaks.
 std::string UseTable(const v1::Job& job);
 
+// A line for each task, or the first few, whose working directory held files
+// at the end.
+std::string WorkText(const v1::Job& job);
+
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_CLIENT_CLI_DESCRIBE_TASKS_H_

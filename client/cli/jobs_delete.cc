@@ -67,8 +67,9 @@ void AddJobsDelete(CLI::App* parent, Cli* cli) {
       "  lockstep jobs delete fashion --yes\n"
       "  lockstep jobs list --state failed -o name | xargs -r lockstep jobs "
       "delete --yes\n"
-      "\nWhat a job wrote to its output directory stays, and its name stays"
-      "\ntaken. One that has not ended is refused: cancel it first.");
+      "\nWorking directories of its tasks go, too. What it wrote to its output"
+      "\ndirectory stays, and its name stays taken. One that has not ended is"
+      "\nrefused: cancel it first.");
   app->add_option("name", options->names, "The jobs; their whole names")
       ->type_name("JOB")
       ->required();

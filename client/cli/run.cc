@@ -156,6 +156,12 @@ void AddOwnOptions(CLI::App* app, SubmitFlags* f, std::string* python) {
       ->type_name("DIR")
       ->group(group);
   AddEndOptions(app, f, group);
+  app->add_option("--workdir", f->working_directory,
+                  "Where ranks start: a folder that the nodes have, or "
+                  "\"output\", the output directory (default: the working "
+                  "directory)")
+      ->type_name("DIR")
+      ->group(group);
   app->add_option("--max-running-time", f->max_running_time,
                   "End it after so long, as 2h (default: no limit)")
       ->type_name("DURATION")

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "client/cli/text.h"
+#include "common/base/file.h"
 
 namespace lockstep {
 namespace {
@@ -89,8 +90,13 @@ StatusOr<RunRequest> BuildRun(const RunFlags& flags,
   LOCKSTEP_ASSIGN_OR_RETURN(job.ranks_per_task, ParseProcesses(flags));
   job.kind = "program";
   job.restart_budget = flags.max_restarts;
-  job.working_directory = env.working_directory;
   job.program = program;
+  if (!job.working_directory) {
+    job.working_directory = env.working_directory;
+  } else if (!flags.no_python && !flags.module) {
+    // It is named as it is seen from here, and found from there.
+    job.program[0] = JoinPath(env.working_directory, program[0]);
+  }
   if (!flags.no_python) {
     std::vector<std::string> python = {PythonOf(flags.python, env), "-u"};
     if (flags.module) python.push_back("-m");

@@ -25,7 +25,8 @@ struct RunFlags {
   // Those that lockstep settles by itself, by their names, as given.
   std::vector<std::string> settled;
   // lockstep's own, of which few are set: name, cpus, memory, gpus, gpu_type,
-  // pool, output, env, slurm_env, max_running_time.
+  // pool, output, env, slurm_env, end_with, end_grace, max_running_time,
+  // working_directory.
   SubmitFlags job;
   // Empty: that of the active virtual environment, else python3 in PATH of
   // the nodes.

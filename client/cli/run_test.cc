@@ -68,6 +68,17 @@ TEST_F(RunTest, RedrawsABarOnATerminal) {
   EXPECT_THAT(out_.str(), HasSubstr("\r\x1b[K50%\r\x1b[Kloss 1\n50%\n"));
 }
 
+TEST_F(RunTest, AScriptIsFoundFromAnotherWorkingDirectory) {
+  RunFlags flags;
+  flags.job.output = "/srv/out";
+  flags.job.working_directory = "output";
+  const auto run = BuildRun(flags, {"train.py", "in"}, env_, "abc");
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->spec.working_directory(), "/srv/out");
+  EXPECT_THAT(run->spec.argv(),
+              ElementsAre("python3", "-u", dir_ + "/train.py", "in"));
+}
+
 TEST_F(RunTest, RunsModulesAndPrograms) {
   env_.variables["VIRTUAL_ENV"] = "/home/ann/venv";
   RunFlags flags;

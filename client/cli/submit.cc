@@ -132,8 +132,10 @@ void AddTaskOptions(CLI::App* app, SubmitFlags* f) {
       ->check(AtLeast(1))
       ->group(group);
   AddResourceOptions(app, f, "task", group);
-  app->add_option("--working-directory", f->working_directory,
-                  "Where ranks start (default: the task's own folder)")
+  app->add_option("--working-directory,--workdir", f->working_directory,
+                  "Where ranks start: a folder that the nodes have, or "
+                  "\"output\", the output directory (default: a folder of the "
+                  "task's own, see `lockstep jobs files`)")
       ->type_name("DIR")
       ->group(group);
 }

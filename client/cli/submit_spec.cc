@@ -169,11 +169,8 @@ Status SetLimits(const SubmitFlags& flags, v1::JobSpec* spec) {
   return OkStatus();
 }
 
-void SetPaths(const SubmitFlags& flags, const CliEnvironment& env,
-              v1::JobSpec* spec) {
-  if (flags.working_directory) {
-    spec->set_working_directory(Absolute(*flags.working_directory, env));
-  }
+Status SetPaths(const SubmitFlags& flags, const CliEnvironment& env,
+                v1::JobSpec* spec) {
   if (flags.output) {
     spec->set_output_directory(
         flags.output->empty() ? "" : Absolute(*flags.output, env));
@@ -183,6 +180,18 @@ void SetPaths(const SubmitFlags& flags, const CliEnvironment& env,
     spec->set_output_directory(env.Variable("HOME") + "/lockstep/" +
                                spec->name());
   }
+  if (!flags.working_directory) return OkStatus();
+  if (*flags.working_directory != kOutputWorkdir) {
+    spec->set_working_directory(Absolute(*flags.working_directory, env));
+    return OkStatus();
+  }
+  if (spec->output_directory().empty()) {
+    return InvalidArgument(
+        "--workdir output: the job has no output directory: give --output DIR, "
+        "or ./output for a folder of that name");
+  }
+  spec->set_working_directory(spec->output_directory());
+  return OkStatus();
 }
 
 }  // namespace
@@ -255,7 +264,7 @@ StatusOr<v1::JobSpec> BuildSpec(const SubmitFlags& flags,
     }
     spec.set_reduction_plan(*flags.reduction_plan);
   }
-  SetPaths(flags, env, &spec);
+  LOCKSTEP_RETURN_IF_ERROR(SetPaths(flags, env, &spec));
   return spec;
 }
 

@@ -39,12 +39,15 @@ struct SubmitFlags {
   std::optional<std::string> end_with;
   std::optional<std::string> end_grace;
   std::vector<std::string> labels;
+  // kOutputWorkdir: the output directory.
   std::optional<std::string> working_directory;
   std::optional<std::string> comment;
   // The text itself.
   std::optional<std::string> reduction_plan;
   std::vector<std::string> program;
 };
+
+inline constexpr char kOutputWorkdir[] = "output";
 
 // Flags win over `file` (an empty JobSpec: no file). What neither says:
 //   kind     native for a program named lockstep-train, else program

@@ -37,6 +37,21 @@ TEST(SubmitSpecTest, DefaultsOfAProgram) {
   EXPECT_FALSE(spec->has_restart_budget());
 }
 
+TEST(SubmitSpecTest, RanksMayStartInTheOutputDirectory) {
+  SubmitFlags flags = Program({"./train.py"});
+  flags.working_directory = "output";
+  const auto refused = BuildSpec(flags, {}, Env(), "abc123");
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(refused.status()), HasSubstr("give --output DIR"));
+  flags.output = "out";
+  EXPECT_EQ(BuildSpec(flags, {}, Env(), "abc123")->working_directory(),
+            "/work/out");
+  // A folder of that name.
+  flags.working_directory = "./output";
+  EXPECT_EQ(BuildSpec(flags, {}, Env(), "abc123")->working_directory(),
+            "/work/output");
+}
+
 TEST(SubmitSpecTest, DefaultsOfTheTrainer) {
   SubmitFlags flags = Program({"lockstep-train"});
   flags.tasks = 3;

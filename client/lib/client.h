@@ -106,6 +106,8 @@ struct WatchOptions {
 // False ends the stream with OK. Called on the thread of the call.
 using WatchCallback = std::function<bool(const v1::WatchJobsResponse&)>;
 using LogCallback = std::function<bool(const v1::LogLine&)>;
+// Bytes of a file, in order; `size` is that of the whole. An error ends it.
+using FileSink = std::function<Status(int64_t size, std::string_view data)>;
 
 struct LogOptions {
   std::string name;
@@ -179,6 +181,16 @@ class Client {
   // Of a job that has ended: forgets it with its logs and events.
   Status DeleteJob(const std::string& name);
   StatusOr<v1::Directive> RequestCheckpoint(const std::string& name);
+  // A folder of the working directory of the task of `rank`; "": the directory
+  // itself.
+  StatusOr<v1::ListFilesResponse> ListFiles(const std::string& name,
+                                            int32_t rank,
+                                            const std::string& path);
+  // Calls `sink` at least once, also for an empty file. Not tried again: the
+  // file may have changed. DataLoss: it ended before its size. Errors of
+  // `sink` are returned as they are.
+  Status ReadFile(const std::string& name, int32_t rank,
+                  const std::string& path, const FileSink& sink);
 
   // Calls `callback` for each message until the stream ends (OK), the callback
   // says so (OK), `stop` (Cancelled) or an error that trying again does not

@@ -261,6 +261,49 @@ class FakeJobs final : public v1::JobService::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status ListFiles(grpc::ServerContext*,
+                         const v1::ListFilesRequest* request,
+                         v1::ListFilesResponse* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    const FakeAnswers answers = shared_->Copy();
+    const auto folder = answers.folders.find(
+        fmt::format("{}/{}", request->rank(), request->path()));
+    if (folder == answers.folders.end()) {
+      return ToGrpc(
+          NotFound("{} is not in the working directory", request->path()));
+    }
+    *response = folder->second;
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ReadFile(
+      grpc::ServerContext*, const v1::ReadFileRequest* request,
+      grpc::ServerWriter<v1::ReadFileResponse>* writer) override {
+    constexpr size_t kPiece = 4;
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    const FakeAnswers answers = shared_->Copy();
+    const auto file = answers.files.find(
+        fmt::format("{}/{}", request->rank(), request->path()));
+    if (file == answers.files.end()) {
+      return ToGrpc(
+          NotFound("{} is not in the working directory", request->path()));
+    }
+    size_t at = 0;
+    do {
+      if (answers.file_break > 0 && at >= answers.file_break) {
+        return ToGrpc(Unavailable("the node is gone"));
+      }
+      v1::ReadFileResponse response;
+      if (at == 0) {
+        response.set_size(static_cast<int64_t>(file->second.size()));
+      }
+      response.set_data(file->second.substr(at, kPiece));
+      writer->Write(response);
+      at += kPiece;
+    } while (at < file->second.size());
+    return grpc::Status::OK;
+  }
+
  private:
   grpc::Status SubmitTraining(const v1::SubmitJobRequest& request,
                               v1::SubmitJobResponse* response) {

@@ -46,6 +46,12 @@ struct FakeAnswers {
   // How many uploads break UNAVAILABLE after their first piece.
   int upload_breaks = 0;
 
+  // What ListFiles and ReadFile find, by "RANK/PATH".
+  std::map<std::string, v1::ListFilesResponse> folders;
+  std::map<std::string, std::string> files;
+  // Reads break UNAVAILABLE after so many bytes; 0: never.
+  size_t file_break = 0;
+
   // What came in.
   int gets = 0;  // Of a job.
   std::vector<v1::SubmitJobRequest> submits;

@@ -59,6 +59,28 @@ TEST_F(CheckpointTest, AllDeadRestoresExactly) {
   }
 }
 
+// What the job was to leave is not there: that is not a success.
+TEST_F(CheckpointTest, AJobWhoseLastCheckpointIsNotSavedFails) {
+  v1::JobSpec spec =
+      Steps("unsaved", 2,
+            {"--steps", "100", "--hold_step", "60", "--hold_file", Path("go")});
+  spec.mutable_checkpoint()->set_interval_steps(50);
+  spec.set_restart_budget(0);
+  Submit(spec);
+  ASSERT_TRUE(HasLine("unsaved", 0, "hold 60"));
+  WaitForCheckpoint("unsaved", 50);
+  // A file in the place of the folder: also root writes nothing there.
+  std::filesystem::rename(OutputOf("unsaved") + "/checkpoints",
+                          OutputOf("unsaved") + "/moved");
+  WriteFile(OutputOf("unsaved") + "/checkpoints", "x");
+  WriteFile(Path("go"), "");
+  const v1::Job job = WaitEnd("unsaved", v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job.cause().reason(), v1::REASON_CHECKPOINT_FAILED)
+      << job.cause().message();
+  EXPECT_THAT(job.cause().message(), HasSubstr("the checkpoint of step 100"));
+  EXPECT_NE(job.exit_code(), 0);
+}
+
 // The host of rank 0 goes silent, saves on, and dies: the coordinator heard of
 // none of the checkpoints that are still there.
 TEST_F(CheckpointTest, TheNewestOnTheDiskCountsAlsoWhenNobodyHeardOfIt) {

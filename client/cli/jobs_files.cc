@@ -1,0 +1,179 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <ostream>
+
+#include "client/cli/cli.h"
+#include "client/cli/errors.h"
+#include "client/cli/find.h"
+#include "client/cli/job_view.h"
+#include "client/cli/listing.h"
+#include "client/cli/work_place.h"
+#include "common/model/resources.h"
+
+namespace lockstep {
+namespace {
+
+struct Options {
+  std::string name;
+  std::string place;
+};
+
+// One folder of one task.
+struct Folder {
+  int32_t rank = 0;
+  std::string task;
+  v1::ListFilesResponse files;
+};
+
+Table FilesTable(const std::vector<Folder>& folders) {
+  Table table{{"RANK", "TASK", "PATH", "SIZE", "MODIFIED"}, {}};
+  for (const Folder& folder : folders) {
+    for (const v1::WorkFile& file : folder.files.files()) {
+      table.rows.push_back(
+          {std::to_string(folder.rank), folder.task,
+           Printable(file.path()) + (file.directory() ? "/" : ""),
+           FormatBytes(file.bytes()),
+           TimeText(file.has_modify_time(), file.modify_time())});
+    }
+  }
+  return table;
+}
+
+// The first rank of each task: the others share its directory.
+std::vector<Folder> FoldersOf(const v1::Job& job) {
+  std::vector<Folder> folders;
+  for (const v1::TaskStatus& task : job.tasks()) {
+    if (task.ranks().empty()) continue;
+    folders.push_back({task.ranks(0).rank(), TaskText(task), {}});
+  }
+  return folders;
+}
+
+std::string TaskOfRank(const v1::Job& job, int32_t rank) {
+  for (const v1::TaskStatus& task : job.tasks()) {
+    for (const v1::RankStatus& status : task.ranks()) {
+      if (status.rank() == rank) return TaskText(task);
+    }
+  }
+  return "";
+}
+
+Status Write(const Cli& cli, const std::vector<Folder>& folders, bool one) {
+  Listing listing;
+  std::string json;
+  for (const Folder& folder : folders) {
+    std::string line = ToJsonLine(folder.files);
+    line.insert(1, fmt::format("\"rank\":{},", folder.rank));
+    listing.json_lines.push_back(line);
+    line.pop_back();
+    json += (json.empty() ? "" : ",") + line;
+    for (const v1::WorkFile& file : folder.files.files()) {
+      listing.names.push_back(
+          fmt::format("{}/{}", folder.rank, Printable(file.path())));
+    }
+  }
+  listing.json = "[" + json + "]\n";
+  if (one) listing.all = &folders[0].files;
+  listing.table = [&](bool, const Style&) { return FilesTable(folders); };
+  LOCKSTEP_RETURN_IF_ERROR(WriteListing(cli, listing));
+  for (const Folder& folder : folders) {
+    if (!folder.files.truncated()) continue;
+    *cli.env->err << fmt::format(
+        "note: {} has more files than are listed: name a folder of it\n",
+        folder.task);
+  }
+  return OkStatus();
+}
+
+StatusOr<int> Run(const Cli& cli, const Options& options) {
+  std::optional<WorkPlace> place;
+  if (!options.place.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(place, ParseWorkPlace(options.place));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
+                            FindJob(client.get(), options.name));
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(name));
+  std::vector<Folder> folders;
+  if (place) {
+    folders = {{place->rank, TaskOfRank(job, place->rank), {}}};
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        folders[0].files, client->ListFiles(name, place->rank, place->path));
+    LOCKSTEP_RETURN_IF_ERROR(Write(cli, folders, true));
+    return 0;
+  }
+  int code = 0;
+  for (Folder& folder : FoldersOf(job)) {
+    auto files = client->ListFiles(name, folder.rank, "");
+    // It was empty, and was removed with the end of the job.
+    if (files.status().code() == StatusCode::kNotFound) continue;
+    if (!files.ok()) {
+      // Without any directory there is nothing to say of each task.
+      if (files.status().code() == StatusCode::kFailedPrecondition ||
+          files.status().code() == StatusCode::kPermissionDenied) {
+        return files.status();
+      }
+      *cli.env->err << ErrorLine(Annotate(files.status(), folder.task)) << "\n";
+      code = std::max(code, ExitCodeOf(files.status()));
+      continue;
+    }
+    folder.files = *std::move(files);
+    folders.push_back(std::move(folder));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(Write(cli, folders, false));
+  return code;
+}
+
+}  // namespace
+
+StatusOr<WorkPlace> ParseWorkPlace(const std::string& text) {
+  const size_t slash = text.find('/');
+  const std::string rank = text.substr(0, slash);
+  WorkPlace place;
+  const bool digits = !rank.empty() && rank.size() <= 6 &&
+                      std::all_of(rank.begin(), rank.end(),
+                                  [](char c) { return c >= '0' && c <= '9'; });
+  if (!digits) {
+    return InvalidArgument(
+        "\"{}\" does not begin with a rank: give RANK or RANK/PATH, as "
+        "0/snapshot.pt",
+        Printable(text));
+  }
+  place.rank = std::stoi(rank);
+  if (slash != std::string::npos) place.path = text.substr(slash + 1);
+  while (place.path.ends_with('/')) place.path.pop_back();
+  if (!IsUtf8(place.path)) {
+    return InvalidArgument(
+        "the path \"{}\" is not UTF-8, which is all that the "
+        "API carries",
+        Printable(place.path));
+  }
+  return place;
+}
+
+void AddJobsFiles(CLI::App* parent, Cli* cli) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const app = AddCommand(
+      parent, "files", "List files of tasks' working directories",
+      "  lockstep jobs files fashion\n"
+      "  lockstep jobs files fashion 1\n"
+      "  lockstep jobs files fashion 0/logs\n"
+      "\nA job that names no working directory gets one for each task. It stays"
+      "\non the task's node until the job's logs are removed; `lockstep jobs "
+      "cp`"
+      "\nfetches a file. For the job's owner and admins.");
+  app->add_option("name", options->name, "The job, or how its name begins")
+      ->type_name("JOB")
+      ->required();
+  app->add_option("place", options->place,
+                  "A rank, and perhaps a folder of its (default: all tasks)")
+      ->type_name("RANK[/PATH]");
+  AddListOptions(app, cli);
+  AddConnectionOptions(app, cli);
+  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+}
+
+}  // namespace lockstep

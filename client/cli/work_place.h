@@ -1,0 +1,23 @@
+// A file or folder in a task's working directory, as people name it. Pure.
+#ifndef LOCKSTEP_CLIENT_CLI_WORK_PLACE_H_
+#define LOCKSTEP_CLIENT_CLI_WORK_PLACE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/status.h"
+
+namespace lockstep {
+
+struct WorkPlace {
+  int32_t rank = 0;
+  // Empty: the directory itself.
+  std::string path;
+};
+
+// "RANK" or "RANK/PATH". InvalidArgument.
+StatusOr<WorkPlace> ParseWorkPlace(const std::string& text);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_CLI_WORK_PLACE_H_
