@@ -100,7 +100,8 @@ int Main(int argc, char** argv) {
   bool permanent = false;
   const Status status = Train(session->get(), **options, &permanent);
   const int code = (*session)->Leave(status);
-  if (status.ok()) return 0;
+  // Leave may fail although the training did not: its last checkpoint is lost.
+  if (status.ok()) return code;
   if (permanent) return Fail(status, kExitUsage);
   return Fail(status,
               ReasonOf(status) == kReasonStopped ? kExitTerminated : code);

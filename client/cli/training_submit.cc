@@ -205,6 +205,7 @@ StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
   }
   WriteNotes(cli, NotesFor(flags, request.notes));
   LOCKSTEP_RETURN_IF_ERROR(UploadAll(cli, client.get(), packages));
+  if (env->interrupted && env->interrupted()) return kExitInterrupted;
   submit.validate_only = false;
   LOCKSTEP_ASSIGN_OR_RETURN(
       const v1::SubmitJobResponse response,

@@ -290,10 +290,14 @@ StatusOr<GangStatus> FromProto(const v1::GangStatus& value,
   }
   check.Text("reduction_plan", value.reduction_plan(), kMaxReductionPlan);
   check.Text("output_identity", value.output_identity(), kMaxOutputIdentity);
-  check.Count("work", value.work_size(), kMaxRanks);
-  for (int i = 0; check.ok() && i < value.work_size(); ++i) {
-    check.Take(FromProto(value.work(i), check.At("work", i)),
-               &out.work.emplace_back());
+  // For people only: a wrong one must not cost the rest of the report.
+  for (int i = 0; i < value.work_size(); ++i) {
+    const auto work = FromProto(value.work(i), check.At("work", i));
+    if (!work.ok() || value.work_size() > kMaxRanks) {
+      out.work.clear();
+      break;
+    }
+    out.work.push_back(*work);
   }
   if (!check.ok()) return check.status();
   out.output_identity = value.output_identity();

@@ -40,6 +40,9 @@ Status Coordinator::Load() {
     entry.state_since =
         stored->state == JobState::kFinishing ? now.mono - in_state : now.mono;
   }
+  for (const auto& [node, soft] : nodes_) {
+    members_.NoteTasks(node, !soft.jobs.empty());
+  }
   hub_->Start(version_);
   NoteRestart(now);
   LOG_INFO("store: {} jobs ({} live), {} nodes, version {}, epoch {}",

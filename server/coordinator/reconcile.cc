@@ -52,6 +52,7 @@ JobView Coordinator::ViewOf(const Entry& entry, Time now,
         node.state = NodeState::kLost;
       }
       node.takes_work = member->TakesWork();
+      node.bad_gpus = member->BadGpus();
       node.drain = member->drain;
       node.address = member->info.address;
       node.clock_offset = member->clock.offset();

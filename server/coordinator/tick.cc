@@ -4,6 +4,7 @@
 
 #include "common/base/logging.h"
 #include "server/coordinator/coordinator.h"
+#include "server/core/ending.h"
 
 namespace lockstep {
 namespace {
@@ -24,6 +25,7 @@ void Coordinator::Tick() {
   };
   for (const NodeName& node : members_.Expire(now, patience)) {
     const Member* member = members_.Find(node);
+    members_.NoteTasks(node, !nodes_[node].jobs.empty());
     LOG_WARN("node {}: {} ({})", node, Name(member->Shown(true)),
              member->message);
     capacity_changed_ = true;
@@ -99,8 +101,12 @@ std::optional<Duration> Coordinator::PatienceWith(const NodeName& node) {
   Duration longest = options_.membership.lost_after;
   for (const JobName& name : nodes_[node].jobs) {
     const Entry& entry = jobs_.at(name);
-    // Nobody else can say whether a program lives.
-    if (entry.job->spec.kind == JobKind::kProgram) return std::nullopt;
+    // Nothing else can say whether a program lives. Of ranks that have all
+    // exited with 0 nothing needs to be known.
+    if (entry.job->spec.kind == JobKind::kProgram &&
+        !IsDoneOn(*entry.job, node)) {
+      return std::nullopt;
+    }
     longest = std::max(longest, PatienceOf(entry));
   }
   return longest;

@@ -436,6 +436,7 @@ void Coordinator::OnStreamEnd(SessionId session) {
   NodeSoft& soft = nodes_[node];
   if (!soft.session || soft.session->id != session) return;
   members_.Disconnect(node, soft.session->incarnation, clock_->Now());
+  members_.NoteTasks(node, !soft.jobs.empty());
   soft.session.reset();
   capacity_changed_ = true;
   NoteNode(node);

@@ -30,7 +30,8 @@ void SetReductionPlan(const Job& job, GangSpec* spec) {
 bool SameForAll(const Job& a, const Job& b) {
   return a.state == b.state && a.generation == b.generation &&
          a.failing == b.failing && a.outcome == b.outcome &&
-         a.cause == b.cause && a.cluster.has_value() == b.cluster.has_value() &&
+         a.cancel_requested == b.cancel_requested && a.cause == b.cause &&
+         a.cluster.has_value() == b.cluster.has_value() &&
          a.job_key == b.job_key && a.directives == b.directives &&
          a.attempt == b.attempt && a.restarts == b.restarts &&
          a.lineage == b.lineage && a.images == b.images &&
@@ -102,9 +103,9 @@ GangSpec Assigner::SpecFor(const NodeName& node) const {
 // these have ended.
 bool Assigner::MayEndByThemselves(const NodeName& node) const {
   if (job_.outcome != JobState::kSucceeded) return false;
-  if (now_.mono - view_.state_since >= GraceAfterSuccess(job_.spec)) {
-    return false;
-  }
+  if (!MayRunOn(job_, now_.mono - view_.state_since, now_.wall)) return false;
+  const auto drained = MustLeave(job_, view_);
+  if (drained && now_.wall >= drained->deadline) return false;
   for (const size_t index : places_.TasksOn(node)) {
     const TaskStatus& task = job_.tasks[index];
     if (!IsOfGroup(task.type)) continue;

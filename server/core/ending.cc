@@ -85,13 +85,20 @@ EndWith DefaultEndWith(const JobSpec& spec) {
 bool HasSucceeded(const Job& job) {
   if (job.tasks.empty()) return false;
   if (job.spec.end_with != EndWith::kAll) return ExitedWell(DecidingRank(job));
-  return Members(job, [](const Member& member) {
-           return IsOfGroup(member.task->type) && !ExitedWell(*member.rank);
-         }).empty();
+  return Members(job,
+                 [](const Member& member) {
+                   return IsOfGroup(member.task->type) &&
+                          !ExitedWell(*member.rank);
+                 })
+      .empty();
 }
 
 bool IsDoneOn(const Job& job, const NodeName& node) {
-  return Members(job, [&](const Member& member) {
+  const auto here = [&](const Member& member) {
+    return member.task->node == node;
+  };
+  return !Members(job, here).empty() &&
+         Members(job, [&](const Member& member) {
            return member.task->node == node &&
                   !(IsOfGroup(member.task->type) && ExitedWell(*member.rank));
          }).empty();
@@ -100,6 +107,12 @@ bool IsDoneOn(const Job& job, const NodeName& node) {
 Duration GraceAfterSuccess(const JobSpec& spec) {
   if (spec.end_with == EndWith::kAll || HasParameterServers(spec)) return {};
   return spec.end_grace;
+}
+
+bool MayRunOn(const Job& job, Duration since, WallTime now) {
+  const auto& limit = job.spec.max_running_time;
+  return !job.cancel_requested && since < GraceAfterSuccess(job.spec) &&
+         !(limit && job.start_time && now - *job.start_time > *limit);
 }
 
 void NoteStillRunning(Job* job, Time now) {
@@ -118,6 +131,26 @@ void NoteStillRunning(Job* job, Time now) {
        false, now);
   Note(job, Reason::kRanksStopped, others, "still running, and stopped now",
        false, now);
+}
+
+void NoteWaiting(Job* job, Time now) {
+  constexpr Duration kPatience = std::chrono::minutes(1);
+  if (job->spec.end_with != EndWith::kAll) return;
+  const auto done = Members(*job, [&](const Member& member) {
+    return IsOfGroup(member.task->type) && ExitedWell(*member.rank) &&
+           now.wall - member.rank->exit->end_time >= kPatience;
+  });
+  if (done.empty()) return;
+  const auto group = Members(*job, [](const Member& member) {
+    return Runs(member) && IsOfGroup(member.task->type);
+  });
+  AddEventOnce(
+      job, Reason::kNoProgress,
+      fmt::format("{} exited with 0 over a minute ago; the job ends when these "
+                  "have: {}",
+                  RankLabel(*job, done.front().rank->rank),
+                  Named(*job, group, false)),
+      now);
 }
 
 void NoteHowTheyEnded(Job* job, Time now) {

@@ -31,7 +31,13 @@ bool IsDoneOn(const Job& job, const NodeName& node);
 // How long ranks of the group may run on after the success; 0: they are stopped
 // at once.
 Duration GraceAfterSuccess(const JobSpec& spec);
+// Whether they may still, `since` the success: not after a cancel, nor when
+// the job's max_running_time is over.
+bool MayRunOn(const Job& job, Duration since, WallTime now);
 
+// An event for a job that runs on although some of its ranks exited with 0 a
+// minute ago or more: which it waits for. Once.
+void NoteWaiting(Job* job, Time now);
 // Events for the start of FINISHING after a success: which ranks still run, and
 // what becomes of them.
 void NoteStillRunning(Job* job, Time now);

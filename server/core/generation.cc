@@ -42,6 +42,9 @@ void StartGeneration(Job* job, Time now) {
   ++job->attempt;
   job->cluster.reset();
   job->job_key.clear();
+  // Nothing was written yet: the directory of the node that rank 0 goes to
+  // counts.
+  if (!job->start_time) job->output_identity.clear();
   job->attempt_start = now.wall;
   job->failing.reset();
   job->not_before.reset();

@@ -240,7 +240,9 @@ void DecideRunning(Job* job, const JobView& view,
   }
   if (std::optional<Cause> cause = Leave(job, view, now)) {
     Fail(job, *std::move(cause), now);
+    return;
   }
+  NoteWaiting(job, now);
 }
 
 void DecideFinishing(Job* job, const JobView& view, Time now) {

@@ -74,6 +74,8 @@ struct JobView {
     bool forgotten = false;
     // May be given new work.
     bool takes_work = true;
+    // Its GPUs that may not.
+    std::vector<int32_t> bad_gpus;
     std::optional<Drain> drain;
     // IP of its data plane.
     std::string address;

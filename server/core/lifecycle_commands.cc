@@ -54,11 +54,16 @@ Job NewJob(JobSpec spec, std::string uid, std::string owner, Time now) {
 }
 
 Job Cancel(const Job& before, const std::string& who, Time now) {
-  if (IsFinal(before.state) || before.cancel_requested ||
-      before.state == JobState::kFinishing) {
-    return before;
-  }
+  if (IsFinal(before.state) || before.cancel_requested) return before;
   Job job = before;
+  if (job.state == JobState::kFinishing) {
+    if (job.outcome != JobState::kSucceeded) return before;
+    // Its end stands; what still runs of it is not waited for any more.
+    job.cancel_requested = true;
+    AddEvent(&job, Reason::kCancelledByUser,
+             fmt::format("{} ends the ranks that still run", who), now);
+    return job;
+  }
   job.cancel_requested = true;
   job.cause = {Reason::kCancelledByUser, "cancelled by " + who};
   AddEvent(&job, Reason::kCancelledByUser, job.cause.message, now);

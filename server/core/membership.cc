@@ -97,7 +97,7 @@ void TakeGpuNews(Member* member, const NodeReadings& readings,
 
 NodeState Member::Shown(bool busy) const {
   if (state != NodeState::kReady) {
-    return drain && !busy ? NodeState::kDrained : state;
+    return drain && !busy && !silent_with_tasks ? NodeState::kDrained : state;
   }
   if (!quarantine.empty()) return NodeState::kQuarantined;
   if (drain) return busy ? NodeState::kDraining : NodeState::kDrained;
@@ -201,10 +201,15 @@ NodeRecord Membership::Registered(const NodeInfo& info, WallTime now) const {
     lockstep::AddEvent(&record, Reason::kNodeBack, "connected again", now);
   }
   if (!was_ready) record.state_time = now;
+  // One that was missing for a while keeps its fault. A boot resets the GPUs.
+  std::vector<Gpu> known;
+  if (old.boot_id == info.boot_id) {
+    known = old.gpus;
+    known.insert(known.end(), record.missing_gpus.begin(),
+                 record.missing_gpus.end());
+  }
   CompareGpus(old.gpus, &record, now);
-  // A boot resets the GPUs.
-  const bool same_boot = old.boot_id == info.boot_id;
-  KeepFaults(same_boot ? old.gpus : std::vector<Gpu>(), &record.info.gpus);
+  KeepFaults(known, &record.info.gpus);
   return record;
 }
 
@@ -213,6 +218,7 @@ Status Membership::Register(const NodeInfo& info, Time now) {
   Apply(Registered(info, now.wall));
   Member& member = members_[info.name];
   member.state = NodeState::kReady;
+  member.silent_with_tasks = false;
   member.message = member.quarantine;
   member.last_beat = now.mono;
   member.last_beat_wall = now.wall;
@@ -287,6 +293,7 @@ Status Membership::Beat(const NodeName& node, const Incarnation& incarnation,
           now.wall);
     member.message = member.quarantine;
   }
+  member.silent_with_tasks = false;
   member.last_beat = now.mono;
   member.last_beat_wall = now.wall;
   if (readings.send_time) member.clock.Take(*readings.send_time, now);
@@ -319,6 +326,13 @@ void Membership::Disconnect(const NodeName& node,
     Enter(&it->second, NodeState::kUnknown, Reason::kNodeSilent,
           "its daemon's connection ended", now.wall);
   }
+}
+
+void Membership::NoteTasks(const NodeName& node, bool has_tasks) {
+  const auto it = members_.find(node);
+  if (it == members_.end() || it->second.state == NodeState::kReady) return;
+  Member& member = it->second;
+  member.silent_with_tasks = member.silent_with_tasks || has_tasks;
 }
 
 const Member* Membership::Find(const NodeName& node) const {

@@ -73,6 +73,9 @@ struct Member {
   std::deque<MonoTime> contests;
   // Names both; empty: not in quarantine.
   std::string quarantine;
+  // It had tasks since it fell silent: it is not a machine that was switched
+  // off for maintenance.
+  bool silent_with_tasks = false;
 
   // Missing, or offered and bad.
   size_t LostGpus() const;
@@ -131,6 +134,10 @@ class Membership {
 
   // Nobody could be heard for so long: that time is nobody's silence.
   void Excuse(Duration away, MonoTime now);
+
+  // Whether jobs hold something on a node that is not READY; does nothing for
+  // others.
+  void NoteTasks(const NodeName& node, bool has_tasks);
 
   // Its stream ended.
   void Disconnect(const NodeName& node, const Incarnation& incarnation,

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "server/core/ending.h"
+
 namespace lockstep {
 namespace {
 
@@ -20,6 +22,7 @@ std::optional<Departure> MustLeave(const Job& job, const JobView& view) {
   for (const NodeName& node : NodesOf(job)) {
     const auto it = view.nodes.find(node);
     if (it == view.nodes.end() || !it->second.drain) continue;
+    if (IsDoneOn(job, node)) continue;
     const Drain& drain = *it->second.drain;
     const std::optional<WallTime> deadline = drain.deadline();
     if (!deadline || (first && first->deadline <= *deadline)) continue;

@@ -59,7 +59,24 @@ std::string WhatNow(const Job& job, const Failure& failure) {
                      job.failures_without_progress, job.spec.restart_budget);
 }
 
+// Whether `task` has a GPU that gets no new work: its failure may be the GPU's.
+bool HasBadGpu(const TaskStatus& task, const JobView& view) {
+  const auto node = view.nodes.find(task.node);
+  if (node == view.nodes.end()) return false;
+  const std::vector<int32_t>& bad = node->second.bad_gpus;
+  return std::any_of(task.gpus.begin(), task.gpus.end(), [&](int32_t gpu) {
+    return std::find(bad.begin(), bad.end(), gpu) != bad.end();
+  });
+}
+
+bool AnyHasBadGpu(const Job& job, const JobView& view) {
+  return std::any_of(
+      job.tasks.begin(), job.tasks.end(),
+      [&](const TaskStatus& task) { return HasBadGpu(task, view); });
+}
+
 bool AllTakeWork(const Job& job, const JobView& view) {
+  if (AnyHasBadGpu(job, view)) return false;
   const std::set<NodeName> nodes = NodesOf(job);
   return std::all_of(nodes.begin(), nodes.end(), [&](const NodeName& node) {
     const auto it = view.nodes.find(node);
@@ -149,7 +166,8 @@ void RestartAlone(Job* job, const JobView& view, TaskStatus* task,
 }  // namespace
 
 void DecideAfterFailure(Job* job, const JobView& view, Time now) {
-  const Failure failure = Judge(*job);
+  Failure failure = Judge(*job);
+  if (AnyHasBadGpu(*job, view)) failure.signature.clear();
   const bool was_running = job->state == JobState::kRunning;
   const bool progress = MadeProgress(*job, view, failure, now);
   const RestartPlan plan = PlanRestart(*job, failure, progress, now);
@@ -191,11 +209,13 @@ std::optional<Failure> TakeFailures(Job* job, const JobView& view, Time now) {
   }
   for (TaskStatus* task : alone) {
     const RankStatus* rank = FirstFailed(*task);
-    const Failure failure = FailureOfRank(*job, *rank);
+    Failure failure = FailureOfRank(*job, *rank);
+    // Two workers that fail once in the same way are not one that fails twice.
+    failure.signature.clear();
     const bool progress = MadeProgress(*job, view, failure, now);
     const RestartPlan plan = PlanRestart(*job, failure, progress, now);
     // Other ports are another cluster spec, which all have to hear.
-    if (!plan.restart || failure.port_taken) {
+    if (!plan.restart || failure.port_taken || HasBadGpu(*task, view)) {
       SetWaits(job, *task, false);
       return FirstFailure(*job);
     }

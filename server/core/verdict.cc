@@ -91,24 +91,56 @@ std::string_view ExceptionType(std::string_view message) {
   return is_name ? type : std::string_view();
 }
 
+// Whether the failure may be another's or pass by itself: a peer that is late,
+// a service that is away, a file system that does not answer for a moment.
+bool MayPass(const ExitStatus& exit) {
+  static constexpr std::string_view kWords[] = {
+      "imed out",           "timeout",         "imeoutError",
+      "DEADLINE_EXCEEDED",  "deadline exceed", "distributed service",
+      "oordination service"};
+  static constexpr std::string_view kTypes[] = {"OSError",
+                                                "IOError",
+                                                "ConnectionError",
+                                                "ConnectionRefusedError",
+                                                "BrokenPipeError",
+                                                "ConnectionResetError",
+                                                "BlockingIOError",
+                                                "InterruptedError",
+                                                "ConnectionAbortedError"};
+  const std::string_view type = ExceptionType(exit.message);
+  return SpeaksOfALostPeer(exit.message) ||
+         std::find(std::begin(kTypes), std::end(kTypes), type) !=
+             std::end(kTypes) ||
+         std::any_of(std::begin(kWords), std::end(kWords),
+                     [&](std::string_view words) {
+                       return exit.message.find(words) != std::string::npos;
+                     });
+}
+
 // See Failure::signature.
 std::string SignatureOf(const ExitStatus& exit) {
-  if (exit.location.empty() || Tier(exit) != 1) return "";
+  if (exit.location.empty() || Tier(exit) != 1 || MayPass(exit)) return "";
   if (exit.how == ExitStatus::How::kCode && exit.value == 42) return "";
   return fmt::format("{}{} {} at {}",
                      exit.how == ExitStatus::How::kSignal ? "signal " : "",
                      exit.value, ExceptionType(exit.message), exit.location);
 }
 
-// The rank of the group that exited with 0 last before `first` failed; null:
-// none did.
+// A peer misses a rank that left within this time.
+constexpr Duration kMissedWithin = 60s;
+
+// The rank of the group that exited with 0 last before `first` failed, and not
+// long before; null: none did. Peers of a job with parameter servers do not
+// need each other.
 const RankStatus* LeftBefore(const Job& job, const RankStatus& first) {
+  if (HasParameterServers(job.spec)) return nullptr;
   const RankStatus* left = nullptr;
   for (const TaskStatus& task : job.tasks) {
     if (!IsOfGroup(task.type)) continue;
     for (const RankStatus& rank : task.ranks) {
       if (!rank.exit || !rank.exit->ok() ||
-          rank.exit->end_time > first.exit->end_time) {
+          rank.exit->end_time > first.exit->end_time ||
+          first.exit->end_time - rank.exit->end_time > kMissedWithin) {
         continue;
       }
       if (left == nullptr || rank.exit->end_time > left->exit->end_time) {

@@ -31,7 +31,7 @@ struct Failure {
   int32_t rank = -1;
   // Equal of two failures that are the same: the type of the exception and
   // where the program raised it. Empty: the program did not say, or the failure
-  // may be another's.
+  // may be another's or pass by itself (a lost peer, a time-out, an OSError).
   std::string signature = {};
 };
 

@@ -14,7 +14,8 @@ constexpr Duration kOfNobody = std::chrono::hours(24);
 }  // namespace
 
 bool KeepsWork(const LogOwner& owner, bool has_logs, WallTime now) {
-  if (!owner.known) return false;
+  // Of a job that the store does not know, as long as its logs: see kOfNobody.
+  if (!owner.known) return has_logs;
   return has_logs || !owner.end_time ||
          now - *owner.end_time <= kLogsStillComing;
 }

@@ -423,6 +423,8 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   uint64_t acknowledged_ = 0;
   // Heartbeats that were not answered yet, and when they were sent.
   std::map<uint64_t, MonoTime> unanswered_;
+  // The GPUs' errors that they told.
+  std::map<uint64_t, std::vector<GpuError>> unanswered_errors_;
   uint64_t reconnects_ = 0;
   Duration heartbeat_interval_;
   Duration backoff_{};

@@ -71,6 +71,15 @@ void Agent::Connect() {
   sequence_ = 0;
   acknowledged_ = 0;
   unanswered_.clear();
+  // What an ended stream did not deliver is told again: a fatal error decides
+  // whether the GPU gets new work.
+  for (auto& [sequence, errors] : unanswered_errors_) {
+    for (const GpuError& error : errors) {
+      if (readings_.gpu_errors.size() >= kMaxGpuErrors) break;
+      readings_.gpu_errors.push_back(error);
+    }
+  }
+  unanswered_errors_.clear();
   readings_.round_trip.reset();
   open_ = true;
   welcomed_ = false;
@@ -205,6 +214,8 @@ bool Agent::Obey(uint64_t epoch) {
 void Agent::OnWelcome(const WelcomeInfo& welcome) {
   if (!Obey(welcome.epoch)) return client_->Disconnect();
   welcomed_ = true;
+  // This coordinator says anew what may go.
+  unwanted_work_.clear();
   SetReady(OkStatus());
   backoff_ = Duration{};
   last_complaint_.clear();
@@ -246,8 +257,9 @@ void Agent::Beat() {
   beat.readings = readings_;
   beat.readings.send_time = loop_->Now().wall;
   unanswered_[beat.sequence] = loop_->Now().mono;
-  // Once: an error that is lost with its stream is still in the metrics.
-  readings_.gpu_errors.clear();
+  if (!readings_.gpu_errors.empty()) {
+    unanswered_errors_[beat.sequence] = std::exchange(readings_.gpu_errors, {});
+  }
   readings_.round_trip.reset();
   for (const auto& [key, gang] : core_.gangs()) {
     GangProgress progress{key.job, key.generation, {}};
@@ -282,6 +294,8 @@ void Agent::OnHeartbeatAck(uint64_t sequence) {
   }
   // Answers come in order: of those before it none comes any more.
   unanswered_.erase(unanswered_.begin(), unanswered_.upper_bound(sequence));
+  unanswered_errors_.erase(unanswered_errors_.begin(),
+                           unanswered_errors_.upper_bound(sequence));
 }
 
 void Agent::ShipLogs() {

@@ -150,7 +150,7 @@ void Agent::DropOldestWork() {
   for (const auto& [key, gang] : core_.gangs()) {
     busy.insert(gang.status.job_uid);
   }
-  const auto oldest = work_store_.Oldest(busy);
+  const auto oldest = work_store_.Oldest(busy, loop_->Now().wall);
   if (!oldest) return;
   const auto aside = work_store_.SetAside(*oldest);
   if (!aside.ok()) {

@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "common/base/fd.h"
 #include "common/base/random.h"
 #include "common/model/output_identity.h"
 #include "common/os/as_user.h"
@@ -15,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kMaxFile = 4096;
+constexpr off_t kMaxFile = 4096;
 
 std::string FileIn(const std::string& directory) {
   return JoinPath(directory, kOutputIdentityFile);
@@ -34,11 +36,31 @@ Status Refusal(const Status& cause, const std::string& sentence) {
   }
 }
 
+// The directory belongs to the task's user, who may put anything there: a pipe
+// must not hold up this thread. NotFound: there is nothing. ResourceExhausted:
+// it is too long to be an identity, or it is not a file.
+StatusOr<std::string> ReadFile(const std::string& path) {
+  const Fd fd(open(path.c_str(),
+                   O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC));
+  struct stat info {};
+  if (!fd && errno != ELOOP && errno != ENXIO) {
+    return ErrnoStatus(errno, "opening " + path);
+  }
+  if (!fd || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode) ||
+      info.st_size > kMaxFile) {
+    return ResourceExhausted("{} is not a file of one line", path);
+  }
+  std::string text(kMaxFile, '\0');
+  const ssize_t n = pread(fd.get(), text.data(), text.size(), 0);
+  if (n < 0) return ErrnoStatus(errno, "reading " + path);
+  text.resize(static_cast<size_t>(n));
+  return text;
+}
+
 // NotFound: there is none.
-StatusOr<std::string> ReadIdentity(FileSystem* files,
-                                   const std::string& directory) {
+StatusOr<std::string> ReadIdentity(const std::string& directory) {
   const std::string path = FileIn(directory);
-  const auto text = files->Read(path, kMaxFile);
+  const auto text = ReadFile(path);
   if (text.status().code() == StatusCode::kNotFound) return text.status();
   if (!text.ok() && text.status().code() != StatusCode::kResourceExhausted) {
     return Refusal(text.status(),
@@ -92,14 +114,14 @@ Status MakeIdentity(FileSystem* files, const std::string& directory) {
 
 StatusOr<std::string> ReadOrMake(FileSystem* files,
                                  const std::string& directory) {
-  auto known = ReadIdentity(files, directory);
+  auto known = ReadIdentity(directory);
   if (known.status().code() != StatusCode::kNotFound) return known;
   if (const Status made = MakeIdentity(files, directory); !made.ok()) {
     return Refusal(made, fmt::format("the output directory {} cannot be given "
                                      "an identity: {}",
                                      directory, Message(made)));
   }
-  known = ReadIdentity(files, directory);
+  known = ReadIdentity(directory);
   if (known.status().code() == StatusCode::kNotFound) {
     return Unavailable("{} vanished as soon as it was made", FileIn(directory));
   }
@@ -118,10 +140,9 @@ Status NotShared(const std::string& directory, std::string_view what) {
 
 // One look at what must be `input.expected`. OUTPUT_NOT_SHARED: it may be seen
 // later.
-StatusOr<std::string> Compare(FileSystem* files,
-                              const OutputIdentityInput& input) {
+StatusOr<std::string> Compare(const OutputIdentityInput& input) {
   const std::string& directory = input.directory;
-  auto seen = ReadIdentity(files, directory);
+  auto seen = ReadIdentity(directory);
   const bool missing = seen.status().code() == StatusCode::kNotFound;
   if (!seen.ok() && !missing) return seen;
   if (seen.ok() && *seen == input.expected) return seen;
@@ -150,7 +171,7 @@ StatusOr<std::string> Look(FileSystem* files,
                            const OutputIdentityInput& input) {
   const auto look = [&] {
     return input.expected.empty() ? ReadOrMake(files, input.directory)
-                                  : Compare(files, input);
+                                  : Compare(input);
   };
   const auto& user = input.user;
   if (!user || user->uid == geteuid()) return look();

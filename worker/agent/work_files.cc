@@ -32,9 +32,21 @@ Dir OpenDir(int fd) {
   return {dir, closedir};
 }
 
+// The owner of a file may set any time. What the coordinator's messages cannot
+// hold, from 1970 to 2261, becomes the nearest that they can.
 WallTime TimeOf(const struct stat& info) {
-  return WallTime(std::chrono::seconds(info.st_mtim.tv_sec) +
-                  std::chrono::nanoseconds(info.st_mtim.tv_nsec));
+  constexpr int64_t kLastSecond = 9'200'000'000;
+  const int64_t seconds =
+      std::clamp<int64_t>(info.st_mtim.tv_sec, 0, kLastSecond);
+  const bool clamped = seconds != info.st_mtim.tv_sec;
+  return WallTime(std::chrono::seconds(seconds) +
+                  std::chrono::nanoseconds(clamped ? 0 : info.st_mtim.tv_nsec));
+}
+
+// Sparse files may add up to more than there are numbers.
+int64_t SumUp(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
 }
 
 // Counts what is in folders, within limits for all of them together.
@@ -73,7 +85,7 @@ class Walk {
       } else {
         continue;
       }
-      sum.bytes += file.bytes;
+      sum.bytes = SumUp(sum.bytes, file.bytes);
       if (entries == nullptr) continue;
       file.path = CleanText(name, kMaxName);
       entries->push_back(std::move(file));

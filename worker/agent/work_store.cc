@@ -82,14 +82,15 @@ void WorkStore::Settle(const std::string& uid) {
   if (rmdir(job.c_str()) == 0) jobs_.erase(uid);
 }
 
-std::optional<std::string> WorkStore::Oldest(
-    const std::set<std::string>& busy) const {
+std::optional<std::string> WorkStore::Oldest(const std::set<std::string>& busy,
+                                             WallTime now) const {
   std::optional<std::string> oldest;
   int64_t oldest_time = 0;
   for (const std::string& uid : jobs_) {
     if (busy.contains(uid)) continue;
     const auto info = files_->Stat(JoinPath(root_, uid));
     const int64_t time = info.ok() ? info->mtime_unix_nanos : 0;
+    if (ToUnixNanos(now) - time < kKeptAtLeast.count()) continue;
     if (!oldest || time < oldest_time) {
       oldest = uid;
       oldest_time = time;
@@ -99,11 +100,12 @@ std::optional<std::string> WorkStore::Oldest(
 }
 
 StatusOr<std::string> WorkStore::SetAside(const std::string& uid) {
-  if (jobs_.erase(uid) == 0) {
+  if (!jobs_.contains(uid)) {
     return NotFound("job {} has no working directory here", uid);
   }
   const std::string aside = JoinPath(root_, kAside + RandomHex(8));
   LOCKSTEP_RETURN_IF_ERROR(files_->Rename(JoinPath(root_, uid), aside));
+  jobs_.erase(uid);
   return aside;
 }
 

@@ -47,8 +47,12 @@ class WorkStore {
 
   // Jobs that have directories here.
   const std::set<std::string>& jobs() const { return jobs_; }
-  // The one of them, apart from `busy`, that was used the longest ago.
-  std::optional<std::string> Oldest(const std::set<std::string>& busy) const;
+  // The one of them, apart from `busy`, that was used the longest ago, at least
+  // kKeptAtLeast. A job that waits for its next attempt has nothing here that
+  // says so.
+  std::optional<std::string> Oldest(const std::set<std::string>& busy,
+                                    WallTime now) const;
+  static constexpr Duration kKeptAtLeast = std::chrono::hours(24);
   // Renames the directories of the job out of the way, however much is in
   // them; where they are now. NotFound: there are none.
   StatusOr<std::string> SetAside(const std::string& uid);

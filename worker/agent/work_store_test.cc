@@ -93,15 +93,17 @@ TEST_F(WorkStoreTest, OnlyEmptyOnesGoWithTheEnd) {
 
 TEST_F(WorkStoreTest, TheOldestThatIsNotBusyIsFound) {
   for (const std::string uid : {"a", "b", "c"}) Fill(Make(uid));
-  Age("a", 300);
-  Age("b", 200);
-  Age("c", 100);
-  EXPECT_EQ(store_->Oldest({}), "a");
-  EXPECT_EQ(store_->Oldest({"a"}), "b");
-  EXPECT_EQ(store_->Oldest({"a", "b", "c"}), std::nullopt);
-  // Used again.
+  Age("a", 300'000);
+  Age("b", 200'000);
+  Age("c", 100'000);
+  const WallTime now = SystemClock().Now().wall;
+  EXPECT_EQ(store_->Oldest({}, now), "a");
+  EXPECT_EQ(store_->Oldest({"a"}, now), "b");
+  EXPECT_EQ(store_->Oldest({"a", "b", "c"}, now), std::nullopt);
+  // Used again: its job may wait for its next attempt.
   Make("a");
-  EXPECT_EQ(store_->Oldest({}), "b");
+  EXPECT_EQ(store_->Oldest({}, now), "b");
+  EXPECT_EQ(store_->Oldest({"b", "c"}, now), std::nullopt);
 }
 
 TEST_F(WorkStoreTest, SetAsideItsNameIsFreeAtOnce) {
