@@ -175,6 +175,8 @@ TEST_F(HeldCgroupTest, WhyItCannotBeUsedIsSaid) {
 }
 
 TEST_F(HeldCgroupTest, WithoutItTheDaemonsOwnGroupIsDividedWhereThatMayBe) {
+  cgroups_.processes["/cg/a"] = {};
+  cgroups_.processes["/cg/a/daemon"] = {"7"};
   const auto tree = Open({"0::/a/daemon\n", 7, true, "/none"});
   ASSERT_TRUE(tree.ok()) << tree.status();
   EXPECT_EQ((*tree)->PathOf("ab"), "/cg/a/rank-ab");
