@@ -124,6 +124,20 @@ TEST(AssignmentsTest, WorkersMayEndByThemselvesAfterTheChief) {
   EXPECT_EQ(One(s, "b").grace, 1s);
 }
 
+TEST(AssignmentsTest, CancelEndsTheGraceOfWorkers) {
+  Scene s = ChiefDecides();
+  s.Run({"a", "b"});
+  s.Exited(0, Code(0));
+  s.Settle();
+  const Job before = s.job;
+  s.job = Cancel(s.job, "user/ann", s.now);
+  EXPECT_FALSE(NodesToTell(&before, s.job).empty());
+  EXPECT_EQ(One(s, "b").goal, Goal::kStop);
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kSucceeded);
+}
+
 TEST(AssignmentsTest, NothingIsStoppedWhileWorkersMustFinish) {
   Scene s = Native();
   s.Run({"a", "b"});

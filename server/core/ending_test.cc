@@ -114,6 +114,37 @@ TEST(EndingTest, NodeWhoseRanksAreDoneIsNeededNoMore) {
   EXPECT_EQ(s.job.state, JobState::kSucceeded);
 }
 
+TEST(EndingTest, JobThatWaitsForARankSaysSo) {
+  Scene s = Running();
+  s.Exited(0, Code(0));
+  s.Settle();
+  s.Advance(59s);
+  s.Settle();
+  EXPECT_THAT(Events(s.job, Reason::kNoProgress), IsEmpty());
+  s.Advance(1s);
+  s.Settle();
+  s.Advance(1min);
+  s.Settle();
+  EXPECT_THAT(Events(s.job, Reason::kNoProgress),
+              ElementsAre("rank 0 (chief 0 on a) exited with 0 over a minute "
+                          "ago; the job ends when these have: rank 1 (worker 0 "
+                          "on b)"));
+}
+
+TEST(EndingTest, DrainedNodeWhoseRanksAreDoneIsNotLeft) {
+  Scene s = Running();
+  Drain drain;
+  drain.requester = "user/ann";
+  drain.time = s.now.wall;
+  drain.grace = 30s;
+  s.Exited(0, Code(0));
+  s.Settle();
+  s.view.nodes["a"].drain = drain;
+  s.Advance(1min);
+  s.Settle();
+  EXPECT_FALSE(s.job.failing);
+}
+
 TEST(EndingTest, WhoStillRunsAfterTheChiefIsTold) {
   Scene s = RunningWithChief();
   s.Exited(0, Code(0));

@@ -340,6 +340,24 @@ class GpuTest : public MembershipTest {
   std::string boot_id_ = "boot";
 };
 
+TEST_F(MembershipTest, DrainedNodeThatDiedWithTasksIsNotShownDrained) {
+  ASSERT_TRUE(Register(kFirst).ok());
+  const Member* member = members_.Find("a");
+  Drain drain;
+  drain.requester = "user/ann";
+  members_.Apply(DrainNode(member->Record(), drain));
+  members_.NoteTasks("a", true);
+  EXPECT_EQ(member->Shown(false), NodeState::kDrained) << "it is there";
+  clock_.Advance(4s);
+  Expire();
+  members_.NoteTasks("a", true);
+  EXPECT_EQ(member->Shown(true), NodeState::kUnknown);
+  EXPECT_EQ(member->Shown(false), NodeState::kUnknown)
+      << "its tasks were given up";
+  ASSERT_TRUE(Beat(kFirst).ok());
+  EXPECT_EQ(member->Shown(false), NodeState::kDrained);
+}
+
 TEST_F(GpuTest, OneThatIsGoneIsMissingUntilItIsBack) {
   Start({0, 1, 2}, 1);
   EXPECT_EQ(Lost(), 0u);
@@ -434,6 +452,10 @@ TEST_F(GpuTest, FatalErrorLastsUntilABootOrUndrain) {
   EXPECT_THAT(bad(), testing::IsEmpty());
   readings_.gpu_errors = {{0, 119}};
   ASSERT_TRUE(Beat({2, 2}).ok());
+  EXPECT_THAT(bad(), ElementsAre(0));
+  // Nor that it was away for a while.
+  Start({1}, 2);
+  Start({0, 1}, 2);
   EXPECT_THAT(bad(), ElementsAre(0));
   boot_id_ = "another boot";
   Start({0, 1}, 3);

@@ -40,6 +40,22 @@ void StartAgain(Scene* s, int32_t rank) {
   s->Rank(rank) = fresh;
 }
 
+TEST(RestartAloneTest, TwoWorkersThatFailAlikeAreNotOneThatFailsTwice) {
+  Scene s = WithWorkers();
+  ExitStatus exit = Code(1);
+  exit.message = "KeyError: 1";
+  exit.location = "train.py:12";
+  s.Exited(1, exit);
+  s.Settle();
+  s.Exited(2, exit);
+  s.Settle();
+  s.Advance(2s);
+  s.Settle();
+  EXPECT_FALSE(s.job.failing);
+  EXPECT_EQ(s.job.tasks[1].ranks[0].restarts, 1);
+  EXPECT_EQ(s.job.tasks[2].ranks[0].restarts, 1);
+}
+
 TEST(RestartAloneTest, AWorkerIsStartedAgainAlone) {
   Scene s = WithWorkers();
   s.Rank(1).usage.cpu_seconds = 5;

@@ -151,6 +151,11 @@ TEST(RestartTest, OtherFailuresAreTriedUntilTheBudgetIsUsedUp) {
       {Raised("KeyError: 1", "x.py:9"), Raised("OSError: 1", "x.py:9")},
       // It is not known where.
       {Raised("KeyError: 1", ""), Raised("KeyError: 1", "")},
+      // What passes by itself.
+      {Raised("OSError: [Errno 5] Input/output error", "x.py:9"),
+       Raised("OSError: [Errno 5] Input/output error", "x.py:9")},
+      {Raised("DistStoreError: Timed out after 601 seconds", "x.py:9"),
+       Raised("DistStoreError: Timed out after 601 seconds", "x.py:9")},
       // A peer was lost: the cause is elsewhere.
       {Raised("RuntimeError: Connection closed by peer", "x.py:9"),
        Raised("RuntimeError: Connection closed by peer", "x.py:9")},
@@ -168,6 +173,28 @@ TEST(RestartTest, OtherFailuresAreTriedUntilTheBudgetIsUsedUp) {
     s.Settle();
     EXPECT_EQ(s.job.state, JobState::kPlacing) << second.message;
   }
+}
+
+// The failure may be the GPU's.
+TEST(RestartTest, RanksOnABadGpuGoElsewhere) {
+  Scene s(Gang(2, {1, 0, 1, ""}));
+  s.Run({"a", "b"});
+  s.job.tasks[1].gpus = {3};
+  s.view.nodes["b"].bad_gpus = {2};
+  s.Exited(1, Raised("RuntimeError: CUDA error", "train.py:12"));
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kPreparing) << "that one is another's";
+  EXPECT_NE(s.job.failure_signature, "");
+  s.Run({});
+  s.view.nodes["b"].bad_gpus = {3};
+  s.Exited(1, Raised("RuntimeError: CUDA error", "train.py:12"));
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kPlacing);
+  EXPECT_EQ(s.job.failure_signature, "");
 }
 
 TEST(RestartTest, SameExceptionAfterProgressIsTriedAgain) {

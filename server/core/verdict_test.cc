@@ -77,6 +77,14 @@ TEST_F(VerdictTest, RankThatLeftEarlyIsNamed) {
   EXPECT_TRUE(IsOfARank(job(), first.cause));
 }
 
+TEST_F(VerdictTest, RankThatLeftLongAgoIsNotNamed) {
+  Exit(1, Code(0));
+  ExitStatus lost = Code(1);
+  lost.message = "ConnectionError: Connection refused";
+  Exit(0, lost, 61s);
+  EXPECT_EQ(First().cause.reason, Reason::kRankExit);
+}
+
 TEST_F(VerdictTest, RankThatLeftEarlyIsNamedByItsNativePeers) {
   Exit(2, Code(0), 1s);
   Exit(0, Victim(Code(75)), 2s);

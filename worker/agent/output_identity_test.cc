@@ -89,6 +89,18 @@ TEST_F(OutputIdentityTest, ADamagedFileIsRefusedInOneSentence) {
   EXPECT_THAT(Message(Look().status()), HasSubstr("is damaged"));
 }
 
+// The directory is the user's: what lies there must not hold up the node.
+TEST_F(OutputIdentityTest, WhatIsNotAFileIsRefused) {
+  ASSERT_EQ(mkfifo(File().c_str(), 0644), 0);
+  EXPECT_EQ(Look().status().code(), StatusCode::kFailedPrecondition);
+  ASSERT_EQ(unlink(File().c_str()), 0);
+  ASSERT_EQ(symlink("/etc/hostname", File().c_str()), 0);
+  EXPECT_EQ(Look().status().code(), StatusCode::kFailedPrecondition);
+  ASSERT_EQ(unlink(File().c_str()), 0);
+  ASSERT_EQ(mkdir(File().c_str(), 0755), 0);
+  EXPECT_EQ(Look().status().code(), StatusCode::kFailedPrecondition);
+}
+
 TEST_F(OutputIdentityTest, AnotherHostSeesTheSame) {
   const std::string made = Look().value();
   input_.has_first_rank = false;

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/wire/worker_wire.h"
+
 namespace lockstep {
 namespace {
 
@@ -165,6 +167,24 @@ TEST_F(WorkFilesTest, WhatIsThereIsCountedAndTheNewestNamed) {
   EXPECT_TRUE(work.entries[2].directory);
   EXPECT_EQ(work.entries[2].bytes, 2);
   EXPECT_EQ(ToUnixNanos(work.entries[1].modify_time), 1000'000'000'000);
+}
+
+// What the coordinator would refuse must not cost the node its stream.
+TEST_F(WorkFilesTest, TimesOfAnyYearFitTheMessages) {
+  for (const int64_t second : {int64_t{-1}, int64_t{10'413'792'000}}) {
+    Write("file", "x");
+    const timespec times[2] = {{second, 5}, {second, 5}};
+    ASSERT_EQ(utimensat(AT_FDCWD, (dir_ + "/file").c_str(), times, 0), 0);
+    GangStatus gang;
+    gang.job = "j";
+    gang.generation = 1;
+    gang.work = {Describe()};
+    ASSERT_THAT(gang.work[0].entries, SizeIs(1));
+    const auto told = FromProto(ToProto(gang));
+    ASSERT_TRUE(told.ok()) << told.status();
+    EXPECT_THAT(told->work, SizeIs(1)) << second;
+    EXPECT_TRUE(FromProto(ToProto(Ask(""))).ok());
+  }
 }
 
 TEST_F(WorkFilesTest, TheWalkHasLimits) {
