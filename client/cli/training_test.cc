@@ -313,7 +313,8 @@ TEST_F(TrainingTest, StreamsToTheEnd) {
 
 TEST_F(TrainingTest, CtrlCLeavesTheJobRunning) {
   server_->Update([](FakeAnswers* a) { a->endless = true; });
-  env_.interrupted = [] { return true; };
+  // Not before it is submitted.
+  env_.interrupted = [this] { return !server_->Answers().jobs.empty(); };
   EXPECT_EQ(Training({"a", "--master-image-uri", "i", "--stream-logs"}), 130);
   EXPECT_THAT(err_.str(), HasSubstr("the job goes on"));
   EXPECT_TRUE(server_->Answers().cancelled.empty());
