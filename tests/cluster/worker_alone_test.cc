@@ -75,19 +75,21 @@ TEST_F(WorkerAloneTest, AWorkerThatAlwaysFailsUsesTheBudgetUp) {
   EXPECT_EQ(job.cause().reason(), v1::REASON_RESTART_BUDGET);
 }
 
-// The worker has saved by then; its code counts for nothing.
-TEST_F(WorkerAloneTest, TheEndWaitsForWorkersAndNotForServers) {
-  Submit(WithServer("end", "while [ ! -e " + Path("go") +
-                               " ]; do sleep 0.02; done; sleep 1; echo saved; "
-                               "exit 5"));
+// Workers of a job with servers, and servers, never exit by themselves in
+// TensorFlow.
+TEST_F(WorkerAloneTest, TheEndWaitsForNeitherWorkersNorServers) {
+  Submit(WithServer("end", "while :; do sleep 0.02; done"));
   WaitFor("end", v1::JOB_STATE_RUNNING);
   WriteFile(Path("go"), "");
-  // Ten seconds would be the worker's, and the server ignores SIGTERM.
   const v1::Job end = WaitEnd("end", v1::JOB_STATE_SUCCEEDED);
-  EXPECT_EQ(Line("end", 1, "saved"), "saved");
   EXPECT_EQ(end.exit_code(), 0);
   EXPECT_EQ(end.generation(), 1u);
   EXPECT_EQ(end.failures_without_progress(), 0);
+  std::string story;
+  for (const v1::Event& event : end.events()) story += event.message() + "\n";
+  EXPECT_THAT(story, HasSubstr("still running, and stopped now: rank 1 (worker "
+                               "0 on "));
+  EXPECT_THAT(story, HasSubstr("stopped: rank 1 (worker 0 on "));
 }
 
 }  // namespace
