@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "common/model/output_identity.h"
 
@@ -77,8 +79,8 @@ TEST_F(OutputIdentityTest, TwoThatMakeItAtOnceAgree) {
 }
 
 TEST_F(OutputIdentityTest, ADamagedFileIsRefusedInOneSentence) {
-  for (const std::string text :
-       {"", "x\n", "abc", std::string(32, 'G').c_str()}) {
+  for (const std::string& text :
+       std::vector<std::string>{"", "x\n", "abc", std::string(32, 'G')}) {
     Write(text);
     const Status status = Look().status();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
