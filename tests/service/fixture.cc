@@ -1,6 +1,7 @@
 #include "tests/service/fixture.h"
 
 #include <cstdlib>
+#include <mutex>
 
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/metadata_keys.h"
@@ -10,11 +11,14 @@ namespace {
 
 constexpr char kCluster[] = "test";
 
-// Making keys takes milliseconds: one CA for all tests.
+// Making keys takes milliseconds: one CA for all tests. Tests ask for
+// credentials from several threads at once.
+std::mutex credentials_mu;
 std::unique_ptr<CertificateAuthority> shared_ca;
 std::map<std::string, Credentials> shared_credentials;
 
 Credentials Issue(const Identity& identity) {
+  const std::lock_guard lock(credentials_mu);
   const std::string name = FormatIdentity(identity);
   const auto known = shared_credentials.find(name);
   if (known != shared_credentials.end()) return known->second;
