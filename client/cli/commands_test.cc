@@ -228,7 +228,7 @@ TEST_F(CommandsTest, WhyIsCutAtTheTerminalsWidthOnly) {
   std::getline(lines, line);
   EXPECT_EQ(line.size(), 60u) << line;
   EXPECT_TRUE(line.ends_with("xxx...")) << line;
-  // Who asks for more gets it.
+  // A longer list is printed when it is asked for.
   EXPECT_EQ(Run({"jobs", "list", "-o", "wide"}), 0);
   EXPECT_THAT(out_.str(), HasSubstr(why));
   EXPECT_EQ(Run({"jobs", "list", "--columns", "why"}), 0);

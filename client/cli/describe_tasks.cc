@@ -46,7 +46,7 @@ constexpr const char* kParts[] = {"fetch", "ports", "preflight", "exec"};
 constexpr const char* kAllParts[] = {"fetch", "ports", "preflight", "output",
                                      "exec"};
 constexpr int kWorkTasks = 5;
-constexpr int kWorkNames = 3;
+constexpr int kWorkNames = 10;
 
 Duration PartOf(const v1::TaskPreparation& preparation,
                 const std::string& part) {
@@ -222,16 +222,17 @@ std::string WorkText(const v1::Job& job) {
   std::string text;
   int shown = 0;
   int more = 0;
-  for (const v1::TaskStatus* task : LastTasks(job)) {
-    const v1::WorkDirectory& work = task->work();
+  // Ended attempts keep the sums only.
+  for (const v1::TaskStatus& task : job.tasks()) {
+    const v1::WorkDirectory& work = task.work();
     if (work.files() == 0 && !work.truncated()) continue;
     if (++shown > kWorkTasks) {
       ++more;
       continue;
     }
     text += fmt::format("{}: {}{} in its working directory on node {}, {}{}\n",
-                        TaskText(*task), work.truncated() ? "over " : "",
-                        Count(work.files(), "file"), Printable(task->node()),
+                        TaskText(task), work.truncated() ? "over " : "",
+                        Count(work.files(), "file"), Printable(task.node()),
                         FormatBytes(work.bytes()), EntriesText(work));
   }
   if (text.empty()) return text;

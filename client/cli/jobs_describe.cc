@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -27,14 +28,19 @@ struct Options {
 // Lines about the GPUs of a live job that are bad; empty: all are well, or
 // nothing is known of them.
 std::string BadGpus(Client* client, const v1::Job& job, const Style& style) {
+  const bool uses_gpus = std::any_of(
+      job.tasks().begin(), job.tasks().end(),
+      [](const v1::TaskStatus& task) { return !task.gpus().empty(); });
+  if (IsFinalState(job.state()) || !uses_gpus) return "";
+  const auto nodes = client->ListNodes();
+  if (!nodes.ok()) return "";  // The job is shown without it, too.
+  std::map<std::string, const v1::Node*> by_name;
+  for (const v1::Node& node : *nodes) by_name[node.name()] = &node;
   std::string text;
-  if (IsFinalState(job.state())) return text;
   for (const v1::TaskStatus& task : job.tasks()) {
-    if (task.gpus().empty()) continue;
-    const auto node = client->GetNode(task.node());
-    // The job is shown without it, too.
-    if (!node.ok()) continue;
-    for (const v1::Gpu& gpu : node->gpus()) {
+    const auto node = by_name.find(task.node());
+    if (node == by_name.end()) continue;
+    for (const v1::Gpu& gpu : node->second->gpus()) {
       const auto& used = task.gpus();
       if (gpu.fault().empty() ||
           std::find(used.begin(), used.end(), gpu.index()) == used.end()) {

@@ -54,7 +54,7 @@ TEST(LostLogsTest, ARankThatRunsOnASilentNode) {
   EXPECT_THAT(lost(v1::NODE_STATE_LOST, {}), ElementsAre(sentence));
   EXPECT_THAT(lost(v1::NODE_STATE_READY, {}), IsEmpty());
   EXPECT_THAT(lost(v1::NODE_STATE_DRAINING, {}), IsEmpty());
-  // Of what is asked for.
+  // Only the ranks that were asked for count.
   LogOptions options;
   options.ranks = {0};
   EXPECT_THAT(lost(v1::NODE_STATE_LOST, options), IsEmpty());

@@ -219,10 +219,6 @@ bool IsReservedEnvironmentName(std::string_view name) {
                                          "MASTER_ADDR",
                                          "MASTER_PORT",
                                          "NUM_PROCESSES",
-                                         "OMPI_COMM_WORLD_LOCAL_RANK",
-                                         "OMPI_COMM_WORLD_RANK",
-                                         "OMPI_COMM_WORLD_SIZE",
-                                         "OMPI_MCA_orte_hnp_uri",
                                          "PET_MASTER_ADDR",
                                          "PET_MASTER_PORT",
                                          "PET_NNODES",
@@ -293,8 +289,7 @@ StatusOr<JobSpec> ParseJobSpec(const v1::JobSpec& proto) {
               &check);
   }
   check.Range("priority", proto.priority(), 0, 1000);
-  check.Take(FromProto(proto.end_with(), check.At("end_with")),
-             &spec.end_with);
+  check.Take(FromProto(proto.end_with(), check.At("end_with")), &spec.end_with);
   if (proto.has_end_grace()) {
     check.Take(FromProto(proto.end_grace(), check.At("end_grace")),
                &spec.end_grace);

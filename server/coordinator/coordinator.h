@@ -375,7 +375,8 @@ class Coordinator {
   // Nodes that a finished step proved to live.
   void ApplyProofs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Events for tasks whose GPUs are bad.
-  void NoteBadGpus(Job* job, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteBadGpus(Job* job, const JobView& view, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // That a rank stands still, and that it goes on, in the job's history.
   void NoteStanding(Entry* entry, Job* job, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -98,21 +98,25 @@ void Coordinator::NoteStanding(Entry* entry, Job* job, Time now) {
   entry->standing = stall.has_value();
 }
 
-void Coordinator::NoteBadGpus(Job* job, Time now) {
+void Coordinator::NoteBadGpus(Job* job, const JobView& view, Time now) {
   if (!IsActive(job->state)) return;
   for (const TaskStatus& task : job->tasks) {
+    if (task.gpus.empty()) continue;
+    const auto node = view.nodes.find(task.node);
+    if (node == view.nodes.end() || node->second.bad_gpus.empty()) continue;
     const Member* const member = members_.Find(task.node);
     if (member == nullptr) continue;
     for (const Gpu& gpu : member->info.gpus) {
-      if (std::count(task.gpus.begin(), task.gpus.end(), gpu.index) == 0) {
+      const auto& used = task.gpus;
+      const auto& bad = node->second.bad_gpus;
+      if (std::count(used.begin(), used.end(), gpu.index) == 0 ||
+          std::count(bad.begin(), bad.end(), gpu.index) == 0) {
         continue;
       }
-      const std::string trouble = member->GpuTrouble(gpu);
-      if (trouble.empty()) continue;
       AddEventOnce(job, Reason::kNodeGpuError,
                    fmt::format("{} uses {} of node {}: {}",
                                TaskName(task.type, task.index), GpuLabel(gpu),
-                               task.node, trouble),
+                               task.node, member->GpuTrouble(gpu)),
                    now);
     }
   }
@@ -136,7 +140,7 @@ std::map<JobName, Job> Coordinator::DecideDirty(Time now) {
     }
     Job next = Decide(*entry.job, view, options_.timeouts, now);
     NoteStanding(&entry, &next, now);
-    NoteBadGpus(&next, now);
+    NoteBadGpus(&next, view, now);
     if (!(next == *it->second.job)) changed.emplace(name, std::move(next));
   }
   dirty_.clear();

@@ -104,7 +104,7 @@ std::optional<Duration> Coordinator::PatienceWith(const NodeName& node) {
     // Nothing else can say whether a program lives. Of ranks that have all
     // exited with 0 nothing needs to be known.
     if (entry.job->spec.kind == JobKind::kProgram &&
-        !IsDoneOn(*entry.job, node)) {
+        !IsDoneOn(*entry.job, entry.places, node)) {
       return std::nullopt;
     }
     longest = std::max(longest, PatienceOf(entry));

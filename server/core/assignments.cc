@@ -54,6 +54,11 @@ Assigner::Assigner(const Job& job, const JobPlaces& places, const JobView& view,
   if (job.failing && job.failing->reason == Reason::kNodeDrained) {
     departure_ = MustLeave(job, view);
   }
+  if (job.outcome == JobState::kSucceeded &&
+      MayRunOn(job, now.mono - view.state_since, now.wall)) {
+    const auto drained = MustLeave(job, view);
+    may_run_on_ = !drained || now.wall < drained->deadline;
+  }
 }
 
 GangSpec Assigner::SpecFor(const NodeName& node) const {
@@ -102,10 +107,7 @@ GangSpec Assigner::SpecFor(const NodeName& node) const {
 // are stopped at once; on a node that they share with ranks of the group, when
 // these have ended.
 bool Assigner::MayEndByThemselves(const NodeName& node) const {
-  if (job_.outcome != JobState::kSucceeded) return false;
-  if (!MayRunOn(job_, now_.mono - view_.state_since, now_.wall)) return false;
-  const auto drained = MustLeave(job_, view_);
-  if (drained && now_.wall >= drained->deadline) return false;
+  if (!may_run_on_) return false;
   for (const size_t index : places_.TasksOn(node)) {
     const TaskStatus& task = job_.tasks[index];
     if (!IsOfGroup(task.type)) continue;

@@ -55,6 +55,8 @@ class Assigner {
   const Time now_;
   // Of a job that is stopped to leave a drained node.
   std::optional<Departure> departure_;
+  // The job has succeeded, and ranks of its group may run on.
+  bool may_run_on_ = false;
 };
 
 // The nodes whose assignments may be others now that `before` has become

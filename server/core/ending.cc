@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,8 +18,8 @@ struct Member {
   const RankStatus* rank = nullptr;
 };
 
-std::vector<Member> Members(const Job& job,
-                            const std::function<bool(const Member&)>& which) {
+template <typename Which>
+std::vector<Member> Members(const Job& job, const Which& which) {
   std::vector<Member> members;
   for (const TaskStatus& task : job.tasks) {
     for (const RankStatus& rank : task.ranks) {
@@ -36,6 +35,10 @@ bool Runs(const Member& member) {
 }
 
 bool ExitedWell(const RankStatus& rank) { return rank.exit && rank.exit->ok(); }
+
+bool AllExitedWell(const TaskStatus& task) {
+  return std::all_of(task.ranks.begin(), task.ranks.end(), ExitedWell);
+}
 
 // "rank 1 (worker 0 on b), rank 2 (worker 1 on c)", each with its exit if
 // `with_exit`.
@@ -85,23 +88,19 @@ EndWith DefaultEndWith(const JobSpec& spec) {
 bool HasSucceeded(const Job& job) {
   if (job.tasks.empty()) return false;
   if (job.spec.end_with != EndWith::kAll) return ExitedWell(DecidingRank(job));
-  return Members(job,
-                 [](const Member& member) {
-                   return IsOfGroup(member.task->type) &&
-                          !ExitedWell(*member.rank);
-                 })
-      .empty();
+  return std::all_of(job.tasks.begin(), job.tasks.end(),
+                     [](const TaskStatus& task) {
+                       return !IsOfGroup(task.type) || AllExitedWell(task);
+                     });
 }
 
-bool IsDoneOn(const Job& job, const NodeName& node) {
-  const auto here = [&](const Member& member) {
-    return member.task->node == node;
-  };
-  return !Members(job, here).empty() &&
-         Members(job, [&](const Member& member) {
-           return member.task->node == node &&
-                  !(IsOfGroup(member.task->type) && ExitedWell(*member.rank));
-         }).empty();
+bool IsDoneOn(const Job& job, const JobPlaces& places, const NodeName& node) {
+  const std::vector<size_t>& tasks = places.TasksOn(node);
+  return !tasks.empty() &&
+         std::all_of(tasks.begin(), tasks.end(), [&](size_t index) {
+           const TaskStatus& task = job.tasks[index];
+           return IsOfGroup(task.type) && AllExitedWell(task);
+         });
 }
 
 Duration GraceAfterSuccess(const JobSpec& spec) {

@@ -10,6 +10,7 @@
 #define LOCKSTEP_SERVER_CORE_ENDING_H_
 
 #include "server/core/job.h"
+#include "server/core/job_places.h"
 
 namespace lockstep {
 
@@ -23,10 +24,9 @@ bool HasParameterServers(const JobSpec& spec);
 // Whether the current generation has done the job's work.
 bool HasSucceeded(const Job& job);
 
-// Whether nothing of the group's work on `node` is left to be done: all of its
-// ranks are of the group and have exited with 0. The job no longer needs the
-// node.
-bool IsDoneOn(const Job& job, const NodeName& node);
+// Whether the job no longer needs `node`: it has tasks there, and all of their
+// ranks are of the group and have exited with 0. `places` are the job's.
+bool IsDoneOn(const Job& job, const JobPlaces& places, const NodeName& node);
 
 // How long ranks of the group may run on after the success; 0: they are stopped
 // at once.

@@ -7,6 +7,7 @@
 
 #include "server/core/ending.h"
 #include "server/core/generation.h"
+#include "server/core/job_places.h"
 #include "server/core/moving.h"
 #include "server/core/preparing.h"
 #include "server/core/reports.h"
@@ -44,8 +45,9 @@ std::string Missing(const Job& job, RankState at_least) {
 
 // A node that the generation runs on is gone, or came back without it.
 bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
+  const JobPlaces places(*job);
   for (const NodeName& node : NodesOf(*job)) {
-    if (launched && IsDoneOn(*job, node)) continue;
+    if (launched && IsDoneOn(*job, places, node)) continue;
     if (IsLost(view, node)) {
       const bool forgotten = view.nodes.at(node).forgotten;
       Fail(job,

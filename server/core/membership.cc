@@ -110,8 +110,10 @@ size_t Member::LostGpus() const {
 
 std::vector<int32_t> Member::BadGpus() const {
   std::vector<int32_t> bad;
+  if (info.gpus.empty()) return bad;
+  const std::vector<int32_t> silent = SilentGpus(readings);
   for (const Gpu& gpu : info.gpus) {
-    if (!GpuTrouble(gpu).empty()) bad.push_back(gpu.index);
+    if (!gpu.fault.empty() || Has(silent, gpu.index)) bad.push_back(gpu.index);
   }
   return bad;
 }

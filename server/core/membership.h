@@ -157,7 +157,10 @@ class Membership {
     std::vector<NodeName> changed;
     for (auto& [name, member] : members_) {
       const bool calm = ExpireQuarantine(&member, now);
-      if (ExpireOne(&member, now, patience(name)) || calm) {
+      // Asked of the few that are silent only.
+      const bool silent = member.state == NodeState::kUnknown;
+      if (ExpireOne(&member, now, silent ? patience(name) : std::nullopt) ||
+          calm) {
         changed.push_back(name);
       }
     }

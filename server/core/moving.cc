@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "server/core/ending.h"
+#include "server/core/job_places.h"
 
 namespace lockstep {
 namespace {
@@ -19,10 +20,13 @@ bool SavesWhenTold(const Job& job) {
 
 std::optional<Departure> MustLeave(const Job& job, const JobView& view) {
   std::optional<Departure> first;
+  // Drained nodes are rare.
+  std::optional<JobPlaces> places;
   for (const NodeName& node : NodesOf(job)) {
     const auto it = view.nodes.find(node);
     if (it == view.nodes.end() || !it->second.drain) continue;
-    if (IsDoneOn(job, node)) continue;
+    if (!places) places.emplace(job);
+    if (IsDoneOn(job, *places, node)) continue;
     const Drain& drain = *it->second.drain;
     const std::optional<WallTime> deadline = drain.deadline();
     if (!deadline || (first && first->deadline <= *deadline)) continue;

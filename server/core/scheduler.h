@@ -43,7 +43,7 @@ struct HostCapacity {
   // Of all holds on it.
   Resources allocated;
   std::vector<int32_t> allocated_gpus;
-  // Who holds that: for sentences only.
+  // The jobs that hold it. Used in messages only.
   std::vector<Holder> holders = {};
   // GPUs that get no new work: their driver does not answer for them, or
   // reported a fatal error. They count for what can ever fit.

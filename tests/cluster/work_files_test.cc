@@ -36,6 +36,7 @@ TEST_F(WorkFilesTest, ASnapshotOutlivesARestartAndIsFetchedAfterTheEnd) {
 
   const CommandResult described = Lockstep({"jobs", "describe", "snap"});
   EXPECT_THAT(described.out, HasSubstr("2 files in its working directory"));
+  EXPECT_THAT(described.out, HasSubstr("snapshot.pt"));
   const CommandResult listed = Lockstep({"jobs", "files", "snap"});
   EXPECT_EQ(listed.code, 0) << listed.err;
   EXPECT_THAT(listed.out, HasSubstr("snapshot.pt"));

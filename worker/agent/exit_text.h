@@ -19,9 +19,9 @@ struct Line {
   std::string text;
 };
 
-// Of a log (common/base/log_line.h); what is no line of one is left out.
+// The lines of a log (common/base/log_line.h). Other text is skipped.
 std::vector<Line> LinesOf(std::string_view log);
-// Of one text, as lines of stderr.
+// The lines of a plain text, as if written to stderr.
 std::vector<Line> SplitLines(std::string_view text);
 
 bool Contains(std::string_view text, std::string_view part);
@@ -31,14 +31,14 @@ bool IsDigit(char c);
 // A blank or a tab.
 bool IsSpace(char c);
 
-// The class of "package.SomeError: text", "SomeError"; empty: it is no such
-// line. Words in capitals ("INFO: ...") are no classes.
+// The class of "package.SomeError: text", "SomeError"; empty: it is not
+// such a line. Words in capitals ("INFO: ...") are no classes.
 std::string_view ExceptionClass(std::string_view text);
 
 // "train.py:12" of "/srv/train.py" and "12".
 std::string Place(std::string_view path, std::string_view line);
-// The place of `  File "/srv/train.py", line 12, in main`; empty: it is no such
-// line.
+// The place of `  File "/srv/train.py", line 12, in main`; empty: it is not
+// such a line.
 std::string PlaceOfFrame(std::string_view text);
 
 // The frames of a traceback, one after the other.

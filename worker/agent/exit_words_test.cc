@@ -172,7 +172,7 @@ TEST(ExitWordsTest, ASentenceOfSeveralLinesIsNotCutInItsMiddle) {
   EXPECT_EQ(Words("Traceback (most recent call last):\n  File\n"
                   "ValueError: not in [0, 1)\nbye\n"),
             "ValueError: not in [0, 1)");
-  // What another part of the program says is no part of it.
+  // Lines of other parts of the program are not joined to it.
   EXPECT_EQ(Words("Traceback (most recent call last):\n  File\n"
                   "RuntimeError: Graph execution error:\n"
                   "\n"

@@ -200,6 +200,10 @@ Environment MakeRankEnvironment(const RankEnvironmentInput& input) {
   env["CUDA_VISIBLE_DEVICES"] =
       Join(native ? GpusOfRank(assignment, input.rank) : GpusOfTask(input));
   for (auto& [name, value] : RankEnvironment(*assignment.cluster, input.rank)) {
+    // Of these a job may know better.
+    if (name.starts_with("OMPI_") && input.task->environment.contains(name)) {
+      continue;
+    }
     env[name] = std::move(value);
   }
   PutTorchelastic(input, &env);

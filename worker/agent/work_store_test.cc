@@ -33,7 +33,7 @@ class WorkStoreTest : public testing::Test {
   void Fill(const std::string& path) {
     ASSERT_TRUE(files_->WriteAtomic(JoinPath(path, "snapshot.pt"), "x").ok());
   }
-  // Last used so long ago.
+  // Sets when the directory was used last.
   void Age(const std::string& uid, int64_t seconds) {
     const timespec times[2] = {{time(nullptr) - seconds, 0},
                                {time(nullptr) - seconds, 0}};

@@ -23,8 +23,8 @@ constexpr int kOpenFlags =
 constexpr size_t kBufferBytes = 256 << 10;
 constexpr size_t kReadBytes = 64 << 10;
 constexpr int kReadsPerTurn = 8;
-// Text without a newline becomes a part after so long a silence; the states of
-// a line that is redrawn are written so far apart.
+// Text without a newline becomes a part when nothing followed for kQuietTime.
+// The states of a line that is redrawn are written kStateTime apart.
 constexpr int64_t kQuietTime = 200 * kNanosPerMilli;
 constexpr int64_t kStateTime = 1000 * kNanosPerMilli;
 // Before the first read a writer may fill this much without waiting.
