@@ -69,12 +69,28 @@ std::string_view Name(Reason reason) {
       return "STARTING_RANKS";
     case Reason::kSettling:
       return "SETTLING";
+    case Reason::kOutputMissing:
+      return "OUTPUT_MISSING";
+    case Reason::kNoCheckpoint:
+      return "NO_CHECKPOINT";
+    case Reason::kOutputFull:
+      return "OUTPUT_FULL";
+    case Reason::kCannotForm:
+      return "CANNOT_FORM";
     case Reason::kRunning:
       return "RUNNING";
     case Reason::kStoppingRanks:
       return "STOPPING_RANKS";
     case Reason::kNodeUnknown:
       return "NODE_UNKNOWN";
+    case Reason::kCheckpointDamaged:
+      return "CHECKPOINT_DAMAGED";
+    case Reason::kRestoreOrdered:
+      return "RESTORE_ORDERED";
+    case Reason::kNotCharged:
+      return "NOT_CHARGED";
+    case Reason::kNodesApart:
+      return "NODES_APART";
     case Reason::kCompleted:
       return "COMPLETED";
     case Reason::kCancelledByUser:
@@ -157,6 +173,12 @@ std::string_view Name(Reason reason) {
       return "NODE_GPU_BACK";
     case Reason::kNodeGpuError:
       return "NODE_GPU_ERROR";
+    case Reason::kNodeUnreachable:
+      return "NODE_UNREACHABLE";
+    case Reason::kNodeCooledDown:
+      return "NODE_COOLED_DOWN";
+    case Reason::kNodeAhead:
+      return "NODE_AHEAD";
     case Reason::kOutputNotShared:
       return "OUTPUT_NOT_SHARED";
     case Reason::kCheckpointFailed:

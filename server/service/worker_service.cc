@@ -253,6 +253,7 @@ class Stream final : public Reactor {
         }
         return OkStatus();
       }
+      case v1::WorkerMessage::kProbeReply:
       case v1::WorkerMessage::MESSAGE_NOT_SET:
         break;
     }

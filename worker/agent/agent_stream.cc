@@ -180,6 +180,7 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
       // Only of one that is obeyed: another knows other jobs.
       if (!welcomed_) return;
       return OnDropWork(message.drop_work());
+    case v1::CoordinatorMessage::kProbeRequest:
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       return;
   }
