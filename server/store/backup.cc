@@ -1,36 +1,35 @@
-// A copy of a store that may be in use.
+// Copies of a store: made, checked, and put back.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
-#include <memory>
+#include <optional>
+#include <vector>
 
 #include "common/base/fd.h"
 #include "common/base/file.h"
-#include "server/store/sqlite.h"
+#include "server/store/checked_vfs.h"
+#include "server/store/commit_mark.h"
+#include "server/store/record.h"
+#include "server/store/schema.h"
 #include "server/store/sqlite_store.h"
+#include "server/store/store_file.h"
 
 namespace lockstep {
 namespace {
 
-// A coordinator that writes is never waited for: readers see the last commit.
-constexpr int kBusyMillis = 5000;
-
-struct Closer {
-  void operator()(sqlite3* db) const { sqlite3_close(db); }
-};
-
-Status CheckIsOurs(sqlite3* db, const std::string& path) {
-  Statement id(db, "PRAGMA application_id");
-  const bool row = id.Row();
-  if (row && id.Int(0) == kApplicationId) return OkStatus();
-  const int code = id.code() & 0xff;
-  if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT) {
-    return DataLoss("{}: it is damaged or no database ({})", path,
-                    sqlite3_errmsg(db));
-  }
-  if (!row) return Unavailable("reading {}: {}", path, sqlite3_errmsg(db));
+StatusOr<Database> OpenToRead(const std::string& path) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const PageFormat format, PageFormatOf(path));
+  if (format == PageFormat::kNone)
+    return NotFound("there is no store {}", path);
+  LOCKSTEP_ASSIGN_OR_RETURN(Database db,
+                            Database::Open(path, Database::Access::kRead,
+                                           format == PageFormat::kChecked));
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t id,
+                            db.Number("PRAGMA application_id"));
+  if (id == kApplicationId) return db;
   return FailedPrecondition("{} is no store of a coordinator", path);
 }
 
@@ -43,42 +42,73 @@ Status SyncFile(const std::string& path) {
   return OkStatus();
 }
 
+Status SyncParent(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return RealFileSystem()->SyncDir(parent.empty() ? "." : parent);
+}
+
 Status Copy(const std::string& path, const std::string& part) {
-  sqlite3* opened = nullptr;
-  const int code =
-      sqlite3_open_v2(path.c_str(), &opened,
-                      SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, nullptr);
-  const std::unique_ptr<sqlite3, Closer> db(opened);
-  if (code != SQLITE_OK) {
-    return PermissionDenied("opening {}: {}", path, sqlite3_errstr(code));
-  }
-  sqlite3_extended_result_codes(db.get(), 1);
-  sqlite3_busy_timeout(db.get(), kBusyMillis);
-  LOCKSTEP_RETURN_IF_ERROR(CheckIsOurs(db.get(), path));
-  LOCKSTEP_RETURN_IF_ERROR(VacuumInto(db.get(), path, part));
+  LOCKSTEP_ASSIGN_OR_RETURN(Database db, OpenToRead(path));
+  LOCKSTEP_RETURN_IF_ERROR(db.VacuumInto(part));
   return SyncFile(part);
 }
 
-}  // namespace
+// Every record, and how many.
+StatusOr<StoreReport> ReadAll(Database* db) {
+  LOCKSTEP_RETURN_IF_ERROR(db->CheckIdentity());
+  LOCKSTEP_RETURN_IF_ERROR(CheckDigests(db));
+  StoreReport report;
+  LOCKSTEP_ASSIGN_OR_RETURN(report.point, PointOf(db));
+  LOCKSTEP_RETURN_IF_ERROR(db->ForEach("SELECT record FROM jobs",
+                                       [&](const Statement& row) -> Status {
+                                         ++report.jobs;
+                                         return DecodeJob(row.Blob(0)).status();
+                                       }));
+  LOCKSTEP_RETURN_IF_ERROR(db->ForEach(
+      "SELECT record FROM nodes", [&](const Statement& row) -> Status {
+        ++report.nodes;
+        return DecodeNode(row.Blob(0)).status();
+      }));
+  return report;
+}
 
-Status VacuumInto(sqlite3* db, const std::string& path, const std::string& to) {
-  Statement copy(db, "VACUUM INTO ?");
-  copy.BindText(1, to);
-  while (copy.Row()) {
-  }
-  if (copy.ok()) return OkStatus();
-  const std::string detail = sqlite3_errmsg(db);
-  switch (copy.code() & 0xff) {
-    case SQLITE_FULL:
-      return ResourceExhausted("copying {} to {}: the disk is full", path, to);
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-      return DataLoss("copying {} to {}: {} is damaged ({})", path, to, path,
-                      detail);
-    default:
-      return Unavailable("copying {} to {}: {}", path, to, detail);
+// Nothing is there yet: PATH.replaced-1 and so on.
+std::string NameForReplaced(const std::string& path) {
+  for (int i = 1;; ++i) {
+    std::string name = fmt::format("{}.replaced-{}", path, i);
+    if (!RealFileSystem()->Exists(name)) return name;
   }
 }
+
+// Histories of what is at `path`, as far as they can be read: of the mark, and
+// of the store.
+std::vector<StorePoint> HistoriesAt(const std::string& path) {
+  std::vector<StorePoint> known;
+  if (const auto mark = CommitMark::Read(MarkPath(path)); mark.ok() && *mark) {
+    known.push_back(**mark);
+  }
+  auto db = OpenToRead(path);
+  if (!db.ok()) return known;
+  if (const auto point = PointOf(&*db); point.ok()) known.push_back(*point);
+  if (const auto replaced = ReplacedHistories(&*db); replaced.ok()) {
+    known.insert(known.end(), replaced->begin(), replaced->end());
+  }
+  return known;
+}
+
+// The log goes with its store: SQLite would play it into another one.
+Status SetAside(const std::string& path) {
+  FileSystem* files = RealFileSystem();
+  if (!files->Exists(path)) return OkStatus();
+  const std::string aside = NameForReplaced(path);
+  for (const char* suffix : {"", "-wal", "-shm"}) {
+    if (!files->Exists(path + suffix)) continue;
+    LOCKSTEP_RETURN_IF_ERROR(files->Rename(path + suffix, aside + suffix));
+  }
+  return OkStatus();
+}
+
+}  // namespace
 
 Status BackupSqliteStore(const std::string& path, const std::string& to) {
   FileSystem* files = RealFileSystem();
@@ -95,9 +125,68 @@ Status BackupSqliteStore(const std::string& path, const std::string& to) {
     (void)files->RemoveAll(part);
     return status;
   }
-  const std::string directory =
-      std::filesystem::path(to).parent_path().string();
-  return files->SyncDir(directory.empty() ? "." : directory);
+  return SyncParent(to);
+}
+
+StatusOr<StoreReport> VerifySqliteStore(const std::string& path,
+                                        bool with_mark) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Database db, OpenToRead(path));
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t schema,
+                            db.Number("PRAGMA user_version"));
+  if (schema < kSchemaWithMark) {
+    return FailedPrecondition(
+        "{} was written by an earlier version, which kept no checksums: start "
+        "this coordinator once on it",
+        path);
+  }
+  // One state of it, while a coordinator writes. The mark is read first: it is
+  // never ahead of what is read after it.
+  const auto mark = CommitMark::Read(MarkPath(path));
+  LOCKSTEP_RETURN_IF_ERROR(db.Execute("BEGIN"));
+  LOCKSTEP_ASSIGN_OR_RETURN(const StoreReport report, ReadAll(&db));
+  if (!with_mark) return report;
+  LOCKSTEP_RETURN_IF_ERROR(CheckMark(&db, mark));
+  return report;
+}
+
+StatusOr<StoreReport> RestoreSqliteStore(const std::string& from,
+                                         const std::string& path) {
+  FileSystem* files = RealFileSystem();
+  LOCKSTEP_ASSIGN_OR_RETURN(const Fd lock, LockStore(path));
+  const std::string part = path + ".part";
+  LOCKSTEP_RETURN_IF_ERROR(files->RemoveAll(part));
+  Status status = Copy(from, part);
+  if (status.ok()) {
+    auto db = OpenStoreFile(part);
+    status = db.ok() ? BringUpToDate(&*db) : db.status();
+    if (status.ok()) status = ReadAll(&*db).status();
+  }
+  if (!status.ok()) {
+    (void)files->RemoveAll(part);
+    return Annotate(status, "restoring " + from);
+  }
+  const std::vector<StorePoint> replaced = HistoriesAt(path);
+  LOCKSTEP_RETURN_IF_ERROR(SetAside(path));
+  // The mark of what was there stays until the new history is there: a crash
+  // in between is refused at the next start, and restored again.
+  LOCKSTEP_RETURN_IF_ERROR(files->Rename(part, path));
+  LOCKSTEP_RETURN_IF_ERROR(SyncParent(path));
+  LOCKSTEP_ASSIGN_OR_RETURN(Database db, OpenStoreFile(path));
+  LOCKSTEP_RETURN_IF_ERROR(BeginHistory(&db, replaced));
+  return ReadAll(&db);
+}
+
+StatusOr<StoreReport> AcceptLossOfSqliteStore(const std::string& path) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Fd lock, LockStore(path));
+  if (!RealFileSystem()->Exists(path)) {
+    return NotFound("there is no store {}", path);
+  }
+  const std::vector<StorePoint> replaced = HistoriesAt(path);
+  LOCKSTEP_ASSIGN_OR_RETURN(Database db, OpenStoreFile(path));
+  LOCKSTEP_RETURN_IF_ERROR(BringUpToDate(&db));
+  LOCKSTEP_RETURN_IF_ERROR(ReadAll(&db).status());
+  LOCKSTEP_RETURN_IF_ERROR(BeginHistory(&db, replaced));
+  return ReadAll(&db);
 }
 
 }  // namespace lockstep

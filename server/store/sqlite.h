@@ -1,12 +1,15 @@
-// What sqlite_store.cc and backup.cc share of SQLite.
+// SQLite as the store uses it: a connection and its statements, whose errors
+// say what to do.
 #ifndef LOCKSTEP_SERVER_STORE_SQLITE_H_
 #define LOCKSTEP_SERVER_STORE_SQLITE_H_
 
 #include <sqlite3.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/base/status.h"
 
@@ -66,9 +69,61 @@ class Statement {
   int code_ = SQLITE_OK;
 };
 
-// Makes `to`, which must not be there: a consistent copy of what `db`, the
-// store at `path`, reads. It is not synced.
-Status VacuumInto(sqlite3* db, const std::string& path, const std::string& to);
+// A connection to the store at a path. Not synchronised.
+class Database {
+ public:
+  enum class Access {
+    // Makes the file where it is missing.
+    kWrite,
+    kRead,
+  };
+  // `checked`: through CheckedVfs.
+  static StatusOr<Database> Open(const std::string& path, Access access,
+                                 bool checked);
+
+  sqlite3* get() const { return db_.get(); }
+  const std::string& path() const { return path_; }
+
+  Status Execute(const char* sql);
+  // Undoes the open transaction, if there is one.
+  void RollBack();
+  // `fn` takes the statement for each row and returns a Status.
+  template <typename Fn>
+  Status ForEach(const char* sql, Fn fn) {
+    Statement statement(get(), sql);
+    while (statement.Row()) {
+      const Status status = fn(statement);
+      if (!status.ok()) return status;
+    }
+    return statement.ok() ? OkStatus() : Failed("reading", statement.code());
+  }
+  // Steps a statement that writes to its end.
+  Status Finish(Statement* statement);
+  // The number that `sql` gives; 0: it gives no row.
+  StatusOr<int64_t> Number(const char* sql);
+  // A row of `counters`. DataLoss: it is not there.
+  StatusOr<int64_t> Counter(const std::string& name);
+  Status SetCounter(const std::string& name, int64_t value);
+
+  // FailedPrecondition: the file is another program's. DataLoss: it is damaged.
+  // Reads every page that is in use.
+  Status CheckIdentity();
+  // Makes `to`, which must not be there: a consistent copy of what this
+  // connection reads, in pages with checksums. It is not synced.
+  Status VacuumInto(const std::string& to);
+
+  Status Failed(std::string_view what, int code) const;
+  Status Damaged(std::string_view what, const std::string& detail) const;
+
+ private:
+  struct Closer {
+    void operator()(sqlite3* db) const { sqlite3_close(db); }
+  };
+  explicit Database(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+  std::unique_ptr<sqlite3, Closer> db_;
+};
 
 }  // namespace lockstep
 

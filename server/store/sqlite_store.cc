@@ -1,338 +1,322 @@
 #include "server/store/sqlite_store.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-
+#include <optional>
 #include <utility>
 
 #include "common/base/fault_point.h"
 #include "common/base/fd.h"
-#include "common/base/file.h"
+#include "common/base/logging.h"
+#include "server/store/commit_mark.h"
 #include "server/store/record.h"
+#include "server/store/row_digest.h"
+#include "server/store/schema.h"
 #include "server/store/sqlite.h"
+#include "server/store/store_file.h"
 
 namespace lockstep {
 namespace {
 
-// Each brings the schema from its index to the next; never edited, only
-// appended to.
-constexpr const char* kMigrations[] = {
-    "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)"
-    " WITHOUT ROWID;"
-    "INSERT INTO counters VALUES ('epoch', 0), ('version', 0);"
-    "CREATE TABLE jobs (name TEXT PRIMARY KEY, record BLOB NOT NULL);"
-    "CREATE TABLE nodes (name TEXT PRIMARY KEY, record BLOB NOT NULL);"
-    "CREATE TABLE requests (client TEXT NOT NULL, id TEXT NOT NULL,"
-    " time INTEGER NOT NULL, record BLOB NOT NULL,"
-    " PRIMARY KEY (client, id)) WITHOUT ROWID;"
-    "CREATE INDEX requests_by_time ON requests (time);",
-    // Nodes are StoredNode from here on: ConvertNodes.
-    "CREATE TABLE deleted_jobs (name TEXT PRIMARY KEY) WITHOUT ROWID;",
-};
-
-// A person's sqlite3 at work; the lock file keeps other coordinators away.
-constexpr int kBusyMillis = 1000;
+constexpr int kKeptEpochs = 1000;
 
 class SqliteStore final : public Store {
  public:
-  explicit SqliteStore(std::string path) : path_(std::move(path)) {}
-  ~SqliteStore() override { sqlite3_close(db_); }
+  SqliteStore(Fd lock, Database db)
+      : lock_(std::move(lock)), db_(std::move(db)) {}
 
   Status Open() {
-    LOCKSTEP_RETURN_IF_ERROR(Lock());
-    // It holds the keys of generations: for nobody else's eyes. SQLite gives
-    // its -wal and -shm the same mode.
-    if (path_ != ":memory:") {
-      Fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    LOCKSTEP_RETURN_IF_ERROR(db_.Execute("PRAGMA journal_mode=WAL"));
+    LOCKSTEP_RETURN_IF_ERROR(db_.Execute("PRAGMA synchronous=FULL"));
+    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t schema,
+                              db_.Number("PRAGMA user_version"));
+    // Before anything is written.
+    if (schema >= kSchemaWithMark && OnDisk()) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckMark(&db_));
     }
-    const int code = sqlite3_open_v2(
-        path_.c_str(), &db_,
-        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
-        nullptr);
-    if (code != SQLITE_OK) return Failed("opening", code);
-    sqlite3_extended_result_codes(db_, 1);
-    sqlite3_busy_timeout(db_, kBusyMillis);
-    // Nothing is written before the file is known to be ours: journal_mode
-    // alone would change another program's.
-    LOCKSTEP_RETURN_IF_ERROR(Execute("BEGIN EXCLUSIVE"));
-    LOCKSTEP_RETURN_IF_ERROR(CheckIdentity());
-    LOCKSTEP_RETURN_IF_ERROR(Execute("COMMIT"));
-    LOCKSTEP_RETURN_IF_ERROR(Execute("PRAGMA journal_mode=WAL"));
-    LOCKSTEP_RETURN_IF_ERROR(Execute("PRAGMA synchronous=FULL"));
-    return Migrate();
+    LOCKSTEP_RETURN_IF_ERROR(BringUpToDate(&db_));
+    LOCKSTEP_RETURN_IF_ERROR(CheckDigests(&db_));
+    LOCKSTEP_ASSIGN_OR_RETURN(digests_, StoredDigests(&db_));
+    LOCKSTEP_ASSIGN_OR_RETURN(point_, PointOf(&db_));
+    if (!OnDisk()) return OkStatus();
+    LOCKSTEP_ASSIGN_OR_RETURN(CommitMark mark,
+                              CommitMark::Open(MarkPath(db_.path())));
+    mark_.emplace(std::move(mark));
+    // From here on a store without its mark is a damaged one.
+    LOCKSTEP_RETURN_IF_ERROR(mark_->Write(point_));
+    return db_.SetCounter("marked", 1);
   }
 
   StatusOr<StoreSnapshot> Load() override {
     StoreSnapshot snapshot;
-    LOCKSTEP_ASSIGN_OR_RETURN(snapshot.version, Counter("version"));
-    LOCKSTEP_RETURN_IF_ERROR(ForEach("SELECT record, name FROM jobs",
-                                     [&](const Statement& row) -> Status {
-                                       auto job = DecodeJob(row.Blob(0));
-                                       if (!job.ok())
-                                         return BadRow(row, job.status());
-                                       snapshot.jobs.push_back(*std::move(job));
-                                       return OkStatus();
-                                     }));
-    LOCKSTEP_RETURN_IF_ERROR(ForEach(
-        "SELECT record, name FROM nodes", [&](const Statement& row) -> Status {
-          auto node = DecodeNode(row.Blob(0));
-          if (!node.ok()) return BadRow(row, node.status());
-          snapshot.nodes.push_back(*std::move(node));
-          return OkStatus();
-        }));
-    LOCKSTEP_RETURN_IF_ERROR(
-        ForEach("SELECT name FROM deleted_jobs", [&](const Statement& row) {
-          snapshot.deleted_jobs.push_back(row.Text(0));
-          return OkStatus();
-        }));
-    LOCKSTEP_RETURN_IF_ERROR(ForEach(
-        "SELECT record, id FROM requests", [&](const Statement& row) -> Status {
-          auto request = DecodeRequest(row.Blob(0));
-          if (!request.ok()) return BadRow(row, request.status());
-          snapshot.requests.push_back(*std::move(request));
-          return OkStatus();
-        }));
+    snapshot.version = point_.version;
+    snapshot.history = point_.history;
+    LOCKSTEP_RETURN_IF_ERROR(ReadRows(&snapshot));
+    LOCKSTEP_ASSIGN_OR_RETURN(snapshot.replaced_histories,
+                              ReplacedHistories(&db_));
+    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t floor,
+                              db_.Counter("generation_floor"));
+    snapshot.generation_floor = static_cast<Generation>(floor);
     // Last: a start that fails before must not use one up.
-    LOCKSTEP_RETURN_IF_ERROR(
-        Execute("UPDATE counters SET value = value + 1 WHERE name = 'epoch'"));
-    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t epoch, Counter("epoch"));
-    snapshot.epoch = static_cast<uint64_t>(epoch);
+    LOCKSTEP_RETURN_IF_ERROR(BeginEpoch());
+    LOCKSTEP_RETURN_IF_ERROR(db_.ForEach(
+        "SELECT epoch, version FROM epochs", [&](const Statement& row) {
+          snapshot.epoch_starts[static_cast<uint64_t>(row.Int(0))] = row.Int(1);
+          return OkStatus();
+        }));
+    snapshot.epoch = point_.epoch;
     return snapshot;
   }
 
   Status Commit(const StoreBatch& batch) override {
     LOCKSTEP_RETURN_IF_ERROR(FaultPoint("store.before_commit"));
-    LOCKSTEP_RETURN_IF_ERROR(Execute("BEGIN IMMEDIATE"));
-    Status status = Write(batch);
-    if (status.ok()) status = Execute("COMMIT");
+    LOCKSTEP_RETURN_IF_ERROR(CatchUp());
+    const TableDigests before = digests_;
+    LOCKSTEP_RETURN_IF_ERROR(db_.Execute("BEGIN IMMEDIATE"));
+    Status status = CheckEpoch();
+    if (status.ok()) status = Write(batch);
+    if (status.ok()) status = StoreDigests(before);
+    if (status.ok()) status = db_.Execute("COMMIT");
     if (!status.ok()) {
-      sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
+      db_.RollBack();
+      digests_ = before;
       return status;
+    }
+    point_.version = batch.version;
+    unmarked_ = OnDisk();
+    // The commit is durable. Should the mark fail, this one is answered without
+    // it, and no other one is.
+    if (const Status marked = CatchUp(); !marked.ok()) {
+      LOG_ERROR("{}", Message(marked));
     }
     return FaultPoint("store.after_commit");
   }
 
  private:
-  // Kept until this process ends, however it does.
-  Status Lock() {
-    if (path_ == ":memory:") return OkStatus();
-    const std::string name = path_ + ".lock";
-    lock_.Reset(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    if (!lock_) return ErrnoStatus(errno, "opening " + name);
-    if (::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return OkStatus();
-    return Failed("opening", SQLITE_BUSY);
-  }
+  bool OnDisk() const { return db_.path() != ":memory:"; }
 
-  Status Failed(std::string_view what, int code) const {
-    const std::string detail =
-        db_ != nullptr ? sqlite3_errmsg(db_) : sqlite3_errstr(code);
-    switch (code & 0xff) {
-      case SQLITE_BUSY:
-      case SQLITE_LOCKED:
-        return FailedPrecondition(
-            "{} {}: another process has it open; is a coordinator running on "
-            "this directory already?",
-            what, path_);
-      case SQLITE_NOTADB:
-      case SQLITE_CORRUPT:
-        return Damaged(what, detail);
-      case SQLITE_FULL:
-        return ResourceExhausted("{} {}: the disk is full", what, path_);
-      case SQLITE_CANTOPEN:
-      case SQLITE_PERM:
-      case SQLITE_READONLY:
-        return PermissionDenied("{} {}: {}", what, path_, detail);
-      default:
-        return Unavailable("{} {}: {}", what, path_, detail);
-    }
-  }
-
-  Status Damaged(std::string_view what, const std::string& detail) const {
-    return DataLoss(
-        "{} {}: it is damaged or no database ({}); restore it from a backup, "
-        "or move it away to start empty",
-        what, path_, detail);
-  }
-
-  // The second column names the row.
+  // The row names itself in the second column.
   Status BadRow(const Statement& row, const Status& status) const {
-    return Annotate(status, fmt::format("{}: {}", path_, row.Text(1)));
+    return Annotate(status, fmt::format("{}: {}", db_.path(), row.Text(1)));
   }
 
-  Status Execute(const char* sql) {
-    const int code = sqlite3_exec(db_, sql, nullptr, nullptr, nullptr);
-    return code == SQLITE_OK ? OkStatus() : Failed("writing", code);
-  }
-
-  template <typename Fn>
-  Status ForEach(const char* sql, Fn fn) {
-    Statement statement(db_, sql);
-    while (statement.Row()) LOCKSTEP_RETURN_IF_ERROR(fn(statement));
-    return statement.ok() ? OkStatus() : Failed("reading", statement.code());
-  }
-
-  StatusOr<int64_t> Pragma(const char* sql) {
-    int64_t value = 0;
-    LOCKSTEP_RETURN_IF_ERROR(ForEach(sql, [&](const Statement& row) {
-      value = row.Int(0);
-      return OkStatus();
-    }));
-    return value;
-  }
-
-  StatusOr<int64_t> Counter(const std::string& name) {
-    Statement statement(db_, "SELECT value FROM counters WHERE name = ?");
-    statement.BindText(1, name);
-    if (statement.Row()) return statement.Int(0);
-    if (!statement.ok()) return Failed("reading", statement.code());
-    return DataLoss("{}: its counter {} is missing", path_, name);
-  }
-
-  Status CheckIdentity() {
-    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t id,
-                              Pragma("PRAGMA application_id"));
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        const int64_t tables,
-        Pragma("SELECT count(*) FROM sqlite_master WHERE type = 'table'"));
-    if (id != kApplicationId && tables > 0) {
-      return FailedPrecondition(
-          "{} is a database of another program: give lockstep a directory of "
-          "its own",
-          path_);
-    }
-    std::string found;
-    LOCKSTEP_RETURN_IF_ERROR(
-        ForEach("PRAGMA quick_check(1)", [&](const Statement& row) {
-          found = row.Text(0);
+  Status ReadRows(StoreSnapshot* snapshot) {
+    LOCKSTEP_RETURN_IF_ERROR(db_.ForEach(
+        "SELECT record, name FROM jobs", [&](const Statement& row) -> Status {
+          auto job = DecodeJob(row.Blob(0));
+          if (!job.ok()) return BadRow(row, job.status());
+          snapshot->jobs.push_back(*std::move(job));
           return OkStatus();
         }));
-    return found == "ok" ? OkStatus() : Damaged("checking", found);
+    LOCKSTEP_RETURN_IF_ERROR(db_.ForEach(
+        "SELECT record, name FROM nodes", [&](const Statement& row) -> Status {
+          auto node = DecodeNode(row.Blob(0));
+          if (!node.ok()) return BadRow(row, node.status());
+          snapshot->nodes.push_back(*std::move(node));
+          return OkStatus();
+        }));
+    LOCKSTEP_RETURN_IF_ERROR(
+        db_.ForEach("SELECT name FROM deleted_jobs", [&](const Statement& row) {
+          snapshot->deleted_jobs.push_back(row.Text(0));
+          return OkStatus();
+        }));
+    return db_.ForEach("SELECT record, id FROM requests",
+                       [&](const Statement& row) -> Status {
+                         auto request = DecodeRequest(row.Blob(0));
+                         if (!request.ok())
+                           return BadRow(row, request.status());
+                         snapshot->requests.push_back(*std::move(request));
+                         return OkStatus();
+                       });
   }
 
-  Status Migrate() {
-    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t at, Pragma("PRAGMA user_version"));
-    constexpr int64_t kNewest = std::size(kMigrations);
-    if (at > kNewest) {
-      return FailedPrecondition(
-          "{} was written by a later version (schema {}, this program knows "
-          "{})",
-          path_, at, kNewest);
-    }
-    if (at > 0 && at < kNewest) LOCKSTEP_RETURN_IF_ERROR(KeepCopy(at));
-    for (int64_t i = at; i < kNewest; ++i) {
-      const Status status = MigrateFrom(i);
-      if (status.ok()) continue;
-      sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
+  Status BeginEpoch() {
+    LOCKSTEP_RETURN_IF_ERROR(db_.Execute("BEGIN IMMEDIATE"));
+    Status status = WriteEpoch();
+    if (status.ok()) status = db_.Execute("COMMIT");
+    if (!status.ok()) {
+      db_.RollBack();
       return status;
     }
-    return OkStatus();
+    ++point_.epoch;
+    unmarked_ = OnDisk();
+    return CatchUp();
   }
 
-  Status MigrateFrom(int64_t schema) {
-    LOCKSTEP_RETURN_IF_ERROR(Execute("BEGIN IMMEDIATE"));
-    LOCKSTEP_RETURN_IF_ERROR(Execute(kMigrations[schema]));
-    if (schema == 1) LOCKSTEP_RETURN_IF_ERROR(ConvertNodes());
-    const std::string sql = fmt::format(
-        "PRAGMA user_version = {}; PRAGMA application_id = {}; COMMIT",
-        schema + 1, kApplicationId);
-    return Execute(sql.c_str());
+  Status WriteEpoch() {
+    const auto epoch = static_cast<int64_t>(point_.epoch) + 1;
+    LOCKSTEP_RETURN_IF_ERROR(CheckEpoch());
+    LOCKSTEP_RETURN_IF_ERROR(db_.SetCounter("epoch", epoch));
+    Statement put(db_.get(), "INSERT OR REPLACE INTO epochs VALUES (?, ?)");
+    put.Bind(1, epoch);
+    put.Bind(2, point_.version);
+    LOCKSTEP_RETURN_IF_ERROR(db_.Finish(&put));
+    Statement prune(db_.get(), "DELETE FROM epochs WHERE epoch <= ?");
+    prune.Bind(1, epoch - kKeptEpochs);
+    return db_.Finish(&prune);
   }
 
-  // The way back, should the newer program not do.
-  Status KeepCopy(int64_t schema) {
-    const std::string copy = fmt::format("{}.schema-{}", path_, schema);
-    LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->RemoveAll(copy));
-    return VacuumInto(db_, path_, copy);
+  // The lock file keeps a second coordinator away, unless a person removed it.
+  Status CheckEpoch() {
+    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t epoch, db_.Counter("epoch"));
+    if (static_cast<uint64_t>(epoch) == point_.epoch) return OkStatus();
+    return Aborted(
+        "{}: a coordinator of epoch {} has opened it, and this one is of epoch "
+        "{}: two run on one directory, and this one must end",
+        db_.path(), epoch, point_.epoch);
   }
 
-  Status ConvertNodes() {
-    std::vector<NodeRecord> nodes;
-    LOCKSTEP_RETURN_IF_ERROR(ForEach(
-        "SELECT record, name FROM nodes", [&](const Statement& row) -> Status {
-          auto node = DecodeNodeOfSchema1(row.Blob(0));
-          if (!node.ok()) return BadRow(row, node.status());
-          nodes.push_back(*std::move(node));
-          return OkStatus();
-        }));
-    for (const NodeRecord& node : nodes) {
-      LOCKSTEP_RETURN_IF_ERROR(WriteNode(node));
+  // The mark may be behind by the last commit.
+  Status CatchUp() {
+    if (!unmarked_) return OkStatus();
+    LOCKSTEP_RETURN_IF_ERROR(FaultPoint("store.before_mark"));
+    const Status status = mark_->Write(point_);
+    if (status.ok()) unmarked_ = false;
+    return status;
+  }
+
+  Status StoreDigests(const TableDigests& before) {
+    for (const auto& [table, digest] : digests_) {
+      const auto known = before.find(table);
+      if (known != before.end() && known->second == digest) continue;
+      LOCKSTEP_RETURN_IF_ERROR(StoreDigest(&db_, table, digest));
     }
     return OkStatus();
   }
 
-  Status WriteNode(const NodeRecord& node) {
-    Statement put(db_, "INSERT OR REPLACE INTO nodes VALUES (?, ?)");
-    put.BindText(1, node.info.name);
-    put.Bind(2, EncodeNode(node));
-    return Finish(&put);
+  // Steps through `rows`, whose first column is a digest, and takes them out of
+  // the table's.
+  Status TakeOut(const std::string& table, Statement* rows) {
+    while (rows->Row()) {
+      digests_[table].Remove(static_cast<uint64_t>(rows->Int(0)));
+    }
+    return rows->ok() ? OkStatus() : db_.Failed("reading", rows->code());
   }
 
-  Status Delete(const char* sql, const std::string& name) {
-    Statement statement(db_, sql);
+  // Of the tables whose key is a name.
+  Status TakeOutNamed(const std::string& table, const std::string& name) {
+    const std::string sql =
+        fmt::format("SELECT digest FROM {} WHERE name = ?", table);
+    Statement known(db_.get(), sql.c_str());
+    known.BindText(1, name);
+    return TakeOut(table, &known);
+  }
+
+  Status PutNamed(const std::string& table, const std::string& name,
+                  const std::string& record) {
+    LOCKSTEP_RETURN_IF_ERROR(TakeOutNamed(table, name));
+    const uint64_t digest = RowDigest(name, record);
+    const std::string sql = fmt::format(
+        "INSERT OR REPLACE INTO {} (name, record, digest) VALUES (?, ?, ?)",
+        table);
+    Statement put(db_.get(), sql.c_str());
+    put.BindText(1, name);
+    put.Bind(2, record);
+    put.Bind(3, static_cast<int64_t>(digest));
+    digests_[table].Add(digest);
+    return db_.Finish(&put);
+  }
+
+  Status DeleteNamed(const std::string& table, const std::string& name) {
+    LOCKSTEP_RETURN_IF_ERROR(TakeOutNamed(table, name));
+    const std::string sql = fmt::format("DELETE FROM {} WHERE name = ?", table);
+    Statement statement(db_.get(), sql.c_str());
     statement.BindText(1, name);
-    return Finish(&statement);
+    return db_.Finish(&statement);
+  }
+
+  Status NoteDeleted(const std::string& name) {
+    Statement put(db_.get(), "INSERT OR IGNORE INTO deleted_jobs VALUES (?)");
+    put.BindText(1, name);
+    LOCKSTEP_RETURN_IF_ERROR(db_.Finish(&put));
+    if (sqlite3_changes(db_.get()) > 0) {
+      digests_["deleted_jobs"].Add(RowDigest(name, ""));
+    }
+    return OkStatus();
+  }
+
+  Status ForgetRequest(const RequestName& name) {
+    Statement known(db_.get(),
+                    "SELECT digest FROM requests WHERE client = ? AND id = ?");
+    known.BindText(1, name.client);
+    known.BindText(2, name.id);
+    LOCKSTEP_RETURN_IF_ERROR(TakeOut("requests", &known));
+    Statement forget(db_.get(),
+                     "DELETE FROM requests WHERE client = ? AND id = ?");
+    forget.BindText(1, name.client);
+    forget.BindText(2, name.id);
+    return db_.Finish(&forget);
+  }
+
+  Status ForgetRequestsBefore(WallTime time) {
+    Statement known(db_.get(), "SELECT digest FROM requests WHERE time < ?");
+    known.Bind(1, ToUnixNanos(time));
+    LOCKSTEP_RETURN_IF_ERROR(TakeOut("requests", &known));
+    Statement forget(db_.get(), "DELETE FROM requests WHERE time < ?");
+    forget.Bind(1, ToUnixNanos(time));
+    return db_.Finish(&forget);
+  }
+
+  Status PutRequest(const AnsweredRequest& request) {
+    LOCKSTEP_RETURN_IF_ERROR(ForgetRequest({request.client, request.id}));
+    const std::string record = EncodeRequest(request);
+    const uint64_t digest =
+        RowDigest(RequestRowKey(request.client, request.id), record);
+    Statement put(db_.get(),
+                  "INSERT INTO requests (client, id, time, record, digest) "
+                  "VALUES (?, ?, ?, ?, ?)");
+    put.BindText(1, request.client);
+    put.BindText(2, request.id);
+    put.Bind(3, ToUnixNanos(request.time));
+    put.Bind(4, record);
+    put.Bind(5, static_cast<int64_t>(digest));
+    digests_["requests"].Add(digest);
+    return db_.Finish(&put);
   }
 
   Status Write(const StoreBatch& batch) {
     for (const Job* job : batch.jobs) {
-      Statement put(db_, "INSERT OR REPLACE INTO jobs VALUES (?, ?)");
-      put.BindText(1, job->spec.name);
-      put.Bind(2, EncodeJob(*job));
-      LOCKSTEP_RETURN_IF_ERROR(Finish(&put));
+      LOCKSTEP_RETURN_IF_ERROR(
+          PutNamed("jobs", job->spec.name, EncodeJob(*job)));
     }
     for (const NodeRecord* node : batch.nodes) {
-      LOCKSTEP_RETURN_IF_ERROR(WriteNode(*node));
+      LOCKSTEP_RETURN_IF_ERROR(
+          PutNamed("nodes", node->info.name, EncodeNode(*node)));
     }
     for (const JobName& name : batch.delete_jobs) {
-      LOCKSTEP_RETURN_IF_ERROR(
-          Delete("INSERT OR IGNORE INTO deleted_jobs VALUES (?)", name));
-      LOCKSTEP_RETURN_IF_ERROR(Delete("DELETE FROM jobs WHERE name = ?", name));
+      LOCKSTEP_RETURN_IF_ERROR(NoteDeleted(name));
+      LOCKSTEP_RETURN_IF_ERROR(DeleteNamed("jobs", name));
     }
     for (const NodeName& name : batch.forget_nodes) {
-      LOCKSTEP_RETURN_IF_ERROR(
-          Delete("DELETE FROM nodes WHERE name = ?", name));
+      LOCKSTEP_RETURN_IF_ERROR(DeleteNamed("nodes", name));
     }
     for (const RequestName& name : batch.forget_requests) {
-      Statement forget(db_, "DELETE FROM requests WHERE client = ? AND id = ?");
-      forget.BindText(1, name.client);
-      forget.BindText(2, name.id);
-      LOCKSTEP_RETURN_IF_ERROR(Finish(&forget));
+      LOCKSTEP_RETURN_IF_ERROR(ForgetRequest(name));
     }
-    if (batch.request) {
-      Statement put(db_, "INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?)");
-      put.BindText(1, batch.request->client);
-      put.BindText(2, batch.request->id);
-      put.Bind(3, ToUnixNanos(batch.request->time));
-      put.Bind(4, EncodeRequest(*batch.request));
-      LOCKSTEP_RETURN_IF_ERROR(Finish(&put));
-    }
+    if (batch.request) LOCKSTEP_RETURN_IF_ERROR(PutRequest(*batch.request));
     if (batch.forget_requests_before) {
-      Statement forget(db_, "DELETE FROM requests WHERE time < ?");
-      forget.Bind(1, ToUnixNanos(*batch.forget_requests_before));
-      LOCKSTEP_RETURN_IF_ERROR(Finish(&forget));
+      LOCKSTEP_RETURN_IF_ERROR(
+          ForgetRequestsBefore(*batch.forget_requests_before));
     }
-    Statement version(db_,
-                      "UPDATE counters SET value = ? WHERE name = 'version'");
-    version.Bind(1, batch.version);
-    return Finish(&version);
+    return db_.SetCounter("version", batch.version);
   }
 
-  Status Finish(Statement* statement) {
-    while (statement->Row()) {
-    }
-    return statement->ok() ? OkStatus() : Failed("writing", statement->code());
-  }
-
-  const std::string path_;
   // Of FILE.lock.
-  Fd lock_;
-  sqlite3* db_ = nullptr;
+  const Fd lock_;
+  Database db_;
+  // Absent: in memory.
+  std::optional<CommitMark> mark_;
+  // Of the last commit.
+  StorePoint point_;
+  TableDigests digests_;
+  // The mark does not say `point_` yet.
+  bool unmarked_ = false;
 };
 
 }  // namespace
 
 StatusOr<std::unique_ptr<Store>> OpenSqliteStore(const std::string& path) {
-  auto store = std::make_unique<SqliteStore>(path);
+  LOCKSTEP_ASSIGN_OR_RETURN(Fd lock, LockStore(path));
+  LOCKSTEP_ASSIGN_OR_RETURN(Database db, OpenStoreFile(path));
+  auto store = std::make_unique<SqliteStore>(std::move(lock), std::move(db));
   LOCKSTEP_RETURN_IF_ERROR(store->Open());
   return store;
 }

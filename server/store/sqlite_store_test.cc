@@ -16,6 +16,7 @@
 #include "common/base/file.h"
 #include "common/wire/worker_wire.h"
 #include "server/core/testing.h"
+#include "server/store/checked_vfs.h"
 #include "server/store/testing.h"
 
 namespace lockstep {
@@ -53,10 +54,12 @@ class SqliteStoreTest : public testing::Test {
     batch.jobs = {&job};
     return store->Commit(batch);
   }
-  // As another program would.
-  void Sql(const std::string& sql) {
+  // As another program would; through `vfs`: as a coordinator would.
+  void Sql(const std::string& sql, const char* vfs = nullptr) {
     sqlite3* db = nullptr;
-    ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
+    ASSERT_EQ(sqlite3_open_v2(path_.c_str(), &db,
+                              SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, vfs),
+              SQLITE_OK);
     char* error = nullptr;
     EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, &error),
               SQLITE_OK)
@@ -232,16 +235,16 @@ TEST_F(SqliteStoreTest, DamagedRecordNamesFileAndJob) {
     auto store = Open();
     ASSERT_TRUE(CommitJob(store.get(), FullJob(), 1).ok());
   }
-  Sql("UPDATE jobs SET record = x'ffff'");
-  auto store = Open();
-  const Status status = store->Load().status();
+  Sql("UPDATE jobs SET record = x'ffff'", CheckedVfs());
+  const Status status = OpenSqliteStore(path_).status();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(Message(status), HasSubstr(path_ + ": full"));
+  EXPECT_THAT(Message(status), HasSubstr(path_));
+  EXPECT_THAT(Message(status), HasSubstr("the digest of full in jobs differs"));
 }
 
 TEST_F(SqliteStoreTest, LaterSchemaIsRefusedAndKept) {
   { auto store = Open(); }
-  Sql("PRAGMA user_version = 99");
+  Sql("PRAGMA user_version = 99", CheckedVfs());
   const auto store = OpenSqliteStore(path_);
   EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(store.status()), HasSubstr("later version (schema 99"));
@@ -254,8 +257,6 @@ TEST_F(SqliteStoreTest, MissingDirectoryIsNamed) {
 
 // ---- Crashes and errors in the middle ----
 
-// Runs commits in a child that dies at the fault point; returns what a new
-// start finds.
 // A file that may not grow is what a full disk looks like to the store.
 TEST_F(SqliteStoreTest, FullDiskIsAnErrorAndNoDamage) {
   {
@@ -335,9 +336,9 @@ TEST_F(SqliteStoreTest, BackupOfAStoreInUse) {
   ASSERT_TRUE(CommitJob(store.get(), job, 2).ok()) << "it goes on";
   EXPECT_EQ(BackupSqliteStore(path_, to).code(), StatusCode::kAlreadyExists);
   EXPECT_FALSE(RealFileSystem()->Exists(to + ".part"));
-  const auto copy = OpenSqliteStore(to);
-  ASSERT_TRUE(copy.ok()) << Message(copy.status());
-  const StoreSnapshot snapshot = Load(copy->get());
+  store.reset();
+  ASSERT_TRUE(RestoreSqliteStore(to, path_).ok());
+  const StoreSnapshot snapshot = Load(Open().get());
   ASSERT_THAT(snapshot.jobs, SizeIs(1));
   EXPECT_EQ(snapshot.jobs[0], FullJob());
   EXPECT_EQ(snapshot.version, 1);
@@ -360,7 +361,9 @@ TEST_F(SqliteStoreTest, BackupsWhileCommitsGoOnAreWhole) {
     const std::string to = JoinPath(dir_, fmt::format("backup{}.db", i));
     const Status status = BackupSqliteStore(path_, to);
     EXPECT_TRUE(status.ok()) << Message(status);
-    const auto copy = OpenSqliteStore(to);
+    const std::string elsewhere = JoinPath(dir_, fmt::format("store{}.db", i));
+    ASSERT_TRUE(RestoreSqliteStore(to, elsewhere).ok());
+    const auto copy = OpenSqliteStore(elsewhere);
     ASSERT_TRUE(copy.ok()) << Message(copy.status());
     const StoreSnapshot snapshot = Load(copy->get());
     EXPECT_GE(snapshot.version, before);
@@ -415,6 +418,8 @@ TEST_F(SqliteStoreTest, NodesOfSchema1AreTakenOverAndACopyIsKept) {
 
 class StoreCrashTest : public SqliteStoreTest {
  protected:
+  // Runs commits in a child that dies at the fault point; returns what a new
+  // start finds.
   StoreSnapshot AfterCrash(const std::string& fault) {
     const pid_t child = ::fork();
     if (child == 0) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/model/store_point.h"
 #include "server/core/job.h"
 #include "server/core/node_record.h"
 
@@ -59,6 +60,16 @@ struct StoreSnapshot {
   // Raised by Load: names this run of the coordinator.
   uint64_t epoch = 0;
   int64_t version = 0;
+  // See StorePoint.
+  std::string history;
+  // Histories that an operator replaced by this one, each with the point up to
+  // which this store has it.
+  std::vector<StorePoint> replaced_histories;
+  // The version with which each epoch of this history began; the newest 1,000.
+  std::map<uint64_t, int64_t> epoch_starts;
+  // No new generation of any job may be this number or a lower one: a replaced
+  // history may have used it.
+  Generation generation_floor = 0;
   std::vector<Job> jobs;
   std::vector<JobName> deleted_jobs;
   std::vector<NodeRecord> nodes;
@@ -70,7 +81,8 @@ class Store {
   virtual ~Store() = default;
   // Everything, once, at the start; raises and stores the epoch.
   virtual StatusOr<StoreSnapshot> Load() = 0;
-  // All or nothing. ResourceExhausted: the disk is full. After an error
+  // All or nothing. ResourceExhausted: the disk is full. Aborted: another
+  // coordinator has opened the store since; this one must end. After an error
   // nothing of the batch is there.
   virtual Status Commit(const StoreBatch& batch) = 0;
 };

@@ -1,0 +1,27 @@
+#include "server/store/row_digest.h"
+
+#include "common/base/sha256.h"
+
+namespace lockstep {
+
+uint64_t RowDigest(std::string_view key, std::string_view record) {
+  Sha256Stream sha;
+  sha.Add(std::to_string(key.size()) + ":");
+  sha.Add(key);
+  sha.Add(record);
+  const std::string digest = sha.Digest();
+  uint64_t first = 0;
+  for (int i = 0; i < 8; ++i) {
+    first |= uint64_t{static_cast<unsigned char>(digest[i])} << (8 * i);
+  }
+  return first;
+}
+
+std::string RequestRowKey(std::string_view client, std::string_view id) {
+  std::string key(client);
+  key += '\0';
+  key += id;
+  return key;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,223 @@
+#include "server/store/schema.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/file.h"
+#include "common/base/random.h"
+#include "common/model/store_point.h"
+#include "server/store/record.h"
+
+namespace lockstep {
+namespace {
+
+// Each brings the schema from its index to the next; never edited, only
+// appended to.
+constexpr const char* kMigrations[] = {
+    "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)"
+    " WITHOUT ROWID;"
+    "INSERT INTO counters VALUES ('epoch', 0), ('version', 0);"
+    "CREATE TABLE jobs (name TEXT PRIMARY KEY, record BLOB NOT NULL);"
+    "CREATE TABLE nodes (name TEXT PRIMARY KEY, record BLOB NOT NULL);"
+    "CREATE TABLE requests (client TEXT NOT NULL, id TEXT NOT NULL,"
+    " time INTEGER NOT NULL, record BLOB NOT NULL,"
+    " PRIMARY KEY (client, id)) WITHOUT ROWID;"
+    "CREATE INDEX requests_by_time ON requests (time);",
+    // Nodes are StoredNode from here on: ConvertNodes.
+    "CREATE TABLE deleted_jobs (name TEXT PRIMARY KEY) WITHOUT ROWID;",
+    // Rows have digests from here on: FillDigests.
+    "ALTER TABLE jobs ADD COLUMN digest INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE nodes ADD COLUMN digest INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE requests ADD COLUMN digest INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE digests (name TEXT PRIMARY KEY, row_count INTEGER NOT NULL,"
+    " digest INTEGER NOT NULL) WITHOUT ROWID;"
+    // The one row: which history this is.
+    "CREATE TABLE history (id INTEGER PRIMARY KEY CHECK (id = 1),"
+    " name TEXT NOT NULL);"
+    // Those that an operator replaced by it, and how far this store knew them.
+    "CREATE TABLE replaced_histories (name TEXT PRIMARY KEY,"
+    " epoch INTEGER NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID;"
+    // The version with which each epoch began.
+    "CREATE TABLE epochs (epoch INTEGER PRIMARY KEY,"
+    " version INTEGER NOT NULL);"
+    "INSERT INTO counters VALUES ('marked', 0), ('generation_floor', 0);",
+};
+constexpr int64_t kNewest = std::size(kMigrations);
+static_assert(kNewest >= kSchemaWithMark);
+
+struct Rows {
+  const char* table;
+  // Key columns that RowDigest takes, the record, and the digest.
+  const char* select;
+};
+constexpr Rows kRows[] = {
+    {"jobs", "SELECT name, '', record, digest FROM jobs"},
+    {"nodes", "SELECT name, '', record, digest FROM nodes"},
+    {"requests", "SELECT client, id, record, digest FROM requests"},
+};
+
+// The second column names the row.
+Status BadRow(const Database& db, const Statement& row, const Status& status) {
+  return Annotate(status, fmt::format("{}: {}", db.path(), row.Text(1)));
+}
+
+Status ConvertNodes(Database* db) {
+  std::vector<std::pair<std::string, std::string>> nodes;
+  LOCKSTEP_RETURN_IF_ERROR(db->ForEach(
+      "SELECT record, name FROM nodes", [&](const Statement& row) -> Status {
+        auto node = DecodeNodeOfSchema1(row.Blob(0));
+        if (!node.ok()) return BadRow(*db, row, node.status());
+        nodes.emplace_back(row.Text(1), EncodeNode(*node));
+        return OkStatus();
+      }));
+  for (const auto& [name, record] : nodes) {
+    Statement put(db->get(), "UPDATE nodes SET record = ? WHERE name = ?");
+    put.Bind(1, record);
+    put.BindText(2, name);
+    LOCKSTEP_RETURN_IF_ERROR(db->Finish(&put));
+  }
+  return OkStatus();
+}
+
+uint64_t DigestOf(const Rows& rows, const Statement& row) {
+  const std::string first = row.Text(0);
+  const bool request = std::string_view(rows.table) == "requests";
+  return RowDigest(request ? RequestRowKey(first, row.Text(1)) : first,
+                   row.Blob(2));
+}
+
+Status FillDigests(Database* db) {
+  TableDigests digests;
+  for (const Rows& rows : kRows) {
+    TableDigest& digest = digests[rows.table];
+    std::vector<std::pair<std::pair<std::string, std::string>, uint64_t>> all;
+    LOCKSTEP_RETURN_IF_ERROR(
+        db->ForEach(rows.select, [&](const Statement& row) {
+          all.push_back({{row.Text(0), row.Text(1)}, DigestOf(rows, row)});
+          return OkStatus();
+        }));
+    const bool request = std::string_view(rows.table) == "requests";
+    const std::string sql =
+        fmt::format("UPDATE {} SET digest = ? WHERE {}", rows.table,
+                    request ? "client = ? AND id = ?" : "name = ? AND '' = ?");
+    for (const auto& [key, value] : all) {
+      digest.Add(value);
+      Statement put(db->get(), sql.c_str());
+      put.Bind(1, static_cast<int64_t>(value));
+      put.BindText(2, key.first);
+      put.BindText(3, key.second);
+      LOCKSTEP_RETURN_IF_ERROR(db->Finish(&put));
+    }
+  }
+  TableDigest& deleted = digests["deleted_jobs"];
+  LOCKSTEP_RETURN_IF_ERROR(
+      db->ForEach("SELECT name FROM deleted_jobs", [&](const Statement& row) {
+        deleted.Add(RowDigest(row.Text(0), ""));
+        return OkStatus();
+      }));
+  for (const auto& [table, digest] : digests) {
+    LOCKSTEP_RETURN_IF_ERROR(StoreDigest(db, table, digest));
+  }
+  Statement draw(db->get(), "INSERT INTO history VALUES (1, ?)");
+  draw.BindText(1, RandomHex(kHistoryDigits / 2));
+  return db->Finish(&draw);
+}
+
+Status MigrateFrom(Database* db, int64_t schema) {
+  LOCKSTEP_RETURN_IF_ERROR(db->Execute("BEGIN IMMEDIATE"));
+  LOCKSTEP_RETURN_IF_ERROR(db->Execute(kMigrations[schema]));
+  if (schema == 1) LOCKSTEP_RETURN_IF_ERROR(ConvertNodes(db));
+  if (schema == 2) LOCKSTEP_RETURN_IF_ERROR(FillDigests(db));
+  const std::string sql = fmt::format(
+      "PRAGMA user_version = {}; PRAGMA application_id = {}; COMMIT",
+      schema + 1, kApplicationId);
+  return db->Execute(sql.c_str());
+}
+
+// The way back, should the newer program not do.
+Status KeepCopy(Database* db, int64_t schema) {
+  const std::string copy = fmt::format("{}.schema-{}", db->path(), schema);
+  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->RemoveAll(copy));
+  return db->VacuumInto(copy);
+}
+
+}  // namespace
+
+Status BringUpToDate(Database* db) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t at,
+                            db->Number("PRAGMA user_version"));
+  if (at > kNewest) {
+    return FailedPrecondition(
+        "{} was written by a later version (schema {}, this program knows {})",
+        db->path(), at, kNewest);
+  }
+  if (at > 0 && at < kNewest) LOCKSTEP_RETURN_IF_ERROR(KeepCopy(db, at));
+  for (int64_t i = at; i < kNewest; ++i) {
+    const Status status = MigrateFrom(db, i);
+    if (status.ok()) continue;
+    db->RollBack();
+    return status;
+  }
+  return OkStatus();
+}
+
+StatusOr<TableDigests> DigestsOfRows(Database* db) {
+  TableDigests digests;
+  for (const Rows& rows : kRows) {
+    TableDigest& digest = digests[rows.table];
+    LOCKSTEP_RETURN_IF_ERROR(
+        db->ForEach(rows.select, [&](const Statement& row) -> Status {
+          const uint64_t found = DigestOf(rows, row);
+          if (found != static_cast<uint64_t>(row.Int(3))) {
+            return db->Damaged("reading",
+                               fmt::format("the digest of {} in {} differs",
+                                           row.Text(0), rows.table));
+          }
+          digest.Add(found);
+          return OkStatus();
+        }));
+  }
+  TableDigest& deleted = digests["deleted_jobs"];
+  LOCKSTEP_RETURN_IF_ERROR(
+      db->ForEach("SELECT name FROM deleted_jobs", [&](const Statement& row) {
+        deleted.Add(RowDigest(row.Text(0), ""));
+        return OkStatus();
+      }));
+  return digests;
+}
+
+StatusOr<TableDigests> StoredDigests(Database* db) {
+  TableDigests digests;
+  LOCKSTEP_RETURN_IF_ERROR(db->ForEach(
+      "SELECT name, row_count, digest FROM digests", [&](const Statement& row) {
+        digests[row.Text(0)] = {row.Int(1), static_cast<uint64_t>(row.Int(2))};
+        return OkStatus();
+      }));
+  return digests;
+}
+
+Status CheckDigests(Database* db) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const TableDigests found, DigestsOfRows(db));
+  LOCKSTEP_ASSIGN_OR_RETURN(TableDigests stored, StoredDigests(db));
+  for (const auto& [table, digest] : found) {
+    const TableDigest& promised = stored[table];
+    if (digest == promised) continue;
+    return db->Damaged(
+        "reading", fmt::format("{} has {} rows, and the last commit left {}{}",
+                               table, digest.rows, promised.rows,
+                               digest.rows == promised.rows ? " others" : ""));
+  }
+  return OkStatus();
+}
+
+Status StoreDigest(Database* db, const std::string& table,
+                   const TableDigest& digest) {
+  Statement put(db->get(), "INSERT OR REPLACE INTO digests VALUES (?, ?, ?)");
+  put.BindText(1, table);
+  put.Bind(2, digest.rows);
+  put.Bind(3, static_cast<int64_t>(digest.sum));
+  return db->Finish(&put);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,373 @@
+// Files of a store that something else than a crash has changed: each is
+// refused, or has everything that was answered. None loses a part silently.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+#include <random>
+
+#include "common/base/fault_point.h"
+#include "common/base/file.h"
+#include "server/store/checked_vfs.h"
+#include "server/store/commit_mark.h"
+#include "server/store/sqlite_store.h"
+#include "server/store/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::SizeIs;
+
+constexpr int kJobs = 60;
+
+Job NumberedJob(int number) {
+  Job job = FullJob();
+  job.spec.name = fmt::format("job{:03}", number);
+  job.spec.comment = std::string(1500, static_cast<char>('a' + number % 26));
+  job.exit_code = number;
+  return job;
+}
+
+Status CommitJob(Store* store, const Job& job, int64_t version) {
+  StoreBatch batch;
+  batch.version = version;
+  batch.jobs = {&job};
+  batch.request = FullRequest();
+  batch.request->id = std::to_string(version);
+  return store->Commit(batch);
+}
+
+class StoreDamageTest : public testing::Test {
+ protected:
+  using Files = std::map<std::string, std::string>;
+
+  void SetUp() override {
+    char name[] = "/tmp/lockstep-damage-XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    dir_ = name;
+    path_ = JoinPath(dir_, "coordinator.db");
+  }
+  void TearDown() override {
+    EXPECT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
+  }
+
+  // Commits jobs [from, to) in a process that is then killed, or closes.
+  void Run(int from, int to, bool closes) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      auto store = OpenSqliteStore(path_);
+      if (!store.ok() || !(*store)->Load().ok()) ::_exit(1);
+      for (int i = from; i < to; ++i) {
+        if (!CommitJob(store->get(), NumberedJob(i), i + 1).ok()) ::_exit(2);
+      }
+      if (closes) store->reset();
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_EQ(WEXITSTATUS(status), 0);
+  }
+
+  Files Keep() {
+    Files files;
+    const std::vector<std::string> names = *RealFileSystem()->List(dir_);
+    for (const std::string& name : names) {
+      if (name.ends_with("-shm")) continue;  // SQLite makes it anew.
+      files[name] = *RealFileSystem()->Read(JoinPath(dir_, name));
+    }
+    return files;
+  }
+  void Put(const Files& files) {
+    ASSERT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
+    ASSERT_TRUE(RealFileSystem()->MakeDirs(dir_, 0700).ok());
+    for (const auto& [name, bytes] : files) {
+      auto file = RealFileSystem()->Create(JoinPath(dir_, name), 0600);
+      ASSERT_TRUE(file.ok());
+      ASSERT_TRUE((*file)->Append(bytes).ok());
+    }
+  }
+
+  // What a start says; OK: everything is there.
+  Status Start() {
+    auto store = OpenSqliteStore(path_);
+    if (!store.ok()) return store.status();
+    auto snapshot = (*store)->Load();
+    if (!snapshot.ok()) return snapshot.status();
+    EXPECT_EQ(snapshot->version, kJobs);
+    EXPECT_THAT(snapshot->requests, SizeIs(kJobs));
+    EXPECT_THAT(snapshot->jobs, SizeIs(kJobs));
+    for (const Job& job : snapshot->jobs) {
+      EXPECT_EQ(job, NumberedJob(job.exit_code)) << job.spec.name;
+    }
+    return OkStatus();
+  }
+
+  std::string dir_;
+  std::string path_;
+};
+
+using Random = std::mt19937;
+
+size_t Below(size_t n, Random* random) { return (*random)() % n; }
+
+void Flip(std::string* bytes, Random* random) {
+  (*bytes)[Below(bytes->size(), random)] ^=
+      static_cast<char>(1 << Below(8, random));
+}
+void Truncate(std::string* bytes, Random* random) {
+  bytes->resize(Below(bytes->size(), random));
+}
+// A part of a page that was never written: other bytes, or none.
+void Tear(std::string* bytes, Random* random) {
+  const size_t page = Below(bytes->size() / 4096 + 1, random) * 4096;
+  const size_t from = page + 512 * (1 + Below(7, random));
+  const bool zero = Below(2, random) == 0;
+  for (size_t i = from; i < std::min(page + 4096, bytes->size()); ++i) {
+    (*bytes)[i] = zero ? '\0' : static_cast<char>((*random)());
+  }
+}
+
+TEST_F(StoreDamageTest, EveryDamageIsRefusedOrHarmless) {
+  Run(0, kJobs / 2, true);
+  Run(kJobs / 2, kJobs, false);
+  const Files whole = Keep();
+  ASSERT_TRUE(whole.contains("coordinator.db-wal"));
+  Put(whole);
+  ASSERT_TRUE(Start().ok()) << "undamaged";
+  const int rounds = getenv("LOCKSTEP_TEST_ROUNDS") != nullptr ? 200 : 20;
+  const std::function<void(std::string*, Random*)> kinds[] = {Flip, Truncate,
+                                                              Tear};
+  for (const char* name :
+       {"coordinator.db", "coordinator.db-wal", "coordinator.db.mark"}) {
+    int refused = 0;
+    for (int round = 0; round < rounds; ++round) {
+      Random random(static_cast<unsigned>(round));
+      Files files = whole;
+      kinds[round % 3](&files.at(name), &random);
+      Put(files);
+      SCOPED_TRACE(fmt::format("{}, round {}", name, round));
+      const Status status = Start();
+      if (status.ok()) continue;
+      ++refused;
+      EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status.ToString();
+      EXPECT_THAT(Message(status), HasSubstr(path_));
+      ASSERT_FALSE(HasFailure());
+    }
+    printf("%s: %d of %d refused\n", name, refused, rounds);
+  }
+}
+
+// The case that cost running jobs: SQLite takes a flipped bit for the end of
+// its log.
+TEST_F(StoreDamageTest, AFlippedBitInTheLogDoesNotEraseAnsweredJobs) {
+  Run(0, kJobs, false);
+  Files files = Keep();
+  std::string& log = files.at("coordinator.db-wal");
+  log[log.size() / 2] ^= 0x10;
+  Put(files);
+  const Status status = Start();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(Message(status),
+              HasSubstr("has lost commits that were answered"));
+  EXPECT_THAT(Message(status),
+              HasSubstr(fmt::format("says version {} of epoch 1", kJobs)));
+  EXPECT_THAT(Message(status), HasSubstr("lockstep-coordinator restore"));
+  EXPECT_THAT(Message(status), HasSubstr("accept-loss"));
+  EXPECT_EQ(Start(), status) << "a second start changes nothing";
+  EXPECT_EQ(VerifySqliteStore(path_, true).status().code(),
+            StatusCode::kDataLoss);
+
+  // An operator who goes on without them gets a history of its own.
+  const auto accepted = AcceptLossOfSqliteStore(path_);
+  ASSERT_TRUE(accepted.ok()) << Message(accepted.status());
+  EXPECT_LT(accepted->point.version, kJobs);
+  auto store = OpenSqliteStore(path_);
+  ASSERT_TRUE(store.ok()) << Message(store.status());
+  const auto snapshot = (*store)->Load();
+  ASSERT_TRUE(snapshot.ok());
+  EXPECT_EQ(snapshot->history, accepted->point.history);
+  ASSERT_THAT(snapshot->replaced_histories, SizeIs(1));
+  EXPECT_EQ(snapshot->replaced_histories[0].version, accepted->point.version);
+  EXPECT_GE(snapshot->generation_floor, FullJob().generation + 1000);
+}
+
+TEST_F(StoreDamageTest, ATornTailThatWasNeverAnsweredIsAPowerLoss) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto store = OpenSqliteStore(path_);
+    if (!store.ok() || !(*store)->Load().ok()) ::_exit(1);
+    for (int i = 0; i < kJobs; ++i) {
+      if (!CommitJob(store->get(), NumberedJob(i), i + 1).ok()) ::_exit(2);
+    }
+    // In the log, but its mark, and so its answer, never came.
+    if (!EnableFaults("store.before_mark=crash@1").ok()) ::_exit(3);
+    (void)CommitJob(store->get(), NumberedJob(kJobs), kJobs + 1);
+    ::_exit(4);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(WEXITSTATUS(status), kFaultExitCode);
+  Files files = Keep();
+  std::string& log = files.at("coordinator.db-wal");
+  log.resize(log.size() - 100);
+  Put(files);
+  const Status started = Start();
+  EXPECT_TRUE(started.ok()) << Message(started);
+}
+
+TEST_F(StoreDamageTest, AStoreWithoutItsMarkIsRefused) {
+  Run(0, kJobs, true);
+  const std::string mark = path_ + ".mark";
+  ASSERT_TRUE(RealFileSystem()->Remove(mark).ok());
+  EXPECT_THAT(Message(Start()), HasSubstr(mark + " is missing"));
+  ASSERT_TRUE(AcceptLossOfSqliteStore(path_).ok());
+  EXPECT_TRUE(Start().ok());
+}
+
+TEST_F(StoreDamageTest, AMarkWithoutItsStoreIsRefused) {
+  Run(0, 3, true);
+  ASSERT_TRUE(RealFileSystem()->Remove(path_).ok());
+  EXPECT_THAT(Message(Start()), HasSubstr("is missing or empty"));
+  EXPECT_FALSE(RealFileSystem()->Exists(path_)) << "nothing is made";
+}
+
+TEST_F(StoreDamageTest, AnOldCopyThatIsPutInPlaceIsRefused) {
+  Run(0, 3, true);
+  const std::string old = *RealFileSystem()->Read(path_);
+  Run(3, kJobs, true);
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(path_, old).ok());
+  EXPECT_THAT(Message(Start()), HasSubstr("57 commits are lost"));
+}
+
+TEST_F(StoreDamageTest, RestoredBackupBeginsAHistoryAndKeepsWhatWasThere) {
+  Run(0, 3, true);
+  const auto before = VerifySqliteStore(path_, true);
+  ASSERT_TRUE(before.ok()) << Message(before.status());
+  const std::string backup = JoinPath(dir_, "backup.db");
+  ASSERT_TRUE(BackupSqliteStore(path_, backup).ok());
+  Run(3, kJobs, true);
+  const auto restored = RestoreSqliteStore(backup, path_);
+  ASSERT_TRUE(restored.ok()) << Message(restored.status());
+  EXPECT_EQ(restored->jobs, 3);
+  EXPECT_NE(restored->point.history, before->point.history);
+  EXPECT_TRUE(VerifySqliteStore(path_, true).ok());
+  const auto kept = VerifySqliteStore(path_ + ".replaced-1", false);
+  ASSERT_TRUE(kept.ok()) << Message(kept.status());
+  EXPECT_EQ(kept->jobs, kJobs);
+  // Restored again from the same backup: nodes may have obeyed the first
+  // restored history.
+  ASSERT_TRUE(RestoreSqliteStore(backup, path_).ok());
+  auto store = OpenSqliteStore(path_);
+  ASSERT_TRUE(store.ok()) << Message(store.status());
+  const auto snapshot = (*store)->Load();
+  ASSERT_THAT(snapshot->replaced_histories, SizeIs(2));
+  EXPECT_EQ(RestoreSqliteStore(backup, path_).status().code(),
+            StatusCode::kFailedPrecondition)
+      << "a coordinator has it open";
+}
+
+TEST_F(StoreDamageTest, ADamagedBackupIsNotRestored) {
+  Run(0, kJobs, true);
+  const std::string backup = JoinPath(dir_, "backup.db");
+  ASSERT_TRUE(BackupSqliteStore(path_, backup).ok());
+  std::string bytes = *RealFileSystem()->Read(backup);
+  bytes[bytes.size() / 2] ^= 1;
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(backup, bytes).ok());
+  EXPECT_EQ(RestoreSqliteStore(backup, path_).status().code(),
+            StatusCode::kDataLoss);
+  EXPECT_TRUE(Start().ok()) << "what was there is as it was";
+}
+
+// ---- Two coordinators on one directory ----
+
+TEST_F(StoreDamageTest, ASecondCoordinatorWithoutTheLockEndsTheFirst) {
+  auto first = OpenSqliteStore(path_);
+  ASSERT_TRUE(first.ok() && (*first)->Load().ok());
+  ASSERT_TRUE(CommitJob(first->get(), NumberedJob(0), 1).ok());
+  ASSERT_TRUE(RealFileSystem()->Remove(path_ + ".lock").ok());
+  auto second = OpenSqliteStore(path_);
+  ASSERT_TRUE(second.ok()) << Message(second.status());
+  ASSERT_TRUE((*second)->Load().ok());
+  const Status refused = CommitJob(first->get(), NumberedJob(1), 2);
+  EXPECT_EQ(refused.code(), StatusCode::kAborted) << refused.ToString();
+  ASSERT_TRUE(CommitJob(second->get(), NumberedJob(2), 2).ok());
+  EXPECT_EQ(CommitJob(first->get(), NumberedJob(3), 2).code(),
+            StatusCode::kAborted);
+}
+
+// ---- Files of a version without checksums ----
+
+TEST_F(StoreDamageTest, PagesOfAnOlderVersionGetChecksums) {
+  Run(0, kJobs, true);
+  // The same rows in plain pages, in the tables of schema 2.
+  const std::string plain = JoinPath(dir_, "plain.db");
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open_v2(
+                plain.c_str(), &db,
+                SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_URI,
+                nullptr),
+            SQLITE_OK);
+  const std::string sql = fmt::format(
+      "PRAGMA journal_mode=WAL;"
+      "ATTACH 'file:{}?vfs={}' AS s;"
+      "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)"
+      " WITHOUT ROWID;"
+      "INSERT INTO counters SELECT * FROM s.counters"
+      " WHERE name IN ('epoch', 'version');"
+      "CREATE TABLE jobs (name TEXT PRIMARY KEY, record BLOB NOT NULL);"
+      "INSERT INTO jobs SELECT name, record FROM s.jobs;"
+      "CREATE TABLE nodes (name TEXT PRIMARY KEY, record BLOB NOT NULL);"
+      "CREATE TABLE requests (client TEXT NOT NULL, id TEXT NOT NULL,"
+      " time INTEGER NOT NULL, record BLOB NOT NULL,"
+      " PRIMARY KEY (client, id)) WITHOUT ROWID;"
+      "INSERT INTO requests SELECT client, id, time, record FROM s.requests;"
+      "CREATE INDEX requests_by_time ON requests (time);"
+      "CREATE TABLE deleted_jobs (name TEXT PRIMARY KEY) WITHOUT ROWID;"
+      "PRAGMA user_version = 2; PRAGMA application_id = 1280262987;",
+      path_, CheckedVfs());
+  char* error = nullptr;
+  EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, &error), SQLITE_OK)
+      << error;
+  sqlite3_close(db);
+  const std::string old = *RealFileSystem()->Read(plain);
+  ASSERT_EQ(*PageFormatOf(plain), PageFormat::kPlain);
+  Put({{"coordinator.db", old}});
+  const Status status = Start();
+  ASSERT_TRUE(status.ok()) << Message(status);
+  EXPECT_EQ(*PageFormatOf(path_), PageFormat::kChecked);
+  EXPECT_TRUE(RealFileSystem()->Exists(path_ + ".schema-2"));
+  EXPECT_TRUE(VerifySqliteStore(path_, true).ok());
+}
+
+// ---- The mark ----
+
+TEST_F(StoreDamageTest, TheMarkKeepsTheNewerOfTwoSlots) {
+  const std::string file = JoinPath(dir_, "mark");
+  const std::string history(kHistoryDigits, 'a');
+  EXPECT_FALSE(CommitMark::Read(file)->has_value());
+  for (int i = 1; i <= 5; ++i) {
+    // A new process each time.
+    auto mark = CommitMark::Open(file);
+    ASSERT_TRUE(mark.ok());
+    ASSERT_TRUE(mark->Write({history, 7, i}).ok());
+    const auto read = CommitMark::Read(file);
+    ASSERT_TRUE(read.ok() && *read);
+    EXPECT_EQ(**read, (StorePoint{history, 7, i}));
+  }
+  // The fifth write went to the second slot: torn, the fourth counts.
+  std::string bytes = *RealFileSystem()->Read(file);
+  bytes[4096 + 20] ^= 1;
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(file, bytes).ok());
+  EXPECT_EQ((*CommitMark::Read(file))->version, 4);
+  bytes[20] ^= 1;
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(file, bytes).ok());
+  EXPECT_EQ(CommitMark::Read(file).status().code(), StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace lockstep

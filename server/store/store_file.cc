@@ -1,0 +1,218 @@
+#include "server/store/store_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "common/base/file.h"
+#include "common/base/random.h"
+#include "server/store/checked_vfs.h"
+#include "server/store/commit_mark.h"
+#include "server/store/record.h"
+#include "server/store/schema.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kMemory[] = ":memory:";
+// More than a job can have started since any backup that is worth restoring.
+constexpr int64_t kGenerationGap = 1000;
+
+constexpr char kHowToGoOn[] =
+    "Restore a backup (`lockstep-coordinator restore FILE DIR`), or go on "
+    "without what is lost (`lockstep-coordinator accept-loss DIR`)";
+
+Status SyncFile(const std::string& path) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return ErrnoStatus(errno, "opening " + path);
+  if (::fchmod(fd.get(), 0600) != 0 || ::fsync(fd.get()) != 0) {
+    return ErrnoStatus(errno, "syncing " + path);
+  }
+  return OkStatus();
+}
+
+// A file of a version whose pages had no checksums. Closing its only connection
+// empties the log, so that the file alone is the store.
+Status ConvertPages(Database db) {
+  const std::string path = db.path();
+  const std::string part = path + ".part";
+  FileSystem* files = RealFileSystem();
+  LOCKSTEP_RETURN_IF_ERROR(files->RemoveAll(part));
+  LOCKSTEP_RETURN_IF_ERROR(db.Execute("PRAGMA journal_mode=DELETE"));
+  LOCKSTEP_RETURN_IF_ERROR(db.VacuumInto(part));
+  LOCKSTEP_RETURN_IF_ERROR(SyncFile(part));
+  { const Database closed = std::move(db); }
+  LOCKSTEP_RETURN_IF_ERROR(files->Rename(part, path));
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return files->SyncDir(parent.empty() ? "." : parent);
+}
+
+StatusOr<int64_t> HighestGeneration(Database* db) {
+  int64_t highest = 0;
+  LOCKSTEP_RETURN_IF_ERROR(db->ForEach(
+      "SELECT record FROM jobs", [&](const Statement& row) -> Status {
+        LOCKSTEP_ASSIGN_OR_RETURN(const Job job, DecodeJob(row.Blob(0)));
+        highest = std::max(highest, static_cast<int64_t>(job.generation));
+        return OkStatus();
+      }));
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t floor,
+                            db->Counter("generation_floor"));
+  return std::max(highest, floor);
+}
+
+Status Replace(Database* db, const StorePoint& point) {
+  // One that was replaced before keeps the point that is known the best.
+  Statement put(db->get(),
+                "INSERT INTO replaced_histories VALUES (?, ?, ?) ON CONFLICT "
+                "(name) DO NOTHING");
+  put.BindText(1, point.history);
+  put.Bind(2, static_cast<int64_t>(point.epoch));
+  put.Bind(3, point.version);
+  return db->Finish(&put);
+}
+
+Status WriteHistory(Database* db, const std::vector<StorePoint>& others) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const StorePoint own, PointOf(db));
+  LOCKSTEP_RETURN_IF_ERROR(Replace(db, own));
+  for (const StorePoint& other : others) {
+    LOCKSTEP_RETURN_IF_ERROR(Replace(db, other));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t highest, HighestGeneration(db));
+  LOCKSTEP_RETURN_IF_ERROR(
+      db->SetCounter("generation_floor", highest + kGenerationGap));
+  LOCKSTEP_RETURN_IF_ERROR(db->SetCounter("marked", 1));
+  LOCKSTEP_RETURN_IF_ERROR(db->Execute("DELETE FROM epochs"));
+  Statement draw(db->get(), "UPDATE history SET name = ?");
+  draw.BindText(1, RandomHex(kHistoryDigits / 2));
+  return db->Finish(&draw);
+}
+
+}  // namespace
+
+std::string MarkPath(const std::string& path) { return path + ".mark"; }
+
+StatusOr<Fd> LockStore(const std::string& path) {
+  if (path == kMemory) return Fd();
+  const std::string name = path + ".lock";
+  Fd lock(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock) return ErrnoStatus(errno, "opening " + name);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
+  return FailedPrecondition(
+      "opening {}: another process has it open; is a coordinator running on "
+      "this directory already?",
+      path);
+}
+
+StatusOr<Database> OpenStoreFile(const std::string& path) {
+  using Access = Database::Access;
+  if (path == kMemory) return Database::Open(path, Access::kWrite, false);
+  LOCKSTEP_ASSIGN_OR_RETURN(const PageFormat format, PageFormatOf(path));
+  const bool had_mark = RealFileSystem()->Exists(MarkPath(path));
+  if (format == PageFormat::kNone && had_mark) {
+    return DataLoss(
+        "{} is missing or empty, and {} says that it was not. Restore a backup "
+        "(`lockstep-coordinator restore FILE DIR`), or move the mark away to "
+        "start empty",
+        path, MarkPath(path));
+  }
+  // It holds the keys of generations: for nobody else's eyes. SQLite gives its
+  // -wal and -shm the same mode.
+  Fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  const bool checked =
+      format == PageFormat::kNone || format == PageFormat::kChecked;
+  LOCKSTEP_ASSIGN_OR_RETURN(Database db,
+                            Database::Open(path, Access::kWrite, checked));
+  // Nothing is written before the file is known to be ours: journal_mode alone
+  // would change another program's.
+  LOCKSTEP_RETURN_IF_ERROR(db.Execute("BEGIN EXCLUSIVE"));
+  LOCKSTEP_RETURN_IF_ERROR(db.CheckIdentity());
+  LOCKSTEP_RETURN_IF_ERROR(db.Execute("COMMIT"));
+  if (!checked && (had_mark || format == PageFormat::kForeign)) {
+    return db.Damaged("opening", "its first page");
+  }
+  if (!checked) {
+    LOCKSTEP_RETURN_IF_ERROR(ConvertPages(std::move(db)));
+    return OpenStoreFile(path);
+  }
+  return db;
+}
+
+StatusOr<StorePoint> PointOf(Database* db) {
+  StorePoint point;
+  LOCKSTEP_RETURN_IF_ERROR(
+      db->ForEach("SELECT name FROM history", [&](const Statement& row) {
+        point.history = row.Text(0);
+        return OkStatus();
+      }));
+  if (point.history.size() != kHistoryDigits) {
+    return db->Damaged("reading", "it names no history");
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t epoch, db->Counter("epoch"));
+  point.epoch = static_cast<uint64_t>(epoch);
+  LOCKSTEP_ASSIGN_OR_RETURN(point.version, db->Counter("version"));
+  return point;
+}
+
+StatusOr<std::vector<StorePoint>> ReplacedHistories(Database* db) {
+  std::vector<StorePoint> replaced;
+  LOCKSTEP_RETURN_IF_ERROR(db->ForEach(
+      "SELECT name, epoch, version FROM replaced_histories",
+      [&](const Statement& row) {
+        replaced.push_back(
+            {row.Text(0), static_cast<uint64_t>(row.Int(1)), row.Int(2)});
+        return OkStatus();
+      }));
+  return replaced;
+}
+
+Status CheckMark(Database* db) {
+  return CheckMark(db, CommitMark::Read(MarkPath(db->path())));
+}
+
+Status CheckMark(Database* db,
+                 const StatusOr<std::optional<StorePoint>>& read) {
+  const std::string mark_path = MarkPath(db->path());
+  LOCKSTEP_ASSIGN_OR_RETURN(const StorePoint point, PointOf(db));
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t marked, db->Counter("marked"));
+  if (!read.ok()) return Annotate(read.status(), kHowToGoOn);
+  const std::optional<StorePoint>& mark = *read;
+  if (!mark) {
+    if (marked == 0) return OkStatus();
+    return DataLoss("{} is missing: it says which commits {} must have. {}",
+                    mark_path, db->path(), kHowToGoOn);
+  }
+  if (mark->history != point.history) {
+    return DataLoss(
+        "{} is of another history than {} says: it was put there "
+        "by hand. {}",
+        db->path(), mark_path, kHowToGoOn);
+  }
+  if (mark->version <= point.version && mark->epoch <= point.epoch) {
+    return OkStatus();
+  }
+  return DataLoss(
+      "{} has lost commits that were answered: it is at {}, and {} says {}. "
+      "{} commits are lost. {}",
+      db->path(), Describe(point), mark_path, Describe(*mark),
+      mark->version - point.version, kHowToGoOn);
+}
+
+Status BeginHistory(Database* db, const std::vector<StorePoint>& others) {
+  LOCKSTEP_RETURN_IF_ERROR(db->Execute("BEGIN IMMEDIATE"));
+  Status status = WriteHistory(db, others);
+  if (status.ok()) status = db->Execute("COMMIT");
+  if (!status.ok()) {
+    db->RollBack();
+    return status;
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(CommitMark mark,
+                            CommitMark::Open(MarkPath(db->path())));
+  LOCKSTEP_ASSIGN_OR_RETURN(const StorePoint point, PointOf(db));
+  return mark.Write(point);
+}
+
+}  // namespace lockstep
