@@ -11,6 +11,7 @@
 #include "common/base/random.h"
 #include "common/http/metrics.h"
 #include "server/listen_check.h"
+#include "server/service/backup_metrics.h"
 #include "server/service/http_pages.h"
 #include "server/service/metrics.h"
 #include "server/service/package_metrics.h"
@@ -60,6 +61,17 @@ Status App::Start() {
   coordinator = std::make_unique<Coordinator>(std::move(options), store.get(),
                                               &clock, &hub);
   LOCKSTEP_RETURN_IF_ERROR(coordinator->Load());
+  if (config.backup_interval > 0) {
+    BackupOptions backup;
+    backup.store = JoinPath(config.dir, kStoreFile);
+    backup.dir = config.backup_dir.empty() ? JoinPath(config.dir, "backups")
+                                           : config.backup_dir;
+    backup.interval = Seconds(config.backup_interval);
+    backup.keep = config.backup_keep;
+    backup.version = [this] { return coordinator->version(); };
+    backups = std::make_unique<BackupSchedule>(std::move(backup),
+                                               &coordinator->clock());
+  }
   LogSweeperOptions sweep;
   sweep.max_age = Seconds(config.retain_logs);
   sweep.max_bytes = config.retain_log_bytes;
@@ -167,7 +179,8 @@ Status App::Serve() {
   pages.collectables = {
       std::make_shared<CoordinatorMetrics>(coordinator.get(), &ledger,
                                            std::move(facts), site.get()),
-      std::make_shared<PackageMetrics>(packages.get()), rpc_metrics,
+      std::make_shared<PackageMetrics>(packages.get()),
+      std::make_shared<BackupMetrics>(backups.get()), rpc_metrics,
       stream_metrics};
   pages.ready = [this]() -> Status {
     if (coordinator->store_healthy()) return OkStatus();

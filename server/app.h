@@ -25,11 +25,10 @@
 #include "server/service/work_files.h"
 #include "server/service/worker_service.h"
 #include "server/site/site_tables.h"
+#include "server/store/backup_schedule.h"
+#include "server/store_file_name.h"
 
 namespace lockstep {
-
-// In the directory of the state.
-inline constexpr char kStoreFile[] = "coordinator.db";
 
 // Members are destroyed in reverse order.
 struct App {
@@ -56,6 +55,8 @@ struct App {
   std::unique_ptr<SiteTables> site;
   std::unique_ptr<LogStore> logs;
   std::unique_ptr<Coordinator> coordinator;
+  // Null: none is wanted.
+  std::unique_ptr<BackupSchedule> backups;
   std::unique_ptr<PackageStore> packages;
   std::unique_ptr<LogSweeper> log_sweeper;
   std::unique_ptr<PackageSweeper> package_sweeper;

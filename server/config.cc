@@ -11,6 +11,7 @@
 #include "common/base/version.h"
 #include "common/cli/man.h"
 #include "common/config/config_file.h"
+#include "server/store_commands.h"
 
 namespace lockstep {
 namespace {
@@ -84,6 +85,7 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
       "--key tls.key");
   app.set_version_flag("--version",
                        std::string("lockstep-coordinator ") + kVersion);
+  app.footer(kStoreCommandsHelp);
   AddManOption(&app, {8, kVersion, "", {"lockstep(1)", "lockstep-worker(8)"}},
                &std::cout);
   app.add_option("--dir", config->dir, "State directory: store and logs")
@@ -180,6 +182,20 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
                  "file, and ends")
       // Something to do, not something to be.
       ->configurable(false);
+  app.add_option("--backup_dir", config->backup_dir,
+                 "Folder of the store's regular backups, best on another disk; "
+                 "DIR/backups where it is not said");
+  app.add_option("--backup_interval", config->backup_interval,
+                 "Time between two backups of the store, 1s or more; 0s: none "
+                 "are made")
+      ->transform(
+          CLI::AsNumberWithUnit(seconds, CLI::AsNumberWithUnit::UNIT_REQUIRED))
+      ->transform(not_negative)
+      ->default_str("1h");
+  app.add_option("--backup_keep", config->backup_keep,
+                 "More backups than this: the oldest are deleted")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
   app.add_option("--log_level", config->log_level, "debug, info, warn or error")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str();
@@ -195,6 +211,7 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   }
   config->retain_jobs = std::fmin(config->retain_jobs, kForever);
   config->retain_logs = std::fmin(config->retain_logs, kForever);
+  config->backup_interval = std::fmin(config->backup_interval, kForever);
   return true;
 }
 

@@ -44,6 +44,11 @@ struct Config {
   uint64_t retain_log_bytes = uint64_t{64} << 30;
   // Not empty: copy the store to this file, and end.
   std::string backup_to;
+  // Backups of the store while the coordinator runs: the folder (empty:
+  // DIR/backups), seconds between two (0: none), and how many are kept.
+  std::string backup_dir;
+  double backup_interval = 3600;
+  uint64_t backup_keep = 24;
   // The highest priority that a user with the role submitter may ask for.
   int32_t max_submitter_priority = 0;
   // NVIDIA's Xids after which a GPU gets no new work.

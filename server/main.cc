@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <iostream>
 
 #include "common/base/clock.h"
 #include "common/base/fault_point.h"
@@ -19,6 +20,7 @@
 #include "common/rpc/grpc_log.h"
 #include "server/app.h"
 #include "server/store/sqlite_store.h"
+#include "server/store_commands.h"
 
 namespace lockstep {
 namespace {
@@ -81,15 +83,17 @@ bool TakeSignal(App* app, const Fd& signals) {
 }
 
 // Ticks until a signal comes. The watchdog hears from this loop alone.
-void RunUntilSignal(App* app, const Fd& signals, Notifier* notifier) {
+// Aborted: another coordinator has taken the store over.
+Status RunUntilSignal(App* app, const Fd& signals, Notifier* notifier) {
   Coordinator* const coordinator = app->coordinator.get();
   pollfd waiting{signals.get(), POLLIN, 0};
   MonoTime next_status, next_look;
   for (;;) {
     const int ready = ::poll(
         &waiting, 1, static_cast<int>(kTick / std::chrono::milliseconds(1)));
-    if (ready > 0 && TakeSignal(app, signals)) return;
+    if (ready > 0 && TakeSignal(app, signals)) return OkStatus();
     coordinator->Tick();
+    LOCKSTEP_RETURN_IF_ERROR(coordinator->taken_over());
     const MonoTime now = app->clock.Now().mono;
     notifier->Turn(now);
     if (now >= next_look) {
@@ -129,7 +133,7 @@ Status Run(Config config) {
   LOCKSTEP_RETURN_IF_ERROR(app.Start());
   notifier.SetStatus(StatusLine(app.coordinator.get()));
   notifier.Ready(app.clock.Now().mono);
-  RunUntilSignal(&app, signals, &notifier);
+  const Status end = RunUntilSignal(&app, signals, &notifier);
   notifier.Stopping();
   app.hub.Close();
   app.logs->Close();
@@ -138,15 +142,18 @@ Status Run(Config config) {
   // Streams are ended and calls take milliseconds; a client that only keeps
   // its connection is not waited for.
   app.rpc->Shutdown(500ms);
-  return OkStatus();
+  return end;
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  lockstep::Config config;
   int exit_code = 0;
+  if (lockstep::RunStoreCommand(argc, argv, std::cout, std::cerr, &exit_code)) {
+    return exit_code;
+  }
+  lockstep::Config config;
   if (!lockstep::ParseFlags(argc, argv, &config, &exit_code)) return exit_code;
   const lockstep::Status status = lockstep::Run(std::move(config));
   if (!status.ok()) {

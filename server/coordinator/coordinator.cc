@@ -94,6 +94,11 @@ bool Coordinator::store_healthy() const {
   return store_healthy_;
 }
 
+Status Coordinator::taken_over() const {
+  MutexLock lock(&mu_);
+  return taken_over_;
+}
+
 StatusOr<Coordinator::Entry*> Coordinator::FindEntry(const JobName& name) {
   const auto it = jobs_.find(name);
   if (it != jobs_.end()) return &it->second;

@@ -198,6 +198,8 @@ class Coordinator {
   std::set<std::string> NeededPackages() const;
   // False after a commit failed, until one succeeds.
   bool store_healthy() const;
+  // Aborted: another coordinator has opened the store. This one must end.
+  Status taken_over() const;
 
   // ---- Clients ----
   // Encodes the answer to a command, to be stored with its effect.
@@ -551,6 +553,7 @@ class Coordinator {
   // What nodes should fetch ahead, or what they say of it.
   bool ahead_changed_ ABSL_GUARDED_BY(mu_) = true;
   bool store_healthy_ ABSL_GUARDED_BY(mu_) = true;
+  Status taken_over_ ABSL_GUARDED_BY(mu_);
   // When it last came to decide anything.
   std::optional<MonoTime> awake_ ABSL_GUARDED_BY(mu_);
   MonoTime last_progress_ ABSL_GUARDED_BY(mu_);

@@ -244,6 +244,7 @@ Status Coordinator::Commit(StoreBatch* batch) {
                 Message(status));
     }
     store_healthy_ = false;
+    if (status.code() == StatusCode::kAborted) taken_over_ = status;
     return status;
   }
   if (!store_healthy_) LOG_INFO("the store can write again");

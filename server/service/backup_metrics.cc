@@ -1,0 +1,38 @@
+#include "server/service/backup_metrics.h"
+
+#include "server/service/metric_families.h"
+
+namespace lockstep {
+
+std::vector<prometheus::MetricFamily> BackupMetrics::Collect() const {
+  MetricFamilies out;
+  if (backups_ == nullptr) return out.Take();
+  const BackupStats stats = backups_->Stats();
+  const auto seconds = [](WallTime time) {
+    return ToSeconds(time.time_since_epoch());
+  };
+  if (stats.newest) {
+    out.Gauge("lockstep_store_backup_timestamp_seconds",
+              "When the newest backup of the store was made, since unix epoch.",
+              seconds(*stats.newest));
+  }
+  if (stats.behind_since) {
+    out.Gauge("lockstep_store_backup_behind_timestamp_seconds",
+              "Since when the store has a change that no backup has, since "
+              "unix epoch; absent: none.",
+              seconds(*stats.behind_since));
+  }
+  out.Gauge("lockstep_store_backup_interval_seconds",
+            "Time between two regular backups of the store.",
+            ToSeconds(backups_->interval()));
+  const auto tries = [&](const char* result, uint64_t count) {
+    out.Counter("lockstep_store_backups_total",
+                "Regular backups of the store, by what became of them.",
+                static_cast<double>(count), {{"result", result}});
+  };
+  tries("made", stats.made);
+  tries("failed", stats.failed);
+  return out.Take();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,119 @@
+#include "server/store_commands.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+#include "common/base/file.h"
+#include "server/store/commit_mark.h"
+#include "server/store/sqlite_store.h"
+#include "server/store_file_name.h"
+
+namespace lockstep {
+
+const char kStoreCommandsHelp[] =
+    "Commands for the store in a directory:\n"
+    "  lockstep-coordinator verify DIR        reads all of it, and changes "
+    "nothing\n"
+    "  lockstep-coordinator restore FILE DIR  puts a backup in its place\n"
+    "  lockstep-coordinator accept-loss DIR   goes on without commits that are "
+    "lost";
+
+namespace {
+
+std::string StoreIn(const std::string& dir) {
+  return JoinPath(dir, kStoreFile);
+}
+
+// "3 jobs and 2 nodes at version 12 of epoch 3, history 0123...".
+std::string Text(const StoreReport& report) {
+  return fmt::format("{} jobs and {} nodes at {}, history {}", report.jobs,
+                     report.nodes, Describe(report.point),
+                     report.point.history);
+}
+
+Status Verify(const std::string& target, std::ostream& out) {
+  // A backup is a file, and has no mark.
+  const auto info = RealFileSystem()->Stat(target);
+  if (!info.ok()) return info.status();
+  const bool directory = info->is_directory;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const StoreReport report,
+      VerifySqliteStore(directory ? StoreIn(target) : target, directory));
+  out << fmt::format("{}: whole: {}\n", target, Text(report));
+  return OkStatus();
+}
+
+Status Restore(const std::string& file, const std::string& dir,
+               std::ostream& out) {
+  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->MakeDirs(dir, 0700));
+  LOCKSTEP_ASSIGN_OR_RETURN(const StoreReport report,
+                            RestoreSqliteStore(file, StoreIn(dir)));
+  out << fmt::format(
+      "{}: restored: {}. What was there before is beside it as {}.replaced-N. "
+      "What nodes run that this store does not know is left alone: see "
+      "`lockstep nodes list` when the coordinator runs\n",
+      dir, Text(report), kStoreFile);
+  return OkStatus();
+}
+
+Status AcceptLoss(const std::string& dir, std::ostream& out) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const StoreReport report,
+                            AcceptLossOfSqliteStore(StoreIn(dir)));
+  out << fmt::format(
+      "{}: the coordinator goes on with {}. What nodes run that this store "
+      "does not know is left alone: see `lockstep nodes list` when the "
+      "coordinator runs\n",
+      dir, Text(report));
+  return OkStatus();
+}
+
+}  // namespace
+
+bool RunStoreCommand(int argc, char** argv, std::ostream& out,
+                     std::ostream& err, int* exit_code) {
+  const std::string_view name = argc > 1 ? argv[1] : "";
+  if (name != "verify" && name != "restore" && name != "accept-loss") {
+    return false;
+  }
+  CLI::App app("The store of a lockstep coordinator");
+  app.require_subcommand(1);
+  std::string dir, file;
+  CLI::App* const verify = app.add_subcommand(
+      "verify",
+      "Reads all of the store in DIR, or of a backup: checksums of pages, "
+      "digests of tables, records, and the mark of what was answered. Changes "
+      "nothing; a coordinator may run on it");
+  verify->add_option("DIR", dir, "State directory, or a backup")->required();
+  CLI::App* const restore = app.add_subcommand(
+      "restore",
+      "Puts a backup in place of the store in DIR, on which no coordinator "
+      "runs. What was there is kept beside it");
+  restore->add_option("FILE", file, "What --backup_to or --backup_dir made")
+      ->required();
+  restore->add_option("DIR", dir, "State directory")->required();
+  CLI::App* const accept = app.add_subcommand(
+      "accept-loss",
+      "Takes the store in DIR as it is, although commits are lost that were "
+      "answered, or nodes have obeyed a later coordinator");
+  accept->add_option("DIR", dir, "State directory")->required();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    *exit_code = app.exit(e, out, err) == 0 ? 0 : 2;
+    return true;
+  }
+  const Status status = verify->parsed()    ? Verify(dir, out)
+                        : restore->parsed() ? Restore(file, dir, out)
+                                            : AcceptLoss(dir, out);
+  *exit_code = status.ok() ? 0 : 1;
+  if (!status.ok()) {
+    err << "lockstep-coordinator " << name << ": " << Message(status) << "\n";
+  }
+  return true;
+}
+
+}  // namespace lockstep
