@@ -121,6 +121,13 @@ TEST(TextTest, TableIsAsWideAsItMustBe) {
 
 TEST(TextTest, ControlCharactersOfOthersAreShownNotObeyed) {
   EXPECT_EQ(Printable("a\x1b[2Jb\nc"), "a\\x1b[2Jb c");
+  EXPECT_EQ(Printable("\x1b[31mred"), "\\x1b[31mred");
+  EXPECT_EQ(Printable("if (\u202e admin) \u2066"),
+            "if (\\u202e admin) \\u2066");
+  EXPECT_EQ(Printable("\u009b2J\u00e9\u20ac\U0001f600"),
+            "\\u009b2J\u00e9\u20ac\U0001f600");
+  EXPECT_EQ(Printable("\xc2\xff\xe2\x80"), "\xc2\xff\xe2\x80")
+      << "what is no UTF-8 is left";
 }
 
 TEST(TextTest, ColorIsAskedForInOneOrder) {

@@ -4,6 +4,7 @@
 #include <ostream>
 #include <utility>
 
+#include "client/cli/terminal_text.h"
 #include "client/cli/text.h"
 
 namespace lockstep {
@@ -78,10 +79,12 @@ void LiveOutput::WriteOnTty(const v1::LogLine& line, const std::string& shown,
       Stream(live_on_err_) << kClearLine << std::flush;
       live_.clear();
     }
-    return WriteAbove(shown, to_err);
+    return WriteAbove(TerminalText(shown, /*colors=*/true), to_err);
   }
   // The last column is left free: some terminals wrap there.
-  live_ = Clip(RedrawableText(WithoutNewline(shown), /*colors=*/true),
+  const std::string redrawn =
+      RedrawableText(WithoutNewline(shown), /*colors=*/true);
+  live_ = Clip(TerminalText(redrawn, /*colors=*/true),
                static_cast<size_t>(std::max(env_->columns, 2) - 1));
   live_origin_ = std::move(origin);
   live_on_err_ = to_err;

@@ -67,6 +67,23 @@ TEST_F(LiveOutputTest, OnATerminalABarIsRedrawnInPlace) {
   EXPECT_EQ(Screen(), "end\n");
 }
 
+TEST_F(LiveOutputTest, OnATerminalALineShowsItselfAndDoesNothing) {
+  UseTerminal();
+  Write(0, "\x1b]0;title\x07\x1b[2J\u202eevil", false);
+  EXPECT_EQ(Screen(), "\\x1b]0;title\\x07\\x1b[2J\\u202eevil\n");
+  Write(0, "\x1b[1;31mred", false);
+  EXPECT_EQ(Screen(), "\x1b[1;31mred\x1b[0m\n")
+      << "a colour ends with its line";
+  Write(0, "\x1b[32mok\x1b[0m\tend\r", false);
+  EXPECT_EQ(Screen(), "\x1b[32mok\x1b[0m\tend\n");
+  // A file has it byte for byte.
+  output_.emplace(&env_);
+  UseFiles();
+  env_.out_is_tty = env_.err_is_tty = false;
+  Write(0, "\x1b[2J\r", false);
+  EXPECT_EQ(out_.str(), "\x1b[2J\r\n");
+}
+
 TEST_F(LiveOutputTest, LinesOfOthersComeAboveTheBar) {
   UseTerminal();
   Write(0, "10%", true);

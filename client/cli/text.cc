@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "client/cli/terminal_text.h"
+
 namespace lockstep {
 namespace {
 
@@ -256,15 +258,9 @@ bool IsUtf8(std::string_view text) {
 }
 
 std::string Printable(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      out +=
-          byte == '\n' || byte == '\t' ? " " : fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
+  std::string out = TerminalText(text, /*colors=*/false);
+  for (char& c : out) {
+    if (c == '\n' || c == '\t') c = ' ';
   }
   return out;
 }
