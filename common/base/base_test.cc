@@ -19,6 +19,7 @@
 #include "common/base/file.h"
 #include "common/base/leave.h"
 #include "common/base/logging.h"
+#include "common/base/one_line.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 
@@ -92,6 +93,30 @@ TEST(LoggingTest, LinesInTheJournalHaveTheirPriority) {
   unlink(file.c_str());
   EXPECT_FALSE(IsJournal(STDERR_FILENO, nullptr));
   EXPECT_FALSE(IsJournal(-1, "0:0"));
+}
+
+TEST(LoggingTest, NoMessageIsMoreThanOneLine) {
+  EXPECT_EQ(OneLine("a\tb é"), "a b é");
+  EXPECT_EQ(OneLine("x\naudit: user root called"),
+            "x\\naudit: user root called");
+  EXPECT_EQ(OneLine("\x1b[2J\r\x7f"), "\\x1b[2J\\x0d\\x7f");
+  EXPECT_EQ(OneLine("a\xc2\x9b"
+                    "2J"),
+            "a\\u009b2J");
+  EXPECT_EQ(OneLine(std::string_view("\0\xc2", 2)), "\\x00\xc2");
+  const std::string file =
+      fmt::format("/tmp/lockstep-logging-lines-{}", getpid());
+  const auto log = [&] {
+    const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    dup2(fd, STDERR_FILENO);
+    InitLogging("logging_test", "debug");
+    LOG_WARN("grpc: {}", "header\n2026-11-24T00:00:00.000Z info x: audit: me");
+    _exit(0);
+  };
+  EXPECT_EXIT(log(), testing::ExitedWithCode(0), "");
+  EXPECT_THAT(*RealFileSystem()->Read(file),
+              testing::MatchesRegex("[^\n]*grpc: header[^\n]*audit: me\n"));
+  unlink(file.c_str());
 }
 
 TEST(ClockTest, DurationsReadAsAPersonWouldSayThem) {

@@ -10,6 +10,8 @@
 #include <memory>
 #include <utility>
 
+#include "common/base/one_line.h"
+
 namespace lockstep {
 namespace {
 
@@ -42,6 +44,22 @@ class PriorityFlag : public spdlog::custom_flag_formatter {
   }
 };
 
+// The flag %& of the pattern: the text as one line. A message may quote bytes
+// of a peer or of a library's log; none of them begins a line or moves a
+// terminal's cursor.
+class OneLineFlag : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&,
+              spdlog::memory_buf_t& out) override {
+    const std::string line = OneLine(
+        std::string_view(message.payload.data(), message.payload.size()));
+    out.append(line.data(), line.data() + line.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<OneLineFlag>();
+  }
+};
+
 bool StderrIsJournal() {
   return IsJournal(STDERR_FILENO, std::getenv("JOURNAL_STREAM"));
 }
@@ -62,8 +80,8 @@ void InitLogging(const std::string& program, const std::string& level) {
   if (logger == nullptr) logger = spdlog::stderr_color_mt(program);
   auto formatter = std::make_unique<spdlog::pattern_formatter>(
       spdlog::pattern_time_type::utc);
-  const std::string line = "%Y-%m-%dT%H:%M:%S.%eZ %^%l%$ %n: %v";
-  formatter->add_flag<PriorityFlag>('*').set_pattern(
+  const std::string line = "%Y-%m-%dT%H:%M:%S.%eZ %^%l%$ %n: %&";
+  formatter->add_flag<PriorityFlag>('*').add_flag<OneLineFlag>('&').set_pattern(
       StderrIsJournal() ? "%*" + line : line);
   logger->set_formatter(std::move(formatter));
   const auto parsed = spdlog::level::from_str(level);
