@@ -116,6 +116,21 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
                  "for, 0 to 1000; admins may ask for any")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
+  // The transformation that is named last comes first.
+  const CLI::Validator not_negative(
+      [](std::string& text) {
+        return text.rfind('-', 0) == 0 ? text + " is less than nothing" : "";
+      },
+      "");
+  app.add_option("--max_user_jobs", config->max_user_jobs,
+                 "Most jobs of one user that have not ended")
+      ->transform(not_negative)
+      ->capture_default_str();
+  app.add_option("--max_user_job_bytes", config->max_user_job_bytes,
+                 "Most bytes of arguments, variables and other texts in these")
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(not_negative)
+      ->default_str("64MiB");
   app.add_option("--fatal_xids", config->fatal_xids,
                  "NVIDIA Xids after which a GPU gets no new work until its "
                  "host boots or an operator undrains the node")
@@ -124,12 +139,6 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   app.add_option("--machines_file", config->machines_file,
                  "What machine types, runtimes, images and regions of training "
                  "jobs stand for at this site (YAML); read again on SIGHUP");
-  // The transformation that is named last comes first.
-  const CLI::Validator not_negative(
-      [](std::string& text) {
-        return text.rfind('-', 0) == 0 ? text + " is less than nothing" : "";
-      },
-      "");
   const std::map<std::string, double> seconds = {
       {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
   app.add_option("--retain_jobs", config->retain_jobs,

@@ -49,6 +49,9 @@ struct Config {
   std::string backup_dir;
   double backup_interval = 3600;
   uint64_t backup_keep = 24;
+  // Of one user, jobs that have not ended: how many, and bytes of their specs.
+  uint64_t max_user_jobs = 10'000;
+  uint64_t max_user_job_bytes = uint64_t{64} << 20;
   // The highest priority that a user with the role submitter may ask for.
   int32_t max_submitter_priority = 0;
   // NVIDIA's Xids after which a GPU gets no new work.

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "server/coordinator/coordinator.h"
+#include "server/core/job_size.h"
 
 namespace lockstep {
 namespace {
@@ -92,6 +93,35 @@ StatusOr<std::string> Coordinator::Answer(const RequestKey& request, Job job,
   return response;
 }
 
+Status Coordinator::CheckQuota(const std::string& owner, const JobSpec& spec) {
+  size_t count = 0;
+  size_t bytes = SpecBytes(spec);
+  for (const JobName& name : live_) {
+    const Entry& entry = jobs_.at(name);
+    if (entry.job->owner != owner) continue;
+    ++count;
+    bytes += entry.spec_bytes;
+  }
+  if (count >= options_.max_live_jobs_per_user) {
+    return WithReason(
+        ResourceExhausted(
+            "{} has {} jobs that have not ended, and may have {}: "
+            "wait for some, or cancel them",
+            owner, count, options_.max_live_jobs_per_user),
+        "TOO_MANY_JOBS");
+  }
+  if (bytes <= options_.max_live_bytes_per_user) return OkStatus();
+  return WithReason(
+      ResourceExhausted(
+          "the jobs of {} that have not ended would take {} with this one, and "
+          "may take {}: wait for some, or put long arguments and variables "
+          "into "
+          "files",
+          owner, FormatBytes(static_cast<int64_t>(bytes)),
+          FormatBytes(static_cast<int64_t>(options_.max_live_bytes_per_user))),
+      "TOO_MANY_JOBS");
+}
+
 Status Coordinator::CheckNotTaken(const JobSpec& spec) {
   if (jobs_.contains(spec.name)) {
     return WithReason(
@@ -105,6 +135,17 @@ Status Coordinator::CheckNotTaken(const JobSpec& spec) {
                       "used twice",
                       spec.name),
         "JOB_EXISTS");
+  }
+  for (const auto& [node, count] : unknown_nodes_) {
+    for (const auto& [key, gang] : nodes_[node].gangs) {
+      if (gang.job != spec.name || !IsUnknown(gang)) continue;
+      return WithReason(
+          AlreadyExists("node {} runs a job {} that the coordinator's store "
+                        "does not know: choose another name, or drain the node "
+                        "with a grace to end it",
+                        node, spec.name),
+          "JOB_EXISTS");
+    }
   }
   // Each would take the other's checkpoints away.
   for (const JobName& name : live_) {
@@ -143,9 +184,11 @@ StatusOr<std::string> Coordinator::Submit(const RequestKey& request,
   LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
   if (answer) return *std::move(answer);
   LOCKSTEP_RETURN_IF_ERROR(CheckNotTaken(submission.spec));
+  LOCKSTEP_RETURN_IF_ERROR(CheckQuota(owner, submission.spec));
   LOCKSTEP_RETURN_IF_ERROR(CheckCanEverFit(submission.spec, Hosts()));
   const Time now = clock_->Now();
   Job job = NewJob(submission.spec, options_.new_uid(), owner, now);
+  job.generation_floor = generation_floor_;
   job.training = submission.training;
   for (const std::string& event : submission.events) {
     AddEvent(&job, Reason::kNone, event, now);

@@ -28,6 +28,35 @@ TEST_F(CoordinatorTest, RepeatGetsTheFirstAnswer) {
   EXPECT_EQ(coordinator_->ListJobs().size(), 1u);
 }
 
+TEST_F(CoordinatorTest, AUserHasSoManyLiveJobsAndNoMore) {
+  options_.max_live_jobs_per_user = 2;
+  options_.max_live_bytes_per_user = 100'000;
+  Restart();
+  MustSubmit(Wide("one"));
+  MustSubmit(Wide("two"));
+  const auto third = Submit(Wide("three"));
+  EXPECT_EQ(third.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(third.status()), "TOO_MANY_JOBS");
+  EXPECT_THAT(Message(third.status()), HasSubstr("user/ann has 2 jobs"));
+  EXPECT_TRUE(Submit(Wide("one"), "submit-one").ok()) << "a repeat is none";
+  // Of another user they are not, and what has ended counts no more.
+  EXPECT_TRUE(coordinator_
+                  ->Submit({"user/bob", "b", "SubmitJob", "b"}, Wide("bobs"),
+                           "user/bob", Encode)
+                  .ok());
+  ASSERT_TRUE(Cancel("two").ok());
+  MustSubmit(Wide("three"));
+  ASSERT_TRUE(Cancel("three").ok());
+  JobSpec large = Wide("large");
+  large.environment["X"] = std::string(90'000, 'x');
+  MustSubmit(large);
+  ASSERT_TRUE(Cancel("one").ok());
+  large.name = "larger";
+  const auto more = Submit(large);
+  EXPECT_EQ(more.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(Message(more.status()), HasSubstr("put long arguments"));
+}
+
 TEST_F(CoordinatorTest, SameIdWithOtherContentsIsRefused) {
   ASSERT_TRUE(Submit(Wide("j"), "r1").ok());
   const auto other = Submit(Wide("k"), "r1");

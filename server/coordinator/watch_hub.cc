@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/core/job_size.h"
+
 namespace lockstep {
 
 void WatchHub::Start(int64_t version) {
@@ -13,8 +15,9 @@ void WatchHub::Start(int64_t version) {
 void WatchHub::Publish(int64_t version,
                        const std::vector<std::shared_ptr<const Job>>& jobs) {
   std::vector<Change> changes;
-  for (const auto& job : jobs)
-    changes.push_back({version, job, job->spec.name});
+  for (const auto& job : jobs) {
+    changes.push_back({version, job, job->spec.name, JobBytes(*job)});
+  }
   MutexLock lock(&mu_);
   Add(version, std::move(changes));
 }
@@ -22,16 +25,21 @@ void WatchHub::Publish(int64_t version,
 void WatchHub::PublishDeleted(int64_t version,
                               const std::vector<JobName>& jobs) {
   std::vector<Change> changes;
-  for (const JobName& job : jobs) changes.push_back({version, nullptr, job});
+  for (const JobName& job : jobs) changes.push_back({version, nullptr, job, 0});
   MutexLock lock(&mu_);
   Add(version, std::move(changes));
 }
 
 void WatchHub::Add(int64_t version, std::vector<Change> changes) {
-  for (Change& change : changes) changes_.push_back(std::move(change));
+  for (Change& change : changes) {
+    bytes_ += change.bytes;
+    changes_.push_back(std::move(change));
+  }
   newest_ = version;
-  while (changes_.size() > kept_) {
+  while (changes_.size() > kept_ ||
+         (bytes_ > kept_bytes_ && changes_.size() > 1)) {
     oldest_ = changes_.front().version;
+    bytes_ -= changes_.front().bytes;
     changes_.pop_front();
   }
   news_.NotifyAll();

@@ -1,4 +1,6 @@
-// Changes of jobs for those who watch. Bounded; nobody is waited for.
+// Changes of jobs for those who watch. Bounded in number and in bytes: each
+// change is a job of its own, and the same large one may change all day. Nobody
+// is waited for.
 //
 // Thread-safe. Watchers pull: each keeps the version it has seen, so that a
 // slow one costs nothing and learns by OUT_OF_RANGE that it missed something.
@@ -26,6 +28,8 @@ class WatchHub {
     // Null: it was deleted.
     std::shared_ptr<const Job> job;
     JobName name;
+    // About what it takes.
+    size_t bytes = 0;
   };
   struct News {
     std::vector<Change> changes;
@@ -36,7 +40,10 @@ class WatchHub {
     uint64_t progress_sequence = 0;
   };
 
-  explicit WatchHub(size_t kept = 8192) : kept_(kept) {}
+  // Of changes: the newest `kept`, and of these no more than `kept_bytes`
+  // (server/core/job_size.h), but always the last one.
+  explicit WatchHub(size_t kept = 8192, size_t kept_bytes = 64 << 20)
+      : kept_(kept), kept_bytes_(kept_bytes) {}
 
   // `version` is where the store stands at the start.
   void Start(int64_t version);
@@ -70,6 +77,7 @@ class WatchHub {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t kept_;
+  const size_t kept_bytes_;
   mutable Mutex mu_;
   CondVar news_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
@@ -78,6 +86,7 @@ class WatchHub {
   int64_t newest_ ABSL_GUARDED_BY(mu_) = 0;
   // By version.
   std::deque<Change> changes_ ABSL_GUARDED_BY(mu_);
+  size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t progress_sequence_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<JobName, Progress> progress_ ABSL_GUARDED_BY(mu_);
 };

@@ -56,6 +56,28 @@ TEST_F(WatchHubTest, WhatAWatcherHasBeforeItIsCounted) {
   EXPECT_EQ(hub_.CountSince("other", 0), 0);
 }
 
+TEST_F(WatchHubTest, ALargeJobThatChangesAllDayIsNotKeptAllDay) {
+  WatchHub hub(8192, 4 << 20);
+  hub.Start(0);
+  for (int64_t version = 1; version <= 3000; ++version) {
+    auto job = std::make_shared<Job>();
+    job->spec.name = "large";
+    job->spec.environment["X"] = std::string(256 << 10, 'x');
+    hub.Publish(version, {std::move(job)});
+  }
+  const int64_t kept = hub.CountSince("", 0);
+  EXPECT_GE(kept, 14);
+  EXPECT_LE(kept, 16) << "4 MiB of 256 KiB each";
+  EXPECT_EQ(hub.Wait("", 100, 0, kNow).status().code(),
+            StatusCode::kOutOfRange);
+  // One that is larger than all that may be kept still comes.
+  auto job = std::make_shared<Job>();
+  job->spec.name = "huge";
+  job->spec.comment = std::string(8 << 20, 'x');
+  hub.Publish(3001, {std::move(job)});
+  EXPECT_EQ(hub.CountSince("huge", 3000), 1);
+}
+
 TEST_F(WatchHubTest, TooOldIsSaid) {
   EXPECT_EQ(hub_.Wait("", 9, 0, kNow).status().code(), StatusCode::kOutOfRange);
   EXPECT_EQ(ReasonOf(hub_.Wait("", -1, 0, kNow).status()), "VERSION_TOO_OLD");

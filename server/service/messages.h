@@ -10,7 +10,7 @@ namespace lockstep {
 v1::Job ToMessage(const JobSnapshot& snapshot);
 // The most bytes of what a job asks for, in its own words and in AI Platform's:
 // every reply that shows a job has to fit into a message, of 4 MiB.
-inline constexpr size_t kMaxJobBytes = 1 << 20;
+inline constexpr size_t kMaxJobBytes = 256 << 10;
 
 // InvalidArgument: it asks for more.
 Status CheckJobSize(const Submission& job);

@@ -1,0 +1,70 @@
+#include "server/core/job_size.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// An entry of a container, a task with its ranks, an attempt: without strings.
+constexpr size_t kEntryBytes = 64;
+constexpr size_t kTaskBytes = 1024;
+
+size_t BytesOf(const std::vector<std::string>& texts) {
+  size_t bytes = 0;
+  for (const std::string& text : texts) bytes += text.size() + kEntryBytes;
+  return bytes;
+}
+
+size_t BytesOf(const std::map<std::string, std::string>& texts) {
+  size_t bytes = 0;
+  for (const auto& [key, value] : texts) {
+    bytes += key.size() + value.size() + kEntryBytes;
+  }
+  return bytes;
+}
+
+size_t BytesOf(const std::vector<TaskStatus>& tasks) {
+  size_t bytes = 0;
+  for (const TaskStatus& task : tasks) {
+    bytes += kTaskBytes * (1 + task.ranks.size());
+  }
+  return bytes;
+}
+
+}  // namespace
+
+size_t SpecBytes(const JobSpec& spec) {
+  size_t bytes = sizeof(JobSpec) + spec.name.size() + spec.comment.size() +
+                 spec.output_directory.size() + spec.working_directory.size() +
+                 spec.job_dir.size() + spec.tf_config_job.size() +
+                 spec.reduction_plan.size();
+  bytes += BytesOf(spec.argv) + BytesOf(spec.environment) +
+           BytesOf(spec.labels) + BytesOf(spec.inherited_environment);
+  for (const RoleSpec& role : spec.roles) {
+    bytes += sizeof(role) + BytesOf(role.argv) + BytesOf(role.environment);
+    if (role.container) {
+      bytes += role.container->image.size() + BytesOf(role.container->command);
+    }
+  }
+  for (const Package& package : spec.packages) {
+    bytes += package.digest.size() + package.file_name.size() + 2 * kEntryBytes;
+  }
+  return bytes;
+}
+
+size_t JobBytes(const Job& job) {
+  size_t bytes = sizeof(Job) + SpecBytes(job.spec) + BytesOf(job.tasks) +
+                 job.reduction_plan.size() + BytesOf(job.artifacts);
+  for (const Attempt& attempt : job.attempts) {
+    bytes += kEntryBytes + BytesOf(attempt.tasks);
+  }
+  for (const Event& event : job.events) {
+    bytes += kEntryBytes + event.message.size();
+  }
+  bytes += job.lineage.size() * sizeof(LineageEntry);
+  return bytes;
+}
+
+}  // namespace lockstep

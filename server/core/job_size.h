@@ -1,0 +1,19 @@
+// About how much memory a job takes: for limits, where being right within some
+// per cent is enough.
+#ifndef LOCKSTEP_SERVER_CORE_JOB_SIZE_H_
+#define LOCKSTEP_SERVER_CORE_JOB_SIZE_H_
+
+#include <cstddef>
+
+#include "server/core/job.h"
+
+namespace lockstep {
+
+// What its user wrote, in bytes.
+size_t SpecBytes(const JobSpec& spec);
+// With its tasks, attempts and events.
+size_t JobBytes(const Job& job);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_CORE_JOB_SIZE_H_
