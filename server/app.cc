@@ -50,6 +50,8 @@ Status App::Start() {
   options.new_key = [] { return RandomBytes(32); };
   options.retain_jobs = Seconds(config.retain_jobs);
   options.retain_job_count = config.retain_job_count;
+  options.max_live_jobs_per_user = config.max_user_jobs;
+  options.max_live_bytes_per_user = config.max_user_job_bytes;
   options.membership.fatal_xids = {config.fatal_xids.begin(),
                                    config.fatal_xids.end()};
   options.on_job_deleted = [this](const std::string& uid) {

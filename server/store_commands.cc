@@ -55,7 +55,7 @@ Status Restore(const std::string& file, const std::string& dir,
   out << fmt::format(
       "{}: restored: {}. What was there before is beside it as {}.replaced-N. "
       "What nodes run that this store does not know is left alone: see "
-      "`lockstep nodes list` when the coordinator runs\n",
+      "`lockstep nodes describe` when the coordinator runs\n",
       dir, Text(report), kStoreFile);
   return OkStatus();
 }
@@ -65,7 +65,7 @@ Status AcceptLoss(const std::string& dir, std::ostream& out) {
                             AcceptLossOfSqliteStore(StoreIn(dir)));
   out << fmt::format(
       "{}: the coordinator goes on with {}. What nodes run that this store "
-      "does not know is left alone: see `lockstep nodes list` when the "
+      "does not know is left alone: see `lockstep nodes describe` when the "
       "coordinator runs\n",
       dir, Text(report));
   return OkStatus();

@@ -106,6 +106,19 @@ std::string MissingGpus(const v1::Node& node) {
   return table.rows.empty() ? "" : RenderTable(table);
 }
 
+std::string UnknownGangs(const v1::Node& node) {
+  Table table{{"JOB", "UID", "GENERATION"}, {}};
+  for (const v1::UnknownGang& gang : node.unknown_gangs()) {
+    table.rows.push_back({Printable(gang.job()), Printable(gang.job_uid()),
+                          fmt::format("{}", gang.generation())});
+  }
+  if (table.rows.empty()) return "";
+  return RenderTable(table) +
+         "The coordinator's store is older than these. They are left alone "
+         "until they end;\nto end them: lockstep nodes drain " +
+         Printable(node.name()) + " --grace 30s\n";
+}
+
 // Of a list: one thing, the worst.
 std::string WhyOf(const v1::Node& node) {
   if (!node.message().empty()) return node.message();
@@ -223,6 +236,8 @@ std::string FormatNode(const v1::Node& node, WallTime now, const Style& style) {
   text += Section("GPUs", GpuTable(node, style), style);
   text += Section("GPUs that it had and does not offer any more",
                   MissingGpus(node), style);
+  text += Section("Runs what the coordinator does not know", UnknownGangs(node),
+                  style);
   return text +
          Section("What happened", FormatEvents(node.events(), false), style);
 }

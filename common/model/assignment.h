@@ -71,6 +71,8 @@ struct Assignment {
   std::vector<Directive> directives;
   Duration grace{};
   std::string stop_message;
+  // Of the coordinator's store, when it was sent.
+  int64_t version = 0;
 
   bool operator==(const Assignment&) const = default;
 };

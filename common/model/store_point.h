@@ -3,9 +3,11 @@
 #ifndef LOCKSTEP_COMMON_MODEL_STORE_POINT_H_
 #define LOCKSTEP_COMMON_MODEL_STORE_POINT_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
@@ -25,6 +27,25 @@ struct StorePoint {
 };
 
 inline constexpr size_t kHistoryDigits = 32;
+
+inline bool IsHistory(std::string_view text) {
+  return text.size() == kHistoryDigits &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// Of a coordinator whose store is at `own`, and which replaced `replaced`:
+// whether a node that has obeyed `obeyed` must not obey it, as far as history
+// and epoch say.
+template <typename Histories>
+bool IsOutdated(const StorePoint& own, const Histories& replaced,
+                const StorePoint& obeyed) {
+  if (own.history.empty() || obeyed.history.empty() ||
+      own.history == obeyed.history) {
+    return own.epoch < obeyed.epoch;
+  }
+  return std::find(replaced.begin(), replaced.end(), obeyed.history) ==
+         replaced.end();
+}
 
 }  // namespace lockstep
 

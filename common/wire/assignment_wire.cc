@@ -25,6 +25,10 @@ v1::Welcome ToProto(const WelcomeInfo& value) {
   *out.mutable_heartbeat_interval() = ToProto(value.heartbeat_interval);
   *out.mutable_lease() = ToProto(value.lease);
   out.set_cluster(value.cluster);
+  out.set_history(value.history);
+  for (const std::string& history : value.replaced_histories) {
+    out.add_replaced_histories(history);
+  }
   return out;
 }
 
@@ -38,7 +42,17 @@ StatusOr<WelcomeInfo> FromProto(const v1::Welcome& value,
       &out.heartbeat_interval);
   check.Take(FromProto(value.lease(), check.At("lease")), &out.lease);
   check.Text("cluster", value.cluster(), 256);
+  check.Require(value.history().empty() || IsHistory(value.history()),
+                "history", Quote(value.history()) + " is not 32 hex digits");
+  check.Count("replaced_histories", value.replaced_histories_size(), 10'000);
+  for (const std::string& history : value.replaced_histories()) {
+    check.Require(IsHistory(history), "replaced_histories",
+                  Quote(history) + " is not 32 hex digits");
+  }
   if (!check.ok()) return check.status();
+  out.history = value.history();
+  out.replaced_histories = {value.replaced_histories().begin(),
+                            value.replaced_histories().end()};
   out.epoch = value.epoch();
   out.cluster = value.cluster();
   return out;
@@ -207,6 +221,7 @@ v1::Assignment ToProto(const Assignment& value) {
   out.set_job_uid(value.job_uid);
   out.set_generation(value.generation);
   out.set_epoch(value.epoch);
+  out.set_version(value.version);
   out.set_goal(ToProto(value.goal));
   if (value.spec) *out.mutable_spec() = ToProto(*value.spec);
   if (value.cluster) out.set_cluster(EncodeClusterSpec(*value.cluster));
@@ -228,6 +243,7 @@ StatusOr<Assignment> FromProto(const v1::Assignment& value,
   check.JobName("job", value.job());
   check.Text("job_uid", value.job_uid(), 64);
   check.Require(value.generation() > 0, "generation", "must be 1 or more");
+  check.Number("version", value.version(), 0, 1e18);
   check.Require(value.epoch() > 0, "epoch", "must be 1 or more");
   check.Take(FromProto(value.goal(), check.At("goal")), &out.goal);
   if (value.has_spec()) {
@@ -260,6 +276,7 @@ StatusOr<Assignment> FromProto(const v1::Assignment& value,
   out.job_uid = value.job_uid();
   out.generation = value.generation();
   out.epoch = value.epoch();
+  out.version = value.version();
   out.job_key = value.job_key();
   out.stop_message = value.stop_message();
   return out;

@@ -135,6 +135,11 @@ v1::Register ToProto(const Registration& value) {
   }
   out.set_container_engine(node.container_engine);
   for (const std::string& uid : value.work_jobs) out.add_work_jobs(uid);
+  if (value.obeyed) {
+    out.mutable_obeyed()->set_history(value.obeyed->history);
+    out.mutable_obeyed()->set_epoch(value.obeyed->epoch);
+    out.mutable_obeyed()->set_version(value.obeyed->version);
+  }
   return out;
 }
 
@@ -179,6 +184,13 @@ StatusOr<Registration> FromProto(const v1::Register& value,
   check.Count("work_jobs", value.work_jobs_size(), kMaxWorkJobs);
   for (const std::string& uid : value.work_jobs()) {
     check.Text("work_jobs", uid, 64);
+  }
+  if (value.has_obeyed()) {
+    const v1::StorePoint& obeyed = value.obeyed();
+    check.Require(IsHistory(obeyed.history()), "obeyed.history",
+                  Quote(obeyed.history()) + " is not 32 hex digits");
+    check.Number("obeyed.version", obeyed.version(), 0, 1e18);
+    out.obeyed = {obeyed.history(), obeyed.epoch(), obeyed.version()};
   }
   if (!check.ok()) return check.status();
   out.work_jobs = {value.work_jobs().begin(), value.work_jobs().end()};

@@ -4,6 +4,7 @@
 #define LOCKSTEP_COMMON_WIRE_WORKER_WIRE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "common/base/status.h"
 #include "common/model/assignment.h"
 #include "common/model/node.h"
+#include "common/model/store_point.h"
 #include "common/wire/value_wire.h"
 #include "lockstep/v1/worker.pb.h"
 
@@ -39,6 +41,8 @@ struct Registration {
   std::vector<GangStatus> gangs;
   // Uids of the jobs whose working directories are there.
   std::vector<std::string> work_jobs;
+  // What the daemon has obeyed; absent: nobody, or it is an older daemon.
+  std::optional<StorePoint> obeyed = std::nullopt;
 
   bool operator==(const Registration&) const = default;
 };
@@ -65,6 +69,9 @@ struct WelcomeInfo {
   Duration heartbeat_interval{};
   Duration lease{};
   std::string cluster;
+  // Of the coordinator's store; empty: it is an older coordinator.
+  std::string history = {};
+  std::vector<std::string> replaced_histories = {};
 
   bool operator==(const WelcomeInfo&) const = default;
 };

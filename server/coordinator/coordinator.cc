@@ -22,6 +22,12 @@ Status Coordinator::Load() {
   const Time now = clock_->Now();
   epoch_ = snapshot.epoch;
   version_ = snapshot.version;
+  history_ = snapshot.history;
+  for (const StorePoint& replaced : snapshot.replaced_histories) {
+    replaced_histories_.push_back(replaced.history);
+  }
+  epoch_starts_ = snapshot.epoch_starts;
+  generation_floor_ = snapshot.generation_floor;
   deleted_.insert(snapshot.deleted_jobs.begin(), snapshot.deleted_jobs.end());
   for (const NodeRecord& node : snapshot.nodes) {
     members_.Restore(node, now);
@@ -32,6 +38,8 @@ Status Coordinator::Load() {
   }
   for (Job& job : snapshot.jobs) {
     const Duration in_state = std::max(Duration{}, now.wall - job.state_time);
+    // A replaced history may have used the next numbers.
+    if (!IsFinal(job.state)) job.generation_floor = generation_floor_;
     auto stored = std::make_shared<const Job>(std::move(job));
     Apply(stored, now);
     Entry& entry = jobs_.at(stored->spec.name);

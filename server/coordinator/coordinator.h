@@ -73,6 +73,10 @@ struct CoordinatorOptions {
   // Jobs that ended earlier than this, or are more than so many, are deleted.
   Duration retain_jobs = std::chrono::hours(24 * 30);
   size_t retain_job_count = 10'000;
+  // Of one user, jobs that have not ended: their number, and the bytes of what
+  // the user wrote in them.
+  size_t max_live_jobs_per_user = 10'000;
+  size_t max_live_bytes_per_user = 64 << 20;
   // The logs of the job with this uid may go; must not block, nor call back.
   std::function<void(const std::string& uid)> on_job_deleted;
   // Sources of ids and keys; a rule has no dice.
@@ -139,11 +143,19 @@ struct JobSnapshot {
   int64_t queue_position = 0;
 };
 
+// Something of a job that a node runs and the store does not know.
+struct UnknownGang {
+  JobName job;
+  std::string job_uid;
+  Generation generation = 0;
+};
+
 struct NodeSnapshot {
   // With state and message as they are shown: DRAINING, QUARANTINED ...
   Member member;
   Resources allocated;
   std::vector<JobName> jobs;
+  std::vector<UnknownGang> unknown = {};
 };
 
 struct CoordinatorStats {
@@ -173,10 +185,10 @@ struct CoordinatorView {
   std::vector<JobEntry> jobs;
   // By name.
   std::vector<NodeSnapshot> nodes;
-  // Of this coordinator; and of the later one that a node has obeyed, of those
-  // that refuse this one for it.
+  // Of this coordinator; and of the nodes that refuse it, what they obeyed:
+  // "epoch 9".
   uint64_t epoch = 0;
-  std::map<NodeName, uint64_t> later_epochs;
+  std::map<NodeName, std::string> refused_by;
 };
 
 class Coordinator {
@@ -281,9 +293,15 @@ class Coordinator {
                                const std::vector<GangStatus>& gangs,
                                std::shared_ptr<WorkerLink> link,
                                const std::vector<std::string>& work_jobs = {});
-  // The node has obeyed a coordinator of `epoch`, which is later than this
-  // one: it will not obey this one. Said until it registers or is forgotten.
-  void NoteLaterEpoch(const NodeName& node, uint64_t epoch);
+  // What this coordinator says of its store.
+  StorePoint point();
+  // Histories that its own replaced.
+  const std::vector<std::string>& replaced_histories() const {
+    return replaced_histories_;
+  }
+  // OK, or why a node that has obeyed `obeyed` must not obey this coordinator.
+  // Then it is not registered; that is said until it is, or is forgotten.
+  Status CheckObeyed(const NodeName& node, const StorePoint& obeyed);
   struct RankReport {
     JobName job;
     Generation generation = 0;
@@ -303,8 +321,9 @@ class Coordinator {
   Status OnRendezvousGet(SessionId session, const JobName& job,
                          Generation generation, const std::string& key);
   // NotFound: a job or attempt that is not (or no longer) known; its bytes
-  // may go. PermissionDenied: that rank never ran on this node. `*life`: how
-  // often the node has said that it started the rank again alone.
+  // may go. FailedPrecondition: a replaced history knew it, and this store does
+  // not; they may not. PermissionDenied: that rank never ran on this node.
+  // `*life`: how often the node has said that it started the rank again alone.
   Status CheckLog(SessionId session, const JobName& job, const std::string& uid,
                   Generation generation, int32_t rank, int32_t* life = nullptr);
   void OnStreamEnd(SessionId session);
@@ -326,6 +345,8 @@ class Coordinator {
   struct Entry {
     explicit Entry(const StallOptions& options) : stall(options) {}
     std::shared_ptr<const Job> job;
+    // Of its spec.
+    size_t spec_bytes = 0;
     // The job's, once a node was told it; null: none was.
     std::shared_ptr<const SharedClusterSpec> cluster;
     JobPlaces places;
@@ -397,6 +418,19 @@ class Coordinator {
   void TellAhead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // reconcile.cc
+  // A replaced history started it, and this store does not know it: it is left
+  // alone until it ends, or its node is drained with a grace. See
+  // docs/design/coordinator.md, "The store's file".
+  bool IsUnknown(const GangStatus& gang) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The drain that ends what is unknown there is over its deadline.
+  bool EndsUnknown(const NodeName& node, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Uids of jobs that wait for the end of something unknown of theirs: where.
+  std::map<std::string, NodeName> UnknownUids()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Keeps unknown_nodes_, and the node's history.
+  void NoteUnknown(const NodeName& node, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The node says that it runs this, and no job holds a place for it.
   bool IsLeftOver(const NodeName& node, const GangStatus& gang)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -461,6 +495,9 @@ class Coordinator {
   // AlreadyExists, FailedPrecondition: another job has its name, or writes to
   // its directory.
   Status CheckNotTaken(const JobSpec& spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // ResourceExhausted: `owner` has too many jobs that have not ended.
+  Status CheckQuota(const std::string& owner, const JobSpec& spec)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A job that has not ended and writes where `spec` will.
   std::optional<JobName> SharesOutput(const JobSpec& spec)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -521,7 +558,12 @@ class Coordinator {
   const SteadyClock steady_clock_;
   const Clock* const clock_ = &steady_clock_;
   WatchHub* const hub_;
+  // Set by Load, and constant after it.
   uint64_t epoch_ = 0;
+  std::string history_;
+  std::vector<std::string> replaced_histories_;
+  std::map<uint64_t, int64_t> epoch_starts_;
+  Generation generation_floor_ = 0;
 
   mutable Mutex mu_;
   int64_t version_ ABSL_GUARDED_BY(mu_) = 0;
@@ -537,8 +579,9 @@ class Coordinator {
   Membership members_ ABSL_GUARDED_BY(mu_);
   std::map<NodeName, NodeSoft> nodes_ ABSL_GUARDED_BY(mu_);
   std::map<SessionId, NodeName> sessions_ ABSL_GUARDED_BY(mu_);
-  // At most kMaxLaterEpochs.
-  std::map<NodeName, uint64_t> later_epochs_ ABSL_GUARDED_BY(mu_);
+  // Nodes that have obeyed a later store than this one, and which; at most
+  // kMaxRefusedBy.
+  std::map<NodeName, std::string> refused_by_ ABSL_GUARDED_BY(mu_);
   SessionId next_session_ ABSL_GUARDED_BY(mu_) = 1;
   AnswerBook answers_ ABSL_GUARDED_BY(mu_);
   Prices prices_ ABSL_GUARDED_BY(mu_);
@@ -549,6 +592,8 @@ class Coordinator {
   // Those with a proof.
   std::set<JobName> proven_ ABSL_GUARDED_BY(mu_);
   std::set<NodeName> unsaved_nodes_ ABSL_GUARDED_BY(mu_);
+  // Nodes that run something unknown, and how much.
+  std::map<NodeName, size_t> unknown_nodes_ ABSL_GUARDED_BY(mu_);
   bool capacity_changed_ ABSL_GUARDED_BY(mu_) = true;
   // What nodes should fetch ahead, or what they say of it.
   bool ahead_changed_ ABSL_GUARDED_BY(mu_) = true;

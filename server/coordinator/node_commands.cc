@@ -34,6 +34,16 @@ NodeSnapshot Coordinator::SnapshotOf(const Member& member) {
   if (snapshot.member.message.empty() && member.drain) {
     snapshot.member.message = Describe(*member.drain);
   }
+  if (unknown_nodes_.contains(member.info.name)) {
+    for (const auto& [key, gang] : soft->second.gangs) {
+      if (!IsUnknown(gang)) continue;
+      snapshot.unknown.push_back({gang.job, gang.job_uid, gang.generation});
+    }
+    if (snapshot.member.message.empty()) {
+      snapshot.member.message =
+          "runs what the store does not know; no new work until that has ended";
+    }
+  }
   return snapshot;
 }
 
@@ -183,7 +193,8 @@ StatusOr<std::string> Coordinator::ForgetNode(const RequestKey& request,
   LOG_WARN("node {}: given up by {}; {} jobs had something there", name,
            request.client, jobs.size());
   members_.Forget(name);
-  later_epochs_.erase(name);
+  refused_by_.erase(name);
+  unknown_nodes_.erase(name);
   unsaved_nodes_.erase(name);
   if (soft.session) {
     // Silent, not gone: should it be heard of again, it registers as new.

@@ -5,6 +5,7 @@
 
 #include "common/base/logging.h"
 #include "server/coordinator/coordinator.h"
+#include "server/core/job_size.h"
 
 namespace lockstep {
 namespace {
@@ -51,7 +52,7 @@ JobView Coordinator::ViewOf(const Entry& entry, Time now,
           member->Unproven(now.mono) > PatienceOf(entry)) {
         node.state = NodeState::kLost;
       }
-      node.takes_work = member->TakesWork();
+      node.takes_work = member->TakesWork() && !unknown_nodes_.contains(name);
       node.bad_gpus = member->BadGpus();
       node.drain = member->drain;
       node.address = member->info.address;
@@ -195,10 +196,20 @@ std::vector<HostCapacity> Coordinator::Hosts() {
 
 void Coordinator::ScheduleQueue(Time now, std::map<JobName, Job>* changed) {
   std::vector<QueuedJob> queue;
+  const std::map<std::string, NodeName> unknown = UnknownUids();
   for (const QueuePlace& place : queued_) {
     const JobName& name = place.job;
-    const Entry& entry = jobs_.at(name);
+    Entry& entry = jobs_.at(name);
     if (changed->contains(name) || entry.job->cancel_requested) continue;
+    if (const auto it = unknown.find(entry.job->uid); it != unknown.end()) {
+      entry.waiting = Cause{
+          Reason::kNodeAhead,
+          fmt::format("node {} runs a later generation of it, which the "
+                      "coordinator's store does not know: it waits until that "
+                      "has ended, or the node is drained with a grace",
+                      it->second)};
+      continue;
+    }
     QueuedJob queued;
     queued.job = entry.job.get();
     queued.waited = now.wall - entry.job->state_time;
@@ -291,6 +302,7 @@ void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
   Entry& entry = jobs_.try_emplace(name, options_.stall).first->second;
   const std::shared_ptr<const Job> before = entry.job;
   entry.job = job;
+  if (before == nullptr) entry.spec_bytes = SpecBytes(job->spec);
   // Within a generation it never changes, but for coming and going.
   if (!job->cluster || IsFinal(job->state) || before == nullptr ||
       before->generation != job->generation) {
@@ -377,8 +389,15 @@ Coordinator::Wanted Coordinator::WantedOf(const std::set<NodeName>& nodes,
     const Assigner assigner(*entry.job, entry.places, view, options_.graces,
                             now);
     for (const NodeName& node : told) {
+      const auto& gangs = nodes_[node].gangs;
       for (Assignment& assignment : assigner.For(node)) {
-        wanted[node][{name, assignment.generation}] = std::move(assignment);
+        const GangKey key{name, assignment.generation};
+        const auto gang = gangs.find(key);
+        if (gang != gangs.end() && IsUnknown(gang->second) &&
+            !EndsUnknown(node, now)) {
+          continue;
+        }
+        wanted[node][key] = std::move(assignment);
       }
     }
   }
@@ -396,6 +415,7 @@ void Coordinator::Tell(Time now) {
     for (const auto& [key, gang] : soft.gangs) {
       const auto it = jobs_.find(key.first);
       if (it == jobs_.end() || it->second.job->uid != gang.job_uid) {
+        if (IsUnknown(gang) && !EndsUnknown(node, now)) continue;
         wanted[key] = DisownedAssignment(gang);
       }
     }
@@ -415,7 +435,9 @@ void Coordinator::Tell(Time now) {
         }
         cluster = entry.cluster;
       }
-      soft.session->link->SendAssignment(assignment, cluster);
+      Assignment told = assignment;
+      told.version = version_;
+      soft.session->link->SendAssignment(told, cluster);
       // What the node does with it needs no answer.
       if (assignment.goal == Goal::kForget) soft.gangs.erase(key);
       soft.session->sent[key] = std::move(assignment);

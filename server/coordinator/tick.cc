@@ -32,6 +32,8 @@ void Coordinator::Tick() {
     NoteNode(node);
     TouchJobsOf(node);
   }
+  // The grace of a drain may be over.
+  for (const auto& [node, count] : unknown_nodes_) tell_.insert(node);
   for (const JobName& name : live_) {
     Entry& entry = jobs_.at(name);
     Touch(name);

@@ -11,7 +11,7 @@ CoordinatorView Coordinator::View(Duration linger) {
   view.store_healthy = store_healthy_;
   view.prices = prices_;
   view.epoch = epoch_;
-  view.later_epochs = later_epochs_;
+  view.refused_by = refused_by_;
   for (const JobState state : kAllJobStates) view.jobs_by_state[state] = 0;
   for (const auto& [name, entry] : jobs_) {
     const Job& job = *entry.job;

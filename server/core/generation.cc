@@ -38,7 +38,7 @@ Hold HoldOn(const Job& job, const std::vector<size_t>& tasks,
 }  // namespace
 
 void StartGeneration(Job* job, Time now) {
-  ++job->generation;
+  job->generation = std::max(job->generation, job->generation_floor) + 1;
   ++job->attempt;
   job->cluster.reset();
   job->job_key.clear();

@@ -101,6 +101,8 @@ struct Job {
   std::vector<Directive> directives;
   uint32_t next_directive = 1;
   std::vector<Hold> holds;
+  // The next generation is above it: see StoreSnapshot.
+  Generation generation_floor = 0;
   // No new try before this time.
   std::optional<WallTime> not_before;
   // Generations in a row that ended before RUNNING.

@@ -250,6 +250,14 @@ bool Membership::Contest(const NodeInfo& other, Time now) {
   return true;
 }
 
+void Membership::Note(const NodeName& node, Reason reason, std::string message,
+                      WallTime now) {
+  const auto it = members_.find(node);
+  if (it != members_.end()) {
+    AddEvent(&it->second, reason, std::move(message), now);
+  }
+}
+
 void Membership::EndQuarantine(const NodeName& node) {
   const auto it = members_.find(node);
   if (it != members_.end()) it->second.EndQuarantine();

@@ -145,6 +145,9 @@ class Membership {
 
   // What a command made of the record; it is stored already.
   void Apply(const NodeRecord& record);
+  // Adds an event to the node's history; the caller stores it.
+  void Note(const NodeName& node, Reason reason, std::string message,
+            WallTime now);
   // An operator says that all is well; that is stored already.
   void EndQuarantine(const NodeName& node);
   void Forget(const NodeName& node) { members_.erase(node); }

@@ -105,6 +105,12 @@ v1::Node ToMessage(const NodeSnapshot& snapshot) {
     }
   }
   for (const JobName& job : snapshot.jobs) out.add_jobs(job);
+  for (const UnknownGang& gang : snapshot.unknown) {
+    v1::UnknownGang* const unknown = out.add_unknown_gangs();
+    unknown->set_job(gang.job);
+    unknown->set_job_uid(gang.job_uid);
+    unknown->set_generation(gang.generation);
+  }
   return out;
 }
 

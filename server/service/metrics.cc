@@ -255,7 +255,7 @@ std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
   out.Gauge("lockstep_nodes_of_later_epoch",
             "Nodes that have obeyed a later coordinator than this one, and "
             "refuse it.",
-            static_cast<double>(view.later_epochs.size()));
+            static_cast<double>(view.refused_by.size()));
   AddQueue(view, &out);
   AddShares(view, &out);
   for (const NodeSnapshot& node : view.nodes) AddNode(node, view.prices, &out);

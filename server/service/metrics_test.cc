@@ -313,7 +313,7 @@ TEST_F(MetricsTest, WhatANodeLostIsCounted) {
   EXPECT_THAT(Page(), HasSubstr("lockstep_node_gpus_missing{node=\"a\"} 1"));
   EXPECT_THAT(Page(), HasSubstr("lockstep_nodes_without_metrics 1"))
       << "b has no port";
-  coordinator_->NoteLaterEpoch("b", 99);
+  EXPECT_FALSE(coordinator_->CheckObeyed("b", {"", 99, 0}).ok());
   EXPECT_THAT(Page(), HasSubstr("lockstep_nodes_of_later_epoch 1"));
   Connect(&b_);
   EXPECT_THAT(Page(), HasSubstr("lockstep_nodes_of_later_epoch 0"));

@@ -75,15 +75,15 @@ void JobTable(std::vector<const JobSnapshot*> jobs, Html* html) {
 
 // Nodes that refuse this coordinator, and what to do; empty: none.
 std::string OutdatedText(const CoordinatorView& view) {
-  if (view.later_epochs.empty()) return "";
-  const auto& [node, epoch] = *view.later_epochs.begin();
-  const size_t count = view.later_epochs.size();
+  if (view.refused_by.empty()) return "";
+  const auto& [node, obeyed] = *view.refused_by.begin();
+  const size_t count = view.refused_by.size();
   return fmt::format(
       "{} refuse{} this coordinator: it is of epoch {}, and {} has obeyed one "
-      "of epoch {}. Either another coordinator runs, or this one's store is an "
+      "of {}. Either another coordinator runs, or this one's store is an "
       "old copy: see LockstepCoordinatorOutdated in the runbook.",
       count == 1 ? "A node" : fmt::format("{} nodes", count),
-      count == 1 ? "s" : "", view.epoch, node, epoch);
+      count == 1 ? "s" : "", view.epoch, node, obeyed);
 }
 
 std::string CertificateText(const NodeInfo& info, WallTime now) {

@@ -71,7 +71,7 @@ CoordinatorView View() {
 TEST(StatusPageTest, TheFrontPageSaysWhatIsWrongWithNodes) {
   CoordinatorView view = View();
   view.epoch = 5;
-  view.later_epochs = {{"a", 9}};
+  view.refused_by = {{"a", "epoch 9"}};
   Member& member = view.nodes[0].member;
   member.info.address = "10.0.0.1";
   member.info.http_address = "127.0.0.1:9464";

@@ -279,15 +279,15 @@ class Stream final : public Reactor {
           "OTHER_NODE");
     }
     v1::CoordinatorMessage welcome;
-    *welcome.mutable_welcome() =
-        ToProto(WelcomeInfo{coordinator_->epoch(), options_.heartbeat_interval,
-                            options_.lease, options_.cluster});
+    const StorePoint own = coordinator_->point();
+    *welcome.mutable_welcome() = ToProto(WelcomeInfo{
+        own.epoch, options_.heartbeat_interval, options_.lease,
+        options_.cluster, own.history, coordinator_->replaced_histories()});
     outbox_->Send({std::move(welcome)});
-    if (obeyed_epoch_ > coordinator_->epoch()) {
-      // It will not obey and leaves; what it says is not taken in meanwhile.
-      coordinator_->NoteLaterEpoch(registration.node.name, obeyed_epoch_);
-      return OkStatus();
-    }
+    // A daemon from before histories says its epoch alone.
+    LOCKSTEP_RETURN_IF_ERROR(coordinator_->CheckObeyed(
+        registration.node.name,
+        registration.obeyed.value_or(StorePoint{"", obeyed_epoch_, 0})));
     LOCKSTEP_ASSIGN_OR_RETURN(
         session_, coordinator_->Register(registration.node, registration.gangs,
                                          outbox_, registration.work_jobs));
@@ -301,8 +301,11 @@ class Stream final : public Reactor {
     return OkStatus();
   }
 
-  // What was deleted while the node was away.
+  // What was deleted while the node was away. A store that gave a part of
+  // itself up does not know what was: then directories go when their disk is
+  // nearly full.
   void DropOldWork(const std::vector<std::string>& uids) {
+    if (!coordinator_->replaced_histories().empty()) return;
     const WallTime now = coordinator_->clock().Now().wall;
     std::vector<std::string> gone;
     for (const std::string& uid : uids) {
@@ -340,6 +343,8 @@ class Stream final : public Reactor {
     const Status known =
         coordinator_->CheckLog(session_, piece.job, piece.job_uid,
                                piece.generation, piece.rank, &life);
+    // Of what this store does not know: kept by the node, which asks again.
+    if (known.code() == StatusCode::kFailedPrecondition) return OkStatus();
     if (known.code() == StatusCode::kNotFound) {
       // Of a job that was deleted: taken as stored, so that the node can
       // forget it.

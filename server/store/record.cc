@@ -67,6 +67,7 @@ void PutDecisionState(const Job& job, v1::StoredJob* out) {
   if (job.failing) *out->mutable_failing() = ToProto(*job.failing);
   out->set_committed_before(job.committed_before);
   out->set_failure_signature(job.failure_signature);
+  out->set_generation_floor(job.generation_floor);
   if (job.attempt_start != WallTime{}) {
     *out->mutable_attempt_start() = ToProto(job.attempt_start);
   }
@@ -109,6 +110,7 @@ Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
   }
   job->committed_before = stored.committed_before();
   job->failure_signature = stored.failure_signature();
+  job->generation_floor = stored.generation_floor();
   if (stored.has_attempt_start()) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->attempt_start,
                               FromProto(stored.attempt_start()));

@@ -59,14 +59,14 @@ TEST_F(ServiceTest, ANodeThatHasObeyedALaterCoordinatorIsNoted) {
     ASSERT_TRUE(daemon.Beat(1));
     EXPECT_FALSE(daemon.Read());
     const CoordinatorView view = coordinator_->View({});
-    EXPECT_EQ(view.later_epochs,
-              (std::map<NodeName, uint64_t>{{"a", uint64_t{9}}}));
+    EXPECT_EQ(view.refused_by,
+              (std::map<NodeName, std::string>{{"a", "epoch 9"}}));
     EXPECT_THAT(view.nodes, IsEmpty());
   }
   for (const char* const said : {"1", "no number", "99999999999999999999"}) {
     DaemonStream daemon(Worker("a"), said);
     EXPECT_TRUE(daemon.Register("a")) << said;
-    EXPECT_THAT(coordinator_->View({}).later_epochs, IsEmpty()) << said;
+    EXPECT_THAT(coordinator_->View({}).refused_by, IsEmpty()) << said;
   }
 }
 

@@ -8,6 +8,11 @@ StatusOr<StoreSnapshot> MemoryStore::Load() {
   MutexLock lock(&mu_);
   StoreSnapshot snapshot;
   snapshot.epoch = ++epoch_;
+  snapshot.history = history_;
+  snapshot.replaced_histories = replaced_;
+  snapshot.generation_floor = generation_floor_;
+  epoch_starts_[epoch_] = version_;
+  snapshot.epoch_starts = epoch_starts_;
   snapshot.version = version_;
   for (const auto& [name, bytes] : jobs_) {
     LOCKSTEP_ASSIGN_OR_RETURN(Job job, DecodeJob(bytes));
@@ -23,6 +28,24 @@ StatusOr<StoreSnapshot> MemoryStore::Load() {
     snapshot.requests.push_back(std::move(request));
   }
   return snapshot;
+}
+
+MemoryStore::Backup MemoryStore::MakeBackup() const {
+  MutexLock lock(&mu_);
+  return {version_, jobs_, nodes_, deleted_};
+}
+
+void MemoryStore::Restore(const Backup& backup) {
+  MutexLock lock(&mu_);
+  replaced_.push_back({history_, epoch_, backup.version});
+  ++history_.back();
+  generation_floor_ += 1000;
+  epoch_starts_.clear();
+  version_ = backup.version;
+  jobs_ = backup.jobs;
+  nodes_ = backup.nodes;
+  deleted_ = backup.deleted;
+  requests_.clear();
 }
 
 Status MemoryStore::Commit(const StoreBatch& batch) {

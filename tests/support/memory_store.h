@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/mutex.h"
 #include "server/store/store.h"
@@ -26,10 +27,25 @@ class MemoryStore final : public Store {
   // Sum over all commits.
   int64_t written_jobs() const;
 
+  // What it holds now, to be restored later.
+  struct Backup {
+    int64_t version = 0;
+    std::map<std::string, std::string> jobs;
+    std::map<std::string, std::string> nodes;
+    std::set<std::string> deleted;
+  };
+  Backup MakeBackup() const;
+  // As `lockstep-coordinator restore` does: the next Load has another history.
+  void Restore(const Backup& backup);
+
  private:
   mutable Mutex mu_;
   Status failure_ ABSL_GUARDED_BY(mu_);
   uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  std::string history_ ABSL_GUARDED_BY(mu_) = std::string(kHistoryDigits, 'a');
+  std::vector<StorePoint> replaced_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, int64_t> epoch_starts_ ABSL_GUARDED_BY(mu_);
+  Generation generation_floor_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t version_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t commits_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t written_jobs_ ABSL_GUARDED_BY(mu_) = 0;

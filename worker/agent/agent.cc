@@ -38,9 +38,9 @@ StatusOr<std::unique_ptr<Agent>> Agent::Create(AgentConfig config,
   LOCKSTEP_RETURN_IF_ERROR(agent->store_.Init());
   LOCKSTEP_ASSIGN_OR_RETURN(agent->mark_,
                             DirectoryMark(files, agent->config_.dir));
-  LOCKSTEP_ASSIGN_OR_RETURN(agent->stored_epoch_,
-                            LoadEpoch(files, agent->config_.dir));
-  agent->highest_epoch_ = agent->stored_epoch_;
+  LOCKSTEP_ASSIGN_OR_RETURN(agent->stored_obeyed_,
+                            LoadObeyed(files, agent->config_.dir));
+  agent->obeyed_ = agent->stored_obeyed_;
   LOCKSTEP_ASSIGN_OR_RETURN(
       agent->link_,
       RankLinkServer::Listen(JoinPath(agent->config_.runtime_dir, "link.sock"),

@@ -382,9 +382,15 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   void OnMessage(uint64_t stream, const v1::CoordinatorMessage& message);
   void OnClosed(uint64_t stream, const Status& status);
   void OnWelcome(const WelcomeInfo& welcome);
-  // Whether to obey a coordinator of `epoch`; a new highest one is on disk
-  // before anything is done for it.
-  bool Obey(uint64_t epoch);
+  // Whether to obey a coordinator; a later state of its store than was obeyed
+  // before is on disk before anything is done for it.
+  bool Obey(const WelcomeInfo& welcome);
+  // The same of an order of a coordinator that was obeyed.
+  bool ObeyOrder(uint64_t epoch);
+  void Refuse(const Status& status);
+  void SaveObeyedPoint();
+  // An order was decided with this version of the store.
+  void NoteVersion(int64_t version);
   void SetReady(Status status) ABSL_LOCKS_EXCLUDED(ready_mu_);
   void OnRendezvousValue(const RendezvousEntry& entry);
   void Beat();
@@ -417,8 +423,10 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   bool welcomed_ = false;
   mutable Mutex ready_mu_;
   Status ready_ ABSL_GUARDED_BY(ready_mu_) = NotAdmitted();
-  uint64_t highest_epoch_ = 0;
-  uint64_t stored_epoch_ = 0;
+  // The newest state of a coordinator's store that was obeyed, and what of it
+  // is on disk.
+  StorePoint obeyed_;
+  StorePoint stored_obeyed_;
   uint64_t sequence_ = 0;  // Of heartbeats in this stream.
   uint64_t acknowledged_ = 0;
   // Heartbeats that were not answered yet, and when they were sent.

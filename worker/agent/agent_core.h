@@ -208,6 +208,8 @@ class AgentCore {
   const Gang* Find(const GangKey& key) const;
   const std::map<GangKey, Gang>& gangs() const { return gangs_; }
   uint64_t epoch() const { return epoch_; }
+  // The coordinator has another history, whose epochs are not comparable.
+  void ForgetEpoch() { epoch_ = 0; }
 
  private:
   void Raise(const GangKey& key, const Assignment& assignment, Time now,

@@ -148,6 +148,37 @@ TEST_F(AgentTest, ACoordinatorOfThePastIsNotObeyedAfterARestartEither) {
   EXPECT_EQ(*RealFileSystem()->Read(path), "1\n");
 }
 
+TEST_F(AgentTest, AnotherHistoryIsObeyedOnlyIfItReplacesTheOneBefore) {
+  const std::string first(kHistoryDigits, 'a');
+  const std::string second(kHistoryDigits, 'b');
+  StopDaemon();
+  ASSERT_TRUE(
+      SaveObeyed(RealFileSystem(), dir_, StorePoint{first, 7, 40}).ok());
+  coordinator_.SetHistory(second);
+  const size_t beats =
+      coordinator_.Locked([&] { return coordinator_.beats.size(); });
+  StartDaemon();
+  ASSERT_TRUE(
+      coordinator_.Eventually([&] { return coordinator_.registers >= 4; }));
+  EXPECT_EQ(
+      coordinator_.Locked([&] { return coordinator_.registration.obeyed; }),
+      (StorePoint{first, 7, 40}));
+  EXPECT_THAT(Message(daemon_->agent()->Ready()),
+              HasSubstr("of history " + second));
+  EXPECT_THAT(Message(daemon_->agent()->Ready()), HasSubstr("accept-loss"));
+  EXPECT_EQ(coordinator_.Locked([&] { return coordinator_.beats.size(); }),
+            beats);
+  // An operator says so, once; the epoch counts from anew.
+  coordinator_.SetHistory(second, {first});
+  ASSERT_TRUE(coordinator_.Eventually(
+      [&] { return coordinator_.beats.size() > beats; }));
+  coordinator_.Send(Order(Goal::kPrepare, {"sh"}));
+  EXPECT_TRUE(Reaches(GangPhase::kPrepared));
+  daemon_.reset();
+  EXPECT_EQ(LoadObeyed(RealFileSystem(), dir_).value(),
+            (StorePoint{second, 1, 0}));
+}
+
 TEST_F(AgentTest, AShimThatIsBeingStartedIsWaitedForAndNotTakenForDead) {
   Launch({"/bin/sh", "-c", "exit 0"});
   ASSERT_TRUE(Reaches(GangPhase::kStopped));

@@ -68,6 +68,7 @@ void Agent::Connect() {
     if (registration.work_jobs.size() == kMaxWorkJobs) break;
     registration.work_jobs.push_back(uid);
   }
+  if (!obeyed_.history.empty()) registration.obeyed = obeyed_;
   sequence_ = 0;
   acknowledged_ = 0;
   unanswered_.clear();
@@ -83,7 +84,7 @@ void Agent::Connect() {
   readings_.round_trip.reset();
   open_ = true;
   welcomed_ = false;
-  stream_ = client_->Connect(ToProto(registration), highest_epoch_);
+  stream_ = client_->Connect(ToProto(registration), obeyed_.epoch);
   welcome_timer_ =
       loop_->At(loop_->Now().mono + config_.welcome_timeout,
                 [this, alive = alive_, stream = stream_] {
@@ -144,7 +145,8 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kAssignment: {
       const auto assignment = FromProto(message.assignment());
       if (!assignment.ok()) return refuse(assignment.status());
-      if (!Obey(assignment->epoch)) return;
+      if (!ObeyOrder(assignment->epoch)) return;
+      NoteVersion(assignment->version);
       Actions actions;
       const Status taken =
           core_.OnAssignment(*assignment, loop_->Now(), &actions);
@@ -167,7 +169,7 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kPrefetch: {
       const auto wanted = FromProto(message.prefetch());
       if (!wanted.ok()) return refuse(wanted.status());
-      if (!Obey(wanted->epoch)) return;
+      if (!ObeyOrder(wanted->epoch)) return;
       return OnPrefetch(*wanted);
     }
     case v1::CoordinatorMessage::kFileRequest: {
@@ -186,34 +188,82 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
   }
 }
 
-bool Agent::Obey(uint64_t epoch) {
-  if (epoch < highest_epoch_) {
-    const Status status = FailedPrecondition(
-        "the coordinator is of epoch {}, and this node has obeyed epoch {}: it "
-        "runs from an old copy of its store, or is one that should be gone. "
-        "Its orders are refused. If it is the right one, stop this daemon, "
-        "remove {} and start it again",
-        epoch, highest_epoch_, JoinPath(config_.dir, "epoch"));
-    if (Ready().code() != status.code()) LOG_ERROR("{}", Message(status));
-    SetReady(status);
-    // There is no haste.
-    backoff_ = config_.reconnect_most;
+void Agent::Refuse(const Status& status) {
+  if (Ready().code() != status.code()) LOG_ERROR("{}", Message(status));
+  SetReady(status);
+  // There is no haste.
+  backoff_ = config_.reconnect_most;
+}
+
+bool Agent::Obey(const WelcomeInfo& welcome) {
+  const StorePoint said{welcome.history, welcome.epoch, 0};
+  if (IsOutdated(said, welcome.replaced_histories, obeyed_)) {
+    const bool other = !said.history.empty() && !obeyed_.history.empty() &&
+                       said.history != obeyed_.history;
+    const std::string which =
+        other ? fmt::format(
+                    "of history {}, and this node has obeyed history "
+                    "{}, which it does not replace",
+                    said.history, obeyed_.history)
+              : fmt::format("of epoch {}, and this node has obeyed epoch {}",
+                            said.epoch, obeyed_.epoch);
+    Refuse(FailedPrecondition(
+        "the coordinator is {}: it runs from an old copy of its store, or is "
+        "one that should be gone. Its orders are refused. If it is the right "
+        "one, run `lockstep-coordinator accept-loss` on its directory; if this "
+        "node has moved to another cluster, stop this daemon, remove {} and "
+        "start it again",
+        which,
+        JoinPath(config_.dir, obeyed_.history.empty() ? "epoch" : "obeyed")));
     return false;
   }
-  highest_epoch_ = epoch;
-  if (epoch == stored_epoch_) return true;
-  if (const Status saved = SaveEpoch(files_, config_.dir, epoch); saved.ok()) {
-    stored_epoch_ = epoch;
+  if (said.history != obeyed_.history) obeyed_.version = 0;
+  if (!said.history.empty()) obeyed_.history = said.history;
+  if (said.epoch != obeyed_.epoch) {
+    obeyed_.epoch = said.epoch;
+    // Another history may count from a lower one.
+    core_.ForgetEpoch();
+  }
+  SaveObeyedPoint();
+  return true;
+}
+
+bool Agent::ObeyOrder(uint64_t epoch) {
+  if (epoch == obeyed_.epoch) return true;
+  // Of a coordinator that says it is another one than in its Welcome.
+  Refuse(FailedPrecondition(
+      "an order of epoch {} came from a coordinator that was obeyed as epoch "
+      "{}: it is refused",
+      epoch, obeyed_.epoch));
+  return false;
+}
+
+void Agent::SaveObeyedPoint() {
+  if (obeyed_.history == stored_obeyed_.history &&
+      obeyed_.epoch == stored_obeyed_.epoch) {
+    return;
+  }
+  if (const Status saved = SaveObeyed(files_, config_.dir, obeyed_);
+      saved.ok()) {
+    stored_obeyed_ = obeyed_;
   } else {
     // A full disk must not part the node from its coordinator. Until it can be
     // written, this daemon knows, and its successor would not.
     LOG_ERROR("{}", Message(saved));
   }
-  return true;
+}
+
+void Agent::NoteVersion(int64_t version) {
+  if (version <= obeyed_.version || obeyed_.history.empty()) return;
+  obeyed_.version = version;
+  if (const Status noted = NoteObeyedVersion(files_, config_.dir, obeyed_);
+      !noted.ok()) {
+    LOG_ERROR("{}", Message(noted));
+  }
 }
 
 void Agent::OnWelcome(const WelcomeInfo& welcome) {
-  if (!Obey(welcome.epoch)) return client_->Disconnect();
+  if (!Obey(welcome)) return client_->Disconnect();
   welcomed_ = true;
   // This coordinator says anew what may go.
   unwanted_work_.clear();

@@ -21,6 +21,12 @@ namespace lockstep {
 class FakeCoordinator final : public v1::WorkerService::Service {
  public:
   explicit FakeCoordinator(uint64_t epoch = 1) : epoch_(epoch) {}
+  // Of the store that it says it has: of those that connect from now on.
+  void SetHistory(std::string history, std::vector<std::string> replaced = {}) {
+    MutexLock lock(&mu_);
+    history_ = std::move(history);
+    replaced_ = std::move(replaced);
+  }
   ~FakeCoordinator() override { Stop(); }
 
   // On a free port, or again on the one of before.
@@ -80,6 +86,8 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   std::string address_ = "127.0.0.1:0";
   std::unique_ptr<RpcServer> server_;
   Mutex mu_;  // Over everything here but server_ and address_.
+  std::string history_;
+  std::vector<std::string> replaced_;
   CondVar changed_;
   int streams_ = 0;  // That are served at this moment.
   Stream* stream_ = nullptr;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -38,6 +39,29 @@ StatusOr<uint64_t> LoadNumber(FileSystem* files, const std::string& path,
 
 Status SaveNumber(FileSystem* files, const std::string& path, uint64_t number) {
   return files->WriteAtomic(path, fmt::format("{}\n", number), 0600);
+}
+
+// "HISTORY EPOCH VERSION\n".
+std::string PointText(const StorePoint& point) {
+  return fmt::format("{} {} {}\n", point.history, point.epoch, point.version);
+}
+
+// False: `text` is none.
+bool ParsePoint(std::string_view text, StorePoint* point) {
+  const size_t space = text.find(' ');
+  if (space == std::string_view::npos || !IsHistory(text.substr(0, space))) {
+    return false;
+  }
+  point->history.assign(text.substr(0, space));
+  const char* const end = text.data() + text.size();
+  const auto epoch =
+      std::from_chars(text.data() + space + 1, end, point->epoch);
+  if (epoch.ec != std::errc() || epoch.ptr == end || *epoch.ptr != ' ') {
+    return false;
+  }
+  const auto version = std::from_chars(epoch.ptr + 1, end, point->version);
+  return version.ec == std::errc() && point->version >= 0 &&
+         std::string_view(version.ptr, end) == "\n";
 }
 
 }  // namespace
@@ -126,8 +150,8 @@ Status TaskStore::Save(const StoredGang& gang) {
   const std::string directory = GangDirectory(key);
   LOCKSTEP_RETURN_IF_ERROR(files_->MakeDirs(directory, 0711));
   // It holds the job's key.
-  LOCKSTEP_RETURN_IF_ERROR(files_->WriteAtomic(
-      JoinPath(directory, "gang"), EncodeStoredGang(gang), 0600));
+  LOCKSTEP_RETURN_IF_ERROR(files_->WriteAtomic(JoinPath(directory, "gang"),
+                                               EncodeStoredGang(gang), 0600));
   if (durable_.contains(directory)) return OkStatus();
   LOCKSTEP_RETURN_IF_ERROR(files_->SyncDir(root_));
   durable_.insert(directory);
@@ -176,14 +200,54 @@ StatusOr<uint64_t> NextIncarnation(FileSystem* files, const std::string& dir) {
   return counter + 1;
 }
 
-StatusOr<uint64_t> LoadEpoch(FileSystem* files, const std::string& dir) {
-  return LoadNumber(files, JoinPath(dir, "epoch"),
-                    "restore it, or remove it when the coordinator that runs "
-                    "is the right one");
+StatusOr<StorePoint> LoadObeyed(FileSystem* files, const std::string& dir) {
+  constexpr std::string_view kRemedy =
+      "restore it, or remove it when the coordinator that runs is the right "
+      "one";
+  const std::string path = JoinPath(dir, "obeyed");
+  const auto text = files->Read(path, 256);
+  if (text.status().code() == StatusCode::kNotFound) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const uint64_t epoch,
+        LoadNumber(files, JoinPath(dir, "epoch"), kRemedy));
+    StorePoint before_histories;
+    before_histories.epoch = epoch;
+    return before_histories;
+  }
+  if (!text.ok()) return text.status();
+  StorePoint obeyed;
+  if (!ParsePoint(*text, &obeyed)) {
+    return DataLoss("{} is damaged: {}", path, kRemedy);
+  }
+  const auto noted = files->Read(JoinPath(dir, "obeyed-version"), 256);
+  if (StorePoint newer; noted.ok() && ParsePoint(*noted, &newer) &&
+                        newer.history == obeyed.history &&
+                        newer.epoch == obeyed.epoch) {
+    obeyed.version = std::max(obeyed.version, newer.version);
+  }
+  return obeyed;
 }
 
-Status SaveEpoch(FileSystem* files, const std::string& dir, uint64_t epoch) {
-  return SaveNumber(files, JoinPath(dir, "epoch"), epoch);
+Status SaveObeyed(FileSystem* files, const std::string& dir,
+                  const StorePoint& point) {
+  if (point.history.empty()) {
+    return SaveNumber(files, JoinPath(dir, "epoch"), point.epoch);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(
+      files->WriteAtomic(JoinPath(dir, "obeyed"), PointText(point), 0600));
+  return files->RemoveAll(JoinPath(dir, "epoch"));
+}
+
+Status NoteObeyedVersion(FileSystem* files, const std::string& dir,
+                         const StorePoint& point) {
+  const std::string path = JoinPath(dir, "obeyed-version");
+  const std::string part = path + ".tmp";
+  {
+    LOCKSTEP_ASSIGN_OR_RETURN(auto file, files->Create(part, 0600));
+    LOCKSTEP_RETURN_IF_ERROR(file->Append(PointText(point)));
+    LOCKSTEP_RETURN_IF_ERROR(file->Close());
+  }
+  return files->Rename(part, path);
 }
 
 }  // namespace lockstep

@@ -28,6 +28,7 @@
 #include "common/base/status.h"
 #include "common/model/assignment.h"
 #include "common/model/node.h"
+#include "common/model/store_point.h"
 #include "worker/agent/agent_core.h"
 
 namespace lockstep {
@@ -98,11 +99,19 @@ class TaskStore {
 // number must not be.
 StatusOr<uint64_t> NextIncarnation(FileSystem* files, const std::string& dir);
 
-// The highest coordinator epoch that was obeyed here, in DIR/epoch; 0: none.
-// DataLoss when the file is damaged.
-StatusOr<uint64_t> LoadEpoch(FileSystem* files, const std::string& dir);
+// The newest state of a coordinator's store that was obeyed here, in DIR/obeyed
+// and, for its version, DIR/obeyed-version; epoch 0: none was. A daemon from
+// before histories left DIR/epoch: then the history is empty.
+// DataLoss when DIR/obeyed, or DIR/epoch without it, is damaged.
+StatusOr<StorePoint> LoadObeyed(FileSystem* files, const std::string& dir);
 // Durable once it is OK.
-Status SaveEpoch(FileSystem* files, const std::string& dir, uint64_t epoch);
+Status SaveObeyed(FileSystem* files, const std::string& dir,
+                  const StorePoint& point);
+// The version alone, within a history and epoch that are saved: for each order,
+// and so not synced. After a power loss an older one may be there, but so is
+// nothing that ran.
+Status NoteObeyedVersion(FileSystem* files, const std::string& dir,
+                         const StorePoint& point);
 
 }  // namespace lockstep
 

@@ -117,14 +117,44 @@ TEST_F(TaskStoreTest, TheIncarnationRisesAndIsNeverGuessed) {
   }
 }
 
-TEST_F(TaskStoreTest, TheHighestEpochIsKeptAndDamageIsNotTakenForNone) {
-  EXPECT_EQ(LoadEpoch(files_, dir_).value(), 0u);
-  ASSERT_TRUE(SaveEpoch(files_, dir_, 12).ok());
-  EXPECT_EQ(LoadEpoch(files_, dir_).value(), 12u);
+TEST_F(TaskStoreTest, WhatWasObeyedIsKeptAndDamageIsNotTakenForNone) {
+  EXPECT_EQ(LoadObeyed(files_, dir_).value(), StorePoint());
+  const std::string history(kHistoryDigits, 'a');
+  const StorePoint point{history, 12, 7};
+  ASSERT_TRUE(SaveObeyed(files_, dir_, point).ok());
+  EXPECT_EQ(LoadObeyed(files_, dir_).value(), point);
+  const std::string version = dir_ + "/obeyed-version";
+  ASSERT_TRUE(NoteObeyedVersion(files_, dir_, {history, 12, 9}).ok());
+  EXPECT_EQ(LoadObeyed(files_, dir_).value(), (StorePoint{history, 12, 9}));
+  // Of another epoch or history, and torn by a power loss: the saved one
+  // counts.
+  for (const std::string& text :
+       {history + " 11 99\n", std::string(32, 'b') + " 12 99\n", history,
+        std::string()}) {
+    ASSERT_TRUE(files_->WriteAtomic(version, text).ok());
+    EXPECT_EQ(LoadObeyed(files_, dir_).value(), point) << text;
+  }
+  for (const std::string& text :
+       {std::string(), history, history + " 12\n", history + " 12 7",
+        history + " x 7\n", history + " 12 -7\n", "short 12 7\n",
+        history + " 12 7\n\n"}) {
+    ASSERT_TRUE(files_->WriteAtomic(dir_ + "/obeyed", text).ok());
+    EXPECT_EQ(LoadObeyed(files_, dir_).status().code(), StatusCode::kDataLoss)
+        << text;
+  }
+}
+
+TEST_F(TaskStoreTest, AnEpochOfADaemonFromBeforeHistoriesIsTakenOver) {
+  ASSERT_TRUE(files_->WriteAtomic(dir_ + "/epoch", "12\n").ok());
+  EXPECT_EQ(LoadObeyed(files_, dir_).value(), (StorePoint{"", 12, 0}));
+  ASSERT_TRUE(
+      SaveObeyed(files_, dir_, {std::string(kHistoryDigits, 'a'), 13, 0}).ok());
+  EXPECT_FALSE(files_->Exists(dir_ + "/epoch"));
   for (const char* text :
        {"", "12", "x\n", "-1\n", "12\n\n", "18446744073709551616\n"}) {
+    ASSERT_TRUE(files_->RemoveAll(dir_ + "/obeyed").ok());
     ASSERT_TRUE(files_->WriteAtomic(dir_ + "/epoch", text).ok());
-    EXPECT_EQ(LoadEpoch(files_, dir_).status().code(), StatusCode::kDataLoss)
+    EXPECT_EQ(LoadObeyed(files_, dir_).status().code(), StatusCode::kDataLoss)
         << text;
   }
 }
