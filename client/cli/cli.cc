@@ -405,6 +405,7 @@ std::unique_ptr<CLI::App> BuildApp(Cli* cli) {
   AddJobsCancel(jobs, cli);
   AddJobsLogs(jobs, cli);
   AddJobsCheckpoint(jobs, cli);
+  AddJobsRestoreTo(jobs, cli);
   AddJobsFiles(jobs, cli);
   AddJobsCp(jobs, cli);
   AddJobsDelete(jobs, cli);

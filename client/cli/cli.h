@@ -102,6 +102,7 @@ void AddJobsWait(CLI::App* parent, Cli* cli);
 void AddJobsCancel(CLI::App* parent, Cli* cli);
 void AddJobsLogs(CLI::App* parent, Cli* cli);
 void AddJobsCheckpoint(CLI::App* parent, Cli* cli);
+void AddJobsRestoreTo(CLI::App* parent, Cli* cli);
 void AddJobsFiles(CLI::App* parent, Cli* cli);
 void AddJobsCp(CLI::App* parent, Cli* cli);
 void AddJobsDelete(CLI::App* parent, Cli* cli);

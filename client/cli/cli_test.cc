@@ -274,6 +274,22 @@ TEST_F(CliTest, LogsCancelCheckpoint) {
   EXPECT_EQ(out_.str(), "a CANCELLED\n");
 }
 
+TEST_F(CliTest, RestoreToTakesAStepOrTheStart) {
+  server_->Update(
+      [](FakeAnswers* a) { a->jobs = {Ended("a", v1::JOB_STATE_PLACING)}; });
+  EXPECT_EQ(Run({"jobs", "restore-to", "a", "4000"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("job a resumes from step 4,000"));
+  EXPECT_EQ(server_->Answers().restores.back().target().step(), 4000);
+  EXPECT_NE(server_->Answers().restores.back().request_id(), "");
+  EXPECT_EQ(Run({"jobs", "restore-to", "a", "start"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("job a begins from the start"));
+  EXPECT_TRUE(server_->Answers().restores.back().target().from_start());
+  for (const char* wrong : {"0", "-4", "12x", "begin", ""}) {
+    EXPECT_EQ(Run({"jobs", "restore-to", "--", "a", wrong}), 2) << wrong;
+  }
+  EXPECT_EQ(server_->Answers().restores.size(), 2u);
+}
+
 TEST_F(CliTest, CancelGoesOnAfterAnError) {
   server_->Update([](FakeAnswers* a) {
     a->jobs = {Ended("a", v1::JOB_STATE_RUNNING),

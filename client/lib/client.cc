@@ -221,6 +221,19 @@ StatusOr<v1::Directive> Client::RequestCheckpoint(const std::string& name) {
   return response.directive();
 }
 
+StatusOr<v1::Job> Client::RestoreJob(const std::string& name,
+                                     std::optional<int64_t> step) {
+  v1::RestoreJobRequest request;
+  request.set_request_id(RandomUuid());
+  request.set_name(name);
+  if (step) {
+    request.mutable_target()->set_step(*step);
+  } else {
+    request.mutable_target()->set_from_start(true);
+  }
+  return impl_->Call(impl_->jobs, &v1::JobService::Stub::RestoreJob, request);
+}
+
 StatusOr<std::vector<v1::Node>> Client::ListNodes() {
   std::vector<v1::Node> nodes;
   v1::ListNodesRequest request;

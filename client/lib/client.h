@@ -181,6 +181,9 @@ class Client {
   // Of a job that has ended: forgets it with its logs and events.
   Status DeleteJob(const std::string& name);
   StatusOr<v1::Directive> RequestCheckpoint(const std::string& name);
+  // What a job that holds resumes from: the checkpoint of `step`, or none.
+  StatusOr<v1::Job> RestoreJob(const std::string& name,
+                               std::optional<int64_t> step);
   // A folder of the working directory of the task of `rank`; "": the directory
   // itself.
   StatusOr<v1::ListFilesResponse> ListFiles(const std::string& name,

@@ -64,6 +64,7 @@ struct FakeAnswers {
   std::vector<v1::StreamLogsRequest> log_requests;
   std::vector<std::string> cancelled;
   std::vector<std::string> checkpoints;
+  std::vector<v1::RestoreJobRequest> restores;
   std::vector<std::string> deleted;
   std::vector<v1::DrainNodeRequest> drains;
   std::vector<std::string> undrained;

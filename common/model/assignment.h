@@ -12,6 +12,7 @@
 #include "common/model/cluster_spec.h"
 #include "common/model/job.h"
 #include "common/model/node.h"
+#include "common/model/restore_target.h"
 
 namespace lockstep {
 
@@ -55,6 +56,11 @@ struct GangSpec {
   // What the identity file of the output directory must hold; empty: the node
   // of rank 0 reads it, or makes one.
   std::string output_identity = {};
+  // The newest complete checkpoint of the generations before that the
+  // coordinator knows of. Native ranks do not begin from the start where it is
+  // present, unless `restore` says so.
+  std::optional<Checkpoint> known_checkpoint = {};
+  std::optional<RestoreTarget> restore = {};
 
   bool operator==(const GangSpec&) const = default;
 };

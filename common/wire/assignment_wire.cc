@@ -145,6 +145,10 @@ v1::GangSpec ToProto(const GangSpec& value) {
   out.set_reduction_plan(value.reduction_plan);
   out.set_reduction_plan_pinned(value.reduction_plan_pinned);
   out.set_output_identity(value.output_identity);
+  if (value.known_checkpoint) {
+    *out.mutable_known_checkpoint() = ToProto(*value.known_checkpoint);
+  }
+  if (value.restore) *out.mutable_restore() = ToProto(*value.restore);
   return out;
 }
 
@@ -199,6 +203,15 @@ StatusOr<GangSpec> FromProto(const v1::GangSpec& value, std::string_view path) {
   }
   check.Text("reduction_plan", value.reduction_plan(), kMaxReductionPlan);
   check.Text("output_identity", value.output_identity(), kMaxOutputIdentity);
+  if (value.has_known_checkpoint()) {
+    check.Take(
+        FromProto(value.known_checkpoint(), check.At("known_checkpoint")),
+        &out.known_checkpoint.emplace());
+  }
+  if (value.has_restore()) {
+    check.Take(FromProto(value.restore(), check.At("restore")),
+               &out.restore.emplace());
+  }
   if (!check.ok()) return check.status();
   out.output_identity = value.output_identity();
   out.reduction_plan = value.reduction_plan();

@@ -227,6 +227,34 @@ StatusOr<Directive> FromProto(const v1::Directive& value,
   return out;
 }
 
+v1::RestoreTarget ToProto(const RestoreTarget& value) {
+  v1::RestoreTarget out;
+  if (value.step) {
+    out.set_step(*value.step);
+  } else {
+    out.set_from_start(true);
+  }
+  return out;
+}
+
+StatusOr<RestoreTarget> FromProto(const v1::RestoreTarget& value,
+                                  std::string_view path) {
+  FieldChecker check(path);
+  switch (value.target_case()) {
+    case v1::RestoreTarget::kStep:
+      check.Range("step", value.step(), 1, kMaxExact);
+      if (!check.ok()) return check.status();
+      return RestoreTarget{value.step()};
+    case v1::RestoreTarget::kFromStart:
+      check.Require(value.from_start(), "from_start", "must be true");
+      if (!check.ok()) return check.status();
+      return RestoreTarget{};
+    case v1::RestoreTarget::TARGET_NOT_SET:
+      break;
+  }
+  return InvalidArgument("{}: neither a step nor from_start is given", path);
+}
+
 v1::LineageEntry ToProto(const LineageEntry& value) {
   v1::LineageEntry out;
   out.set_generation(value.generation);

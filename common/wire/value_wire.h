@@ -18,6 +18,7 @@
 #include "common/model/job.h"
 #include "common/model/node.h"
 #include "common/model/resources.h"
+#include "common/model/restore_target.h"
 #include "lockstep/v1/types.pb.h"
 
 namespace lockstep {
@@ -131,6 +132,7 @@ v1::Event ToProto(const Event& value);
 v1::Bill ToProto(const Bill& value);
 v1::Directive ToProto(const Directive& value);
 v1::LineageEntry ToProto(const LineageEntry& value);
+v1::RestoreTarget ToProto(const RestoreTarget& value);
 StatusOr<Cause> FromProto(const v1::Cause& value,
                           std::string_view path = "cause");
 StatusOr<ExitStatus> FromProto(const v1::ExitStatus& value,
@@ -167,6 +169,8 @@ StatusOr<Directive> FromProto(const v1::Directive& value,
                               std::string_view path = "directive");
 StatusOr<LineageEntry> FromProto(const v1::LineageEntry& value,
                                  std::string_view path = "lineage");
+StatusOr<RestoreTarget> FromProto(const v1::RestoreTarget& value,
+                                  std::string_view path = "restore");
 
 }  // namespace lockstep
 

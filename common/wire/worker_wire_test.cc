@@ -142,6 +142,8 @@ Assignment Launch() {
       {Content()},
       "lockstep-reduction-plan 1\n",
       true};
+  a.spec->known_checkpoint = Checkpoint{100, 3, "/out/ckpt-100", {}, 77};
+  a.spec->restore = RestoreTarget{40};
   a.cluster = Cluster();
   a.job_key = std::string(32, '\xff');
   a.directives = {{1, DirectiveKind::kCheckpoint}, {2, DirectiveKind::kStop}};
@@ -200,6 +202,19 @@ TEST(WorkerWireTest, EveryMessageSurvivesTheWayThereAndBack) {
   EXPECT_EQ(FromProto(ToRendezvousPut(entry)).value(), entry);
   EXPECT_EQ(FromProto(ToRendezvousValue(entry)).value(), entry);
   EXPECT_EQ(FromProto(ToRendezvousGet(entry)).value().key, "rank/0");
+}
+
+TEST(WorkerWireTest, WhatToResumeFromIsAStepOrTheStart) {
+  EXPECT_EQ(FromProto(ToProto(RestoreTarget{})).value(), RestoreTarget{});
+  v1::RestoreTarget target;
+  EXPECT_THAT(Message(FromProto(target).status()),
+              HasSubstr("neither a step nor from_start"));
+  target.set_from_start(false);
+  EXPECT_THAT(Message(FromProto(target).status()), HasSubstr("from_start"));
+  for (const int64_t step : {int64_t{0}, int64_t{-1}, INT64_MAX}) {
+    target.set_step(step);
+    EXPECT_THAT(Message(FromProto(target).status()), HasSubstr("restore.step"));
+  }
 }
 
 TEST(WorkerWireTest, AReductionPlanIsTextOfABoundedSize) {

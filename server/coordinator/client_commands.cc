@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "server/coordinator/coordinator.h"
+#include "server/core/holding.h"
 #include "server/core/job_size.h"
 
 namespace lockstep {
@@ -248,6 +249,16 @@ StatusOr<std::string> Coordinator::RequestCheckpoint(const RequestKey& request,
                                                      const MayChange& may,
                                                      const Encode& encode) {
   return Change(request, name, may, encode, AddCheckpointDirective);
+}
+
+StatusOr<std::string> Coordinator::RestoreJob(const RequestKey& request,
+                                              const JobName& name,
+                                              const RestoreTarget& target,
+                                              const MayChange& may,
+                                              const Encode& encode) {
+  return Change(request, name, may, encode, [&](const Job& job, Time now) {
+    return RestoreTo(job, target, request.client, now);
+  });
 }
 
 StatusOr<JobPlan> Coordinator::Plan(const JobSpec& spec) {

@@ -221,6 +221,43 @@ TEST_F(CoordinatorTest, CheckpointDirectiveReachesTheSpeaker) {
   EXPECT_EQ(Get("j").last_checkpoint->step, 40);
 }
 
+TEST_F(CoordinatorTest, AJobThatHoldsLooksAgainAndIsToldWhatToResumeFrom) {
+  Connect(&a_);
+  Connect(&b_);
+  MustSubmit(Wide("j"));
+  const auto restore = [&](const std::string& id, const RestoreTarget& target) {
+    return coordinator_->RestoreJob({"user/ann", id, "RestoreJob", "j"}, "j",
+                                    target, Anybody, Encode);
+  };
+  Run();
+  EXPECT_EQ(ReasonOf(restore("1", {40}).status()), "NOT_HOLDING");
+  const auto miss = [&] {
+    ExitStatus exit = ExitCode(1);
+    exit.reason = Reason::kNoCheckpoint;
+    a_.Exit("j", 0, exit);
+    Run();
+    ASSERT_EQ(State("j"), JobState::kPlacing);
+    EXPECT_EQ(Get("j").cause.reason, Reason::kNoCheckpoint);
+  };
+  miss();
+  const Generation before = Get("j").generation;
+  Pass(2s);
+  EXPECT_EQ(Get("j").generation, before + 1) << "by itself";
+  miss();
+  ASSERT_TRUE(restore("2", {40}).ok());
+  const Generation ordered = Get("j").generation;
+  EXPECT_EQ(ordered, before + 2) << "at once";
+  EXPECT_EQ(Get("j").restore, RestoreTarget{40});
+  ASSERT_TRUE(restore("2", {40}).ok()) << "a repeat";
+  Run();
+  EXPECT_EQ(Get("j").generation, ordered);
+  EXPECT_EQ(a_.Find("j")->assignment.spec->restore, RestoreTarget{40});
+  EXPECT_EQ(b_.Find("j")->assignment.spec->restore, RestoreTarget{40});
+  a_.Publish("j", ordered, 60);
+  Run();
+  EXPECT_FALSE(Get("j").restore);
+}
+
 // Two jobs that write checkpoints in one directory take them from each other.
 TEST_F(CoordinatorTest, OutputDirectoryHasOneLiveJob) {
   Connect(&a_);

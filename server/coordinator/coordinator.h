@@ -239,6 +239,11 @@ class Coordinator {
                                           const JobName& name,
                                           const MayChange& may,
                                           const Encode& encode);
+  // Errors as of RestoreTo (server/core/holding.h).
+  StatusOr<std::string> RestoreJob(const RequestKey& request,
+                                   const JobName& name,
+                                   const RestoreTarget& target,
+                                   const MayChange& may, const Encode& encode);
   // Of a job that has ended. Its name stays taken. `answer` is what a repeat
   // gets.
   StatusOr<std::string> DeleteJob(const RequestKey& request,

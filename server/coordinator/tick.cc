@@ -5,6 +5,7 @@
 #include "common/base/logging.h"
 #include "server/coordinator/coordinator.h"
 #include "server/core/ending.h"
+#include "server/core/holding.h"
 
 namespace lockstep {
 namespace {
@@ -43,7 +44,9 @@ void Coordinator::Tick() {
       for (const NodeName& node : NodesOf(*entry.job)) tell_.insert(node);
     }
     // Once: a job that has backed off may then wait for capacity for long.
-    if (entry.waiting && entry.waiting->reason == Reason::kBackoff &&
+    if (entry.waiting &&
+        (entry.waiting->reason == Reason::kBackoff ||
+         IsHoldReason(entry.waiting->reason)) &&
         entry.job->not_before && now.wall >= *entry.job->not_before) {
       capacity_changed_ = true;
     }

@@ -26,6 +26,15 @@ void SetReductionPlan(const Job& job, GangSpec* spec) {
                                                      : job.reduction_plan;
 }
 
+// What a generation saves is no condition for its own beginning.
+std::optional<Checkpoint> KnownCheckpoint(const Job& job) {
+  if (!job.last_checkpoint ||
+      job.last_checkpoint->generation >= job.generation) {
+    return std::nullopt;
+  }
+  return job.last_checkpoint;
+}
+
 // What the assignments of all its nodes are made of.
 bool SameForAll(const Job& a, const Job& b) {
   return a.state == b.state && a.generation == b.generation &&
@@ -35,7 +44,8 @@ bool SameForAll(const Job& a, const Job& b) {
          a.job_key == b.job_key && a.directives == b.directives &&
          a.attempt == b.attempt && a.restarts == b.restarts &&
          a.lineage == b.lineage && a.images == b.images &&
-         a.output_identity == b.output_identity &&
+         a.output_identity == b.output_identity && a.restore == b.restore &&
+         KnownCheckpoint(a) == KnownCheckpoint(b) &&
          a.reduction_plan == b.reduction_plan && a.uid == b.uid &&
          a.owner == b.owner && a.spec == b.spec &&
          a.tasks.size() == b.tasks.size();
@@ -100,6 +110,8 @@ GangSpec Assigner::SpecFor(const NodeName& node) const {
   }
   spec.images = SettledFor(job, spec.tasks);
   spec.output_identity = job.output_identity;
+  spec.known_checkpoint = KnownCheckpoint(job);
+  spec.restore = job.restore;
   return spec;
 }
 

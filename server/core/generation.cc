@@ -38,12 +38,18 @@ Hold HoldOn(const Job& job, const std::vector<size_t>& tasks,
 }  // namespace
 
 void StartGeneration(Job* job, Time now) {
+  // A look of a job that held saved nothing: kept, its entries would push out
+  // those that matter.
+  if (job->output_hold && !job->lineage.empty() &&
+      job->lineage.back().start_step == LineageEntry::kNotSaid) {
+    job->lineage.pop_back();
+  }
   job->generation = std::max(job->generation, job->generation_floor) + 1;
   ++job->attempt;
   job->cluster.reset();
   job->job_key.clear();
-  // Nothing was written yet: the directory of the node that rank 0 goes to
-  // counts.
+  // Nothing was written before the first RUNNING: the directory of the node
+  // that rank 0 goes to counts. From then on the directory is known.
   if (!job->start_time) job->output_identity.clear();
   job->attempt_start = now.wall;
   job->failing.reset();

@@ -14,6 +14,7 @@
 #include "common/model/cluster_spec.h"
 #include "common/model/job.h"
 #include "common/model/node.h"
+#include "common/model/restore_target.h"
 #include "common/training/training_input.h"
 
 namespace lockstep {
@@ -40,6 +41,17 @@ struct LoneRank {
   Usage before;
 
   bool operator==(const LoneRank&) const = default;
+};
+
+// The job holds (holding.h).
+struct OutputHold {
+  // OUTPUT_MISSING or NO_CHECKPOINT.
+  Reason reason = Reason::kNone;
+  // Generations in a row that found it so.
+  int32_t looks = 0;
+  WallTime since{};
+
+  bool operator==(const OutputHold&) const = default;
 };
 
 struct Job {
@@ -81,6 +93,10 @@ struct Job {
   // What the identity file of the output directory holds; empty: no attempt
   // has got that far.
   std::string output_identity;
+  // What a person said that the next generation shall resume from. It stays
+  // until a checkpoint of a generation that obeyed it is there: what fails
+  // before that resumes from the same.
+  std::optional<RestoreTarget> restore;
 
   // ---- Kept for decisions ----
   // Made when every node of the generation has prepared.
@@ -116,6 +132,7 @@ struct Job {
   // How the last attempt failed, see Failure::signature in verdict.h; empty:
   // it did not, or it says nothing of the next one.
   std::string failure_signature;
+  std::optional<OutputHold> output_hold;
 
   bool operator==(const Job&) const = default;
 };

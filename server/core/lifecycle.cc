@@ -7,6 +7,7 @@
 
 #include "server/core/ending.h"
 #include "server/core/generation.h"
+#include "server/core/holding.h"
 #include "server/core/job_places.h"
 #include "server/core/moving.h"
 #include "server/core/preparing.h"
@@ -211,6 +212,7 @@ Cause CauseOf(const Job& job, const Stall& stall) {
 
 void DecideRunning(Job* job, const JobView& view,
                    const LifecycleTimeouts& timeouts, Time now) {
+  EndHold(job, view, now);
   if (HasStoppedAsTold(*job)) {
     Fail(job, MovedCause(*job, view), now);
     return;

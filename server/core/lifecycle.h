@@ -32,6 +32,9 @@
 // elsewhere. A frozen rank (stall.h) and a node that is lost or forgotten end
 // a generation as a failure.
 //
+// Where what the job would resume from is not there, it holds in PLACING
+// (holding.h).
+//
 // A cancel, maxWaitTime (until the first RUNNING) and maxRunningTime (from it)
 // lead from any of them to FINISHING(CANCELLED); where nothing is held, to
 // CANCELLED.

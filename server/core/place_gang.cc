@@ -150,6 +150,7 @@ std::vector<TaskPlacement> PlacementOf(std::vector<GangTask> tasks) {
 bool WasThePlacesFault(Reason reason) {
   return reason == Reason::kNoCapacity || reason == Reason::kPrepareRefused ||
          reason == Reason::kOutputNotShared ||
+         reason == Reason::kOutputMissing ||
          reason == Reason::kPrepareTimeout || reason == Reason::kFormTimeout ||
          reason == Reason::kNodeLost || reason == Reason::kNodeDrained ||
          reason == Reason::kStalled;

@@ -200,7 +200,7 @@ TEST(PreparingTest, ADirectoryThatIsNotSharedEndsTheJobAtOnce) {
 }
 
 // A file system that is not mounted on the node of the next attempt.
-TEST(PreparingTest, AJobThatRanIsTriedAgainWhereADirectoryIsMissing) {
+TEST(PreparingTest, AJobThatRanHoldsWhereADirectoryIsMissing) {
   Scene s = WithOutput();
   s.job.start_time = s.now.wall;
   s.Refused("b", {Reason::kOutputNotShared, "/out is not shared"});
@@ -208,7 +208,8 @@ TEST(PreparingTest, AJobThatRanIsTriedAgainWhereADirectoryIsMissing) {
   s.Stopped("a");
   s.Settle();
   EXPECT_EQ(s.job.state, JobState::kPlacing);
-  EXPECT_EQ(s.job.failures_without_progress, 1);
+  EXPECT_EQ(s.job.cause.reason, Reason::kOutputMissing);
+  EXPECT_EQ(s.job.failures_without_progress, 0);
 }
 
 // ---- Parts of preparing ----

@@ -79,6 +79,11 @@ void TakeCheckpoint(Job* job, const GangStatus& gang, Time now) {
   job->committed_step =
       std::max(job->committed_step.value_or(-1), gang.checkpoint->step);
   AddCheckpointEvent(job, *gang.checkpoint, now);
+  job->restore.reset();
+  if (job->state == JobState::kRunning && !job->failing &&
+      job->cause.reason == Reason::kOutputFull) {
+    job->cause = {Reason::kRunning, ""};
+  }
 }
 
 // Rank 0's host alone knows how the ranks reduce. What it says is given to the
@@ -111,6 +116,12 @@ void TakeEvents(Job* job, const GangStatus& gang, const NodeName& node,
     AddEvent(job, event.reason,
              fmt::format("{}: {}", RankLabel(*job, event.rank), event.message),
              now);
+    // Until the next checkpoint is there.
+    if (event.reason == Reason::kOutputFull &&
+        job->spec.kind == JobKind::kNative &&
+        job->state == JobState::kRunning && !job->failing) {
+      job->cause = {Reason::kOutputFull, job->events.back().message};
+    }
   }
 }
 

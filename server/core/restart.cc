@@ -8,6 +8,7 @@
 
 #include "server/core/ending.h"
 #include "server/core/generation.h"
+#include "server/core/holding.h"
 #include "server/core/reports.h"
 #include "server/core/transitions.h"
 
@@ -17,7 +18,8 @@ namespace {
 // Causes that stand whatever the ranks' exits say: these followed from them.
 bool StandsByItself(Reason reason) {
   return reason == Reason::kNodeLost || reason == Reason::kNodeForgotten ||
-         reason == Reason::kNodeDrained || reason == Reason::kStalled;
+         reason == Reason::kNodeDrained || reason == Reason::kStalled ||
+         reason == Reason::kRestoreOrdered;
 }
 
 // When `rank` was started last, alone or with its generation; -1: no rank's.
@@ -54,6 +56,7 @@ void Account(Job* job, const Failure& failure, const RestartPlan& plan,
 
 std::string WhatNow(const Job& job, const Failure& failure) {
   if (failure.moved) return "going on elsewhere";
+  if (failure.ordered) return "starting again";
   if (failure.port_taken) return "starting again on other ports";
   return fmt::format("trying again ({} of {} failures without progress)",
                      job.failures_without_progress, job.spec.restart_budget);
@@ -93,7 +96,9 @@ Failure Judge(const Job& job) {
     Failure failure = FailureOf(*job.failing);
     // The directory was shared before: a mount may come back.
     if (failure.cause.reason == Reason::kOutputNotShared && job.start_time) {
+      failure.cause.reason = Reason::kOutputMissing;
       failure.fatal = false;
+      failure.holds = true;
     }
     return failure;
   }
@@ -173,7 +178,13 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   const RestartPlan plan = PlanRestart(*job, failure, progress, now);
   MarkVictims(job, failure);
   CloseAttempt(job, view, failure.cause, now);
-  if (!was_running && !failure.moved) ++job->failed_formings;
+  if (failure.holds) {
+    EnterHold(job, failure, now);
+    return;
+  }
+  if (!failure.passing && !failure.ordered) job->output_hold.reset();
+  if (!was_running && !failure.moved && !failure.ordered)
+    ++job->failed_formings;
   Account(job, failure, plan, progress, now);
   if (!plan.restart) {
     Finish(job, JobState::kFailed, plan.cause, plan.exit_code, now);

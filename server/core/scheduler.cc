@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "server/core/holding.h"
 #include "server/core/host_fit.h"
 #include "server/core/place_gang.h"
 #include "server/core/placement_text.h"
@@ -135,7 +136,10 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
       continue;
     }
     if (queued.backing_off) {
-      result.waiting[spec.name] = {Reason::kBackoff, queued.job->cause.message};
+      const Cause& cause = queued.job->cause;
+      result.waiting[spec.name] = {
+          IsHoldReason(cause.reason) ? cause.reason : Reason::kBackoff,
+          cause.message};
       continue;
     }
     if (!queued.job->holds.empty()) {

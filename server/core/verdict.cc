@@ -195,6 +195,9 @@ Failure FailureOfRank(const Job& job, const RankStatus& rank) {
   failure.victim = exit.victim;
   failure.free_restart = failure.cause.reason == Reason::kRestartRequested;
   failure.port_taken = failure.cause.reason == Reason::kPortTaken;
+  failure.holds = job.spec.kind == JobKind::kNative && !exit.victim &&
+                  (failure.cause.reason == Reason::kNoCheckpoint ||
+                   failure.cause.reason == Reason::kOutputMissing);
   failure.rank = rank.rank;
   failure.signature = SignatureOf(exit);
   return failure;
@@ -252,6 +255,8 @@ Failure FailureOf(const Cause& cause) {
   failure.moved = cause.reason == Reason::kNodeDrained;
   failure.passing = cause.reason == Reason::kNoCapacity;
   failure.port_taken = cause.reason == Reason::kPortTaken;
+  failure.holds = cause.reason == Reason::kOutputMissing;
+  failure.ordered = cause.reason == Reason::kRestoreOrdered;
   return failure;
 }
 
@@ -262,7 +267,7 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
   plan.exit_code = failure.exit_code;
   plan.failures_without_progress =
       made_progress ? 0 : job.failures_without_progress;
-  if (failure.moved) {
+  if (failure.moved || failure.holds || failure.ordered) {
     plan.restart = true;
     return plan;
   }

@@ -27,6 +27,11 @@ struct Failure {
   // A node could not prepare for now (a full disk, a GPU that is still held,
   // no free port): it is asked again later, and no try is used up.
   bool passing = false;
+  // What the job would resume from is not there: it holds (holding.h), and no
+  // try is used up.
+  bool holds = false;
+  // A person said what to resume from: no try is used up.
+  bool ordered = false;
   // Whose exit it is; -1: of none.
   int32_t rank = -1;
   // Equal of two failures that are the same: the type of the exception and
@@ -88,12 +93,13 @@ struct RestartPlan {
 // The rules, for native jobs and programs, before and after RUNNING: fatal
 // failures end the job; so does a failure with the same signature as the last
 // attempt's, neither of them after progress; a node that could not prepare for
-// now costs a wait and no try; a free restart costs nothing, unless there were
-// three within 60 s without progress, and other ports cost nothing, five times
-// within 60 s; others cost one try, and progress (a newly committed step; ten
-// minutes of running for programs) gives all tries back. Backoff: 1 s doubling
-// to 60 s. The caller need not wait for the first restart of what ran, where it
-// ran.
+// now costs a wait and no try; a job that holds, and one that a person told
+// what to resume from, use up none; a free restart costs nothing, unless there
+// were three within 60 s without progress, and other ports cost nothing, five
+// times within 60 s; others cost one try, and progress (a newly committed step;
+// ten minutes of running for programs) gives all tries back. Backoff: 1 s
+// doubling to 60 s. The caller need not wait for the first restart of what ran,
+// where it ran.
 RestartPlan PlanRestart(const Job& job, const Failure& failure,
                         bool made_progress, Time now);
 

@@ -38,11 +38,14 @@ RestartReason RestartReasonOf(Reason reason) {
       return RestartReason::kHang;
     case Reason::kPrepareRefused:
     case Reason::kOutputNotShared:
+    case Reason::kOutputMissing:
+    case Reason::kNoCheckpoint:
     case Reason::kPrepareTimeout:
     case Reason::kFormTimeout:
     case Reason::kExecFailed:
       return RestartReason::kLaunch;
     case Reason::kRestartRequested:
+    case Reason::kRestoreOrdered:
       return RestartReason::kUser;
     default:
       return RestartReason::kOther;

@@ -375,4 +375,20 @@ grpc::Status JobService::RequestCheckpoint(
                response);
 }
 
+grpc::Status JobService::RestoreJob(grpc::ServerContext* context,
+                                    const v1::RestoreJobRequest* request,
+                                    v1::Job* response) {
+  if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
+  const auto target = FromProto(request->target(), "target");
+  if (!target.ok()) return ToGrpc(target.status());
+  const auto key = KeyOf(*context, *request, "RestoreJob");
+  if (!key.ok()) return ToGrpc(key.status());
+  return Reply(coordinator_->RestoreJob(
+                   *key, request->name(), *target, OwnerCheck(*context),
+                   [](const JobSnapshot& snapshot) {
+                     return ToMessage(snapshot).SerializeAsString();
+                   }),
+               response);
+}
+
 }  // namespace lockstep

@@ -61,6 +61,9 @@ class JobService final : public v1::JobService::Service {
   grpc::Status RequestCheckpoint(
       grpc::ServerContext* context, const v1::RequestCheckpointRequest* request,
       v1::RequestCheckpointResponse* response) override;
+  grpc::Status RestoreJob(grpc::ServerContext* context,
+                          const v1::RestoreJobRequest* request,
+                          v1::Job* response) override;
   // job_files.cc
   grpc::Status ListFiles(grpc::ServerContext* context,
                          const v1::ListFilesRequest* request,

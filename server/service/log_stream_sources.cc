@@ -41,6 +41,10 @@ Severity SeverityOf(Reason reason) {
     case Reason::kOutputNotShared:
     case Reason::kCheckpointFailed:
       return Severity::kError;
+    case Reason::kOutputMissing:
+    case Reason::kNoCheckpoint:
+    case Reason::kOutputFull:
+    case Reason::kCheckpointDamaged:
     case Reason::kNodeUnknown:
     case Reason::kBackoff:
     case Reason::kRestartRequested:

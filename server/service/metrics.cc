@@ -179,6 +179,30 @@ bool Fits(const JobSpec& spec, const Resources& free) {
          asked.memory_bytes <= free.memory_bytes && asked.gpus <= free.gpus;
 }
 
+// What the job waits for in its output directory; kNone: for nothing there.
+Reason HeldBy(const Job& job) {
+  if (IsFinal(job.state)) return Reason::kNone;
+  if (job.output_hold) return job.output_hold->reason;
+  return job.cause.reason == Reason::kOutputFull ? Reason::kOutputFull
+                                                 : Reason::kNone;
+}
+
+void AddHeld(const CoordinatorView& view, MetricFamilies* out) {
+  std::map<Reason, int64_t> held = {{Reason::kOutputMissing, 0},
+                                    {Reason::kNoCheckpoint, 0},
+                                    {Reason::kOutputFull, 0}};
+  for (const auto& entry : view.jobs) {
+    const auto count = held.find(HeldBy(*entry.snapshot.job));
+    if (count != held.end()) ++count->second;
+  }
+  for (const auto& [reason, count] : held) {
+    out->Gauge("lockstep_jobs_held",
+               "Jobs that wait for their output directory, by why.",
+               static_cast<double>(count),
+               {{"reason", LowerName(Name(reason))}});
+  }
+}
+
 void AddQueue(const CoordinatorView& view, MetricFamilies* out) {
   int64_t pending = 0, running = 0;
   for (const auto& [state, count] : view.jobs_by_state) {
@@ -257,6 +281,7 @@ std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
             "refuse it.",
             static_cast<double>(view.refused_by.size()));
   AddQueue(view, &out);
+  AddHeld(view, &out);
   AddShares(view, &out);
   for (const NodeSnapshot& node : view.nodes) AddNode(node, view.prices, &out);
   const std::shared_ptr<const Site> site = site_ ? site_->Get() : nullptr;

@@ -276,6 +276,25 @@ TEST_F(MetricsTest, TheNumberOfSeriesIsBounded) {
   EXPECT_GT(mine, 30u);
 }
 
+TEST_F(MetricsTest, JobsThatHoldAreCountedByReason) {
+  RunEverything("train");
+  const auto held = [](const std::string& reason, int count) {
+    return HasSubstr("lockstep_jobs_held{reason=\"" + reason + "\"} " +
+                     std::to_string(count));
+  };
+  EXPECT_THAT(Page(), held("no_checkpoint", 0));
+  ExitStatus exit = ExitCode(1);
+  exit.reason = Reason::kNoCheckpoint;
+  a_.Exit("train", 0, exit);
+  Live(100ms);
+  EXPECT_THAT(Page(), held("no_checkpoint", 1));
+  EXPECT_THAT(Page(), held("output_missing", 0));
+  EXPECT_THAT(Page(), held("output_full", 0));
+  ASSERT_TRUE(Cancel("train").ok());
+  Live(2s);
+  EXPECT_THAT(Page(), held("no_checkpoint", 0));
+}
+
 TEST_F(MetricsTest, AnEndedJobsSeriesGoAfterAWhile) {
   RunEverything("train");
   ASSERT_TRUE(Cancel("train").ok());

@@ -68,6 +68,12 @@ void PutDecisionState(const Job& job, v1::StoredJob* out) {
   out->set_committed_before(job.committed_before);
   out->set_failure_signature(job.failure_signature);
   out->set_generation_floor(job.generation_floor);
+  if (job.output_hold) {
+    v1::OutputHold* hold = out->mutable_output_hold();
+    hold->set_reason(ToProto(job.output_hold->reason));
+    hold->set_looks(job.output_hold->looks);
+    *hold->mutable_since() = ToProto(job.output_hold->since);
+  }
   if (job.attempt_start != WallTime{}) {
     *out->mutable_attempt_start() = ToProto(job.attempt_start);
   }
@@ -111,6 +117,13 @@ Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
   job->committed_before = stored.committed_before();
   job->failure_signature = stored.failure_signature();
   job->generation_floor = stored.generation_floor();
+  if (stored.has_output_hold()) {
+    const v1::OutputHold& message = stored.output_hold();
+    OutputHold& hold = job->output_hold.emplace();
+    LOCKSTEP_ASSIGN_OR_RETURN(hold.reason, FromProto(message.reason()));
+    hold.looks = message.looks();
+    LOCKSTEP_ASSIGN_OR_RETURN(hold.since, FromProto(message.since()));
+  }
   if (stored.has_attempt_start()) {
     LOCKSTEP_ASSIGN_OR_RETURN(job->attempt_start,
                               FromProto(stored.attempt_start()));
@@ -166,6 +179,9 @@ Status GetShown(const v1::Job& message, Job* job) {
   LOCKSTEP_RETURN_IF_ERROR(Get(message.images(), &job->images));
   job->reduction_plan = message.reduction_plan();
   job->output_identity = message.output_identity();
+  if (message.has_restore()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(job->restore, FromProto(message.restore()));
+  }
   return OkStatus();
 }
 
@@ -272,6 +288,7 @@ v1::Job ToProto(const Job& job) {
   Put(job.images, out.mutable_images());
   out.set_reduction_plan(job.reduction_plan);
   out.set_output_identity(job.output_identity);
+  if (job.restore) *out.mutable_restore() = ToProto(*job.restore);
   if (!job.lineage.empty() && job.lineage.back().start_step > 0) {
     out.set_resumed_step(job.lineage.back().start_step);
   }

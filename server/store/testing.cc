@@ -221,6 +221,8 @@ Job FullJob() {
   job.generation_floor = 1003;
   job.failure_signature = "ZeroDivisionError at train.py:12";
   job.output_identity = std::string(32, 'a');
+  job.restore = RestoreTarget{40};
+  job.output_hold = OutputHold{Reason::kNoCheckpoint, 3, At(18)};
   job.spec.end_with = EndWith::kChief;
   job.spec.end_grace = std::chrono::seconds(7);
   job.lone_ranks = {{1, {true, At(17), FullRank(1).usage}}, {2, {}}};

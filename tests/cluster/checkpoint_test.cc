@@ -192,5 +192,55 @@ TEST_F(CheckpointTest, AFullDiskStopsCheckpointsAndNothingElse) {
   WaitEnd("full", v1::JOB_STATE_CANCELLED);
 }
 
+// The training is done, and its state is in memory only.
+TEST_F(CheckpointTest, AFullDiskAtTheEndIsWaitedFor) {
+  SmallDisk disk(OutputOf("last"));
+  if (!disk.mounted()) GTEST_SKIP() << "needs root, to mount a small disk";
+  v1::JobSpec spec =
+      Steps("last", 2,
+            {"--steps", "100", "--hold_step", "60", "--hold_file", Path("go")});
+  spec.mutable_checkpoint()->set_interval_steps(50);
+  Submit(spec);
+  ASSERT_TRUE(HasLine("last", 0, "hold 60"));
+  WaitForCheckpoint("last", 50);
+  disk.Fill();
+  WriteFile(Path("go"), "");
+  v1::Job job = WaitUntil("last", "says that it waits", [](const v1::Job& now) {
+    return now.cause().reason() == v1::REASON_OUTPUT_FULL;
+  });
+  EXPECT_EQ(job.state(), v1::JOB_STATE_RUNNING);
+  EXPECT_THAT(job.cause().message(), HasSubstr("No space left on device"));
+  EXPECT_TRUE(std::any_of(job.events().begin(), job.events().end(),
+                          [](const v1::Event& event) {
+                            return event.reason() == v1::REASON_OUTPUT_FULL;
+                          }));
+  EXPECT_EQ(CommittedOnPage(job, 0), 100);
+  disk.Free();
+  job = WaitEnd("last", v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(job.generation(), 1u) << "nothing was computed again";
+  EXPECT_EQ(job.last_checkpoint().step(), 100);
+  EXPECT_TRUE(
+      RealFileSystem()->Exists(job.last_checkpoint().path() + "/MANIFEST"));
+}
+
+TEST_F(CheckpointTest, AJobThatWaitsForSpaceCanBeCancelled) {
+  SmallDisk disk(OutputOf("given-up"));
+  if (!disk.mounted()) GTEST_SKIP() << "needs root, to mount a small disk";
+  v1::JobSpec spec =
+      Steps("given-up", 2,
+            {"--steps", "100", "--hold_step", "60", "--hold_file", Path("go")});
+  spec.mutable_checkpoint()->set_interval_steps(50);
+  Submit(spec);
+  ASSERT_TRUE(HasLine("given-up", 0, "hold 60"));
+  WaitForCheckpoint("given-up", 50);
+  disk.Fill();
+  WriteFile(Path("go"), "");
+  WaitUntil("given-up", "says that it waits", [](const v1::Job& now) {
+    return now.cause().reason() == v1::REASON_OUTPUT_FULL;
+  });
+  ASSERT_TRUE(client()->CancelJob("given-up").ok());
+  WaitEnd("given-up", v1::JOB_STATE_CANCELLED, std::chrono::seconds(20));
+}
+
 }  // namespace
 }  // namespace lockstep

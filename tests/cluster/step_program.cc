@@ -84,7 +84,10 @@ class StepTrainer {
       LOCKSTEP_RETURN_IF_ERROR(Step(reducer.get(), &saver, &stopped));
     }
     LOCKSTEP_RETURN_IF_ERROR(saver.Finish());
-    if (reducer->committed() == options_.steps) return End(*reducer);
+    if (reducer->committed() == options_.steps) {
+      LOCKSTEP_RETURN_IF_ERROR(saver.AwaitSpace());
+      return End(*reducer);
+    }
     LOCKSTEP_RETURN_IF_ERROR(saver.SaveNow());
     Say("stopped {}", reducer->committed());
     // Who leaves early looks lost to who still writes.

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <utility>
 
-#include "worker/checkpoint/cleanup.h"
 #include "worker/checkpoint/reader.h"
+#include "worker/checkpoint/resume.h"
 
 namespace lockstep {
 namespace {
@@ -21,24 +21,28 @@ std::vector<checkpoint::LineageEntry> LineageOf(const Session& session) {
   return lineage;
 }
 
-// The path of the newest checkpoint, or nothing.
+// The path of what the job resumes from, or nothing.
 StatusOr<std::string> FindPath(Session* session) {
-  FileSystem* const files = RealFileSystem();
-  const std::string root = CheckpointRoot(*session);
-  LOCKSTEP_RETURN_IF_ERROR(
-      checkpoint::TakeOver(files, root, session->job(), session->generation())
-          .status());
-  const auto lineage = LineageOf(*session);
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const checkpoint::FindResult found,
-      checkpoint::FindNewest(files, root, session->job(),
-                             [&](const checkpoint::CheckpointKey& key) {
-                               return checkpoint::IsOnLineage(lineage, key);
-                             }));
-  for (const checkpoint::Damaged& damaged : found.damaged) {
-    session->ReportEvent(fmt::format("checkpoint {} is damaged", damaged.name));
+  checkpoint::ResumeRequest request;
+  request.job = session->job();
+  request.generation = session->generation();
+  request.lineage = LineageOf(*session);
+  const SessionResume& resume = session->resume();
+  if (resume.known_generation > 0) {
+    request.known = {resume.known_generation, resume.known_step};
   }
-  return found.newest ? found.newest->path() : std::string();
+  if (resume.restore_step > 0) request.restore_step = resume.restore_step;
+  request.from_start = resume.from_start;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const checkpoint::ResumeResult found,
+      checkpoint::FindResume(RealFileSystem(), CheckpointRoot(*session),
+                             request));
+  for (const checkpoint::Damaged& damaged : found.damaged) {
+    session->ReportEvent(fmt::format("checkpoint {} is damaged: {}",
+                                     damaged.name, damaged.reason),
+                         EventKind::kCheckpointDamaged);
+  }
+  return found.from ? found.from->path() : std::string();
 }
 
 }  // namespace
@@ -137,6 +141,7 @@ Status StepSaver::Begin(const CheckpointOrder& order) {
   request.cursor = {0, static_cast<uint64_t>(order.step * batch_)};
   request.state_hash = checkpoint::StateHash(weights_);
   writing_ = order;
+  failure_ = OkStatus();
   return writer_->Begin(request, std::move(snapshot));
 }
 
@@ -164,6 +169,8 @@ Status StepSaver::Handle(const AsyncWriter::Event& event) {
           static_cast<int64_t>(event.bytes));
       return OkStatus();
     case AsyncWriter::kFailed:
+      session_->CountCheckpointFailure();
+      if (current) failure_ = event.status;
       session_->ReportEvent(Message(event.status));
       return asked ? reducer_->Vote(writing_.id, false) : OkStatus();
   }
@@ -189,12 +196,28 @@ Status StepSaver::Finish() {
   return writer_ ? AfterStep({}) : OkStatus();
 }
 
-Status StepSaver::SaveNow() {
-  if (!writer_ || complete_step_ == reducer_->committed()) return OkStatus();
+Status StepSaver::SaveAgain() {
   LOCKSTEP_ASSIGN_OR_RETURN(const CheckpointOrder order,
                             reducer_->BeginCheckpoint());
   LOCKSTEP_RETURN_IF_ERROR(Begin(order));
   return Finish();
+}
+
+Status StepSaver::SaveNow() {
+  if (!writer_ || complete_step_ == reducer_->committed()) return OkStatus();
+  return SaveAgain();
+}
+
+Status StepSaver::AwaitSpace() {
+  if (!writer_) return OkStatus();
+  for (;;) {
+    // An earlier one that failed was given up.
+    const bool last = writing_.step == reducer_->committed();
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const bool again, session_->AwaitSpace(last ? failure_ : OkStatus()));
+    if (!again) return OkStatus();
+    LOCKSTEP_RETURN_IF_ERROR(SaveAgain());
+  }
 }
 
 }  // namespace lockstep

@@ -26,8 +26,12 @@ class StepSaver {
   Status Finish();
   // After Finish: the state as it is, unless it was the last to be saved.
   Status SaveNow();
+  // At the end, after Finish: until what was to be saved last is not refused
+  // any more for want of space.
+  Status AwaitSpace();
 
  private:
+  Status SaveAgain();
   Status Begin(const CheckpointOrder& order);
   void Settled(const CheckpointSettled& settled);
   Status Handle(const checkpoint::AsyncWriter::Event& event);
@@ -37,6 +41,7 @@ class StepSaver {
   const int64_t batch_;
   const std::vector<checkpoint::TensorView> weights_;
   CheckpointOrder writing_;
+  Status failure_;              // Of what writing_ is, on this rank.
   int64_t complete_step_ = -1;  // The same on all ranks.
   std::unique_ptr<checkpoint::AsyncWriter> writer_;
 };

@@ -41,6 +41,7 @@ const std::map<std::string, For>& Rows() {
       {"/lockstep.v1.JobService/DeleteJob", For::kSubmitters},
       {"/lockstep.v1.JobService/StreamLogs", For::kViewers},
       {"/lockstep.v1.JobService/RequestCheckpoint", For::kSubmitters},
+      {"/lockstep.v1.JobService/RestoreJob", For::kSubmitters},
       {"/lockstep.v1.JobService/ListFiles", For::kSubmitters},
       {"/lockstep.v1.JobService/ReadFile", For::kSubmitters},
       {"/lockstep.v1.ClusterService/ListNodes", For::kViewers},

@@ -58,6 +58,14 @@ v1::RankWelcome MakeWelcome(const Assignment& assignment, const LocalTask& task,
     entry->set_generation(lineage[i].generation);
     entry->set_start_step(lineage[i].start_step);
   }
+  if (const auto& known = assignment.spec->known_checkpoint) {
+    welcome.set_known_checkpoint_generation(known->generation);
+    welcome.set_known_checkpoint_step(known->step);
+  }
+  if (const auto& restore = assignment.spec->restore) {
+    welcome.set_restore_step(restore->step.value_or(0));
+    welcome.set_restore_from_start(restore->from_start());
+  }
   welcome.set_page_path(page);
   for (const int32_t gpu : GpusOfRank(assignment, rank)) {
     welcome.add_gpus(gpu);

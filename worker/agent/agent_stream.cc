@@ -430,6 +430,22 @@ void Agent::OnJoined(const RankKey& key) {
   Execute(std::move(actions));
 }
 
+namespace {
+
+// A rank speaks of what it alone sees; the other reasons are not its to give.
+Reason EventReasonOf(const v1::RankReport& report) {
+  switch (report.event_reason()) {
+    case v1::REASON_CHECKPOINT_DAMAGED:
+      return Reason::kCheckpointDamaged;
+    case v1::REASON_OUTPUT_FULL:
+      return Reason::kOutputFull;
+    default:
+      return Reason::kNone;
+  }
+}
+
+}  // namespace
+
 void Agent::OnReport(const RankKey& key, const v1::RankReport& report) {
   constexpr size_t kMaxSentence = 1024;
   RankNews news;
@@ -444,6 +460,7 @@ void Agent::OnReport(const RankKey& key, const v1::RankReport& report) {
   news.artifact_name = CleanText(report.artifact_name(), 64);
   news.artifact_path = CleanText(report.artifact_path(), 4095);
   news.event = CleanText(report.event(), kMaxSentence);
+  news.event_reason = EventReasonOf(report);
   news.failure = CleanText(report.failure(), kMaxSentence);
   const auto reason =
       FromProto(static_cast<v1::Reason>(report.failure_reason()));

@@ -138,31 +138,48 @@ Status NotShared(const std::string& directory, std::string_view what) {
       kOutputNotShared);
 }
 
+Status Missing(const std::string& sentence) {
+  return WithReason(FailedPrecondition("{}", sentence), kOutputMissing);
+}
+
+// On the host of rank 0, in whose place no directory is made anew.
+StatusOr<std::string> CompareOnFirst(const OutputIdentityInput& input) {
+  const std::string& directory = input.directory;
+  auto seen = ReadIdentity(directory);
+  if (seen.ok() && *seen == input.expected) return seen;
+  if (seen.ok()) {
+    return Missing(fmt::format(
+        "the output directory {} is another one than the job has written to "
+        "before: its {} says {}, not {}; mount the right file system",
+        directory, kOutputIdentityFile, *seen, input.expected));
+  }
+  switch (seen.status().code()) {
+    case StatusCode::kNotFound:
+      return Missing(fmt::format(
+          "the file {} is missing from the output directory {}, where the job "
+          "has written before: mount the directory again, or write the line {} "
+          "into the file if it is the right one",
+          kOutputIdentityFile, directory, input.expected));
+    case StatusCode::kFailedPrecondition:
+      return Missing(fmt::format(
+          "the output directory {}, where the job has written before, cannot "
+          "be told from another one: {}",
+          directory, Message(seen.status())));
+    default:
+      return seen;
+  }
+}
+
 // One look at what must be `input.expected`. OUTPUT_NOT_SHARED: it may be seen
 // later.
 StatusOr<std::string> Compare(const OutputIdentityInput& input) {
+  if (input.has_first_rank) return CompareOnFirst(input);
   const std::string& directory = input.directory;
   auto seen = ReadIdentity(directory);
   const bool missing = seen.status().code() == StatusCode::kNotFound;
   if (!seen.ok() && !missing) return seen;
   if (seen.ok() && *seen == input.expected) return seen;
-  if (missing && input.has_first_rank) {
-    return Unavailable(
-        "the file {} is missing from the output directory {}, where the job "
-        "has written before: mount the directory again, or write the line {} "
-        "into the file to go on in a new one",
-        kOutputIdentityFile, directory, input.expected);
-  }
   if (missing) return NotShared(directory, "does not see");
-  if (input.has_first_rank) {
-    return WithReason(
-        FailedPrecondition(
-            "the output directory {} of this host is another one than the job "
-            "has written to before: its {} says {}, not {}; mount the right "
-            "file system",
-            directory, kOutputIdentityFile, *seen, input.expected),
-        kOutputNotShared);
-  }
   return NotShared(directory, "sees another one in the place of");
 }
 

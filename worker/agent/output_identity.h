@@ -17,6 +17,9 @@ namespace lockstep {
 
 // The reason of a refusal because hosts see different directories.
 inline constexpr char kOutputNotShared[] = "OUTPUT_NOT_SHARED";
+// The reason of a refusal because the directory that the job has written to is
+// not there.
+inline constexpr char kOutputMissing[] = "OUTPUT_MISSING";
 
 struct OutputIdentityOptions {
   // How long another host's file may take to be seen here: NFS clients remember
@@ -41,9 +44,12 @@ struct OutputIdentityInput {
 // `waiting` is called each time that it is still missing.
 //   FailedPrecondition, with the reason OUTPUT_NOT_SHARED: this host does not
 //                       see the file, or sees another directory's
+//   FailedPrecondition, with the reason OUTPUT_MISSING: an identity is
+//                       expected on the host of rank 0, and its file is
+//                       missing, damaged, not to be read or another
+//                       directory's. Nothing is made
 //   FailedPrecondition  the file is damaged, or may not be read or made
-//   Unavailable         worth another try: the file system does not work, or on
-//                       the host of rank 0 the expected file is missing
+//   Unavailable         worth another try: the file system does not work
 //   Cancelled           by `cancel`
 StatusOr<std::string> OutputIdentity(FileSystem* files,
                                      const OutputIdentityInput& input,

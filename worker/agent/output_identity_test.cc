@@ -154,9 +154,31 @@ TEST_F(OutputIdentityTest, AnotherDirectoryIsNotShared) {
 TEST_F(OutputIdentityTest, AKnownIdentityIsNeverMadeAnew) {
   input_.expected = kOther;
   const Status status = Look().status();
-  EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
+  EXPECT_EQ(ReasonOf(status), kOutputMissing) << status;
   EXPECT_THAT(Message(status), HasSubstr("mount the directory again"));
   EXPECT_FALSE(files_->Exists(File()));
+}
+
+// Whatever is there instead is not the directory that the job has written to.
+TEST_F(OutputIdentityTest, AnotherOrADamagedFileIsNotTheKnownOne) {
+  input_.expected = kOther;
+  Write(std::string(32, 'b') + "\n");
+  EXPECT_EQ(ReasonOf(Look().status()), kOutputMissing);
+  Write("nonsense");
+  EXPECT_EQ(ReasonOf(Look().status()), kOutputMissing);
+  ASSERT_EQ(unlink(File().c_str()), 0);
+  ASSERT_EQ(mkdir(File().c_str(), 0755), 0);
+  EXPECT_EQ(ReasonOf(Look().status()), kOutputMissing);
+}
+
+TEST_F(OutputIdentityTest, ADirectoryThatMayNotBeReadIsNotTheKnownOne) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root becomes another user";
+  input_.expected = kOther;
+  input_.user = TaskUser{12345, 12345, {}, "/"};
+  // As the place of a mount often is.
+  ASSERT_EQ(chmod(input_.directory.c_str(), 0), 0);
+  EXPECT_EQ(ReasonOf(Look().status()), kOutputMissing);
+  ASSERT_EQ(chmod(input_.directory.c_str(), 0755), 0);
 }
 
 TEST_F(OutputIdentityTest, ItMayBeToldToStop) {

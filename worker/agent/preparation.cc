@@ -123,11 +123,19 @@ class Preparer {
       : files_(files), input_(*input), timer_(*timer), cancel_(cancel) {}
 
   Status Run(Prepared* out) {
+    // A known directory first: the preflight would make one that is missing.
+    const bool known = !input_.spec.output_identity.empty();
+    if (known) {
+      LOCKSTEP_ASSIGN_OR_RETURN(out->output_identity,
+                                LookAtOutput(files_, input_, &timer_, cancel_));
+    }
     timer_.Begin(kPreflightPart);
     LOCKSTEP_RETURN_IF_ERROR(LookAtHost());
     LOCKSTEP_RETURN_IF_ERROR(ReachMounts(out));
-    LOCKSTEP_ASSIGN_OR_RETURN(out->output_identity,
-                              LookAtOutput(files_, input_, &timer_, cancel_));
+    if (!known) {
+      LOCKSTEP_ASSIGN_OR_RETURN(out->output_identity,
+                                LookAtOutput(files_, input_, &timer_, cancel_));
+    }
     if (Fetches(input_.spec)) {
       timer_.Begin(kFetchPart);
       LOCKSTEP_RETURN_IF_ERROR(FetchPackages(out));
@@ -428,6 +436,9 @@ Prepared Prepare(FileSystem* files, PreparationInput input,
 Cause RefusalOf(const Status& status) {
   if (ReasonOf(status) == kOutputNotShared) {
     return {Reason::kOutputNotShared, Message(status)};
+  }
+  if (ReasonOf(status) == kOutputMissing) {
+    return {Reason::kOutputMissing, Message(status)};
   }
   switch (status.code()) {
     case StatusCode::kUnavailable:

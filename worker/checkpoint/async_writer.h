@@ -59,6 +59,7 @@ class AsyncWriter {
     // cannot be waited for, and the thread goes on when it ends.
     FileSystem* fs = nullptr;
     const Clock* clock = nullptr;
+    // It exists, as TakeOver made it; while it is missing, checkpoints fail.
     std::string root{};
     std::string job{};
     uint64_t generation = 0;

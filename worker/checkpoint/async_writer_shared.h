@@ -12,6 +12,7 @@
 
 #include "common/base/mutex.h"
 #include "worker/checkpoint/async_writer.h"
+#include "worker/checkpoint/writer.h"
 
 namespace lockstep::checkpoint {
 
@@ -37,6 +38,8 @@ struct AsyncWriter::Shared {
   // The thread's work, in async_writer_thread.cc.
   void Run();
   void Write();
+  StatusOr<Vote> WritePart(const WriteRequest& write, const Snapshot& taken,
+                           WriteTimes* times);
   void PublishNow();
   void CleanUp();
   // All votes, or what is there when the attempt was given up.

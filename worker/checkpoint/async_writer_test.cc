@@ -114,6 +114,8 @@ class AsyncWriterTest : public testing::Test {
     options.fs = &fs_;
     options.clock = &clock_;
     options.root = kRoot;
+    // As TakeOver does.
+    EXPECT_TRUE(fs_.MakeDirs(kRoot, 0755).ok());
     options.job = kTestJob;
     options.generation = 1;
     options.rank = rank;
@@ -343,6 +345,16 @@ TEST_F(AsyncWriterTest, WhileTheDiskStaysFullTheOldOnesStay) {
   EXPECT_EQ(chief.counters().failed, 6u);
   save(50);
   EXPECT_EQ(TestRestore(&fs_, kRoot, 1).value(), 50);
+}
+
+// Made anew, it would be in the way of the right one.
+TEST_F(AsyncWriterTest, ADirectoryThatIsAwayIsNotMadeAnew) {
+  AsyncWriter chief(Options(0, 1));
+  ASSERT_TRUE(fs_.RemoveAll(kRoot).ok());
+  ASSERT_TRUE(Begin(&chief, 20, 0).ok());
+  const auto event = Next(&chief, AsyncWriter::kFailed);
+  EXPECT_THAT(Message(event.status), HasSubstr("is its file system mounted"));
+  EXPECT_FALSE(fs_.Exists(kRoot));
 }
 
 TEST_F(AsyncWriterTest, ReplicasThatDifferAreNotPublished) {

@@ -29,6 +29,25 @@ void AsyncWriter::Shared::Run() {
   }
 }
 
+// TakeOver made the directory. One that is missing was moved away or is not
+// mounted: made anew, it would be in the way of the right one.
+StatusOr<Vote> AsyncWriter::Shared::WritePart(const WriteRequest& write,
+                                              const Snapshot& taken,
+                                              WriteTimes* times) {
+  if (!options.fs->Exists(options.root)) {
+    return NotFound(
+        "no checkpoint of step {}: the directory {} is missing; is its file "
+        "system mounted?",
+        write.shard.attempt.step, options.root);
+  }
+  return WriteRank(
+      options.fs, options.root, write, taken,
+      [this] {
+        return stop_transfer ? Cancelled("it was given up") : OkStatus();
+      },
+      times);
+}
+
 void AsyncWriter::Shared::Write() {
   WriteRequest write;
   Snapshot taken;
@@ -40,12 +59,7 @@ void AsyncWriter::Shared::Write() {
     taken = std::move(snapshot);
   }
   WriteTimes times;
-  const StatusOr<Vote> vote = WriteRank(
-      options.fs, options.root, write, taken,
-      [this] {
-        return stop_transfer ? Cancelled("it was given up") : OkStatus();
-      },
-      &times);
+  const StatusOr<Vote> vote = WritePart(write, taken, &times);
   taken.Clear();
   MutexLock lock(&mu);
   spare = std::move(taken);

@@ -264,14 +264,15 @@ TEST_F(RetentionTest, AnUnverifiedOneDoesNotCountAsKept) {
   EXPECT_THAT(Steps({{{1, 10}, false}, {{1, 20}, false}}), IsEmpty());
 }
 
-TEST_F(RetentionTest, TheDeadGoButNewerGenerationsStay) {
+TEST_F(RetentionTest, WhatIsNewerThanWhatWasResumedFromStays) {
   policy_.keep_last = 2;
   lineage_ = {{1, 0}, {2, 20}};
   std::vector<RetentionCandidate> all = Verified({10, 20, 30});
   all.push_back({{2, 25}, true});
   all.push_back({{3, 22}, true});
-  // g1@30 is dead; g1@20 and g2@25 are the last two; g3 is not ours to judge.
-  EXPECT_THAT(Steps(all), ElementsAre(10, 30));
+  // g1@20 and g2@25 are the last two on the lineage. g2 went back behind g1@30,
+  // and g3 is not ours to judge.
+  EXPECT_THAT(Steps(all), ElementsAre(10));
   // Only dead ones left: they stay.
   EXPECT_THAT(Steps(Verified({30, 40})), IsEmpty());
 }

@@ -163,9 +163,18 @@ StatusOr<std::unique_ptr<WritableFile>> MemoryFileSystem::OpenAppend(
   return std::make_unique<MemoryFile>(this, path, node);
 }
 
+void MemoryFileSystem::FailReads(const std::string& part, int error) {
+  MutexLock lock(&mu_);
+  fail_reads_ = part;
+  fail_reads_error_ = error;
+}
+
 StatusOr<std::string> MemoryFileSystem::Read(const std::string& path,
                                              uint64_t limit) {
   MutexLock lock(&mu_);
+  if (fail_reads_error_ != 0 && path.find(fail_reads_) != std::string::npos) {
+    return ErrnoStatus(fail_reads_error_, path);
+  }
   const NodePtr node = Find(path);
   if (node == nullptr) return Missing(path);
   if (node->is_directory) return ErrnoStatus(EISDIR, path);

@@ -35,6 +35,9 @@ class MemoryFileSystem final : public FileSystem {
   // with the errno `error` and changes nothing; with `and_after` all later
   // ones too. 0: none.
   void FailAt(int at, bool and_after, int error = ENOSPC);
+  // Reading any path that contains `part` fails with the errno `error`; 0: no
+  // more.
+  void FailReads(const std::string& part, int error);
   // What was synced so far, in order: "/a/file", or "/a/directory/".
   std::vector<std::string> syncs() const;
   // The sync with this index in syncs() will do nothing, and say that it did;
@@ -89,6 +92,8 @@ class MemoryFileSystem final : public FileSystem {
   int fail_error_ ABSL_GUARDED_BY(mu_) = ENOSPC;
   std::vector<std::string> syncs_ ABSL_GUARDED_BY(mu_);
   int skip_sync_ ABSL_GUARDED_BY(mu_) = -1;
+  std::string fail_reads_ ABSL_GUARDED_BY(mu_);
+  int fail_reads_error_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace lockstep::checkpoint

@@ -5,14 +5,14 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// Whether the bytes are to blame. Internal is what EIO becomes: a bad sector.
+// Whether the bytes are to blame. EIO and ESTALE (Internal) may be a server
+// that is away: they say nothing of the bytes.
 bool IsDamage(const Status& status) {
   switch (status.code()) {
     case StatusCode::kDataLoss:
     case StatusCode::kNotFound:
     case StatusCode::kFailedPrecondition:
     case StatusCode::kInvalidArgument:
-    case StatusCode::kInternal:
       return true;
     default:
       return false;
@@ -85,6 +85,32 @@ Damaged SetAside(FileSystem* fs, const std::string& root,
   return damaged;
 }
 
+StatusOr<Verified> OpenVerified(FileSystem* fs, const std::string& root,
+                                const CheckpointKey& key,
+                                const std::string& job) {
+  Verified result;
+  const std::string name = CheckpointName(key);
+  const std::string path = JoinPath(root, name);
+  auto opened = Checkpoint::Open(fs, path);
+  if (opened.ok() && opened->manifest().job != job) return result;
+  Status status = opened.status();
+  if (status.ok()) status = opened->Verify();
+  if (status.ok()) {
+    result.checkpoint = *std::move(opened);
+    return result;
+  }
+  if (!IsDamage(status)) {
+    return Annotate(status, fmt::format("checkpoint {} cannot be read", name));
+  }
+  // A directory that was moved away while it was read misses all its files.
+  if (const auto there = fs->Stat(path); !there.ok()) {
+    return Unavailable("checkpoint {} vanished while it was read: {}", name,
+                       Message(there.status()));
+  }
+  result.damage = Damaged{name, Message(status), ""};
+  return result;
+}
+
 StatusOr<FindResult> FindNewest(FileSystem* fs, const std::string& root,
                                 const std::string& job,
                                 const LineagePredicate& on_lineage) {
@@ -93,20 +119,16 @@ StatusOr<FindResult> FindNewest(FileSystem* fs, const std::string& root,
                             ListCheckpoints(fs, root));
   for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
     if (!on_lineage(*key)) continue;
-    const std::string name = CheckpointName(*key);
-    auto opened = Checkpoint::Open(fs, JoinPath(root, name));
-    if (opened.ok() && opened->manifest().job != job) continue;
-    Status status = opened.status();
-    if (status.ok()) status = opened->Verify();
-    if (status.ok()) {
-      result.newest = *std::move(opened);
-      return result;
-    }
-    if (!IsDamage(status)) {
-      return Annotate(status,
-                      fmt::format("checkpoint {} cannot be read", name));
-    }
-    result.damaged.push_back(SetAside(fs, root, name, status));
+    LOCKSTEP_ASSIGN_OR_RETURN(Verified found,
+                              OpenVerified(fs, root, *key, job));
+    if (found.damage) result.damaged.push_back(*std::move(found.damage));
+    if (!found.checkpoint) continue;
+    result.newest = std::move(found.checkpoint);
+    break;
+  }
+  if (!result.newest) return result;
+  for (Damaged& damaged : result.damaged) {
+    damaged = SetAside(fs, root, damaged.name, DataLoss("{}", damaged.reason));
   }
   return result;
 }

@@ -53,7 +53,7 @@ class Checkpoint {
 using LineagePredicate = std::function<bool(const CheckpointKey& key)>;
 
 // Something found damaged: its name, why, and the name it is kept under
-// (empty when it could not be renamed).
+// (empty when it was not renamed).
 struct Damaged {
   std::string name;
   std::string reason;
@@ -67,11 +67,23 @@ struct FindResult {
   std::vector<Damaged> damaged;
 };
 
+// One of the three: whole; damaged; or, with neither, another job's.
+struct Verified {
+  std::optional<Checkpoint> checkpoint;
+  std::optional<Damaged> damage;
+};
+
+// Looks at every byte of checkpoint `key`. An error that says nothing about the
+// bytes (no permission, too many open files, EIO, ESTALE, the directory moved
+// away meanwhile) is returned: to take it for damage would lose work.
+StatusOr<Verified> OpenVerified(FileSystem* fs, const std::string& root,
+                                const CheckpointKey& key,
+                                const std::string& job);
+
 // The newest checkpoint of `job` in `root` that `on_lineage` accepts and whose
-// every byte is right; damaged ones before it are renamed to ".bad-NAME" and
-// listed. A missing root holds no checkpoint. An error that says nothing about
-// the bytes (no permission, too many open files, storage away) is returned
-// instead: going back to an older checkpoint for it would lose work.
+// every byte is right. Damaged ones before it are listed, and renamed to
+// ".bad-NAME" once an intact one is found: where none is, a person has to see
+// them. A missing root holds no checkpoint. Errors as of OpenVerified.
 StatusOr<FindResult> FindNewest(FileSystem* fs, const std::string& root,
                                 const std::string& job,
                                 const LineagePredicate& on_lineage);

@@ -7,19 +7,10 @@ namespace lockstep::checkpoint {
 std::vector<CheckpointKey> ChooseDeletions(
     std::span<const RetentionCandidate> candidates,
     std::span<const LineageEntry> lineage, const RetentionPolicy& policy) {
-  uint64_t newest_generation = 0;
-  for (const LineageEntry& entry : lineage) {
-    newest_generation = std::max(newest_generation, entry.generation);
-  }
   std::vector<RetentionCandidate> live;
   std::vector<CheckpointKey> deletions;
   for (const RetentionCandidate& candidate : candidates) {
-    if (candidate.key.generation > newest_generation) continue;
-    if (IsOnLineage(lineage, candidate.key)) {
-      live.push_back(candidate);
-    } else {
-      deletions.push_back(candidate.key);
-    }
+    if (IsOnLineage(lineage, candidate.key)) live.push_back(candidate);
   }
   std::sort(live.begin(), live.end(),
             [](const RetentionCandidate& a, const RetentionCandidate& b) {

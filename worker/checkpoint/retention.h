@@ -29,10 +29,11 @@ struct RetentionCandidate {
 };
 
 // What to delete of `candidates` (any order), oldest first: what is older than
-// the `keep_last` newest verified ones on the lineage, and what lies off the
-// lineage, but for pinned ones and for generations newer than any in `lineage`
-// (that is a job which knows more than we do). Where no verified one on the
-// lineage exists, nothing goes: what looks dead may be all there is.
+// the `keep_last` newest verified ones on the lineage, but for pinned ones.
+// What lies off the lineage stays: it is newer than what a generation resumed
+// from, because a person said so or newer ones could not be used, and only a
+// person knows that it is not wanted any more. Where no verified one on the
+// lineage exists, nothing goes.
 std::vector<CheckpointKey> ChooseDeletions(
     std::span<const RetentionCandidate> candidates,
     std::span<const LineageEntry> lineage, const RetentionPolicy& policy);

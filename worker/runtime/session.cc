@@ -37,6 +37,7 @@ int Session::checkpoint_keep() const { return impl_->checkpoint_keep_; }
 const std::vector<SessionLineage>& Session::lineage() const {
   return impl_->lineage_;
 }
+const SessionResume& Session::resume() const { return impl_->resume_; }
 
 Status Session::Form(const ConfigMap& config) { return impl_->Form(config); }
 Communicator* Session::communicator() { return impl_->communicator(); }
@@ -59,6 +60,10 @@ Status Session::Broadcast(std::string* bytes) {
 Status Session::Barrier() {
   LOCKSTEP_ASSIGN_OR_RETURN(SmallCollectives * all, impl_->collectives());
   return all->Barrier();
+}
+
+StatusOr<bool> Session::AwaitSpace(const Status& mine) {
+  return impl_->AwaitSpace(mine);
 }
 
 void Session::Enter(Phase phase) { impl_->progress_->Enter(phase); }
@@ -85,8 +90,8 @@ void Session::ReportArtifact(const std::string& name, const std::string& path) {
   report.set_artifact_path(path);
   impl_->Send(report);
 }
-void Session::ReportEvent(const std::string& sentence) {
-  impl_->SendEvent(sentence);
+void Session::ReportEvent(const std::string& sentence, EventKind kind) {
+  impl_->SendEvent(sentence, kind);
 }
 void Session::ReportCheckpoint(const CheckpointOrder& order,
                                const std::string& path, int64_t bytes) {

@@ -79,6 +79,26 @@ struct SessionLineage {
   int64_t start_step = 0;
 };
 
+// What the coordinator knows of the job's checkpoints, and what a person
+// ordered: worker/checkpoint/resume.h is the rule for it.
+struct SessionResume {
+  // The newest complete one of the generations before; generation 0: none.
+  uint64_t known_generation = 0;
+  int64_t known_step = 0;
+  // 0: none was ordered.
+  int64_t restore_step = 0;
+  bool from_start = false;
+};
+
+// What an event is about.
+enum class EventKind {
+  kOther,
+  // A checkpoint is damaged, and an older one is used.
+  kCheckpointDamaged,
+  // The last checkpoint waits for space.
+  kOutputFull,
+};
+
 // Names and values that must be equal on all ranks: what shapes the numbers.
 using ConfigMap = std::map<std::string, std::string>;
 
@@ -107,6 +127,7 @@ class Session {
   int checkpoint_keep() const;
   // Oldest first; the last entry is this generation.
   const std::vector<SessionLineage>& lineage() const;
+  const SessionResume& resume() const;
 
   // Forms the communicator, checks that all ranks have the same job, spec and
   // config, and waits until all of them are there (Go). FailedPrecondition
@@ -132,6 +153,14 @@ class Session {
   Status Broadcast(std::string* bytes);
   Status Barrier();
 
+  // At the end, by all ranks alike: whether a rank's last checkpoint failed for
+  // want of space (ENOSPC, EDQUOT), by what each says of its own (`mine`; OK:
+  // it did not fail). Where one did, the job is told OUTPUT_FULL, all wait, 1 s
+  // doubling to 30 s from call to call, and the answer is true: the state is in
+  // memory only, so save it again, then ask again. An error when the generation
+  // is ended meanwhile.
+  StatusOr<bool> AwaitSpace(const Status& mine);
+
   // Where time goes. --------------------------------------------------------
 
   // From now on time counts for `phase`. Cheap: no call into the kernel.
@@ -145,7 +174,8 @@ class Session {
   void Report(std::string_view name, double value);
   void ReportArtifact(const std::string& name, const std::string& path);
   // A sentence for the job's events.
-  void ReportEvent(const std::string& sentence);
+  void ReportEvent(const std::string& sentence,
+                   EventKind kind = EventKind::kOther);
   // A published checkpoint; the directives that asked for it are done.
   void ReportCheckpoint(const CheckpointOrder& order, const std::string& path,
                         int64_t bytes);
@@ -165,7 +195,8 @@ class Session {
   void RequestDrain();
 
   // The end, after the reducer is gone. OK: waits until all that was reported
-  // is on its way; 0. An error: reports it as the last words, as a victim when
+  // is on its way; 0. An error: reports it, with its reason, as the last words,
+  // as a victim when
   // a peer or the daemon ended it, and aborts the communicator, so that peers
   // do not wait for this rank. On rank 0 it is an error, whatever `status`
   // says, that the last checkpoint it voted on was not reported as saved,

@@ -19,6 +19,10 @@ using std::chrono::seconds;
 constexpr Duration kLastWordsTime = milliseconds(300);
 constexpr Duration kGoodbyeTime = seconds(5);
 // lockstep.v1.Reason.
+constexpr int kReasonNumberOutputMissing = 9;
+constexpr int kReasonNumberNoCheckpoint = 10;
+constexpr int kReasonNumberOutputFull = 11;
+constexpr int kReasonNumberCheckpointDamaged = 30;
 constexpr int kReasonNumberConfigMismatch = 53;
 constexpr int kReasonNumberDiverged = 54;
 constexpr int kReasonNumberCheckpointFailed = 91;
@@ -31,6 +35,9 @@ int ReasonNumber(const std::string& reason) {
     return kReasonNumberConfigMismatch;
   }
   if (reason == kReasonCheckpointFailed) return kReasonNumberCheckpointFailed;
+  // Of worker/checkpoint/resume.h, which is not known here.
+  if (reason == "NO_CHECKPOINT") return kReasonNumberNoCheckpoint;
+  if (reason == "OUTPUT_MISSING") return kReasonNumberOutputMissing;
   return reason == "DIVERGED" ? kReasonNumberDiverged : 0;
 }
 
@@ -104,6 +111,10 @@ void Session::Impl::TakeWelcome(const v1::RankWelcome& welcome) {
   for (const v1::RankLineage& entry : welcome.lineage()) {
     lineage_.push_back({entry.generation(), entry.start_step()});
   }
+  resume_.known_generation = welcome.known_checkpoint_generation();
+  resume_.known_step = welcome.known_checkpoint_step();
+  resume_.restore_step = welcome.restore_step();
+  resume_.from_start = welcome.restore_from_start();
 }
 
 Status Session::Impl::Form(const ConfigMap& config) {
@@ -200,9 +211,14 @@ void Session::Impl::Send(const v1::RankReport& report) {
   if (link_) link_->Report(report);
 }
 
-void Session::Impl::SendEvent(const std::string& sentence) {
+void Session::Impl::SendEvent(const std::string& sentence, EventKind kind) {
   v1::RankReport report;
   report.set_event(sentence);
+  if (kind == EventKind::kOutputFull) {
+    report.set_event_reason(kReasonNumberOutputFull);
+  } else if (kind == EventKind::kCheckpointDamaged) {
+    report.set_event_reason(kReasonNumberCheckpointDamaged);
+  }
   Send(report);
 }
 

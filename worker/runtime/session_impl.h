@@ -38,7 +38,9 @@ class Session::Impl {
   // FailedPrecondition before Form.
   StatusOr<SmallCollectives*> collectives();
   void Send(const v1::RankReport& report);
-  void SendEvent(const std::string& sentence);
+  void SendEvent(const std::string& sentence,
+                 EventKind kind = EventKind::kOther);
+  StatusOr<bool> AwaitSpace(const Status& mine);
   int Leave(const Status& result);
   void OnAbort(const std::string& why);
   // DataLoss, with the reason CHECKPOINT_FAILED, on rank 0: the last checkpoint
@@ -60,12 +62,15 @@ class Session::Impl {
   int64_t checkpoint_interval_ = 0;
   int checkpoint_keep_ = 3;
   std::vector<SessionLineage> lineage_;
+  SessionResume resume_;
   std::atomic<bool> drain_ = false;
   // Steps of the last checkpoint that this rank voted on, and of the newest one
   // that it reported as saved; -1: none.
   int64_t tried_checkpoint_ = -1;
   int64_t saved_checkpoint_ = -1;
   bool stopped_early_ = false;
+  // How often AwaitSpace has waited.
+  int space_waits_ = 0;
 
   std::unique_ptr<Progress> progress_;
 

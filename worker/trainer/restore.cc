@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "common/base/logging.h"
-#include "worker/checkpoint/cleanup.h"
 #include "worker/checkpoint/reader.h"
+#include "worker/checkpoint/resume.h"
 #include "worker/runtime/gradients.h"
 
 namespace lockstep {
@@ -14,44 +14,48 @@ namespace {
 
 using checkpoint::Checkpoint;
 
-std::vector<checkpoint::LineageEntry> LineageOf(const Session& session) {
-  std::vector<checkpoint::LineageEntry> lineage;
+checkpoint::ResumeRequest RequestOf(const Session& session) {
+  checkpoint::ResumeRequest request;
+  request.job = session.job();
+  request.generation = session.generation();
   for (const SessionLineage& entry : session.lineage()) {
-    lineage.push_back({entry.generation, entry.start_step});
+    request.lineage.push_back({entry.generation, entry.start_step});
   }
-  return lineage;
+  const SessionResume& resume = session.resume();
+  if (resume.known_generation > 0) {
+    request.known = {resume.known_generation, resume.known_step};
+  }
+  if (resume.restore_step > 0) request.restore_step = resume.restore_step;
+  request.from_start = resume.from_start;
+  return request;
 }
 
-void Tell(Session* session, const std::string& sentence) {
+void Tell(Session* session, const std::string& sentence,
+          EventKind kind = EventKind::kOther) {
   LOG_WARN("{}", sentence);
-  session->ReportEvent(sentence);
+  session->ReportEvent(sentence, kind);
 }
 
 // Rank 0's part: the path of the checkpoint to go on from, or nothing.
 StatusOr<std::string> Find(FileSystem* fs, Session* session,
                            const std::string& root) {
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const std::vector<std::string> strangers,
-      checkpoint::TakeOver(fs, root, session->job(), session->generation()));
-  for (const std::string& name : strangers) {
+      const checkpoint::ResumeResult found,
+      checkpoint::FindResume(fs, root, RequestOf(*session)));
+  for (const std::string& name : found.strangers) {
     Tell(session, fmt::format("kept as {}/{}: it was there before this job",
                               root, name));
   }
-  const auto lineage = LineageOf(*session);
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const checkpoint::FindResult found,
-      checkpoint::FindNewest(fs, root, session->job(),
-                             [&](const checkpoint::CheckpointKey& key) {
-                               return checkpoint::IsOnLineage(lineage, key);
-                             }));
   for (const checkpoint::Damaged& damaged : found.damaged) {
     Tell(session,
-         fmt::format("checkpoint {} is damaged ({}) and {}", damaged.name,
-                     damaged.reason,
+         fmt::format("checkpoint {} is damaged ({}) and {}; an older one is "
+                     "used",
+                     damaged.name, damaged.reason,
                      damaged.kept_as.empty() ? "could not be set aside"
-                                             : "kept as " + damaged.kept_as));
+                                             : "kept as " + damaged.kept_as),
+         EventKind::kCheckpointDamaged);
   }
-  return found.newest ? found.newest->path() : std::string();
+  return found.from ? found.from->path() : std::string();
 }
 
 Status CheckFacts(const Checkpoint& saved,

@@ -25,11 +25,13 @@ struct Restored {
   std::vector<uint32_t> gradient_order;
 };
 
-// All ranks alike, after Form. Rank 0 takes `root` over and finds the newest
-// checkpoint on the session's lineage whose every byte is right; damaged ones
-// are set aside and become events of the job. Then all load it: parameters,
-// optimizer, and each rank its own random numbers (a rank that the saving job
-// did not have keeps its fresh ones). Last, all compare what they hold.
+// All ranks alike, after Form. Rank 0 takes `root` over and finds what to
+// resume from (worker/checkpoint/resume.h): the newest checkpoint on the
+// session's lineage whose every byte is right, or what a person ordered;
+// damaged ones are set aside and become events of the job. Then all load it:
+// parameters, optimizer, and each rank its own random numbers (a rank that the
+// saving job did not have keeps its fresh ones). Last, all compare what they
+// hold.
 //
 // `facts` are what must be equal between the saving run and this one; they are
 // looked up in the manifest's metadata. FailedPrecondition names the first

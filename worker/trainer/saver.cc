@@ -72,9 +72,11 @@ Status Saver::Obey(const StepOrders& orders, const StateFunction& state) {
 
 Status Saver::Begin(const CheckpointOrder& order, const StateFunction& state) {
   session_->Enter(Phase::kCheckpoint);
+  failure_ = OkStatus();
   const Status started = Start(order, state);
   session_->Enter(Phase::kOther);
   if (started.ok()) return OkStatus();
+  failure_ = started;
   session_->CountCheckpointFailure();
   Tell(Message(
       Annotate(started, fmt::format("no checkpoint of step {}", order.step))));
@@ -166,6 +168,7 @@ Status Saver::Handle(const AsyncWriter::Event& event) {
       return FaultPoint("checkpoint.report.after");
     case AsyncWriter::kFailed:
       session_->CountCheckpointFailure();
+      if (current) failure_ = event.status;
       Tell(Message(event.status));
       return asked ? reducer_->Vote(writing_.id, false) : OkStatus();
   }
@@ -200,12 +203,24 @@ Status Saver::Finish(const StateFunction& state) {
   return OkStatus();
 }
 
-Status Saver::SaveNow(const StateFunction& state) {
-  if (!writer_ || complete_step_ == reducer_->committed()) return OkStatus();
+Status Saver::SaveAgain(const StateFunction& state) {
   LOCKSTEP_ASSIGN_OR_RETURN(const CheckpointOrder order,
                             reducer_->BeginCheckpoint());
   LOCKSTEP_RETURN_IF_ERROR(Begin(order, state));
   return Finish(state);
+}
+
+Status Saver::SaveNow(const StateFunction& state) {
+  if (!writer_) return OkStatus();
+  if (complete_step_ != reducer_->committed()) {
+    LOCKSTEP_RETURN_IF_ERROR(SaveAgain(state));
+  }
+  // Also where all parts were written and rank 0 could not publish them.
+  for (;;) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool again, session_->AwaitSpace(failure_));
+    if (!again) return OkStatus();
+    LOCKSTEP_RETURN_IF_ERROR(SaveAgain(state));
+  }
 }
 
 }  // namespace lockstep

@@ -65,10 +65,12 @@ class Saver {
   // alike.
   Status Finish(const StateFunction& state);
   // After Finish: a checkpoint of the state as it is, waited for, unless there
-  // is one. All ranks alike.
+  // is one. Where the disk is full it is tried again until there is space: the
+  // state is in memory only. All ranks alike.
   Status SaveNow(const StateFunction& state);
 
  private:
+  Status SaveAgain(const StateFunction& state);
   Status Begin(const CheckpointOrder& order, const StateFunction& state);
   Status Start(const CheckpointOrder& order, const StateFunction& state);
   void Settled(const CheckpointSettled& settled);
@@ -81,6 +83,8 @@ class Saver {
   std::unique_ptr<checkpoint::AsyncWriter> writer_;  // None without a root.
   // What the writer works at, also after all voted: rank 0 publishes.
   CheckpointOrder writing_;
+  // Why the newest one that was begun failed on this rank; OK: it has not.
+  Status failure_;
   // The newest that is complete; equal on all ranks.
   int64_t complete_step_;
 };

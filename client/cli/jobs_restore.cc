@@ -1,0 +1,80 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <memory>
+#include <optional>
+#include <ostream>
+
+#include "client/cli/cli.h"
+#include "client/cli/find.h"
+#include "client/cli/follow.h"
+
+namespace lockstep {
+namespace {
+
+struct Options {
+  std::string name;
+  std::string target;
+};
+
+// Nothing: from the start.
+StatusOr<std::optional<int64_t>> ParseTarget(const std::string& text) {
+  if (text == "start") return std::optional<int64_t>();
+  int64_t step = 0;
+  const char* const end = text.data() + text.size();
+  const auto [after, error] = std::from_chars(text.data(), end, step);
+  if (error != std::errc() || after != end || step < 1) {
+    return InvalidArgument(
+        "'{}' is neither the step of a checkpoint (1 or more) nor `start`",
+        text);
+  }
+  return std::optional<int64_t>(step);
+}
+
+StatusOr<int> Run(const Cli& cli, const Options& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> step,
+                            ParseTarget(options.target));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
+                            FindJob(client.get(), options.name));
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job, client->RestoreJob(name, step));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
+  if (output != Output::kTable && output != Output::kWide) {
+    LOCKSTEP_RETURN_IF_ERROR(WriteJob(cli, job));
+    return 0;
+  }
+  *cli.env->out << fmt::format(
+      "job {} {}; `lockstep jobs describe {}` shows how it goes on\n", name,
+      step ? fmt::format("resumes from step {}", Grouped(*step))
+           : std::string("begins from the start"),
+      name);
+  return 0;
+}
+
+}  // namespace
+
+void AddJobsRestoreTo(CLI::App* parent, Cli* cli) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const app = AddCommand(
+      parent, "restore-to",
+      "Say what a job that holds resumes from. A job holds where its output "
+      "directory or its newest checkpoint is not there, and goes on by itself "
+      "when that is back. No checkpoint is deleted",
+      "  lockstep jobs restore-to fashion 4000\n"
+      "  lockstep jobs restore-to fashion start");
+  app->add_option("name", options->name, "The job, or how its name begins")
+      ->type_name("JOB")
+      ->required();
+  app->add_option("target", options->target,
+                  "The step of a checkpoint; or `start`: without one, and in "
+                  "the output directory that is there now where the known one "
+                  "is missing")
+      ->type_name("STEP|start")
+      ->required();
+  AddOutputOption(app, cli);
+  AddConnectionOptions(app, cli);
+  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+// What a generation resumes from: the rule that all native programs share.
+//
+// One rank, the chief, calls FindResume; the others are told the path.
+#ifndef LOCKSTEP_WORKER_CHECKPOINT_RESUME_H_
+#define LOCKSTEP_WORKER_CHECKPOINT_RESUME_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/file.h"
+#include "common/base/status.h"
+#include "worker/checkpoint/layout.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/reader.h"
+
+namespace lockstep::checkpoint {
+
+// Reasons of errors, by which the coordinator lets the job hold.
+inline constexpr char kReasonNoCheckpoint[] = "NO_CHECKPOINT";
+inline constexpr char kReasonOutputMissing[] = "OUTPUT_MISSING";
+
+struct ResumeRequest {
+  std::string job;
+  uint64_t generation = 0;
+  std::vector<LineageEntry> lineage;
+  // The newest complete checkpoint that the coordinator knows of.
+  std::optional<CheckpointKey> known;
+  // What a person ordered: the checkpoint of this step, or none.
+  std::optional<int64_t> restore_step;
+  bool from_start = false;
+};
+
+struct ResumeResult {
+  // Verified in full. Nothing: the job begins from the start.
+  std::optional<Checkpoint> from;
+  // What another job had left there, under the names that it is kept by.
+  std::vector<std::string> strangers;
+  // Newer than `from`, and damaged; for the operator, newest first.
+  std::vector<Damaged> damaged;
+};
+
+// Takes `root` over (cleanup.h) and finds what to resume from: what a person
+// ordered, else the newest intact checkpoint on the lineage. Nothing is
+// deleted, and only what is proven to be damaged is set aside.
+//   FailedPrecondition, with the reason
+//     OUTPUT_MISSING  a later generation does not find the parent of `root`
+//     NO_CHECKPOINT   the known checkpoint is missing and was not found damaged
+//                     before; there are checkpoints and none is intact; or the
+//                     ordered step is not there or is damaged. Nothing was
+//                     renamed.
+//   any other: the files cannot be read now, as by FindNewest and TakeOver.
+StatusOr<ResumeResult> FindResume(FileSystem* fs, const std::string& root,
+                                  const ResumeRequest& request);
+
+}  // namespace lockstep::checkpoint
+
+#endif  // LOCKSTEP_WORKER_CHECKPOINT_RESUME_H_
