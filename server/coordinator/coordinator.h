@@ -274,11 +274,17 @@ class Coordinator {
 
   // ---- Worker daemons ----
   // Names one stream; messages of an older one of the same node are Aborted.
+  // Where another daemon's stream of the node is open, this one is a newcomer
+  // (core/membership.h): its gangs are taken in, and the rest of what it says
+  // is dropped, until it is welcomed or its stream closed, within a second or
+  // so. Unavailable: another newcomer is judged just now.
   using SessionId = uint64_t;
   StatusOr<SessionId> Register(const NodeInfo& info,
                                const std::vector<GangStatus>& gangs,
                                std::shared_ptr<WorkerLink> link,
                                const std::vector<std::string>& work_jobs = {});
+  // Whether a newcomer waits for its judgement.
+  bool IsContested(const NodeName& node);
   // The node has obeyed a coordinator of `epoch`, which is later than this
   // one: it will not obey this one. Said until it registers or is forgotten.
   void NoteLaterEpoch(const NodeName& node, uint64_t epoch);
@@ -350,6 +356,13 @@ class Coordinator {
     std::map<GangKey, Assignment> sent;
     // What it was told to fetch ahead; absent: nothing yet.
     std::optional<Prefetch> prefetch;
+  };
+  // A stream that registers.
+  struct Arrival {
+    SessionId id = 0;
+    std::vector<GangStatus> gangs;
+    std::shared_ptr<WorkerLink> link;
+    std::vector<std::string> work_jobs;
   };
   struct NodeSoft {
     bool reported = false;
@@ -488,12 +501,33 @@ class Coordinator {
   NodeSnapshot SnapshotOf(const Member& member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // newcomers.cc
+  struct Waiting {
+    Newcomer newcomer;
+    Arrival arrival;
+  };
+  // False: `info` is no newcomer.
+  StatusOr<bool> AwaitJudgement(const NodeInfo& info, Arrival* arrival,
+                                Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Admits or refuses the node's newcomer, if there is one and it is time.
+  void JudgeNewcomer(const NodeName& node, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void JudgeNewcomers(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteContest(const NodeInfo& other, Time now, bool proven)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null: the session is no newcomer's.
+  Waiting* FindNewcomer(SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsNewcomer(SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return FindNewcomer(session) != nullptr;
+  }
+
   // workers.cc
   // Stores what registers; a store that cannot write keeps out only nodes
   // that were never seen.
   Status AdmitNode(const NodeInfo& info, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void NoteContest(const NodeInfo& other, Time now)
+  // Gives the node to the stream.
+  Status Admit(const NodeInfo& info, Arrival arrival, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StatusOr<NodeName> NodeOf(SessionId session)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -535,6 +569,8 @@ class Coordinator {
   Membership members_ ABSL_GUARDED_BY(mu_);
   std::map<NodeName, NodeSoft> nodes_ ABSL_GUARDED_BY(mu_);
   std::map<SessionId, NodeName> sessions_ ABSL_GUARDED_BY(mu_);
+  // At most one of a node.
+  std::map<NodeName, Waiting> newcomers_ ABSL_GUARDED_BY(mu_);
   // At most kMaxLaterEpochs.
   std::map<NodeName, uint64_t> later_epochs_ ABSL_GUARDED_BY(mu_);
   SessionId next_session_ ABSL_GUARDED_BY(mu_) = 1;

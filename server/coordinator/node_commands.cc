@@ -196,6 +196,7 @@ StatusOr<std::string> Coordinator::ForgetNode(const RequestKey& request,
   }
   soft.gangs.clear();
   soft.reported = false;
+  JudgeNewcomer(name, now);
   capacity_changed_ = true;
   for (const JobName& job : jobs) Touch(job);
   Reconcile(now);

@@ -19,6 +19,7 @@ void Coordinator::Tick() {
   const Time now = clock_->Now();
   ApplyProofs();
   ForgiveAbsence(now);
+  JudgeNewcomers(now);
   const auto patience = [&](const NodeName& node) {
     mu_.AssertHeld();
     return PatienceWith(node);
@@ -71,6 +72,12 @@ void Coordinator::Tick() {
 void Coordinator::ForgiveAbsence(Time now) {
   const Duration away = awake_ ? now.mono - *awake_ : Duration{};
   awake_ = now.mono;
+  if (away > options_.membership.contest_judging) {
+    // The other daemon's beats wait to be read.
+    for (auto& [node, waiting] : newcomers_) {
+      waiting.newcomer.deadline += away;
+    }
+  }
   if (away <= options_.membership.lease) return;
   LOG_WARN("stood still for {}: nodes and jobs are given that time again",
            FormatDuration(away));

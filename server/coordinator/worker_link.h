@@ -17,6 +17,8 @@ namespace lockstep {
 class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
+  // The node's daemon is admitted: comes before everything else.
+  virtual void SendWelcome() {}
   // `cluster`, where the goal has one, goes with it: the assignment itself is
   // without. It is the same object for all nodes of a generation.
   virtual void SendAssignment(

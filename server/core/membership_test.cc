@@ -261,7 +261,7 @@ TEST_F(MembershipTest, EventsSayWhatHappenedAndAreBounded) {
   EXPECT_EQ(events.size(), kMaxNodeEvents);
 }
 
-TEST_F(MembershipTest, SecondTakeOverWithinAMinuteIsAQuarantine) {
+TEST_F(MembershipTest, SecondClaimWithinAMinuteIsAQuarantine) {
   NodeInfo one = Node(kFirst);
   one.hostname = "host-1";
   one.address = "10.0.0.1";
@@ -269,11 +269,12 @@ TEST_F(MembershipTest, SecondTakeOverWithinAMinuteIsAQuarantine) {
   two.hostname = "host-2";
   two.address = "10.0.0.2";
   ASSERT_TRUE(members_.Register(one, clock_.Now()).ok());
-  EXPECT_FALSE(members_.Contest(two, clock_.Now())) << "once may be a restart";
+  EXPECT_FALSE(members_.Contest(two, clock_.Now(), false))
+      << "once may be a restart";
   ASSERT_TRUE(members_.Register(two, clock_.Now()).ok());
   clock_.Advance(59s);
   ASSERT_TRUE(Beat(kSecond).ok());
-  EXPECT_TRUE(members_.Contest(one, clock_.Now()));
+  EXPECT_TRUE(members_.Contest(one, clock_.Now(), false));
   const Member* member = members_.Find("a");
   EXPECT_EQ(member->Shown(true), NodeState::kQuarantined);
   EXPECT_FALSE(member->TakesWork());
@@ -294,14 +295,85 @@ TEST_F(MembershipTest, SecondTakeOverWithinAMinuteIsAQuarantine) {
   EXPECT_EQ(member->message, "");
 }
 
-TEST_F(MembershipTest, TakeOversFarApartAreNoQuarantine) {
+TEST_F(MembershipTest, ClaimsFarApartAreNoQuarantine) {
   ASSERT_TRUE(Register(kFirst).ok());
-  EXPECT_FALSE(members_.Contest(Node(kSecond), clock_.Now()));
+  EXPECT_FALSE(members_.Contest(Node(kSecond), clock_.Now(), false));
   clock_.Advance(60s + 1ns);
-  EXPECT_FALSE(members_.Contest(Node(kSecond), clock_.Now()));
-  EXPECT_TRUE(members_.Contest(Node(kSecond), clock_.Now()));
+  EXPECT_FALSE(members_.Contest(Node(kSecond), clock_.Now(), false));
+  EXPECT_TRUE(members_.Contest(Node(kSecond), clock_.Now(), false));
   members_.EndQuarantine("a");
   EXPECT_EQ(members_.Find("a")->quarantine, "");
+}
+
+// ---- A newcomer beside a daemon whose stream is open ----
+
+class NewcomerTest : public MembershipTest {
+ protected:
+  NewcomerTest() {
+    EXPECT_TRUE(Register(kFirst).ok());
+    copy_ = Node(kSecond);
+    copy_.boot_id = "another host's";
+  }
+  Judgement Judge(const Newcomer& newcomer, bool connected = true) {
+    return members_.Judge(newcomer, connected, clock_.Now().mono);
+  }
+  NodeInfo copy_;
+};
+
+TEST_F(NewcomerTest, WithoutABeatOfTheOtherItTakesOverAfterASecond) {
+  const Newcomer newcomer = members_.Expect(Node(kSecond), clock_.Now().mono);
+  EXPECT_TRUE(members_.IsNewcomer(newcomer.info));
+  EXPECT_FALSE(members_.IsNewcomer(Node(kFirst))) << "the same process";
+  clock_.Advance(1s - 1ns);
+  EXPECT_EQ(Judge(newcomer), Judgement::kOpen);
+  EXPECT_EQ(Judge(newcomer, false), Judgement::kAdmitted) << "at once";
+  clock_.Advance(1ns);
+  EXPECT_EQ(Judge(newcomer), Judgement::kAdmitted);
+}
+
+TEST_F(NewcomerTest, OneBeatIsProofAgainstADaemonOfAnotherBoot) {
+  Newcomer newcomer = members_.Expect(copy_, clock_.Now().mono);
+  EXPECT_EQ(Judge(newcomer), Judgement::kOpen);
+  newcomer.other_beat = true;
+  EXPECT_EQ(Judge(newcomer), Judgement::kRefused);
+  EXPECT_EQ(Judge(newcomer, false), Judgement::kRefused)
+      << "its stream ended since: it was restarted meanwhile";
+}
+
+// The last beats of a daemon that was killed may be read after the next one
+// registered; then comes the end of its stream.
+TEST_F(NewcomerTest, ALateBeatDoesNotKeepOutARestart) {
+  Newcomer newcomer = members_.Expect(Node(kSecond), clock_.Now().mono);
+  newcomer.other_beat = true;
+  EXPECT_EQ(Judge(newcomer), Judgement::kOpen);
+  EXPECT_EQ(Judge(newcomer, false), Judgement::kAdmitted);
+  clock_.Advance(1s);
+  EXPECT_EQ(Judge(newcomer), Judgement::kRefused) << "a copy on one host";
+}
+
+TEST_F(NewcomerTest, AProvenContestIsAQuarantineThatKeepsTheCopyOut) {
+  EXPECT_TRUE(members_.Contest(copy_, clock_.Now(), /*proven=*/true));
+  EXPECT_FALSE(members_.Find("a")->TakesWork());
+  const Newcomer newcomer = members_.Expect(copy_, clock_.Now().mono);
+  clock_.Advance(1s);
+  EXPECT_EQ(Judge(newcomer), Judgement::kRefused) << "a cut of a second";
+  EXPECT_EQ(Judge(newcomer, false), Judgement::kRefused);
+  const Status barred = members_.CheckBarred(copy_, clock_.Now().mono);
+  EXPECT_EQ(ReasonOf(barred), "CLONED_NODE");
+  EXPECT_THAT(Message(barred), HasSubstr("lockstep nodes undrain a"));
+  EXPECT_TRUE(members_.CheckBarred(Node(kSecond), clock_.Now().mono).ok())
+      << "the admitted one's host";
+  clock_.Advance(59s + 1ns);
+  EXPECT_TRUE(members_.CheckBarred(copy_, clock_.Now().mono).ok());
+}
+
+TEST_F(NewcomerTest, AnEarlierStartOfAnotherBootIsTheCopyToo) {
+  ASSERT_TRUE(Register(kSecond).ok());
+  EXPECT_EQ(ReasonOf(members_.CheckRegister(Node(kFirst))),
+            "STALE_INCARNATION");
+  NodeInfo earlier = Node(kFirst);
+  earlier.boot_id = copy_.boot_id;
+  EXPECT_EQ(ReasonOf(members_.CheckRegister(earlier)), "CLONED_NODE");
 }
 
 TEST_F(MembershipTest, BeatsTellHowFarTheClockIsBehind) {

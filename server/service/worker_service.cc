@@ -41,6 +41,25 @@ class Outbox final : public WorkerLink,
 
   explicit Outbox(Reactor* reactor) : reactor_(reactor) {}
 
+  // What SendWelcome sends. Before the coordinator knows of this.
+  void SetWelcome(v1::CoordinatorMessage welcome) {
+    MutexLock lock(&mu_);
+    welcome_ = std::move(welcome);
+  }
+  void SendWelcome() override {
+    v1::CoordinatorMessage welcome;
+    {
+      MutexLock lock(&mu_);
+      welcomed_ = true;
+      welcome = welcome_;
+    }
+    Send({std::move(welcome)});
+  }
+  bool welcomed() const {
+    MutexLock lock(&mu_);
+    return welcomed_;
+  }
+
   void SendAssignment(
       const Assignment& assignment,
       const std::shared_ptr<const SharedClusterSpec>& cluster) override {
@@ -155,6 +174,8 @@ class Outbox final : public WorkerLink,
   Reactor* reactor_ ABSL_GUARDED_BY(mu_);
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
+  v1::CoordinatorMessage welcome_ ABSL_GUARDED_BY(mu_);
   // The first one is being written while writing_.
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mu_);
 };
@@ -216,6 +237,7 @@ class Stream final : public Reactor {
       return InvalidArgument(
           "the first message of a stream must be register, and no other");
     }
+    if (!registers) SettleIn();
     switch (message.message_case()) {
       case v1::WorkerMessage::kRegister:
         return Register(message.register_());
@@ -282,23 +304,34 @@ class Stream final : public Reactor {
     *welcome.mutable_welcome() =
         ToProto(WelcomeInfo{coordinator_->epoch(), options_.heartbeat_interval,
                             options_.lease, options_.cluster});
-    outbox_->Send({std::move(welcome)});
+    outbox_->SetWelcome(std::move(welcome));
     if (obeyed_epoch_ > coordinator_->epoch()) {
       // It will not obey and leaves; what it says is not taken in meanwhile.
       coordinator_->NoteLaterEpoch(registration.node.name, obeyed_epoch_);
+      outbox_->SendWelcome();
       return OkStatus();
     }
     LOCKSTEP_ASSIGN_OR_RETURN(
         session_, coordinator_->Register(registration.node, registration.gangs,
                                          outbox_, registration.work_jobs));
+    node_ = registration.node.name;
+    work_jobs_ = registration.work_jobs;
+    SettleIn();
+    return OkStatus();
+  }
+
+  // What is to be done once the node is this stream's, which may be a while
+  // after it registered: a daemon that is welcome beats.
+  void SettleIn() {
+    if (settled_in_ || !outbox_->welcomed()) return;
+    settled_in_ = true;
     if (files_ != nullptr) {
-      files_connection_ = files_->Connect(
-          registration.node.name, [outbox = outbox_](const FileQuery& query) {
+      files_connection_ =
+          files_->Connect(node_, [outbox = outbox_](const FileQuery& query) {
             outbox->SendFileQuery(query);
           });
     }
-    DropOldWork(registration.work_jobs);
-    return OkStatus();
+    DropOldWork(std::exchange(work_jobs_, {}));
   }
 
   // What was deleted while the node was away.
@@ -366,6 +399,10 @@ class Stream final : public Reactor {
   // Only the read callbacks, one at a time, and OnDone after the last.
   v1::WorkerMessage incoming_;
   Coordinator::SessionId session_ = 0;
+  // Of the registration.
+  NodeName node_;
+  std::vector<std::string> work_jobs_;
+  bool settled_in_ = false;
   WorkFiles::Connection files_connection_ = 0;
 };
 

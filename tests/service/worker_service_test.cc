@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/stubs/logging.h>
 
+#include <future>
 #include <random>
 
 #include "tests/service/fixture.h"
@@ -113,11 +114,32 @@ TEST_F(ServiceTest, UsersAreNoWorkers) {
   EXPECT_EQ(daemon.Finish().code(), StatusCode::kPermissionDenied);
 }
 
-TEST_F(ServiceTest, LaterStreamTakesOver) {
+// A newcomer hears nothing until it is judged.
+class NewcomerServiceTest : public ServiceTest {
+ protected:
+  // On a thread of its own: waits for its Welcome.
+  std::future<bool> Arrive(DaemonStream* later) {
+    auto welcome = std::async(std::launch::async,
+                              [later] { return later->Register("a", 2); });
+    const MonoTime deadline = SystemClock().Now().mono + kPatience;
+    while (!coordinator_->IsContested("a")) {
+      EXPECT_LT(SystemClock().Now().mono, deadline);
+      std::this_thread::yield();
+    }
+    return welcome;
+  }
+};
+
+TEST_F(NewcomerServiceTest, TakesOverFromAStreamThatSaysNothing) {
   DaemonStream old(Worker("a"));
   ASSERT_TRUE(old.Register("a", 1));
   DaemonStream later(Worker("a"));
-  ASSERT_TRUE(later.Register("a", 2));
+  auto welcome = Arrive(&later);
+  EXPECT_EQ(welcome.wait_for(std::chrono::milliseconds(0)),
+            std::future_status::timeout);
+  clock_.Advance(std::chrono::seconds(1));
+  coordinator_->Tick();
+  EXPECT_TRUE(welcome.get());
   while (old.Read()) {
   }
   const Status status = old.Finish();
@@ -126,8 +148,37 @@ TEST_F(ServiceTest, LaterStreamTakesOver) {
   DaemonStream earlier(Worker("a"));
   EXPECT_FALSE(earlier.Register("a", 1));
   EXPECT_EQ(earlier.Finish().code(), StatusCode::kAborted);
-  ASSERT_TRUE(later.Beat(1));
+  ASSERT_TRUE(later.Beat(2));
   EXPECT_TRUE(later.Read(v1::CoordinatorMessage::kHeartbeatAck));
+}
+
+TEST_F(NewcomerServiceTest, IsRefusedBesideAStreamThatBeats) {
+  DaemonStream old(Worker("a"));
+  ASSERT_TRUE(old.Register("a", 1));
+  DaemonStream later(Worker("a"));
+  auto welcome = Arrive(&later);
+  ASSERT_TRUE(old.Beat(2));
+  ASSERT_TRUE(old.Read(v1::CoordinatorMessage::kHeartbeatAck));
+  clock_.Advance(std::chrono::seconds(1));
+  coordinator_->Tick();
+  EXPECT_FALSE(welcome.get());
+  const Status status = later.Finish();
+  EXPECT_EQ(status.code(), StatusCode::kAborted);
+  EXPECT_EQ(ReasonOf(status), "CLONED_NODE");
+  EXPECT_THAT(Message(status), HasSubstr("give it an empty --dir"));
+  EXPECT_EQ(coordinator_->GetNode("a")->member.Shown(false),
+            NodeState::kQuarantined);
+  ASSERT_TRUE(old.Beat(3));
+  EXPECT_TRUE(old.Read(v1::CoordinatorMessage::kHeartbeatAck));
+}
+
+TEST_F(NewcomerServiceTest, IsWelcomeAtOnceWhenTheOldStreamEnds) {
+  DaemonStream old(Worker("a"));
+  ASSERT_TRUE(old.Register("a", 1));
+  DaemonStream later(Worker("a"));
+  auto welcome = Arrive(&later);
+  EXPECT_TRUE(old.Finish().ok());
+  EXPECT_TRUE(welcome.get()) << "without a tick, and no time has passed";
 }
 
 TEST_F(ServiceTest, EndOfAStreamMakesTheNodeUnknown) {

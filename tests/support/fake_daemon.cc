@@ -8,6 +8,10 @@ namespace lockstep {
 // Called with the coordinator's lock held: queues, and nothing else.
 class FakeDaemon::Link final : public WorkerLink {
  public:
+  void SendWelcome() override {
+    MutexLock lock(&mu_);
+    welcomed_ = true;
+  }
   void SendAssignment(
       const Assignment& assignment,
       const std::shared_ptr<const SharedClusterSpec>& cluster) override {
@@ -54,6 +58,10 @@ class FakeDaemon::Link final : public WorkerLink {
     MutexLock lock(&mu_);
     return closed_;
   }
+  bool welcomed() const {
+    MutexLock lock(&mu_);
+    return welcomed_;
+  }
 
  private:
   mutable Mutex mu_;
@@ -62,6 +70,7 @@ class FakeDaemon::Link final : public WorkerLink {
   std::optional<Prefetch> prefetch_ ABSL_GUARDED_BY(mu_);
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
   Status closed_ ABSL_GUARDED_BY(mu_);
+  bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 ExitStatus ExitCode(int32_t code) {
@@ -141,6 +150,8 @@ uint64_t FakeDaemon::acknowledged() const {
 std::optional<Prefetch> FakeDaemon::prefetch() const {
   return link_ ? link_->prefetch() : std::nullopt;
 }
+
+bool FakeDaemon::welcomed() const { return link_ && link_->welcomed(); }
 
 Status FakeDaemon::closed() const {
   return link_ ? link_->closed() : OkStatus();

@@ -74,6 +74,8 @@ class FakeDaemon {
   uint64_t acknowledged() const;
   // What it was last told to fetch ahead; absent: nothing, in this stream.
   std::optional<Prefetch> prefetch() const;
+  // Whether the node is this stream's.
+  bool welcomed() const;
   // How the coordinator ended the stream; OK: it did not.
   Status closed() const;
 

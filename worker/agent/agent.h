@@ -381,6 +381,10 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   void Connect();
   void OnMessage(uint64_t stream, const v1::CoordinatorMessage& message);
   void OnClosed(uint64_t stream, const Status& status);
+  // At once, without grace.
+  void StopAll();
+  // Ends the loop once nothing runs here any more, or at `deadline`.
+  void LeaveWhenOver(MonoTime deadline);
   void OnWelcome(const WelcomeInfo& welcome);
   // Whether to obey a coordinator of `epoch`; a new highest one is on disk
   // before anything is done for it.

@@ -19,6 +19,14 @@ constexpr Duration kTick = std::chrono::milliseconds(200);
 // A stream that takes messages and gives none back is a dead one.
 constexpr uint64_t kMaxUnacknowledged = 60;
 constexpr size_t kMaxPutBytes = 64 << 20;  // Of one gang.
+// The coordinator's word for a daemon that has no business here.
+constexpr char kClonedNode[] = "CLONED_NODE";
+// What a daemon that leaves for good gives its ranks to end.
+constexpr Duration kEndOwnTime = std::chrono::seconds(10);
+
+bool IsOver(GangPhase phase) {
+  return phase == GangPhase::kStopped || phase == GangPhase::kRefused;
+}
 
 GangKey KeyOf(const RankKey& key) { return {key.job, key.generation}; }
 
@@ -107,8 +115,10 @@ void Agent::OnClosed(uint64_t stream, const Status& status) {
   if (status.code() == StatusCode::kAborted) {
     fatal_ = Aborted("another daemon speaks for node {} now: {}",
                      config_.node.name, Message(status));
-    loop_->Stop();
-    return;
+    if (ReasonOf(status) != kClonedNode) return loop_->Stop();
+    // What it runs is run by the other daemon, or elsewhere.
+    StopAll();
+    return LeaveWhenOver(loop_->Now().mono + kEndOwnTime);
   }
   const std::string complaint =
       status.ok() ? "the coordinator closed the stream" : status.ToString();
@@ -184,6 +194,41 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       return;
   }
+}
+
+// Only what this daemon has started or adopted: with the boot, the start time
+// and the secret of its shim proven.
+void Agent::StopAll() {
+  std::vector<Assignment> stops;
+  for (const auto& [key, gang] : core_.gangs()) {
+    if (IsOver(gang.status.phase)) continue;
+    Assignment stop;
+    stop.job = key.job;
+    stop.job_uid = gang.status.job_uid;
+    stop.generation = key.generation;
+    stop.epoch = core_.epoch();
+    stop.goal = Goal::kStop;
+    stop.stop_message = "another daemon speaks for this node";
+    LOG_WARN("{}: ended, as {}", Describe(key), stop.stop_message);
+    stops.push_back(std::move(stop));
+  }
+  for (const Assignment& stop : stops) {
+    Actions actions;
+    const Status taken = core_.OnAssignment(stop, loop_->Now(), &actions);
+    if (!taken.ok()) LOG_ERROR("{}", Message(taken));
+    Execute(std::move(actions));
+  }
+}
+
+void Agent::LeaveWhenOver(MonoTime deadline) {
+  const auto& gangs = core_.gangs();
+  const bool over = std::all_of(
+      gangs.begin(), gangs.end(),
+      [](const auto& gang) { return IsOver(gang.second.status.phase); });
+  if (over || loop_->Now().mono >= deadline) return loop_->Stop();
+  loop_->At(loop_->Now().mono + kTick, [this, deadline, alive = alive_] {
+    if (*alive) LeaveWhenOver(deadline);
+  });
 }
 
 bool Agent::Obey(uint64_t epoch) {
