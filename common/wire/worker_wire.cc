@@ -135,6 +135,7 @@ v1::Register ToProto(const Registration& value) {
   }
   out.set_container_engine(node.container_engine);
   for (const std::string& uid : value.work_jobs) out.add_work_jobs(uid);
+  out.set_probe_port(value.probe_port);
   return out;
 }
 
@@ -180,7 +181,9 @@ StatusOr<Registration> FromProto(const v1::Register& value,
   for (const std::string& uid : value.work_jobs()) {
     check.Text("work_jobs", uid, 64);
   }
+  check.Range("probe_port", value.probe_port(), 0, 65535);
   if (!check.ok()) return check.status();
+  out.probe_port = value.probe_port();
   out.work_jobs = {value.work_jobs().begin(), value.work_jobs().end()};
   node.limits_message = value.limits_message();
   node.container_engine = value.container_engine();

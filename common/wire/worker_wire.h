@@ -39,6 +39,9 @@ struct Registration {
   std::vector<GangStatus> gangs;
   // Uids of the jobs whose working directories are there.
   std::vector<std::string> work_jobs;
+  // Where others may test whether they reach it, on the node's address; 0:
+  // nowhere, or it is an older daemon.
+  int32_t probe_port = 0;
 
   bool operator==(const Registration&) const = default;
 };

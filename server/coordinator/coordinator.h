@@ -35,6 +35,7 @@
 #include "server/core/assignments.h"
 #include "server/core/bill.h"
 #include "server/core/images.h"
+#include "server/core/inquiry.h"
 #include "server/core/job_places.h"
 #include "server/core/lifecycle.h"
 #include "server/core/log_owner.h"
@@ -57,6 +58,7 @@ struct CoordinatorOptions {
   LifecycleTimeouts timeouts;
   StopGraces graces;
   MembershipOptions membership;
+  InquiryOptions inquiry;
   SchedulerOptions scheduler;
   PrefetchOptions prefetch;
   Prices prices;
@@ -282,7 +284,8 @@ class Coordinator {
   StatusOr<SessionId> Register(const NodeInfo& info,
                                const std::vector<GangStatus>& gangs,
                                std::shared_ptr<WorkerLink> link,
-                               const std::vector<std::string>& work_jobs = {});
+                               const std::vector<std::string>& work_jobs = {},
+                               int32_t probe_port = 0);
   // Whether a newcomer waits for its judgement.
   bool IsContested(const NodeName& node);
   // The node has obeyed a coordinator of `epoch`, which is later than this
@@ -297,6 +300,8 @@ class Coordinator {
                      NodeReadings readings,
                      const std::vector<RankReport>& reports);
   Status OnGangStatus(SessionId session, const GangStatus& status);
+  // What a node says of a silent one. What was not asked counts as nothing.
+  Status OnProbed(SessionId session, const ProbeAnswer& answer);
   // All that the node says of what it was told to fetch ahead.
   Status OnPrefetched(SessionId session, std::vector<Prefetched> items);
   // ResourceExhausted, of both: ranks have put too much there. Who asks for
@@ -363,6 +368,7 @@ class Coordinator {
     std::vector<GangStatus> gangs;
     std::shared_ptr<WorkerLink> link;
     std::vector<std::string> work_jobs;
+    int32_t probe_port = 0;
   };
   struct NodeSoft {
     bool reported = false;
@@ -373,6 +379,8 @@ class Coordinator {
     std::set<JobName> jobs;
     // Uids of jobs whose working directories may be there.
     std::set<std::string> work_jobs;
+    // Of the last registration since the coordinator started; 0: none.
+    int32_t probe_port = 0;
   };
 
   // reconcile.cc
@@ -438,6 +446,14 @@ class Coordinator {
   // How long the node may be silent without a step; nullopt: for ever.
   std::optional<Duration> PatienceWith(const NodeName& node)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // inquiries.cc
+  // Whether its neighbours reach each silent node that has something of a job.
+  void AskNeighbours(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Ask(const Member& silent, Inquiry* inquiry, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Its neighbours do not reach it, and no job proved since that it lives.
+  bool IsUnreachable(const NodeName& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // node_commands.cc
   StatusOr<const Member*> FindMember(const NodeName& name)
@@ -571,6 +587,9 @@ class Coordinator {
   std::map<SessionId, NodeName> sessions_ ABSL_GUARDED_BY(mu_);
   // At most one of a node.
   std::map<NodeName, Waiting> newcomers_ ABSL_GUARDED_BY(mu_);
+  // Of nodes that are silent.
+  std::map<NodeName, Inquiry> inquiries_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_probe_ ABSL_GUARDED_BY(mu_) = 1;
   // At most kMaxLaterEpochs.
   std::map<NodeName, uint64_t> later_epochs_ ABSL_GUARDED_BY(mu_);
   SessionId next_session_ ABSL_GUARDED_BY(mu_) = 1;

@@ -184,6 +184,7 @@ StatusOr<std::string> Coordinator::ForgetNode(const RequestKey& request,
            request.client, jobs.size());
   members_.Forget(name);
   later_epochs_.erase(name);
+  inquiries_.erase(name);
   unsaved_nodes_.erase(name);
   if (soft.session) {
     // Silent, not gone: should it be heard of again, it registers as new.

@@ -20,6 +20,7 @@ void Coordinator::Tick() {
   ApplyProofs();
   ForgiveAbsence(now);
   JudgeNewcomers(now);
+  AskNeighbours(now);
   const auto patience = [&](const NodeName& node) {
     mu_.AssertHeld();
     return PatienceWith(node);
@@ -116,6 +117,7 @@ std::optional<Duration> Coordinator::PatienceWith(const NodeName& node) {
     }
     longest = std::max(longest, PatienceOf(entry));
   }
+  if (IsUnreachable(node)) return options_.membership.lease;
   return longest;
 }
 

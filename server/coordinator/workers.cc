@@ -56,12 +56,12 @@ Coordinator::Entry* Coordinator::CurrentEntry(const JobName& job,
 
 StatusOr<Coordinator::SessionId> Coordinator::Register(
     const NodeInfo& info, const std::vector<GangStatus>& gangs,
-    std::shared_ptr<WorkerLink> link,
-    const std::vector<std::string>& work_jobs) {
+    std::shared_ptr<WorkerLink> link, const std::vector<std::string>& work_jobs,
+    int32_t probe_port) {
   MutexLock lock(&mu_);
   const Time now = clock_->Now();
   const SessionId id = next_session_++;
-  Arrival arrival{id, gangs, std::move(link), work_jobs};
+  Arrival arrival{id, gangs, std::move(link), work_jobs, probe_port};
   LOCKSTEP_ASSIGN_OR_RETURN(const bool waits,
                             AwaitJudgement(info, &arrival, now));
   if (!waits) {
@@ -91,6 +91,8 @@ Status Coordinator::Admit(const NodeInfo& info, Arrival arrival, Time now) {
   soft.session->link = std::move(arrival.link);
   soft.session->link->SendWelcome();
   sessions_[soft.session->id] = info.name;
+  soft.probe_port = arrival.probe_port;
+  inquiries_.erase(info.name);
   soft.reported = true;
   soft.gangs.clear();
   soft.prefetched.clear();

@@ -352,6 +352,14 @@ void Membership::Prove(const NodeName& node, MonoTime now) {
   }
 }
 
+void Membership::NoteUnreachable(const NodeName& node,
+                                 const std::string& neighbours, WallTime now) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return;
+  AddEvent(&it->second, Reason::kNodeUnreachable,
+           "silent, and not reached by " + neighbours, now);
+}
+
 void Membership::Excuse(Duration away, MonoTime now) {
   for (auto& [name, member] : members_) {
     member.last_beat = std::min(now, member.last_beat + away);

@@ -6,6 +6,7 @@
 //   UNKNOWN, LOST -a beat on a stream that is still there-> READY
 //   UNKNOWN -Register same or higher incarnation-> READY
 //   UNKNOWN -silent for too long and none of its jobs stepped-> LOST
+//   UNKNOWN -not reached by its neighbours either (inquiry.h)-> LOST
 //   LOST -Register-> READY (its old ranks are told to stop)
 //
 // UNKNOWN takes no new work, and its tasks and resources stay its own: two
@@ -169,6 +170,10 @@ class Membership {
 
   // A step that needed every rank of a job finished then. Proofs may come late.
   void Prove(const NodeName& node, MonoTime now);
+
+  // That its neighbours do not reach the silent node is an event.
+  void NoteUnreachable(const NodeName& node, const std::string& neighbours,
+                       WallTime now);
 
   // Nobody could be heard for so long: that time is nobody's silence.
   void Excuse(Duration away, MonoTime now);

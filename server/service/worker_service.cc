@@ -13,6 +13,7 @@
 #include "common/rpc/caller.h"
 #include "common/rpc/metadata_keys.h"
 #include "common/rpc/status_conversion.h"
+#include "common/wire/probe_wire.h"
 #include "common/wire/worker_wire.h"
 #include "server/logs/log_sweeper.h"
 
@@ -90,6 +91,11 @@ class Outbox final : public WorkerLink,
     for (const std::string& uid : uids) {
       message.mutable_drop_work()->add_job_uids(uid);
     }
+    Send({std::move(message)});
+  }
+  void SendProbe(const ProbeQuery& query) override {
+    v1::CoordinatorMessage message;
+    *message.mutable_probe_request() = ToProto(query);
     Send({std::move(message)});
   }
   void SendFileQuery(const FileQuery& query) {
@@ -275,7 +281,11 @@ class Stream final : public Reactor {
         }
         return OkStatus();
       }
-      case v1::WorkerMessage::kProbeReply:
+      case v1::WorkerMessage::kProbeReply: {
+        LOCKSTEP_ASSIGN_OR_RETURN(const ProbeAnswer answer,
+                                  FromProto(message.probe_reply()));
+        return coordinator_->OnProbed(session_, answer);
+      }
       case v1::WorkerMessage::MESSAGE_NOT_SET:
         break;
     }
@@ -313,7 +323,8 @@ class Stream final : public Reactor {
     }
     LOCKSTEP_ASSIGN_OR_RETURN(
         session_, coordinator_->Register(registration.node, registration.gangs,
-                                         outbox_, registration.work_jobs));
+                                         outbox_, registration.work_jobs,
+                                         registration.probe_port));
     node_ = registration.node.name;
     work_jobs_ = registration.work_jobs;
     SettleIn();

@@ -121,6 +121,8 @@ export LOCKSTEP_ADDRESS=${address[$first]}:7443 LOCKSTEP_CA=\$PWD/ca.crt \
   LOCKSTEP_CERT=\$PWD/tls.crt LOCKSTEP_KEY=\$PWD/tls.key
 $*"
 }
+# has PATTERN: reads all of its input, as whoever writes it must not be cut off.
+has() { (($(tee /dev/stderr | grep -c -- "$1") > 0)); }
 ready() {  # ready NUMBER: so many nodes are.
   (($(user lockstep nodes list | tee /dev/stderr | grep -c READY) == $1))
 }

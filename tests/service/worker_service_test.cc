@@ -181,6 +181,63 @@ TEST_F(NewcomerServiceTest, IsWelcomeAtOnceWhenTheOldStreamEnds) {
   EXPECT_TRUE(welcome.get()) << "without a tick, and no time has passed";
 }
 
+TEST_F(ServiceTest, ProbeRepliesThatNobodyAskedForAreDroppedAndBadOnesRefused) {
+  DaemonStream daemon(Worker("a"));
+  ASSERT_TRUE(daemon.Register("a"));
+  v1::WorkerMessage message;
+  auto* const result = message.mutable_probe_reply()->add_results();
+  message.mutable_probe_reply()->set_id(1);
+  result->set_node("b");
+  ASSERT_TRUE(daemon.Write(message));
+  ASSERT_TRUE(daemon.Beat(2));
+  EXPECT_TRUE(daemon.Read(v1::CoordinatorMessage::kHeartbeatAck));
+  result->set_error(std::string(1000, 'x'));
+  ASSERT_TRUE(daemon.Write(message));
+  const Status status = daemon.Finish();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(status), HasSubstr("probe_reply.results[0].error"));
+}
+
+// Through real streams: who is asked, and what follows.
+TEST_F(ServiceTest, NeighboursAreAskedAboutANodeThatFellSilent) {
+  DaemonStream a(Worker("a"));
+  DaemonStream b(Worker("b"));
+  DaemonStream c(Worker("c"));
+  ASSERT_TRUE(a.Register("a", 1, {}, 4, {}, "127.0.0.2", 4001));
+  MustSubmit("j");
+  EXPECT_EQ(a.NextAssignment().goal, Goal::kPrepare);
+  ASSERT_TRUE(b.Register("b", 1, {}, 4, {}, "127.0.0.3", 4002));
+  ASSERT_TRUE(c.Register("c", 1, {}, 4, {}, "127.0.0.4", 4003));
+  for (int i = 0; i < 7; ++i) {
+    clock_.Advance(std::chrono::milliseconds(500));
+    for (DaemonStream* daemon : {&b, &c}) {
+      ASSERT_TRUE(daemon->Beat(i + 2));
+      ASSERT_TRUE(daemon->Read(v1::CoordinatorMessage::kHeartbeatAck));
+    }
+    coordinator_->Tick();
+  }
+  coordinator_->Tick();
+  for (DaemonStream* daemon : {&b, &c}) {
+    const auto asked = daemon->Read(v1::CoordinatorMessage::kProbeRequest);
+    ASSERT_TRUE(asked);
+    const auto query = FromProto(asked->probe_request());
+    ASSERT_TRUE(query.ok());
+    ASSERT_EQ(query->targets.size(), 1u);
+    EXPECT_EQ(query->targets[0], (ProbeTarget{"a", "127.0.0.2", 4001}));
+    v1::WorkerMessage message;
+    *message.mutable_probe_reply() =
+        ToProto(ProbeAnswer{query->id, {{"a", false, "No route to host"}}});
+    ASSERT_TRUE(daemon->Write(message));
+    ASSERT_TRUE(daemon->Beat(50));
+    ASSERT_TRUE(daemon->Read(v1::CoordinatorMessage::kHeartbeatAck));
+  }
+  const auto events = coordinator_->GetNode("a")->member.events;
+  EXPECT_EQ(events.back().reason, Reason::kNodeUnreachable);
+  EXPECT_EQ(events.back().message,
+            "silent, and not reached by b (No route to host) and c (No route "
+            "to host)");
+}
+
 TEST_F(ServiceTest, EndOfAStreamMakesTheNodeUnknown) {
   {
     DaemonStream daemon(Worker("a"));

@@ -38,6 +38,15 @@ class FakeDaemon::Link final : public WorkerLink {
     closed_ = status;
   }
 
+  void SendProbe(const ProbeQuery& query) override {
+    MutexLock lock(&mu_);
+    probes_.push_back(query);
+  }
+
+  std::vector<ProbeQuery> TakeProbes() {
+    MutexLock lock(&mu_);
+    return std::exchange(probes_, {});
+  }
   std::deque<Assignment> TakeArrived() {
     MutexLock lock(&mu_);
     return std::exchange(arrived_, {});
@@ -66,6 +75,7 @@ class FakeDaemon::Link final : public WorkerLink {
  private:
   mutable Mutex mu_;
   std::deque<Assignment> arrived_ ABSL_GUARDED_BY(mu_);
+  std::vector<ProbeQuery> probes_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> values_ ABSL_GUARDED_BY(mu_);
   std::optional<Prefetch> prefetch_ ABSL_GUARDED_BY(mu_);
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
@@ -103,8 +113,8 @@ Status FakeDaemon::Connect(Coordinator* coordinator) {
   auto link = std::make_shared<Link>();
   std::vector<GangStatus> report;
   for (const auto& [key, gang] : gangs) report.push_back(gang.status);
-  LOCKSTEP_ASSIGN_OR_RETURN(session_,
-                            coordinator->Register(info, report, link));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      session_, coordinator->Register(info, report, link, {}, probe_port));
   link_ = std::move(link);
   coordinator_ = coordinator;
   beats_ = 0;
@@ -313,6 +323,21 @@ bool FakeDaemon::Live(Gang* gang) {
   return moved;
 }
 
+void FakeDaemon::AnswerProbes() {
+  if (!link_) return;
+  for (const ProbeQuery& query : link_->TakeProbes()) {
+    probes.push_back(query);
+    ProbeAnswer answer{query.id, {}};
+    for (const ProbeTarget& target : query.targets) {
+      const auto known = reaches.find(target.node);
+      if (known == reaches.end()) continue;
+      answer.results.push_back({target.node, known->second,
+                                known->second ? "" : "Connection timed out"});
+    }
+    (void)coordinator_->OnProbed(session_, answer);
+  }
+}
+
 bool FakeDaemon::Pump() {
   bool happened = false;
   if (link_) {
@@ -325,6 +350,7 @@ bool FakeDaemon::Pump() {
       happened = true;
     }
   }
+  AnswerProbes();
   for (auto& [key, gang] : gangs) happened = Live(&gang) || happened;
   if (coordinator_ == nullptr) return false;
   for (auto& [key, gang] : gangs) {

@@ -7,6 +7,7 @@
 #include "common/base/random.h"
 #include "common/model/reduction_plan.h"
 #include "common/wire/field_checker.h"
+#include "common/wire/probe_wire.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/rank_readings.h"
 #include "worker/rank_link/packet.h"
@@ -19,6 +20,7 @@ constexpr Duration kTick = std::chrono::milliseconds(200);
 // A stream that takes messages and gives none back is a dead one.
 constexpr uint64_t kMaxUnacknowledged = 60;
 constexpr size_t kMaxPutBytes = 64 << 20;  // Of one gang.
+constexpr int kMaxProbes = 32;
 // The coordinator's word for a daemon that has no business here.
 constexpr char kClonedNode[] = "CLONED_NODE";
 // What a daemon that leaves for good gives its ranks to end.
@@ -75,6 +77,9 @@ void Agent::Connect() {
   for (const std::string& uid : work_store_.jobs()) {
     if (registration.work_jobs.size() == kMaxWorkJobs) break;
     registration.work_jobs.push_back(uid);
+  }
+  if (probe_listener_ != nullptr) {
+    registration.probe_port = probe_listener_->port();
   }
   sequence_ = 0;
   acknowledged_ = 0;
@@ -190,7 +195,12 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
       // Only of one that is obeyed: another knows other jobs.
       if (!welcomed_) return;
       return OnDropWork(message.drop_work());
-    case v1::CoordinatorMessage::kProbeRequest:
+    case v1::CoordinatorMessage::kProbeRequest: {
+      const auto query = FromProto(message.probe_request());
+      if (!query.ok()) return refuse(query.status());
+      if (!welcomed_) return;
+      return OnProbeRequest(stream, *query);
+    }
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       return;
   }
@@ -255,6 +265,23 @@ bool Agent::Obey(uint64_t epoch) {
     LOG_ERROR("{}", Message(saved));
   }
   return true;
+}
+
+void Agent::OnProbeRequest(uint64_t stream, const ProbeQuery& query) {
+  // Who asks more often than answers come hears of some requests nothing.
+  if (probes_ >= kMaxProbes) return;
+  ++probes_;
+  probe_work_->Add([this, stream, query, alive = alive_] {
+    const ProbeAnswer answer{query.id, Probe(query.targets, query.timeout)};
+    loop_->Post([this, stream, answer, alive] {
+      if (!*alive) return;
+      --probes_;
+      if (stream != stream_) return;
+      v1::WorkerMessage message;
+      *message.mutable_probe_reply() = ToProto(answer);
+      Send(message);
+    });
+  });
 }
 
 void Agent::OnWelcome(const WelcomeInfo& welcome) {

@@ -459,6 +459,25 @@ TEST_F(AgentTest, ACopyOfTheDirectoryTakesNoShimOfTheFirst) {
   EXPECT_TRUE(RealFileSystem()->RemoveAll(config.dir).ok());
 }
 
+TEST_F(AgentTest, ItSaysWhomItReachesAndIsReachedItself) {
+  const int32_t port =
+      coordinator_.Locked([&] { return coordinator_.registration.probe_port; });
+  ASSERT_GT(port, 0);
+  coordinator_.Send(ProbeQuery{
+      5,
+      {{"node-a", "127.0.0.1", port}, {"node-b", "255.255.255.255", 9}},
+      1s});
+  ASSERT_TRUE(coordinator_.Eventually(
+      [&] { return coordinator_.probe_answers.contains(5); }));
+  const auto results = coordinator_.Locked(
+      [&] { return coordinator_.probe_answers.at(5).results; });
+  ASSERT_THAT(results, SizeIs(2));
+  EXPECT_EQ(results[0], (ProbeResult{"node-a", true, ""}));
+  EXPECT_EQ(results[1].node, "node-b");
+  EXPECT_FALSE(results[1].reached);
+  EXPECT_NE(results[1].error, "");
+}
+
 TEST_F(AgentTest, ARefusalThatMayPassIsTriedAgain) {
   coordinator_.Refuse(grpc::Status(grpc::UNAVAILABLE, "starting"));
   coordinator_.Drop();
