@@ -234,6 +234,14 @@ Status AgentApp::Start(const AgentFlags& flags) {
   LOCKSTEP_ASSIGN_OR_RETURN(agent, Agent::Create(std::move(config), loop.get(),
                                                  RealFileSystem(), gpus.get()));
   LOCKSTEP_RETURN_IF_ERROR(ServeHttp(flags));
+  if (auto listener = ProbeListener::Listen(node.address); listener.ok()) {
+    agent->SetProbeListener(*std::move(listener));
+  } else {
+    LOG_WARN(
+        "other hosts cannot test whether they reach this one, so that its end "
+        "is noticed late: {}",
+        Message(listener.status()));
+  }
   client = MakeGrpcCoordinatorClient(channel, agent->ClientEvents());
   // An engine that is quick is in the first Register; one that hangs keeps
   // nothing else.

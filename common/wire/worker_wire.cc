@@ -140,6 +140,7 @@ v1::Register ToProto(const Registration& value) {
     out.mutable_obeyed()->set_epoch(value.obeyed->epoch);
     out.mutable_obeyed()->set_version(value.obeyed->version);
   }
+  out.set_probe_port(value.probe_port);
   return out;
 }
 
@@ -192,7 +193,9 @@ StatusOr<Registration> FromProto(const v1::Register& value,
     check.Number("obeyed.version", obeyed.version(), 0, 1e18);
     out.obeyed = {obeyed.history(), obeyed.epoch(), obeyed.version()};
   }
+  check.Range("probe_port", value.probe_port(), 0, 65535);
   if (!check.ok()) return check.status();
+  out.probe_port = value.probe_port();
   out.work_jobs = {value.work_jobs().begin(), value.work_jobs().end()};
   node.limits_message = value.limits_message();
   node.container_engine = value.container_engine();

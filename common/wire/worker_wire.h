@@ -43,6 +43,9 @@ struct Registration {
   std::vector<std::string> work_jobs;
   // What the daemon has obeyed; absent: nobody, or it is an older daemon.
   std::optional<StorePoint> obeyed = std::nullopt;
+  // Where others may test whether they reach it, on the node's address; 0:
+  // nowhere, or it is an older daemon.
+  int32_t probe_port = 0;
 
   bool operator==(const Registration&) const = default;
 };

@@ -35,6 +35,7 @@
 #include "server/core/assignments.h"
 #include "server/core/bill.h"
 #include "server/core/images.h"
+#include "server/core/inquiry.h"
 #include "server/core/job_places.h"
 #include "server/core/lifecycle.h"
 #include "server/core/log_owner.h"
@@ -57,6 +58,7 @@ struct CoordinatorOptions {
   LifecycleTimeouts timeouts;
   StopGraces graces;
   MembershipOptions membership;
+  InquiryOptions inquiry;
   SchedulerOptions scheduler;
   PrefetchOptions prefetch;
   Prices prices;
@@ -293,11 +295,18 @@ class Coordinator {
 
   // ---- Worker daemons ----
   // Names one stream; messages of an older one of the same node are Aborted.
+  // Where another daemon's stream of the node is open, this one is a newcomer
+  // (core/membership.h): its gangs are taken in, and the rest of what it says
+  // is dropped, until it is welcomed or its stream closed, within a second or
+  // so. Unavailable: another newcomer is judged just now.
   using SessionId = uint64_t;
   StatusOr<SessionId> Register(const NodeInfo& info,
                                const std::vector<GangStatus>& gangs,
                                std::shared_ptr<WorkerLink> link,
-                               const std::vector<std::string>& work_jobs = {});
+                               const std::vector<std::string>& work_jobs = {},
+                               int32_t probe_port = 0);
+  // Whether a newcomer waits for its judgement.
+  bool IsContested(const NodeName& node);
   // What this coordinator says of its store.
   StorePoint point();
   // Histories that its own replaced.
@@ -316,6 +325,8 @@ class Coordinator {
                      NodeReadings readings,
                      const std::vector<RankReport>& reports);
   Status OnGangStatus(SessionId session, const GangStatus& status);
+  // What a node says of a silent one. What was not asked counts as nothing.
+  Status OnProbed(SessionId session, const ProbeAnswer& answer);
   // All that the node says of what it was told to fetch ahead.
   Status OnPrefetched(SessionId session, std::vector<Prefetched> items);
   // ResourceExhausted, of both: ranks have put too much there. Who asks for
@@ -379,6 +390,14 @@ class Coordinator {
     // What it was told to fetch ahead; absent: nothing yet.
     std::optional<Prefetch> prefetch;
   };
+  // A stream that registers.
+  struct Arrival {
+    SessionId id = 0;
+    std::vector<GangStatus> gangs;
+    std::shared_ptr<WorkerLink> link;
+    std::vector<std::string> work_jobs;
+    int32_t probe_port = 0;
+  };
   struct NodeSoft {
     bool reported = false;
     std::map<GangKey, GangStatus> gangs;
@@ -388,6 +407,8 @@ class Coordinator {
     std::set<JobName> jobs;
     // Uids of jobs whose working directories may be there.
     std::set<std::string> work_jobs;
+    // Of the last registration since the coordinator started; 0: none.
+    int32_t probe_port = 0;
   };
 
   // reconcile.cc
@@ -467,6 +488,14 @@ class Coordinator {
   std::optional<Duration> PatienceWith(const NodeName& node)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // inquiries.cc
+  // Whether its neighbours reach each silent node that has something of a job.
+  void AskNeighbours(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Ask(const Member& silent, Inquiry* inquiry, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Its neighbours do not reach it, and no job proved since that it lives.
+  bool IsUnreachable(const NodeName& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   // node_commands.cc
   StatusOr<const Member*> FindMember(const NodeName& name)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -532,12 +561,33 @@ class Coordinator {
   NodeSnapshot SnapshotOf(const Member& member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // newcomers.cc
+  struct Waiting {
+    Newcomer newcomer;
+    Arrival arrival;
+  };
+  // False: `info` is no newcomer.
+  StatusOr<bool> AwaitJudgement(const NodeInfo& info, Arrival* arrival,
+                                Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Admits or refuses the node's newcomer, if there is one and it is time.
+  void JudgeNewcomer(const NodeName& node, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void JudgeNewcomers(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteContest(const NodeInfo& other, Time now, bool proven)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null: the session is no newcomer's.
+  Waiting* FindNewcomer(SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsNewcomer(SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return FindNewcomer(session) != nullptr;
+  }
+
   // workers.cc
   // Stores what registers; a store that cannot write keeps out only nodes
   // that were never seen.
   Status AdmitNode(const NodeInfo& info, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void NoteContest(const NodeInfo& other, Time now)
+  // Gives the node to the stream.
+  Status Admit(const NodeInfo& info, Arrival arrival, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StatusOr<NodeName> NodeOf(SessionId session)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -587,6 +637,11 @@ class Coordinator {
   // Nodes that have obeyed a later store than this one, and which; at most
   // kMaxRefusedBy.
   std::map<NodeName, std::string> refused_by_ ABSL_GUARDED_BY(mu_);
+  // At most one of a node.
+  std::map<NodeName, Waiting> newcomers_ ABSL_GUARDED_BY(mu_);
+  // Of nodes that are silent.
+  std::map<NodeName, Inquiry> inquiries_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_probe_ ABSL_GUARDED_BY(mu_) = 1;
   SessionId next_session_ ABSL_GUARDED_BY(mu_) = 1;
   AnswerBook answers_ ABSL_GUARDED_BY(mu_);
   Prices prices_ ABSL_GUARDED_BY(mu_);

@@ -195,6 +195,7 @@ StatusOr<std::string> Coordinator::ForgetNode(const RequestKey& request,
   members_.Forget(name);
   refused_by_.erase(name);
   unknown_nodes_.erase(name);
+  inquiries_.erase(name);
   unsaved_nodes_.erase(name);
   if (soft.session) {
     // Silent, not gone: should it be heard of again, it registers as new.
@@ -207,6 +208,7 @@ StatusOr<std::string> Coordinator::ForgetNode(const RequestKey& request,
   }
   soft.gangs.clear();
   soft.reported = false;
+  JudgeNewcomer(name, now);
   capacity_changed_ = true;
   for (const JobName& job : jobs) Touch(job);
   Reconcile(now);

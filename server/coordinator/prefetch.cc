@@ -71,6 +71,8 @@ void Coordinator::TellAhead() {
 Status Coordinator::OnPrefetched(SessionId session,
                                  std::vector<Prefetched> items) {
   MutexLock lock(&mu_);
+  // It is told anew what to fetch once it is welcome.
+  if (IsNewcomer(session)) return OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node, NodeOf(session));
   NodeSoft& soft = nodes_[node];
   const Prefetch asked = soft.session->prefetch.value_or(Prefetch());

@@ -20,6 +20,8 @@ void Coordinator::Tick() {
   const Time now = clock_->Now();
   ApplyProofs();
   ForgiveAbsence(now);
+  JudgeNewcomers(now);
+  AskNeighbours(now);
   const auto patience = [&](const NodeName& node) {
     mu_.AssertHeld();
     return PatienceWith(node);
@@ -76,6 +78,12 @@ void Coordinator::Tick() {
 void Coordinator::ForgiveAbsence(Time now) {
   const Duration away = awake_ ? now.mono - *awake_ : Duration{};
   awake_ = now.mono;
+  if (away > options_.membership.contest_judging) {
+    // The other daemon's beats wait to be read.
+    for (auto& [node, waiting] : newcomers_) {
+      waiting.newcomer.deadline += away;
+    }
+  }
   if (away <= options_.membership.lease) return;
   LOG_WARN("stood still for {}: nodes and jobs are given that time again",
            FormatDuration(away));
@@ -114,6 +122,7 @@ std::optional<Duration> Coordinator::PatienceWith(const NodeName& node) {
     }
     longest = std::max(longest, PatienceOf(entry));
   }
+  if (IsUnreachable(node)) return options_.membership.lease;
   return longest;
 }
 

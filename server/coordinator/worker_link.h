@@ -9,6 +9,7 @@
 
 #include "common/base/status.h"
 #include "common/model/assignment.h"
+#include "common/model/probe.h"
 #include "server/coordinator/shared_cluster_spec.h"
 
 namespace lockstep {
@@ -17,6 +18,8 @@ namespace lockstep {
 class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
+  // The node's daemon is admitted: comes before everything else.
+  virtual void SendWelcome() {}
   // `cluster`, where the goal has one, goes with it: the assignment itself is
   // without. It is the same object for all nodes of a generation.
   virtual void SendAssignment(
@@ -31,6 +34,7 @@ class WorkerLink {
   virtual void SendDropWork(const std::vector<std::string>& uids) {
     (void)uids;
   }
+  virtual void SendProbe(const ProbeQuery& query) { (void)query; }
   // Ends the stream: another process of the node has taken over.
   virtual void Close(const Status& status) = 0;
 };

@@ -17,6 +17,22 @@ constexpr size_t kMaxGangsOfNode = 4096;
 constexpr size_t kMaxWorkJobsOfNode = 100'000;
 constexpr size_t kMaxRefusedBy = 10'000;
 
+// What a daemon that is not admitted yet adds to its registration.
+Status NoteArrival(const GangStatus& status, std::vector<GangStatus>* gangs) {
+  for (GangStatus& gang : *gangs) {
+    if (gang.job == status.job && gang.generation == status.generation) {
+      gang = status;
+      return OkStatus();
+    }
+  }
+  if (gangs->size() >= kMaxGangsOfNode) {
+    return ResourceExhausted("a node reports more than {} gangs",
+                             kMaxGangsOfNode);
+  }
+  gangs->push_back(status);
+  return OkStatus();
+}
+
 }  // namespace
 
 StatusOr<NodeName> Coordinator::NodeOf(SessionId session) {
@@ -40,29 +56,48 @@ Coordinator::Entry* Coordinator::CurrentEntry(const JobName& job,
 
 StatusOr<Coordinator::SessionId> Coordinator::Register(
     const NodeInfo& info, const std::vector<GangStatus>& gangs,
-    std::shared_ptr<WorkerLink> link,
-    const std::vector<std::string>& work_jobs) {
+    std::shared_ptr<WorkerLink> link, const std::vector<std::string>& work_jobs,
+    int32_t probe_port) {
   MutexLock lock(&mu_);
   const Time now = clock_->Now();
+  const SessionId id = next_session_++;
+  Arrival arrival{id, gangs, std::move(link), work_jobs, probe_port};
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool waits,
+                            AwaitJudgement(info, &arrival, now));
+  if (!waits) {
+    LOCKSTEP_RETURN_IF_ERROR(Admit(info, std::move(arrival), now));
+  }
+  return id;
+}
+
+Status Coordinator::Admit(const NodeInfo& info, Arrival arrival, Time now) {
+  const Member* known = members_.Find(info.name);
+  const bool same_boot =
+      known == nullptr || known->info.boot_id == info.boot_id;
   LOCKSTEP_RETURN_IF_ERROR(AdmitNode(info, now));
   NodeSoft& soft = nodes_[info.name];
   if (soft.session) {
     sessions_.erase(soft.session->id);
+    // A machine that booted reads nothing any more. Who reads this is a copy,
+    // and what it runs is started elsewhere.
     soft.session->link->Close(WithReason(
         Aborted("a later stream of node {} has registered", info.name),
-        "STALE_SESSION"));
+        same_boot ? "STALE_SESSION" : "CLONED_NODE"));
   }
   refused_by_.erase(info.name);
   soft.session = Session();
-  soft.session->id = next_session_++;
+  soft.session->id = arrival.id;
   soft.session->incarnation = info.incarnation;
-  soft.session->link = std::move(link);
+  soft.session->link = std::move(arrival.link);
+  soft.session->link->SendWelcome();
   sessions_[soft.session->id] = info.name;
+  soft.probe_port = arrival.probe_port;
+  inquiries_.erase(info.name);
   soft.reported = true;
   soft.gangs.clear();
   soft.prefetched.clear();
-  soft.work_jobs = {work_jobs.begin(), work_jobs.end()};
-  for (const GangStatus& gang : gangs) {
+  soft.work_jobs = {arrival.work_jobs.begin(), arrival.work_jobs.end()};
+  for (const GangStatus& gang : arrival.gangs) {
     soft.gangs[{gang.job, gang.generation}] = gang;
     soft.work_jobs.insert(gang.job_uid);
     Touch(gang.job);
@@ -73,7 +108,8 @@ StatusOr<Coordinator::SessionId> Coordinator::Register(
   tell_.insert(info.name);
   capacity_changed_ = true;
   LOG_INFO("node {}: registered, start {}, {}, {} gangs", info.name,
-           info.incarnation.counter, Describe(info.capacity), gangs.size());
+           info.incarnation.counter, Describe(info.capacity),
+           arrival.gangs.size());
   if (const auto& end = info.certificate_end_time;
       end && *end - now.wall < kCertificateWarning) {
     LOG_WARN(
@@ -81,9 +117,8 @@ StatusOr<Coordinator::SessionId> Coordinator::Register(
         "and start the daemon again",
         info.name, FormatDuration(*end - now.wall));
   }
-  const SessionId id = soft.session->id;
   ReconcileSoon(now);
-  return id;
+  return OkStatus();
 }
 
 StorePoint Coordinator::point() {
@@ -189,21 +224,15 @@ void Coordinator::NoteUnknown(const NodeName& node, Time now) {
   NoteNode(node);
 }
 
-void Coordinator::NoteContest(const NodeInfo& other, Time now) {
-  if (!members_.Contest(other, now)) return;
-  LOG_WARN("node {}: {}", other.name, members_.Find(other.name)->quarantine);
-  capacity_changed_ = true;
-  NoteNode(other.name);
-}
-
 Status Coordinator::AdmitNode(const NodeInfo& info, Time now) {
   const Member* known = members_.Find(info.name);
   const bool is_new = known == nullptr;
-  // Whoever has the name now is alive: its stream is open and it beats.
+  // Whoever has the name now is alive: its stream is open and it beats. Of
+  // newcomers the judgement says it.
   if (known != nullptr && known->state == NodeState::kReady &&
-      !(known->info.incarnation == info.incarnation) &&
+      info.incarnation.counter < known->info.incarnation.counter &&
       nodes_[info.name].session) {
-    NoteContest(info, now);
+    NoteContest(info, now, /*proven=*/false);
   }
   LOCKSTEP_RETURN_IF_ERROR(members_.CheckRegister(info));
   const NodeRecord record = members_.Registered(info, now.wall);
@@ -283,6 +312,7 @@ Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
                                 NodeReadings readings,
                                 const std::vector<RankReport>& reports) {
   MutexLock lock(&mu_);
+  if (IsNewcomer(session)) return OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node, NodeOf(session));
   const Time now = clock_->Now();
   NodeSoft& soft = nodes_[node];
@@ -333,6 +363,10 @@ Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
     }
   }
   soft.session->link->SendHeartbeatAck(sequence);
+  if (const auto waiting = newcomers_.find(node); waiting != newcomers_.end()) {
+    waiting->second.newcomer.other_beat = true;
+    JudgeNewcomer(node, now);
+  }
   if (!was_ready) ReconcileSoon(now);
   return OkStatus();
 }
@@ -346,6 +380,9 @@ bool Coordinator::MayWait(const NodeName& node, const GangStatus& said) {
 
 Status Coordinator::OnGangStatus(SessionId session, const GangStatus& status) {
   MutexLock lock(&mu_);
+  if (Waiting* const waiting = FindNewcomer(session)) {
+    return NoteArrival(status, &waiting->arrival.gangs);
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node, NodeOf(session));
   const Time now = clock_->Now();
   auto& gangs = nodes_[node].gangs;
@@ -412,6 +449,8 @@ Status Coordinator::OnRendezvousPut(SessionId session, const JobName& job,
                                     const std::string& key,
                                     const std::string& value) {
   MutexLock lock(&mu_);
+  // It says it again once it is welcome.
+  if (IsNewcomer(session)) return OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node, NodeOf(session));
   LOCKSTEP_ASSIGN_OR_RETURN(Rendezvous * board,
                             FindBoard(node, job, generation));
@@ -438,6 +477,8 @@ Status Coordinator::OnRendezvousGet(SessionId session, const JobName& job,
                                     Generation generation,
                                     const std::string& key) {
   MutexLock lock(&mu_);
+  // It says it again once it is welcome.
+  if (IsNewcomer(session)) return OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node, NodeOf(session));
   LOCKSTEP_ASSIGN_OR_RETURN(Rendezvous * board,
                             FindBoard(node, job, generation));
@@ -517,26 +558,34 @@ Status Coordinator::CheckLog(SessionId session, const JobName& job,
 
 void Coordinator::CloseStreams() {
   MutexLock lock(&mu_);
+  const Status leaving = Unavailable("the coordinator is leaving");
   for (auto& [name, soft] : nodes_) {
-    if (!soft.session) continue;
-    soft.session->link->Close(Unavailable("the coordinator is leaving"));
+    if (soft.session) soft.session->link->Close(leaving);
   }
+  for (auto& [name, waiting] : newcomers_) waiting.arrival.link->Close(leaving);
 }
 
 void Coordinator::OnStreamEnd(SessionId session) {
   MutexLock lock(&mu_);
   const auto it = sessions_.find(session);
-  if (it == sessions_.end()) return;
+  if (it == sessions_.end()) {
+    std::erase_if(newcomers_, [session](const auto& waiting) {
+      return waiting.second.arrival.id == session;
+    });
+    return;
+  }
   const NodeName node = it->second;
   sessions_.erase(it);
   NodeSoft& soft = nodes_[node];
   if (!soft.session || soft.session->id != session) return;
-  members_.Disconnect(node, soft.session->incarnation, clock_->Now());
+  const Time now = clock_->Now();
+  members_.Disconnect(node, soft.session->incarnation, now);
   members_.NoteTasks(node, !soft.jobs.empty());
   soft.session.reset();
   capacity_changed_ = true;
   NoteNode(node);
   LOG_WARN("node {}: its stream ended", node);
+  JudgeNewcomer(node, now);
 }
 
 }  // namespace lockstep

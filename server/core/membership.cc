@@ -157,23 +157,64 @@ Status Membership::CheckRegister(const NodeInfo& info) const {
     const Member& known = it->second;
     const Incarnation& old = known.info.incarnation;
     if (info.incarnation.counter < old.counter) {
+      const bool same_boot = info.boot_id == known.info.boot_id;
       return WithReason(
           Aborted("node {}: a later process of this node (start {}) has "
                   "registered; this one is start {}",
                   info.name, old.counter, info.incarnation.counter),
-          "STALE_INCARNATION");
+          same_boot ? "STALE_INCARNATION" : "CLONED_NODE");
     }
     if (info.incarnation.counter == old.counter &&
         info.incarnation.nonce != old.nonce &&
         known.state == NodeState::kReady) {
-      return WithReason(
-          Aborted("node {}: another live process has the same identity: is "
-                  "the directory of its daemon a copy?",
-                  info.name),
-          "CLONED_NODE");
+      return Refusal(info);
     }
   }
   return OkStatus();
+}
+
+bool Membership::IsNewcomer(const NodeInfo& info) const {
+  const auto it = members_.find(info.name);
+  return it != members_.end() &&
+         !(it->second.info.incarnation == info.incarnation) &&
+         info.incarnation.counter >= it->second.info.incarnation.counter;
+}
+
+Judgement Membership::Judge(const Newcomer& newcomer, bool other_is_connected,
+                            MonoTime now) const {
+  const Member* known = Find(newcomer.info.name);
+  if (known == nullptr) return Judgement::kAdmitted;
+  const bool other_boot = known->info.boot_id != newcomer.info.boot_id;
+  if (newcomer.other_beat && other_boot) return Judgement::kRefused;
+  if (other_is_connected) {
+    if (now < newcomer.deadline) return Judgement::kOpen;
+    if (newcomer.other_beat) return Judgement::kRefused;
+  }
+  return CheckBarred(newcomer.info, now).ok() ? Judgement::kAdmitted
+                                              : Judgement::kRefused;
+}
+
+Status Membership::CheckBarred(const NodeInfo& info, MonoTime now) const {
+  const Member* known = Find(info.name);
+  if (known == nullptr || known->quarantine.empty() ||
+      known->info.boot_id == info.boot_id ||
+      now - known->contests.back() > options_.contest_window) {
+    return OkStatus();
+  }
+  return Refusal(info);
+}
+
+Status Membership::Refusal(const NodeInfo& info) const {
+  const Member* known = Find(info.name);
+  return WithReason(
+      Aborted("node {}: the daemon on {} speaks for this node, and the one on "
+              "{} may not beside it: is the directory of one a copy of the "
+              "other's? Stop one of them and give it an empty --dir and a "
+              "certificate of another node; if the wrong one is left, stop it "
+              "and run `lockstep nodes undrain {}`",
+              info.name, known == nullptr ? "?" : Claimant(known->info),
+              Claimant(info), info.name),
+      "CLONED_NODE");
 }
 
 NodeRecord Membership::Registered(const NodeInfo& info, WallTime now) const {
@@ -228,7 +269,7 @@ Status Membership::Register(const NodeInfo& info, Time now) {
   return OkStatus();
 }
 
-bool Membership::Contest(const NodeInfo& other, Time now) {
+bool Membership::Contest(const NodeInfo& other, Time now, bool proven) {
   const auto it = members_.find(other.name);
   if (it == members_.end()) return false;
   Member& member = it->second;
@@ -237,11 +278,11 @@ bool Membership::Contest(const NodeInfo& other, Time now) {
     member.contests.pop_front();
   }
   if (member.contests.size() > 16) member.contests.pop_front();
-  if (member.contests.size() < 2 || !member.quarantine.empty()) return false;
+  if (!member.quarantine.empty()) return false;
+  if (!proven && member.contests.size() < 2) return false;
   member.quarantine = fmt::format(
-      "two daemons claim the name {} in turn, {} and {}: is the directory of "
-      "one a copy of the other's? No new work until only one has been seen "
-      "for {}",
+      "two daemons claim the name {}, {} and {}: is the directory of one a "
+      "copy of the other's? No new work until only one has been seen for {}",
       other.name, Claimant(member.info), Claimant(other),
       FormatDuration(options_.contest_window));
   member.message = member.quarantine;
@@ -317,6 +358,14 @@ void Membership::Prove(const NodeName& node, MonoTime now) {
   if (it != members_.end()) {
     it->second.last_proof = std::max(it->second.last_proof, now);
   }
+}
+
+void Membership::NoteUnreachable(const NodeName& node,
+                                 const std::string& neighbours, WallTime now) {
+  const auto it = members_.find(node);
+  if (it == members_.end()) return;
+  AddEvent(&it->second, Reason::kNodeUnreachable,
+           "silent, and not reached by " + neighbours, now);
 }
 
 void Membership::Excuse(Duration away, MonoTime now) {

@@ -6,15 +6,21 @@
 //   UNKNOWN, LOST -a beat on a stream that is still there-> READY
 //   UNKNOWN -Register same or higher incarnation-> READY
 //   UNKNOWN -silent for too long and none of its jobs stepped-> LOST
+//   UNKNOWN -not reached by its neighbours either (inquiry.h)-> LOST
 //   LOST -Register-> READY (its old ranks are told to stop)
 //
 // UNKNOWN takes no new work, and its tasks and resources stay its own: two
 // live copies of a task are worse than waiting. A coordinator that has just
 // started treats every stored node as silent since its start.
 //
+// A daemon that registers while the stream of another one of its name is open
+// is a newcomer. It waits until it is known whether the other one lives: a
+// restart may be quicker than the end of a connection, a copy of a machine or
+// of a daemon's directory comes beside a daemon that beats.
+//
 // Beside that a node may be drained (an operator's wish, stored) or in
-// quarantine: two daemons that live at the same time claim its name in turn,
-// as when a machine or a daemon's directory was copied. Both take no new work.
+// quarantine: two daemons that live at the same time claim its name. Both take
+// no new work.
 #ifndef LOCKSTEP_SERVER_CORE_MEMBERSHIP_H_
 #define LOCKSTEP_SERVER_CORE_MEMBERSHIP_H_
 
@@ -38,9 +44,13 @@ struct MembershipOptions {
   Duration lease = std::chrono::seconds(3);
   // Stall deadline plus the time a restarted daemon has to adopt its tasks.
   Duration lost_after = std::chrono::seconds(65);
-  // Two take-overs of a live daemon within this time are a quarantine; it
-  // ends when only one was seen for as long.
+  // Two refusals of an older daemon within this time are a quarantine, and so
+  // is one newcomer beside a daemon that lives; it ends when only one was seen
+  // for as long.
   Duration contest_window = std::chrono::minutes(1);
+  // How long a newcomer waits for a beat of the daemon whose stream is open: at
+  // least the time between two beats.
+  Duration contest_judging = std::chrono::seconds(1);
   // NVIDIA's Xids after which a GPU gets no new work until its host boots or
   // an operator undrains the node. See
   // https://docs.nvidia.com/deploy/xid-errors: double-bit ECC error, NVLink
@@ -101,6 +111,16 @@ struct Member {
   void EndQuarantine();
 };
 
+// See above.
+struct Newcomer {
+  NodeInfo info;
+  // Without a beat of the other daemon it takes over then.
+  MonoTime deadline;
+  bool other_beat = false;
+};
+
+enum class Judgement { kOpen, kAdmitted, kRefused };
+
 class Membership {
  public:
   explicit Membership(MembershipOptions options) : options_(options) {}
@@ -111,16 +131,35 @@ class Membership {
   // Admits `info`. Same incarnation renews; a higher counter takes over.
   // Aborted: a later process of this node has registered. Two with the same
   // counter and other nonces are clones: the second is refused with Aborted
-  // while the first is READY.
+  // while the first is READY. CLONED_NODE is the reason where the daemon is of
+  // another boot than the one that was admitted, so that no process of its own
+  // may go on; STALE_INCARNATION else.
   Status Register(const NodeInfo& info, Time now);
   // What Register would answer; changes nothing.
   Status CheckRegister(const NodeInfo& info) const;
   // The record after `info` registers, with the event that says how.
   NodeRecord Registered(const NodeInfo& info, WallTime now) const;
 
+  // Whether `info` is a newcomer where the admitted daemon's stream is open.
+  bool IsNewcomer(const NodeInfo& info) const;
+  Newcomer Expect(const NodeInfo& info, MonoTime now) const {
+    return {info, now + options_.contest_judging};
+  }
+  // A host that booted has no daemon of before that could still beat, so with
+  // another boot id one beat is proof. With the same one the last beats of a
+  // daemon that ended may arrive late, but then its stream ends, too.
+  Judgement Judge(const Newcomer& newcomer, bool other_is_connected,
+                  MonoTime now) const;
+  // While a quarantine lasts, a daemon of another boot does not get in, not
+  // even while the admitted one is away: Aborted.
+  Status CheckBarred(const NodeInfo& info, MonoTime now) const;
+  // What a refused newcomer is answered.
+  Status Refusal(const NodeInfo& info) const;
+
   // A daemon other than the admitted one speaks for the node while that one
-  // is alive. True: the node has just come into quarantine.
-  bool Contest(const NodeInfo& other, Time now);
+  // is alive; `proven`: it has beaten since. True: the node has just come into
+  // quarantine.
+  bool Contest(const NodeInfo& other, Time now, bool proven);
 
   // Aborted when the incarnation is not the admitted one; NotFound: register.
   // GPUs that fall silent or answer again, and errors of theirs, are events:
@@ -131,6 +170,10 @@ class Membership {
 
   // A step that needed every rank of a job finished then. Proofs may come late.
   void Prove(const NodeName& node, MonoTime now);
+
+  // That its neighbours do not reach the silent node is an event.
+  void NoteUnreachable(const NodeName& node, const std::string& neighbours,
+                       WallTime now);
 
   // Nobody could be heard for so long: that time is nobody's silence.
   void Excuse(Duration away, MonoTime now);

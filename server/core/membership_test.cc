@@ -261,7 +261,7 @@ TEST_F(MembershipTest, EventsSayWhatHappenedAndAreBounded) {
   EXPECT_EQ(events.size(), kMaxNodeEvents);
 }
 
-TEST_F(MembershipTest, SecondTakeOverWithinAMinuteIsAQuarantine) {
+TEST_F(MembershipTest, SecondClaimWithinAMinuteIsAQuarantine) {
   NodeInfo one = Node(kFirst);
   one.hostname = "host-1";
   one.address = "10.0.0.1";
@@ -269,11 +269,12 @@ TEST_F(MembershipTest, SecondTakeOverWithinAMinuteIsAQuarantine) {
   two.hostname = "host-2";
   two.address = "10.0.0.2";
   ASSERT_TRUE(members_.Register(one, clock_.Now()).ok());
-  EXPECT_FALSE(members_.Contest(two, clock_.Now())) << "once may be a restart";
+  EXPECT_FALSE(members_.Contest(two, clock_.Now(), false))
+      << "once may be a restart";
   ASSERT_TRUE(members_.Register(two, clock_.Now()).ok());
   clock_.Advance(59s);
   ASSERT_TRUE(Beat(kSecond).ok());
-  EXPECT_TRUE(members_.Contest(one, clock_.Now()));
+  EXPECT_TRUE(members_.Contest(one, clock_.Now(), false));
   const Member* member = members_.Find("a");
   EXPECT_EQ(member->Shown(true), NodeState::kQuarantined);
   EXPECT_FALSE(member->TakesWork());
@@ -294,12 +295,12 @@ TEST_F(MembershipTest, SecondTakeOverWithinAMinuteIsAQuarantine) {
   EXPECT_EQ(member->message, "");
 }
 
-TEST_F(MembershipTest, TakeOversFarApartAreNoQuarantine) {
+TEST_F(MembershipTest, ClaimsFarApartAreNoQuarantine) {
   ASSERT_TRUE(Register(kFirst).ok());
-  EXPECT_FALSE(members_.Contest(Node(kSecond), clock_.Now()));
+  EXPECT_FALSE(members_.Contest(Node(kSecond), clock_.Now(), false));
   clock_.Advance(60s + 1ns);
-  EXPECT_FALSE(members_.Contest(Node(kSecond), clock_.Now()));
-  EXPECT_TRUE(members_.Contest(Node(kSecond), clock_.Now()));
+  EXPECT_FALSE(members_.Contest(Node(kSecond), clock_.Now(), false));
+  EXPECT_TRUE(members_.Contest(Node(kSecond), clock_.Now(), false));
   members_.EndQuarantine("a");
   EXPECT_EQ(members_.Find("a")->quarantine, "");
 }

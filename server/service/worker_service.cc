@@ -13,6 +13,7 @@
 #include "common/rpc/caller.h"
 #include "common/rpc/metadata_keys.h"
 #include "common/rpc/status_conversion.h"
+#include "common/wire/probe_wire.h"
 #include "common/wire/worker_wire.h"
 #include "server/logs/log_sweeper.h"
 
@@ -40,6 +41,25 @@ class Outbox final : public WorkerLink,
   };
 
   explicit Outbox(Reactor* reactor) : reactor_(reactor) {}
+
+  // What SendWelcome sends. Before the coordinator knows of this.
+  void SetWelcome(v1::CoordinatorMessage welcome) {
+    MutexLock lock(&mu_);
+    welcome_ = std::move(welcome);
+  }
+  void SendWelcome() override {
+    v1::CoordinatorMessage welcome;
+    {
+      MutexLock lock(&mu_);
+      welcomed_ = true;
+      welcome = welcome_;
+    }
+    Send({std::move(welcome)});
+  }
+  bool welcomed() const {
+    MutexLock lock(&mu_);
+    return welcomed_;
+  }
 
   void SendAssignment(
       const Assignment& assignment,
@@ -71,6 +91,11 @@ class Outbox final : public WorkerLink,
     for (const std::string& uid : uids) {
       message.mutable_drop_work()->add_job_uids(uid);
     }
+    Send({std::move(message)});
+  }
+  void SendProbe(const ProbeQuery& query) override {
+    v1::CoordinatorMessage message;
+    *message.mutable_probe_request() = ToProto(query);
     Send({std::move(message)});
   }
   void SendFileQuery(const FileQuery& query) {
@@ -155,6 +180,8 @@ class Outbox final : public WorkerLink,
   Reactor* reactor_ ABSL_GUARDED_BY(mu_);
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
+  v1::CoordinatorMessage welcome_ ABSL_GUARDED_BY(mu_);
   // The first one is being written while writing_.
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mu_);
 };
@@ -216,6 +243,7 @@ class Stream final : public Reactor {
       return InvalidArgument(
           "the first message of a stream must be register, and no other");
     }
+    if (!registers) SettleIn();
     switch (message.message_case()) {
       case v1::WorkerMessage::kRegister:
         return Register(message.register_());
@@ -253,7 +281,11 @@ class Stream final : public Reactor {
         }
         return OkStatus();
       }
-      case v1::WorkerMessage::kProbeReply:
+      case v1::WorkerMessage::kProbeReply: {
+        LOCKSTEP_ASSIGN_OR_RETURN(const ProbeAnswer answer,
+                                  FromProto(message.probe_reply()));
+        return coordinator_->OnProbed(session_, answer);
+      }
       case v1::WorkerMessage::MESSAGE_NOT_SET:
         break;
     }
@@ -283,22 +315,38 @@ class Stream final : public Reactor {
     *welcome.mutable_welcome() = ToProto(WelcomeInfo{
         own.epoch, options_.heartbeat_interval, options_.lease,
         options_.cluster, own.history, coordinator_->replaced_histories()});
-    outbox_->Send({std::move(welcome)});
+    outbox_->SetWelcome(std::move(welcome));
     // A daemon from before histories says its epoch alone.
-    LOCKSTEP_RETURN_IF_ERROR(coordinator_->CheckObeyed(
-        registration.node.name,
-        registration.obeyed.value_or(StorePoint{"", obeyed_epoch_, 0})));
+    if (const Status refused = coordinator_->CheckObeyed(
+            registration.node.name,
+            registration.obeyed.value_or(StorePoint{"", obeyed_epoch_, 0}));
+        !refused.ok()) {
+      // By its epoch and history it knows by itself why it leaves.
+      outbox_->SendWelcome();
+      return refused;
+    }
     LOCKSTEP_ASSIGN_OR_RETURN(
         session_, coordinator_->Register(registration.node, registration.gangs,
-                                         outbox_, registration.work_jobs));
+                                         outbox_, registration.work_jobs,
+                                         registration.probe_port));
+    node_ = registration.node.name;
+    work_jobs_ = registration.work_jobs;
+    SettleIn();
+    return OkStatus();
+  }
+
+  // What is to be done once the node is this stream's, which may be a while
+  // after it registered: a daemon that is welcome beats.
+  void SettleIn() {
+    if (settled_in_ || !outbox_->welcomed()) return;
+    settled_in_ = true;
     if (files_ != nullptr) {
-      files_connection_ = files_->Connect(
-          registration.node.name, [outbox = outbox_](const FileQuery& query) {
+      files_connection_ =
+          files_->Connect(node_, [outbox = outbox_](const FileQuery& query) {
             outbox->SendFileQuery(query);
           });
     }
-    DropOldWork(registration.work_jobs);
-    return OkStatus();
+    DropOldWork(std::exchange(work_jobs_, {}));
   }
 
   // What was deleted while the node was away. A store that gave a part of
@@ -371,6 +419,10 @@ class Stream final : public Reactor {
   // Only the read callbacks, one at a time, and OnDone after the last.
   v1::WorkerMessage incoming_;
   Coordinator::SessionId session_ = 0;
+  // Of the registration.
+  NodeName node_;
+  std::vector<std::string> work_jobs_;
+  bool settled_in_ = false;
   WorkFiles::Connection files_connection_ = 0;
 };
 

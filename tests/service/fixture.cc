@@ -106,14 +106,16 @@ Status DaemonStream::Finish() {
 
 bool DaemonStream::Register(const std::string& node, uint64_t counter,
                             const std::vector<GangStatus>& gangs, double cpus,
-                            const std::vector<std::string>& work_jobs) {
+                            const std::vector<std::string>& work_jobs,
+                            const std::string& address, int32_t probe_port) {
   Registration registration;
   registration.node.name = node;
   registration.node.incarnation = {counter, 7};
   registration.node.boot_id = "boot";
   registration.node.hostname = node + ".example";
   registration.node.version = "1";
-  registration.node.address = "127.0.0.1";
+  registration.node.address = address;
+  registration.probe_port = probe_port;
   registration.node.http_address = "127.0.0.1:1";
   registration.node.capacity = {cpus, int64_t{8} << 30, 0, ""};
   registration.gangs = gangs;

@@ -18,6 +18,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status_conversion.h"
+#include "common/wire/probe_wire.h"
 #include "common/wire/worker_wire.h"
 #include "lockstep/v1/cluster.grpc.pb.h"
 #include "lockstep/v1/job.grpc.pb.h"
@@ -60,7 +61,9 @@ class DaemonStream {
   // True once the node is a member.
   bool Register(const std::string& node, uint64_t counter = 1,
                 const std::vector<GangStatus>& gangs = {}, double cpus = 4,
-                const std::vector<std::string>& work_jobs = {});
+                const std::vector<std::string>& work_jobs = {},
+                const std::string& address = "127.0.0.1",
+                int32_t probe_port = 0);
   bool Report(const GangStatus& status);
   bool Beat(uint64_t sequence, const std::vector<GangProgress>& gangs = {});
   // A chunk; returns its acknowledgement.

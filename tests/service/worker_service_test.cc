@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/stubs/logging.h>
 
+#include <future>
 #include <random>
 
 #include "tests/service/fixture.h"
@@ -113,11 +114,32 @@ TEST_F(ServiceTest, UsersAreNoWorkers) {
   EXPECT_EQ(daemon.Finish().code(), StatusCode::kPermissionDenied);
 }
 
-TEST_F(ServiceTest, LaterStreamTakesOver) {
+// A newcomer hears nothing until it is judged.
+class NewcomerServiceTest : public ServiceTest {
+ protected:
+  // On a thread of its own: waits for its Welcome.
+  std::future<bool> Arrive(DaemonStream* later) {
+    auto welcome = std::async(std::launch::async,
+                              [later] { return later->Register("a", 2); });
+    const MonoTime deadline = SystemClock().Now().mono + kPatience;
+    while (!coordinator_->IsContested("a")) {
+      EXPECT_LT(SystemClock().Now().mono, deadline);
+      std::this_thread::yield();
+    }
+    return welcome;
+  }
+};
+
+TEST_F(NewcomerServiceTest, TakesOverFromAStreamThatSaysNothing) {
   DaemonStream old(Worker("a"));
   ASSERT_TRUE(old.Register("a", 1));
   DaemonStream later(Worker("a"));
-  ASSERT_TRUE(later.Register("a", 2));
+  auto welcome = Arrive(&later);
+  EXPECT_EQ(welcome.wait_for(std::chrono::milliseconds(0)),
+            std::future_status::timeout);
+  clock_.Advance(std::chrono::seconds(1));
+  coordinator_->Tick();
+  EXPECT_TRUE(welcome.get());
   while (old.Read()) {
   }
   const Status status = old.Finish();
@@ -126,8 +148,94 @@ TEST_F(ServiceTest, LaterStreamTakesOver) {
   DaemonStream earlier(Worker("a"));
   EXPECT_FALSE(earlier.Register("a", 1));
   EXPECT_EQ(earlier.Finish().code(), StatusCode::kAborted);
-  ASSERT_TRUE(later.Beat(1));
+  ASSERT_TRUE(later.Beat(2));
   EXPECT_TRUE(later.Read(v1::CoordinatorMessage::kHeartbeatAck));
+}
+
+TEST_F(NewcomerServiceTest, IsRefusedBesideAStreamThatBeats) {
+  DaemonStream old(Worker("a"));
+  ASSERT_TRUE(old.Register("a", 1));
+  DaemonStream later(Worker("a"));
+  auto welcome = Arrive(&later);
+  ASSERT_TRUE(old.Beat(2));
+  ASSERT_TRUE(old.Read(v1::CoordinatorMessage::kHeartbeatAck));
+  clock_.Advance(std::chrono::seconds(1));
+  coordinator_->Tick();
+  EXPECT_FALSE(welcome.get());
+  const Status status = later.Finish();
+  EXPECT_EQ(status.code(), StatusCode::kAborted);
+  EXPECT_EQ(ReasonOf(status), "CLONED_NODE");
+  EXPECT_THAT(Message(status), HasSubstr("give it an empty --dir"));
+  EXPECT_EQ(coordinator_->GetNode("a")->member.Shown(false),
+            NodeState::kQuarantined);
+  ASSERT_TRUE(old.Beat(3));
+  EXPECT_TRUE(old.Read(v1::CoordinatorMessage::kHeartbeatAck));
+}
+
+TEST_F(NewcomerServiceTest, IsWelcomeAtOnceWhenTheOldStreamEnds) {
+  DaemonStream old(Worker("a"));
+  ASSERT_TRUE(old.Register("a", 1));
+  DaemonStream later(Worker("a"));
+  auto welcome = Arrive(&later);
+  EXPECT_TRUE(old.Finish().ok());
+  EXPECT_TRUE(welcome.get()) << "without a tick, and no time has passed";
+}
+
+TEST_F(ServiceTest, ProbeRepliesThatNobodyAskedForAreDroppedAndBadOnesRefused) {
+  DaemonStream daemon(Worker("a"));
+  ASSERT_TRUE(daemon.Register("a"));
+  v1::WorkerMessage message;
+  auto* const result = message.mutable_probe_reply()->add_results();
+  message.mutable_probe_reply()->set_id(1);
+  result->set_node("b");
+  ASSERT_TRUE(daemon.Write(message));
+  ASSERT_TRUE(daemon.Beat(2));
+  EXPECT_TRUE(daemon.Read(v1::CoordinatorMessage::kHeartbeatAck));
+  result->set_error(std::string(1000, 'x'));
+  ASSERT_TRUE(daemon.Write(message));
+  const Status status = daemon.Finish();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(status), HasSubstr("probe_reply.results[0].error"));
+}
+
+// Through real streams: who is asked, and what follows.
+TEST_F(ServiceTest, NeighboursAreAskedAboutANodeThatFellSilent) {
+  DaemonStream a(Worker("a"));
+  DaemonStream b(Worker("b"));
+  DaemonStream c(Worker("c"));
+  ASSERT_TRUE(a.Register("a", 1, {}, 4, {}, "127.0.0.2", 4001));
+  MustSubmit("j");
+  EXPECT_EQ(a.NextAssignment().goal, Goal::kPrepare);
+  ASSERT_TRUE(b.Register("b", 1, {}, 4, {}, "127.0.0.3", 4002));
+  ASSERT_TRUE(c.Register("c", 1, {}, 4, {}, "127.0.0.4", 4003));
+  for (int i = 0; i < 7; ++i) {
+    clock_.Advance(std::chrono::milliseconds(500));
+    for (DaemonStream* daemon : {&b, &c}) {
+      ASSERT_TRUE(daemon->Beat(i + 2));
+      ASSERT_TRUE(daemon->Read(v1::CoordinatorMessage::kHeartbeatAck));
+    }
+    coordinator_->Tick();
+  }
+  coordinator_->Tick();
+  for (DaemonStream* daemon : {&b, &c}) {
+    const auto asked = daemon->Read(v1::CoordinatorMessage::kProbeRequest);
+    ASSERT_TRUE(asked);
+    const auto query = FromProto(asked->probe_request());
+    ASSERT_TRUE(query.ok());
+    ASSERT_EQ(query->targets.size(), 1u);
+    EXPECT_EQ(query->targets[0], (ProbeTarget{"a", "127.0.0.2", 4001}));
+    v1::WorkerMessage message;
+    *message.mutable_probe_reply() =
+        ToProto(ProbeAnswer{query->id, {{"a", false, "No route to host"}}});
+    ASSERT_TRUE(daemon->Write(message));
+    ASSERT_TRUE(daemon->Beat(50));
+    ASSERT_TRUE(daemon->Read(v1::CoordinatorMessage::kHeartbeatAck));
+  }
+  const auto events = coordinator_->GetNode("a")->member.events;
+  EXPECT_EQ(events.back().reason, Reason::kNodeUnreachable);
+  EXPECT_EQ(events.back().message,
+            "silent, and not reached by b (No route to host) and c (No route "
+            "to host)");
 }
 
 TEST_F(ServiceTest, EndOfAStreamMakesTheNodeUnknown) {

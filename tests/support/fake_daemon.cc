@@ -8,6 +8,10 @@ namespace lockstep {
 // Called with the coordinator's lock held: queues, and nothing else.
 class FakeDaemon::Link final : public WorkerLink {
  public:
+  void SendWelcome() override {
+    MutexLock lock(&mu_);
+    welcomed_ = true;
+  }
   void SendAssignment(
       const Assignment& assignment,
       const std::shared_ptr<const SharedClusterSpec>& cluster) override {
@@ -34,6 +38,15 @@ class FakeDaemon::Link final : public WorkerLink {
     closed_ = status;
   }
 
+  void SendProbe(const ProbeQuery& query) override {
+    MutexLock lock(&mu_);
+    probes_.push_back(query);
+  }
+
+  std::vector<ProbeQuery> TakeProbes() {
+    MutexLock lock(&mu_);
+    return std::exchange(probes_, {});
+  }
   std::deque<Assignment> TakeArrived() {
     MutexLock lock(&mu_);
     return std::exchange(arrived_, {});
@@ -54,14 +67,20 @@ class FakeDaemon::Link final : public WorkerLink {
     MutexLock lock(&mu_);
     return closed_;
   }
+  bool welcomed() const {
+    MutexLock lock(&mu_);
+    return welcomed_;
+  }
 
  private:
   mutable Mutex mu_;
   std::deque<Assignment> arrived_ ABSL_GUARDED_BY(mu_);
+  std::vector<ProbeQuery> probes_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> values_ ABSL_GUARDED_BY(mu_);
   std::optional<Prefetch> prefetch_ ABSL_GUARDED_BY(mu_);
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
   Status closed_ ABSL_GUARDED_BY(mu_);
+  bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 ExitStatus ExitCode(int32_t code) {
@@ -94,8 +113,8 @@ Status FakeDaemon::Connect(Coordinator* coordinator) {
   auto link = std::make_shared<Link>();
   std::vector<GangStatus> report;
   for (const auto& [key, gang] : gangs) report.push_back(gang.status);
-  LOCKSTEP_ASSIGN_OR_RETURN(session_,
-                            coordinator->Register(info, report, link));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      session_, coordinator->Register(info, report, link, {}, probe_port));
   link_ = std::move(link);
   coordinator_ = coordinator;
   beats_ = 0;
@@ -141,6 +160,8 @@ uint64_t FakeDaemon::acknowledged() const {
 std::optional<Prefetch> FakeDaemon::prefetch() const {
   return link_ ? link_->prefetch() : std::nullopt;
 }
+
+bool FakeDaemon::welcomed() const { return link_ && link_->welcomed(); }
 
 Status FakeDaemon::closed() const {
   return link_ ? link_->closed() : OkStatus();
@@ -302,6 +323,21 @@ bool FakeDaemon::Live(Gang* gang) {
   return moved;
 }
 
+void FakeDaemon::AnswerProbes() {
+  if (!link_) return;
+  for (const ProbeQuery& query : link_->TakeProbes()) {
+    probes.push_back(query);
+    ProbeAnswer answer{query.id, {}};
+    for (const ProbeTarget& target : query.targets) {
+      const auto known = reaches.find(target.node);
+      if (known == reaches.end()) continue;
+      answer.results.push_back({target.node, known->second,
+                                known->second ? "" : "Connection timed out"});
+    }
+    (void)coordinator_->OnProbed(session_, answer);
+  }
+}
+
 bool FakeDaemon::Pump() {
   bool happened = false;
   if (link_) {
@@ -314,6 +350,7 @@ bool FakeDaemon::Pump() {
       happened = true;
     }
   }
+  AnswerProbes();
   for (auto& [key, gang] : gangs) happened = Live(&gang) || happened;
   if (coordinator_ == nullptr) return false;
   for (auto& [key, gang] : gangs) {

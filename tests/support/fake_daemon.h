@@ -50,6 +50,12 @@ class FakeDaemon {
   // What names of images stand for here; the settled content can be had.
   std::map<std::string, ImageContent> images;
 
+  // Where it says that it can be reached, and whether it reaches others; of
+  // whom it knows nothing it says nothing.
+  int32_t probe_port = 0;
+  std::map<NodeName, bool> reaches;
+  std::vector<ProbeQuery> probes;
+
   // A new stream, with a full report.
   Status Connect(Coordinator* coordinator);
   // The stream ends; the daemon keeps everything.
@@ -74,6 +80,8 @@ class FakeDaemon {
   uint64_t acknowledged() const;
   // What it was last told to fetch ahead; absent: nothing, in this stream.
   std::optional<Prefetch> prefetch() const;
+  // Whether the node is this stream's.
+  bool welcomed() const;
   // How the coordinator ended the stream; OK: it did not.
   Status closed() const;
 
@@ -85,6 +93,7 @@ class FakeDaemon {
   std::vector<ImageContent> ImagesOf(const Gang& gang) const;
   void Stop(Gang* gang);
   bool Live(Gang* gang);
+  void AnswerProbes();
   // Saves and ends as a directive says; false: none does.
   bool Obey(Gang* gang);
   Status Report(const Gang& gang);

@@ -81,9 +81,11 @@ Agent::~Agent() {
   output_work_.reset();
   walk_work_.reset();
   file_work_.reset();
+  probe_work_.reset();
   container_work_.reset();
   removal_work_.reset();
   if (link_) loop_->Unwatch(link_->fd());
+  if (probe_listener_ != nullptr) loop_->Unwatch(probe_listener_->fd());
 }
 
 Status Agent::Start(CoordinatorClient* client) {
@@ -97,6 +99,10 @@ Status Agent::Start(CoordinatorClient* client) {
   SweepContainers();
   LOCKSTEP_RETURN_IF_ERROR(
       loop_->Watch(link_->fd(), [this] { link_->Dispatch(); }));
+  if (probe_listener_ != nullptr) {
+    LOCKSTEP_RETURN_IF_ERROR(loop_->Watch(
+        probe_listener_->fd(), [this] { probe_listener_->Dispatch(); }));
+  }
   Tick();
   Connect();
   return OkStatus();

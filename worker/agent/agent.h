@@ -40,6 +40,7 @@
 #include "worker/agent/prefetch_core.h"
 #include "worker/agent/preflight.h"
 #include "worker/agent/preparation.h"
+#include "worker/agent/probe.h"
 #include "worker/agent/rank_environment.h"
 #include "worker/agent/rank_readings.h"
 #include "worker/agent/supervisor.h"
@@ -118,6 +119,10 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   // What the client must be made with; its events are posted to the loop.
   CoordinatorClient::Events ClientEvents();
   // Where /metrics is. Before Start.
+  // Where other hosts may test whether they reach this one. Before Start.
+  void SetProbeListener(std::unique_ptr<ProbeListener> listener) {
+    probe_listener_ = std::move(listener);
+  }
   void SetHttpAddress(const std::string& address, bool tls) {
     config_.node.http_address = address;
     config_.node.http_tls = tls;
@@ -381,6 +386,10 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   void Connect();
   void OnMessage(uint64_t stream, const v1::CoordinatorMessage& message);
   void OnClosed(uint64_t stream, const Status& status);
+  // At once, without grace.
+  void StopAll();
+  // Ends the loop once nothing runs here any more, or at `deadline`.
+  void LeaveWhenOver(MonoTime deadline);
   void OnWelcome(const WelcomeInfo& welcome);
   // Whether to obey a coordinator; a later state of its store than was obeyed
   // before is on disk before anything is done for it.
@@ -393,6 +402,7 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   void NoteVersion(int64_t version);
   void SetReady(Status status) ABSL_LOCKS_EXCLUDED(ready_mu_);
   void OnRendezvousValue(const RendezvousEntry& entry);
+  void OnProbeRequest(uint64_t stream, const ProbeQuery& query);
   void Beat();
   void OnHeartbeatAck(uint64_t sequence);
   void ShipLogs();
@@ -483,6 +493,10 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   std::unique_ptr<WorkThread> work_ = std::make_unique<WorkThread>();
   std::unique_ptr<WorkThread> output_work_ = std::make_unique<WorkThread>();
   std::unique_ptr<WorkThread> walk_work_ = std::make_unique<WorkThread>();
+  std::unique_ptr<ProbeListener> probe_listener_;
+  // Of requests that wait for their answers.
+  int probes_ = 0;
+  std::unique_ptr<WorkThread> probe_work_ = std::make_unique<WorkThread>();
   std::unique_ptr<WorkThread> file_work_ = std::make_unique<WorkThread>();
 };
 

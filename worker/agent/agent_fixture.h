@@ -41,6 +41,9 @@ class Daemon {
     auto channel = MakeChannel(options);
     EXPECT_TRUE(channel.ok()) << channel.status();
     client_ = MakeGrpcCoordinatorClient(*channel, agent_->ClientEvents());
+    auto listener = ProbeListener::Listen(config.node.address);
+    EXPECT_TRUE(listener.ok()) << listener.status();
+    agent_->SetProbeListener(*std::move(listener));
     const Status started = agent_->Start(client_.get());
     EXPECT_TRUE(started.ok()) << started;
     thread_ = std::thread([this] { loop_->Run(); });

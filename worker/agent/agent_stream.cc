@@ -7,6 +7,7 @@
 #include "common/base/random.h"
 #include "common/model/reduction_plan.h"
 #include "common/wire/field_checker.h"
+#include "common/wire/probe_wire.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/rank_readings.h"
 #include "worker/rank_link/packet.h"
@@ -19,6 +20,15 @@ constexpr Duration kTick = std::chrono::milliseconds(200);
 // A stream that takes messages and gives none back is a dead one.
 constexpr uint64_t kMaxUnacknowledged = 60;
 constexpr size_t kMaxPutBytes = 64 << 20;  // Of one gang.
+constexpr int kMaxProbes = 32;
+// The coordinator's word for a daemon that has no business here.
+constexpr char kClonedNode[] = "CLONED_NODE";
+// What a daemon that leaves for good gives its ranks to end.
+constexpr Duration kEndOwnTime = std::chrono::seconds(10);
+
+bool IsOver(GangPhase phase) {
+  return phase == GangPhase::kStopped || phase == GangPhase::kRefused;
+}
 
 GangKey KeyOf(const RankKey& key) { return {key.job, key.generation}; }
 
@@ -69,6 +79,9 @@ void Agent::Connect() {
     registration.work_jobs.push_back(uid);
   }
   if (!obeyed_.history.empty()) registration.obeyed = obeyed_;
+  if (probe_listener_ != nullptr) {
+    registration.probe_port = probe_listener_->port();
+  }
   sequence_ = 0;
   acknowledged_ = 0;
   unanswered_.clear();
@@ -108,8 +121,10 @@ void Agent::OnClosed(uint64_t stream, const Status& status) {
   if (status.code() == StatusCode::kAborted) {
     fatal_ = Aborted("another daemon speaks for node {} now: {}",
                      config_.node.name, Message(status));
-    loop_->Stop();
-    return;
+    if (ReasonOf(status) != kClonedNode) return loop_->Stop();
+    // What it runs is run by the other daemon, or elsewhere.
+    StopAll();
+    return LeaveWhenOver(loop_->Now().mono + kEndOwnTime);
   }
   const std::string complaint =
       status.ok() ? "the coordinator closed the stream" : status.ToString();
@@ -182,10 +197,50 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
       // Only of one that is obeyed: another knows other jobs.
       if (!welcomed_) return;
       return OnDropWork(message.drop_work());
-    case v1::CoordinatorMessage::kProbeRequest:
+    case v1::CoordinatorMessage::kProbeRequest: {
+      const auto query = FromProto(message.probe_request());
+      if (!query.ok()) return refuse(query.status());
+      if (!welcomed_) return;
+      return OnProbeRequest(stream, *query);
+    }
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       return;
   }
+}
+
+// Only what this daemon has started or adopted: with the boot, the start time
+// and the secret of its shim proven.
+void Agent::StopAll() {
+  std::vector<Assignment> stops;
+  for (const auto& [key, gang] : core_.gangs()) {
+    if (IsOver(gang.status.phase)) continue;
+    Assignment stop;
+    stop.job = key.job;
+    stop.job_uid = gang.status.job_uid;
+    stop.generation = key.generation;
+    stop.epoch = core_.epoch();
+    stop.goal = Goal::kStop;
+    stop.stop_message = "another daemon speaks for this node";
+    LOG_WARN("{}: ended, as {}", Describe(key), stop.stop_message);
+    stops.push_back(std::move(stop));
+  }
+  for (const Assignment& stop : stops) {
+    Actions actions;
+    const Status taken = core_.OnAssignment(stop, loop_->Now(), &actions);
+    if (!taken.ok()) LOG_ERROR("{}", Message(taken));
+    Execute(std::move(actions));
+  }
+}
+
+void Agent::LeaveWhenOver(MonoTime deadline) {
+  const auto& gangs = core_.gangs();
+  const bool over = std::all_of(
+      gangs.begin(), gangs.end(),
+      [](const auto& gang) { return IsOver(gang.second.status.phase); });
+  if (over || loop_->Now().mono >= deadline) return loop_->Stop();
+  loop_->At(loop_->Now().mono + kTick, [this, deadline, alive = alive_] {
+    if (*alive) LeaveWhenOver(deadline);
+  });
 }
 
 void Agent::Refuse(const Status& status) {
@@ -260,6 +315,23 @@ void Agent::NoteVersion(int64_t version) {
       !noted.ok()) {
     LOG_ERROR("{}", Message(noted));
   }
+}
+
+void Agent::OnProbeRequest(uint64_t stream, const ProbeQuery& query) {
+  // Who asks more often than answers come hears of some requests nothing.
+  if (probes_ >= kMaxProbes) return;
+  ++probes_;
+  probe_work_->Add([this, stream, query, alive = alive_] {
+    const ProbeAnswer answer{query.id, Probe(query.targets, query.timeout)};
+    loop_->Post([this, stream, answer, alive] {
+      if (!*alive) return;
+      --probes_;
+      if (stream != stream_) return;
+      v1::WorkerMessage message;
+      *message.mutable_probe_reply() = ToProto(answer);
+      Send(message);
+    });
+  });
 }
 
 void Agent::OnWelcome(const WelcomeInfo& welcome) {

@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include "common/os/process.h"
+#include "common/rpc/status_conversion.h"
 #include "worker/agent/agent_fixture.h"
 #include "worker/agent/fake_coordinator.h"
 #include "worker/devices/fake_nvml_control.h"
@@ -394,6 +395,87 @@ TEST_F(AgentTest, ALaterDaemonOfTheNodeEndsThisOne) {
   const Status fatal = daemon_->Wait();
   EXPECT_EQ(fatal.code(), StatusCode::kAborted);
   EXPECT_THAT(Message(fatal), HasSubstr("another daemon speaks for node"));
+}
+
+// A copy of another host's daemon that was cut off, and comes back: what it ran
+// is run elsewhere by now.
+TEST_F(AgentTest, ARefusedCopyEndsWhatIsItsOwn) {
+  Launch({"/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"},
+         JobKind::kProgram, 2);
+  ASSERT_TRUE(AllAre(RankState::kStarted));
+  std::vector<Process> ranks;
+  for (const RankStatus& rank : Said().ranks) {
+    const auto pid = static_cast<pid_t>(rank.pid);
+    auto held = OpenVerified({pid, StartTime(pid).value()});
+    ASSERT_TRUE(held.ok());
+    ranks.push_back(*std::move(held));
+  }
+  coordinator_.Refuse(
+      ToGrpc(WithReason(Aborted("it is a copy"), "CLONED_NODE")));
+  coordinator_.Drop();
+  EXPECT_EQ(daemon_->Wait().code(), StatusCode::kAborted);
+  for (const Process& rank : ranks) {
+    EXPECT_TRUE(WaitExit(rank, SystemClock().Now().mono).ok())
+        << "before the daemon left";
+  }
+  // Its records tell of the end.
+  coordinator_.Refuse(grpc::Status::OK);
+  StartAgain();
+  ASSERT_THAT(Registered().gangs, SizeIs(1));
+  EXPECT_EQ(Registered().gangs[0].phase, GangPhase::kStopped);
+}
+
+// `cp -a` of the directory, on the same host: boot, start times and secrets are
+// all in the records, and they are the first daemon's.
+TEST_F(AgentTest, ACopyOfTheDirectoryTakesNoShimOfTheFirst) {
+  Launch({"/bin/sh", "-c", "while :; do sleep 0.05; done"});
+  ASSERT_TRUE(AllAre(RankState::kStarted));
+  const auto pid = static_cast<pid_t>(Said().ranks[0].pid);
+  const auto rank = OpenVerified({pid, StartTime(pid).value()});
+  ASSERT_TRUE(rank.ok());
+  AgentConfig config = config_;
+  config.dir = dir_ + "-copy";
+  config.runtime_dir = config.dir + "/run";
+  config.node.name = "node-b";
+  config.node.incarnation = {2, 2};
+  ASSERT_EQ(system(("cp -a " + dir_ + " " + config.dir).c_str()), 0);
+  {
+    Daemon copy(config, coordinator_.address(), gpus_.get());
+    ASSERT_TRUE(coordinator_.Eventually(
+        [&] { return coordinator_.registration.node.name == "node-b"; }));
+    ASSERT_TRUE(coordinator_.Eventually([&] {
+      const auto& gangs = coordinator_.registration.gangs;
+      return Peek().phase == GangPhase::kStopped ||
+             (gangs.size() == 1 && gangs[0].phase == GangPhase::kStopped);
+    })) << "what the copy says of it is over";
+    coordinator_.Refuse(
+        ToGrpc(WithReason(Aborted("it is a copy"), "CLONED_NODE")));
+    coordinator_.Drop();
+    EXPECT_EQ(copy.Wait().code(), StatusCode::kAborted);
+  }
+  EXPECT_TRUE(OpenVerified(rank->id).ok()) << "the first one's rank lives";
+  coordinator_.Refuse(grpc::Status::OK);
+  (void)SendSignal(*rank, SIGKILL);
+  EXPECT_TRUE(RealFileSystem()->RemoveAll(config.dir).ok());
+}
+
+TEST_F(AgentTest, ItSaysWhomItReachesAndIsReachedItself) {
+  const int32_t port =
+      coordinator_.Locked([&] { return coordinator_.registration.probe_port; });
+  ASSERT_GT(port, 0);
+  coordinator_.Send(ProbeQuery{
+      5,
+      {{"node-a", "127.0.0.1", port}, {"node-b", "255.255.255.255", 9}},
+      1s});
+  ASSERT_TRUE(coordinator_.Eventually(
+      [&] { return coordinator_.probe_answers.contains(5); }));
+  const auto results = coordinator_.Locked(
+      [&] { return coordinator_.probe_answers.at(5).results; });
+  ASSERT_THAT(results, SizeIs(2));
+  EXPECT_EQ(results[0], (ProbeResult{"node-a", true, ""}));
+  EXPECT_EQ(results[1].node, "node-b");
+  EXPECT_FALSE(results[1].reached);
+  EXPECT_NE(results[1].error, "");
 }
 
 TEST_F(AgentTest, ARefusalThatMayPassIsTriedAgain) {

@@ -40,6 +40,14 @@ void FakeCoordinator::Send(const FileQuery& query) {
   stream_->Write(message);
 }
 
+void FakeCoordinator::Send(const ProbeQuery& query) {
+  MutexLock lock(&mu_);
+  if (stream_ == nullptr) return;
+  v1::CoordinatorMessage message;
+  *message.mutable_probe_request() = ToProto(query);
+  stream_->Write(message);
+}
+
 void FakeCoordinator::SendDropWork(const std::vector<std::string>& uids) {
   MutexLock lock(&mu_);
   if (stream_ == nullptr) return;
@@ -152,6 +160,10 @@ void FakeCoordinator::Take(const v1::WorkerMessage& message, Stream* stream) {
     case v1::WorkerMessage::kFileReply:
       keep(FromProto(message.file_reply()),
            [&](const FileAnswer& reply) { file_answers[reply.id] = reply; });
+      break;
+    case v1::WorkerMessage::kProbeReply:
+      keep(FromProto(message.probe_reply()),
+           [&](const ProbeAnswer& reply) { probe_answers[reply.id] = reply; });
       break;
     case v1::WorkerMessage::kLogChunk:
       keep(FromProto(message.log_chunk()),

@@ -12,6 +12,7 @@
 
 #include "common/base/mutex.h"
 #include "common/rpc/server.h"
+#include "common/wire/probe_wire.h"
 #include "common/wire/worker_wire.h"
 #include "lockstep/v1/worker.grpc.pb.h"
 #include "worker/agent/supervisor.h"
@@ -37,6 +38,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   void Send(const Assignment& assignment);
   void Send(const Prefetch& wanted);
   void Send(const FileQuery& query);
+  void Send(const ProbeQuery& query);
   void SendDropWork(const std::vector<std::string>& uids);
   // Ends the stream; the daemon comes again.
   void Drop();
@@ -68,6 +70,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   std::vector<NodeHeartbeat> beats;
   std::map<RankRef, Log> logs;
   std::map<uint64_t, FileAnswer> file_answers;
+  std::map<uint64_t, ProbeAnswer> probe_answers;
   std::vector<std::string> errors;
 
   grpc::Status Connect(

@@ -141,7 +141,7 @@ void Supervisor::AwaitRecord(const RankRef& ref) {
   }
   if (const auto record = ReadTaskRecord(rank->paths.task_record);
       record.ok()) {
-    AdoptShim(ref, *record);
+    AdoptShim(ref, *record, lock.ok());
     return;
   }
   if (!shim_is_there) {
@@ -162,10 +162,20 @@ void Supervisor::AwaitRecord(const RankRef& ref) {
   });
 }
 
-void Supervisor::AdoptShim(const RankRef& ref, const task::TaskRecord& record) {
+void Supervisor::AdoptShim(const RankRef& ref, const task::TaskRecord& record,
+                           bool lock_was_free) {
   Rank& rank = *Find(ref);
   if (record.boot_id != boot_id_) {
     EndLost(ref, record, "its host restarted");
+    return;
+  }
+  if (lock_was_free && record.exit_record_path != rank.paths.exit_record &&
+      OpenVerified(ToId(record.shim)).ok()) {
+    // A live shim holds the lock of its own directory: this one is a copy, and
+    // nothing of the first one's is touched.
+    EndWithoutRecord(ref, "the process that holds it is of " +
+                              record.exit_record_path +
+                              ", of which this directory is a copy");
     return;
   }
   rank.socket = record.socket_path;

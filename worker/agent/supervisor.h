@@ -94,7 +94,9 @@ class Supervisor {
     MonoTime connect_by;
   };
 
-  void AdoptShim(const RankRef& ref, const task::TaskRecord& record);
+  // `lock_was_free`: no shim held the rank's lock just now.
+  void AdoptShim(const RankRef& ref, const task::TaskRecord& record,
+                 bool lock_was_free);
   void AwaitRecord(const RankRef& ref);
   void Hold(const RankRef& ref, Process shim);
   void Connect(const RankRef& ref);
