@@ -443,7 +443,7 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TellAhead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // reconcile.cc
+  // replaced_history.cc
   // A replaced history started it, and this store does not know it: it is left
   // alone until it ends, or its node is drained with a grace. See
   // docs/design/coordinator.md, "The store's file".
@@ -457,6 +457,7 @@ class Coordinator {
   // Keeps unknown_nodes_, and the node's history.
   void NoteUnknown(const NodeName& node, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // reconcile.cc
   // The node says that it runs this, and no job holds a place for it.
   bool IsLeftOver(const NodeName& node, const GangStatus& gang)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
