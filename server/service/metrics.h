@@ -18,7 +18,7 @@ namespace lockstep {
 
 // Upper bounds of the number of series, so that a site can reckon: histogram
 // buckets count.
-inline constexpr size_t kSeriesAtRest = 540;
+inline constexpr size_t kSeriesAtRest = 545;
 inline constexpr size_t kSeriesPerNode = 13;
 inline constexpr size_t kSeriesPerPool = 35;
 inline constexpr size_t kSeriesPerLiveJob = 50;

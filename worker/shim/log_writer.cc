@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,6 +28,8 @@ constexpr int kReadsPerTurn = 8;
 // The states of a line that is redrawn are written kStateTime apart.
 constexpr int64_t kQuietTime = 200 * kNanosPerMilli;
 constexpr int64_t kStateTime = 1000 * kNanosPerMilli;
+// A disk that was full is tried again after so long.
+constexpr int64_t kSayTime = 1000 * kNanosPerMilli;
 // Before the first read a writer may fill this much without waiting.
 constexpr int kPipeBytes = 1 << 20;
 
@@ -45,6 +48,18 @@ std::vector<uint64_t> Segments(const std::string& path) {
   closedir(dir);
   std::sort(offsets.begin(), offsets.end());
   return offsets;
+}
+
+// How much of `data` was written; errno says why not all.
+size_t WriteSome(int fd, std::string_view data) {
+  size_t done = 0;
+  while (done < data.size()) {
+    const ssize_t n = write(fd, data.data() + done, data.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    done += static_cast<size_t>(n);
+  }
+  return done;
 }
 
 // Bytes of the file `fd` up to the end of its last whole line: a writer that
@@ -105,18 +120,28 @@ uint64_t LogWriter::FileLimit() const {
 }
 
 void LogWriter::Append(const LogLine& line) {
-  if (lost_unsaid_ > 0) SayWhatWasLost(line.unix_nanos);
+  if (lost_unsaid_ > 0) AppendGapLine(line.unix_nanos);
   std::string bytes;
   cri::AppendLogLine(line, &bytes);
   AppendBytes(bytes);
 }
 
-void LogWriter::SayWhatWasLost(int64_t now) {
-  std::string bytes;
-  cri::AppendLogLine(
-      {now, LogStream::kStderr, true, cri::LogGapText(lost_unsaid_)}, &bytes);
+void LogWriter::AppendGapLine(int64_t now) {
+  gap_line_.clear();
+  cri::AppendLogLine({now, LogStream::kStderr, true,
+                      "lockstep: " + std::to_string(lost_unsaid_) +
+                          " bytes of output were lost: " + lost_why_},
+                     &gap_line_);
+  gap_bytes_ = lost_unsaid_;
   lost_unsaid_ = 0;
-  AppendBytes(bytes);
+  AppendBytes(std::string(gap_line_));
+}
+
+void LogWriter::SayWhatWasLost() {
+  Flush();
+  if (lost_unsaid_ == 0) return;
+  AppendGapLine(WallNanos());
+  Flush();
 }
 
 void LogWriter::AppendBytes(std::string_view line) {
@@ -146,35 +171,49 @@ void LogWriter::Flush() {
   if (!fd_) {
     const std::string path = task::SegmentPath(path_, file_offset_);
     fd_.Reset(open(path.c_str(), kOpenFlags, 0640));
-    if (!fd_) return Lose(buffer_.size(), "making the log " + path, errno);
+    if (!fd_) return Lose("making the log " + path, errno);
   }
-  if (WriteFd(fd_.get(), buffer_)) {
-    file_bytes_ += buffer_.size();
-    buffer_.clear();
-    return;
-  }
+  const size_t written = WriteSome(fd_.get(), buffer_);
   const int error = errno;
-  // Back to the last whole line.
+  const bool all = written == buffer_.size();
+  // Whole lines stay, as a reader may have taken them.
+  const size_t whole =
+      std::string_view(buffer_).substr(0, written).rfind('\n') + 1;
+  const size_t gap_at =
+      gap_line_.empty() ? std::string::npos : buffer_.find(gap_line_);
+  if (gap_at != std::string::npos && gap_at + gap_line_.size() <= whole) {
+    gap_line_.clear();
+    gap_bytes_ = 0;
+  }
+  file_bytes_ += whole;
+  buffer_.erase(0, whole);
+  if (all) return;
   if (ftruncate(fd_.get(), static_cast<off_t>(file_bytes_)) != 0 ||
       lseek(fd_.get(), static_cast<off_t>(file_bytes_), SEEK_SET) < 0) {
     fd_.Reset();
   }
-  Lose(buffer_.size(), "writing the log " + path_, error);
+  Lose("writing the log " + path_, error);
 }
 
-void LogWriter::Lose(uint64_t bytes, std::string_view doing, int error) {
+void LogWriter::Lose(std::string_view doing, int error) {
+  uint64_t bytes = buffer_.size();
+  if (!gap_line_.empty() && buffer_.find(gap_line_) != std::string::npos) {
+    // It was no output; what it stood for is still to be said.
+    bytes -= gap_line_.size();
+    lost_unsaid_ += gap_bytes_;
+    gap_line_.clear();
+    gap_bytes_ = 0;
+  }
   lost_ += bytes;
   lost_unsaid_ += bytes;
+  lost_why_ = strerror(error);
+  say_due_ = MonoNanos() + kSayTime;
   if (error_.empty()) error_ = ErrorText(doing, error);
   buffer_.clear();
 }
 
 void LogWriter::Sync() {
-  Flush();
-  if (lost_unsaid_ > 0) {
-    SayWhatWasLost(WallNanos());
-    Flush();
-  }
+  SayWhatWasLost();
   if (fd_ && fsync(fd_.get()) != 0 && error_.empty()) {
     error_ = ErrorText("syncing the log " + path_, errno);
   }

@@ -3,7 +3,9 @@
 //
 // Nothing here waits for a reader, and a full disk costs log lines, never the
 // rank its progress: what cannot be written is counted, and said in the log as
-// soon as writing works again.
+// soon as writing works again ("lockstep: 812 bytes of output were lost: No
+// space left on device"). A whole line that is in a file stays there: a reader
+// may have taken it.
 #ifndef LOCKSTEP_WORKER_SHIM_LOG_WRITER_H_
 #define LOCKSTEP_WORKER_SHIM_LOG_WRITER_H_
 
@@ -26,6 +28,10 @@ class LogWriter {
   // One line; it is in the file after Flush.
   void Append(const cri::LogLine& line);
   void Flush();
+  // When SayWhatWasLost is to be tried, of CLOCK_MONOTONIC; -1: all is said.
+  int64_t say_due() const { return lost_unsaid_ > 0 ? say_due_ : -1; }
+  // Writes the line that stands for what was lost, if that works by now.
+  void SayWhatWasLost();
   void Sync();
 
   uint64_t end_offset() const { return file_offset_ + file_bytes_; }
@@ -37,8 +43,9 @@ class LogWriter {
   uint64_t FileLimit() const;
   void AppendBytes(std::string_view line);
   void NextFile();
-  void Lose(uint64_t bytes, std::string_view doing, int error);
-  void SayWhatWasLost(int64_t now);
+  // What is left in buffer_.
+  void Lose(std::string_view doing, int error);
+  void AppendGapLine(int64_t now);
 
   std::string path_;
   uint64_t head_bytes_ = 0;
@@ -50,6 +57,11 @@ class LogWriter {
   std::deque<uint64_t> full_;  // Begin of the full tail segments kept.
   uint64_t lost_ = 0;
   uint64_t lost_unsaid_ = 0;
+  std::string lost_why_;  // The system's word for it.
+  int64_t say_due_ = -1;
+  // The line in buffer_ that stands for what was lost, and for how much.
+  std::string gap_line_;
+  uint64_t gap_bytes_ = 0;
   std::string error_;
 };
 

@@ -181,6 +181,7 @@ void Shim::Turn() {
     if (pipe->part_due() >= 0 && now >= pipe->part_due()) pipe->FlushPart();
   }
   log_.Flush();
+  if (log_.say_due() >= 0 && now >= log_.say_due()) log_.SayWhatWasLost();
   server_.OnReady(&fds[own], fds.size() - own, now);
   KillWhatIsDue(now);
   if (phase_ == Phase::kEnding) GoOnEnding(now);
@@ -195,6 +196,7 @@ int Shim::PollTimeout(int64_t now) const {
   for (const OutputPipe* pipe : {&out_, &err_}) {
     consider(pipe->part_due());
   }
+  consider(log_.say_due());
   if (!rank_reaped_) {
     consider(kill_at_);
     consider(container_.NextDeadline());

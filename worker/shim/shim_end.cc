@@ -117,6 +117,11 @@ void Shim::NotStarted(const std::string& message, int error_number) {
 
 void Shim::TryToRecord(int64_t now) {
   if (durable_ || now < next_record_try_) return;
+  if (log_.say_due() >= 0) {
+    // There may be space by now: the log is complete before the record is.
+    log_.Sync();
+    record_.log_bytes = log_.end_offset();
+  }
   if (WriteRecord(spec_.exit_record_path, task::EncodeExitRecord(record_))) {
     durable_ = true;
     return;

@@ -1,8 +1,11 @@
 // The log that a shim writes, and its reading.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 
+#include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -192,6 +195,138 @@ TEST_F(ShimLogTest, SegmentsOfAnEarlierLogAreSweptAway) {
   std::ofstream(Path("log.00000000000000000004")) << "old\n";
   RunToEnd(Spec("echo new"));
   EXPECT_THAT(Texts(), ElementsAre("new"));
+}
+
+// A small file system of its own for the log, while it lives.
+class FullDiskTest : public ShimLogTest {
+ protected:
+  void SetUp() override {
+    ShimLogTest::SetUp();
+    std::filesystem::create_directories(Path("disk"));
+    mounted_ =
+        ::mount("tmpfs", Path("disk").c_str(), "tmpfs", 0, "size=256k") == 0;
+    if (!mounted_) GTEST_SKIP() << "needs root, to mount a small disk";
+  }
+  void TearDown() override {
+    if (mounted_) ::umount2(Path("disk").c_str(), MNT_DETACH);
+    ShimLogTest::TearDown();
+  }
+  void Fill() {
+    std::ofstream file(Path("disk/filler"), std::ios::app);
+    while (file.put('x') && file.flush()) {
+    }
+  }
+  void Free() { std::filesystem::remove(Path("disk/filler")); }
+  // The log as a reader that follows it takes it.
+  void Follow() {
+    for (;;) {
+      const auto chunk = ReadLog(Path("disk/log"), offset_, 1 << 20);
+      if (!chunk.ok() || chunk->bytes.empty()) return;
+      EXPECT_EQ(chunk->gap, 0u);
+      offset_ = chunk->next_offset;
+      read_ += chunk->bytes;
+    }
+  }
+  int Gaps() const {
+    int count = 0;
+    for (size_t at = 0; (at = read_.find(" bytes of output were lost: No space "
+                                         "left on device\n",
+                                         at)) != std::string::npos;
+         ++at) {
+      ++count;
+    }
+    return count;
+  }
+  // How many bytes the lines of gaps stand for.
+  uint64_t Lost() const {
+    uint64_t bytes = 0;
+    constexpr std::string_view kStart = "lockstep: ";
+    for (size_t at = 0; (at = read_.find(kStart, at)) != std::string::npos;) {
+      at += kStart.size();
+      bytes += std::stoull(read_.substr(at));
+    }
+    return bytes;
+  }
+  // "line N of the output", all as long.
+  std::set<int> Lines() const {
+    std::set<int> lines;
+    for (size_t at = 0; (at = read_.find("line ", at)) != std::string::npos;) {
+      at += 5;
+      EXPECT_TRUE(lines.insert(std::stoi(read_.substr(at))).second) << "twice";
+    }
+    return lines;
+  }
+  bool mounted_ = false;
+  uint64_t offset_ = 0;
+  std::string read_;
+};
+
+// The rank is silent when there is space again, and ends later.
+TEST_F(FullDiskTest, WhatWasLostIsSaidOnceThereIsSpace) {
+  if (!mounted_) return;
+  ShimSpec spec = Spec(
+      "i=100; while [ $i -lt 250 ]; do echo line $i; i=$((i+1)); "
+      "[ $i -eq 130 ] && while [ ! -e full ]; do sleep 0.01; done; "
+      "[ $i -gt 130 ] && sleep 0.002; done; echo said >said; "
+      "while [ ! -e end ]; do sleep 0.01; done; echo last");
+  spec.log_path = Path("disk/log");
+  Start(spec);
+  ASSERT_TRUE(Eventually([&] {
+    Follow();
+    return Lines().size() == 30;
+  }));
+  Fill();
+  std::ofstream(Path("full")) << "x";
+  ASSERT_TRUE(Eventually([&] {
+    Follow();
+    return std::filesystem::exists(Path("said"));
+  }));
+  EXPECT_LT(Lines().size(), 150u) << "the disk was not full";
+  Free();
+  ASSERT_TRUE(Eventually([&] {
+    Follow();
+    return Gaps() > 0;
+  })) << read_;
+  std::ofstream(Path("end")) << "x";
+  ASSERT_TRUE(Eventually([&] {
+    Follow();
+    return read_.ends_with(" last\n");
+  })) << read_;
+  // Nothing is missing that is not said.
+  const size_t missing = 150 - Lines().size();
+  const size_t line = read_.find('\n') + 1;  // All are as long.
+  EXPECT_GT(missing, 0u);
+  EXPECT_EQ(Lost(), missing * line) << read_;
+}
+
+// Also where the rank ends before there is space.
+TEST_F(FullDiskTest, WhatWasLostAtTheEndIsSaidWithTheExit) {
+  if (!mounted_) return;
+  ShimSpec spec = Spec(
+      "echo line 100; while [ ! -e full ]; do sleep 0.01; done; "
+      "i=101; while [ $i -lt 250 ]; do echo line $i; i=$((i+1)); done");
+  spec.log_path = Path("disk/log");
+  spec.exit_record_path = Path("disk/exit");
+  Start(spec);
+  ASSERT_TRUE(Eventually([&] {
+    Follow();
+    return Lines().size() == 1;
+  }));
+  Fill();
+  std::ofstream(Path("full")) << "x";
+  ASSERT_TRUE(Eventually([&] {
+    // What a page had left may still be filled.
+    Fill();
+    const auto tried = RealFileSystem()->Read(Path("stderr"), 1 << 20);
+    return tried.ok() && !tried->empty();
+  })) << "the exit cannot be recorded";
+  Free();
+  ASSERT_TRUE(Eventually([&] {
+    Follow();
+    return Gaps() > 0 && std::filesystem::exists(Path("disk/exit"));
+  })) << read_;
+  const size_t line = read_.find('\n') + 1;
+  EXPECT_EQ(Lost(), (150 - Lines().size()) * line) << read_;
 }
 
 }  // namespace
