@@ -50,7 +50,7 @@ TEST(ProbeTest, AHostThatRefusesIsReached) {
   EXPECT_TRUE(results[0].reached) << results[0].error;
 }
 
-// Nobody answers in a network for documentation (RFC 5737): no route, or time
+// No host answers in a network for documentation (RFC 5737): no route, or time
 // out.
 TEST(ProbeTest, WhoIsNotThereIsNotReachedWithinTheTime) {
   const MonoTime begun = SystemClock().Now().mono;
