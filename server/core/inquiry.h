@@ -49,7 +49,7 @@ class Inquiry {
   enum class Finding {
     // Not asked, not answered yet, or not by all.
     kNone,
-    // Nobody who was asked reaches it.
+    // None of those who were asked reaches it.
     kUnreachable,
     kReached,
   };

@@ -86,7 +86,7 @@ TEST_F(InquiryTest, WhoSaysNothingIsNoEvidence) {
   EXPECT_EQ(inquiry_.finding(), Finding::kNone) << "b's answer was an old one";
 }
 
-TEST_F(InquiryTest, AnswersThatNobodyAskedForCountAsNothing) {
+TEST_F(InquiryTest, AnswersWithoutAQuestionCountAsNothing) {
   inquiry_.Take(0, "b", {"a", false, ""}, Now());
   Ask();
   inquiry_.Take(id_ + 1, "b", {"a", false, ""}, Now());

@@ -181,7 +181,7 @@ TEST_F(NewcomerServiceTest, IsWelcomeAtOnceWhenTheOldStreamEnds) {
   EXPECT_TRUE(welcome.get()) << "without a tick, and no time has passed";
 }
 
-TEST_F(ServiceTest, ProbeRepliesThatNobodyAskedForAreDroppedAndBadOnesRefused) {
+TEST_F(ServiceTest, ProbeRepliesWithoutARequestAreDroppedAndBadOnesRefused) {
   DaemonStream daemon(Worker("a"));
   ASSERT_TRUE(daemon.Register("a"));
   v1::WorkerMessage message;

@@ -15,6 +15,10 @@ namespace lockstep {
 namespace {
 
 constexpr Duration kLongest = std::chrono::seconds(2);
+// A connection whose first packet is lost is tried by the kernel after a second
+// only: so another is begun meanwhile.
+constexpr int kTries = 3;
+constexpr Duration kTryAgain = std::chrono::milliseconds(150);
 constexpr int kAcceptedAtATime = 16;
 constexpr int kBacklog = 64;
 
@@ -45,10 +49,17 @@ std::optional<SocketAddress> AddressOf(const std::string& ip, int port) {
   return address;
 }
 
+// One connection to a target.
+struct Try {
+  size_t target = 0;
+  Fd fd;
+};
+
 // `error` of a connection that has been decided.
 void Conclude(int error, ProbeResult* result) {
+  if (result->reached) return;
   result->reached = error == 0 || error == ECONNREFUSED;
-  if (!result->reached) result->error = strerrordesc_np(error);
+  result->error = result->reached ? "" : strerrordesc_np(error);
 }
 
 // The socket while the connection is not decided.
@@ -71,44 +82,70 @@ Fd Begin(const ProbeTarget& target, ProbeResult* result) {
   return Fd();
 }
 
+// Waits for the connections that are under way; drops those that are decided.
+void Await(Duration wait, std::vector<Try>* open_tries,
+           std::vector<ProbeResult>* results) {
+  std::vector<pollfd> open;
+  for (const Try& one : *open_tries) {
+    open.push_back({one.fd.get(), POLLOUT, 0});
+  }
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(std::max(wait, Duration{}));
+  if (poll(open.data(), open.size(), static_cast<int>(left.count())) <= 0) {
+    return;
+  }
+  for (size_t i = 0; i < open.size(); ++i) {
+    if (open[i].revents == 0) continue;
+    int error = 0;
+    socklen_t size = sizeof(error);
+    (void)getsockopt(open[i].fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    Conclude(error, &(*results)[(*open_tries)[i].target]);
+    (*open_tries)[i].fd.Reset();
+  }
+  std::erase_if(*open_tries, [&](const Try& one) {
+    return !one.fd || (*results)[one.target].reached;
+  });
+}
+
 }  // namespace
 
 std::vector<ProbeResult> Probe(const std::vector<ProbeTarget>& targets,
                                Duration timeout) {
   const SystemClock clock;
-  const MonoTime deadline = clock.Now().mono + std::min(timeout, kLongest);
+  const MonoTime begun = clock.Now().mono;
+  const MonoTime deadline = begun + std::min(timeout, kLongest);
   std::vector<ProbeResult> results;
-  std::vector<Fd> sockets;
+  if (targets.empty()) return results;
   for (const ProbeTarget& target : targets) {
     results.push_back({target.node, false, ""});
-    sockets.push_back(Begin(target, &results.back()));
   }
-  for (;;) {
-    std::vector<pollfd> open;
-    std::vector<size_t> whose;
-    for (size_t i = 0; i < sockets.size(); ++i) {
-      if (!sockets[i]) continue;
-      open.push_back({sockets[i].get(), POLLOUT, 0});
-      whose.push_back(i);
+  std::vector<Try> open_tries;
+  MonoTime next_try = begun;
+  int tries = 0;
+  for (MonoTime now = begun;; now = clock.Now().mono) {
+    if (tries < kTries && now >= next_try && now < deadline) {
+      ++tries;
+      next_try = now + kTryAgain;
+      for (size_t i = 0; i < targets.size(); ++i) {
+        if (results[i].reached) continue;
+        Try one{i, Begin(targets[i], &results[i])};
+        if (one.fd) open_tries.push_back(std::move(one));
+      }
     }
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline - clock.Now().mono);
-    if (open.empty() || left.count() <= 0) break;
-    if (poll(open.data(), open.size(), static_cast<int>(left.count())) < 0 &&
-        errno != EINTR) {
+    const bool more = tries < kTries && next_try < deadline;
+    if (open_tries.empty() && !more) break;
+    // Looked at once more when the time is over: this thread may have been
+    // late, which says nothing of the host.
+    Await((more ? next_try : deadline) - now, &open_tries, &results);
+    if (std::all_of(results.begin(), results.end(),
+                    [](const ProbeResult& result) { return result.reached; }) ||
+        now >= deadline) {
       break;
     }
-    for (size_t i = 0; i < open.size(); ++i) {
-      if (open[i].revents == 0) continue;
-      int error = 0;
-      socklen_t size = sizeof(error);
-      (void)getsockopt(open[i].fd, SOL_SOCKET, SO_ERROR, &error, &size);
-      Conclude(error, &results[whose[i]]);
-      sockets[whose[i]].Reset();
-    }
   }
-  for (size_t i = 0; i < sockets.size(); ++i) {
-    if (sockets[i]) Conclude(ETIMEDOUT, &results[i]);
+  for (const Try& one : open_tries) {
+    ProbeResult& result = results[one.target];
+    if (result.error.empty()) Conclude(ETIMEDOUT, &result);
   }
   return results;
 }

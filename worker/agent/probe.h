@@ -12,7 +12,8 @@
 
 namespace lockstep {
 
-// Connects to all at a time and closes; waits at most `timeout` (2 s at most).
+// Connects to all at a time and closes; waits at most `timeout` (2 s at most),
+// and tries up to three times within it.
 // A host that refuses the connection is reached: only its daemon is away.
 std::vector<ProbeResult> Probe(const std::vector<ProbeTarget>& targets,
                                Duration timeout);
