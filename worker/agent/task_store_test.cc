@@ -136,7 +136,7 @@ TEST_F(TaskStoreTest, WhatWasObeyedIsKeptAndDamageIsNotTakenForNone) {
   }
   for (const std::string& text :
        {std::string(), history, history + " 12\n", history + " 12 7",
-        history + " x 7\n", history + " 12 -7\n", "short 12 7\n",
+        history + " x 7\n", history + " 12 -7\n", std::string("short 12 7\n"),
         history + " 12 7\n\n"}) {
     ASSERT_TRUE(files_->WriteAtomic(dir_ + "/obeyed", text).ok());
     EXPECT_EQ(LoadObeyed(files_, dir_).status().code(), StatusCode::kDataLoss)
