@@ -379,10 +379,10 @@ grpc::Status JobService::RestoreJob(grpc::ServerContext* context,
                                     const v1::RestoreJobRequest* request,
                                     v1::Job* response) {
   if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
-  const auto target = FromProto(request->target(), "target");
-  if (!target.ok()) return ToGrpc(target.status());
   const auto key = KeyOf(*context, *request, "RestoreJob");
   if (!key.ok()) return ToGrpc(key.status());
+  const auto target = FromProto(request->target(), "target");
+  if (!target.ok()) return ToGrpc(target.status());
   return Reply(coordinator_->RestoreJob(
                    *key, request->name(), *target, OwnerCheck(*context),
                    [](const JobSnapshot& snapshot) {

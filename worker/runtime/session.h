@@ -136,7 +136,9 @@ class Session {
   Communicator* communicator();  // After Form.
 
   // After Form; the config's fingerprint does not know the parameters, so they
-  // are compared here. One at a time.
+  // are compared here. One at a time. FailedPrecondition with reason
+  // NO_CHECKPOINT: it would begin at step 0 although a checkpoint is known
+  // (resume()), and no person ordered that.
   StatusOr<std::unique_ptr<Reducer>> MakeReducer(
       const std::vector<Parameter>& parameters, const ReducerOptions& options);
 

@@ -35,9 +35,8 @@ int ReasonNumber(const std::string& reason) {
     return kReasonNumberConfigMismatch;
   }
   if (reason == kReasonCheckpointFailed) return kReasonNumberCheckpointFailed;
-  // Of worker/checkpoint/resume.h, which is not known here.
-  if (reason == "NO_CHECKPOINT") return kReasonNumberNoCheckpoint;
-  if (reason == "OUTPUT_MISSING") return kReasonNumberOutputMissing;
+  if (reason == kReasonNoCheckpoint) return kReasonNumberNoCheckpoint;
+  if (reason == kReasonOutputMissing) return kReasonNumberOutputMissing;
   return reason == "DIVERGED" ? kReasonNumberDiverged : 0;
 }
 

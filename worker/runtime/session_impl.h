@@ -23,6 +23,9 @@ namespace lockstep {
 // Reason of the error with which rank 0 leaves when the last checkpoint that
 // was ordered was not saved.
 inline constexpr char kReasonCheckpointFailed[] = "CHECKPOINT_FAILED";
+// As in worker/checkpoint/resume.h, which is not known here.
+inline constexpr char kReasonNoCheckpoint[] = "NO_CHECKPOINT";
+inline constexpr char kReasonOutputMissing[] = "OUTPUT_MISSING";
 
 // What is the process's (link, page, options) stays; what is the generation's
 // (communicator, collectives) is thrown away by the next Form.

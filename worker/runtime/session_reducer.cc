@@ -120,6 +120,16 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   if (communicator() == nullptr) {
     return FailedPrecondition("a reducer needs a formed session");
   }
+  // The last guard of a program that looks for checkpoints by itself.
+  if (options.start_step <= 0 && resume_.known_generation > 0 &&
+      !resume_.from_start) {
+    return WithReason(
+        FailedPrecondition(
+            "rank {} would begin from the start, and job {} has saved a "
+            "checkpoint of step {}",
+            rank_, job_, resume_.known_step),
+        kReasonNoCheckpoint);
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(
       const BucketPlan gradients,
       PlanGradients(parameters, options, world_size_,
