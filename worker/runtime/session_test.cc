@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -407,55 +406,6 @@ TEST_F(TwoRanks, OtherConfigIsNamedBeforeTheFirstStep) {
   EXPECT_EQ(failures[0].failure_reason(), 53);
   EXPECT_FALSE(failures[0].victim());
   daemon_.With([&](RankLinkServer*) { EXPECT_TRUE(daemon_.joined.empty()); });
-}
-
-// Also of a program that looks for its checkpoints by itself.
-TEST_F(TwoRanks, NoRankBeginsAnewWhereACheckpointIsKnown) {
-  for (int r = 0; r < 2; ++r) {
-    v1::RankWelcome welcome = Welcome(dir_.path(), r, 2);
-    welcome.set_known_checkpoint_generation(1);
-    welcome.set_known_checkpoint_step(40);
-    daemon_.Expect(Key(r), "nonce-" + std::to_string(r), welcome);
-  }
-  Join();
-  RunRanks(2, [&](int r) {
-    Session* session = sessions_[r].get();
-    EXPECT_EQ(session->resume().known_step, 40);
-    ASSERT_TRUE(session->Form({}).ok());
-    const std::vector<Parameter> parameters = {{"w", 8}};
-    const Status status = session->MakeReducer(parameters, {}).status();
-    EXPECT_EQ(ReasonOf(status), "NO_CHECKPOINT") << status;
-    ReducerOptions resumed;
-    resumed.start_step = 30;
-    EXPECT_TRUE(session->MakeReducer(parameters, resumed).ok());
-    EXPECT_EQ(session->Leave(status), kExitFailed);
-  });
-  const std::vector<v1::RankReport> failures = WaitForFailures(2);
-  ASSERT_EQ(failures.size(), 2u);
-  EXPECT_EQ(failures[0].failure_reason(), 10);
-}
-
-TEST_F(TwoRanks, AllWaitWhereOneLacksSpace) {
-  Join();
-  RunRanks(2, [&](int r) {
-    Session* session = sessions_[r].get();
-    ASSERT_TRUE(session->Form({}).ok());
-    const auto none = session->AwaitSpace(Internal("Input/output error"));
-    ASSERT_TRUE(none.ok()) << none.status();
-    EXPECT_FALSE(*none) << "another error is not waited for";
-    const auto full = session->AwaitSpace(
-        r == 1 ? ErrnoStatus(EDQUOT, "writing") : OkStatus());
-    ASSERT_TRUE(full.ok()) << full.status();
-    EXPECT_TRUE(*full);
-    EXPECT_FALSE(session->AwaitSpace(OkStatus()).value());
-    EXPECT_EQ(session->Leave(OkStatus()), 0);
-  });
-  EXPECT_TRUE(daemon_.WaitFor([&] {
-    for (const auto& [key, report] : daemon_.reports) {
-      if (report.event_reason() == 11) return true;
-    }
-    return false;
-  }));
 }
 
 TEST_F(TwoRanks, SmallCollectivesBesideTheSteps) {
