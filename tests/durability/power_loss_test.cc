@@ -130,13 +130,20 @@ TEST(PowerLossTest, WhoTheDaemonIsAndWhomItObeyed) {
         return disk->Read(JoinPath(kDir, "incarnation"), 64).value_or("") ==
                "1\n";
       });
+  const StorePoint obeyed{std::string(kHistoryDigits, 'a'), 12, 3};
   ExpectDurable(
       {},
-      [](MemoryFileSystem* disk) {
-        EXPECT_TRUE(SaveEpoch(disk, kDir, 12).ok());
+      [&](MemoryFileSystem* disk) {
+        EXPECT_TRUE(SaveObeyed(disk, kDir, obeyed).ok());
+        // Not synced: it may be lost, and may not take the other with it.
+        StorePoint later = obeyed;
+        later.version = 9;
+        EXPECT_TRUE(NoteObeyedVersion(disk, kDir, later).ok());
       },
-      [](MemoryFileSystem* disk) {
-        return LoadEpoch(disk, kDir).value_or(0) == 12;
+      [&](MemoryFileSystem* disk) {
+        const auto read = LoadObeyed(disk, kDir);
+        return read.ok() && read->history == obeyed.history &&
+               read->epoch == 12 && read->version >= 3;
       });
 }
 
