@@ -14,14 +14,6 @@
 
 namespace lockstep {
 
-const char kStoreCommandsHelp[] =
-    "Commands for the store in a directory:\n"
-    "  lockstep-coordinator verify DIR        reads all of it, and changes "
-    "nothing\n"
-    "  lockstep-coordinator restore FILE DIR  puts a backup in its place\n"
-    "  lockstep-coordinator accept-loss DIR   goes on without commits that are "
-    "lost";
-
 namespace {
 
 std::string StoreIn(const std::string& dir) {

@@ -9,7 +9,13 @@
 namespace lockstep {
 
 // For the end of the coordinator's --help.
-extern const char kStoreCommandsHelp[];
+inline constexpr char kStoreCommandsHelp[] =
+    "Commands for the store in a directory:\n"
+    "  lockstep-coordinator verify DIR        reads all of it, and changes "
+    "nothing\n"
+    "  lockstep-coordinator restore FILE DIR  puts a backup in its place\n"
+    "  lockstep-coordinator accept-loss DIR   goes on without commits that are "
+    "lost";
 
 // True: argv[1] names one of these commands; it was carried out, what is to be
 // said is on `out` and `err`, and *exit_code is set: 0, 1 for a store that is
