@@ -51,8 +51,9 @@ TEST_F(CoordinatorTest, AUserHasSoManyLiveJobsAndNoMore) {
   large.environment["X"] = std::string(90'000, 'x');
   MustSubmit(large);
   ASSERT_TRUE(Cancel("one").ok());
-  large.name = "larger";
-  const auto more = Submit(large);
+  JobSpec larger = Wide("larger");
+  larger.environment = large.environment;
+  const auto more = Submit(larger);
   EXPECT_EQ(more.status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(Message(more.status()), HasSubstr("put long arguments"));
 }

@@ -4,10 +4,9 @@
 
 namespace lockstep {
 
-std::vector<prometheus::MetricFamily> BackupMetrics::Collect() const {
+std::vector<prometheus::MetricFamily> BackupFamilies(const BackupStats& stats,
+                                                     Duration interval) {
   MetricFamilies out;
-  if (backups_ == nullptr) return out.Take();
-  const BackupStats stats = backups_->Stats();
   const auto seconds = [](WallTime time) {
     return ToSeconds(time.time_since_epoch());
   };
@@ -24,7 +23,7 @@ std::vector<prometheus::MetricFamily> BackupMetrics::Collect() const {
   }
   out.Gauge("lockstep_store_backup_interval_seconds",
             "Time between two regular backups of the store.",
-            ToSeconds(backups_->interval()));
+            ToSeconds(interval));
   const auto tries = [&](const char* result, uint64_t count) {
     out.Counter("lockstep_store_backups_total",
                 "Regular backups of the store, by what became of them.",
@@ -33,6 +32,11 @@ std::vector<prometheus::MetricFamily> BackupMetrics::Collect() const {
   tries("made", stats.made);
   tries("failed", stats.failed);
   return out.Take();
+}
+
+std::vector<prometheus::MetricFamily> BackupMetrics::Collect() const {
+  if (backups_ == nullptr) return {};
+  return BackupFamilies(backups_->Stats(), backups_->interval());
 }
 
 }  // namespace lockstep

@@ -10,6 +10,9 @@
 
 namespace lockstep {
 
+std::vector<prometheus::MetricFamily> BackupFamilies(const BackupStats& stats,
+                                                     Duration interval);
+
 // Thread-safe.
 class BackupMetrics final : public prometheus::Collectable {
  public:

@@ -1,5 +1,7 @@
 #include "server/service/messages.h"
 
+#include <algorithm>
+
 #include "common/wire/job_wire.h"
 #include "common/wire/training_wire.h"
 #include "common/wire/value_wire.h"
@@ -40,7 +42,9 @@ v1::Job ToMessage(const JobSnapshot& snapshot) {
 
 Status CheckJobSize(const Submission& job) {
   size_t bytes = ToProto(job.spec).ByteSizeLong();
-  if (job.training) bytes += ToProto(*job.training).ByteSizeLong();
+  if (job.training) {
+    bytes = std::max(bytes, ToProto(*job.training).ByteSizeLong());
+  }
   if (bytes <= kMaxJobBytes) return OkStatus();
   return InvalidArgument(
       "job {}: has {} bytes with the arguments and variables of all roles; at "

@@ -8,8 +8,8 @@
 namespace lockstep {
 
 v1::Job ToMessage(const JobSnapshot& snapshot);
-// The most bytes of what a job asks for, in its own words and in AI Platform's:
-// every reply that shows a job has to fit into a message, of 4 MiB.
+// The most bytes of what a job asks for in its own words, and of the same in AI
+// Platform's. Only asked when a job comes in: stored ones may be larger.
 inline constexpr size_t kMaxJobBytes = 256 << 10;
 
 // InvalidArgument: it asks for more.

@@ -17,6 +17,7 @@
 #include "common/base/file.h"
 #include "common/http/metrics.h"
 #include "server/coordinator/coordinator_fixture.h"
+#include "server/service/backup_metrics.h"
 #include "server/service/package_metrics.h"
 #include "server/service/rpc_metrics.h"
 #include "server/service/stream_metrics.h"
@@ -440,8 +441,10 @@ class CatalogueTest : public MetricsTest {
     GiveGpus(&b_, "Tesla T4");
     RunEverything("train", 1);
     Families all = Collect();
-    for (auto& more : {RpcMetrics().Collect(), StreamMetrics().Collect(),
-                       ProcessCollector("x").Collect(), OfPackages()}) {
+    for (auto& more :
+         {RpcMetrics().Collect(), StreamMetrics().Collect(),
+          ProcessCollector("x").Collect(), OfPackages(),
+          BackupFamilies({WallTime(1s), 3, 1, WallTime(2s)}, 60min)}) {
       all.insert(all.end(), more.begin(), more.end());
     }
     return all;

@@ -242,6 +242,7 @@ TEST_F(StoreDamageTest, AnOldCopyThatIsPutInPlaceIsRefused) {
   Run(3, kJobs, true);
   ASSERT_TRUE(RealFileSystem()->WriteAtomic(path_, old).ok());
   EXPECT_THAT(Message(Start()), HasSubstr("57 commits are lost"));
+  EXPECT_THAT(Message(Start()), HasSubstr("accept-loss " + dir_));
 }
 
 TEST_F(StoreDamageTest, RestoredBackupBeginsAHistoryAndKeepsWhatWasThere) {

@@ -22,9 +22,13 @@ constexpr char kMemory[] = ":memory:";
 // More than a job can have started since any backup that is worth restoring.
 constexpr int64_t kGenerationGap = 1000;
 
-constexpr char kHowToGoOn[] =
-    "Restore a backup (`lockstep-coordinator restore FILE DIR`), or go on "
-    "without what is lost (`lockstep-coordinator accept-loss DIR`)";
+std::string HowToGoOn(const std::string& path) {
+  const std::string dir = std::filesystem::path(path).parent_path().string();
+  return fmt::format(
+      "Restore a backup (`lockstep-coordinator restore FILE {0}`), or go on "
+      "without what is lost (`lockstep-coordinator accept-loss {0}`)",
+      dir.empty() ? "." : dir);
+}
 
 Status SyncFile(const std::string& path) {
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -178,27 +182,33 @@ Status CheckMark(Database* db,
   const std::string mark_path = MarkPath(db->path());
   LOCKSTEP_ASSIGN_OR_RETURN(const StorePoint point, PointOf(db));
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t marked, db->Counter("marked"));
-  if (!read.ok()) return Annotate(read.status(), kHowToGoOn);
+  if (!read.ok()) {
+    return Status(
+        read.status().code(),
+        fmt::format("{}. {}", Message(read.status()), HowToGoOn(db->path())));
+  }
   const std::optional<StorePoint>& mark = *read;
   if (!mark) {
     if (marked == 0) return OkStatus();
     return DataLoss("{} is missing: it says which commits {} must have. {}",
-                    mark_path, db->path(), kHowToGoOn);
+                    mark_path, db->path(), HowToGoOn(db->path()));
   }
   if (mark->history != point.history) {
     return DataLoss(
         "{} is of another history than {} says: it was put there "
         "by hand. {}",
-        db->path(), mark_path, kHowToGoOn);
+        db->path(), mark_path, HowToGoOn(db->path()));
   }
   if (mark->version <= point.version && mark->epoch <= point.epoch) {
     return OkStatus();
   }
   return DataLoss(
       "{} has lost commits that were answered: it is at {}, and {} says {}. "
-      "{} commits are lost. {}",
+      "{} {} lost. {}",
       db->path(), Describe(point), mark_path, Describe(*mark),
-      mark->version - point.version, kHowToGoOn);
+      mark->version - point.version,
+      mark->version - point.version == 1 ? "commit is" : "commits are",
+      HowToGoOn(db->path()));
 }
 
 Status BeginHistory(Database* db, const std::vector<StorePoint>& others) {

@@ -185,10 +185,10 @@ TEST_F(TrainingJobTest, AnUnknownVersionIsInTheHistory) {
 TEST_F(TrainingJobTest, AJobIsBoundedAsAWhole) {
   v1::TrainingJob job = Container("wide");
   v1::TrainingInput* const in = job.mutable_training_input();
-  for (int i = 0; i < 4; ++i) in->add_args(std::string(90'000, 'x'));
+  for (int i = 0; i < 4; ++i) in->add_args(std::string(35'000, 'x'));
   const Status refused = Submit(Request(job)).status();
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(Message(refused), HasSubstr("at most 1048576 are taken"));
+  EXPECT_THAT(Message(refused), HasSubstr("at most 262144 are taken"));
   EXPECT_EQ(Get("wide").status().code(), StatusCode::kNotFound);
   in->mutable_args()->RemoveLast();
   const auto answer = Submit(Request(job));

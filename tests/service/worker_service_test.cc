@@ -56,9 +56,10 @@ TEST_F(ServiceTest, ANodeThatHasObeyedALaterCoordinatorIsNoted) {
     ASSERT_TRUE(daemon.Write(message));
     const auto first = daemon.Read();
     ASSERT_TRUE(first && first->has_welcome());
-    // Answered after the registration was looked at.
-    ASSERT_TRUE(daemon.Beat(1));
     EXPECT_FALSE(daemon.Read());
+    const Status refused = daemon.Finish();
+    EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(ReasonOf(refused), "COORDINATOR_OUTDATED");
     const CoordinatorView view = coordinator_->View({});
     EXPECT_EQ(view.refused_by,
               (std::map<NodeName, std::string>{{"a", "epoch 9"}}));
