@@ -142,9 +142,12 @@ TEST_F(OperationsTest, ADrainMovesANativeJobAndLosesNoStep) {
   StartDaemon("worker-0");
   KillDaemon("coordinator");
   StartDaemon("coordinator");
+  // The worker may not have noticed yet that the coordinator was away.
+  EXPECT_TRUE(Eventually([&] {
+    return Node("worker-0").message() == "drained by user/local: new disk";
+  })) << Node("worker-0").message();
   const v1::Node node = Node("worker-0");
   EXPECT_EQ(node.state(), v1::NODE_STATE_DRAINED);
-  EXPECT_EQ(node.message(), "drained by user/local: new disk");
   EXPECT_EQ(node.drain().reason(), "new disk");
   EXPECT_THAT(Story(node), HasSubstr("REASON_NODE_RESTARTED: "));
   EXPECT_THAT(
