@@ -130,18 +130,27 @@ Status BackupSqliteStore(const std::string& path, const std::string& to) {
 
 StatusOr<StoreReport> VerifySqliteStore(const std::string& path,
                                         bool with_mark) {
-  LOCKSTEP_ASSIGN_OR_RETURN(Database db, OpenToRead(path));
+  // The mark is read first: it is never ahead of what is read after it, while a
+  // coordinator writes.
+  const auto mark = CommitMark::Read(MarkPath(path));
+  auto opened = OpenToRead(path);
+  if (opened.status().code() == StatusCode::kFailedPrecondition && with_mark &&
+      mark.ok() && *mark) {
+    return DataLoss(
+        "{} has lost commits that were answered: {} says {}, and the store is "
+        "empty",
+        path, MarkPath(path), Describe(**mark));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(Database db, std::move(opened));
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t schema,
                             db.Number("PRAGMA user_version"));
   if (schema < kSchemaWithMark) {
+    if (with_mark) LOCKSTEP_RETURN_IF_ERROR(CheckMark(&db, mark));
     return FailedPrecondition(
         "{} was written by an earlier version, which kept no checksums: start "
         "this coordinator once on it",
         path);
   }
-  // One state of it, while a coordinator writes. The mark is read first: it is
-  // never ahead of what is read after it.
-  const auto mark = CommitMark::Read(MarkPath(path));
   LOCKSTEP_RETURN_IF_ERROR(db.Execute("BEGIN"));
   LOCKSTEP_ASSIGN_OR_RETURN(const StoreReport report, ReadAll(&db));
   if (!with_mark) return report;

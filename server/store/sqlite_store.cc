@@ -26,12 +26,8 @@ class SqliteStore final : public Store {
   Status Open() {
     LOCKSTEP_RETURN_IF_ERROR(db_.Execute("PRAGMA journal_mode=WAL"));
     LOCKSTEP_RETURN_IF_ERROR(db_.Execute("PRAGMA synchronous=FULL"));
-    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t schema,
-                              db_.Number("PRAGMA user_version"));
     // Before anything is written.
-    if (schema >= kSchemaWithMark && OnDisk()) {
-      LOCKSTEP_RETURN_IF_ERROR(CheckMark(&db_));
-    }
+    if (OnDisk()) LOCKSTEP_RETURN_IF_ERROR(CheckMark(&db_));
     LOCKSTEP_RETURN_IF_ERROR(BringUpToDate(&db_));
     LOCKSTEP_RETURN_IF_ERROR(CheckDigests(&db_));
     LOCKSTEP_ASSIGN_OR_RETURN(digests_, StoredDigests(&db_));

@@ -196,6 +196,34 @@ TEST_F(StoreDamageTest, AFlippedBitInTheLogDoesNotEraseAnsweredJobs) {
   EXPECT_GE(snapshot->generation_floor, FullJob().generation + 1000);
 }
 
+// All of a young store is in its log, the making of its tables, too.
+TEST_F(StoreDamageTest, ALogThatLostEvenTheTablesIsRefused) {
+  Run(0, 3, false);
+  const Files whole = Keep();
+  const std::string history = (*CommitMark::Read(path_ + ".mark"))->history;
+  const size_t size = whole.at("coordinator.db-wal").size();
+  for (const size_t at : {size_t{40}, size / 8, size / 4, size / 2}) {
+    Files files = whole;
+    files.at("coordinator.db-wal")[at] ^= 0x20;
+    Put(files);
+    SCOPED_TRACE(at);
+    EXPECT_EQ(VerifySqliteStore(path_, true).status().code(),
+              StatusCode::kDataLoss);
+    const Status status = OpenSqliteStore(path_).status();
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status.ToString();
+    const auto accepted = AcceptLossOfSqliteStore(path_);
+    ASSERT_TRUE(accepted.ok()) << Message(accepted.status());
+    auto store = OpenSqliteStore(path_);
+    ASSERT_TRUE(store.ok()) << Message(store.status());
+    const auto snapshot = (*store)->Load();
+    ASSERT_TRUE(snapshot.ok());
+    // Nodes that obeyed the lost one obey this one.
+    EXPECT_THAT(
+        snapshot->replaced_histories,
+        testing::Contains(testing::Field(&StorePoint::history, history)));
+  }
+}
+
 TEST_F(StoreDamageTest, ATornTailThatWasNeverAnsweredIsAPowerLoss) {
   const pid_t child = ::fork();
   if (child == 0) {

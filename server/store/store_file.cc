@@ -180,14 +180,24 @@ Status CheckMark(Database* db) {
 Status CheckMark(Database* db,
                  const StatusOr<std::optional<StorePoint>>& read) {
   const std::string mark_path = MarkPath(db->path());
-  LOCKSTEP_ASSIGN_OR_RETURN(const StorePoint point, PointOf(db));
-  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t marked, db->Counter("marked"));
   if (!read.ok()) {
     return Status(
         read.status().code(),
         fmt::format("{}. {}", Message(read.status()), HowToGoOn(db->path())));
   }
   const std::optional<StorePoint>& mark = *read;
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t schema,
+                            db->Number("PRAGMA user_version"));
+  if (schema < kSchemaWithMark) {
+    // Of an earlier version, or its log lost even the making of its tables.
+    if (!mark) return OkStatus();
+    return DataLoss(
+        "{} has lost commits that were answered: {} says {}, and the store is "
+        "from before. {}",
+        db->path(), mark_path, Describe(*mark), HowToGoOn(db->path()));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const StorePoint point, PointOf(db));
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t marked, db->Counter("marked"));
   if (!mark) {
     if (marked == 0) return OkStatus();
     return DataLoss("{} is missing: it says which commits {} must have. {}",
