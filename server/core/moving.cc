@@ -18,7 +18,11 @@ bool SavesWhenTold(const Job& job) {
 
 }  // namespace
 
-std::optional<Departure> MustLeave(const Job& job, const JobView& view) {
+namespace {
+
+// `done_ones`: also nodes whose work is done.
+std::optional<Departure> FirstDeparture(const Job& job, const JobView& view,
+                                        bool done_ones) {
   std::optional<Departure> first;
   // Drained nodes are rare.
   std::optional<JobPlaces> places;
@@ -26,7 +30,7 @@ std::optional<Departure> MustLeave(const Job& job, const JobView& view) {
     const auto it = view.nodes.find(node);
     if (it == view.nodes.end() || !it->second.drain) continue;
     if (!places) places.emplace(job);
-    if (IsDoneOn(job, *places, node)) continue;
+    if (!done_ones && IsDoneOn(job, *places, node)) continue;
     const Drain& drain = *it->second.drain;
     const std::optional<WallTime> deadline = drain.deadline();
     if (!deadline || (first && first->deadline <= *deadline)) continue;
@@ -34,6 +38,12 @@ std::optional<Departure> MustLeave(const Job& job, const JobView& view) {
                       *drain.grace, *deadline};
   }
   return first;
+}
+
+}  // namespace
+
+std::optional<Departure> MustLeave(const Job& job, const JobView& view) {
+  return FirstDeparture(job, view, /*done_ones=*/false);
 }
 
 bool IsToldToStop(const Job& job) {
@@ -79,7 +89,9 @@ std::optional<Cause> Leave(Job* job, const JobView& view, Time now) {
 Cause MovedCause(const Job& job, const JobView& view) {
   const int64_t step = DecidingRank(job).progress.committed_step;
   const bool saved = job.last_checkpoint && job.last_checkpoint->step >= step;
-  const std::optional<Departure> departure = MustLeave(job, view);
+  // Its ranks there may all have ended with 0 by now, as they were told.
+  const std::optional<Departure> departure =
+      FirstDeparture(job, view, /*done_ones=*/true);
   std::string text = fmt::format("{} after step {}, as told",
                                  saved ? "saved and stopped" : "stopped", step);
   if (!saved) {
