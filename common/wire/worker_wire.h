@@ -41,7 +41,8 @@ struct Registration {
   std::vector<GangStatus> gangs;
   // Uids of the jobs whose working directories are there.
   std::vector<std::string> work_jobs;
-  // What the daemon has obeyed; absent: nobody, or it is an older daemon.
+  // The newest state of a store that the daemon has obeyed. Absent: it has
+  // obeyed no coordinator yet, or it is an older daemon.
   std::optional<StorePoint> obeyed = std::nullopt;
   // Where others may test whether they reach it, on the node's address; 0:
   // nowhere, or it is an older daemon.

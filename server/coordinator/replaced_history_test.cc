@@ -160,7 +160,7 @@ TEST_F(ReplacedHistoryTest, WhatANodeObeyedTellsWhetherTheStoreIsOlder) {
   const auto check = [&](const StorePoint& obeyed) {
     return coordinator_->CheckObeyed("n", obeyed);
   };
-  EXPECT_TRUE(check({}).ok()) << "it has obeyed nobody";
+  EXPECT_TRUE(check({}).ok()) << "it has obeyed no coordinator";
   EXPECT_TRUE(check({"", 2, 0}).ok()) << "of a daemon from before histories";
   EXPECT_TRUE(check(first).ok());
   EXPECT_TRUE(check(now).ok());

@@ -37,8 +37,8 @@ struct Neighbour {
   std::string address;
 };
 
-// Who of `ready` is asked about a node of `pool` at `address`: two on other
-// hosts, those of its pool first. Empty: there are not as many.
+// The nodes of `ready` that probe a node of `pool` at `address`: two on other
+// hosts, those of its pool first. Empty: fewer than two are ready.
 std::vector<NodeName> ChooseNeighbours(const std::string& pool,
                                        const std::string& address,
                                        std::vector<Neighbour> ready);

@@ -391,7 +391,8 @@ class Stream final : public Reactor {
     const Status known =
         coordinator_->CheckLog(session_, piece.job, piece.job_uid,
                                piece.generation, piece.rank, &life);
-    // Of what this store does not know: kept by the node, which asks again.
+    // The store does not know this gang. The node keeps the bytes and sends
+    // them again.
     if (known.code() == StatusCode::kFailedPrecondition) return OkStatus();
     if (known.code() == StatusCode::kNotFound) {
       // Of a job that was deleted: taken as stored, so that the node can

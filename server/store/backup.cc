@@ -1,10 +1,5 @@
 // Copies of a store: made, checked, and put back.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <vector>
 
@@ -33,24 +28,10 @@ StatusOr<Database> OpenToRead(const std::string& path) {
   return FailedPrecondition("{} is no store of a coordinator", path);
 }
 
-Status SyncFile(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return ErrnoStatus(errno, "opening " + path);
-  if (::fchmod(fd.get(), 0600) != 0 || ::fsync(fd.get()) != 0) {
-    return ErrnoStatus(errno, "syncing " + path);
-  }
-  return OkStatus();
-}
-
-Status SyncParent(const std::string& path) {
-  const std::string parent = std::filesystem::path(path).parent_path().string();
-  return RealFileSystem()->SyncDir(parent.empty() ? "." : parent);
-}
-
 Status Copy(const std::string& path, const std::string& part) {
   LOCKSTEP_ASSIGN_OR_RETURN(Database db, OpenToRead(path));
   LOCKSTEP_RETURN_IF_ERROR(db.VacuumInto(part));
-  return SyncFile(part);
+  return SyncStoreFile(part);
 }
 
 // Every record, and how many.
@@ -167,7 +148,7 @@ StatusOr<StoreReport> RestoreSqliteStore(const std::string& from,
   Status status = Copy(from, part);
   if (status.ok()) {
     auto db = OpenStoreFile(part);
-    status = db.ok() ? BringUpToDate(&*db) : db.status();
+    status = db.ok() ? BringUpToDate(&*db, /*keep_copy=*/false) : db.status();
     if (status.ok()) status = ReadAll(&*db).status();
   }
   if (!status.ok()) {

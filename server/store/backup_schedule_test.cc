@@ -10,6 +10,7 @@
 #include "common/base/file.h"
 #include "server/store/sqlite_store.h"
 #include "server/store/testing.h"
+#include "tests/support/fake_clock.h"
 
 namespace lockstep {
 namespace {
@@ -108,11 +109,21 @@ TEST_F(BackupScheduleTest, EachChangeIsCopiedAndTheOldestGo) {
 
 TEST_F(BackupScheduleTest, AStoreThatIsAsItWasIsNotCopiedAgain) {
   Commit();
-  BackupSchedule schedule(options_, &clock_);
+  FakeClock clock;
+  std::atomic<int> looks{0};
+  options_.version = [&] {
+    ++looks;
+    return version_.load();
+  };
+  BackupSchedule schedule(options_, &clock);
   ASSERT_TRUE(Await(schedule,
                     [](const BackupStats& stats) { return stats.made == 1; }));
-  // Looks go on: a failed one would show. The next change is copied, so that
-  // those before it were looked at.
+  clock.Advance(std::chrono::hours(1));
+  const int before = looks;
+  ASSERT_TRUE(Await(schedule, [&](const BackupStats&) {
+    return looks >= before + 5;
+  })) << "it looks again and again";
+  EXPECT_EQ(schedule.Stats().made, 1u);
   Commit();
   ASSERT_TRUE(Await(schedule,
                     [](const BackupStats& stats) { return stats.made == 2; }));

@@ -7,11 +7,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <string_view>
 
 #include "common/base/crc32c.h"
-#include "common/base/file.h"
+#include "server/store/store_file.h"
 
 namespace lockstep {
 namespace {
@@ -92,9 +91,7 @@ StatusOr<CommitMark> CommitMark::Open(const std::string& path) {
     return ErrnoStatus(error, "making " + path);
   }
   if (::fsync(fd.get()) != 0) return ErrnoStatus(errno, "syncing " + path);
-  const std::string parent = std::filesystem::path(path).parent_path().string();
-  LOCKSTEP_RETURN_IF_ERROR(
-      RealFileSystem()->SyncDir(parent.empty() ? "." : parent));
+  LOCKSTEP_RETURN_IF_ERROR(SyncParent(path));
   return CommitMark(path, std::move(fd),
                     newest.slot ? newest.slot->sequence : 0);
 }

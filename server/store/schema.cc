@@ -144,7 +144,7 @@ Status KeepCopy(Database* db, int64_t schema) {
 
 }  // namespace
 
-Status BringUpToDate(Database* db) {
+Status BringUpToDate(Database* db, bool keep_copy) {
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t at,
                             db->Number("PRAGMA user_version"));
   if (at > kNewest) {
@@ -152,7 +152,8 @@ Status BringUpToDate(Database* db) {
         "{} was written by a later version (schema {}, this program knows {})",
         db->path(), at, kNewest);
   }
-  if (at > 0 && at < kNewest) LOCKSTEP_RETURN_IF_ERROR(KeepCopy(db, at));
+  if (keep_copy && at > 0 && at < kNewest)
+    LOCKSTEP_RETURN_IF_ERROR(KeepCopy(db, at));
   for (int64_t i = at; i < kNewest; ++i) {
     const Status status = MigrateFrom(db, i);
     if (status.ok()) continue;

@@ -13,10 +13,10 @@ namespace lockstep {
 // The first schema with a history, row digests and a mark.
 inline constexpr int64_t kSchemaWithMark = 3;
 
-// Brings the tables up to date, in one transaction a step. A file that has any
-// is copied to PATH.schema-N before.
+// Brings the tables up to date, in one transaction a step. With `keep_copy` a
+// file that has any is copied to PATH.schema-N before.
 // FailedPrecondition: a later version wrote it.
-Status BringUpToDate(Database* db);
+Status BringUpToDate(Database* db, bool keep_copy = true);
 
 // Digests as the rows themselves give them. DataLoss names the first row whose
 // own digest differs from its bytes.

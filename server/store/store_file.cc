@@ -30,15 +30,6 @@ std::string HowToGoOn(const std::string& path) {
       dir.empty() ? "." : dir);
 }
 
-Status SyncFile(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return ErrnoStatus(errno, "opening " + path);
-  if (::fchmod(fd.get(), 0600) != 0 || ::fsync(fd.get()) != 0) {
-    return ErrnoStatus(errno, "syncing " + path);
-  }
-  return OkStatus();
-}
-
 // A file of a version whose pages had no checksums. Closing its only connection
 // empties the log, so that the file alone is the store.
 Status ConvertPages(Database db) {
@@ -48,11 +39,10 @@ Status ConvertPages(Database db) {
   LOCKSTEP_RETURN_IF_ERROR(files->RemoveAll(part));
   LOCKSTEP_RETURN_IF_ERROR(db.Execute("PRAGMA journal_mode=DELETE"));
   LOCKSTEP_RETURN_IF_ERROR(db.VacuumInto(part));
-  LOCKSTEP_RETURN_IF_ERROR(SyncFile(part));
+  LOCKSTEP_RETURN_IF_ERROR(SyncStoreFile(part));
   { const Database closed = std::move(db); }
   LOCKSTEP_RETURN_IF_ERROR(files->Rename(part, path));
-  const std::string parent = std::filesystem::path(path).parent_path().string();
-  return files->SyncDir(parent.empty() ? "." : parent);
+  return SyncParent(path);
 }
 
 StatusOr<int64_t> HighestGeneration(Database* db) {
@@ -97,6 +87,20 @@ Status WriteHistory(Database* db, const std::vector<StorePoint>& others) {
 
 }  // namespace
 
+Status SyncStoreFile(const std::string& path) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return ErrnoStatus(errno, "opening " + path);
+  if (::fchmod(fd.get(), 0600) != 0 || ::fsync(fd.get()) != 0) {
+    return ErrnoStatus(errno, "syncing " + path);
+  }
+  return OkStatus();
+}
+
+Status SyncParent(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return RealFileSystem()->SyncDir(parent.empty() ? "." : parent);
+}
+
 std::string MarkPath(const std::string& path) { return path + ".mark"; }
 
 StatusOr<Fd> LockStore(const std::string& path) {
@@ -123,8 +127,8 @@ StatusOr<Database> OpenStoreFile(const std::string& path) {
         "start empty",
         path, MarkPath(path));
   }
-  // It holds the keys of generations: for nobody else's eyes. SQLite gives its
-  // -wal and -shm the same mode.
+  // It holds the keys of generations: no one but its owner reads it. SQLite
+  // gives its -wal and -shm the same mode.
   Fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   const bool checked =
       format == PageFormat::kNone || format == PageFormat::kChecked;

@@ -14,6 +14,12 @@
 
 namespace lockstep {
 
+// Makes the file at `path`, which SQLite wrote, durable, and readable by its
+// owner alone.
+Status SyncStoreFile(const std::string& path);
+// Makes durable that `path` has its name.
+Status SyncParent(const std::string& path);
+
 std::string MarkPath(const std::string& path);
 
 // Locks PATH.lock until the Fd goes, however this process ends.

@@ -318,7 +318,7 @@ void Agent::NoteVersion(int64_t version) {
 }
 
 void Agent::OnProbeRequest(uint64_t stream, const ProbeQuery& query) {
-  // Who asks more often than answers come hears of some requests nothing.
+  // A coordinator that asks faster than probes end gets no answer to the rest.
   if (probes_ >= kMaxProbes) return;
   ++probes_;
   probe_work_->Add([this, stream, query, alive = alive_] {
