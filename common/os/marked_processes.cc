@@ -15,12 +15,13 @@ constexpr Duration kExecTime = std::chrono::seconds(1);
 
 std::string EnvironOf(pid_t pid, MonoTime deadline) {
   for (;;) {
-    auto environ = ReadProcFile(fmt::format("/proc/{}/environ", pid));
-    if (!environ.ok()) return std::string();
-    if (!environ->empty()) return *std::move(environ);
+    // The stat is read first: an execve that ends between the two reads would
+    // else leave an empty environment and a stat that says it is the whole one.
     const auto stat = ReadProcFile(fmt::format("/proc/{}/stat", pid));
-    if (!stat.ok() || !IsInExec(*stat) ||
-        SystemClock().Now().mono >= deadline) {
+    auto environ = ReadProcFile(fmt::format("/proc/{}/environ", pid));
+    if (!stat.ok() || !environ.ok()) return std::string();
+    if (!environ->empty()) return *std::move(environ);
+    if (!IsInExec(*stat) || SystemClock().Now().mono >= deadline) {
       return std::string();
     }
     poll(nullptr, 0, 1);
@@ -34,16 +35,16 @@ bool IsInExec(std::string_view proc_pid_stat) {
   const size_t close = proc_pid_stat.rfind(')');
   if (close == std::string_view::npos) return false;
   std::string_view rest = proc_pid_stat.substr(close + 1);
-  std::string_view size, environ_end;
-  for (int field = 3; field <= 51; ++field) {
+  std::string_view size, code_end;
+  for (int field = 3; field <= 27; ++field) {
     rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
     const std::string_view word = rest.substr(0, rest.find_first_of(" \n"));
     if (word.empty()) return false;
     rest.remove_prefix(word.size());
     if (field == 23) size = word;
-    if (field == 51) environ_end = word;
+    if (field == 27) code_end = word;
   }
-  return size != "0" && environ_end == "0";
+  return size != "0" && code_end == "0";
 }
 
 std::string_view VariableIn(std::string_view environ, std::string_view name) {

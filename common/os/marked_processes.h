@@ -22,8 +22,9 @@ namespace lockstep {
 std::string_view VariableIn(std::string_view environ, std::string_view name);
 
 // Whether a process is in the midst of execve, by the text of /proc/PID/stat:
-// it has memory, and where its environment is in there is not known yet. Until
-// then the kernel shows an empty one, although posix_spawn has returned.
+// it has memory, and the end of its code is not known yet. The kernel sets that
+// after the place of the environment (fs/binfmt_elf.c). Before, it shows an
+// empty environment, although posix_spawn has returned.
 bool IsInExec(std::string_view proc_pid_stat);
 
 // SIGKILL to those of `all`, but not to the caller, for which `wanted` says so

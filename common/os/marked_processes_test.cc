@@ -48,17 +48,17 @@ TEST(MarkedProcessesTest, OneThatWasStartedThisMomentIsFound) {
 }
 
 TEST(MarkedProcessesTest, ThatItIsInExecIsReadFromItsStat) {
-  const auto stat = [](const char* size, const char* environ_end) {
+  const auto stat = [](const char* size, const char* code_end) {
     std::string text = "42 (a) (b c) R";
     for (int field = 4; field <= 52; ++field) {
       text += field == 23   ? std::string(" ") + size
-              : field == 51 ? std::string(" ") + environ_end
+              : field == 27 ? std::string(" ") + code_end
                             : " 7";
     }
     return text + "\n";
   };
   EXPECT_TRUE(IsInExec(stat("4096", "0")));
-  EXPECT_FALSE(IsInExec(stat("4096", "140722")));
+  EXPECT_FALSE(IsInExec(stat("4096", "94")));
   EXPECT_FALSE(IsInExec(stat("0", "0"))) << "the kernel's, or one that ends";
   EXPECT_FALSE(IsInExec("42 (a) R 1 2 3"));
   EXPECT_FALSE(IsInExec("42 (a"));
