@@ -31,6 +31,10 @@ Status App::Start() {
                               SiteTables::Open(files, config.machines_file));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(web, LoadWebConfig(config.web_config));
+  if (!config.http_token_file.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        http_token, AccessToken::Open(config.http_token_file, &clock));
+  }
   for (const std::string& address : {config.listen, config.http_listen}) {
     LOCKSTEP_RETURN_IF_ERROR(CheckCanListen(address));
   }
@@ -40,6 +44,11 @@ Status App::Start() {
         files->MakeDirs(JoinPath(config.dir, folder), 0700));
   }
   LOCKSTEP_RETURN_IF_ERROR(files->SyncDir(config.dir));
+  // A full disk has room for what follows once it is given up.
+  BallastOptions ballast_options;
+  ballast_options.dir = config.dir;
+  ballast = std::make_unique<Ballast>(std::move(ballast_options));
+  ballast->Look();
   LOCKSTEP_ASSIGN_OR_RETURN(store,
                             OpenSqliteStore(JoinPath(config.dir, kStoreFile)));
   logs = std::make_unique<LogStore>(files, JoinPath(config.dir, "logs"));
@@ -54,12 +63,16 @@ Status App::Start() {
   options.max_live_bytes_per_user = config.max_user_job_bytes;
   options.membership.fatal_xids = {config.fatal_xids.begin(),
                                    config.fatal_xids.end()};
+  options.membership.node_limit = {config.max_node_cpus,
+                                   static_cast<int64_t>(config.max_node_memory),
+                                   config.max_node_gpus, ""};
   options.on_job_deleted = [this](const std::string& uid) {
     logs->Remove(uid);
   };
   WorkerServiceOptions worker_options;
   worker_options.cluster = config.cluster;
   worker_options.lease = options.membership.lease;
+  worker_options.space = [this] { return ballast->CheckSpace(); };
   coordinator = std::make_unique<Coordinator>(std::move(options), store.get(),
                                               &clock, &hub);
   LOCKSTEP_RETURN_IF_ERROR(coordinator->Load());
@@ -71,6 +84,9 @@ Status App::Start() {
     backup.interval = Seconds(config.backup_interval);
     backup.keep = config.backup_keep;
     backup.version = [this] { return coordinator->version(); };
+    if (config.backup_dir.empty()) {
+      backup.space = [this] { return ballast->CheckSpace(); };
+    }
     backups = std::make_unique<BackupSchedule>(std::move(backup),
                                                &coordinator->clock());
   }
@@ -90,15 +106,17 @@ Status App::Start() {
   files_options.max_file_bytes = static_cast<int64_t>(
       std::min<uint64_t>(config.max_file_bytes, INT64_MAX));
   work_files = std::make_unique<WorkFiles>(files_options);
+  pools = std::make_unique<CallPools>();
   job_service = std::make_unique<JobService>(
-      coordinator.get(), &hub, logs.get(), site.get(), packages.get(),
-      stream_metrics.get(), work_files.get(),
-      JobServiceOptions{config.max_submitter_priority});
-  package_service =
-      std::make_unique<PackageService>(PackageServiceOptions(), packages.get());
+      pools.get(), coordinator.get(), &hub, logs.get(), site.get(),
+      packages.get(), stream_metrics.get(), work_files.get(),
+      JobServiceOptions{config.max_submitter_priority,
+                        [this] { return ballast->CheckSpace(); }});
+  package_service = std::make_unique<PackageService>(
+      PackageServiceOptions(), pools.get(), packages.get());
   cluster_service = std::make_unique<ClusterService>(coordinator.get());
   worker_service = std::make_unique<WorkerService>(
-      std::move(worker_options), coordinator.get(), logs.get(),
+      std::move(worker_options), pools.get(), coordinator.get(), logs.get(),
       stream_metrics.get(), work_files.get());
   return Serve();
 }
@@ -165,6 +183,13 @@ Status App::Serve() {
   options.insecure_loopback = config.insecure_loopback;
   options.credentials = credentials;
   options.observer = rpc_metrics.get();
+  options.pools = pools.get();
+  AuditLogOptions audit_options;
+  audit_options.path = config.audit_log.empty()
+                           ? JoinPath(config.dir, "audit.log")
+                           : config.audit_log;
+  LOCKSTEP_ASSIGN_OR_RETURN(audit, AuditLog::Open(std::move(audit_options)));
+  options.audit = audit.get();
   LOCKSTEP_ASSIGN_OR_RETURN(
       rpc,
       RpcServer::Start(options, {job_service.get(), cluster_service.get(),
@@ -172,9 +197,11 @@ Status App::Serve() {
   HttpServerOptions http_options;
   http_options.address = config.http_listen;
   http_options.web = web;
+  http_options.token = http_token;
   LOCKSTEP_ASSIGN_OR_RETURN(http, HttpServer::Create(http_options));
   DaemonFacts facts;
   facts.dir = config.dir;
+  facts.ballast = ballast.get();
   if (credentials) facts.certificate_end = credentials->not_after;
   StandardPages pages;
   pages.program = "lockstep-coordinator";
@@ -189,15 +216,35 @@ Status App::Serve() {
     return Unavailable("the store cannot write: commands are refused");
   };
   AddStandardPages(pages, http.get());
-  AddCoordinatorPages(config.cluster, coordinator.get(), &ledger, http.get());
+  // Who looks at a page is nobody's owner.
+  const auto page_reader = [this] {
+    return ReaderOf("", config.insecure_loopback, site->Get()->visibility);
+  };
+  AddCoordinatorPages(config.cluster, coordinator.get(), &ledger, page_reader,
+                      http.get());
   LOCKSTEP_RETURN_IF_ERROR(http->Start());
-  const nlohmann::json endpoint = {
-      {"pid", ::getpid()}, {"grpc", rpc->address()}, {"http", http->address()}};
-  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->WriteAtomic(
-      JoinPath(config.dir, "endpoint.json"), endpoint.dump() + "\n"));
+  if (const Status status = WriteEndpoint(); !status.ok()) {
+    LOG_ERROR("it serves, and tries again every second to write where: {}",
+              Message(status));
+  }
   LOG_INFO("serving gRPC on {} and HTTP on {}", rpc->address(),
            http->address());
   return OkStatus();
+}
+
+Status App::WriteEndpoint() {
+  const nlohmann::json endpoint = {
+      {"pid", ::getpid()}, {"grpc", rpc->address()}, {"http", http->address()}};
+  const Status status = RealFileSystem()->WriteAtomic(
+      JoinPath(config.dir, "endpoint.json"), endpoint.dump() + "\n");
+  endpoint_written_ = status.ok();
+  return status;
+}
+
+void App::LookAtDisk() {
+  ballast->Look();
+  // The first failure was logged.
+  if (!endpoint_written_) WriteEndpoint().IgnoreError();
 }
 
 }  // namespace lockstep

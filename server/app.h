@@ -9,6 +9,8 @@
 #include "common/base/status.h"
 #include "common/http/server.h"
 #include "common/pki/credentials.h"
+#include "common/rpc/audit_log.h"
+#include "common/rpc/call_pools.h"
 #include "common/rpc/server.h"
 #include "server/config.h"
 #include "server/coordinator/coordinator.h"
@@ -26,6 +28,7 @@
 #include "server/service/worker_service.h"
 #include "server/site/site_tables.h"
 #include "server/store/backup_schedule.h"
+#include "server/store/ballast.h"
 #include "server/store_file_name.h"
 
 namespace lockstep {
@@ -38,6 +41,9 @@ struct App {
   Status LoadIdentity();
   Status OpenPackages();
   Status Serve();
+  // Where the disk was full, the file that says where it serves is written
+  // later. Call every second or so.
+  void LookAtDisk();
   // Tables and prices that cannot be read stay as they were.
   Status Reload();
 
@@ -45,6 +51,9 @@ struct App {
   SystemClock clock;
   std::optional<Credentials> credentials;
   WebConfig web;
+  // Null: none is asked for.
+  std::shared_ptr<AccessToken> http_token;
+  std::unique_ptr<Ballast> ballast;
   std::unique_ptr<Store> store;
   WatchHub hub;
   MetricLedger ledger;
@@ -52,6 +61,7 @@ struct App {
       std::make_shared<RpcMetrics>();
   const std::shared_ptr<StreamMetrics> stream_metrics =
       std::make_shared<StreamMetrics>();
+  std::unique_ptr<AuditLog> audit;
   std::unique_ptr<SiteTables> site;
   std::unique_ptr<LogStore> logs;
   std::unique_ptr<Coordinator> coordinator;
@@ -61,12 +71,18 @@ struct App {
   std::unique_ptr<LogSweeper> log_sweeper;
   std::unique_ptr<PackageSweeper> package_sweeper;
   std::unique_ptr<WorkFiles> work_files;
+  // After all that streams use, before the services.
+  std::unique_ptr<CallPools> pools;
   std::unique_ptr<JobService> job_service;
   std::unique_ptr<PackageService> package_service;
   std::unique_ptr<ClusterService> cluster_service;
   std::unique_ptr<WorkerService> worker_service;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<RpcServer> rpc;
+
+ private:
+  Status WriteEndpoint();
+  bool endpoint_written_ = false;
 };
 
 }  // namespace lockstep

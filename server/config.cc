@@ -100,6 +100,9 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   app.add_option("--web_config", config->web_config,
                  "TLS, client certificates and passwords of the HTTP port: a "
                  "web-config.yml as Prometheus's exporters take");
+  app.add_option("--http_token_file", config->http_token_file,
+                 "File with the token that the HTTP port asks for, on loopback "
+                 "too; made if it is missing. Health is for everybody");
   app.add_option("--ca", config->ca, "PEM certificate of the cluster's CA");
   app.add_option("--cert", config->cert, "PEM certificate of this coordinator");
   app.add_option("--key", config->key, "PEM key of this coordinator");
@@ -131,6 +134,19 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
       ->transform(CLI::AsSizeValue(false))
       ->transform(not_negative)
       ->default_str("64MiB");
+  const std::string more = " that a new node may have without approval";
+  app.add_option("--max_node_cpus", config->max_node_cpus, "Cores" + more)
+      ->check(CLI::Range(0.0, 65536.0))
+      ->capture_default_str();
+  app.add_option("--max_node_memory", config->max_node_memory,
+                 "Bytes of memory" + more)
+      ->transform(CLI::Range(uint64_t{0}, uint64_t{1} << 60))
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(not_negative)
+      ->default_str("16TiB");
+  app.add_option("--max_node_gpus", config->max_node_gpus, "GPUs" + more)
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
   app.add_option("--fatal_xids", config->fatal_xids,
                  "NVIDIA Xids after which a GPU gets no new work until its "
                  "host boots or an operator undrains the node")
@@ -205,6 +221,9 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
                  "More backups than this: the oldest are deleted")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
+  app.add_option("--audit_log", config->audit_log,
+                 "File of who did what, one JSON object a line; 64 MiB, and 8 "
+                 "older ones (default: DIR/audit.log)");
   app.add_option("--log_level", config->log_level, "debug, info, warn or error")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str();

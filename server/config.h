@@ -19,6 +19,8 @@ struct Config {
   std::string http_listen = "127.0.0.1:7480";
   // TLS and passwords of the HTTP port; empty: plain, everybody.
   std::string web_config;
+  // Its token; empty: none.
+  std::string http_token_file;
   std::string ca;
   std::string cert;
   std::string key;
@@ -54,8 +56,15 @@ struct Config {
   uint64_t max_user_job_bytes = uint64_t{64} << 20;
   // The highest priority that a user with the role submitter may ask for.
   int32_t max_submitter_priority = 0;
+  // Of one node that is new, what may be used without approval: cores, bytes,
+  // GPUs.
+  double max_node_cpus = 1024;
+  uint64_t max_node_memory = uint64_t{16} << 40;
+  int32_t max_node_gpus = 16;
   // NVIDIA's Xids after which a GPU gets no new work.
   std::vector<int32_t> fatal_xids = {48, 74, 79, 94, 95, 119, 120};
+  // The audit record; empty: DIR/audit.log.
+  std::string audit_log;
   std::string log_level = "info";
   std::string allow_faults;
 

@@ -39,6 +39,10 @@ TEST(ConfigTest, WhatWouldDeleteByMistakeIsRefused) {
         {"--retain_job_count", "-1"},
         {"--retain_log_bytes", "-5"},
         {"--package_quota", "-1GiB"},
+        {"--max_node_cpus", "-1"},
+        {"--max_node_memory", "-1GiB"},
+        {"--max_node_memory", "2097152TiB"},
+        {"--max_node_gpus", "-1"},
         {"--package_reserve", "-1GiB"}}) {
     args.insert(args.begin(), {"lockstep-coordinator", "--dir", "/nowhere"});
     std::vector<char*> argv;
@@ -60,6 +64,15 @@ TEST(ConfigTest, SizesOfPackagesHaveUnits) {
   EXPECT_EQ(config.package_quota, uint64_t{3} << 30);
   EXPECT_EQ(Parse({}).package_reserve, uint64_t{1} << 30);
   EXPECT_EQ(config.package_reserve, uint64_t{5} << 30);
+}
+
+TEST(ConfigTest, WhatANewNodeMayHaveHasUnitsAndLimits) {
+  EXPECT_EQ(Parse({}).max_node_memory, uint64_t{16} << 40);
+  const Config config = Parse({"--max_node_cpus", "96.5", "--max_node_memory",
+                               "768GiB", "--max_node_gpus", "0"});
+  EXPECT_EQ(config.max_node_cpus, 96.5);
+  EXPECT_EQ(config.max_node_memory, uint64_t{768} << 30);
+  EXPECT_EQ(config.max_node_gpus, 0);
 }
 
 // A time that does not fit would come out below zero, and delete everything.

@@ -1,5 +1,6 @@
 // lockstep-coordinator: builds the object graph and waits for a signal.
 
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -29,6 +30,10 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 
 constexpr Duration kTick = 100ms;
+// Of glibc's malloc. Each keeps what was freed in it, and by default some
+// dozens of threads have as many; the work here waits for the disk, not for
+// memory.
+constexpr int kMallocArenas = 2;
 // How old the line that the service manager shows may be.
 constexpr Duration kStatusInterval = 2s;
 // How exactly it is known when a job makes its first step, or none.
@@ -101,6 +106,7 @@ Status RunUntilSignal(App* app, const Fd& signals, Notifier* notifier) {
       app->ledger.Look(coordinator->View(kSeriesLinger));
       app->package_service->CancelIdle(now);
       app->work_files->CancelIdle(now);
+      app->LookAtDisk();
     }
     if (notifier->enabled() && now >= next_status) {
       next_status = now + kStatusInterval;
@@ -155,6 +161,8 @@ int main(int argc, char** argv) {
   }
   lockstep::Config config;
   if (!lockstep::ParseFlags(argc, argv, &config, &exit_code)) return exit_code;
+  // Before there are threads.
+  mallopt(M_ARENA_MAX, lockstep::kMallocArenas);
   const lockstep::Status status = lockstep::Run(std::move(config));
   if (!status.ok()) {
     fprintf(stderr, "%slockstep-coordinator: %s\n",

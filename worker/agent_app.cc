@@ -19,6 +19,7 @@
 #include "common/os/process.h"
 #include "common/os/procfs.h"
 #include "common/pki/credentials.h"
+#include "common/pki/validity.h"
 #include "worker/agent/host_setup.h"
 #include "worker/agent/node_metrics.h"
 #include "worker/devices/host_capacity.h"
@@ -65,6 +66,25 @@ StatusOr<ChannelOptions> AgentApp::Channel(const AgentFlags& flags,
   }
   return options;
 }
+
+namespace {
+
+// For AgentConfig::check_dates: the daemon's own certificate may expire while
+// it runs, and why the coordinator's is not taken gRPC does not say.
+Status CheckDates(const ChannelOptions& channel, const std::string& path,
+                  const Status& ended) {
+  const WallTime now = SystemClock().Now().wall;
+  LOCKSTEP_RETURN_IF_ERROR(CheckCertificateDates(
+      channel.credentials->certificate, "the certificate " + path,
+      "issue a new one with `lockstep cert issue` and start the worker again",
+      now));
+  if (Message(ended).find("certificate verify failed") == std::string::npos) {
+    return OkStatus();
+  }
+  return CheckServerDates(channel.target, now, std::chrono::milliseconds(500));
+}
+
+}  // namespace
 
 Status AgentApp::DescribeNode(const AgentFlags& flags, NodeInfo* node) {
   node->hostname = HostName();
@@ -170,6 +190,10 @@ Status AgentApp::ServeHttp(const AgentFlags& flags) {
   HttpServerOptions options;
   options.address = flags.http_address;
   LOCKSTEP_ASSIGN_OR_RETURN(options.web, LoadWebConfig(flags.web_config));
+  if (!flags.http_token_file.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(options.token,
+                              AccessToken::Open(flags.http_token_file, &clock));
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(http, HttpServer::Create(options));
   StandardPages pages;
   pages.program = "lockstep-worker";
@@ -218,6 +242,10 @@ Status AgentApp::Start(const AgentFlags& flags) {
   config.node.limits_enforced = cgroups != nullptr;
   config.node.limits_message = no_limits;
   if (channel_options.credentials) {
+    config.check_dates = [channel_options,
+                          path = flags.cert](const Status& ended) {
+      return CheckDates(channel_options, path, ended);
+    };
     config.node.certificate_end_time = channel_options.credentials->not_after;
   }
   package_source = MakeGrpcPackageSource(channel);

@@ -59,6 +59,10 @@ void AddPlaceFlags(CLI::App* app, AgentFlags* flags) {
   app->add_option("--web_config", flags->web_config,
                   "TLS, client certificates and passwords of the HTTP port: a "
                   "web-config.yml as Prometheus's exporters take");
+  app->add_option(
+      "--http_token_file", flags->http_token_file,
+      "File with the token that the HTTP port asks for, on loopback "
+      "too; made if it is missing. Health is for everybody");
   app->add_option("--ca", flags->ca, "PEM certificate of the cluster's CA");
   app->add_option("--cert", flags->cert, "PEM certificate of this node");
   app->add_option("--key", flags->key, "PEM key of this node");

@@ -20,6 +20,7 @@ struct AgentFlags {
   std::string address;
   std::string http_address = "127.0.0.1:9464";
   std::string web_config;
+  std::string http_token_file;
   std::optional<double> cpus;
   std::optional<uint64_t> memory;
   std::optional<int32_t> gpus;

@@ -16,6 +16,7 @@
 #include "common/base/leave.h"
 #include "common/base/logging.h"
 #include "common/rpc/grpc_log.h"
+#include "worker/agent/orphans.h"
 #include "worker/agent_app.h"
 #include "worker/agent_flags.h"
 
@@ -61,6 +62,9 @@ Status RunWorker(const AgentFlags& flags) {
   RedirectGrpcLog(GrpcLog::kToOurs);
   if (!flags.allow_faults.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(EnableFaults(flags.allow_faults));
+  }
+  if (const Status adopts = BecomeSubreaper(); !adopts.ok()) {
+    LOG_WARN("{}", Message(adopts));
   }
   AgentApp app;
   app.signals = BlockSignals();

@@ -418,10 +418,12 @@ std::unique_ptr<CLI::App> BuildApp(Cli* cli) {
   AddNodesDescribe(nodes, cli);
   AddNodesDrain(nodes, cli);
   AddNodesUndrain(nodes, cli);
+  AddNodesApprove(nodes, cli);
   AddNodesForget(nodes, cli);
   AddEvents(root.get(), cli);
   AddBench(root.get(), cli);
   AddTop(root.get(), cli);
+  AddUi(root.get(), cli);
   AddInit(root.get(), cli);
   CLI::App* const cert =
       AddGroup(root.get(), "cert", "", "Certificates of daemons and users",

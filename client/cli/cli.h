@@ -115,6 +115,7 @@ void AddNodesList(CLI::App* parent, Cli* cli);
 void AddNodesDescribe(CLI::App* parent, Cli* cli);
 void AddNodesDrain(CLI::App* parent, Cli* cli);
 void AddNodesUndrain(CLI::App* parent, Cli* cli);
+void AddNodesApprove(CLI::App* parent, Cli* cli);
 void AddNodesForget(CLI::App* parent, Cli* cli);
 void AddInit(CLI::App* parent, Cli* cli);
 void AddCertIssue(CLI::App* parent, Cli* cli);
@@ -123,6 +124,7 @@ void AddContextShow(CLI::App* parent, Cli* cli);
 void AddContextUse(CLI::App* parent, Cli* cli);
 void AddContextSet(CLI::App* parent, Cli* cli);
 void AddContextDelete(CLI::App* parent, Cli* cli);
+void AddUi(CLI::App* parent, Cli* cli);
 void AddVersion(CLI::App* parent, Cli* cli);
 void AddCompletion(CLI::App* parent, Cli* cli);
 

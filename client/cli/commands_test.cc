@@ -61,6 +61,28 @@ TEST_F(CommandsTest, DrainAndUndrain) {
   EXPECT_EQ(Run({"nodes", "drain", "elsewhere"}), 3);
 }
 
+TEST_F(CommandsTest, ApproveSaysWhatMayBeUsed) {
+  ServeNode("host-a", v1::NODE_STATE_READY);
+  server_->Update([](FakeAnswers* a) {
+    a->nodes[0].mutable_capacity()->set_cpus(8);
+    a->nodes[0].mutable_offered()->set_cpus(96);
+  });
+  EXPECT_EQ(Run({"nodes", "list"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("offers 96 cpus, of which 8 cpus may be "
+                                    "used: the rest waits for `lockstep nodes "
+                                    "approve host-a`"));
+  EXPECT_EQ(Run({"nodes", "describe", "host-a"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("offers       96 cpus, of which 8 cpus"));
+  EXPECT_EQ(Run({"nodes", "approve", "host"}), 0) << err_.str();
+  EXPECT_EQ(out_.str(), "host-a READY\n");
+  EXPECT_THAT(err_.str(),
+              HasSubstr("host-a: 96 cpus may be used, until now 8 cpus"));
+  EXPECT_THAT(server_->Answers().approved, ElementsAre("host-a"));
+  EXPECT_EQ(Run({"nodes", "approve", "host-a"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("nothing waited for approval"));
+  EXPECT_EQ(Run({"nodes", "approve", "elsewhere"}), 3);
+}
+
 TEST_F(CommandsTest, DrainWaitsAndGivesUp) {
   ServeNode("host-a", v1::NODE_STATE_READY, "fashion");
   EXPECT_EQ(Run({"nodes", "drain", "host-a", "--wait", "--timeout", "50ms"}),

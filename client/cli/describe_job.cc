@@ -64,7 +64,7 @@ std::string AttemptsText(const v1::Job& job) {
                               ToWallTime(attempt.start_time()))
              : "-",
          attempt.has_resumed_step() ? Grouped(attempt.resumed_step()) : "-",
-         Printable(attempt.end_cause().message())});
+         CauseText(job, attempt.end_cause())});
   }
   const bool goes_on = job.state() >= v1::JOB_STATE_PREPARING &&
                        job.state() <= v1::JOB_STATE_FINISHING;
@@ -94,6 +94,7 @@ std::string StateRows(const v1::Job& job, WallTime now, const Style& style) {
                         cause.empty() ? "" : ": ", cause);
   }
   text += Row("why", cause);
+  text += Row("not shown", HiddenText(job));
   if (job.has_state_time()) {
     text += Row("since",
                 fmt::format("{} ({} ago)", TimeText(true, job.state_time()),
@@ -126,7 +127,7 @@ std::string CheckpointRow(const v1::Job& job, WallTime now) {
     text += ", " + Age(now - ToWallTime(c.time())) + " ago";
   }
   if (c.bytes() > 0) text += ", " + FormatBytes(c.bytes());
-  text += ", in " + Printable(c.path());
+  if (!c.path().empty()) text += ", in " + Printable(c.path());
   const int64_t since = job.progress().chief().committed_step() - c.step();
   if (!IsFinalState(job.state()) && job.has_progress() && since > 0) {
     text +=
@@ -162,7 +163,7 @@ std::string ProgressRow(const v1::Job& job, WallTime now) {
       chief.committed_step() <= 0 && chief.total_steps() <= 0) {
     return "";
   }
-  std::string text = ProgressText(job.progress());
+  std::string text = ProgressText(job.progress(), !job.details_hidden());
   const Duration age = ReportAge(job, now);
   if (age >= kStaleReport) text += fmt::format("  (as of {} ago)", Age(age));
   return Row("progress", text);

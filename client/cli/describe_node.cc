@@ -119,6 +119,16 @@ std::string UnknownGangs(const v1::Node& node) {
          Printable(node.name()) + " --grace 30s\n";
 }
 
+// "64 cpus, 1 TiB, of which 32 cpus, 1 TiB may be used: ..."; empty: nothing
+// waits for approval.
+std::string OffersText(const v1::Node& node) {
+  if (!node.has_offered()) return "";
+  return fmt::format(
+      "{}, of which {} may be used: the rest waits for `lockstep nodes approve "
+      "{}`",
+      Text(node.offered()), Text(node.capacity()), Printable(node.name()));
+}
+
 // Of a list: one thing, the worst.
 std::string WhyOf(const v1::Node& node) {
   if (!node.message().empty()) return node.message();
@@ -126,6 +136,7 @@ std::string WhyOf(const v1::Node& node) {
     if (gpu.fault().empty()) continue;
     return fmt::format("GPU {} gets no new work: {}", gpu.index(), gpu.fault());
   }
+  if (node.has_offered()) return "offers " + OffersText(node);
   if (const int missing = node.missing_gpus_size(); missing > 0) {
     return fmt::format("{} of {} GPUs {} missing", missing,
                        node.gpus_size() + missing, missing == 1 ? "is" : "are");
@@ -149,6 +160,15 @@ std::string CertificateText(const v1::Node& node, WallTime now) {
   const std::string when = TimeText(true, node.certificate_end_time());
   return end > now ? fmt::format("ends {} (in {})", when, Age(end - now))
                    : fmt::format("ended {}", when);
+}
+
+// "until 2026-01-31T12:00:00Z (for another 40s)".
+std::string CoolDownText(const v1::Node& node, WallTime now) {
+  if (!node.has_cool_down_end()) return "";
+  const WallTime end = ToWallTime(node.cool_down_end());
+  return fmt::format(
+      "until {}{}", TimeText(true, node.cool_down_end()),
+      end > now ? fmt::format(" (for another {})", Age(end - now)) : "");
 }
 
 // Indented, under a title.
@@ -210,6 +230,9 @@ std::string FormatNode(const v1::Node& node, WallTime now, const Style& style) {
                             Age(now - ToWallTime(node.state_time()))));
   }
   text += Row("drain", DrainText(node, now));
+  text += Row("cools down", CoolDownText(node, now));
+  text += Row("apart from",
+              Printable(fmt::format("{}", fmt::join(node.apart_from(), ", "))));
   text += Row("heartbeat", Heartbeat(node, now));
   text += Row("host", Printable(node.hostname()));
   text += Row("pool", Printable(node.pool()));
@@ -223,6 +246,7 @@ std::string FormatNode(const v1::Node& node, WallTime now, const Style& style) {
   text += Row("cpus", Cpus(node) + " taken");
   text += Row("memory", Memory(node) + " taken");
   text += Row("gpus", Gpus(node, style) + " taken");
+  text += Row("offers", OffersText(node));
   text += Row("load", fmt::format("CPU {:.0f} % busy, {} memory available",
                                   node.cpu_utilization() * 100,
                                   FormatBytes(node.memory_available_bytes())));

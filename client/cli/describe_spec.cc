@@ -15,12 +15,6 @@ namespace lockstep {
 namespace {
 
 std::string RoleText(const v1::RoleSpec& role) {
-  const v1::Resources& r = role.resources();
-  Resources resources;
-  resources.cpus = r.cpus();
-  resources.memory_bytes = r.memory_bytes();
-  resources.gpus = r.gpus();
-  resources.gpu_type = Printable(r.gpu_type());
   std::string text = fmt::format("{} {}", role.count(), Text(role.type()));
   if (role.ranks_per_task() > 1) {
     text += fmt::format(" of {} ranks", role.ranks_per_task());
@@ -28,7 +22,7 @@ std::string RoleText(const v1::RoleSpec& role) {
   if (!role.machine().type().empty()) {
     text += " on " + Printable(role.machine().type());
   }
-  text += " (" + Describe(resources) + " each)";
+  text += " (" + Text(role.resources()) + " each)";
   if (role.has_container()) {
     text += " in " + Printable(role.container().image());
   }

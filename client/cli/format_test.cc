@@ -410,6 +410,22 @@ TEST(DescribeTest, SaysByWhichPlanItReduces) {
                                     HashOf(plan))));
 }
 
+TEST(DescribeTest, ANodeThatCoolsDownOrIsApart) {
+  v1::Node node;
+  node.set_name("a");
+  const WallTime now = FromUnixNanos(kStart * 1'000'000'000);
+  const std::string well = FormatNode(node, now, Style{});
+  EXPECT_EQ(well.find("cools down"), std::string::npos);
+  EXPECT_EQ(well.find("apart from"), std::string::npos);
+  node.mutable_cool_down_end()->set_seconds(kStart + 90);
+  node.add_apart_from("b");
+  node.add_apart_from("c");
+  const std::string text = FormatNode(node, now, Style{});
+  EXPECT_THAT(text,
+              testing::ContainsRegex("cools down +until [^\n]*for another"));
+  EXPECT_THAT(text, testing::ContainsRegex("apart from +b, c\n"));
+}
+
 TEST(DescribeTest, NodeWithDrainGpusAndEvents) {
   v1::Node node;
   node.set_name("host-a");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
+#include "client/cli/job_view.h"
 #include "client/cli/output.h"
 #include "common/training/states.h"
 
@@ -68,9 +69,9 @@ ordered_json ServiceFields(const v1::Job& job) {
   if (job.has_end_time()) out["endTime"] = TimeOf(job.end_time());
   const bool tells =
       state == "FAILED" || state == "CANCELLING" || state == "CANCELLED";
-  if (tells && !job.cause().message().empty()) {
-    out["errorMessage"] = job.cause().message();
-  }
+  const std::string error = job.details_hidden() ? CauseText(job, job.cause())
+                                                 : job.cause().message();
+  if (tells && !error.empty()) out["errorMessage"] = error;
   out["etag"] = Etag(job.resource_version());
   out["jobId"] = job.name();
   // As all 64-bit numbers of that API.

@@ -180,6 +180,23 @@ int ExitCodeOf(const v1::Job& job) {
   return job.exit_code() > 0 && job.exit_code() < 256 ? job.exit_code() : 1;
 }
 
+std::string CauseText(const v1::Job& job, const v1::Cause& cause) {
+  if (!cause.message().empty() || !job.details_hidden() ||
+      cause.reason() == v1::REASON_UNSPECIFIED ||
+      Text(cause.reason()) == Text(job.state())) {
+    return Printable(cause.message());
+  }
+  return Text(cause.reason());
+}
+
+std::string HiddenText(const v1::Job& job) {
+  if (!job.details_hidden()) return "";
+  return fmt::format(
+      "arguments, environment, labels, messages, paths and what it measured: "
+      "they are for {} and admins, unless the site says visibility: cluster",
+      Printable(job.owner()));
+}
+
 std::string DescribeExit(const v1::ExitStatus& exit) {
   std::string text;
   switch (exit.how_case()) {

@@ -58,6 +58,12 @@ std::string RanText(const v1::Job& job, WallTime now);
 // the first cause's code, else 1; CANCELLED 1.
 int ExitCodeOf(const v1::Job& job);
 
+// The sentence of a cause, and where those of the job are hidden from us the
+// reason instead; empty: there is none, or it says no more than the state.
+std::string CauseText(const v1::Job& job, const v1::Cause& cause);
+// What is hidden of a job, and why; empty: nothing is.
+std::string HiddenText(const v1::Job& job);
+
 // "exit code 3", "signal 9 (Killed)", "could not be started: No such file".
 std::string DescribeExit(const v1::ExitStatus& exit);
 // "worker 1".

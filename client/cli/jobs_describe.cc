@@ -65,6 +65,15 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
                             FindJob(client.get(), options.name));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(name));
+  // In a table it is a row.
+  if ((options.summarize || !options.format.empty()) && job.details_hidden()) {
+    *cli.env->err << fmt::format("lockstep: not shown of job {}: {}\n", name,
+                                 HiddenText(job));
+  }
+  if (options.reduction_plan && job.details_hidden()) {
+    return PermissionDenied("job {}: the reduction plan is for {} and admins",
+                            name, job.owner());
+  }
   if (options.reduction_plan) {
     const std::string& plan = job.reduction_plan().empty()
                                   ? job.spec().reduction_plan()

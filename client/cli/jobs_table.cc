@@ -49,7 +49,7 @@ Table JobsTable(const std::vector<v1::Job>& jobs, bool wide, WallTime now,
     }
     // Of a running job there is one only where something is the matter.
     const bool tells = job.state() != v1::JOB_STATE_SUCCEEDED;
-    row.push_back(tells ? Printable(job.cause().message()) : "");
+    row.push_back(tells ? CauseText(job, job.cause()) : "");
     rows.push_back(std::move(row));
   }
   return {header, rows};

@@ -66,6 +66,13 @@ StatusOr<int> Run(const Cli& cli, Options options) {
         fmt::join(started, ", "), cluster->layout().dir,
         cluster->layout().MachinesFile());
   }
+  if (const std::string token = cluster->http_token_file(); !token.empty()) {
+    *env->err << fmt::format(
+        "HTTP asks for the token in {0}: for Prometheus authorization: "
+        "{{type: Bearer, credentials_file: {0}}}, for a browser `lockstep ui "
+        "--dir {1}`\n",
+        token, cluster->layout().dir);
+  }
   if (!options.no_context) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         const std::string path,
@@ -87,8 +94,9 @@ void AddLocalUp(CLI::App* parent, Cli* cli) {
       "  lockstep local up\n"
       "  lockstep local up --workers 4 --dir /tmp/cluster --no-context\n"
       "\nThe machine's CPUs, memory and GPUs are divided between the workers."
-      "\nPorts are chosen once and kept; TLS is on, with a CA of its own. Run"
-      "\nagain it starts what has stopped and leaves the rest.");
+      "\nPorts are chosen once and kept; TLS is on, with a CA of its own, and"
+      "\nHTTP asks for the token in DIR/http-token. Run again it starts what"
+      "\nhas stopped and leaves the rest.");
   LocalClusterOptions* const c = &options->cluster;
   app->add_option("--workers", c->workers, "Worker daemons (default: 2)");
   AddLocalDirOption(app, &options->dir);

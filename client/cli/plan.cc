@@ -6,19 +6,9 @@
 #include <ostream>
 
 #include "client/cli/describe.h"
-#include "common/model/resources.h"
 
 namespace lockstep {
 namespace {
-
-std::string ResourcesText(const v1::Resources& in) {
-  Resources out;
-  out.cpus = in.cpus();
-  out.memory_bytes = in.memory_bytes();
-  out.gpus = in.gpus();
-  out.gpu_type = Printable(in.gpu_type());
-  return Describe(out);
-}
 
 // ROLE, TASKS, RANKS, MACHINE, RESERVES.
 std::string RolesTable(const v1::JobSpec& spec) {
@@ -35,10 +25,10 @@ std::string RolesTable(const v1::JobSpec& spec) {
       const v1::Machine& machine = role.machine();
       row.push_back(role.has_machine()
                         ? fmt::format("{} ({})", Printable(machine.type()),
-                                      ResourcesText(machine.nominal()))
+                                      Text(machine.nominal()))
                         : "-");
     }
-    row.push_back(ResourcesText(role.resources()));
+    row.push_back(Text(role.resources()));
     rows.push_back(std::move(row));
   }
   std::vector<std::string> header = {"ROLE", "TASKS", "RANKS EACH"};

@@ -31,7 +31,7 @@ std::string PhaseLine(const std::string& phase, const std::string& rest) {
 
 }  // namespace
 
-std::string ProgressText(const v1::JobProgress& progress) {
+std::string ProgressText(const v1::JobProgress& progress, bool with_loss) {
   const v1::RankProgress& chief = progress.chief();
   std::string text =
       "step " + Grouped(std::max<int64_t>(0, chief.committed_step()));
@@ -43,7 +43,7 @@ std::string ProgressText(const v1::JobProgress& progress) {
     text +=
         fmt::format("  {} samples/s", Number(progress.samples_per_second()));
   }
-  if (chief.committed_step() > 0) {
+  if (with_loss && chief.committed_step() > 0) {
     text += fmt::format("  loss {}", Number(chief.loss()));
   }
   if (progress.has_eta()) {

@@ -15,7 +15,8 @@ namespace lockstep {
 
 // "step 1,200/2,345 (51 %)  3,170 samples/s  loss 0.4321  eta 1 m 20 s"; what
 // is not known is left out.
-std::string ProgressText(const v1::JobProgress& progress);
+std::string ProgressText(const v1::JobProgress& progress,
+                         bool with_loss = true);
 // The same behind a bar; without one where the total is not known or the line
 // would be too long. Shorter than `columns`. `note` comes behind the text.
 std::string ProgressBar(const v1::JobProgress& progress, int columns,

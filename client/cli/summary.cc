@@ -100,7 +100,7 @@ std::string ValuesText(const v1::Job& job, bool with_loss) {
   for (const auto& [name, value] : values) {
     if (!IsShownElsewhere(name)) add(name, value);
   }
-  if (with_loss && chief->committed_step() > 0 &&
+  if (with_loss && !job.details_hidden() && chief->committed_step() > 0 &&
       !chief->values().count("loss")) {
     add("loss", chief->loss());
   }
@@ -247,9 +247,9 @@ std::string FormatSummary(const v1::Job& job, const Style& style) {
     text += " after " + FormatDuration(ToWallTime(job.end_time()) -
                                        ToWallTime(job.create_time()));
   }
-  if (job.state() != v1::JOB_STATE_SUCCEEDED &&
-      !job.cause().message().empty()) {
-    text += ": " + Printable(job.cause().message());
+  const std::string cause = CauseText(job, job.cause());
+  if (job.state() != v1::JOB_STATE_SUCCEEDED && !cause.empty()) {
+    text += ": " + cause;
   }
   text += "\n";
   text += Row("phases", PhasesText(job));

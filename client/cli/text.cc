@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "client/cli/terminal_text.h"
+#include "common/model/resources.h"
 
 namespace lockstep {
 namespace {
@@ -97,6 +98,11 @@ std::string Text(v1::Reason reason) {
 }
 std::string Text(v1::RankState state) {
   return Strip(v1::RankState_Name(state), "RANK_STATE_", state);
+}
+
+std::string Text(const v1::Resources& r) {
+  return Describe(
+      Resources{r.cpus(), r.memory_bytes(), r.gpus(), Printable(r.gpu_type())});
 }
 
 std::string PhaseText(v1::JobState state) {

@@ -38,6 +38,8 @@ std::string Text(v1::TaskType type);
 std::string Text(v1::JobKind kind);
 std::string Text(v1::Reason reason);
 std::string Text(v1::RankState state);
+// "2 cpus, 1.5 GiB, 1 T4".
+std::string Text(const v1::Resources& r);
 // "queued" ... "finishing"; empty for final states.
 std::string PhaseText(v1::JobState state);
 

@@ -180,9 +180,8 @@ std::vector<std::string> JobRow(const TopState& state, const v1::Job& job,
   std::string phases = PhaseBar(state.PhasesOf(job), bar);
   // A job that takes no steps says why instead.
   if (!live || phases.find_first_not_of(' ') == std::string::npos) {
-    phases = job.state() == v1::JOB_STATE_RUNNING
-                 ? ""
-                 : Printable(job.cause().message());
+    phases =
+        job.state() == v1::JOB_STATE_RUNNING ? "" : CauseText(job, job.cause());
   }
   return {Printable(job.name()),
           style.State(job.state()),
@@ -192,7 +191,9 @@ std::vector<std::string> JobRow(const TopState& state, const v1::Job& job,
           live && job.progress().samples_per_second() > 0
               ? Number(job.progress().samples_per_second())
               : "-",
-          live && chief.committed_step() > 0 ? Number(chief.loss()) : "-",
+          live && chief.committed_step() > 0 && !job.details_hidden()
+              ? Number(chief.loss())
+              : "-",
           live && job.progress().has_eta()
               ? Age(ToDuration(job.progress().eta()))
               : "-",

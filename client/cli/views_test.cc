@@ -173,6 +173,47 @@ TEST_F(ViewsTest, DescribeInEveryForm) {
       Run({"jobs", "describe", "fashion", "--format=json", "--summarize"}), 2);
 }
 
+// As the coordinator sends another user's job.
+v1::Job HiddenJob() {
+  v1::Job job = RunningJob();
+  job.set_details_hidden(true);
+  job.set_owner("user/ann");
+  job.set_state(v1::JOB_STATE_FAILED);
+  job.mutable_cause()->set_reason(v1::REASON_RANK_EXIT);
+  job.mutable_cause()->clear_message();
+  v1::Attempt* const attempt = job.add_attempts();
+  attempt->set_ordinal(1);
+  attempt->mutable_end_cause()->set_reason(v1::REASON_NODE_LOST);
+  job.mutable_progress()->mutable_chief()->set_committed_step(9);
+  return job;
+}
+
+TEST_F(ViewsTest, WhatIsHiddenIsSaid) {
+  Serve({HiddenJob()});
+  EXPECT_EQ(Run({"jobs", "describe", "fashion"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("\nwhy          RANK_EXIT\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("\nnot shown    arguments, environment"));
+  EXPECT_THAT(out_.str(), HasSubstr("they are for user/ann and admins"));
+  EXPECT_THAT(out_.str(), HasSubstr("visibility: cluster"));
+  EXPECT_THAT(out_.str(), HasSubstr("NODE_LOST"));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("loss 0")));
+  EXPECT_EQ(err_.str(), "");
+  EXPECT_EQ(Run({"jobs", "list"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("RANK_EXIT"));
+  EXPECT_EQ(Run({"jobs", "describe", "fashion", "-o", "json"}), 0);
+  EXPECT_EQ(Json()["lockstep"]["detailsHidden"], true);
+  EXPECT_EQ(Json()["errorMessage"], "RANK_EXIT");
+  EXPECT_EQ(Run({"jobs", "describe", "fashion", "--format=value(state)"}), 0);
+  EXPECT_EQ(out_.str(), "FAILED\n");
+  EXPECT_THAT(err_.str(), HasSubstr("not shown of job fashion: arguments"));
+  EXPECT_NE(Run({"jobs", "describe", "fashion", "--reduction-plan"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("is for user/ann and admins"));
+  // Of one's own nothing is said.
+  Serve({RunningJob()});
+  EXPECT_EQ(Run({"jobs", "describe", "fashion"}), 0);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("not shown")));
+}
+
 TEST_F(ViewsTest, Summarize) {
   Serve({RunningJob()});
   EXPECT_EQ(Run({"jobs", "describe", "fashion", "--summarize"}), 0);

@@ -7,6 +7,7 @@
 #include "common/base/file.h"
 #include "common/base/random.h"
 #include "common/pki/credentials.h"
+#include "common/pki/validity.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/status_conversion.h"
@@ -35,12 +36,20 @@ Status FromServer(const grpc::Status& status) {
 
 namespace {
 
+// How long a server is asked why its certificate is not taken.
+constexpr Duration kPeekTime = std::chrono::seconds(2);
+
 // What gRPC's channel says of a connection that never was, in our words.
 Status Unreachable(const std::string& address, const std::string& text) {
   const auto says = [&](const char* part) {
     return text.find(part) != std::string::npos;
   };
+  const WallTime now = SystemClock().Now().wall;
   if (says("certificate verify failed")) {
+    if (const Status dates = CheckServerDates(address, now, kPeekTime);
+        !dates.ok()) {
+      return Unavailable("{}", Message(dates));
+    }
     return Unavailable(
         "{} has a certificate of another CA than ours: give --ca, --cert and "
         "--key of its cluster",
@@ -55,8 +64,10 @@ Status Unreachable(const std::string& address, const std::string& text) {
   if (says("Socket closed") || says("handshake") || says("Handshake")) {
     return Unavailable(
         "{} closes the connection: it speaks TLS where --insecure-loopback is "
-        "given, does not know the CA of our certificate, or is no coordinator",
-        address);
+        "given, does not know the CA of our certificate, finds our certificate "
+        "expired or not valid yet (this machine's clock says {}; does its "
+        "clock?), or is no coordinator",
+        address, FormatWallTime(now));
   }
   const bool loopback =
       address.starts_with("127.") || address.starts_with("localhost:");
@@ -279,6 +290,14 @@ StatusOr<v1::Node> Client::UndrainNode(const std::string& name) {
   request.set_request_id(RandomUuid());
   request.set_name(name);
   return impl_->Call(impl_->cluster, &v1::ClusterService::Stub::UndrainNode,
+                     request);
+}
+
+StatusOr<v1::Node> Client::ApproveNode(const std::string& name) {
+  v1::ApproveNodeRequest request;
+  request.set_request_id(RandomUuid());
+  request.set_name(name);
+  return impl_->Call(impl_->cluster, &v1::ClusterService::Stub::ApproveNode,
                      request);
 }
 

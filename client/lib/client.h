@@ -216,6 +216,8 @@ class Client {
   StatusOr<v1::Node> DrainNode(const std::string& name,
                                const DrainOptions& options = {});
   StatusOr<v1::Node> UndrainNode(const std::string& name);
+  // What the node offers may be used.
+  StatusOr<v1::Node> ApproveNode(const std::string& name);
   // The host is gone for good. Returns the jobs that had something there.
   StatusOr<std::vector<std::string>> ForgetNode(const std::string& name);
 

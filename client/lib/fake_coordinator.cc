@@ -396,6 +396,19 @@ class FakeCluster final : public v1::ClusterService::Service {
     });
   }
 
+  grpc::Status ApproveNode(grpc::ServerContext*,
+                           const v1::ApproveNodeRequest* request,
+                           v1::Node* response) override {
+    if (Status error = shared_->TakeError(); !error.ok()) return ToGrpc(error);
+    return Change(request->name(), [&](FakeAnswers* a, v1::Node* node) {
+      a->approved.push_back(request->name());
+      if (node->has_offered()) *node->mutable_capacity() = node->offered();
+      node->clear_offered();
+      *response = *node;
+      return grpc::Status::OK;
+    });
+  }
+
   grpc::Status ForgetNode(grpc::ServerContext*,
                           const v1::ForgetNodeRequest* request,
                           v1::ForgetNodeResponse* response) override {

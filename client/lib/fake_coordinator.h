@@ -68,6 +68,7 @@ struct FakeAnswers {
   std::vector<std::string> deleted;
   std::vector<v1::DrainNodeRequest> drains;
   std::vector<std::string> undrained;
+  std::vector<std::string> approved;
   std::vector<std::string> forgotten;
 };
 

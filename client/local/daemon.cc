@@ -68,6 +68,9 @@ StatusOr<std::vector<std::string>> DaemonArguments(const LocalLayout& layout,
     // And its variables are those of whose jobs it runs.
     Add(&args, "--inherit", "*");
   }
+  if (record.http_token) {
+    Add(&args, "--http_token_file", layout.HttpTokenFile());
+  }
   if (record.insecure_loopback) {
     args.push_back("--insecure_loopback");
   } else {

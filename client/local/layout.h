@@ -3,6 +3,7 @@
 //   DIR/cluster.json        what it is: daemons, shares, ports (records.h)
 //   DIR/state.json          which processes run (records.h)
 //   DIR/machines.yaml       what machine types reserve here
+//   DIR/http-token          what HTTP pages and metrics ask for, of all daemons
 //   DIR/lock                held by whoever starts or stops it
 //   DIR/ca/                 the throw-away CA
 //   DIR/user/               the CLI's certificate
@@ -29,6 +30,7 @@ struct LocalLayout {
   std::string ClusterFile() const { return dir + "/cluster.json"; }
   std::string StateFile() const { return dir + "/state.json"; }
   std::string MachinesFile() const { return dir + "/machines.yaml"; }
+  std::string HttpTokenFile() const { return dir + "/http-token"; }
   std::string LockFile() const { return dir + "/lock"; }
   std::string CaDir() const { return dir + "/ca"; }
   std::string UserDir() const { return dir + "/user"; }

@@ -273,6 +273,10 @@ std::string LocalCluster::grpc_address() const {
   return fmt::format("127.0.0.1:{}", record_.grpc_port);
 }
 
+std::string LocalCluster::http_token_file() const {
+  return record_.http_token ? layout_.HttpTokenFile() : "";
+}
+
 StatusOr<std::string> LocalCluster::http_address(
     const std::string& daemon) const {
   LOCKSTEP_RETURN_IF_ERROR(CheckName(daemon));

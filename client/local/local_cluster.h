@@ -44,6 +44,8 @@ struct LocalClusterOptions {
   std::optional<std::string> prices;
   std::optional<std::string> log_level;
   std::optional<bool> insecure_loopback;
+  // Whether HTTP asks for a token. A new cluster's does.
+  std::optional<bool> http_token;
 
   // Where the daemons' programs are. Empty: $LOCKSTEP_BIN, else beside this
   // program.
@@ -144,6 +146,8 @@ class LocalCluster {
   const LocalLayout& layout() const { return layout_; }
   const ClusterRecord& record() const { return record_; }
   std::string grpc_address() const;
+  // With the token that all daemons' HTTP asks for; empty: it asks for none.
+  std::string http_token_file() const;
   // InvalidArgument: no such daemon.
   StatusOr<std::string> http_address(const std::string& daemon) const;
 

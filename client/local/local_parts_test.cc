@@ -70,6 +70,15 @@ TEST(RecordsTest, RoundTrip) {
   const auto cluster = DecodeCluster(EncodeCluster(TwoWorkers()));
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   EXPECT_EQ(*cluster, TwoWorkers());
+  // Of a cluster that is older than the setting: as open as it was.
+  std::string text = EncodeCluster(TwoWorkers());
+  const std::string setting = "  \"httpToken\": false,\n";
+  const size_t at = text.find(setting);
+  ASSERT_NE(at, std::string::npos) << text;
+  text.erase(at, setting.size());
+  const auto older = DecodeCluster(text);
+  ASSERT_TRUE(older.ok()) << older.status();
+  EXPECT_FALSE(older->http_token);
   const StateRecord state = {{"worker-0", {{12, 345}, "boot"}}};
   const auto decoded = DecodeState(EncodeState(state));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
@@ -105,11 +114,18 @@ TEST(DaemonTest, Arguments) {
                           "--container_root", "--inherit", "*",
                           "--insecure_loopback", "--log_level", "info"));
   EXPECT_FALSE(DaemonArguments(layout, insecure, "worker-2").ok());
+  ClusterRecord asking = TwoWorkers();
+  asking.http_token = true;
+  for (const char* daemon : {"coordinator", "worker-0"}) {
+    EXPECT_THAT(*DaemonArguments(layout, asking, daemon),
+                testing::IsSupersetOf({"--http_token_file", "/c/http-token"}));
+  }
 }
 
 TEST(MachinesTableTest, EveryMachineFitsSeveralTimes) {
   const std::string text = LocalMachinesFile(1.5, 1000);
   EXPECT_THAT(text, HasSubstr("defaults: true\n"));
+  EXPECT_THAT(text, HasSubstr("\nvisibility: cluster\n"));
   EXPECT_THAT(text, HasSubstr("  n1-standard-8: {request: {cpus: 0.37, memory: "
                               "250}}\n"));
   // Nobody gets more than the name says.

@@ -33,6 +33,9 @@ std::string LocalMachinesFile(double cpus, int64_t memory_bytes) {
       "# (runtimes, images, tiers ...) the packaged machines.yaml says.\n"
       "#runtimes:\n"
       "#  tf2: {python: /opt/tf2/bin/python3, versions: [\"2.*\"]}\n"
+      "# Of a cluster on one machine for one person nothing is hidden, its\n"
+      "# pages included.\n"
+      "visibility: cluster\n"
       "defaults: true\nmachines:\n";
   for (const auto& [name, machine] : DefaultMachineTable().machines) {
     text += fmt::format("  {}: {{request: {{cpus: {:g}, memory: {}}}}}\n", name,

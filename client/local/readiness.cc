@@ -29,6 +29,16 @@ bool Serves(const v1::Node& node) {
          node.state() == v1::NODE_STATE_DRAINED;
 }
 
+// The person who starts the cluster chooses each time what its workers have.
+Status ApproveAll(Client* client) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto nodes, client->ListNodes());
+  for (const v1::Node& node : nodes) {
+    if (!node.has_offered()) continue;
+    LOCKSTEP_RETURN_IF_ERROR(client->ApproveNode(node.name()).status());
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status LocalCluster::CheckAlive(const std::string& daemon) const {
@@ -73,7 +83,7 @@ Status LocalCluster::WaitReady() {
       LOCKSTEP_RETURN_IF_ERROR(CheckAlive(daemon));
     }
     const Status ready = CheckReady(client.get());
-    if (ready.ok()) return ready;
+    if (ready.ok()) return ApproveAll(client.get());
     if (options_.stopped && options_.stopped()) {
       return Cancelled("stopped while the cluster was started");
     }

@@ -41,6 +41,7 @@ std::string EncodeCluster(const ClusterRecord& record) {
   return json({{"format", kFormat},
                {"cluster", record.cluster},
                {"insecureLoopback", record.insecure_loopback},
+               {"httpToken", record.http_token},
                {"logLevel", record.log_level},
                {"prices", record.prices},
                {"runtimeDir", record.runtime_dir},
@@ -55,6 +56,7 @@ StatusOr<ClusterRecord> DecodeCluster(std::string_view text) {
   return Decode<ClusterRecord>(text, [](const json& root, ClusterRecord* r) {
     r->cluster = root.at("cluster");
     r->insecure_loopback = root.at("insecureLoopback");
+    r->http_token = root.value("httpToken", false);
     r->log_level = root.at("logLevel");
     r->prices = root.at("prices");
     r->runtime_dir = root.at("runtimeDir");

@@ -27,6 +27,9 @@ struct ClusterRecord {
   // In the certificates.
   std::string cluster = "local";
   bool insecure_loopback = false;
+  // Whether HTTP asks for the token in http-token. New clusters do; one that
+  // was written down before there was a token stays open.
+  bool http_token = false;
   std::string log_level = "info";
   // The site's price table; empty: none.
   std::string prices;

@@ -17,6 +17,8 @@ constexpr int kMaxWorkers = 1000;
 
 StatusOr<ClusterRecord> LocalCluster::Wanted() const {
   ClusterRecord record = record_;
+  if (record.workers.empty()) record.http_token = true;
+  if (options_.http_token) record.http_token = *options_.http_token;
   if (options_.prices) {
     record.prices = *options_.prices;
     if (!record.prices.empty()) {

@@ -92,6 +92,7 @@ Status LocalCluster::RemoveOwnFiles() {
     paths.push_back(layout_.DaemonDir(daemon));
   }
   paths.push_back(layout_.MachinesFile());
+  paths.push_back(layout_.HttpTokenFile());
   // Last: without cluster.json there is nothing left to clean.
   paths.push_back(layout_.StateFile());
   paths.push_back(layout_.ClusterFile());

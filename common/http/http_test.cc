@@ -1,14 +1,9 @@
 // The server over real sockets, by a client that sees every byte.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <openssl/ssl.h>
 #include <poll.h>
 #include <prometheus/counter.h>
 #include <prometheus/registry.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -17,13 +12,12 @@
 #include <stdexcept>
 #include <vector>
 
-#include "common/base/fd.h"
 #include "common/base/file.h"
 #include "common/base/version.h"
 #include "common/http/host_check.h"
+#include "common/http/http_test_util.h"
 #include "common/http/metrics.h"
 #include "common/http/server.h"
-#include "common/pki/ca.h"
 
 namespace lockstep {
 namespace {
@@ -31,48 +25,6 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
-
-Fd ConnectTo(int port) {
-  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const timeval limit = {10, 0};
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  sockaddr_in to = {};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<uint16_t>(port));
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)),
-            0);
-  return fd;
-}
-
-std::string ReadAll(int fd) {
-  std::string all;
-  char buffer[4096];
-  for (ssize_t n; (n = ::recv(fd, buffer, sizeof(buffer), 0)) > 0;) {
-    all.append(buffer, static_cast<size_t>(n));
-  }
-  return all;
-}
-
-// The whole answer to `request`, head and body.
-std::string Exchange(int port, const std::string& request) {
-  const Fd fd = ConnectTo(port);
-  EXPECT_EQ(::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL),
-            static_cast<ssize_t>(request.size()));
-  return ReadAll(fd.get());
-}
-
-std::string Ask(int port, const std::string& method, const std::string& target,
-                const std::string& headers = "") {
-  return Exchange(
-      port, fmt::format("{} {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", method,
-                        target, headers));
-}
-
-std::string Body(const std::string& answer) {
-  const size_t end = answer.find("\r\n\r\n");
-  return end == std::string::npos ? "" : answer.substr(end + 4);
-}
 
 class HttpTest : public testing::Test {
  protected:
@@ -123,7 +75,8 @@ TEST_F(HttpTest, AMetricsPageWithoutSeriesSaysWhy) {
 TEST_F(HttpTest, ToAStrangersNameNobodyAnswers) {
   const auto ask = [&](const std::string& host) {
     return Exchange(server_->port(),
-                    "GET /metrics HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+                    "GET /metrics HTTP/1.1\r\nConnection: close\r\nHost: " +
+                        host + "\r\n\r\n");
   };
   for (const char* host : {"evil.example", "evil.example:9464"}) {
     const std::string answer = ask(host);
@@ -367,159 +320,6 @@ TEST(HttpServerTest, RefusesPlainTextWhereOthersCanReachIt) {
   for (const auto& c : cases) {
     const auto server = HttpServer::Create({.address = c.address});
     EXPECT_EQ(server.status().code(), c.code) << c.address;
-  }
-}
-
-class HttpsTest : public testing::Test {
- protected:
-  void SetUp() override {
-    char name[] = "/tmp/lockstep-http-XXXXXX";
-    ASSERT_NE(::mkdtemp(name), nullptr);
-    dir_ = name;
-    const WallTime now = SystemClock().Now().wall;
-    const auto ca = CertificateAuthority::Create("prod", now);
-    ASSERT_TRUE(ca.ok());
-    const auto paths = IssueInto(
-        RealFileSystem(), dir_, *ca,
-        {.identity = WorkerIdentity("prod", "a"), .names = {}, .server = true},
-        now);
-    ASSERT_TRUE(paths.ok()) << Message(paths.status());
-    paths_ = *paths;
-  }
-  void TearDown() override {
-    EXPECT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
-  }
-
-  WebTls Tls() {
-    WebTls tls;
-    tls.certificate = paths_.certificate;
-    tls.key = paths_.key;
-    return tls;
-  }
-
-  std::string dir_;
-  CredentialPaths paths_;
-};
-
-// A TLS client; with our certificate or without.
-class TlsClient {
- public:
-  TlsClient(int port, const CredentialPaths& paths, bool certificate)
-      : fd_(ConnectTo(port)), context_(SSL_CTX_new(TLS_client_method())) {
-    EXPECT_EQ(SSL_CTX_load_verify_file(context_, paths.ca.c_str()), 1);
-    SSL_CTX_set_verify(context_, SSL_VERIFY_PEER, nullptr);
-    if (certificate) {
-      EXPECT_EQ(SSL_CTX_use_certificate_chain_file(context_,
-                                                   paths.certificate.c_str()),
-                1);
-      EXPECT_EQ(SSL_CTX_use_PrivateKey_file(context_, paths.key.c_str(),
-                                            SSL_FILETYPE_PEM),
-                1);
-    }
-    ssl_ = SSL_new(context_);
-    SSL_set_fd(ssl_, fd_.get());
-  }
-  ~TlsClient() {
-    SSL_free(ssl_);
-    SSL_CTX_free(context_);
-  }
-  // Empty: not let in.
-  std::string Get(const std::string& path) {
-    if (SSL_connect(ssl_) != 1) return "";
-    const std::string request =
-        "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    SSL_write(ssl_, request.data(), static_cast<int>(request.size()));
-    std::string all;
-    char buffer[4096];
-    for (int n; (n = SSL_read(ssl_, buffer, sizeof(buffer))) > 0;) {
-      all.append(buffer, static_cast<size_t>(n));
-    }
-    return all;
-  }
-
- private:
-  const Fd fd_;
-  SSL_CTX* const context_;
-  SSL* ssl_;
-};
-
-TEST_F(HttpsTest, AnyAddressWithACertificate) {
-  auto server =
-      HttpServer::Create({.address = "0.0.0.0:0", .web = {.tls = Tls()}});
-  ASSERT_TRUE(server.ok()) << Message(server.status());
-  AddStandardPages({.program = "x", .collectables = {}, .ready = nullptr},
-                   server->get());
-  ASSERT_TRUE((*server)->Start().ok());
-
-  EXPECT_THAT(TlsClient((*server)->port(), paths_, false).Get("/-/healthy"),
-              StartsWith("HTTP/1.1 200"));
-
-  // Plain text on that port is no way in.
-  EXPECT_THAT(Ask((*server)->port(), "GET", "/metrics"), Not(HasSubstr("200")));
-}
-
-TEST_F(HttpsTest, ClientsShowACertificateWhereTheyMust) {
-  const struct {
-    ClientAuth auth;
-    bool certificate;
-    bool admitted;
-  } cases[] = {
-      {ClientAuth::kNone, false, true},
-      {ClientAuth::kRequest, false, true},
-      {ClientAuth::kRequireAny, false, false},
-      {ClientAuth::kRequireAny, true, true},
-      {ClientAuth::kVerifyIfGiven, false, true},
-      {ClientAuth::kRequireAndVerify, false, false},
-      {ClientAuth::kRequireAndVerify, true, true},
-  };
-  for (const auto& c : cases) {
-    WebTls tls = Tls();
-    tls.client_auth = c.auth;
-    tls.client_ca = paths_.ca;
-    auto server =
-        HttpServer::Create({.address = "127.0.0.1:0", .web = {.tls = tls}});
-    ASSERT_TRUE(server.ok()) << Message(server.status());
-    AddStandardPages({.program = "x", .collectables = {}, .ready = nullptr},
-                     server->get());
-    ASSERT_TRUE((*server)->Start().ok());
-    TlsClient client((*server)->port(), paths_, c.certificate);
-    EXPECT_EQ(client.Get("/-/healthy").starts_with("HTTP/1.1 200"), c.admitted)
-        << static_cast<int>(c.auth) << c.certificate;
-  }
-}
-
-TEST_F(HttpsTest, AHandshakeThatStopsHoldsNothingUp) {
-  auto server =
-      HttpServer::Create({.address = "127.0.0.1:0",
-                          .web = {.tls = Tls()},
-                          .limits = {.request = std::chrono::minutes(1)}});
-  ASSERT_TRUE(server.ok());
-  ASSERT_TRUE((*server)->Start().ok());
-  const Fd silent = ConnectTo((*server)->port());
-  const auto before = std::chrono::steady_clock::now();
-  server->reset();
-  EXPECT_LT(std::chrono::steady_clock::now() - before,
-            std::chrono::seconds(20));
-}
-
-TEST_F(HttpsTest, AnUnusablePairIsRefused) {
-  const struct {
-    std::string certificate, key, client_ca;
-  } cases[] = {
-      {paths_.certificate, "/nowhere", paths_.ca},
-      {paths_.ca, paths_.key, paths_.ca},
-      {paths_.certificate, paths_.key, "/nowhere"},
-  };
-  for (const auto& c : cases) {
-    WebTls tls;
-    tls.certificate = c.certificate;
-    tls.key = c.key;
-    tls.client_ca = c.client_ca;
-    tls.client_auth = ClientAuth::kRequireAndVerify;
-    const auto server =
-        HttpServer::Create({.address = "127.0.0.1:0", .web = {.tls = tls}});
-    EXPECT_EQ(server.status().code(), StatusCode::kFailedPrecondition)
-        << c.certificate << c.key;
   }
 }
 

@@ -83,16 +83,23 @@ std::vector<MetricFamily> ProcessCollector::Collect() const {
   return families;
 }
 
+std::vector<MetricFamily> HttpCollector::Collect() const {
+  return {Single("lockstep_http_requests_refused_total",
+                 "HTTP requests without a token or password that lets in.",
+                 MetricType::Counter, static_cast<double>(server_->refused()))};
+}
+
 void AddStandardPages(const StandardPages& pages, HttpServer* server) {
   auto collectables = pages.collectables;
   collectables.push_back(std::make_shared<ProcessCollector>(pages.program));
+  collectables.push_back(std::make_shared<HttpCollector>(server));
   server->Handle("/metrics", [collectables](const HttpRequest&) {
     return Metrics(collectables);
   });
-  server->Handle("/-/healthy", [](const HttpRequest&) {
+  server->HandleAtOnce("/-/healthy", [](const HttpRequest&) {
     return HttpResponse{.body = "healthy\n"};
   });
-  server->Handle("/-/ready", [ready = pages.ready](const HttpRequest&) {
+  server->HandleOpen("/-/ready", [ready = pages.ready](const HttpRequest&) {
     return Ready(ready);
   });
   const nlohmann::json version = {{"program", pages.program},

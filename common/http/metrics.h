@@ -1,7 +1,7 @@
 // The pages that every daemon has:
 //   /metrics     Prometheus text format 0.0.4
-//   /-/healthy   200 while the process answers
-//   /-/ready     200, or 503 with the reason
+//   /-/healthy   200 while the process answers; everybody may ask
+//   /-/ready     200, or 503 with the reason; everybody may ask
 //   /version     {"program": "lockstep-coordinator", "version": "0.1.0"}
 #ifndef LOCKSTEP_COMMON_HTTP_METRICS_H_
 #define LOCKSTEP_COMMON_HTTP_METRICS_H_
@@ -31,11 +31,22 @@ class ProcessCollector final : public prometheus::Collectable {
   const std::string program_;
 };
 
+// What the server itself counts.
+class HttpCollector final : public prometheus::Collectable {
+ public:
+  // `server` must outlive it.
+  explicit HttpCollector(const HttpServer* server) : server_(server) {}
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  const HttpServer* const server_;
+};
+
 struct StandardPages {
   // "lockstep-coordinator".
   std::string program;
-  // Registries and others; ProcessCollector comes on top. No two may have a
-  // family of the same name.
+  // Registries and others; ProcessCollector and HttpCollector come on top. No
+  // two may have a family of the same name.
   std::vector<std::shared_ptr<prometheus::Collectable>> collectables;
   // OK, or why not yet. Called from the server's threads; unset means ready.
   std::function<Status()> ready;

@@ -1,135 +1,28 @@
 #include "common/http/server.h"
 
-#include <httplib.h>
-#include <poll.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
-#include <algorithm>
-#include <atomic>
-#include <deque>
-#include <thread>
+#include <map>
+#include <optional>
+#include <set>
 #include <utility>
-#include <vector>
 
 #include "common/base/fd.h"
 #include "common/base/host_port.h"
 #include "common/base/logging.h"
-#include "common/base/mutex.h"
-#include "common/http/basic_auth.h"
+#include "common/http/access.h"
+#include "common/http/engine.h"
 #include "common/http/host_check.h"
+#include "common/http/target.h"
+#include "common/http/tls.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int kBacklog = 128;
-// Nothing here takes a body.
-constexpr size_t kMaxBody = 4096;
-
-// httplib's own queues connections without bound, each a file descriptor. When
-// this one is full the thread that accepts waits, and the kernel queues.
-class BoundedPool final : public httplib::TaskQueue {
- public:
-  explicit BoundedPool(int threads) : limit_(static_cast<size_t>(threads)) {
-    for (int i = 0; i < threads; ++i) {
-      threads_.emplace_back([this] { Run(); });
-    }
-  }
-
-  void enqueue(std::function<void()> task) override {
-    MutexLock lock(&mu_);
-    while (tasks_.size() >= limit_ && !stopping_) changed_.Wait(&mu_);
-    tasks_.push_back(std::move(task));
-    changed_.NotifyAll();
-  }
-
-  void shutdown() override {
-    {
-      MutexLock lock(&mu_);
-      stopping_ = true;
-      changed_.NotifyAll();
-    }
-    for (std::thread& thread : threads_) thread.join();
-  }
-
- private:
-  // Each task holds a socket that only it closes: all of them are run.
-  void Run() {
-    for (;;) {
-      std::function<void()> task;
-      {
-        MutexLock lock(&mu_);
-        while (tasks_.empty() && !stopping_) changed_.Wait(&mu_);
-        if (tasks_.empty()) return;
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-        changed_.NotifyAll();
-      }
-      task();
-    }
-  }
-
-  const size_t limit_;
-  Mutex mu_;
-  CondVar changed_;
-  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mu_);
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::thread> threads_;
-};
-
-// A connection as httplib reads and writes it.
-class ConnectionStream final : public httplib::Stream {
- public:
-  explicit ConnectionStream(Connection* connection) : connection_(connection) {}
-
-  // httplib asks these only of bodies that come in pieces; a wait is Read's
-  // and Write's own.
-  bool is_readable() const override { return true; }
-  bool is_writable() const override { return true; }
-  ssize_t read(char* to, size_t size) override {
-    return connection_->Read(to, size);
-  }
-  ssize_t write(const char* bytes, size_t size) override {
-    return connection_->Write({bytes, size}) ? static_cast<ssize_t>(size) : -1;
-  }
-  // Nobody asks who it was.
-  void get_remote_ip_and_port(std::string&, int&) const override {}
-  void get_local_ip_and_port(std::string&, int&) const override {}
-  socket_t socket() const override { return connection_->fd(); }
-
- private:
-  Connection* const connection_;
-};
-
-// httplib's parsing, routing, compressing and accepting; our connections.
-class Server final : public httplib::Server {
- public:
-  Server(SslContext context, const ConnectionLimits& limits)
-      : context_(std::move(context)), limits_(limits) {}
-
-  // All but the listener, which is stop()'s.
-  void StopConnections() { connections_.Stop(); }
-
- private:
-  // One request: an idle connection would hold a thread.
-  bool process_and_close_socket(socket_t socket) override {
-    const Fd fd(socket);
-    if (!connections_.Add(fd.get())) return false;
-    bool done = false;
-    {
-      Connection connection(fd.get(), context_.get(), &connections_, limits_);
-      ConnectionStream stream(&connection);
-      bool closed = true;
-      done =
-          connection.Accept() &&
-          process_request(stream, /*close_connection=*/true, closed, nullptr);
-    }
-    connections_.Remove(fd.get());
-    return done;
-  }
-
-  const SslContext context_;
-  const ConnectionLimits limits_;
-  OpenConnections connections_;
-};
+// Newcomers find a place at once (engine.h): this is for the moments between.
+constexpr int kBacklog = 1024;
 
 struct Handlers {
   const HttpServer::Handler* Find(const std::string& path) const {
@@ -145,94 +38,107 @@ struct Handlers {
 
   std::map<std::string, HttpServer::Handler> paths;
   std::map<std::string, HttpServer::Handler> prefixes;
+  std::map<std::string, HttpServer::Handler> at_once;
+  // Paths that ask for nothing.
+  std::set<std::string> open;
 };
 
+HttpResponse Text(int status, std::string body) {
+  return {.status = status, .body = std::move(body)};
+}
+
+bool IsRead(const HttpHead& head) {
+  return head.method == "GET" || head.method == "HEAD";
+}
+
+// None: the handlers' threads answer it.
+std::optional<HttpResponse> AnswerAtOnce(const Handlers& handlers,
+                                         const HttpHead& head) {
+  const auto handler = handlers.at_once.find(head.target);
+  if (handler == handlers.at_once.end() || !IsRead(head)) return std::nullopt;
+  return handler->second({.path = head.target, .query = {}, .host = head.host});
+}
+
 // Null `hosts`: by any name.
-HttpResponse Answer(const Handlers& handlers, HostCheck* hosts, BasicAuth* auth,
-                    const httplib::Request& request,
-                    httplib::Response* response) {
-  if (hosts != nullptr && !hosts->Admits(request.get_header_value("Host"))) {
-    return {421, "text/plain; charset=utf-8",
-            "this server is asked by its address, as localhost, or by the name "
-            "of its machine, and by no other name\n"};
+HttpResponse Answer(const Handlers& handlers, HostCheck* hosts, Access* access,
+                    const HttpHead& head) {
+  if (hosts != nullptr && !hosts->Admits(head.host)) {
+    return Text(421,
+                "this server is asked by its address, as localhost, or by the "
+                "name of its machine, and by no other name\n");
   }
-  if (!auth->Admits(request.get_header_value("Authorization"))) {
-    response->set_header("WWW-Authenticate", "Basic realm=\"lockstep\"");
-    return {401, "text/plain; charset=utf-8", "a name and password, please\n"};
+  StatusOr<HttpTarget> target = ParseHttpTarget(head.target);
+  const bool open = target.ok() && handlers.open.contains(target->path);
+  if (target.ok() && access->IsLogin(head, target->path)) {
+    return access->LogIn(*target);
   }
-  if (request.method != "GET" && request.method != "HEAD") {
-    response->set_header("Allow", "GET, HEAD");
-    return {405, "text/plain; charset=utf-8", "only GET and HEAD\n"};
+  if (!open && !access->Admits(head)) return access->Refuse();
+  if (!IsRead(head)) {
+    HttpResponse response = Text(405, "only GET and HEAD\n");
+    response.headers["Allow"] = "GET, HEAD";
+    return response;
   }
-  // httplib would copy the body once for each range that is asked for.
-  if (!request.ranges.empty()) {
-    return {416, "text/plain; charset=utf-8", ""};
-  }
-  const HttpServer::Handler* const handler = handlers.Find(request.path);
-  if (handler == nullptr) {
-    return {404, "text/plain; charset=utf-8", "no such page\n"};
-  }
-  HttpRequest ours;
-  ours.path = request.path;
-  for (const auto& [name, value] : request.params) {
-    ours.query.emplace(name, value);
-  }
-  ours.host = request.get_header_value("Host");
-  return (*handler)(ours);
+  // Pages are made anew each time: a part of one fits to no other part.
+  if (head.has_range) return Text(416, "");
+  if (!target.ok()) return Text(400, Message(target.status()) + "\n");
+  const HttpServer::Handler* handler = handlers.Find(target->path);
+  const auto at_once = handlers.at_once.find(target->path);
+  if (at_once != handlers.at_once.end()) handler = &at_once->second;
+  if (handler == nullptr) return Text(404, "no such page\n");
+  return (*handler)({.path = std::move(target->path),
+                     .query = std::move(target->query),
+                     .host = head.host});
 }
 
-// `listener` is set to the listening socket when it is made.
-void Configure(const HttpServerOptions& options, const Handlers* handlers,
-               HostCheck* hosts, BasicAuth* auth, int* listener,
-               httplib::Server* server) {
-  const int threads = std::max(options.threads, 1);
-  server->new_task_queue = [threads] { return new BoundedPool(threads); };
-  // Without SO_REUSEPORT, which httplib sets: a second daemon on the same port
-  // would answer half of the requests instead of being refused.
-  server->set_socket_options([listener](int socket) {
+// Listens on the first address of `at` that can be had; port 0 becomes the
+// port that was bound.
+StatusOr<Fd> Listen(const std::string& name, HostPort* at) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(at->host.c_str(), std::to_string(at->port).c_str(), &hints,
+                    &found) != 0) {
+    found = nullptr;
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(
+      found, [](addrinfo* list) {
+        if (list != nullptr) ::freeaddrinfo(list);
+      });
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+    Fd fd(::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0));
     const int yes = 1;
-    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    *listener = socket;
-  });
-  server->set_payload_max_length(kMaxBody);
-  server->set_tcp_nodelay(true);
-  server->set_default_headers(
-      {{"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"}});
-  // Before httplib's own routing: that matches paths by std::regex, which
-  // recurses once for each character of a stranger's path.
-  server->set_pre_routing_handler([handlers, hosts, auth](
-                                      const httplib::Request& request,
-                                      httplib::Response& response) {
-    HttpResponse answer = Answer(*handlers, hosts, auth, request, &response);
-    response.status = answer.status;
-    for (const auto& [name, value] : answer.headers) {
-      response.set_header(name, value);
+    // Not SO_REUSEPORT: a second daemon on the same port would answer half of
+    // the requests instead of being refused.
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    sockaddr_storage bound = {};
+    socklen_t size = sizeof(bound);
+    if (!fd || ::bind(fd.get(), a->ai_addr, a->ai_addrlen) != 0 ||
+        ::listen(fd.get(), kBacklog) != 0 ||
+        ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &size) !=
+            0) {
+      continue;
     }
-    response.set_content(std::move(answer.body), answer.content_type);
-    return httplib::Server::HandlerResponse::Handled;
-  });
-  // httplib would send the exception's text in a header.
-  server->set_exception_handler([](const httplib::Request&,
-                                   httplib::Response& response,
-                                   std::exception_ptr) {
-    response.status = 500;
-    response.set_content("internal error\n", "text/plain; charset=utf-8");
-  });
+    at->port = ntohs(bound.ss_family == AF_INET6
+                         ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
+                         : reinterpret_cast<sockaddr_in&>(bound).sin_port);
+    return fd;
+  }
+  return Unavailable(
+      "cannot listen on {}: is the address of this machine, and the port free?",
+      name);
 }
 
-StatusOr<std::unique_ptr<Server>> MakeServer(const HttpServerOptions& options,
-                                             const HostPort& address) {
-  SslContext context;
-  if (options.web.tls) {
-    LOCKSTEP_ASSIGN_OR_RETURN(context, MakeSslContext(*options.web.tls));
-  } else if (!IsLoopback(address.host)) {
-    return InvalidArgument(
-        "HTTP without TLS is for this machine only, and others can reach {}: "
-        "listen on 127.0.0.1, or give a web configuration with "
-        "tls_server_config",
-        options.address);
-  }
-  return std::make_unique<Server>(std::move(context), options.limits);
+// Null: plain text.
+StatusOr<SslContext> MakeTls(const HttpServerOptions& options,
+                             const HostPort& address) {
+  if (options.web.tls) return MakeSslContext(*options.web.tls);
+  if (IsLoopback(address.host)) return SslContext();
+  return InvalidArgument(
+      "HTTP without TLS is for this machine only, and others can reach {}: "
+      "listen on 127.0.0.1, or give a web configuration with "
+      "tls_server_config",
+      options.address);
 }
 
 }  // namespace
@@ -241,14 +147,12 @@ struct HttpServer::State {
   HttpServerOptions options;
   HostPort address;
   std::string bound;
-  int listener = -1;  // httplib's.
   Handlers handlers;
   // Null where others reach it: see host_check.h.
   std::unique_ptr<HostCheck> hosts;
-  std::unique_ptr<BasicAuth> auth;
-  std::unique_ptr<Server> server;
-  std::thread thread;
-  std::atomic<bool> ended = false;
+  std::unique_ptr<Access> access;
+  // Last: its threads use the rest.
+  std::unique_ptr<HttpEngine> engine;
 };
 
 HttpServer::HttpServer(std::unique_ptr<State> state)
@@ -256,31 +160,31 @@ HttpServer::HttpServer(std::unique_ptr<State> state)
 
 StatusOr<std::unique_ptr<HttpServer>> HttpServer::Create(
     const HttpServerOptions& options) {
-  auto state = std::make_unique<State>();
+  auto owned = std::make_unique<State>();
+  State* const state = owned.get();
   state->options = options;
   LOCKSTEP_ASSIGN_OR_RETURN(state->address, ParseHostPort(options.address));
-  LOCKSTEP_ASSIGN_OR_RETURN(state->server, MakeServer(options, state->address));
-  state->auth = std::make_unique<BasicAuth>(options.web.users);
+  HttpEngineOptions engine;
+  LOCKSTEP_ASSIGN_OR_RETURN(engine.tls, MakeTls(options, state->address));
+  engine.threads = options.threads;
+  engine.limits = options.limits;
+  engine.answer_at_once = [state](const HttpHead& head) {
+    return AnswerAtOnce(state->handlers, head);
+  };
+  engine.answer = [state](const HttpHead& head) {
+    return Answer(state->handlers, state->hosts.get(), state->access.get(),
+                  head);
+  };
+  state->access = std::make_unique<Access>(options.web, options.token);
   if (IsLoopback(state->address.host)) {
     state->hosts = std::make_unique<HostCheck>(state->address.host,
                                                MachineName(), FullMachineName);
   }
-  Configure(options, &state->handlers, state->hosts.get(), state->auth.get(),
-            &state->listener, state->server.get());
-  return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
+  state->engine = std::make_unique<HttpEngine>(std::move(engine));
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(owned)));
 }
 
-HttpServer::~HttpServer() {
-  if (!state_->thread.joinable()) return;
-  // httplib's stop() does nothing before the thread has come to accept.
-  while (!state_->server->is_running() && !state_->ended) {
-    ::poll(nullptr, 0, 1);
-  }
-  // First: the thread that accepts may wait for one that serves.
-  state_->server->StopConnections();
-  state_->server->stop();
-  state_->thread.join();
-}
+HttpServer::~HttpServer() = default;
 
 void HttpServer::Handle(const std::string& path, Handler handler) {
   state_->handlers.paths[path] = std::move(handler);
@@ -290,38 +194,34 @@ void HttpServer::HandlePrefix(const std::string& prefix, Handler handler) {
   state_->handlers.prefixes[prefix] = std::move(handler);
 }
 
+void HttpServer::HandleOpen(const std::string& path, Handler handler) {
+  state_->handlers.open.insert(path);
+  Handle(path, std::move(handler));
+}
+
+void HttpServer::HandleAtOnce(const std::string& path, Handler handler) {
+  state_->handlers.at_once[path] = std::move(handler);
+}
+
 Status HttpServer::Start() {
-  HostPort& address = state_->address;
-  bool bound;
-  if (address.port == 0) {
-    const int port = state_->server->bind_to_any_port(address.host);
-    bound = port > 0;
-    if (bound) address.port = static_cast<uint16_t>(port);
-  } else {
-    bound = state_->server->bind_to_port(address.host, address.port);
+  LOCKSTEP_ASSIGN_OR_RETURN(Fd listener,
+                            Listen(state_->options.address, &state_->address));
+  state_->bound = FormatHostPort(state_->address);
+  if (!state_->access->asks()) {
+    LOG_WARN(
+        "http: {} shows metrics and pages to everybody who reaches it, every "
+        "user of this machine included: set http_token_file",
+        state_->bound);
   }
-  if (!bound) {
-    return Unavailable(
-        "cannot listen on {}: is the address of this machine, and the port "
-        "free?",
-        state_->options.address);
-  }
-  // httplib lets 5 connections wait; the sixth would be dropped and tried again
-  // a second later. On Linux a second listen(2) only changes that number.
-  ::listen(state_->listener, kBacklog);
-  state_->bound = FormatHostPort(address);
-  state_->thread = std::thread([state = state_.get()] {
-    if (!state->server->listen_after_bind()) {
-      LOG_ERROR("http: no longer answers on {}", state->bound);
-    }
-    state->ended = true;
-  });
+  state_->engine->Start(std::move(listener));
   return OkStatus();
 }
 
 const std::string& HttpServer::address() const { return state_->bound; }
 
 int HttpServer::port() const { return state_->address.port; }
+
+uint64_t HttpServer::refused() const { return state_->access->refused(); }
 
 bool HttpServer::tls() const { return state_->options.web.tls.has_value(); }
 

@@ -179,6 +179,10 @@ std::string_view Name(Reason reason) {
       return "NODE_COOLED_DOWN";
     case Reason::kNodeAhead:
       return "NODE_AHEAD";
+    case Reason::kNodeGrew:
+      return "NODE_GREW";
+    case Reason::kNodeApproved:
+      return "NODE_APPROVED";
     case Reason::kOutputNotShared:
       return "OUTPUT_NOT_SHARED";
     case Reason::kCheckpointFailed:

@@ -109,6 +109,8 @@ enum class Reason {
   kNodeUnreachable = 81,
   kNodeCooledDown = 82,
   kNodeAhead = 83,
+  kNodeGrew = 84,
+  kNodeApproved = 85,
   kOutputNotShared = 90,
   kCheckpointFailed = 91,
   kRepeatedFailure = 92,

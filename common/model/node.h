@@ -126,6 +126,15 @@ struct RankEvent {
   bool operator==(const RankEvent&) const = default;
 };
 
+// A rank could not reach a peer, or lost it. Both are ranks of the job.
+struct LostPeer {
+  int32_t rank = 0;
+  int32_t peer = 0;
+  std::string error;
+
+  bool operator==(const LostPeer&) const = default;
+};
+
 // Where one node is with one generation of a job.
 struct GangStatus {
   JobName job;
@@ -155,6 +164,7 @@ struct GangStatus {
   // Once it has stopped, in the order of the tasks; empty where the job names
   // its working directory.
   std::vector<WorkDirectory> work = {};
+  std::vector<LostPeer> lost_peers = {};
 
   bool operator==(const GangStatus&) const = default;
 };

@@ -18,6 +18,11 @@
 
 namespace lockstep {
 
+// In the environment of every program that a daemon starts for itself: of a
+// shim, of a container engine's command, of a tool, each with a value of its
+// kind.
+inline constexpr char kToolVariable[] = "LOCKSTEP_TOOL";
+
 // The value of `name` in the text of /proc/PID/environ; "": not there.
 std::string_view VariableIn(std::string_view environ, std::string_view name);
 

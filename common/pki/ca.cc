@@ -224,8 +224,7 @@ StatusOr<CertificateAuthority> CertificateAuthority::FromPem(
   LOCKSTEP_RETURN_IF_ERROR(CheckNodeName("cluster name", state->cluster));
   LOCKSTEP_ASSIGN_OR_RETURN(state->not_after, x509::NotAfter(cert));
   if (now >= state->not_after) {
-    return FailedPrecondition("the CA expired on {}",
-                              FormatWallTime(state->not_after));
+    return x509::CheckDates(cert, "the CA", "make a new one", now);
   }
   state->certificate_pem = certificate;
   state->key_pem = key;

@@ -38,24 +38,6 @@ Status CheckKeyMode(FileSystem* files, const std::string& path) {
       path, info.mode);
 }
 
-Status CheckDates(const X509* cert, const std::string& path, WallTime now) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const WallTime begin, x509::NotBefore(cert));
-  LOCKSTEP_ASSIGN_OR_RETURN(const WallTime end, x509::NotAfter(cert));
-  if (now >= end) {
-    return FailedPrecondition(
-        "the certificate {} expired on {}: issue a new one with `lockstep cert "
-        "issue`",
-        path, FormatWallTime(end));
-  }
-  if (now < begin) {
-    return FailedPrecondition(
-        "the certificate {} is valid from {} on, and this machine's clock says "
-        "{}: set the clock",
-        path, FormatWallTime(begin), FormatWallTime(now));
-  }
-  return OkStatus();
-}
-
 // RFC 5280 section 6, for the first of `chain`.
 Status CheckChain(const std::vector<CertPtr>& roots,
                   const std::vector<CertPtr>& chain, WallTime now,
@@ -82,10 +64,19 @@ Status CheckChain(const std::vector<CertPtr>& roots,
   X509_STORE_CTX_set_time(
       context.get(), 0, static_cast<time_t>(ToUnixNanos(now) / 1'000'000'000));
   if (X509_verify_cert(context.get()) == 1) return OkStatus();
-  return InvalidArgument(
-      "the certificate {} was not issued by the CA {}: {}", paths.certificate,
-      paths.ca,
-      X509_verify_cert_error_string(X509_STORE_CTX_get_error(context.get())));
+  const int error = X509_STORE_CTX_get_error(context.get());
+  const X509* const which = X509_STORE_CTX_get_current_cert(context.get());
+  if ((error == X509_V_ERR_CERT_HAS_EXPIRED ||
+       error == X509_V_ERR_CERT_NOT_YET_VALID) &&
+      which != nullptr) {
+    LOCKSTEP_RETURN_IF_ERROR(x509::CheckDates(
+        which,
+        fmt::format("the CA in {} that issued {}", paths.ca, paths.certificate),
+        "get the cluster's new CA and certificates of it", now));
+  }
+  return InvalidArgument("the certificate {} was not issued by the CA {}: {}",
+                         paths.certificate, paths.ca,
+                         X509_verify_cert_error_string(error));
 }
 
 StatusOr<Identity> IdentityOf(X509* cert, const std::string& path) {
@@ -139,7 +130,9 @@ StatusOr<Credentials> LoadCredentials(FileSystem* files,
         "together, copy both from one place",
         paths.key, paths.certificate);
   }
-  LOCKSTEP_RETURN_IF_ERROR(CheckDates(leaf, paths.certificate, now));
+  LOCKSTEP_RETURN_IF_ERROR(
+      x509::CheckDates(leaf, "the certificate " + paths.certificate,
+                       "issue a new one with `lockstep cert issue`", now));
   LOCKSTEP_RETURN_IF_ERROR(CheckChain(*roots, *chain, now, paths));
   LOCKSTEP_ASSIGN_OR_RETURN(result.identity,
                             IdentityOf(leaf, paths.certificate));

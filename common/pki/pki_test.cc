@@ -13,11 +13,13 @@
 #include "common/pki/ca.h"
 #include "common/pki/credentials.h"
 #include "common/pki/identity.h"
+#include "common/pki/validity.h"
 
 namespace lockstep {
 namespace {
 
 using std::chrono_literals::operator""h;
+using std::chrono_literals::operator""s;
 using testing::HasSubstr;
 
 TEST(IdentityTest, EveryKindSurvivesTheWayThroughAUri) {
@@ -240,6 +242,10 @@ TEST_F(PkiTest, DatesAreNamed) {
   EXPECT_THAT(Message(late),
               HasSubstr("expired on " +
                         FormatWallTime(now_ + kLeafLifetime).substr(0, 10)));
+  EXPECT_THAT(
+      Message(late),
+      HasSubstr("clock says " + FormatWallTime(now_ + kLeafLifetime + 1h)));
+  EXPECT_THAT(Message(late), HasSubstr("set the clock if it is wrong"));
   const Status early = LoadCredentials(files_, paths, now_ - 48h).status();
   EXPECT_EQ(early.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(early), HasSubstr("set the clock"));
@@ -248,6 +254,44 @@ TEST_F(PkiTest, DatesAreNamed) {
           .status();
   EXPECT_EQ(ca.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(ca), HasSubstr("the CA expired on 20"));
+  EXPECT_THAT(Message(ca), HasSubstr("this machine's clock says 20"));
+}
+
+TEST_F(PkiTest, DatesOfTheCaAreNotTakenForAnotherCa) {
+  const auto young = CertificateAuthority::Create("prod", now_ + 48h);
+  ASSERT_TRUE(young.ok());
+  LeafRequest request;
+  request.identity = WorkerIdentity("prod", "a");
+  const auto leaf = young->Issue(request, now_);
+  ASSERT_TRUE(leaf.ok()) << leaf.status();
+  CredentialPaths paths = IssueWorker("young");
+  ASSERT_TRUE(files_->WriteAtomic(paths.ca, young->certificate()).ok());
+  ASSERT_TRUE(files_->WriteAtomic(paths.certificate, leaf->certificate).ok());
+  ASSERT_TRUE(files_->WriteAtomic(paths.key, leaf->key, 0600).ok());
+  const Status status = LoadCredentials(files_, paths, now_).status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(status),
+              HasSubstr("the CA in " + paths.ca + " that issued " +
+                        paths.certificate + " is valid from "));
+}
+
+TEST_F(PkiTest, DatesOfACertificateThatWasLoadedLongAgo) {
+  const auto loaded = LoadCredentials(files_, IssueWorker("a"), now_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto check = [&](WallTime now) {
+    return Message(
+        CheckCertificateDates(loaded->certificate, "it", "make another", now));
+  };
+  EXPECT_EQ(check(now_), "");
+  EXPECT_THAT(check(now_ + kLeafLifetime + 1h), HasSubstr("it expired on 20"));
+  EXPECT_THAT(check(now_ + kLeafLifetime + 1h), HasSubstr(": make another"));
+  EXPECT_THAT(check(now_ - 48h), HasSubstr("it is valid from 20"));
+  EXPECT_TRUE(CheckCertificateDates("no PEM", "it", "", now_).ok());
+}
+
+TEST_F(PkiTest, OfAServerThatIsNotThereNothingIsSaid) {
+  EXPECT_TRUE(CheckServerDates("127.0.0.1:1", now_, 1s).ok());
+  EXPECT_TRUE(CheckServerDates("no address", now_, 1s).ok());
 }
 
 TEST_F(PkiTest, ACaThatIsNotThereIsSaidSo) {

@@ -107,6 +107,25 @@ std::vector<std::string> UriNames(X509* cert) {
   return uris;
 }
 
+Status CheckDates(const X509* cert, std::string_view what,
+                  std::string_view renew, WallTime now) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const WallTime begin, NotBefore(cert));
+  LOCKSTEP_ASSIGN_OR_RETURN(const WallTime end, NotAfter(cert));
+  if (now >= end) {
+    return FailedPrecondition(
+        "{} expired on {}, and this machine's clock says {}: {}, or set the "
+        "clock if it is wrong",
+        what, FormatWallTime(end), FormatWallTime(now), renew);
+  }
+  if (now < begin) {
+    return FailedPrecondition(
+        "{} is valid from {} on, and this machine's clock says {}: set the "
+        "clock, or that of the machine it was issued on if that one is wrong",
+        what, FormatWallTime(begin), FormatWallTime(now));
+  }
+  return OkStatus();
+}
+
 StatusOr<WallTime> NotBefore(const X509* cert) {
   return ToWallTime(X509_get0_notBefore(cert));
 }

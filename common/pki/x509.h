@@ -53,6 +53,11 @@ StatusOr<std::string> WriteKey(EVP_PKEY* key);
 // The URIs among the alternative names.
 std::vector<std::string> UriNames(X509* cert);
 
+// FailedPrecondition: `cert`, which the sentence calls `what`, has expired, and
+// `renew` says how one gets another, or is not valid yet.
+Status CheckDates(const X509* cert, std::string_view what,
+                  std::string_view renew, WallTime now);
+
 StatusOr<WallTime> NotBefore(const X509* cert);
 StatusOr<WallTime> NotAfter(const X509* cert);
 

@@ -21,6 +21,18 @@ bool Changes(const MethodRule& rule) {
          rule.role != UserRole::kViewer;
 }
 
+CallKind KindOf(const MethodRule* rule) {
+  return rule == nullptr || rule->unary ? CallKind::kUnary : CallKind::kStream;
+}
+
+// Refusals are in the log in any case: an operator looks there first.
+void Record(const CallPolicy& policy, const AuditRecord& record) {
+  if (policy.audit != nullptr) {
+    policy.audit->Write(record, SystemClock().Now().wall);
+  }
+  if (policy.audit == nullptr || IsRefusal(record.answer)) Audit(record);
+}
+
 // Lives as long as one call.
 class CallInterceptor final : public grpc::experimental::Interceptor {
  public:
@@ -34,24 +46,26 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
     if (policy_->observer != nullptr) policy_->observer->OnStarted(method_);
   }
   ~CallInterceptor() override {
+    const Status answer = answer_.value_or(Cancelled("the caller went away"));
     if (policy_->observer != nullptr) {
-      policy_->observer->OnHandled(method_, answer_.code(),
+      policy_->observer->OnHandled(method_, answer.code(),
                                    clock_.Now().mono - start_);
     }
     if (!caller_) return;
-    policy_->quota.End(*caller_);
-    if (rule_ != nullptr && (Changes(*rule_) || IsRefusal(answer_))) {
-      Audit({Describe(*caller_), from_, method_, target_, answer_});
+    policy_->quota.End(*caller_, KindOf(rule_));
+    if (rule_ != nullptr && (Changes(*rule_) || IsRefusal(answer))) {
+      Record(*policy_, {Describe(*caller_), from_, method_, target_, answer});
     }
   }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
     using Point = grpc::experimental::InterceptionHookPoints;
     // The call is not known to the context before its first batch.
-    if (!caller_) {
+    const bool begins = !caller_;
+    if (begins) {
       caller_ = CallerOf(*context_);
       from_ = context_->peer();
-      policy_->quota.Begin(*caller_);
+      policy_->quota.Begin(*caller_, KindOf(rule_));
     }
     if (rule_ != nullptr && rule_->unary && Changes(*rule_) &&
         batch->QueryInterceptionHookPoint(Point::POST_RECV_MESSAGE)) {
@@ -64,10 +78,26 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
     if (batch->QueryInterceptionHookPoint(Point::PRE_SEND_STATUS)) {
       answer_ = FromGrpc(batch->GetSendStatus());
     }
-    batch->Proceed();
+    if (begins && policy_->pools != nullptr && IsCallback()) {
+      // The handler runs where Proceed is called, which gRPC leaves to us.
+      Pool()->Post(FormatIdentity(*caller_), [batch] { batch->Proceed(); });
+    } else {
+      batch->Proceed();
+    }
   }
 
  private:
+  // A synchronous handler has a thread already, and must run on it.
+  bool IsCallback() const {
+    return dynamic_cast<const grpc::CallbackServerContext*>(context_) !=
+           nullptr;
+  }
+  WorkPool* Pool() const {
+    const CallRole role = CallRoleOf(*caller_);
+    return KindOf(rule_) == CallKind::kUnary ? policy_->pools->unary(role)
+                                             : policy_->pools->streams(role);
+  }
+
   const SystemClock clock_;
   const std::shared_ptr<CallPolicy> policy_;
   // Lives longer than this.
@@ -78,8 +108,8 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
   std::optional<Identity> caller_;
   std::string from_;
   std::string target_;
-  // Until a status is sent: the client went away before that.
-  Status answer_ = Cancelled("the caller went away");
+  // None until one is sent: the client went away before that.
+  std::optional<Status> answer_;
 };
 
 class Factory final
@@ -102,17 +132,18 @@ Status CallCheck::Check(const InputMetadata& metadata,
                         const StatusOr<Identity>& caller,
                         std::string_view method, bool* say) const {
   if (!caller.ok()) return caller.status();
-  LOCKSTEP_RETURN_IF_ERROR(
-      policy_->quota.Admit(*caller, SystemClock().Now().mono, say));
+  const MethodRule* const rule = policy_->table.Find(method);
+  LOCKSTEP_RETURN_IF_ERROR(policy_->quota.Admit(*caller, KindOf(rule),
+                                                SystemClock().Now().mono, say));
   *say = true;
   LOCKSTEP_RETURN_IF_ERROR(
       policy_->table.Authorise(*caller, policy_->cluster, method));
   // Without a deadline a call whose answer is lost waits for ever.
-  if (policy_->table.Find(method)->unary &&
-      metadata.find("grpc-timeout") == metadata.end()) {
+  if (rule->unary && metadata.find("grpc-timeout") == metadata.end()) {
     return InvalidArgument("{} needs a deadline: set one on the call", method);
   }
-  return OkStatus();
+  if (policy_->pools == nullptr || !rule->unary) return OkStatus();
+  return policy_->pools->CheckRoom(*caller);
 }
 
 grpc::Status CallCheck::Process(const InputMetadata& metadata,
@@ -127,8 +158,8 @@ grpc::Status CallCheck::Process(const InputMetadata& metadata,
   const Status status = Check(metadata, caller, method, &say);
   if (status.ok()) return grpc::Status::OK;
   if (say) {
-    Audit({caller.ok() ? Describe(*caller) : "", "", std::string(method), "",
-           status});
+    Record(*policy_, {caller.ok() ? Describe(*caller) : "", "",
+                      std::string(method), "", status});
   }
   CallObserver* const observer = policy_->observer;
   if (observer != nullptr) {

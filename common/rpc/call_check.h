@@ -18,7 +18,9 @@
 #include <utility>
 
 #include "common/pki/authorisation.h"
+#include "common/rpc/audit_log.h"
 #include "common/rpc/call_observer.h"
+#include "common/rpc/call_pools.h"
 #include "common/rpc/caller_quota.h"
 
 namespace lockstep {
@@ -31,6 +33,10 @@ struct CallPolicy {
   CallerQuota quota;
   // May be null; outlives the server.
   CallObserver* observer;
+  // May be null: records go to the daemon's log; outlives the server.
+  AuditLog* audit;
+  // May be null: handlers run on gRPC's own threads; outlives the server.
+  CallPools* pools;
 };
 
 class CallCheck final : public grpc::AuthMetadataProcessor {
@@ -54,7 +60,8 @@ class CallCheck final : public grpc::AuthMetadataProcessor {
 };
 
 // For the calls that CallCheck admitted: counts those that are open, reports
-// them to the observer, writes the audit lines.
+// them to the observer, writes the audit lines, and has the handlers of the
+// callback API begin on a thread of their caller's pool.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
 MakeCallInterceptors(std::shared_ptr<CallPolicy> policy);
 

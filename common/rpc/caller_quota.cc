@@ -11,6 +11,8 @@ namespace {
 constexpr size_t kPruneAbove = 4096;
 constexpr Duration kSayAgain = std::chrono::seconds(1);
 
+size_t Index(CallKind kind) { return static_cast<size_t>(kind); }
+
 bool IsLimited(const Identity& caller) {
   return caller.kind != Identity::Kind::kInsecure;
 }
@@ -29,8 +31,8 @@ void CallerQuota::Fill(Use* use, MonoTime now) const {
 void CallerQuota::Prune(MonoTime now) {
   for (auto it = uses_.begin(); it != uses_.end();) {
     Fill(&it->second, now);
-    const bool idle =
-        it->second.open == 0 && it->second.tokens >= limits_.burst;
+    const bool idle = it->second.open == std::array<int, 2>{} &&
+                      it->second.tokens >= limits_.burst;
     it = idle ? uses_.erase(it) : std::next(it);
   }
 }
@@ -46,13 +48,19 @@ CallerQuota::Use* CallerQuota::Find(const Identity& caller, MonoTime now) {
   return use;
 }
 
-Status CallerQuota::Admit(const Identity& caller, MonoTime now, bool* first) {
+int CallerQuota::MostOpen(CallKind kind) const {
+  return kind == CallKind::kUnary ? limits_.open_calls : limits_.open_streams;
+}
+
+Status CallerQuota::Admit(const Identity& caller, CallKind kind, MonoTime now,
+                          bool* first) {
   *first = false;
   if (!IsLimited(caller)) return OkStatus();
   MutexLock lock(&mu_);
   Use* const use = Find(caller, now);
   Fill(use, now);
-  const bool too_many_open = use->open >= limits_.open_calls;
+  const int open = use->open[Index(kind)];
+  const bool too_many_open = open >= MostOpen(kind);
   if (!too_many_open && use->tokens >= 1) {
     use->tokens -= 1;
     return OkStatus();
@@ -62,10 +70,12 @@ Status CallerQuota::Admit(const Identity& caller, MonoTime now, bool* first) {
   use->refused = true;
   if (too_many_open) {
     return WithReason(
-        ResourceExhausted("{} has {} calls open, which is the most that one "
+        ResourceExhausted("{} has {} {} open, which is the most that one "
                           "caller may have: end some",
-                          Describe(caller), use->open),
-        "TOO_MANY_OPEN_CALLS");
+                          Describe(caller), open,
+                          kind == CallKind::kUnary ? "calls" : "streams"),
+        kind == CallKind::kUnary ? "TOO_MANY_OPEN_CALLS"
+                                 : "TOO_MANY_OPEN_STREAMS");
   }
   return WithReason(
       ResourceExhausted("{} makes more than {:g} calls a second: slow down",
@@ -73,17 +83,17 @@ Status CallerQuota::Admit(const Identity& caller, MonoTime now, bool* first) {
       "TOO_MANY_CALLS");
 }
 
-void CallerQuota::Begin(const Identity& caller) {
+void CallerQuota::Begin(const Identity& caller, CallKind kind) {
   if (!IsLimited(caller)) return;
   MutexLock lock(&mu_);
-  ++Find(caller, SystemClock().Now().mono)->open;
+  ++Find(caller, SystemClock().Now().mono)->open[Index(kind)];
 }
 
-void CallerQuota::End(const Identity& caller) {
+void CallerQuota::End(const Identity& caller, CallKind kind) {
   if (!IsLimited(caller)) return;
   MutexLock lock(&mu_);
   // Never pruned while it has a call open.
-  --uses_[FormatIdentity(caller)].open;
+  --uses_[FormatIdentity(caller)].open[Index(kind)];
 }
 
 size_t CallerQuota::size() const {

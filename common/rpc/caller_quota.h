@@ -1,14 +1,15 @@
 // What each caller has used of its CallerLimits.
 //
-// A token bucket for calls, and a count of calls that have not ended, by the
-// name in the certificate: opening more connections gains nothing. Callers
-// without a certificate (--insecure_loopback) are not told apart and not
-// limited. The messages of a stream are not counted.
+// A token bucket for calls, and counts of unary calls and of streams that have
+// not ended, by the name in the certificate: opening more connections gains
+// nothing. Callers without a certificate (--insecure_loopback) are not told
+// apart and not limited. The messages of a stream are not counted.
 //
 // Thread-safe; a look-up under a lock.
 #ifndef LOCKSTEP_COMMON_RPC_CALLER_QUOTA_H_
 #define LOCKSTEP_COMMON_RPC_CALLER_QUOTA_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -22,19 +23,22 @@
 
 namespace lockstep {
 
+enum class CallKind { kUnary, kStream };
+
 class CallerQuota {
  public:
   explicit CallerQuota(CallerLimits limits) : limits_(limits) {}
 
   // Takes one call off the caller's tokens. ResourceExhausted (reason
-  // TOO_MANY_CALLS or TOO_MANY_OPEN_CALLS) where there is none left, or too
-  // many calls of it are open. `*first` says whether this is its first refusal
-  // for a second: what is worth a line in the log.
-  Status Admit(const Identity& caller, MonoTime now, bool* first);
+  // TOO_MANY_CALLS, TOO_MANY_OPEN_CALLS or TOO_MANY_OPEN_STREAMS) where there
+  // is none left, or too many of its kind are open. `*first` says whether this
+  // is its first refusal for a second: what is worth a line in the log.
+  Status Admit(const Identity& caller, CallKind kind, MonoTime now,
+               bool* first);
 
   // A call that was admitted has begun, and has ended.
-  void Begin(const Identity& caller);
-  void End(const Identity& caller);
+  void Begin(const Identity& caller, CallKind kind);
+  void End(const Identity& caller, CallKind kind);
 
   // Callers that are remembered.
   size_t size() const;
@@ -43,7 +47,8 @@ class CallerQuota {
   struct Use {
     double tokens = 0;
     MonoTime filled;
-    int open = 0;
+    // By CallKind.
+    std::array<int, 2> open{};
     bool refused = false;
     MonoTime last_refusal;
   };
@@ -51,6 +56,7 @@ class CallerQuota {
   Use* Find(const Identity& caller, MonoTime now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fill(Use* use, MonoTime now) const;
+  int MostOpen(CallKind kind) const;
   // Forgets who has all tokens and no call.
   void Prune(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -16,11 +16,14 @@ const Identity kBob = UserIdentity("test", UserRole::kSubmitter, "bob");
 
 class CallerQuotaTest : public testing::Test {
  protected:
-  Status Admit(const Identity& caller) {
-    return quota_.Admit(caller, now_, &first_);
+  Status Admit(const Identity& caller, CallKind kind = CallKind::kUnary) {
+    return quota_.Admit(caller, kind, now_, &first_);
   }
 
-  CallerQuota quota_{{.calls_per_second = 10, .burst = 20, .open_calls = 3}};
+  CallerQuota quota_{{.calls_per_second = 10,
+                      .burst = 20,
+                      .open_calls = 3,
+                      .open_streams = 5}};
   MonoTime now_ = SystemClock().Now().mono;
   bool first_ = false;
 };
@@ -47,13 +50,24 @@ TEST_F(CallerQuotaTest, EachCallerHasItsOwn) {
 }
 
 TEST_F(CallerQuotaTest, OpenCallsAreCounted) {
-  for (int i = 0; i < 3; ++i) quota_.Begin(kAnn);
+  for (int i = 0; i < 3; ++i) quota_.Begin(kAnn, CallKind::kUnary);
   const Status refused = Admit(kAnn);
   EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(refused), "TOO_MANY_OPEN_CALLS");
   EXPECT_TRUE(Admit(kBob).ok());
-  quota_.End(kAnn);
+  quota_.End(kAnn, CallKind::kUnary);
   EXPECT_TRUE(Admit(kAnn).ok());
+}
+
+TEST_F(CallerQuotaTest, StreamsAreCountedApart) {
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(Admit(kAnn, CallKind::kStream).ok()) << i;
+    quota_.Begin(kAnn, CallKind::kStream);
+  }
+  EXPECT_EQ(ReasonOf(Admit(kAnn, CallKind::kStream)), "TOO_MANY_OPEN_STREAMS");
+  EXPECT_TRUE(Admit(kAnn).ok()) << "streams leave the other calls alone";
+  quota_.End(kAnn, CallKind::kStream);
+  EXPECT_TRUE(Admit(kAnn, CallKind::kStream).ok());
 }
 
 TEST_F(CallerQuotaTest, OneRefusalASecondIsWorthALine) {
@@ -68,7 +82,7 @@ TEST_F(CallerQuotaTest, OneRefusalASecondIsWorthALine) {
 }
 
 TEST_F(CallerQuotaTest, WhoIsGoneIsForgotten) {
-  quota_.Begin(kBob);
+  quota_.Begin(kBob, CallKind::kUnary);
   for (int i = 0; i < 5000; ++i) {
     EXPECT_TRUE(
         Admit(WorkerIdentity("test", "node-" + std::to_string(i))).ok());
@@ -76,8 +90,8 @@ TEST_F(CallerQuotaTest, WhoIsGoneIsForgotten) {
   }
   EXPECT_LE(quota_.size(), 4097u);
   // Who has a call open stays.
-  quota_.Begin(kBob);
-  quota_.Begin(kBob);
+  quota_.Begin(kBob, CallKind::kUnary);
+  quota_.Begin(kBob, CallKind::kUnary);
   EXPECT_FALSE(Admit(kBob).ok());
 }
 

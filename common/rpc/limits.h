@@ -23,8 +23,13 @@ struct CallerLimits {
   // Calls per second in the long run, and at once.
   double calls_per_second = 2'000;
   double burst = 4'000;
-  // Calls that have not ended, streams among them: each may hold a thread.
+  // Unary calls that have not ended: each waits for a thread of its role's pool
+  // or holds one, and has a request and an answer in memory.
   int open_calls = 256;
+  // Streams that have not ended. An idle one holds no thread and about 20 KiB
+  // of memory (tests/bench/stream_bench.cc), so these are 160 MiB: enough for a
+  // dashboard that watches every job of a large cluster.
+  int open_streams = 8'192;
 };
 
 }  // namespace lockstep

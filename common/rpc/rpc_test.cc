@@ -16,11 +16,15 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "common/base/fd.h"
 #include "common/base/file.h"
 #include "common/base/mutex.h"
 #include "common/pki/ca.h"
+#include "common/rpc/audit_log.h"
 #include "common/rpc/caller.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/grpc_log.h"
@@ -177,6 +181,7 @@ class RpcTest : public testing::Test {
     options.insecure_loopback = !credentials.has_value();
     options.credentials = std::move(credentials);
     options.observer = &observer_;
+    options.audit = audit_.get();
     auto server = RpcServer::Start(options, {&jobs_, &workers_});
     EXPECT_TRUE(server.ok()) << Message(server.status());
     return server.ok() ? std::move(*server) : nullptr;
@@ -226,6 +231,8 @@ class RpcTest : public testing::Test {
   Jobs jobs_;
   Workers workers_;
   CountingObserver observer_;
+  // Null until a test opens it and starts a server of its own.
+  std::unique_ptr<AuditLog> audit_;
   std::unique_ptr<RpcServer> server_;
 };
 
@@ -417,6 +424,29 @@ TEST_F(RpcTest, CallsAreObserved) {
       observer_.Handled("/lockstep.v1.WorkerService/Connect ABORTED", 1));
   EXPECT_EQ(observer_.Started(get), 2);
   EXPECT_EQ(observer_.Started(submit), 1);
+}
+
+TEST_F(RpcTest, CallsAreRecordedInTheAuditLog) {
+  const std::string path = JoinPath(dir_, "audit.log");
+  auto audit = AuditLog::Open({.path = path});
+  ASSERT_TRUE(audit.ok()) << Message(audit.status());
+  audit_ = std::move(*audit);
+  server_ = StartServer(Issue(CoordinatorIdentity("prod", "main")));
+  EXPECT_TRUE(Submit(User(UserRole::kSubmitter)).ok());
+  EXPECT_FALSE(Submit(User(UserRole::kViewer)).ok());
+  EXPECT_TRUE(Get(User(UserRole::kViewer)).ok()) << "changes nothing";
+  // A call is recorded after its caller has the answer.
+  server_.reset();
+  std::istringstream text(RealFileSystem()->Read(path).value());
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  ASSERT_EQ(lines.size(), 2u);
+  const std::string all = lines[0] + lines[1];
+  EXPECT_THAT(all, HasSubstr("\"caller\":\"user ann (submitter)\""));
+  EXPECT_THAT(all, HasSubstr("\"code\":\"OK\",\"refused\":false"));
+  EXPECT_THAT(all, HasSubstr("\"caller\":\"user ann (viewer)\""));
+  EXPECT_THAT(all,
+              HasSubstr("\"code\":\"PERMISSION_DENIED\",\"refused\":true"));
 }
 
 TEST_F(RpcTest, HealthAnswersAnybodyOfTheCluster) {

@@ -18,7 +18,9 @@
 namespace lockstep {
 namespace {
 
-constexpr int kMaxStreamsPerConnection = 256;
+// Calls beyond it wait in the client for one that ends, unary ones too: more
+// than the idle streams that a program has beside its calls.
+constexpr int kMaxStreamsPerConnection = 1024;
 constexpr size_t kMaxBufferedBytes = size_t{512} << 20;
 
 std::shared_ptr<grpc::ServerCredentials> MutualTls(
@@ -73,6 +75,10 @@ void SetLimits(const RpcServerOptions& options, grpc::ServerBuilder* builder) {
       kMinPingIntervalMs);
   set(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   set(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+  // What an idle stream takes is mostly gRPC's state of it, and that of filters
+  // which have nothing to do here is left out: no message is compressed.
+  set(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
+  set(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   // A stranger that connects and says nothing holds a socket no longer.
   set(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
       static_cast<int>(options.handshake_timeout /
@@ -101,7 +107,8 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   const std::shared_ptr<CallPolicy> policy(new CallPolicy{
       std::move(table),
       options.credentials ? options.credentials->identity.cluster : "",
-      CallerQuota(options.limits), options.observer});
+      CallerQuota(options.limits), options.observer, options.audit,
+      options.pools});
   credentials->SetAuthMetadataProcessor(std::make_shared<CallCheck>(policy));
 
   // Both are switches of the whole process; neither can be said per server.

@@ -22,6 +22,9 @@ class Service;
 
 namespace lockstep {
 
+class AuditLog;
+class CallPools;
+
 struct RpcServerOptions {
   // HOST:PORT to listen on; port 0 takes a free one.
   std::string address;
@@ -30,14 +33,20 @@ struct RpcServerOptions {
   std::optional<Credentials> credentials;
   // No TLS, everybody may do everything; only where `address` is loopback.
   bool insecure_loopback = false;
-  // Of gRPC's synchronous handlers: a stream holds one while it lives.
-  int max_threads = 1024;
+  // Of gRPC's synchronous handlers, which hold one while their call lives. Ours
+  // are not: this is for its reflection, whose streams may be kept open.
+  int max_threads = 64;
+  // Where handlers of the callback API run; may be null: on gRPC's own few
+  // threads, which they must not block. Outlives the server.
+  CallPools* pools = nullptr;
   // What one caller may ask for; more is ResourceExhausted.
   CallerLimits limits;
   // A connection whose TLS handshake takes longer is closed.
   Duration handshake_timeout = std::chrono::seconds(5);
   // May be null; outlives the server.
   CallObserver* observer = nullptr;
+  // May be null: audit records go to the daemon's log. Outlives the server.
+  AuditLog* audit = nullptr;
 };
 
 class RpcServer {

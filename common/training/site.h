@@ -34,6 +34,14 @@ struct SiteRegion {
   bool operator==(const SiteRegion&) const = default;
 };
 
+// Who may read what a job is called with, says and writes.
+enum class Visibility {
+  // Its owner and admins.
+  kOwner,
+  // Everybody who may call the coordinator.
+  kCluster,
+};
+
 struct Site {
   MachineTable machines;
   std::map<std::string, SiteRuntime> runtimes;
@@ -48,6 +56,7 @@ struct Site {
   // Of regions that are not known or name none, and of jobs without a region;
   // empty: all nodes.
   std::string default_pool;
+  Visibility visibility = Visibility::kOwner;
 
   bool operator==(const Site&) const = default;
 };

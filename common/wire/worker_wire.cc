@@ -12,6 +12,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kMaxSentence = 8192;
+constexpr size_t kMaxLostPeerError = 512;
 
 bool IsIpAddress(const std::string& text) {
   unsigned char bytes[sizeof(in6_addr)];
@@ -247,6 +248,12 @@ v1::GangStatus ToProto(const GangStatus& value) {
   out.set_reduction_plan(value.reduction_plan);
   out.set_output_identity(value.output_identity);
   for (const WorkDirectory& work : value.work) *out.add_work() = ToProto(work);
+  for (const LostPeer& lost : value.lost_peers) {
+    v1::LostPeer* peer = out.add_lost_peers();
+    peer->set_rank(lost.rank);
+    peer->set_peer(lost.peer);
+    peer->set_error(lost.error);
+  }
   return out;
 }
 
@@ -313,6 +320,13 @@ StatusOr<GangStatus> FromProto(const v1::GangStatus& value,
       break;
     }
     out.work.push_back(*work);
+  }
+  check.Count("lost_peers", value.lost_peers_size(), kMaxRanks);
+  for (const v1::LostPeer& lost : value.lost_peers()) {
+    check.Range("lost_peers.rank", lost.rank(), 0, kMaxRanks - 1);
+    check.Range("lost_peers.peer", lost.peer(), 0, kMaxRanks - 1);
+    check.Bytes("lost_peers.error", lost.error(), kMaxLostPeerError);
+    out.lost_peers.push_back({lost.rank(), lost.peer(), lost.error()});
   }
   if (!check.ok()) return check.status();
   out.output_identity = value.output_identity();

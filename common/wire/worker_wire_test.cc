@@ -87,6 +87,7 @@ GangStatus Gang() {
   gang.outputs = {{"model.keras", "keras", 77}};
   gang.images = {Content()};
   gang.reduction_plan = "lockstep-reduction-plan 1\nranks 2\n";
+  gang.lost_peers = {{3, 1, "Connection timed out"}};
   return gang;
 }
 

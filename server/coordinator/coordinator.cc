@@ -4,6 +4,7 @@
 
 #include "common/base/logging.h"
 #include "common/model/names.h"
+#include "server/core/lineage.h"
 
 namespace lockstep {
 Coordinator::Coordinator(CoordinatorOptions options, Store* store,
@@ -13,6 +14,7 @@ Coordinator::Coordinator(CoordinatorOptions options, Store* store,
       steady_clock_(clock),
       hub_(hub),
       members_(options_.membership),
+      strikes_(options_.strikes),
       answers_(options_.answers),
       prices_(options_.prices) {}
 
@@ -38,6 +40,8 @@ Status Coordinator::Load() {
   }
   for (Job& job : snapshot.jobs) {
     const Duration in_state = std::max(Duration{}, now.wall - job.state_time);
+    // Stored before it was kept short.
+    CompactLineage(&job.lineage);
     // A replaced history may have used the next numbers.
     if (!IsFinal(job.state)) job.generation_floor = generation_floor_;
     auto stored = std::make_shared<const Job>(std::move(job));
@@ -225,6 +229,12 @@ StatusOr<JobSnapshot> Coordinator::GetJob(const JobName& name) {
   MutexLock lock(&mu_);
   LOCKSTEP_ASSIGN_OR_RETURN(const Entry* entry, FindEntry(name));
   return SnapshotOf(*entry, clock_->Now());
+}
+
+std::string Coordinator::OwnerOf(const JobName& name) const {
+  MutexLock lock(&mu_);
+  const auto it = jobs_.find(name);
+  return it == jobs_.end() ? std::string() : it->second.job->owner;
 }
 
 int64_t Coordinator::QueuePosition(const JobName& name) const {

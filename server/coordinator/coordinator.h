@@ -40,10 +40,12 @@
 #include "server/core/lifecycle.h"
 #include "server/core/log_owner.h"
 #include "server/core/membership.h"
+#include "server/core/pair_probe.h"
 #include "server/core/progress.h"
 #include "server/core/report_pace.h"
 #include "server/core/restart.h"
 #include "server/core/scheduler.h"
+#include "server/core/strikes.h"
 #include "server/core/work_files.h"
 #include "server/store/store.h"
 
@@ -63,6 +65,7 @@ struct CoordinatorOptions {
   PrefetchOptions prefetch;
   Prices prices;
   StallOptions stall;
+  StrikeOptions strikes;
   // How long a restarted daemon may take to find its tasks again.
   Duration adoption_window = std::chrono::seconds(60);
   // How long the answer to a request id is remembered.
@@ -143,6 +146,8 @@ struct JobSnapshot {
   Bill bill;
   // Of a list: 1 is the next; 0: it does not wait, or nobody looked.
   int64_t queue_position = 0;
+  // What is for its owner and admins was left out (service/visibility.h).
+  bool details_hidden = false;
 };
 
 // Something of a job that a node runs and the store does not know.
@@ -158,6 +163,10 @@ struct NodeSnapshot {
   Resources allocated;
   std::vector<JobName> jobs;
   std::vector<UnknownGang> unknown = {};
+  // Until when it gets no new work because it failed jobs.
+  std::optional<WallTime> cool_down_end = {};
+  // No gang is placed on it and one of these.
+  std::vector<NodeName> apart_from = {};
 };
 
 struct CoordinatorStats {
@@ -261,6 +270,10 @@ class Coordinator {
   StatusOr<std::string> UndrainNode(const RequestKey& request,
                                     const NodeName& name,
                                     const EncodeNode& encode);
+  // What the node offers may be used.
+  StatusOr<std::string> ApproveNode(const RequestKey& request,
+                                    const NodeName& name,
+                                    const EncodeNode& encode);
   // Given the jobs that had something there.
   StatusOr<std::string> ForgetNode(const RequestKey& request,
                                    const NodeName& name,
@@ -271,6 +284,8 @@ class Coordinator {
   StatusOr<JobSnapshot> GetJob(const JobName& name);
   // 1: the next; 0: it does not wait, or is not there.
   int64_t QueuePosition(const JobName& name) const;
+  // Whose it is; empty: there is no such job.
+  std::string OwnerOf(const JobName& name) const;
   // Newest first.
   std::vector<JobSnapshot> ListJobs();
   int64_t version();
@@ -380,6 +395,11 @@ class Coordinator {
     // Its history says that a rank stands still, and since when.
     bool standing = false;
     MonoTime standing_since;
+    // Of a generation that is being given up, see JobView.
+    std::set<NodeName> late;
+    bool all_stood = false;
+    uint64_t pair_probe_id = 0;
+    std::optional<PairProbe> pair_probe;
   };
   struct Session {
     SessionId id = 0;
@@ -434,6 +454,10 @@ class Coordinator {
   void ScheduleQueue(Time now, std::map<JobName, Job>* changed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<HostCapacity> Hosts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Not to be placed yet. A job that a node had no room for is tried again
+  // earlier where room was made since.
+  bool BacksOff(const Entry& entry, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // prefetch.cc
   // The front of the queue, without jobs in `changed`.
@@ -496,6 +520,37 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Its neighbours do not reach it, and no job proved since that it lives.
   bool IsUnreachable(const NodeName& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // strikes.cc
+  // A stall of a native job that is past its limit, or past the deadline of a
+  // step where all ranks wait and their nodes do not reach each other.
+  std::optional<Stall> StallOf(Entry* entry, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Asks the job's nodes whether they reach each other.
+  void ProbePairs(Entry* entry, const Job& job, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The generation is being given up: takes down what only that moment tells.
+  void NoteGivenUp(Entry* entry, const Job& next, const JobView& view, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What is decided of the job says something of its nodes.
+  void NoteOutcome(Entry* entry, const Job& next, const JobView& view, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static void AddEvidence(const Entry& entry, Time now, JobView* view);
+  void TakeStrikes(const Strikes::News& news, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends what is over, and asks those apart whether they reach each other.
+  void ExpireStrikes(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndMendTest(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MayBeAsked(const NodeName& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Each of whom MayBeAsked, about others. Returns the query's id.
+  uint64_t AskPairs(const std::map<NodeName, std::set<NodeName>>& asked)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakePairAnswer(const NodeName& node, const ProbeAnswer& answer, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetPairProbe(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ShowStrikes(NodeSnapshot* node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void KeepApart(std::vector<HostCapacity>* hosts)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // node_commands.cc
   StatusOr<const Member*> FindMember(const NodeName& name)
@@ -643,6 +698,13 @@ class Coordinator {
   // Of nodes that are silent.
   std::map<NodeName, Inquiry> inquiries_ ABSL_GUARDED_BY(mu_);
   uint64_t next_probe_ ABSL_GUARDED_BY(mu_) = 1;
+  Strikes strikes_ ABSL_GUARDED_BY(mu_);
+  // By a query's id: whose nodes were asked.
+  std::map<uint64_t, JobName> pair_probes_ ABSL_GUARDED_BY(mu_);
+  // Of nodes that are apart.
+  std::optional<PairProbe> mend_test_ ABSL_GUARDED_BY(mu_);
+  uint64_t mend_test_id_ ABSL_GUARDED_BY(mu_) = 0;
+  MonoTime last_mend_ ABSL_GUARDED_BY(mu_);
   SessionId next_session_ ABSL_GUARDED_BY(mu_) = 1;
   AnswerBook answers_ ABSL_GUARDED_BY(mu_);
   Prices prices_ ABSL_GUARDED_BY(mu_);
@@ -656,6 +718,8 @@ class Coordinator {
   // Nodes that run something unknown, and how much.
   std::map<NodeName, size_t> unknown_nodes_ ABSL_GUARDED_BY(mu_);
   bool capacity_changed_ ABSL_GUARDED_BY(mu_) = true;
+  // When a node came, or the ranks of a job left one.
+  MonoTime room_made_ ABSL_GUARDED_BY(mu_);
   // What nodes should fetch ahead, or what they say of it.
   bool ahead_changed_ ABSL_GUARDED_BY(mu_) = true;
   bool store_healthy_ ABSL_GUARDED_BY(mu_) = true;

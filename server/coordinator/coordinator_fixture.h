@@ -35,7 +35,7 @@ class CoordinatorTest : public testing::Test {
   }
   // It dies; streams break; daemons come back when they are connected again.
   void Restart() {
-    for (FakeDaemon* daemon : all_) daemon->Disconnect();
+    for (FakeDaemon* daemon : all_) daemon->LoseCoordinator();
     coordinator_.reset();
     Start();
   }
@@ -114,6 +114,12 @@ class CoordinatorTest : public testing::Test {
   StatusOr<std::string> UndrainNode(const NodeName& node) {
     return coordinator_->UndrainNode(
         {"user/root", NextId(), "UndrainNode", node}, node, EncodeNode);
+  }
+  StatusOr<std::string> ApproveNode(const NodeName& node,
+                                    const std::string& id = "") {
+    return coordinator_->ApproveNode(
+        {"user/root", id.empty() ? NextId() : id, "ApproveNode", node}, node,
+        EncodeNode);
   }
   StatusOr<std::string> ForgetNode(const NodeName& node,
                                    const std::string& id = "") {

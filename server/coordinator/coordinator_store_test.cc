@@ -3,6 +3,7 @@
 #include "common/model/reduction_plan.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_fixture.h"
+#include "server/core/lineage.h"
 #include "server/store/sqlite_store.h"
 
 namespace lockstep {
@@ -35,6 +36,35 @@ TEST_F(CoordinatorTest, FailedCommitChangesNothingAndIsTriedAgain) {
   EXPECT_TRUE(coordinator_->store_healthy());
   EXPECT_EQ(State("j"), JobState::kSucceeded);
   EXPECT_TRUE(Submit(Wide("k")).ok()) << "the same request again";
+}
+
+// Daemons refuse more than 100,000 entries.
+TEST_F(CoordinatorTest, ALongLineageOfAnOlderCoordinatorIsMadeShort) {
+  Connect(&a_);
+  Connect(&b_);
+  MustSubmit(Wide("j"));
+  Run();
+  Job old = Get("j");
+  old.lineage.clear();
+  for (Generation g = 1; g <= 200'000; ++g) old.lineage.push_back({g, 70});
+  old.generation = 200'000;
+  old.lineage.front().start_step = 0;
+  StoreBatch batch;
+  batch.version = coordinator_->version() + 1;
+  batch.jobs = {&old};
+  ASSERT_TRUE(store_.Commit(batch).ok());
+  a_.Restart(false);
+  b_.Restart(false);
+  Restart();
+  Connect(&a_);
+  Connect(&b_);
+  Pass(5s);
+  ASSERT_EQ(State("j"), JobState::kRunning);
+  const Assignment& told = a_.assignments.back();
+  EXPECT_GT(told.generation, 200'000u);
+  EXPECT_EQ(told.spec->lineage.size(), kMaxLineage);
+  EXPECT_EQ(told.spec->lineage.front(), (LineageEntry{1, 0}));
+  EXPECT_EQ(told.spec->lineage.back().generation, told.generation);
 }
 
 TEST_F(CoordinatorTest, NodeThatCouldNotBeStoredIsNoMember) {

@@ -51,6 +51,7 @@ Status Coordinator::OnProbed(SessionId session, const ProbeAnswer& answer) {
   if (IsNewcomer(session)) return OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(const NodeName node, NodeOf(session));
   const Time now = clock_->Now();
+  TakePairAnswer(node, answer, now);
   for (const ProbeResult& result : answer.results) {
     const auto it = inquiries_.find(result.node);
     if (it == inquiries_.end()) continue;

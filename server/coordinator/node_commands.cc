@@ -44,6 +44,7 @@ NodeSnapshot Coordinator::SnapshotOf(const Member& member) {
           "runs what the store does not know; no new work until that has ended";
     }
   }
+  ShowStrikes(&snapshot);
   return snapshot;
 }
 
@@ -99,9 +100,7 @@ StatusOr<std::string> Coordinator::AnswerNode(const RequestKey& request,
   Member after = *members_.Find(name);
   if (ends_quarantine) after.EndQuarantine();
   const bool news = !(after.Record() == record);
-  after.drain = record.drain;
-  after.events = record.events;
-  after.state_time = record.state_time;
+  after.Take(record);
   std::string response = encode(SnapshotOf(after));
   std::map<JobName, Job> changed;
   if (news) {
@@ -124,6 +123,7 @@ StatusOr<std::string> Coordinator::AnswerNode(const RequestKey& request,
     LOG_INFO("node {}: {}", name, record.events.back().message);
   }
   capacity_changed_ = true;
+  room_made_ = now.mono;
   TouchJobsOf(name);
   Reconcile(now);
   return response;
@@ -153,10 +153,26 @@ StatusOr<std::string> Coordinator::UndrainNode(const RequestKey& request,
   const Time now = clock_->Now();
   // Quarantine is soft, and comes back where two daemons still take turns.
   const bool quarantined = !member->quarantine.empty();
+  // So is what it failed at: an operator says that all is well.
+  strikes_.Clear(name);
   return AnswerNode(request,
                     lockstep::UndrainNode(member->Record(), quarantined,
                                           request.client, now.wall),
                     encode, now, quarantined);
+}
+
+StatusOr<std::string> Coordinator::ApproveNode(const RequestKey& request,
+                                               const NodeName& name,
+                                               const EncodeNode& encode) {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
+  if (answer) return *std::move(answer);
+  LOCKSTEP_ASSIGN_OR_RETURN(const Member* member, FindMember(name));
+  const Time now = clock_->Now();
+  return AnswerNode(
+      request,
+      lockstep::ApproveNode(member->Record(), request.client, now.wall), encode,
+      now);
 }
 
 StatusOr<std::string> Coordinator::ForgetNode(const RequestKey& request,
@@ -196,6 +212,7 @@ StatusOr<std::string> Coordinator::ForgetNode(const RequestKey& request,
   refused_by_.erase(name);
   unknown_nodes_.erase(name);
   inquiries_.erase(name);
+  strikes_.Clear(name);
   unsaved_nodes_.erase(name);
   if (soft.session) {
     // Silent, not gone: should it be heard of again, it registers as new.

@@ -225,6 +225,56 @@ TEST_F(NodeCommandsTest, ForgetEndsACancelThatWaitsForTheNode) {
   EXPECT_EQ(State("j"), JobState::kCancelled);
 }
 
+// ---- Approval ----
+
+TEST_F(NodeCommandsTest, WhatANodeGrewByGetsNoJobUntilItIsApproved) {
+  c_.info.capacity.cpus = 65536;
+  c_.Restart(true);
+  Connect(&c_);
+  JobSpec spec = Wide("j");
+  for (RoleSpec& role : spec.roles) role.resources.cpus = 3;
+  EXPECT_EQ(ReasonOf(Submit(spec).status()), "NEVER_FITS");
+  EXPECT_EQ(EventsOf("c").back().reason, Reason::kNodeGrew);
+  // Neither another start of its daemon nor one of the coordinator helps.
+  Restart();
+  c_.Restart(true);
+  for (FakeDaemon* daemon : all_) Connect(daemon);
+  EXPECT_EQ(ReasonOf(Submit(spec).status()), "NEVER_FITS");
+  EXPECT_EQ(coordinator_->GetNode("c")->member.info.capacity.cpus, 2);
+
+  const auto answer = ApproveNode("c", "a1");
+  ASSERT_TRUE(answer.ok()) << Message(answer.status());
+  EXPECT_EQ(*answer, "c READY");
+  EXPECT_THAT(EventsOf("c").back().message,
+              HasSubstr("approved by user/root: 65536 cpus"));
+  MustSubmit(spec);
+  Run();
+  EXPECT_EQ(NodesOf(Get("j")), (std::set<NodeName>{"c"}));
+  // It is stored, and a repeat of the command approves nothing more.
+  Restart();
+  c_.info.capacity.cpus = 65537;
+  c_.Restart(true);
+  for (FakeDaemon* daemon : all_) Connect(daemon);
+  EXPECT_EQ(*ApproveNode("c", "a1"), *answer);
+  EXPECT_EQ(coordinator_->GetNode("c")->member.info.capacity.cpus, 65536);
+  EXPECT_EQ(coordinator_->GetNode("c")->member.offered->cpus, 65537);
+}
+
+TEST_F(NodeCommandsTest, OnlyWhatIsThereAndStoredIsApproved) {
+  EXPECT_EQ(ReasonOf(ApproveNode("z").status()), "NO_SUCH_NODE");
+  EXPECT_EQ(*ApproveNode("a"), "a READY") << "nothing waits";
+  a_.info.capacity.cpus = 4;
+  a_.Restart(true);
+  Connect(&a_);
+  store_.FailWith(Unavailable("i/o error"));
+  EXPECT_FALSE(ApproveNode("a").ok());
+  EXPECT_EQ(coordinator_->GetNode("a")->member.info.capacity.cpus, 2);
+  store_.FailWith(OkStatus());
+  Pass(2s);
+  EXPECT_TRUE(ApproveNode("a").ok());
+  EXPECT_EQ(coordinator_->GetNode("a")->member.info.capacity.cpus, 4);
+}
+
 // ---- Quarantine ----
 
 TEST_F(NodeCommandsTest, ANodeThatTwoDaemonsClaimIsNotGivenWork) {

@@ -6,6 +6,7 @@
 #include "common/base/logging.h"
 #include "server/coordinator/coordinator.h"
 #include "server/core/job_size.h"
+#include "server/core/verdict.h"
 
 namespace lockstep {
 namespace {
@@ -42,6 +43,7 @@ JobView Coordinator::ViewOf(const Entry& entry, Time now,
   JobView view;
   view.state_since = entry.state_since;
   view.all_started_since = entry.all_started_since;
+  AddEvidence(entry, now, &view);
   for (const NodeName& name : names) {
     JobView::Node& node = view.nodes[name];
     if (const Member* member = members_.Find(name)) {
@@ -52,7 +54,9 @@ JobView Coordinator::ViewOf(const Entry& entry, Time now,
           member->Unproven(now.mono) > PatienceOf(entry)) {
         node.state = NodeState::kLost;
       }
-      node.takes_work = member->TakesWork() && !unknown_nodes_.contains(name);
+      node.cools = strikes_.CoolingOf(name) != nullptr;
+      node.takes_work =
+          member->TakesWork() && !node.cools && !unknown_nodes_.contains(name);
       node.bad_gpus = member->BadGpus();
       node.drain = member->drain;
       node.address = member->info.address;
@@ -134,12 +138,9 @@ std::map<JobName, Job> Coordinator::DecideDirty(Time now) {
     JobView view = ViewOf(entry, now);
     AwaitRestarts(*entry.job, view, now, &entry.awaited_since);
     view.awaited_since = entry.awaited_since;
-    if (entry.job->state == JobState::kRunning &&
-        entry.job->spec.kind == JobKind::kNative) {
-      view.stall = entry.stall.Check(
-          static_cast<int32_t>(RanksOf(*entry.job).size()), now.mono);
-    }
+    view.stall = StallOf(&entry, now);
     Job next = Decide(*entry.job, view, options_.timeouts, now);
+    NoteOutcome(&entry, next, view, now);
     NoteStanding(&entry, &next, now);
     NoteBadGpus(&next, view, now);
     if (!(next == *it->second.job)) changed.emplace(name, std::move(next));
@@ -191,7 +192,15 @@ std::vector<HostCapacity> Coordinator::Hosts() {
     }
     hosts.push_back(std::move(host));
   }
+  KeepApart(&hosts);
   return hosts;
+}
+
+bool Coordinator::BacksOff(const Entry& entry, Time now) {
+  const Job& job = *entry.job;
+  if (!job.not_before || now.wall >= *job.not_before) return false;
+  return PassingRefusals(job) == 0 || room_made_ < entry.state_since ||
+         now.mono - entry.state_since < kPassingRefusalBackoff;
 }
 
 void Coordinator::ScheduleQueue(Time now, std::map<JobName, Job>* changed) {
@@ -213,8 +222,7 @@ void Coordinator::ScheduleQueue(Time now, std::map<JobName, Job>* changed) {
     QueuedJob queued;
     queued.job = entry.job.get();
     queued.waited = now.wall - entry.job->state_time;
-    queued.backing_off =
-        entry.job->not_before && now.wall < *entry.job->not_before;
+    queued.backing_off = BacksOff(entry, now);
     queue.push_back(queued);
   }
   capacity_changed_ = false;
@@ -329,6 +337,7 @@ void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
     entry.all_started_since.reset();
     entry.meter.Reset(job->generation);
     entry.stall.Reset(job->generation);
+    ForgetPairProbe(&entry);
     ClearBoard(&entry);
   }
   const bool waits =
@@ -343,6 +352,8 @@ void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
     capacity_changed_ = true;
   }
   if (IsFinal(job->state)) {
+    ForgetPairProbe(&entry);
+    strikes_.ForgetJob(job->uid);
     live_.erase(name);
     hub_->ForgetProgress(name);
     ClearBoard(&entry);
@@ -356,6 +367,11 @@ void Coordinator::Apply(std::shared_ptr<const Job> job, Time now) {
   if (before != nullptr) {
     for (const Hold& hold : before->holds) involved.insert(hold.node);
     if (before->holds.size() != job->holds.size()) capacity_changed_ = true;
+    // A generation that was refused took no room: two jobs would wake each
+    // other for ever.
+    if (before->holds.size() > job->holds.size() && before->cluster) {
+      room_made_ = now.mono;
+    }
   }
   involved.insert(holding.begin(), holding.end());
   for (const NodeName& node : involved) {

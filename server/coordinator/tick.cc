@@ -22,6 +22,7 @@ void Coordinator::Tick() {
   ForgiveAbsence(now);
   JudgeNewcomers(now);
   AskNeighbours(now);
+  ExpireStrikes(now);
   const auto patience = [&](const NodeName& node) {
     mu_.AssertHeld();
     return PatienceWith(node);
@@ -49,7 +50,7 @@ void Coordinator::Tick() {
     if (entry.waiting &&
         (entry.waiting->reason == Reason::kBackoff ||
          IsHoldReason(entry.waiting->reason)) &&
-        entry.job->not_before && now.wall >= *entry.job->not_before) {
+        entry.job->not_before && !BacksOff(entry, now)) {
       capacity_changed_ = true;
     }
   }

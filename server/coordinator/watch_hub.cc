@@ -30,7 +30,30 @@ void WatchHub::PublishDeleted(int64_t version,
   Add(version, std::move(changes));
 }
 
+void WatchHub::Tell(const JobName& job, int64_t version,
+                    uint64_t progress_sequence) {
+  const auto tell = [&](const JobName& watched) {
+    mu_.AssertHeld();
+    const auto [first, last] = watches_.equal_range(watched);
+    for (auto it = first; it != last; ++it) {
+      Watch* const watch = it->second;
+      watch->hub_->mu_.AssertHeld();
+      if (!watch->waits_) continue;
+      watch->waits_ = false;
+      watch->version_ = std::max(watch->version_, version);
+      watch->progress_sequence_ = progress_sequence;
+      watch->on_news_();
+    }
+  };
+  tell(job);
+  if (!job.empty()) tell("");
+}
+
 void WatchHub::Add(int64_t version, std::vector<Change> changes) {
+  const int64_t before = newest_;
+  for (const Change& change : changes) {
+    Tell(change.name, before, progress_sequence_);
+  }
   for (Change& change : changes) {
     bytes_ += change.bytes;
     changes_.push_back(std::move(change));
@@ -49,7 +72,9 @@ void WatchHub::PublishProgress(
     const std::map<JobName, JobProgressInfo>& progress) {
   if (progress.empty()) return;
   MutexLock lock(&mu_);
+  const uint64_t before = progress_sequence_;
   for (const auto& [job, info] : progress) {
+    Tell(job, newest_, before);
     progress_[job] = {++progress_sequence_, info};
   }
   news_.NotifyAll();
@@ -64,6 +89,7 @@ void WatchHub::Close() {
   MutexLock lock(&mu_);
   closed_ = true;
   news_.NotifyAll();
+  for (const auto& [job, watch] : watches_) watch->on_news_();
 }
 
 WatchHub::News WatchHub::Collect(const JobName& job, int64_t version,
@@ -93,6 +119,10 @@ WatchHub::News WatchHub::Collect(const JobName& job, int64_t version,
 
 int64_t WatchHub::CountSince(const JobName& job, int64_t version) const {
   MutexLock lock(&mu_);
+  return Count(job, version);
+}
+
+int64_t WatchHub::Count(const JobName& job, int64_t version) const {
   const auto first = std::partition_point(
       changes_.begin(), changes_.end(),
       [&](const Change& known) { return known.version <= version; });
@@ -101,19 +131,22 @@ int64_t WatchHub::CountSince(const JobName& job, int64_t version) const {
   });
 }
 
+Status WatchHub::CheckKept(int64_t version) const {
+  if (closed_) return Unavailable("the coordinator is stopping");
+  if (version >= oldest_) return OkStatus();
+  return WithReason(
+      OutOfRange("changes after version {} are no longer kept (from {} on "
+                 "they are); start again without a version",
+                 version, oldest_),
+      "VERSION_TOO_OLD");
+}
+
 StatusOr<WatchHub::News> WatchHub::Wait(const JobName& job, int64_t version,
                                         uint64_t progress_sequence,
                                         MonoTime deadline) {
   MutexLock lock(&mu_);
   for (;;) {
-    if (closed_) return Unavailable("the coordinator is stopping");
-    if (version < oldest_) {
-      return WithReason(
-          OutOfRange("changes after version {} are no longer kept (from {} on "
-                     "they are); start again without a version",
-                     version, oldest_),
-          "VERSION_TOO_OLD");
-    }
+    LOCKSTEP_RETURN_IF_ERROR(CheckKept(version));
     News news = Collect(job, version, progress_sequence);
     if (!news.changes.empty() || !news.progress.empty()) return news;
     // What others published is not this watcher's: do not look at it again.
@@ -121,6 +154,46 @@ StatusOr<WatchHub::News> WatchHub::Wait(const JobName& job, int64_t version,
     progress_sequence = news.progress_sequence;
     if (!news_.WaitUntil(&mu_, deadline)) return news;
   }
+}
+
+WatchHub::Watch::Watch(WatchHub* hub, JobName job, int64_t version,
+                       std::function<void()> on_news)
+    : hub_(hub),
+      job_(std::move(job)),
+      on_news_(std::move(on_news)),
+      version_(version) {
+  MutexLock lock(&hub_->mu_);
+  at_ = hub_->watches_.emplace(job_, this);
+}
+
+WatchHub::Watch::~Watch() {
+  MutexLock lock(&hub_->mu_);
+  hub_->watches_.erase(at_);
+}
+
+StatusOr<WatchHub::News> WatchHub::Watch::Take() {
+  MutexLock lock(&hub_->mu_);
+  if (waits_ && !hub_->closed_) {
+    // Nothing of its own has come since: what others published may be gone.
+    version_ = std::max(version_, hub_->newest_);
+    progress_sequence_ = hub_->progress_sequence_;
+  }
+  LOCKSTEP_RETURN_IF_ERROR(hub_->CheckKept(version_));
+  News news = hub_->Collect(job_, version_, progress_sequence_);
+  version_ = news.version;
+  progress_sequence_ = news.progress_sequence;
+  waits_ = news.changes.empty() && news.progress.empty();
+  return news;
+}
+
+int64_t WatchHub::Watch::version() const {
+  MutexLock lock(&hub_->mu_);
+  return waits_ ? std::max(version_, hub_->newest_) : version_;
+}
+
+int64_t WatchHub::Watch::Behind() const {
+  MutexLock lock(&hub_->mu_);
+  return waits_ ? 0 : hub_->Count(job_, version_);
 }
 
 }  // namespace lockstep

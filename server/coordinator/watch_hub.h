@@ -4,11 +4,13 @@
 //
 // Thread-safe. Watchers pull: each keeps the version it has seen, so that a
 // slow one costs nothing and learns by OUT_OF_RANGE that it missed something.
+// A Watch waits without a thread.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_WATCH_HUB_H_
 #define LOCKSTEP_SERVER_COORDINATOR_WATCH_HUB_H_
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -40,6 +42,40 @@ class WatchHub {
     uint64_t progress_sequence = 0;
   };
 
+  // One who watches. What it has taken is behind it; once it has taken all
+  // there is, what others publish neither wakes it nor makes it fall behind.
+  // Its calls are one at a time, but for Behind.
+  class Watch {
+   public:
+    // Of `job` (empty: any), after `version`. `on_news` is called once each
+    // time that Take has found nothing and there is something since: with the
+    // hub's lock held, so it must only hand on. `hub` outlives this.
+    Watch(WatchHub* hub, JobName job, int64_t version,
+          std::function<void()> on_news);
+    // `on_news` is not called any more.
+    ~Watch();
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+
+    // What is new since the last call; News may be empty. Errors as Wait.
+    StatusOr<News> Take();
+    // Everything up to here was looked at.
+    int64_t version() const;
+    // Changes that wait to be taken. From any thread.
+    int64_t Behind() const;
+
+   private:
+    friend class WatchHub;
+    WatchHub* const hub_;
+    const JobName job_;
+    const std::function<void()> on_news_;
+    int64_t version_ ABSL_GUARDED_BY(hub_->mu_);
+    uint64_t progress_sequence_ ABSL_GUARDED_BY(hub_->mu_) = 0;
+    // It has taken everything, and is to be told of the next.
+    bool waits_ ABSL_GUARDED_BY(hub_->mu_) = false;
+    std::multimap<JobName, Watch*>::iterator at_ ABSL_GUARDED_BY(hub_->mu_);
+  };
+
   // Of changes: the newest `kept`, and of these no more than `kept_bytes`
   // (server/core/job_size.h), but always the last one.
   explicit WatchHub(size_t kept = 8192, size_t kept_bytes = 64 << 20)
@@ -50,7 +86,7 @@ class WatchHub {
   void Publish(int64_t version,
                const std::vector<std::shared_ptr<const Job>>& jobs);
   void PublishDeleted(int64_t version, const std::vector<JobName>& jobs);
-  // Of many jobs at once: each call wakes every watcher.
+  // Of many jobs at once: each call wakes every watcher of Wait.
   void PublishProgress(const std::map<JobName, JobProgressInfo>& progress);
   void ForgetProgress(const JobName& job);
   // Wakes every watcher for good: the coordinator stops.
@@ -72,6 +108,13 @@ class WatchHub {
   };
   void Add(int64_t version, std::vector<Change> changes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Status CheckKept(int64_t version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Those who watch `job`, or any, and who wait: they had taken everything up
+  // to `version` and `progress_sequence`.
+  void Tell(const JobName& job, int64_t version, uint64_t progress_sequence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  int64_t Count(const JobName& job, int64_t version) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   News Collect(const JobName& job, int64_t version,
                uint64_t progress_sequence) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -89,6 +132,8 @@ class WatchHub {
   size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t progress_sequence_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<JobName, Progress> progress_ ABSL_GUARDED_BY(mu_);
+  // By their job; empty: any.
+  std::multimap<JobName, Watch*> watches_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lockstep

@@ -148,6 +148,60 @@ TEST_F(WatchHubTest, CloseWakesAll) {
   EXPECT_FALSE(hub_.Wait("", 10, 0, In(20s)).ok());
 }
 
+TEST_F(WatchHubTest, AWatchIsToldOnceOfItsOwnJobAfterItHasTakenAll) {
+  int told = 0;
+  WatchHub::Watch watch(&hub_, "a", 10, [&] { ++told; });
+  Publish(11, {"a"});
+  EXPECT_EQ(told, 0) << "it has not looked yet";
+  EXPECT_EQ(watch.Behind(), 1);
+  EXPECT_THAT(watch.Take()->changes, SizeIs(1));
+  Publish(12, {"a"});
+  EXPECT_EQ(told, 0) << "it found something: it looks again by itself";
+  EXPECT_THAT(watch.Take()->changes, SizeIs(1));
+  EXPECT_THAT(watch.Take()->changes, IsEmpty());
+  Publish(13, {"b"});
+  hub_.PublishProgress({{"b", {}}});
+  EXPECT_EQ(told, 0) << "of another";
+  Publish(14, {"a"});
+  Publish(15, {"a"});
+  EXPECT_EQ(told, 1) << "once";
+  EXPECT_EQ(watch.Behind(), 2);
+  const auto news = watch.Take();
+  ASSERT_THAT(news->changes, SizeIs(2));
+  EXPECT_EQ(news->changes[0].version, 14);
+  EXPECT_THAT(watch.Take()->changes, IsEmpty());
+  hub_.PublishProgress({{"a", {}}});
+  EXPECT_EQ(told, 2);
+  EXPECT_THAT(watch.Take()->progress, SizeIs(1));
+}
+
+TEST_F(WatchHubTest, AWatchThatWaitsDoesNotFallBehind) {
+  int told = 0;
+  WatchHub::Watch waits(&hub_, "a", 10, [&] { ++told; });
+  EXPECT_THAT(waits.Take()->changes, IsEmpty());
+  WatchHub::Watch slow(&hub_, "", 10, [] {});
+  // More than are kept.
+  for (int64_t version = 11; version <= 20; ++version) Publish(version, {"b"});
+  EXPECT_EQ(waits.version(), 20);
+  EXPECT_EQ(waits.Behind(), 0);
+  EXPECT_EQ(ReasonOf(slow.Take().status()), "VERSION_TOO_OLD");
+  Publish(21, {"a"});
+  EXPECT_EQ(told, 1);
+  const auto news = waits.Take();
+  ASSERT_TRUE(news.ok()) << Message(news.status());
+  ASSERT_THAT(news->changes, SizeIs(1));
+  EXPECT_EQ(news->changes[0].version, 21);
+}
+
+TEST_F(WatchHubTest, CloseTellsEveryWatch) {
+  int told = 0;
+  WatchHub::Watch one(&hub_, "a", 10, [&] { ++told; });
+  WatchHub::Watch all(&hub_, "", 10, [&] { ++told; });
+  hub_.Close();
+  EXPECT_EQ(told, 2);
+  EXPECT_EQ(one.Take().status().code(), StatusCode::kUnavailable);
+}
+
 // Two that publish and watch at once: each change is seen once, in order.
 TEST_F(WatchHubTest, NothingIsMissedInARace) {
   WatchHub hub(100000);

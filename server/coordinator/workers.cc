@@ -106,6 +106,11 @@ Status Coordinator::Admit(const NodeInfo& info, Arrival arrival, Time now) {
   for (const JobName& job : soft.jobs) Touch(job);
   tell_.insert(info.name);
   capacity_changed_ = true;
+  room_made_ = now.mono;
+  const NodeRecord record = members_.Find(info.name)->Record();
+  if (record.offered) {
+    LOG_WARN("node {}: {}", info.name, WaitingForApproval(record));
+  }
   LOG_INFO("node {}: registered, start {}, {}, {} gangs", info.name,
            info.incarnation.counter, Describe(info.capacity),
            arrival.gangs.size());
@@ -235,6 +240,7 @@ Status Coordinator::OnHeartbeat(SessionId session, uint64_t sequence,
   if (member != nullptr && member->news != news) NoteNode(node);
   if (!was_ready) {
     capacity_changed_ = true;
+    room_made_ = now.mono;
     for (const JobName& job : soft.jobs) Touch(job);
   }
   for (const RankReport& report : reports) {

@@ -7,11 +7,18 @@
 #include <string>
 #include <vector>
 
+#include "server/core/restart.h"
+
 namespace lockstep {
 namespace {
 
 // Of more ranks only the number is told: an event is a sentence.
 constexpr size_t kMaxNamed = 8;
+
+// Exits that are closer to each other have no order: a shim notes the end of
+// its rank when it gets to run, and a clock's offset has the shortest way of a
+// message in it.
+constexpr Duration kSameTime = std::chrono::milliseconds(20);
 
 struct Member {
   const TaskStatus* task = nullptr;
@@ -87,11 +94,47 @@ EndWith DefaultEndWith(const JobSpec& spec) {
 
 bool HasSucceeded(const Job& job) {
   if (job.tasks.empty()) return false;
-  if (job.spec.end_with != EndWith::kAll) return ExitedWell(DecidingRank(job));
+  if (job.spec.end_with != EndWith::kAll) {
+    return ExitedWell(DecidingRank(job)) && !FailureBeforeTheEnd(job);
+  }
   return std::all_of(job.tasks.begin(), job.tasks.end(),
                      [](const TaskStatus& task) {
                        return !IsOfGroup(task.type) || AllExitedWell(task);
                      });
+}
+
+std::optional<Failure> FailureBeforeTheEnd(const Job& job) {
+  if (job.tasks.empty() || job.spec.end_with == EndWith::kAll ||
+      !ExitedWell(DecidingRank(job))) {
+    return std::nullopt;
+  }
+  const WallTime end = DecidingRank(job).exit->end_time;
+  const auto failed = Members(job, [&](const Member& member) {
+    const auto& exit = member.rank->exit;
+    return exit && !exit->ok() && exit->end_time + kSameTime < end &&
+           !BlamesAPeer(*exit) && !MayRestartAlone(job, *member.task);
+  });
+  const auto first = std::min_element(
+      failed.begin(), failed.end(), [](const Member& a, const Member& b) {
+        return a.rank->exit->end_time < b.rank->exit->end_time;
+      });
+  if (first == failed.end()) return std::nullopt;
+  return FailureOfRank(job, *first->rank);
+}
+
+bool EndedBeforeItFailed(const Job& job) {
+  if (!job.failing || job.state != JobState::kRunning || job.tasks.empty() ||
+      job.spec.end_with == EndWith::kAll || !ExitedWell(DecidingRank(job)) ||
+      !IsOfARank(job, *job.failing)) {
+    return false;
+  }
+  const WallTime end = DecidingRank(job).exit->end_time;
+  return Members(job,
+                 [&](const Member& member) {
+                   const auto& exit = member.rank->exit;
+                   return exit && !exit->ok() && exit->end_time < end;
+                 })
+      .empty();
 }
 
 bool IsDoneOn(const Job& job, const JobPlaces& places, const NodeName& node) {

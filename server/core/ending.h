@@ -6,11 +6,20 @@
 // EndWith::kChief the exit of the first rank of the first task decides; what
 // other ranks do after it changes nothing, and is recorded as events. Parameter
 // servers and evaluators never decide.
+//
+// Before and after are by the corrected times of the exits (clock_offset.h),
+// in whatever order the news of them come: a rank that failed by itself before
+// the chief's end is a failed attempt, also when that is heard of later. What
+// blames a peer (verdict.h) is not: the chief closes its connections before it
+// has ended.
 #ifndef LOCKSTEP_SERVER_CORE_ENDING_H_
 #define LOCKSTEP_SERVER_CORE_ENDING_H_
 
+#include <optional>
+
 #include "server/core/job.h"
 #include "server/core/job_places.h"
+#include "server/core/verdict.h"
 
 namespace lockstep {
 
@@ -23,6 +32,14 @@ bool HasParameterServers(const JobSpec& spec);
 
 // Whether the current generation has done the job's work.
 bool HasSucceeded(const Job& job);
+
+// Of a job that ends with its chief, which has exited with 0: the first rank
+// that failed by itself before that. nullopt: none did, that is known.
+std::optional<Failure> FailureBeforeTheEnd(const Job& job);
+
+// Of a RUNNING job that ends with its chief and is failing because of a rank:
+// the chief had exited with 0 before any rank failed.
+bool EndedBeforeItFailed(const Job& job);
 
 // Whether the job no longer needs `node`: it has tasks there, and all of their
 // ranks are of the group and have exited with 0. `places` are the job's.

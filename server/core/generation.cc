@@ -7,6 +7,7 @@
 
 #include "server/core/images.h"
 #include "server/core/job_places.h"
+#include "server/core/lineage.h"
 #include "server/core/preparing.h"
 #include "server/core/reports.h"
 #include "server/core/work_files.h"
@@ -38,13 +39,8 @@ Hold HoldOn(const Job& job, const std::vector<size_t>& tasks,
 }  // namespace
 
 void StartGeneration(Job* job, Time now) {
-  // A look of a job that held saved nothing: kept, its entries would push out
-  // those that matter.
-  if (job->output_hold && !job->lineage.empty() &&
-      job->lineage.back().start_step == LineageEntry::kNotSaid) {
-    job->lineage.pop_back();
-  }
   job->generation = std::max(job->generation, job->generation_floor) + 1;
+  AddGeneration(job);
   ++job->attempt;
   job->cluster.reset();
   job->job_key.clear();
@@ -65,10 +61,6 @@ void StartGeneration(Job* job, Time now) {
   for (Directive& directive : job->directives) {
     directive.id = job->next_directive++;
   }
-  // What the coordinator knows of checkpoints may be old: a host that died had
-  // perhaps not told. The ranks take the newest one on the disk, and say which.
-  job->lineage.push_back(
-      {job->generation, job->generation == 1 ? 0 : LineageEntry::kNotSaid});
   for (TaskStatus& task : job->tasks) {
     task.address.clear();
     task.preparation = {};

@@ -17,9 +17,7 @@ constexpr Duration kLastLook = 30s;
 
 // What a look that found nothing new wrote into the history.
 void ForgetLook(Job* job, Reason reason) {
-  std::erase_if(job->events, [&](const Event& event) {
-    return event.generation == job->generation;
-  });
+  ForgetEvents(job);
   // The newest attempt stands for all looks of this hold.
   const size_t count = job->attempts.size();
   if (count >= 2 && job->attempts[count - 2].end_cause.reason == reason) {
@@ -54,7 +52,10 @@ Status NotHolding(const Job& job) {
 }
 
 Status CheckTarget(const Job& job, const RestoreTarget& target) {
-  if (!job.output_hold || IsFinal(job.state)) return NotHolding(job);
+  if (!job.output_hold || !IsHoldReason(job.output_hold->reason) ||
+      IsFinal(job.state)) {
+    return NotHolding(job);
+  }
   if (job.outcome || job.cancel_requested) {
     return FailedPrecondition("job {} ends: it resumes no more", job.spec.name);
   }
@@ -96,6 +97,34 @@ void EnterHold(Job* job, const Failure& failure, Time now) {
                                   FormatDuration(kLastLook), HowToGoOn(*job))},
              now);
   if (again) ForgetLook(job, reason);
+}
+
+void HoldForming(Job* job, const std::string& lost, Duration wait, Time now) {
+  if (!job->output_hold || job->output_hold->reason != Reason::kCannotForm) {
+    job->output_hold = OutputHold{Reason::kCannotForm, 0, now.wall};
+  }
+  ++job->output_hold->looks;
+  job->failing.reset();
+  job->not_before = now.wall + wait;
+  EnterState(job, JobState::kPlacing,
+             {Reason::kCannotForm,
+              fmt::format("{}; other nodes are looked for in {}",
+                          Shorten(lost, 1200), FormatDuration(wait))},
+             now);
+}
+
+void LeaveForming(Job* job, Time now) {
+  if (!job->output_hold || job->output_hold->reason != Reason::kCannotForm) {
+    return;
+  }
+  const Duration held = now.wall - job->output_hold->since;
+  if (held < kFormingPatience) return;
+  job->output_hold.reset();
+  EnterState(job, JobState::kQueued,
+             {Reason::kCannotForm,
+              fmt::format("could not form for {}: it waits in the queue",
+                          FormatDuration(held))},
+             now);
 }
 
 void EndHold(Job* job, const JobView& view, Time now) {

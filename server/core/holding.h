@@ -29,6 +29,14 @@ Duration LookBackoff(int32_t looks);
 // REQUIRES: failure.holds.
 void EnterHold(Job* job, const Failure& failure, Time now);
 
+// The nodes of the generation did not reach each other, which `lost` says: the
+// job holds (CANNOT_FORM), and is placed anew after `wait`.
+void HoldForming(Job* job, const std::string& lost, Duration wait, Time now);
+// Of a job in PLACING: one that could not form for kFormingPatience waits in
+// the queue like any other.
+void LeaveForming(Job* job, Time now);
+inline constexpr Duration kFormingPatience = std::chrono::minutes(10);
+
 // Of a RUNNING job: ends the hold when this generation goes on: a program runs,
 // the ranks of a native job have resumed.
 void EndHold(Job* job, const JobView& view, Time now);

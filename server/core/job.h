@@ -112,7 +112,8 @@ struct Job {
   WallTime attempt_start{};
   // Steps committed before this generation.
   int64_t committed_before = 0;
-  // Oldest first; the last one is `generation`, once it is placed.
+  // Oldest first; the last one is `generation`, once it is placed. What is
+  // kept: lineage.h.
   std::vector<LineageEntry> lineage;
   std::vector<Directive> directives;
   uint32_t next_directive = 1;

@@ -210,6 +210,16 @@ Cause CauseOf(const Job& job, const Stall& stall) {
                       FormatDuration(stall.deadline))};
 }
 
+void Succeed(Job* job, Time now) {
+  Finish(job, JobState::kSucceeded,
+         {Reason::kCompleted,
+          job->spec.end_with == EndWith::kAll
+              ? std::string("all ranks are done")
+              : RankLabel(*job, DecidingRank(*job).rank) + " is done"},
+         0, now);
+  NoteStillRunning(job, now);
+}
+
 void DecideRunning(Job* job, const JobView& view,
                    const LifecycleTimeouts& timeouts, Time now) {
   EndHold(job, view, now);
@@ -218,13 +228,7 @@ void DecideRunning(Job* job, const JobView& view,
     return;
   }
   if (HasSucceeded(*job)) {
-    Finish(job, JobState::kSucceeded,
-           {Reason::kCompleted,
-            job->spec.end_with == EndWith::kAll
-                ? std::string("all ranks are done")
-                : RankLabel(*job, DecidingRank(*job).rank) + " is done"},
-           0, now);
-    NoteStillRunning(job, now);
+    Succeed(job, now);
     return;
   }
   // Before its ranks: a worker whose node is gone is not started again there.
@@ -250,6 +254,13 @@ void DecideRunning(Job* job, const JobView& view,
 }
 
 void DecideFinishing(Job* job, const JobView& view, Time now) {
+  // A person who does not wait for the rest takes the end as it is.
+  if (job->outcome == JobState::kSucceeded && !job->cancel_requested) {
+    if (std::optional<Failure> before = FailureBeforeTheEnd(*job)) {
+      Fail(job, std::move(before->cause), now);
+      return;
+    }
+  }
   if (!job->holds.empty()) return;
   if (*job->outcome == JobState::kSucceeded) NoteHowTheyEnded(job, now);
   CloseAttempt(job, view, job->cause, now);
@@ -301,8 +312,11 @@ void DecideState(Job* job, const JobView& view,
     case JobState::kFinishing:
       DecideFinishing(job, view, now);
       break;
+    case JobState::kPlacing:
+      LeaveForming(job, now);
+      break;
     default:
-      break;  // QUEUED and PLACING wait for Place().
+      break;  // QUEUED waits for Place(), and PLACING does, too.
   }
 }
 
@@ -313,16 +327,24 @@ Job Decide(const Job& before, const JobView& view,
   if (IsFinal(before.state)) return before;
   Job job = before;
   TakeReports(&job, view, now);
+  if (job.failing && job.outcome && job.holds.empty() && !view.testing_pairs) {
+    // A success that was taken back, of which all is gone.
+    job.outcome.reset();
+  }
   if (job.cancel_requested && !job.outcome) {
     EndEarly(&job, view, job.cause, now);
     return job;
   }
-  if (!job.failing) DecideState(&job, view, timeouts, now);
+  if (!job.failing) {
+    DecideState(&job, view, timeouts, now);
+  } else if (!job.outcome && EndedBeforeItFailed(job)) {
+    Succeed(&job, now);
+  }
   if (!job.outcome) {
     // A job that has just come to its end by itself is not cut short.
     if (std::optional<Cause> cause = OverTime(job, now)) {
       EndEarly(&job, view, *std::move(cause), now);
-    } else if (before.failing && job.holds.empty()) {
+    } else if (before.failing && job.holds.empty() && !view.testing_pairs) {
       DecideAfterFailure(&job, view, now);
     }
   }

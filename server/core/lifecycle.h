@@ -25,6 +25,10 @@
 //              Until then it keeps its places, and may go on in them.
 //   FINISHING  durable: every rank is told to end; the state becomes final,
 //              and the last hold goes, when each node acknowledged or is lost.
+//              Is a rank heard of meanwhile that failed before the success, the
+//              success is taken back: failing, and when all is gone PLACING or
+//              FAILED. The other way round, a failing job whose chief turns out
+//              to have ended before the failure goes to FINISHING(SUCCEEDED).
 //
 // A drained node with a grace is left: a native job with an output directory is
 // told to save and stop at an agreed step, others are stopped with that grace;
@@ -33,7 +37,9 @@
 // a generation as a failure.
 //
 // Where what the job would resume from is not there, it holds in PLACING
-// (holding.h).
+// (holding.h). So does a job whose nodes did not reach each other
+// (CANNOT_FORM): it is placed anew, not on both of them, at the latest after
+// ten minutes as one of the queue.
 //
 // A cancel, maxWaitTime (until the first RUNNING) and maxRunningTime (from it)
 // lead from any of them to FINISHING(CANCELLED); where nothing is held, to
@@ -45,11 +51,13 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/base/status.h"
+#include "server/core/evidence.h"
 #include "server/core/job.h"
 #include "server/core/node_record.h"
 #include "server/core/stall.h"
@@ -77,6 +85,8 @@ struct JobView {
     bool forgotten = false;
     // May be given new work.
     bool takes_work = true;
+    // It failed jobs, and gets none for a while (strikes.h).
+    bool cools = false;
     // Its GPUs that may not.
     std::vector<int32_t> bad_gpus;
     std::optional<Drain> drain;
@@ -101,6 +111,15 @@ struct JobView {
   std::map<std::pair<int32_t, int32_t>, MonoTime> awaited_since;
   // A rank that holds the others up, see stall.h.
   std::optional<Stall> stall;
+  // Of a generation that is being given up: whom it waited for (evidence.h),
+  // whether all its ranks stood in one all-reduce (stall.h), and which of its
+  // nodes reach each other (pair_probe.h). While that is being asked the
+  // decision waits.
+  std::set<NodeName> late;
+  bool all_stood = false;
+  bool testing_pairs = false;
+  std::vector<LostPair> unreached;
+  std::set<std::pair<NodeName, NodeName>> reached;
   // Drawn by the caller for a new generation: a rule has no dice.
   std::string fresh_key;
 };

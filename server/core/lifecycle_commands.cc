@@ -56,7 +56,7 @@ Job NewJob(JobSpec spec, std::string uid, std::string owner, Time now) {
 Job Cancel(const Job& before, const std::string& who, Time now) {
   if (IsFinal(before.state) || before.cancel_requested) return before;
   Job job = before;
-  if (job.state == JobState::kFinishing) {
+  if (job.state == JobState::kFinishing && !job.failing) {
     if (job.outcome != JobState::kSucceeded) return before;
     // Its end stands; what still runs of it is not waited for any more.
     job.cancel_requested = true;

@@ -143,12 +143,18 @@ void Membership::Restore(const NodeRecord& record, Time now) {
 }
 
 void Membership::Apply(const NodeRecord& record) {
-  Member& member = members_[record.info.name];
-  member.info = record.info;
-  member.drain = record.drain;
-  member.events = record.events;
-  member.missing_gpus = record.missing_gpus;
-  member.state_time = record.state_time;
+  members_[record.info.name].Take(record);
+}
+
+void Member::Take(const NodeRecord& record) {
+  info = record.info;
+  drain = record.drain;
+  events = record.events;
+  missing_gpus = record.missing_gpus;
+  state_time = record.state_time;
+  approved = record.approved;
+  offered = record.offered;
+  withheld_gpus = record.withheld_gpus;
 }
 
 Status Membership::CheckRegister(const NodeInfo& info) const {
@@ -160,8 +166,11 @@ Status Membership::CheckRegister(const NodeInfo& info) const {
       const bool same_boot = info.boot_id == known.info.boot_id;
       return WithReason(
           Aborted("node {}: a later process of this node (start {}) has "
-                  "registered; this one is start {}",
-                  info.name, old.counter, info.incarnation.counter),
+                  "registered; this one is start {}: is its --dir an old copy? "
+                  "Where the directory was emptied or is new, and no other "
+                  "daemon speaks for the node, `lockstep nodes forget {}` lets "
+                  "it register as new",
+                  info.name, old.counter, info.incarnation.counter, info.name),
           same_boot ? "STALE_INCARNATION" : "CLONED_NODE");
     }
     if (info.incarnation.counter == old.counter &&
@@ -250,9 +259,15 @@ NodeRecord Membership::Registered(const NodeInfo& info, WallTime now) const {
     known = old.gpus;
     known.insert(known.end(), record.missing_gpus.begin(),
                  record.missing_gpus.end());
+    known.insert(known.end(), record.withheld_gpus.begin(),
+                 record.withheld_gpus.end());
   }
   CompareGpus(old.gpus, &record, now);
   KeepFaults(known, &record.info.gpus);
+  const std::optional<NodeRecord> before =
+      it == members_.end() ? std::nullopt : std::optional(it->second.Record());
+  LimitToApproved(before ? &*before : nullptr, options_.node_limit, &record,
+                  now);
   return record;
 }
 

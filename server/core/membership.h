@@ -35,6 +35,7 @@
 
 #include "common/base/status.h"
 #include "server/core/clock_offset.h"
+#include "server/core/node_approval.h"
 #include "server/core/node_record.h"
 #include "server/core/scheduler.h"
 
@@ -57,6 +58,8 @@ struct MembershipOptions {
   // error, fallen off the bus, contained and uncontained ECC error, GSP
   // timeout, GSP error.
   std::set<int32_t> fatal_xids = {48, 74, 79, 94, 95, 119, 120};
+  // What a new node may have without an operator's approval.
+  Resources node_limit = kDefaultNodeLimit;
 };
 
 struct Member {
@@ -75,6 +78,10 @@ struct Member {
   std::vector<Event> events;
   WallTime state_time{};
   std::vector<Gpu> missing_gpus;
+  // As in NodeRecord.
+  std::optional<Resources> approved;
+  std::optional<Resources> offered;
+  std::vector<Gpu> withheld_gpus;
   // When a GPU's error of this number was last an event: index and Xid.
   std::map<std::pair<int32_t, int32_t>, MonoTime> gpu_errors;
   // Raised by every event that comes with a beat: they are to be stored.
@@ -106,8 +113,11 @@ struct Member {
   // silent. `busy`: something runs or is held there.
   NodeState Shown(bool busy) const;
   NodeRecord Record() const {
-    return {info, drain, events, state_time, missing_gpus};
+    return {info,         drain,    events,  state_time,
+            missing_gpus, approved, offered, withheld_gpus};
   }
+  // What is stored of it is what `record` says.
+  void Take(const NodeRecord& record);
   void EndQuarantine();
 };
 
@@ -129,11 +139,12 @@ class Membership {
   void Restore(const NodeRecord& record, Time now);
 
   // Admits `info`. Same incarnation renews; a higher counter takes over.
-  // Aborted: a later process of this node has registered. Two with the same
-  // counter and other nonces are clones: the second is refused with Aborted
-  // while the first is READY. CLONED_NODE is the reason where the daemon is of
-  // another boot than the one that was admitted, so that no process of its own
-  // may go on; STALE_INCARNATION else.
+  // Aborted: a later process of this node has registered; the sentence says
+  // what to do when the directory that counts the starts was emptied. Two with
+  // the same counter and other nonces are clones: the second is refused with
+  // Aborted while the first is READY. CLONED_NODE is the reason where the
+  // daemon is of another boot than the one that was admitted, so that no
+  // process of its own may go on; STALE_INCARNATION else.
   Status Register(const NodeInfo& info, Time now);
   // What Register would answer; changes nothing.
   Status CheckRegister(const NodeInfo& info) const;

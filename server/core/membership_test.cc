@@ -124,6 +124,16 @@ TEST_F(MembershipTest, LaterProcessTakesOverAndTheFirstIsRefused) {
   EXPECT_TRUE(Beat(kSecond).ok());
 }
 
+// A directory that was emptied counts from the start again.
+TEST_F(MembershipTest, RefusalOfAWipedWorkerSaysHowItGetsIn) {
+  ASSERT_TRUE(Register(kSecond).ok());
+  members_.Disconnect("a", kSecond, clock_.Now());
+  EXPECT_THAT(Message(Register(kFirst)),
+              HasSubstr("`lockstep nodes forget a` lets it register as new"));
+  members_.Forget("a");
+  EXPECT_TRUE(Register(kFirst).ok());
+}
+
 TEST_F(MembershipTest, SameProcessMayRegisterAgain) {
   ASSERT_TRUE(Register(kFirst).ok());
   EXPECT_TRUE(Register(kFirst).ok());

@@ -10,17 +10,17 @@
 namespace lockstep {
 namespace {
 
-bool IsSameGpu(const Gpu& a, const Gpu& b) {
-  return a.uuid.empty() || b.uuid.empty() ? a.index == b.index
-                                          : a.uuid == b.uuid;
-}
-
 bool Contains(const std::vector<Gpu>& gpus, const Gpu& gpu) {
   return std::any_of(gpus.begin(), gpus.end(),
                      [&](const Gpu& each) { return IsSameGpu(each, gpu); });
 }
 
 }  // namespace
+
+bool IsSameGpu(const Gpu& a, const Gpu& b) {
+  return a.uuid.empty() || b.uuid.empty() ? a.index == b.index
+                                          : a.uuid == b.uuid;
+}
 
 std::string GpuLabel(const Gpu& gpu) {
   std::string text = fmt::format("GPU {}", gpu.index);

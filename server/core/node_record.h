@@ -31,6 +31,7 @@ struct Drain {
 std::string Describe(const Drain& drain);
 
 struct NodeRecord {
+  // Of what its daemon offers, capacity and gpus are what may be used.
   NodeInfo info;
   std::optional<Drain> drain;
   // Oldest first; the newest kMaxNodeEvents.
@@ -40,6 +41,13 @@ struct NodeRecord {
   // GPUs that it offered once and does not offer any more: until they come
   // back, or the node is forgotten. At most kMaxMissingGpus.
   std::vector<Gpu> missing_gpus;
+  // The most that may be used of it (node_approval.h); nullopt: it was stored
+  // before there were approvals, and all that it had may be.
+  std::optional<Resources> approved;
+  // What its daemon offers, where that is more than may be used.
+  std::optional<Resources> offered;
+  // Of the GPUs that it offers, those that may not be used yet.
+  std::vector<Gpu> withheld_gpus;
 
   bool operator==(const NodeRecord&) const = default;
 };
@@ -50,6 +58,9 @@ inline constexpr size_t kMaxMissingGpus = 64;
 // Appends an event; the oldest go.
 void AddEvent(NodeRecord* node, Reason reason, std::string message,
               WallTime now);
+
+// By the uuid, and by the index where one of the two has none.
+bool IsSameGpu(const Gpu& a, const Gpu& b);
 
 // "GPU 3 (NVIDIA H100, GPU-12ab)".
 std::string GpuLabel(const Gpu& gpu);

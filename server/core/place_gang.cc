@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -101,6 +102,8 @@ size_t PlaceTasksBy(HardestBy by, bool spare, std::vector<GangTask>* tasks,
   std::map<HostsBy, std::vector<FreeHost*>> orders;
   SortHardestFirst(by, &ordered);
   size_t placed = 0;
+  // Apart from one that is taken.
+  std::set<NodeName> barred;
   for (GangTask* task : ordered) {
     const bool spares = spare && task->role->resources.gpus == 0;
     const HostsBy key = spares     ? HostsBy::kFewestGpus
@@ -112,7 +115,10 @@ size_t PlaceTasksBy(HardestBy by, bool spare, std::vector<GangTask>* tasks,
       SortHosts(key, &order->second);
     }
     for (FreeHost* host : order->second) {
-      if (!Fits(*task->role, *host)) continue;
+      if (!Fits(*task->role, *host) || barred.contains(host->host->node)) {
+        continue;
+      }
+      for (const auto& [node, why] : host->host->apart) barred.insert(node);
       task->placement.node = host->host->node;
       task->placement.gpus = Take(task->role->resources, host);
       ++placed;
@@ -135,6 +141,57 @@ size_t PlaceTasks(std::vector<GangTask>* tasks,
       most = std::max(most, PlaceTasksBy(by, spare, tasks, hosts));
       if (most == tasks->size()) return most;
     }
+  }
+  return most;
+}
+
+// The ready host that is apart from most other ready ones, and one of those;
+// null: none is.
+std::pair<const HostCapacity*, NodeName> FindApart(
+    const std::vector<HostCapacity>& hosts) {
+  std::set<NodeName> ready;
+  for (const HostCapacity& host : hosts) {
+    if (host.ready) ready.insert(host.node);
+  }
+  std::pair<const HostCapacity*, NodeName> found;
+  size_t most = 0;
+  for (const HostCapacity& host : hosts) {
+    if (!host.ready || host.apart.empty()) continue;
+    size_t count = 0;
+    NodeName other;
+    for (const auto& [node, why] : host.apart) {
+      if (ready.contains(node) && ++count == 1) other = node;
+    }
+    if (count > most) {
+      most = count;
+      found = {&host, other};
+    }
+  }
+  return found;
+}
+
+std::vector<HostCapacity> Without(std::vector<HostCapacity> hosts,
+                                  const NodeName& node) {
+  for (HostCapacity& host : hosts) {
+    if (host.node == node) host.ready = false;
+  }
+  return hosts;
+}
+
+// As PlaceTasks. A gang that takes a host of a pair that is apart may find no
+// second one where it would have without it: then it is tried without the one,
+// and without the other, `*tries` times in all.
+size_t PlaceTasksApart(std::vector<GangTask>* tasks,
+                       const std::vector<HostCapacity>& hosts, int* tries) {
+  size_t most = PlaceTasks(tasks, hosts);
+  if (most == tasks->size()) return most;
+  const auto [host, other] = FindApart(hosts);
+  if (host == nullptr) return most;
+  for (const NodeName& left_out : {host->node, other}) {
+    if (--*tries < 0) break;
+    most =
+        std::max(most, PlaceTasksApart(tasks, Without(hosts, left_out), tries));
+    if (most == tasks->size()) break;
   }
   return most;
 }
@@ -162,34 +219,51 @@ std::optional<std::vector<TaskPlacement>> PlaceAnew(
     const JobSpec& spec, const std::vector<HostCapacity>& hosts,
     size_t* placed) {
   std::vector<GangTask> tasks = TasksOf(spec);
-  *placed = PlaceTasks(&tasks, hosts);
+  int tries = 64;
+  *placed = PlaceTasksApart(&tasks, hosts, &tries);
   if (*placed != tasks.size()) return std::nullopt;
   return PlacementOf(std::move(tasks));
+}
+
+std::vector<HostCapacity> Forgiven(std::vector<HostCapacity> hosts) {
+  for (HostCapacity& host : hosts) {
+    host.ready = host.ready || !host.cooling.empty();
+    host.apart.clear();
+  }
+  return hosts;
 }
 
 std::optional<std::vector<TaskPlacement>> PlaceAgain(
     const Job& job, const std::vector<HostCapacity>& hosts) {
   std::vector<GangTask> tasks = TasksOf(job.spec);
   if (job.tasks.size() != tasks.size() || job.attempts.empty() ||
-      WasThePlacesFault(job.attempts.back().end_cause.reason)) {
+      WasThePlacesFault(job.attempts.back().end_cause.reason) ||
+      KilledTwiceOn(job)) {
     return std::nullopt;
+  }
+  const std::set<NodeName> before = NodesOf(job);
+  for (const HostCapacity& host : hosts) {
+    if (!before.contains(host.node)) continue;
+    for (const auto& [node, why] : host.apart) {
+      if (before.contains(node)) return std::nullopt;
+    }
   }
   std::map<NodeName, FreeHost> free;
   for (const HostCapacity& host : hosts) {
     if (host.ready) free[host.node] = FreeOf(host);
   }
   for (size_t i = 0; i < tasks.size(); ++i) {
-    const TaskStatus& before = job.tasks[i];
-    const auto host = free.find(before.node);
+    const TaskStatus& last = job.tasks[i];
+    const auto host = free.find(last.node);
     if (host == free.end() || !Fits(*tasks[i].role, host->second)) {
       return std::nullopt;
     }
     std::vector<const Gpu*>& gpus = host->second.gpus;
     std::stable_partition(gpus.begin(), gpus.end(), [&](const Gpu* gpu) {
-      return std::find(before.gpus.begin(), before.gpus.end(), gpu->index) !=
-             before.gpus.end();
+      return std::find(last.gpus.begin(), last.gpus.end(), gpu->index) !=
+             last.gpus.end();
     });
-    tasks[i].placement.node = before.node;
+    tasks[i].placement.node = last.node;
     tasks[i].placement.gpus = Take(tasks[i].role->resources, &host->second);
   }
   return PlacementOf(std::move(tasks));

@@ -10,10 +10,14 @@
 
 namespace lockstep {
 
-// nullopt: it does not fit; `*placed` says how many of its tasks do.
+// nullopt: it does not fit; `*placed` says how many of its tasks do. With many
+// nodes that are apart a place may be missed.
 std::optional<std::vector<TaskPlacement>> PlaceAnew(
     const JobSpec& spec, const std::vector<HostCapacity>& hosts,
     size_t* placed);
+
+// `hosts` as if none cooled down and no two were apart.
+std::vector<HostCapacity> Forgiven(std::vector<HostCapacity> hosts);
 
 // Where its last generation was, on the same GPUs, if all of it fits there and
 // the place was not what ended it.

@@ -248,6 +248,30 @@ std::string DescribeNobodyReady(const std::string& pool,
                          : who + " takes work now; " + drained;
 }
 
+std::string DescribeApart(const std::vector<HostCapacity>& hosts) {
+  constexpr size_t kMost = 4;
+  std::set<NodeName> here;
+  for (const HostCapacity& host : hosts) here.insert(host.node);
+  std::vector<std::string> texts;
+  size_t more = 0;
+  const auto add = [&](std::string text) {
+    if (texts.size() == kMost) {
+      ++more;
+    } else {
+      texts.push_back(std::move(text));
+    }
+  };
+  for (const HostCapacity& host : hosts) {
+    if (!host.cooling.empty()) add(host.node + " " + host.cooling);
+    for (const auto& [node, why] : host.apart) {
+      // Each of the two has it.
+      if (host.node < node && here.contains(node)) add(why);
+    }
+  }
+  if (more > 0) texts.push_back(fmt::format("{} more", more));
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
 std::string DescribeUnknownPool(const std::string& pool,
                                 const std::vector<HostCapacity>& all) {
   std::set<std::string> pools;
@@ -271,9 +295,13 @@ std::string DescribeShortage(const JobSpec& spec,
   }
   std::vector<std::string> away;
   for (const HostCapacity& host : hosts) {
-    if (!host.ready && !host.drained && away.size() < 5) {
+    if (!host.ready && !host.drained && host.cooling.empty() &&
+        away.size() < 5) {
       away.push_back(host.node);
     }
+  }
+  if (const std::string apart = DescribeApart(hosts); !apart.empty()) {
+    text += "; " + apart;
   }
   if (!away.empty()) {
     text += fmt::format("; not ready: {}", fmt::join(away, ", "));

@@ -26,6 +26,10 @@ std::string DescribeNobodyReady(const std::string& pool,
 std::string DescribeUnknownPool(const std::string& pool,
                                 const std::vector<HostCapacity>& all);
 
+// Which of `hosts` are kept apart from each other, or cool down, and until
+// when; empty: none.
+std::string DescribeApart(const std::vector<HostCapacity>& hosts);
+
 // In the following, `hosts` are those of the job's pool.
 
 // Why a gang of which `placed` tasks fit does not go on the hosts as they are:

@@ -188,7 +188,7 @@ void ReleaseWhatIsGone(Job* job, const JobView& view, Time now) {
   std::map<NodeName, Generation> over;
   for (const Hold& hold : job->holds) {
     const bool wanted = hold.generation == job->generation && !job->outcome &&
-                        !(job->failing && all_gone);
+                        !(job->failing && all_gone && !view.testing_pairs);
     if (wanted || !gone(hold)) continue;
     Generation& highest = over[hold.node];
     highest = std::max(highest, hold.generation);

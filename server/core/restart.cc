@@ -22,18 +22,25 @@ bool StandsByItself(Reason reason) {
          reason == Reason::kRestoreOrdered;
 }
 
+// RUNNING, or a success that was taken back (lifecycle.h).
+bool WasRunning(const Job& job) {
+  return job.state == JobState::kRunning || job.state == JobState::kFinishing;
+}
+
 // When `rank` was started last, alone or with its generation; -1: no rank's.
 WallTime LastStart(const Job& job, int32_t rank) {
+  // When a job that is FINISHING began to run is not kept.
+  const WallTime began =
+      job.state == JobState::kFinishing ? job.attempt_start : job.state_time;
   const auto lone = job.lone_ranks.find(rank);
   return lone == job.lone_ranks.end()
-             ? job.state_time
-             : std::max(job.state_time,
-                        lone->second.start.value_or(job.state_time));
+             ? began
+             : std::max(began, lone->second.start.value_or(began));
 }
 
 bool MadeProgress(const Job& job, const JobView& view, const Failure& failure,
                   Time now) {
-  if (job.state != JobState::kRunning) return false;
+  if (!WasRunning(job)) return false;
   return job.spec.kind == JobKind::kNative
              ? HighestCommitted(job, view) > job.committed_before
              : now.wall - LastStart(job, failure.rank) >= kProgramProgress;
@@ -54,7 +61,15 @@ void Account(Job* job, const Failure& failure, const RestartPlan& plan,
   }
 }
 
-std::string WhatNow(const Job& job, const Failure& failure) {
+std::string WhatNow(const Job& job, const Failure& failure,
+                    const RestartPlan& plan, const GangEvidence& evidence,
+                    Time now) {
+  if (plan.uncharged) {
+    const std::string lost = Describe(evidence.pairs);
+    return fmt::format("{}{}uses up no try ({} of {} such failures an hour)",
+                       lost, lost.empty() ? "" : "; ",
+                       UnchargedFailures(job, now.wall) + 1, kMostUncharged);
+  }
   if (failure.moved) return "going on elsewhere";
   if (failure.ordered) return "starting again";
   if (failure.port_taken) return "starting again on other ports";
@@ -88,6 +103,35 @@ bool AllTakeWork(const Job& job, const JobView& view) {
   });
 }
 
+// Whether nothing says that the program is at fault: the network lost a peer, a
+// node did not get ready in time, or one cools down because it failed others,
+// too.
+bool IsNotThePrograms(const Job& job, const JobView& view,
+                      const Failure& failure, const GangEvidence& evidence) {
+  if (failure.fatal || failure.free_restart || failure.port_taken ||
+      failure.passing || failure.holds || failure.moved || failure.ordered) {
+    return false;
+  }
+  const Reason reason = failure.cause.reason;
+  const bool timeout =
+      reason == Reason::kPrepareTimeout || reason == Reason::kFormTimeout;
+  if (timeout && !evidence.late.empty()) return true;
+  if (!evidence.pairs.empty() &&
+      (failure.peer_lost || timeout || reason == Reason::kStalled)) {
+    return true;
+  }
+  for (const TaskStatus& task : job.tasks) {
+    const auto node = view.nodes.find(task.node);
+    for (const RankStatus& rank : task.ranks) {
+      if (rank.rank == failure.rank && node != view.nodes.end() &&
+          node->second.cools) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 Failure Judge(const Job& job) {
   const std::optional<Failure> first = FirstFailure(job);
   // Ranks that were only stopped do not explain a timeout or a lost node.
@@ -103,15 +147,6 @@ Failure Judge(const Job& job) {
     return failure;
   }
   return *first;
-}
-
-bool MayRestartAlone(const Job& job, const TaskStatus& task) {
-  const bool has_ps =
-      std::any_of(job.tasks.begin(), job.tasks.end(),
-                  [](const TaskStatus& t) { return t.type == TaskType::kPs; });
-  return job.spec.restart_worker_alone && has_ps &&
-         job.spec.kind == JobKind::kProgram && task.type == TaskType::kWorker &&
-         &task != &job.tasks.front();
 }
 
 // The first of a task's ranks that failed; null: none did.
@@ -168,12 +203,31 @@ void RestartAlone(Job* job, const JobView& view, TaskStatus* task,
            now);
 }
 
+// A disk that is full for a weekend would push everything else out of the
+// history.
+void ForgetRefusal(Job* job) {
+  if (PassingRefusals(*job) <= kPassingRefusalsKept) return;
+  ForgetEvents(job);
+  job->attempts.erase(job->attempts.end() - 2);
+}
+
 }  // namespace
+
+bool MayRestartAlone(const Job& job, const TaskStatus& task) {
+  const bool has_ps =
+      std::any_of(job.tasks.begin(), job.tasks.end(),
+                  [](const TaskStatus& t) { return t.type == TaskType::kPs; });
+  return job.spec.restart_worker_alone && has_ps &&
+         job.spec.kind == JobKind::kProgram && task.type == TaskType::kWorker &&
+         &task != &job.tasks.front();
+}
 
 void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   Failure failure = Judge(*job);
   if (AnyHasBadGpu(*job, view)) failure.signature.clear();
-  const bool was_running = job->state == JobState::kRunning;
+  const GangEvidence evidence = EvidenceOf(job->tasks, job->generation, view);
+  failure.uncharged = IsNotThePrograms(*job, view, failure, evidence);
+  const bool was_running = WasRunning(*job);
   const bool progress = MadeProgress(*job, view, failure, now);
   const RestartPlan plan = PlanRestart(*job, failure, progress, now);
   MarkVictims(job, failure);
@@ -182,7 +236,10 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
     EnterHold(job, failure, now);
     return;
   }
-  if (!failure.passing && !failure.ordered) job->output_hold.reset();
+  const bool cannot_form = plan.uncharged && !evidence.pairs.empty();
+  if (!failure.passing && !failure.ordered && !cannot_form) {
+    job->output_hold.reset();
+  }
   if (!was_running && !failure.moved && !failure.ordered)
     ++job->failed_formings;
   Account(job, failure, plan, progress, now);
@@ -192,14 +249,21 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   }
   ++job->restarts;
   job->not_before = now.wall + plan.backoff;
-  AddEvent(job, failure.cause.reason,
-           fmt::format("{}; {}", failure.cause.message, WhatNow(*job, failure)),
+  AddEvent(job, plan.uncharged ? Reason::kNotCharged : failure.cause.reason,
+           fmt::format("{}; {}", failure.cause.message,
+                       WhatNow(*job, failure, plan, evidence, now)),
            now);
   NoteStartedAnew(job, now);
+  if (cannot_form) {
+    HoldForming(job, Describe(evidence.pairs), plan.backoff, now);
+    return;
+  }
   // A job that ran goes on at once where it is, the first time: backing off
-  // would only idle its hosts.
-  const bool at_once = plan.backoff == Duration{} ||
-                       (was_running && plan.failures_without_progress <= 1);
+  // would only idle its hosts. One that was FINISHING has let go of some.
+  const bool at_once =
+      job->state != JobState::kFinishing &&
+      (plan.backoff == Duration{} ||
+       (was_running && plan.failures_without_progress <= 1 && !plan.uncharged));
   if (at_once && AllTakeWork(*job, view)) {
     StartGeneration(job, now);
     return;
@@ -209,6 +273,7 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
               fmt::format("next try in {}", FormatDuration(plan.backoff))};
   if (failure.moved) cause = {Reason::kNodeDrained, "looking for other nodes"};
   EnterState(job, JobState::kPlacing, std::move(cause), now);
+  if (failure.passing) ForgetRefusal(job);
 }
 
 std::optional<Failure> TakeFailures(Job* job, const JobView& view, Time now) {

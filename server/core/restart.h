@@ -19,6 +19,9 @@
 
 namespace lockstep {
 
+// Whether `task` of `job`, when it fails, is started again alone.
+bool MayRestartAlone(const Job& job, const TaskStatus& task);
+
 // Everything of the failed generation is gone: the next one begins, the job
 // looks for places, or it ends.
 void DecideAfterFailure(Job* job, const JobView& view, Time now);

@@ -47,6 +47,25 @@ std::vector<HostCapacity> Emptied(std::vector<HostCapacity> hosts) {
   return hosts;
 }
 
+// Away from the node that killed it twice, if it fits elsewhere.
+std::optional<std::vector<TaskPlacement>> PlaceElsewhere(
+    const Job& job, std::vector<HostCapacity> hosts) {
+  const std::optional<NodeName> killer = KilledTwiceOn(job);
+  if (!killer) return std::nullopt;
+  std::erase_if(hosts,
+                [&](const HostCapacity& host) { return host.node == *killer; });
+  size_t placed = 0;
+  return PlaceAnew(job.spec, hosts, &placed);
+}
+
+// Of a job that would fit but for nodes that are apart or cool down.
+std::optional<Cause> KeptApart(const JobSpec& spec,
+                               const std::vector<HostCapacity>& hosts) {
+  std::string why = DescribeApart(hosts);
+  if (why.empty() || !PlaceGang(spec, Forgiven(hosts))) return std::nullopt;
+  return Cause{Reason::kCannotForm, std::move(why)};
+}
+
 bool MayWantTheSame(const JobSpec& a, const JobSpec& b) {
   return a.pool.empty() || b.pool.empty() || a.pool == b.pool;
 }
@@ -130,9 +149,11 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
     const JobSpec& spec = queued.job->spec;
     const Pools::Hosts& there = pools.Of(spec.pool);
     if (!there.any_ready) {
-      result.waiting[spec.name] = {
-          Reason::kNoNodes,
-          DescribeNobodyReady(spec.pool, there.hosts, pools.all())};
+      result.waiting[spec.name] =
+          KeptApart(spec, there.hosts)
+              .value_or(Cause{
+                  Reason::kNoNodes,
+                  DescribeNobodyReady(spec.pool, there.hosts, pools.all())});
       continue;
     }
     if (queued.backing_off) {
@@ -161,10 +182,15 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
     }
     auto placement = PlaceAgain(*queued.job, there.hosts);
     size_t fitting = 0;
+    if (!placement) placement = PlaceElsewhere(*queued.job, there.hosts);
     if (!placement) placement = PlaceAnew(spec, there.hosts, &fitting);
     if (placement) {
       pools.Take(spec, *placement);
       result.placed.push_back({spec.name, *std::move(placement)});
+      continue;
+    }
+    if (auto apart = KeptApart(spec, there.hosts)) {
+      result.waiting[spec.name] = *std::move(apart);
       continue;
     }
     result.waiting[spec.name] = {Reason::kNoCapacity,
@@ -183,7 +209,7 @@ std::vector<std::string> WhyNeverFits(const JobSpec& spec,
   if (hosts.empty()) return {};
   std::string unknown_pool = DescribeUnknownPool(spec.pool, hosts);
   if (!unknown_pool.empty()) return {std::move(unknown_pool)};
-  hosts = Emptied(HostsOfPool(spec.pool, std::move(hosts)));
+  hosts = Forgiven(Emptied(HostsOfPool(spec.pool, std::move(hosts))));
   for (HostCapacity& host : hosts) host.ready = true;
   std::vector<std::string> reasons = TooLargeForAnyHost(spec, hosts);
   size_t placed = 0;

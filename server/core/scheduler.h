@@ -10,6 +10,9 @@
 // A role in a container goes only where a container engine is, a job that names
 // a pool only to that pool's nodes; who waits for one pool holds up nobody who
 // cannot go there.
+// No gang goes on two nodes that are apart, and none on one that cools down
+// (strikes.h); who would fit but for that waits as CANNOT_FORM.
+// A job whose ranks were killed twice on one node goes elsewhere if it can.
 // The same input, in any order, gives the same placement.
 #ifndef LOCKSTEP_SERVER_CORE_SCHEDULER_H_
 #define LOCKSTEP_SERVER_CORE_SCHEDULER_H_
@@ -51,6 +54,11 @@ struct HostCapacity {
   // As in NodeInfo.
   std::string container_engine;
   std::string pool;
+  // Not ready because it failed jobs, and for nothing else: until when, and
+  // why, in words. Empty: it does not cool down.
+  std::string cooling = {};
+  // Nodes with which no gang is placed, each with why, in words.
+  std::map<NodeName, std::string> apart = {};
 };
 
 // Indices of those of which the node knows nothing: fallen off the bus, or

@@ -14,7 +14,8 @@
 //     membership.h's;
 //   - when nobody waits: all are slow alike;
 //   - before three times D, and half a minute, when all wait in the same step:
-//     the network between them, or one that was stopped within the all-reduce;
+//     the network between them, or one that was stopped within the all-reduce
+//     (the coordinator asks their nodes after D whether it is the network);
 //   - before six times D, and a minute, of a rank that uses the CPU (more than
 //     2 % of one core over the last two seconds) or waits for input: it may be
 //     slow and well.

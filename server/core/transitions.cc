@@ -18,4 +18,10 @@ void Fail(Job* job, Cause cause, Time now) {
   job->failing = std::move(cause);
 }
 
+void ForgetEvents(Job* job) {
+  std::erase_if(job->events, [&](const Event& event) {
+    return event.generation == job->generation;
+  });
+}
+
 }  // namespace lockstep

@@ -14,6 +14,9 @@ void Finish(Job* job, JobState outcome, Cause cause, int32_t exit_code,
 // Stops the generation; what comes next is decided when it is gone everywhere.
 void Fail(Job* job, Cause cause, Time now);
 
+// What the generation wrote into the job's history goes.
+void ForgetEvents(Job* job);
+
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_SERVER_CORE_TRANSITIONS_H_

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -43,6 +44,21 @@ Duration Backoff(int32_t failures) {
   Duration wait = 1s;
   for (int32_t i = 1; i < failures && wait < 60s; ++i) wait *= 2;
   return std::min<Duration>(wait, 60s);
+}
+
+// See PlanRestart. The newest attempt is not among the job's yet.
+Duration PassingBackoff(const Job& job) {
+  Duration wait = kPassingRefusalBackoff;
+  const int before = PassingRefusals(job);
+  if (before == 0) return wait;
+  for (int i = 0; i < before && wait < kLongestPassingRefusalBackoff; ++i) {
+    wait *= 2;
+  }
+  wait = std::min(wait, kLongestPassingRefusalBackoff);
+  // A rule has no dice.
+  const size_t drawn =
+      std::hash<std::string>()(fmt::format("{} {}", job.uid, job.generation));
+  return wait - wait / 4 * static_cast<int64_t>(drawn % 1024) / 1024;
 }
 
 // What a program says that a peer left alone: of gRPC and TensorFlow, Gloo,
@@ -178,6 +194,12 @@ Cause CauseOf(const Job& job, const RankStatus& rank) {
 
 }  // namespace
 
+bool BlamesAPeer(const ExitStatus& exit) {
+  return exit.victim || SpeaksOfALostPeer(exit.message) ||
+         exit.message.find("distributed service") != std::string::npos ||
+         exit.message.find("oordination service") != std::string::npos;
+}
+
 bool IsOfARank(const Job& job, const Cause& cause) {
   const auto ranks = RanksOf(job);
   if (cause.reason == Reason::kRankLeftEarly) return true;
@@ -193,6 +215,7 @@ Failure FailureOfRank(const Job& job, const RankStatus& rank) {
   failure.exit_code = ShellCode(exit);
   failure.fatal = IsFatal(exit);
   failure.victim = exit.victim;
+  failure.peer_lost = exit.victim || LostAPeer(exit) || MayPass(exit);
   failure.free_restart = failure.cause.reason == Reason::kRestartRequested;
   failure.port_taken = failure.cause.reason == Reason::kPortTaken;
   failure.holds = job.spec.kind == JobKind::kNative && !exit.victim &&
@@ -260,6 +283,22 @@ Failure FailureOf(const Cause& cause) {
   return failure;
 }
 
+int PassingRefusals(const Job& job) {
+  const auto end = std::find_if(
+      job.attempts.rbegin(), job.attempts.rend(), [](const Attempt& attempt) {
+        return attempt.end_cause.reason != Reason::kNoCapacity;
+      });
+  return static_cast<int>(end - job.attempts.rbegin());
+}
+
+int UnchargedFailures(const Job& job, WallTime now) {
+  return static_cast<int>(std::count_if(
+      job.events.begin(), job.events.end(), [&](const Event& event) {
+        return event.reason == Reason::kNotCharged &&
+               now - event.time < kUnchargedWindow;
+      }));
+}
+
 RestartPlan PlanRestart(const Job& job, const Failure& failure,
                         bool made_progress, Time now) {
   RestartPlan plan;
@@ -273,8 +312,17 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
   }
   if (failure.passing) {
     plan.restart = true;
-    plan.backoff = kPassingRefusalBackoff;
+    plan.backoff = PassingBackoff(job);
     return plan;
+  }
+  if (failure.uncharged) {
+    const int before = UnchargedFailures(job, now.wall);
+    if (before < kMostUncharged) {
+      plan.restart = true;
+      plan.uncharged = true;
+      plan.backoff = Backoff(before + 1);
+      return plan;
+    }
   }
   if (failure.port_taken) {
     // This attempt is not among them yet.

@@ -32,6 +32,11 @@ struct Failure {
   bool holds = false;
   // A person said what to resume from: no try is used up.
   bool ordered = false;
+  // The rank missed a peer, or a service that may be away.
+  bool peer_lost = false;
+  // Nothing says that the program is at fault: no try is used up, ten times an
+  // hour.
+  bool uncharged = false;
   // Whose exit it is; -1: of none.
   int32_t rank = -1;
   // Equal of two failures that are the same: the type of the exception and
@@ -53,6 +58,10 @@ Failure FailureOfRank(const Job& job, const RankStatus& rank);
 // nullopt: no other rank failed.
 std::optional<Failure> FirstFailure(const Job& job);
 
+// Whether `exit` followed from the end of another: it was stopped, or its last
+// words are of a peer or of the service that peers meet at.
+bool BlamesAPeer(const ExitStatus& exit);
+
 // The ranks that failed after the first cause and because of it are marked as
 // victims; those that say the same error are none. `cause` without a rank (a
 // lost node, a stalled rank): all that failed are. A worker that waits to be
@@ -73,14 +82,31 @@ inline constexpr Duration kFreeRestartWindow = std::chrono::seconds(60);
 inline constexpr int kFreePortRestarts = 5;
 inline constexpr Duration kPortRestartWindow = std::chrono::seconds(60);
 
+// So many failures within so long use up no try where nothing says that the
+// program is at fault; those that come after them do.
+inline constexpr int kMostUncharged = 10;
+inline constexpr Duration kUnchargedWindow = std::chrono::hours(1);
+// Of the last hour, by the job's history (NOT_CHARGED).
+int UnchargedFailures(const Job& job, WallTime now);
+
 // A program shows progress by running for so long.
 inline constexpr Duration kProgramProgress = std::chrono::minutes(10);
 
-// After a node could not prepare for now.
+// After a node could not prepare for now: the first time, and at most.
 inline constexpr Duration kPassingRefusalBackoff = std::chrono::seconds(2);
+inline constexpr Duration kLongestPassingRefusalBackoff =
+    std::chrono::seconds(30);
+// Of refusals in a row the history has so many; what comes after them takes the
+// newest one's place.
+inline constexpr int kPassingRefusalsKept = 5;
+
+// The newest attempts that ended because a node could not prepare for now.
+int PassingRefusals(const Job& job);
 
 struct RestartPlan {
   bool restart = false;
+  // It used up no try because nothing says that the program is at fault.
+  bool uncharged = false;
   // Wait so long before the next try.
   Duration backoff{};
   // The counters of the job after this failure.
@@ -93,13 +119,15 @@ struct RestartPlan {
 // The rules, for native jobs and programs, before and after RUNNING: fatal
 // failures end the job; so does a failure with the same signature as the last
 // attempt's, neither of them after progress; a node that could not prepare for
-// now costs a wait and no try; a job that holds, and one that a person told
-// what to resume from, use up none; a free restart costs nothing, unless there
-// were three within 60 s without progress, and other ports cost nothing, five
-// times within 60 s; others cost one try, and progress (a newly committed step;
-// ten minutes of running for programs) gives all tries back. Backoff: 1 s
-// doubling to 60 s. The caller need not wait for the first restart of what ran,
-// where it ran.
+// now costs a wait and no try, 2 s doubling to 30 s, of which up to a quarter
+// is left out, by job, so that those who wait for the same do not come
+// together; a job that holds, and one that a person told what to resume from,
+// use up none; nor does, ten times an hour, a failure that nothing lays at the
+// program's door; a free restart costs nothing, unless there were three within
+// 60 s without progress, and other ports cost nothing, five times within 60 s;
+// others cost one try, and progress (a newly committed step; ten minutes of
+// running for programs) gives all tries back. Backoff: 1 s doubling to 60 s.
+// The caller need not wait for the first restart of what ran, where it ran.
 RestartPlan PlanRestart(const Job& job, const Failure& failure,
                         bool made_progress, Time now);
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <set>
 
 #include "server/core/testing.h"
 
@@ -204,6 +205,27 @@ TEST_F(VerdictTest, ANodeThatCannotPrepareForNowCostsAWaitAndNoTry) {
   EXPECT_TRUE(plan.restart);
   EXPECT_EQ(plan.backoff, kPassingRefusalBackoff);
   EXPECT_EQ(plan.failures_without_progress, job().spec.restart_budget);
+}
+
+TEST_F(VerdictTest, ANodeThatCannotPrepareIsAskedLessAndLessOften) {
+  const auto wait = [&] {
+    return PlanRestart(job(), FailureOf({Reason::kNoCapacity, "disk full"}),
+                       false, Time{})
+        .backoff;
+  };
+  Attempt refused;
+  refused.end_cause.reason = Reason::kNoCapacity;
+  std::set<Duration> waits;
+  for (const Duration longest : {2s, 4s, 8s, 16s, 30s, 30s, 30s, 30s}) {
+    ++job().generation;
+    EXPECT_LE(wait(), longest);
+    EXPECT_GE(wait(), longest == 2s ? longest : longest / 4 * 3);
+    waits.insert(wait());
+    job().attempts.push_back(refused);
+  }
+  EXPECT_GT(waits.size(), 5u) << "not all at the same moment";
+  job().attempts.back().end_cause.reason = Reason::kNodeLost;
+  EXPECT_EQ(wait(), 2s) << "in a row";
 }
 
 // ---- Who was first ----

@@ -31,6 +31,29 @@ void LogStore::Close() {
   closed_ = true;
   wake_.NotifyAll();
   changed_.NotifyAll();
+  for (const auto& [uid, listener] : listeners_) listener->on_change_();
+}
+
+LogStore::Listener::Listener(LogStore* store, std::string job_uid,
+                             std::function<void()> on_change)
+    : store_(store), on_change_(std::move(on_change)) {
+  MutexLock lock(&store_->mu_);
+  at_ = store_->listeners_.emplace(std::move(job_uid), this);
+}
+
+LogStore::Listener::~Listener() {
+  MutexLock lock(&store_->mu_);
+  store_->listeners_.erase(at_);
+}
+
+void LogStore::Tell(const std::set<std::string>& uids) {
+  MutexLock lock(&mu_);
+  ++change_;
+  changed_.NotifyAll();
+  for (const std::string& uid : uids) {
+    const auto [first, last] = listeners_.equal_range(uid);
+    for (auto it = first; it != last; ++it) it->second->on_change_();
+  }
 }
 
 std::string LogStore::PathOf(const LogKey& key, const char* suffix) const {
@@ -65,11 +88,11 @@ void LogStore::Run() {
       removals.swap(removals_);
       queued_bytes_ = 0;
     }
+    std::set<std::string> changed = removals;
+    for (const Piece& piece : pieces) changed.insert(piece.key.job_uid);
     WriteAll(std::move(pieces));
     for (const std::string& uid : removals) RemoveNow(uid);
-    MutexLock lock(&mu_);
-    ++change_;
-    changed_.NotifyAll();
+    Tell(changed);
   }
 }
 

@@ -82,6 +82,25 @@ class LogStore {
   // Drops all logs of a job, soon; what is written to them later begins anew.
   void Remove(const std::string& job_uid);
 
+  // One who is told whenever logs of a job were written or removed, from its
+  // construction to its destruction, and when the store closes. `on_change` is
+  // called with a lock of the store held, so it must only hand on.
+  class Listener {
+   public:
+    Listener(LogStore* store, std::string job_uid,
+             std::function<void()> on_change);
+    // `on_change` is not called any more.
+    ~Listener();
+    Listener(const Listener&) = delete;
+    Listener& operator=(const Listener&) = delete;
+
+   private:
+    friend class LogStore;
+    LogStore* const store_;
+    const std::function<void()> on_change_;
+    std::multimap<std::string, Listener*>::iterator at_;
+  };
+
   // Rises whenever anything was written.
   uint64_t change();
   // Waits until change() is above `seen`, the store closes or `deadline`.
@@ -111,6 +130,8 @@ class LogStore {
 
   std::string PathOf(const LogKey& key, const char* suffix) const;
   void Run();
+  // That logs of these jobs changed.
+  void Tell(const std::set<std::string>& uids) ABSL_LOCKS_EXCLUDED(mu_);
   void WriteAll(std::deque<Piece> pieces);
   // Writes and syncs what came of one log.
   StatusOr<Ack> WriteLog(const LogKey& key, const std::vector<Piece*>& pieces);
@@ -134,6 +155,8 @@ class LogStore {
   size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<std::string> removals_ ABSL_GUARDED_BY(mu_);
   uint64_t change_ ABSL_GUARDED_BY(mu_) = 1;
+  // By job.
+  std::multimap<std::string, Listener*> listeners_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;
 };
 

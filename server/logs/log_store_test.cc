@@ -335,6 +335,20 @@ TEST_F(LogStoreTest, ReadersAreWoken) {
   EXPECT_GT(store_->change(), seen);
 }
 
+TEST_F(LogStoreTest, ListenersAreToldOfTheirJobAndOfTheEnd) {
+  std::atomic<int> own = 0, other = 0;
+  const LogStore::Listener one(store_.get(), kKey.job_uid, [&] { ++own; });
+  const LogStore::Listener two(store_.get(), "another", [&] { ++other; });
+  const uint64_t seen = store_->change();
+  Append(0, "x");
+  store_->WaitForChange(seen, SystemClock().Now().mono + 60s);
+  EXPECT_EQ(own, 1);
+  EXPECT_EQ(other, 0);
+  store_->Close();
+  EXPECT_EQ(own, 2);
+  EXPECT_EQ(other, 1);
+}
+
 TEST_F(LogStoreTest, CloseWakesForGoodAndRefuses) {
   const uint64_t seen = store_->change();
   store_->Close();

@@ -41,9 +41,9 @@ std::string Encode(const NodeSnapshot& snapshot) {
 
 }  // namespace
 
-grpc::Status ClusterService::ListNodes(grpc::ServerContext*,
-                                       const v1::ListNodesRequest* request,
-                                       v1::ListNodesResponse* response) {
+grpc::Status ClusterService::DoListNodes(grpc::ServerContextBase*,
+                                         const v1::ListNodesRequest* request,
+                                         v1::ListNodesResponse* response) {
   const std::vector<NodeSnapshot> nodes = coordinator_->ListNodes();
   std::vector<std::string> names;
   for (const NodeSnapshot& node : nodes) names.push_back(node.member.info.name);
@@ -56,9 +56,9 @@ grpc::Status ClusterService::ListNodes(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
-grpc::Status ClusterService::GetNode(grpc::ServerContext*,
-                                     const v1::GetNodeRequest* request,
-                                     v1::Node* response) {
+grpc::Status ClusterService::DoGetNode(grpc::ServerContextBase*,
+                                       const v1::GetNodeRequest* request,
+                                       v1::Node* response) {
   if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
   const auto node = coordinator_->GetNode(request->name());
   if (!node.ok()) return ToGrpc(node.status());
@@ -66,9 +66,9 @@ grpc::Status ClusterService::GetNode(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
-grpc::Status ClusterService::DrainNode(grpc::ServerContext* context,
-                                       const v1::DrainNodeRequest* request,
-                                       v1::Node* response) {
+grpc::Status ClusterService::DoDrainNode(grpc::ServerContextBase* context,
+                                         const v1::DrainNodeRequest* request,
+                                         v1::Node* response) {
   if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
   auto drain = ParseDrain(*request);
   if (!drain.ok()) return ToGrpc(drain.status());
@@ -80,9 +80,9 @@ grpc::Status ClusterService::DrainNode(grpc::ServerContext* context,
       response);
 }
 
-grpc::Status ClusterService::UndrainNode(grpc::ServerContext* context,
-                                         const v1::UndrainNodeRequest* request,
-                                         v1::Node* response) {
+grpc::Status ClusterService::DoUndrainNode(
+    grpc::ServerContextBase* context, const v1::UndrainNodeRequest* request,
+    v1::Node* response) {
   if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
   const auto key = KeyOf(*context, *request, "UndrainNode");
   if (!key.ok()) return ToGrpc(key.status());
@@ -90,9 +90,19 @@ grpc::Status ClusterService::UndrainNode(grpc::ServerContext* context,
                response);
 }
 
-grpc::Status ClusterService::ForgetNode(grpc::ServerContext* context,
-                                        const v1::ForgetNodeRequest* request,
-                                        v1::ForgetNodeResponse* response) {
+grpc::Status ClusterService::DoApproveNode(
+    grpc::ServerContextBase* context, const v1::ApproveNodeRequest* request,
+    v1::Node* response) {
+  if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
+  const auto key = KeyOf(*context, *request, "ApproveNode");
+  if (!key.ok()) return ToGrpc(key.status());
+  return Reply(coordinator_->ApproveNode(*key, request->name(), Encode),
+               response);
+}
+
+grpc::Status ClusterService::DoForgetNode(grpc::ServerContextBase* context,
+                                          const v1::ForgetNodeRequest* request,
+                                          v1::ForgetNodeResponse* response) {
   if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
   const auto key = KeyOf(*context, *request, "ForgetNode");
   if (!key.ok()) return ToGrpc(key.status());

@@ -4,32 +4,67 @@
 
 #include "lockstep/v1/cluster.grpc.pb.h"
 #include "server/coordinator/coordinator.h"
+#include "server/service/unary.h"
 
 namespace lockstep {
 
-class ClusterService final : public v1::ClusterService::Service {
+class ClusterService final : public v1::ClusterService::CallbackService {
  public:
   explicit ClusterService(Coordinator* coordinator)
       : coordinator_(coordinator) {}
 
-  grpc::Status ListNodes(grpc::ServerContext* context,
-                         const v1::ListNodesRequest* request,
-                         v1::ListNodesResponse* response) override;
-  grpc::Status GetNode(grpc::ServerContext* context,
-                       const v1::GetNodeRequest* request,
-                       v1::Node* response) override;
-
-  grpc::Status DrainNode(grpc::ServerContext* context,
-                         const v1::DrainNodeRequest* request,
-                         v1::Node* response) override;
-  grpc::Status UndrainNode(grpc::ServerContext* context,
-                           const v1::UndrainNodeRequest* request,
-                           v1::Node* response) override;
-  grpc::Status ForgetNode(grpc::ServerContext* context,
-                          const v1::ForgetNodeRequest* request,
-                          v1::ForgetNodeResponse* response) override;
+  // gRPC calls these, on a thread of the caller's pool.
+  grpc::ServerUnaryReactor* ListNodes(
+      grpc::CallbackServerContext* context, const v1::ListNodesRequest* request,
+      v1::ListNodesResponse* response) override {
+    return Answer(context, DoListNodes(context, request, response));
+  }
+  grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext* context,
+                                    const v1::GetNodeRequest* request,
+                                    v1::Node* response) override {
+    return Answer(context, DoGetNode(context, request, response));
+  }
+  grpc::ServerUnaryReactor* DrainNode(grpc::CallbackServerContext* context,
+                                      const v1::DrainNodeRequest* request,
+                                      v1::Node* response) override {
+    return Answer(context, DoDrainNode(context, request, response));
+  }
+  grpc::ServerUnaryReactor* UndrainNode(grpc::CallbackServerContext* context,
+                                        const v1::UndrainNodeRequest* request,
+                                        v1::Node* response) override {
+    return Answer(context, DoUndrainNode(context, request, response));
+  }
+  grpc::ServerUnaryReactor* ApproveNode(grpc::CallbackServerContext* context,
+                                        const v1::ApproveNodeRequest* request,
+                                        v1::Node* response) override {
+    return Answer(context, DoApproveNode(context, request, response));
+  }
+  grpc::ServerUnaryReactor* ForgetNode(
+      grpc::CallbackServerContext* context,
+      const v1::ForgetNodeRequest* request,
+      v1::ForgetNodeResponse* response) override {
+    return Answer(context, DoForgetNode(context, request, response));
+  }
 
  private:
+  grpc::Status DoListNodes(grpc::ServerContextBase* context,
+                           const v1::ListNodesRequest* request,
+                           v1::ListNodesResponse* response);
+  grpc::Status DoGetNode(grpc::ServerContextBase* context,
+                         const v1::GetNodeRequest* request, v1::Node* response);
+  grpc::Status DoDrainNode(grpc::ServerContextBase* context,
+                           const v1::DrainNodeRequest* request,
+                           v1::Node* response);
+  grpc::Status DoUndrainNode(grpc::ServerContextBase* context,
+                             const v1::UndrainNodeRequest* request,
+                             v1::Node* response);
+  grpc::Status DoApproveNode(grpc::ServerContextBase* context,
+                             const v1::ApproveNodeRequest* request,
+                             v1::Node* response);
+  grpc::Status DoForgetNode(grpc::ServerContextBase* context,
+                            const v1::ForgetNodeRequest* request,
+                            v1::ForgetNodeResponse* response);
+
   Coordinator* const coordinator_;
 };
 

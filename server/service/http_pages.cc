@@ -36,8 +36,8 @@ std::string NameIn(const HttpRequest& request, std::string_view prefix) {
   return request.path.substr(prefix.size());
 }
 
-HttpResponse Node(const std::string& cluster, Coordinator* coordinator,
-                  const std::string& name) {
+HttpResponse Node(const std::string& cluster, const JobReader& reader,
+                  Coordinator* coordinator, const std::string& name) {
   const auto node = coordinator->GetNode(name);
   if (!node.ok()) return ErrorPage(cluster, node.status());
   std::vector<JobSnapshot> jobs;
@@ -49,15 +49,17 @@ HttpResponse Node(const std::string& cluster, Coordinator* coordinator,
       jobs.push_back(std::move(entry.snapshot));
     }
   }
-  return NodePage(cluster, *node, jobs, view.time.wall);
+  return NodePage(cluster, reader, *node, jobs, view.time.wall);
 }
 
 }  // namespace
 
 void AddCoordinatorPages(const std::string& cluster, Coordinator* coordinator,
-                         const MetricLedger* ledger, HttpServer* server) {
+                         const MetricLedger* ledger,
+                         const std::function<JobReader()>& reader,
+                         HttpServer* server) {
   server->Handle("/", [=](const HttpRequest&) {
-    return OverviewPage(cluster, coordinator->View(kShown));
+    return OverviewPage(cluster, reader(), coordinator->View(kShown));
   });
   server->Handle("/sd", [=](const HttpRequest& request) {
     return Targets(cluster, coordinator, *server, request);
@@ -65,10 +67,11 @@ void AddCoordinatorPages(const std::string& cluster, Coordinator* coordinator,
   server->HandlePrefix("/jobs/", [=](const HttpRequest& request) {
     const auto job = coordinator->GetJob(NameIn(request, "/jobs/"));
     if (!job.ok()) return ErrorPage(cluster, job.status());
-    return JobPage(cluster, *job, ledger->LateRank(job->job->spec.name));
+    return JobPage(cluster, reader(), *job,
+                   ledger->LateRank(job->job->spec.name));
   });
   server->HandlePrefix("/nodes/", [=](const HttpRequest& request) {
-    return Node(cluster, coordinator, NameIn(request, "/nodes/"));
+    return Node(cluster, reader(), coordinator, NameIn(request, "/nodes/"));
   });
 }
 

@@ -2,17 +2,22 @@
 #ifndef LOCKSTEP_SERVER_SERVICE_HTTP_PAGES_H_
 #define LOCKSTEP_SERVER_SERVICE_HTTP_PAGES_H_
 
+#include <functional>
 #include <string>
 
 #include "common/http/server.h"
 #include "server/coordinator/coordinator.h"
 #include "server/service/metric_ledger.h"
+#include "server/service/visibility.h"
 
 namespace lockstep {
 
 // Pointers outlive `server`, which is not started. `cluster` is its name.
+// `reader` says who looks at a page that is asked for now.
 void AddCoordinatorPages(const std::string& cluster, Coordinator* coordinator,
-                         const MetricLedger* ledger, HttpServer* server);
+                         const MetricLedger* ledger,
+                         const std::function<JobReader()>& reader,
+                         HttpServer* server);
 
 }  // namespace lockstep
 

@@ -1,45 +1,172 @@
-// Lists and reads files of tasks' working directories, for a job's owner and
-// admins.
+// Lists and reads files of tasks' working directories, for who sees the job's
+// details (visibility.h).
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
 
-#include "common/model/names.h"
 #include "common/model/resources.h"
-#include "common/rpc/caller.h"
 #include "common/rpc/status_conversion.h"
 #include "server/service/job_service.h"
 #include "server/service/request.h"
+#include "server/service/stream_reactor.h"
 
 namespace lockstep {
 namespace {
 
 constexpr size_t kMaxPath = 4096;
 
-Coordinator::MayChange ReaderCheck(const grpc::ServerContext& context) {
-  return [caller = CallerOf(context)](const Job& job) {
-    if (caller.IsAdmin() || OwnerName(caller) == job.owner) return OkStatus();
-    return PermissionDenied(
-        "job {} is of {}: only they and admins may read its files",
-        job.spec.name, job.owner);
+Coordinator::MayChange ReaderCheck(JobReader reader) {
+  return [reader = std::move(reader)](const Job& job) {
+    return CheckSees(reader, job.spec.name, job.owner, "files");
   };
 }
 
+// One question to the node after the other, once the call has its turn.
+class FileAsker {
+ public:
+  FileAsker(WorkFiles* files, const Identity& caller, FileTarget target,
+            StreamPeer* peer)
+      : files_(files),
+        target_(std::move(target)),
+        peer_(peer),
+        turn_(files->turns(), caller, peer) {}
+
+  const FileTarget& target() const { return target_; }
+  const WorkFilesOptions& options() const { return files_->options(); }
+  // The reader has taken something.
+  void Progress() { turn_.Progress(); }
+  // The answer to `query`, where it is there; otherwise `*wait` says what to
+  // do.
+  std::optional<FileAnswer> Ask(const FileQuery& query, StreamStep* wait) {
+    if (const auto turn = turn_.Take(); !turn || !turn->ok()) {
+      *wait =
+          turn ? StreamStep::End(*turn) : StreamStep::Sleep(turn_.deadline());
+      return std::nullopt;
+    }
+    if (!question_) question_.emplace(files_, target_.node, query, peer_);
+    auto answer = question_->Take();
+    if (!answer.ok()) {
+      *wait = StreamStep::End(answer.status());
+      return std::nullopt;
+    }
+    if (!*answer) {
+      *wait = StreamStep::Sleep(question_->deadline());
+      return std::nullopt;
+    }
+    question_.reset();
+    return *std::move(answer);
+  }
+
+ private:
+  WorkFiles* const files_;
+  const FileTarget target_;
+  StreamPeer* const peer_;
+  Turns::Turn turn_;
+  std::optional<WorkFiles::Question> question_;
+};
+
+class FileListing final : public StreamSource<v1::ListFilesResponse> {
+ public:
+  FileListing(WorkFiles* files, const Identity& caller,
+              const FileTarget& target, StreamPeer* peer)
+      : asker_(files, caller, target, peer) {}
+
+  StreamStep Next(v1::ListFilesResponse* message) override {
+    StreamStep wait;
+    const auto answer = asker_.Ask(asker_.target().query, &wait);
+    if (!answer) return wait;
+    for (const WorkFile& file : answer->entries) {
+      *message->add_files() = ToProto(file);
+    }
+    message->set_truncated(answer->truncated);
+    message->set_node(asker_.target().node);
+    return StreamStep::End(OkStatus());
+  }
+
+ private:
+  FileAsker asker_;
+};
+
+class FileReading final : public StreamSource<v1::ReadFileResponse> {
+ public:
+  FileReading(WorkFiles* files, const Identity& caller,
+              const FileTarget& target, StreamPeer* peer)
+      : asker_(files, caller, target, peer) {}
+
+  StreamStep Next(v1::ReadFileResponse* message) override {
+    if (std::exchange(sent_, false)) asker_.Progress();
+    if (begun_ && offset_ >= size_) return StreamStep::End(OkStatus());
+    FileQuery query = asker_.target().query;
+    query.range = {offset_, begun_ ? std::min(kMaxFileChunk, size_ - offset_)
+                                   : kMaxFileChunk};
+    StreamStep wait;
+    auto answer = asker_.Ask(query, &wait);
+    if (!answer) return wait;
+    if (Status s = Take(&*answer, message); !s.ok()) {
+      return StreamStep::End(std::move(s));
+    }
+    sent_ = true;
+    return StreamStep::Send();
+  }
+
+ private:
+  Status Take(FileAnswer* answer, v1::ReadFileResponse* message) {
+    const std::string& path = asker_.target().query.path;
+    if (!std::exchange(begun_, true)) {
+      size_ = answer->size;
+      LOCKSTEP_RETURN_IF_ERROR(CheckSize());
+      message->set_size(size_);
+      if (static_cast<int64_t>(answer->data.size()) > size_) {
+        answer->data.resize(static_cast<size_t>(size_));
+      }
+    }
+    const auto got = static_cast<int64_t>(answer->data.size());
+    if (got == 0 && size_ > 0) {
+      return Aborted(
+          "{} became shorter while it was read: {} of {} bytes were sent; it "
+          "is being written, so read it again later",
+          path, offset_, size_);
+    }
+    message->set_data(std::move(answer->data));
+    offset_ += got;
+    return OkStatus();
+  }
+  Status CheckSize() const {
+    const int64_t most = asker_.options().max_file_bytes;
+    if (size_ <= most) return OkStatus();
+    return WithReason(
+        ResourceExhausted(
+            "{} has {}, and at most {} of a file are read here "
+            "(--max_file_bytes of the coordinator): copy it on node {}, or let "
+            "the program write it to its output directory",
+            asker_.target().query.path, FormatBytes(size_), FormatBytes(most),
+            asker_.target().node),
+        "FILE_TOO_LARGE");
+  }
+
+  FileAsker asker_;
+  // The first answer has come: with the size.
+  bool begun_ = false;
+  bool sent_ = false;
+  int64_t size_ = 0;
+  int64_t offset_ = 0;
+};
+
 }  // namespace
 
-StatusOr<JobService::FileTarget> JobService::FindFile(
-    const grpc::ServerContext& context, const std::string& name, int32_t rank,
-    const std::string& path) {
+StatusOr<FileTarget> JobService::FindFile(
+    const grpc::ServerContextBase& context, const std::string& name,
+    int32_t rank, const std::string& path) {
   if (files_ == nullptr) return Unimplemented("this server reads no files");
-  if (!IsJobName(name)) {
-    return InvalidArgument(
-        "name: must be a job's name ([A-Za-z][A-Za-z0-9_-]{{0,62}})");
-  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckJobName(name));
   if (path.size() > kMaxPath) {
     return InvalidArgument("path: has {} bytes; at most {} are taken",
                            path.size(), kMaxPath);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
       const Coordinator::FoundWork found,
-      coordinator_->FindWork(name, rank, ReaderCheck(context)));
+      coordinator_->FindWork(name, rank, ReaderCheck(ReaderFor(context))));
   FileTarget target;
   target.node = found.site.node;
   target.query.job = name;
@@ -50,82 +177,33 @@ StatusOr<JobService::FileTarget> JobService::FindFile(
   return target;
 }
 
-grpc::Status JobService::ListFiles(grpc::ServerContext* context,
-                                   const v1::ListFilesRequest* request,
-                                   v1::ListFilesResponse* response) {
+grpc::ServerUnaryReactor* JobService::ListFiles(
+    grpc::CallbackServerContext* context, const v1::ListFilesRequest* request,
+    v1::ListFilesResponse* response) {
   const auto target =
       FindFile(*context, request->name(), request->rank(), request->path());
-  if (!target.ok()) return ToGrpc(target.status());
-  Turns::Turn turn(files_->turns(), context);
-  if (!turn.status().ok()) return ToGrpc(turn.status());
-  const auto answer = files_->Ask(target->node, target->query);
-  if (!answer.ok()) return ToGrpc(answer.status());
-  for (const WorkFile& file : answer->entries) {
-    *response->add_files() = ToProto(file);
+  if (!target.ok()) return Answer(context, ToGrpc(target.status()));
+  return StartCall<WaitingReactor<v1::ListFilesResponse>>(
+      context, pools_,
+      [&](StreamPeer* peer) {
+        return std::make_unique<FileListing>(files_, CallerOf(*context),
+                                             *target, peer);
+      },
+      response);
+}
+
+grpc::ServerWriteReactor<v1::ReadFileResponse>* JobService::ReadFile(
+    grpc::CallbackServerContext* context, const v1::ReadFileRequest* request) {
+  const auto target =
+      FindFile(*context, request->name(), request->rank(), request->path());
+  if (!target.ok()) {
+    return new RefusedStream<v1::ReadFileResponse>(target.status());
   }
-  response->set_truncated(answer->truncated);
-  response->set_node(target->node);
-  return grpc::Status::OK;
-}
-
-grpc::Status JobService::ReadFile(
-    grpc::ServerContext* context, const v1::ReadFileRequest* request,
-    grpc::ServerWriter<v1::ReadFileResponse>* writer) {
-  const auto target =
-      FindFile(*context, request->name(), request->rank(), request->path());
-  if (!target.ok()) return ToGrpc(target.status());
-  Turns::Turn turn(files_->turns(), context);
-  if (!turn.status().ok()) return ToGrpc(turn.status());
-  return ToGrpc(SendFile(*target, context, writer, &turn));
-}
-
-Status JobService::SendFile(const FileTarget& target,
-                            grpc::ServerContext* context,
-                            grpc::ServerWriter<v1::ReadFileResponse>* writer,
-                            Turns::Turn* turn) {
-  const int64_t most = files_->options().max_file_bytes;
-  FileQuery query = target.query;
-  int64_t size = 0;
-  int64_t offset = 0;
-  do {
-    const int64_t length =
-        offset == 0 ? kMaxFileChunk : std::min(kMaxFileChunk, size - offset);
-    query.range = {offset, length};
-    LOCKSTEP_ASSIGN_OR_RETURN(FileAnswer answer,
-                              files_->Ask(target.node, query));
-    v1::ReadFileResponse response;
-    if (offset == 0) {
-      size = answer.size;
-      if (size > most) {
-        return WithReason(
-            ResourceExhausted(
-                "{} has {}, and at most {} of a file are read here "
-                "(--max_file_bytes of the coordinator): copy it on node {}, or "
-                "let the program write it to its output directory",
-                query.path, FormatBytes(size), FormatBytes(most), target.node),
-            "FILE_TOO_LARGE");
-      }
-      response.set_size(size);
-      if (static_cast<int64_t>(answer.data.size()) > size) {
-        answer.data.resize(static_cast<size_t>(size));
-      }
-    }
-    const auto got = static_cast<int64_t>(answer.data.size());
-    if (got == 0 && size > 0) {
-      return Aborted(
-          "{} became shorter while it was read: {} of {} bytes were sent; it "
-          "is "
-          "being written, so read it again later",
-          query.path, offset, size);
-    }
-    response.set_data(std::move(answer.data));
-    if (context->IsCancelled() || !writer->Write(response)) {
-      return Cancelled("the call was cancelled");
-    }
-    turn->Progress();
-    offset += got;
-  } while (offset < size);
-  return OkStatus();
+  return StartCall<StreamReactor<v1::ReadFileResponse>>(
+      context, pools_, [&](StreamPeer* peer) {
+        return std::make_unique<FileReading>(files_, CallerOf(*context),
+                                             *target, peer);
+      });
 }
 
 }  // namespace lockstep

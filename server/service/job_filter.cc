@@ -90,20 +90,38 @@ bool Holds(const JobFilterTerm& term, const Job& job, WallTime now) {
   });
 }
 
-bool Holds(const JobFilterNode& node, const Job& job, WallTime now) {
+// Labels are what the owner wrote; all else that a filter knows is shown to
+// everybody (visibility.cc).
+bool IsHidden(Field field) { return field == Field::kLabel; }
+
+// Whether it holds; nullopt: that is not to be known.
+std::optional<bool> Holds(const JobFilterNode& node, const Job& job,
+                          WallTime now, bool details_hidden) {
   const auto holds = [&](const JobFilterNode& child) {
-    return Holds(child, job, now);
+    return Holds(child, job, now, details_hidden);
   };
-  const auto& children = node.children;
+  // Of those beside it, one that is `decides` settles what holds.
+  const auto any = [&](bool decides) -> std::optional<bool> {
+    std::optional<bool> result = !decides;
+    for (const JobFilterNode& child : node.children) {
+      const std::optional<bool> one = holds(child);
+      if (one == decides) return decides;
+      if (!one) result = std::nullopt;
+    }
+    return result;
+  };
   switch (node.kind) {
     case Kind::kTerm:
+      if (details_hidden && IsHidden(node.term.field)) return std::nullopt;
       return Holds(node.term, job, now) != node.term.negated;
     case Kind::kAnd:
-      return std::all_of(children.begin(), children.end(), holds);
+      return any(false);
     case Kind::kOr:
-      return std::any_of(children.begin(), children.end(), holds);
-    case Kind::kNot:
-      return !holds(children.at(0));
+      return any(true);
+    case Kind::kNot: {
+      const std::optional<bool> child = holds(node.children.at(0));
+      return child ? std::optional(!*child) : std::nullopt;
+    }
   }
   return false;
 }
@@ -127,8 +145,9 @@ StatusOr<JobFilter> JobFilter::Parse(std::string_view text) {
   return filter;
 }
 
-bool JobFilter::Matches(const Job& job, WallTime now) const {
-  return !root_ || Holds(*root_, job, now);
+bool JobFilter::Matches(const Job& job, WallTime now,
+                        bool details_hidden) const {
+  return !root_ || Holds(*root_, job, now, details_hidden).value_or(false);
 }
 
 }  // namespace lockstep

@@ -88,7 +88,10 @@ class JobFilter {
   // Of an empty text: everything. InvalidArgument: "filter: column 9: ...".
   static StatusOr<JobFilter> Parse(std::string_view text);
 
-  bool Matches(const Job& job, WallTime now) const;
+  // `details_hidden`: from who asks (visibility.h). Then whether a term about a
+  // hidden field holds is not known, and a job matches only where that makes no
+  // difference: nothing is learned of the field.
+  bool Matches(const Job& job, WallTime now, bool details_hidden = false) const;
   bool empty() const { return !root_; }
 
  private:

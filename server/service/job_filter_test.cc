@@ -21,10 +21,11 @@ Job Of(const std::string& name, JobState state) {
   return job;
 }
 
-bool Matches(const std::string& filter, const Job& job) {
+bool Matches(const std::string& filter, const Job& job,
+             bool details_hidden = false) {
   const auto parsed = JobFilter::Parse(filter);
   EXPECT_TRUE(parsed.ok()) << filter << ": " << parsed.status();
-  return parsed.ok() && parsed->Matches(job, kNow);
+  return parsed.ok() && parsed->Matches(job, kNow, details_hidden);
 }
 
 TEST(JobFilterTest, Terms) {
@@ -44,6 +45,32 @@ TEST(JobFilterTest, Terms) {
         "labels.empty!=\"\"", "jobId!=rnn_1"}) {
     EXPECT_FALSE(Matches(filter, job)) << filter;
   }
+}
+
+// Whatever the labels of a job are, who may not see them gets the same list.
+TEST(JobFilterTest, HiddenFieldsTellNothing) {
+  std::vector<Job> jobs(3, Of("rnn_1", JobState::kFailed));
+  jobs[1].spec.labels = {{"team", "audio"}};
+  jobs[2].spec.labels.clear();
+  for (const char* filter :
+       {"labels.team=vision", "labels.team!=vision", "labels.team:*",
+        "NOT labels.team:*", "NOT labels.team=vision", "labels.team~v",
+        "labels.team!~v", "jobId:rnn* AND labels.team=vision",
+        "jobId:x OR NOT labels.team=vision",
+        "NOT (labels.team=vision AND jobId:rnn*)",
+        "labels.team=vision OR labels.team!=vision"}) {
+    for (const Job& job : jobs) {
+      EXPECT_FALSE(Matches(filter, job, true)) << filter;
+    }
+  }
+  // Where the rest settles it, the label does not count.
+  for (const Job& job : jobs) {
+    EXPECT_TRUE(Matches("jobId:rnn* OR labels.team=vision", job, true));
+    EXPECT_TRUE(Matches("NOT (jobId:x AND labels.team=vision)", job, true));
+    EXPECT_TRUE(Matches("owner=user/ann AND state=FAILED", job, true));
+    EXPECT_TRUE(Matches("", job, true));
+  }
+  EXPECT_TRUE(Matches("labels.team!=vision", jobs[1]));
 }
 
 TEST(JobFilterTest, WhatIsThereWhateverItIs) {

@@ -63,15 +63,22 @@ void Facts(const JobSnapshot& snapshot, Html* html) {
   html->Fact("output", job.spec.output_directory);
   if (job.last_checkpoint) {
     const Checkpoint& c = *job.last_checkpoint;
-    html->Fact("checkpoint", fmt::format("step {}, {}, {} ago, {}", c.step,
-                                         FormatBytes(c.bytes),
-                                         Ago(c.time, snapshot.time), c.path));
+    html->Fact("checkpoint",
+               fmt::format("step {}, {}, {} ago{}{}", c.step,
+                           FormatBytes(c.bytes), Ago(c.time, snapshot.time),
+                           c.path.empty() ? "" : ", ", c.path));
   }
   html->Fact("used", fmt::format("{:.2f} core hours, {:.2f} GPU hours",
                                  snapshot.bill.core_seconds / 3600,
                                  snapshot.bill.gpu_seconds / 3600));
   html->Fact("cost", fmt::format("{:.4f} {}", snapshot.bill.cost,
                                  snapshot.bill.currency));
+  if (snapshot.details_hidden) {
+    html->Fact("not shown",
+               "messages, arguments, environment, labels and paths: they are "
+               "for the owner and admins (lockstep jobs describe), unless the "
+               "site says visibility: cluster");
+  }
   html->Raw("</table>\n");
 }
 
@@ -97,7 +104,9 @@ void Speed(const JobSnapshot& snapshot, std::optional<int32_t> late_rank,
                                   progress.steps_per_second));
   if (progress.eta) html->Fact("left", FormatDuration(*progress.eta));
   html->Fact("epoch", fmt::format("{:.2f}", chief.epoch));
-  html->Fact("loss", fmt::format("{:.6g}", chief.loss));
+  if (!snapshot.details_hidden) {
+    html->Fact("loss", fmt::format("{:.6g}", chief.loss));
+  }
   if (late_rank) {
     html->Fact("slowest", RankLabel(*snapshot.job, *late_rank) +
                               ": the others wait for it");
@@ -209,8 +218,9 @@ void EventTable(const std::vector<Event>& events, Html* html) {
   html->Raw("</table></div>\n");
 }
 
-HttpResponse JobPage(const std::string& cluster, const JobSnapshot& snapshot,
-                     std::optional<int32_t> late_rank) {
+HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
+                     const JobSnapshot& all, std::optional<int32_t> late_rank) {
+  const JobSnapshot snapshot = ShownTo(reader, all);
   const Job& job = *snapshot.job;
   Html html;
   html.Raw(PageHead(cluster, job.spec.name));

@@ -2,12 +2,17 @@
 #ifndef LOCKSTEP_SERVER_SERVICE_JOB_SERVICE_H_
 #define LOCKSTEP_SERVER_SERVICE_JOB_SERVICE_H_
 
+#include <functional>
+
 #include "common/pki/identity.h"
+#include "common/rpc/call_pools.h"
 #include "lockstep/v1/job.grpc.pb.h"
 #include "server/coordinator/coordinator.h"
 #include "server/logs/log_store.h"
 #include "server/packages/package_store.h"
 #include "server/service/stream_metrics.h"
+#include "server/service/unary.h"
+#include "server/service/visibility.h"
 #include "server/service/work_files.h"
 #include "server/site/site_tables.h"
 
@@ -16,16 +21,26 @@ namespace lockstep {
 struct JobServiceOptions {
   // The highest priority that a submitter may ask for; admins may ask for any.
   int32_t max_submitter_priority = 0;
+  // ResourceExhausted: new jobs are refused with it; empty: never.
+  std::function<Status()> space = nullptr;
 };
 
-class JobService final : public v1::JobService::Service {
+// A part of a task's working directory, and who has it.
+struct FileTarget {
+  NodeName node;
+  FileQuery query;
+};
+
+class JobService final : public v1::JobService::CallbackService {
  public:
-  // All outlive it; `streams` and `files` may be null.
-  JobService(Coordinator* coordinator, WatchHub* hub, LogStore* logs,
-             const SiteTables* site, PackageStore* packages,
+  // All outlive it, and all but `pools` outlive `pools`; `streams` and `files`
+  // may be null.
+  JobService(CallPools* pools, Coordinator* coordinator, WatchHub* hub,
+             LogStore* logs, const SiteTables* site, PackageStore* packages,
              StreamMetrics* streams = nullptr, WorkFiles* files = nullptr,
              JobServiceOptions options = {})
       : options_(options),
+        pools_(pools),
         coordinator_(coordinator),
         hub_(hub),
         logs_(logs),
@@ -34,68 +49,104 @@ class JobService final : public v1::JobService::Service {
         streams_(streams),
         files_(files) {}
 
-  grpc::Status SubmitJob(grpc::ServerContext* context,
-                         const v1::SubmitJobRequest* request,
-                         v1::SubmitJobResponse* response) override;
-  grpc::Status UpdateJob(grpc::ServerContext* context,
-                         const v1::UpdateJobRequest* request,
-                         v1::Job* response) override;
-  grpc::Status GetJob(grpc::ServerContext* context,
-                      const v1::GetJobRequest* request,
-                      v1::Job* response) override;
-  grpc::Status ListJobs(grpc::ServerContext* context,
-                        const v1::ListJobsRequest* request,
-                        v1::ListJobsResponse* response) override;
-  grpc::Status WatchJobs(
-      grpc::ServerContext* context, const v1::WatchJobsRequest* request,
-      grpc::ServerWriter<v1::WatchJobsResponse>* writer) override;
-  grpc::Status CancelJob(grpc::ServerContext* context,
-                         const v1::CancelJobRequest* request,
-                         v1::Job* response) override;
-  grpc::Status DeleteJob(grpc::ServerContext* context,
-                         const v1::DeleteJobRequest* request,
-                         v1::DeleteJobResponse* response) override;
-  grpc::Status StreamLogs(
-      grpc::ServerContext* context, const v1::StreamLogsRequest* request,
-      grpc::ServerWriter<v1::StreamLogsResponse>* writer) override;
-  grpc::Status RequestCheckpoint(
-      grpc::ServerContext* context, const v1::RequestCheckpointRequest* request,
-      v1::RequestCheckpointResponse* response) override;
-  grpc::Status RestoreJob(grpc::ServerContext* context,
-                          const v1::RestoreJobRequest* request,
-                          v1::Job* response) override;
+  // gRPC calls these, on a thread of the caller's pool.
+  grpc::ServerUnaryReactor* SubmitJob(
+      grpc::CallbackServerContext* context, const v1::SubmitJobRequest* request,
+      v1::SubmitJobResponse* response) override {
+    return Answer(context, DoSubmitJob(context, request, response));
+  }
+  grpc::ServerUnaryReactor* UpdateJob(grpc::CallbackServerContext* context,
+                                      const v1::UpdateJobRequest* request,
+                                      v1::Job* response) override {
+    return Answer(context, DoUpdateJob(context, request, response));
+  }
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
+                                   const v1::GetJobRequest* request,
+                                   v1::Job* response) override {
+    return Answer(context, DoGetJob(context, request, response));
+  }
+  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
+                                     const v1::ListJobsRequest* request,
+                                     v1::ListJobsResponse* response) override {
+    return Answer(context, DoListJobs(context, request, response));
+  }
+  grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
+                                      const v1::CancelJobRequest* request,
+                                      v1::Job* response) override {
+    return Answer(context, DoCancelJob(context, request, response));
+  }
+  grpc::ServerUnaryReactor* DeleteJob(
+      grpc::CallbackServerContext* context, const v1::DeleteJobRequest* request,
+      v1::DeleteJobResponse* response) override {
+    return Answer(context, DoDeleteJob(context, request, response));
+  }
+  grpc::ServerUnaryReactor* RequestCheckpoint(
+      grpc::CallbackServerContext* context,
+      const v1::RequestCheckpointRequest* request,
+      v1::RequestCheckpointResponse* response) override {
+    return Answer(context, DoRequestCheckpoint(context, request, response));
+  }
+  grpc::ServerUnaryReactor* RestoreJob(grpc::CallbackServerContext* context,
+                                       const v1::RestoreJobRequest* request,
+                                       v1::Job* response) override {
+    return Answer(context, DoRestoreJob(context, request, response));
+  }
+  grpc::ServerWriteReactor<v1::WatchJobsResponse>* WatchJobs(
+      grpc::CallbackServerContext* context,
+      const v1::WatchJobsRequest* request) override;
+  grpc::ServerWriteReactor<v1::StreamLogsResponse>* StreamLogs(
+      grpc::CallbackServerContext* context,
+      const v1::StreamLogsRequest* request) override;
   // job_files.cc
-  grpc::Status ListFiles(grpc::ServerContext* context,
-                         const v1::ListFilesRequest* request,
-                         v1::ListFilesResponse* response) override;
-  grpc::Status ReadFile(
-      grpc::ServerContext* context, const v1::ReadFileRequest* request,
-      grpc::ServerWriter<v1::ReadFileResponse>* writer) override;
+  grpc::ServerUnaryReactor* ListFiles(grpc::CallbackServerContext* context,
+                                      const v1::ListFilesRequest* request,
+                                      v1::ListFilesResponse* response) override;
+  grpc::ServerWriteReactor<v1::ReadFileResponse>* ReadFile(
+      grpc::CallbackServerContext* context,
+      const v1::ReadFileRequest* request) override;
 
  private:
+  grpc::Status DoSubmitJob(grpc::ServerContextBase* context,
+                           const v1::SubmitJobRequest* request,
+                           v1::SubmitJobResponse* response);
+  grpc::Status DoUpdateJob(grpc::ServerContextBase* context,
+                           const v1::UpdateJobRequest* request,
+                           v1::Job* response);
+  grpc::Status DoGetJob(grpc::ServerContextBase* context,
+                        const v1::GetJobRequest* request, v1::Job* response);
+  grpc::Status DoListJobs(grpc::ServerContextBase* context,
+                          const v1::ListJobsRequest* request,
+                          v1::ListJobsResponse* response);
+  grpc::Status DoCancelJob(grpc::ServerContextBase* context,
+                           const v1::CancelJobRequest* request,
+                           v1::Job* response);
+  grpc::Status DoDeleteJob(grpc::ServerContextBase* context,
+                           const v1::DeleteJobRequest* request,
+                           v1::DeleteJobResponse* response);
+  grpc::Status DoRequestCheckpoint(grpc::ServerContextBase* context,
+                                   const v1::RequestCheckpointRequest* request,
+                                   v1::RequestCheckpointResponse* response);
+  grpc::Status DoRestoreJob(grpc::ServerContextBase* context,
+                            const v1::RestoreJobRequest* request,
+                            v1::Job* response);
+
   // With validate_only.
   Status Plan(const JobSpec& spec, v1::SubmitJobResponse* response);
   // FailedPrecondition: one is not stored for `user`. They are kept for a
   // while.
   Status CheckPackages(const JobSpec& spec, const PackageUser& user);
-  // Whether nothing can happen to the job `name` after `version`.
-  bool IsOver(const std::string& name, int64_t version);
+  // Who calls, as what they may read is settled by.
+  JobReader ReaderFor(const grpc::ServerContextBase& context) const;
   // job_files.cc
-  struct FileTarget {
-    NodeName node;
-    FileQuery query;
-  };
-  StatusOr<FileTarget> FindFile(const grpc::ServerContext& context,
+  StatusOr<FileTarget> FindFile(const grpc::ServerContextBase& context,
                                 const std::string& name, int32_t rank,
                                 const std::string& path);
-  Status SendFile(const FileTarget& target, grpc::ServerContext* context,
-                  grpc::ServerWriter<v1::ReadFileResponse>* writer,
-                  Turns::Turn* turn);
 
   // PermissionDenied: `priority` is above what the caller may ask for.
   Status CheckPriority(const Identity& caller, int32_t priority) const;
 
   const JobServiceOptions options_;
+  CallPools* const pools_;
   Coordinator* const coordinator_;
   WatchHub* const hub_;
   LogStore* const logs_;

@@ -1,11 +1,11 @@
-// One reader of a job's logs: follows the files of all its ranks.
+// One reader of a job's logs: follows the files of all its ranks. It holds no
+// thread while nothing is written: the log store and the watch hub wake it.
 #ifndef LOCKSTEP_SERVER_SERVICE_LOG_STREAM_H_
 #define LOCKSTEP_SERVER_SERVICE_LOG_STREAM_H_
 
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -16,18 +16,22 @@
 #include "common/base/clock.h"
 #include "lockstep/v1/job.pb.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/watch_hub.h"
 #include "server/logs/log_filter.h"
 #include "server/logs/log_store.h"
 #include "server/logs/severity.h"
 #include "server/service/log_request.h"
+#include "server/service/stream_metrics.h"
+#include "server/service/stream_reactor.h"
 
 namespace lockstep {
 
-class LogStream {
+class LogStream final : public StreamSource<v1::StreamLogsResponse> {
  public:
-  // `coordinator` and `logs` outlive it. REQUIRES: CheckLogRequest is OK.
-  LogStream(Coordinator* coordinator, LogStore* logs,
-            v1::StreamLogsRequest request);
+  // All outlive it; `streams` may be null. REQUIRES: CheckLogRequest is OK.
+  LogStream(Coordinator* coordinator, WatchHub* hub, LogStore* logs,
+            StreamMetrics* streams, v1::StreamLogsRequest request,
+            StreamPeer* peer);
 
   // Sends what is there, merged by time over all ranks, each rank's lines in
   // their own order; and with `follow` what comes, until the job has ended and
@@ -40,11 +44,8 @@ class LogStream {
   // With `follow` and `partial_lines` the state of a line that has no end yet
   // comes as soon as the node has sent it, but of lines above 16 KiB.
   // NotFound: what was being read has been deleted; the lines before it were
-  // sent. `write` returns false when the reader is gone.
-  Status Run(const std::function<bool(const v1::StreamLogsResponse&)>& write,
-             const std::function<bool()>& cancelled);
-  // Lines that were read and that `write` has not taken. From any thread.
-  int64_t lines_waiting() const { return lines_waiting_; }
+  // sent.
+  StreamStep Next(v1::StreamLogsResponse* message) override;
 
  private:
   struct Source {
@@ -103,7 +104,29 @@ class LogStream {
   using Heads = std::set<std::pair<int64_t, LogKey>>;
   class Sender;
 
+  // What came of sending.
+  struct Merged {
+    // There is more to read and send at once: the message is full, or others
+    // are to have their turn.
+    bool unfinished = false;
+    // When to try again where lines are held back.
+    std::optional<MonoTime> held;
+  };
+
   static constexpr int32_t kServiceRank = -1;
+
+  // Looks at the job, and sends what may be sent.
+  StatusOr<StreamStep> Pass(Sender* sender);
+  // Before the job is read: what happens to it from now on wakes this.
+  void ListenToJob();
+  // And before its logs are.
+  void ListenToLogs(const std::string& job_uid);
+  // What to do once nothing more is to be sent now.
+  StreamStep AfterAll(const JobSnapshot& snapshot, bool follow,
+                      const Merged& merged) const;
+  // It has had the thread for long enough, or nobody waits for it.
+  bool IsTurnOver() const;
+  int64_t LinesRead() const;
 
   void FindSources(const Job& job);
   // Those that are new since the last call.
@@ -114,12 +137,14 @@ class LogStream {
   StatusOr<bool> ReadSource(Source* source);
   void TakeLine(Source* source, std::string_view bytes, MonoTime arrived) const;
   // Reads until it has a line or there is nothing more, and enters it into
-  // `heads`.
-  Status Fill(Source* source, const std::function<bool()>& cancelled,
-              Heads* heads);
+  // `heads`. False: the turn is over before that.
+  StatusOr<bool> Fill(Source* source, Heads* heads);
+  // Of each of them that has no line.
+  StatusOr<bool> FillAll(Heads* heads);
   // Reads all there is, and keeps the last lines of each rank; fewer where they
-  // take too much memory, which a line in their place says.
-  Status ReadTails(const std::function<bool()>& cancelled);
+  // take too much memory, which a line in their place says. False: the turn is
+  // over before the end.
+  StatusOr<bool> ReadTails();
   static void TellCut(Source* source);
   // Without text and severity.
   static v1::LogLine LineOf(const Source& source, const std::string& stream,
@@ -127,13 +152,13 @@ class LogStream {
   // Sends lines that have no end yet, where they changed since the last call
   // and no line of their rank waits.
   void SendPartialLines(Sender* sender);
-  // Sends what may be sent. Returns when to try again where lines are held
-  // back, else nothing. `more`: lines may still come.
-  StatusOr<std::optional<MonoTime>> SendMerged(
-      bool more, const std::function<bool()>& cancelled, Sender* sender);
+  // Sends what may be sent. `more`: lines may still come.
+  StatusOr<Merged> SendMerged(bool more, Sender* sender);
 
   Coordinator* const coordinator_;
+  WatchHub* const hub_;
   LogStore* const logs_;
+  StreamPeer* const peer_;
   const v1::StreamLogsRequest request_;
   const LogFilter filter_;
   // Whose lines are wanted; empty: of all. Without "service".
@@ -143,7 +168,17 @@ class LogStream {
   int64_t newest_event_ = INT64_MIN;
   std::set<std::string> events_of_moment_;
   std::map<LogKey, Source> sources_;
+  // The last lines are still to be found.
+  bool tailing_;
+  MonoTime turn_end_{};
+  // How it ends once the last message is sent.
+  std::optional<Status> end_;
+  // Lines that were read and that the reader has not taken.
   std::atomic<int64_t> lines_waiting_ = 0;
+  std::optional<WatchHub::Watch> job_news_;
+  std::string listened_uid_;
+  std::optional<LogStore::Listener> log_news_;
+  const StreamMetrics::Open open_;
 };
 
 }  // namespace lockstep

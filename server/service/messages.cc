@@ -37,6 +37,7 @@ v1::Job ToMessage(const JobSnapshot& snapshot) {
   }
   *out.mutable_bill() = ToProto(snapshot.bill);
   out.set_queue_position(snapshot.queue_position);
+  out.set_details_hidden(snapshot.details_hidden);
   return out;
 }
 
@@ -115,6 +116,10 @@ v1::Node ToMessage(const NodeSnapshot& snapshot) {
     unknown->set_job_uid(gang.job_uid);
     unknown->set_generation(gang.generation);
   }
+  if (snapshot.cool_down_end) {
+    *out.mutable_cool_down_end() = ToProto(*snapshot.cool_down_end);
+  }
+  for (const NodeName& other : snapshot.apart_from) out.add_apart_from(other);
   return out;
 }
 

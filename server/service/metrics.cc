@@ -112,6 +112,13 @@ void AddNode(const NodeSnapshot& node, const Prices& prices,
              ToSeconds(member.clock.offset()), id);
   out->Gauge("lockstep_node_jobs", "Jobs that hold resources of the node.",
              static_cast<double>(node.jobs.size()), id);
+  out->Gauge("lockstep_node_cooled_down",
+             "1 while the node gets no new work because it failed jobs.",
+             node.cool_down_end ? 1 : 0, id);
+  out->Gauge("lockstep_node_apart_nodes",
+             "Nodes with which it shares no gang, as they did not reach each "
+             "other.",
+             static_cast<double>(node.apart_from.size()), id);
   out->Gauge("lockstep_node_gpus_missing",
              "GPUs that the node had and does not offer any more, or that do "
              "not answer.",
@@ -179,7 +186,7 @@ bool Fits(const JobSpec& spec, const Resources& free) {
          asked.memory_bytes <= free.memory_bytes && asked.gpus <= free.gpus;
 }
 
-// What the job waits for in its output directory; kNone: for nothing there.
+// What the job holds for; kNone: it does not hold.
 Reason HeldBy(const Job& job) {
   if (IsFinal(job.state)) return Reason::kNone;
   if (job.output_hold) return job.output_hold->reason;
@@ -190,14 +197,16 @@ Reason HeldBy(const Job& job) {
 void AddHeld(const CoordinatorView& view, MetricFamilies* out) {
   std::map<Reason, int64_t> held = {{Reason::kOutputMissing, 0},
                                     {Reason::kNoCheckpoint, 0},
-                                    {Reason::kOutputFull, 0}};
+                                    {Reason::kOutputFull, 0},
+                                    {Reason::kCannotForm, 0}};
   for (const auto& entry : view.jobs) {
     const auto count = held.find(HeldBy(*entry.snapshot.job));
     if (count != held.end()) ++count->second;
   }
   for (const auto& [reason, count] : held) {
     out->Gauge("lockstep_jobs_held",
-               "Jobs that wait for their output directory, by why.",
+               "Jobs that wait for their output directory, or for nodes that "
+               "reach each other, by why.",
                static_cast<double>(count),
                {{"reason", LowerName(Name(reason))}});
   }
@@ -244,6 +253,12 @@ void AddDaemon(const DaemonFacts& facts, MetricFamilies* out) {
                "When this daemon's certificate ends, since unix epoch.",
                UnixSeconds(*facts.certificate_end));
   }
+  if (facts.ballast != nullptr) {
+    out->Gauge("lockstep_state_disk_ballast_bytes",
+               "Held on that file system for when it is full; 0: it was given "
+               "up, and new jobs are refused.",
+               static_cast<double>(facts.ballast->held_bytes()));
+  }
   struct statvfs use {};
   if (facts.dir.empty() || ::statvfs(facts.dir.c_str(), &use) != 0) return;
   const auto bytes = [&](fsblkcnt_t blocks) {
@@ -275,6 +290,13 @@ std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
             static_cast<double>(std::count_if(
                 view.nodes.begin(), view.nodes.end(), [](const auto& node) {
                   return !UnreachableHttp(node.member.info).empty();
+                })));
+  out.Gauge("lockstep_nodes_awaiting_approval",
+            "Nodes that offer more than was approved; they are used as far "
+            "as it was.",
+            static_cast<double>(std::count_if(
+                view.nodes.begin(), view.nodes.end(), [](const auto& node) {
+                  return node.member.offered.has_value();
                 })));
   out.Gauge("lockstep_nodes_of_later_epoch",
             "Nodes that have obeyed a later coordinator than this one, and "

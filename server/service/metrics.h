@@ -13,12 +13,13 @@
 #include "server/coordinator/coordinator.h"
 #include "server/service/metric_ledger.h"
 #include "server/site/site_tables.h"
+#include "server/store/ballast.h"
 
 namespace lockstep {
 
 // Upper bounds of the number of series, so that a site can reckon: histogram
 // buckets count.
-inline constexpr size_t kSeriesAtRest = 545;
+inline constexpr size_t kSeriesAtRest = 600;
 inline constexpr size_t kSeriesPerNode = 13;
 inline constexpr size_t kSeriesPerPool = 35;
 inline constexpr size_t kSeriesPerLiveJob = 50;
@@ -33,6 +34,8 @@ struct DaemonFacts {
   std::optional<WallTime> certificate_end;
   // Where its state is; empty: the disk is not looked at.
   std::string dir;
+  // Null: nothing is held there. Outlives who uses it.
+  const Ballast* ballast = nullptr;
 };
 
 // Thread-safe: Collect runs on the HTTP server's threads.

@@ -48,6 +48,11 @@ size_t SeriesOf(const Families& families) {
   return count;
 }
 
+Families OfHttp() {
+  const auto server = HttpServer::Create({.address = "127.0.0.1:0"});
+  return HttpCollector(server->get()).Collect();
+}
+
 class MetricsTest : public CoordinatorTest {
  protected:
   MetricsTest() {
@@ -55,7 +60,7 @@ class MetricsTest : public CoordinatorTest {
     Start();
     metrics_ = std::make_unique<CoordinatorMetrics>(
         coordinator_.get(), &ledger_,
-        DaemonFacts{clock_.Now().wall + 1min, "/tmp"}, &site_);
+        DaemonFacts{clock_.Now().wall + 1min, "/tmp", &ballast_}, &site_);
     for (FakeDaemon* daemon : all_) {
       daemon->info.certificate_end_time = clock_.Now().wall + 5min;
     }
@@ -103,6 +108,7 @@ class MetricsTest : public CoordinatorTest {
                          {1, "GPU-1" + model, model, 1}};
     daemon->Restart(true);
     Connect(daemon);
+    ASSERT_TRUE(ApproveNode(daemon->info.name).ok());
   }
   // A job that shows everything that a job can show, but for its use of GPUs
   // where it has none.
@@ -130,6 +136,7 @@ class MetricsTest : public CoordinatorTest {
   std::map<std::string, double> values_ = {{"accuracy", 0.75},
                                            {kFlopsPerSample, 1e9}};
   MetricLedger ledger_;
+  const Ballast ballast_{BallastOptions{.dir = "/tmp"}};
   std::unique_ptr<CoordinatorMetrics> metrics_;
   uint64_t beats_ = 0;
 };
@@ -167,6 +174,7 @@ TEST_F(MetricsTest, AJobIsThere) {
            "lockstep_straggler_rank{job_id=\"train\",node=\"b\"} 1",
            "lockstep_node_gpus_missing{node=\"a\"} 0",
            "lockstep_nodes_of_later_epoch 0",
+           "lockstep_nodes_awaiting_approval 0",
            "lockstep_job_launch_seconds_count{phase=\"total\"} 1",
            "lockstep_node_state{node=\"a\",state=\"ready\"} 1",
            "lockstep_nodes{pool=\"default\",state=\"ready\"} 2",
@@ -253,9 +261,9 @@ TEST_F(MetricsTest, ReservedLabelsAreNotUsed) {
 }
 
 TEST_F(MetricsTest, TheNumberOfSeriesIsBounded) {
-  const size_t standing = SeriesOf(RpcMetrics().Collect()) +
-                          SeriesOf(StreamMetrics().Collect()) +
-                          SeriesOf(ProcessCollector("x").Collect());
+  const size_t standing =
+      SeriesOf(RpcMetrics().Collect()) + SeriesOf(StreamMetrics().Collect()) +
+      SeriesOf(ProcessCollector("x").Collect()) + SeriesOf(OfHttp());
   const size_t idle = SeriesOf(Collect()) + standing;
   EXPECT_LE(idle, kSeriesAtRest + 2 * kSeriesPerNode + kSeriesPerPool);
   RunEverything("train");
@@ -296,6 +304,22 @@ TEST_F(MetricsTest, JobsThatHoldAreCountedByReason) {
   EXPECT_THAT(Page(), held("no_checkpoint", 0));
 }
 
+TEST_F(MetricsTest, NodesThatLostEachOtherAreCounted) {
+  RunEverything("train");
+  EXPECT_THAT(Page(), HasSubstr("lockstep_node_apart_nodes{node=\"a\"} 0"));
+  const int32_t rank = a_.Find("train")->status.ranks[0].rank;
+  a_.Find("train")->status.lost_peers = {{rank, 1 - rank, "timed out"}};
+  ExitStatus exit = ExitCode(75);
+  exit.victim = true;
+  a_.Exit("train", rank, exit);
+  Live(100ms);
+  const std::string page = Page();
+  EXPECT_THAT(page, HasSubstr("lockstep_node_apart_nodes{node=\"a\"} 1"));
+  EXPECT_THAT(page, HasSubstr("lockstep_node_apart_nodes{node=\"b\"} 1"));
+  EXPECT_THAT(page, HasSubstr("lockstep_node_cooled_down{node=\"a\"} 0"));
+  EXPECT_THAT(page, HasSubstr("lockstep_jobs_held{reason=\"cannot_form\"} 1"));
+}
+
 TEST_F(MetricsTest, AnEndedJobsSeriesGoAfterAWhile) {
   RunEverything("train");
   ASSERT_TRUE(Cancel("train").ok());
@@ -327,12 +351,18 @@ TEST_F(MetricsTest, WhatANodeLostIsCounted) {
   a_.info.gpus = {{0, "GPU-0", "T4", 1}, {1, "GPU-1", "T4", 1}};
   a_.Restart(true);
   Connect(&a_);
+  ASSERT_TRUE(ApproveNode("a").ok());
   a_.info.gpus.pop_back();
   a_.Restart(true);
   Connect(&a_);
   EXPECT_THAT(Page(), HasSubstr("lockstep_node_gpus_missing{node=\"a\"} 1"));
   EXPECT_THAT(Page(), HasSubstr("lockstep_nodes_without_metrics 1"))
       << "b has no port";
+  b_.info.capacity.cpus *= 2;
+  b_.Restart(true);
+  Connect(&b_);
+  EXPECT_THAT(Page(), HasSubstr("lockstep_nodes_awaiting_approval 1"));
+  b_.Disconnect();
   EXPECT_FALSE(coordinator_->CheckObeyed("b", {"", 99, 0}).ok());
   EXPECT_THAT(Page(), HasSubstr("lockstep_nodes_of_later_epoch 1"));
   Connect(&b_);
@@ -443,7 +473,7 @@ class CatalogueTest : public MetricsTest {
     Families all = Collect();
     for (auto& more :
          {RpcMetrics().Collect(), StreamMetrics().Collect(),
-          ProcessCollector("x").Collect(), OfPackages(),
+          ProcessCollector("x").Collect(), OfHttp(), OfPackages(),
           BackupFamilies({WallTime(1s), 3, 1, WallTime(2s)}, 60min)}) {
       all.insert(all.end(), more.begin(), more.end());
     }

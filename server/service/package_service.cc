@@ -1,12 +1,16 @@
 #include "server/service/package_service.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include "common/base/logging.h"
 #include "common/rpc/caller.h"
 #include "common/rpc/status_conversion.h"
 #include "common/wire/value_wire.h"
 #include "server/service/request.h"
+#include "server/service/stream_reactor.h"
 
 namespace lockstep {
 namespace {
@@ -14,11 +18,54 @@ namespace {
 // Of one message, both ways.
 constexpr size_t kMaxPiece = 1 << 20;
 
-Status Receive(grpc::ServerReader<v1::UploadPackageRequest>* in,
-               PackageStore::Upload* upload, Turns::Turn* turn) {
-  v1::UploadPackageRequest message;
-  while (in->Read(&message)) {
-    turn->Progress();
+class Uploading final : public StreamSource<v1::UploadPackageRequest> {
+ public:
+  Uploading(PackageStore* store, Turns* turns, const Identity& caller,
+            v1::UploadPackageResponse* response, StreamPeer* peer)
+      : store_(store),
+        user_{OwnerName(caller), caller.IsAdmin()},
+        response_(response),
+        peer_(peer),
+        turn_(turns, caller, peer) {}
+
+  StreamStep Next(v1::UploadPackageRequest* /*message*/) override {
+    const auto turn = turn_.Take();
+    if (!turn) return StreamStep::Sleep(turn_.deadline());
+    return turn->ok() ? StreamStep::Read() : StreamStep::End(*turn);
+  }
+  StreamStep OnRead(v1::UploadPackageRequest* message, bool ended) override {
+    // A client that went away has not sent what it announced.
+    if (peer_->IsCancelled()) {
+      return StreamStep::End(Cancelled("the upload was broken off"));
+    }
+    if (upload_ == nullptr) return Begin(*message, ended);
+    if (ended) return StreamStep::End(upload_->Finish());
+    turn_.Progress();
+    if (Status s = Append(*message); !s.ok()) {
+      return StreamStep::End(std::move(s));
+    }
+    return StreamStep::Read();
+  }
+
+ private:
+  StreamStep Begin(const v1::UploadPackageRequest& first, bool ended) {
+    if (ended || !first.has_package()) {
+      return StreamStep::End(
+          InvalidArgument("package: is missing: the first message says what "
+                          "the bytes that follow are"));
+    }
+    const auto package = FromProto(first.package(), "package");
+    if (!package.ok()) return StreamStep::End(package.status());
+    auto upload = store_->Begin(user_, *package);
+    if (!upload.ok()) return StreamStep::End(upload.status());
+    if (*upload == nullptr) {
+      response_->set_existed(true);
+      return StreamStep::End(OkStatus());
+    }
+    upload_ = *std::move(upload);
+    return StreamStep::Read();
+  }
+  Status Append(const v1::UploadPackageRequest& message) {
     if (!message.has_data()) {
       return InvalidArgument(
           "data: is missing: after the package come its bytes");
@@ -27,86 +74,97 @@ Status Receive(grpc::ServerReader<v1::UploadPackageRequest>* in,
       return InvalidArgument("data: has {} bytes; at most {} go into a message",
                              message.data().size(), kMaxPiece);
     }
-    LOCKSTEP_RETURN_IF_ERROR(upload->Append(message.data()));
+    return upload_->Append(message.data());
   }
-  return upload->Finish();
-}
 
-Status Send(PackageStore::Content content, uint64_t offset,
-            grpc::ServerContext* context,
-            grpc::ServerWriter<v1::FetchPackageResponse>* out,
-            Turns::Turn* turn) {
-  while (offset < content.bytes) {
-    v1::FetchPackageResponse response;
-    std::string* const data = response.mutable_data();
-    data->resize(std::min<uint64_t>(kMaxPiece, content.bytes - offset));
+  PackageStore* const store_;
+  const PackageUser user_;
+  v1::UploadPackageResponse* const response_;
+  StreamPeer* const peer_;
+  Turns::Turn turn_;
+  // Null before the first message.
+  std::unique_ptr<PackageStore::Upload> upload_;
+};
+
+class Fetching final : public StreamSource<v1::FetchPackageResponse> {
+ public:
+  Fetching(PackageStore* store, Turns* turns, const Identity& caller,
+           const v1::FetchPackageRequest& request, StreamPeer* peer)
+      : store_(store), request_(request), turn_(turns, caller, peer) {}
+
+  StreamStep Next(v1::FetchPackageResponse* message) override {
+    const auto turn = turn_.Take();
+    if (!turn) return StreamStep::Sleep(turn_.deadline());
+    if (!turn->ok()) return StreamStep::End(*turn);
+    if (!content_) {
+      if (Status s = Open(); !s.ok()) return StreamStep::End(std::move(s));
+    } else {
+      turn_.Progress();
+    }
+    if (offset_ >= content_->bytes) return StreamStep::End(OkStatus());
+    if (Status s = Read(message->mutable_data()); !s.ok()) {
+      return StreamStep::End(std::move(s));
+    }
+    return StreamStep::Send();
+  }
+
+ private:
+  Status Open() {
+    LOCKSTEP_ASSIGN_OR_RETURN(content_, store_->Read(request_.digest()));
+    if (request_.offset() < 0 ||
+        static_cast<uint64_t>(request_.offset()) > content_->bytes) {
+      return OutOfRange("offset: must be 0 to {}, not {}", content_->bytes,
+                        request_.offset());
+    }
+    offset_ = static_cast<uint64_t>(request_.offset());
+    return OkStatus();
+  }
+  Status Read(std::string* data) {
+    data->resize(std::min<uint64_t>(kMaxPiece, content_->bytes - offset_));
     LOCKSTEP_ASSIGN_OR_RETURN(
         const size_t got,
-        content.file->ReadAt(offset, data->data(), data->size()));
+        content_->file->ReadAt(offset_, data->data(), data->size()));
     if (got < data->size()) {
       return DataLoss("the stored package ends after {} of {} bytes",
-                      offset + got, content.bytes);
+                      offset_ + got, content_->bytes);
     }
-    if (context->IsCancelled() || !out->Write(response)) {
-      return Cancelled("the call was cancelled");
-    }
-    turn->Progress();
-    offset += got;
+    offset_ += got;
+    return OkStatus();
   }
-  return OkStatus();
-}
+
+  PackageStore* const store_;
+  const v1::FetchPackageRequest request_;
+  Turns::Turn turn_;
+  // Once it has its turn.
+  std::optional<PackageStore::Content> content_;
+  uint64_t offset_ = 0;
+};
 
 }  // namespace
 
-grpc::Status PackageService::UploadPackage(
-    grpc::ServerContext* context,
-    grpc::ServerReader<v1::UploadPackageRequest>* in,
-    v1::UploadPackageResponse* response) {
-  Turns::Turn turn(&uploads_, context);
-  if (!turn.status().ok()) return ToGrpc(turn.status());
-  v1::UploadPackageRequest first;
-  if (!in->Read(&first) || !first.has_package()) {
-    return ToGrpc(
-        InvalidArgument("package: is missing: the first message says what the "
-                        "bytes that follow are"));
-  }
-  const auto package = FromProto(first.package(), "package");
-  if (!package.ok()) return ToGrpc(package.status());
-  const Identity caller = CallerOf(*context);
-  auto upload = store_->Begin({OwnerName(caller), caller.IsAdmin()}, *package);
-  if (!upload.ok()) return ToGrpc(upload.status());
-  if (*upload == nullptr) {
-    response->set_existed(true);
-    return grpc::Status::OK;
-  }
-  const Status status = Receive(in, upload->get(), &turn);
-  // A client that went away has not sent what it announced.
-  if (!status.ok() && context->IsCancelled()) {
-    return ToGrpc(Cancelled("the upload was broken off"));
-  }
-  return ToGrpc(status);
+grpc::ServerReadReactor<v1::UploadPackageRequest>*
+PackageService::UploadPackage(grpc::CallbackServerContext* context,
+                              v1::UploadPackageResponse* response) {
+  return StartCall<UploadReactor<v1::UploadPackageRequest>>(
+      context, pools_, [&](StreamPeer* peer) {
+        return std::make_unique<Uploading>(store_, &uploads_,
+                                           CallerOf(*context), response, peer);
+      });
 }
 
-grpc::Status PackageService::FetchPackage(
-    grpc::ServerContext* context, const v1::FetchPackageRequest* request,
-    grpc::ServerWriter<v1::FetchPackageResponse>* out) {
+grpc::ServerWriteReactor<v1::FetchPackageResponse>*
+PackageService::FetchPackage(grpc::CallbackServerContext* context,
+                             const v1::FetchPackageRequest* request) {
   if (!IsPackageDigest(request->digest())) {
-    return ToGrpc(
+    return new RefusedStream<v1::FetchPackageResponse>(
         InvalidArgument("digest: must be \"sha256:\" and 64 lower-case hex "
                         "digits"));
   }
-  Turns::Turn turn(&fetches_, context);
-  if (!turn.status().ok()) return ToGrpc(turn.status());
-  auto content = store_->Read(request->digest());
-  if (!content.ok()) return ToGrpc(content.status());
-  if (request->offset() < 0 ||
-      static_cast<uint64_t>(request->offset()) > content->bytes) {
-    return ToGrpc(OutOfRange("offset: must be 0 to {}, not {}", content->bytes,
-                             request->offset()));
-  }
-  return ToGrpc(Send(*std::move(content),
-                     static_cast<uint64_t>(request->offset()), context, out,
-                     &turn));
+  return StartCall<StreamReactor<v1::FetchPackageResponse>>(
+      context, pools_, [&](StreamPeer* peer) {
+        return std::make_unique<Fetching>(store_, &fetches_, CallerOf(*context),
+                                          *request, peer);
+      });
 }
 
 void PackageService::CancelIdle(MonoTime now) {

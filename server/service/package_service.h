@@ -1,10 +1,11 @@
 // PackageService of proto/lockstep/v1/package.proto: streams of bytes into and
-// out of the PackageStore. A call holds a thread while it lives, so there are
-// only so many at once.
+// out of the PackageStore. A call has a piece in memory and is at the disk, so
+// there are only so many at once.
 #ifndef LOCKSTEP_SERVER_SERVICE_PACKAGE_SERVICE_H_
 #define LOCKSTEP_SERVER_SERVICE_PACKAGE_SERVICE_H_
 
 #include "common/base/clock.h"
+#include "common/rpc/call_pools.h"
 #include "lockstep/v1/package.grpc.pb.h"
 #include "server/packages/package_store.h"
 #include "server/service/turns.h"
@@ -18,27 +19,30 @@ struct PackageServiceOptions {
   Duration idle = std::chrono::seconds(60);
 };
 
-class PackageService final : public v1::PackageService::Service {
+class PackageService final : public v1::PackageService::CallbackService {
  public:
-  // `store` outlives it.
-  PackageService(const PackageServiceOptions& options, PackageStore* store)
+  // Both outlive it, and `store` outlives `pools`.
+  PackageService(const PackageServiceOptions& options, CallPools* pools,
+                 PackageStore* store)
       : options_(options),
+        pools_(pools),
         store_(store),
         uploads_("uploads", options.uploads),
         fetches_("fetches of packages", options.fetches) {}
 
-  grpc::Status UploadPackage(grpc::ServerContext* context,
-                             grpc::ServerReader<v1::UploadPackageRequest>* in,
-                             v1::UploadPackageResponse* response) override;
-  grpc::Status FetchPackage(
-      grpc::ServerContext* context, const v1::FetchPackageRequest* request,
-      grpc::ServerWriter<v1::FetchPackageResponse>* out) override;
+  grpc::ServerReadReactor<v1::UploadPackageRequest>* UploadPackage(
+      grpc::CallbackServerContext* context,
+      v1::UploadPackageResponse* response) override;
+  grpc::ServerWriteReactor<v1::FetchPackageResponse>* FetchPackage(
+      grpc::CallbackServerContext* context,
+      const v1::FetchPackageRequest* request) override;
 
   // Ends the calls that stand still; call it now and then.
   void CancelIdle(MonoTime now);
 
  private:
   const PackageServiceOptions options_;
+  CallPools* const pools_;
   PackageStore* const store_;
   Turns uploads_;
   Turns fetches_;

@@ -3,6 +3,8 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
+#include "common/model/names.h"
+
 namespace lockstep {
 
 std::string DeterministicBytes(const google::protobuf::Message& message) {
@@ -26,6 +28,12 @@ std::string OwnerName(const Identity& caller) {
     default:
       return caller.name;
   }
+}
+
+Status CheckJobName(const std::string& name) {
+  if (IsJobName(name)) return OkStatus();
+  return InvalidArgument(
+      "name: must be a job's name ([A-Za-z][A-Za-z0-9_-]{{0,62}})");
 }
 
 }  // namespace lockstep

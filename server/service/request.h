@@ -22,7 +22,7 @@ std::string OwnerName(const Identity& caller);
 
 // InvalidArgument: the request has no id, or one that is too long.
 template <typename Request>
-StatusOr<RequestKey> KeyOf(const grpc::ServerContext& context,
+StatusOr<RequestKey> KeyOf(const grpc::ServerContextBase& context,
                            const Request& request, const char* method) {
   if (request.request_id().empty() || request.request_id().size() > 64) {
     return InvalidArgument(
@@ -34,6 +34,9 @@ StatusOr<RequestKey> KeyOf(const grpc::ServerContext& context,
   return RequestKey{OwnerName(CallerOf(context)), request.request_id(), method,
                     Sha256(DeterministicBytes(content))};
 }
+
+// InvalidArgument: it is no job's name.
+Status CheckJobName(const std::string& name);
 
 // The answer that is stored is the message that is sent.
 template <typename Message>

@@ -1,6 +1,7 @@
 #include "server/service/status_page.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -47,7 +48,8 @@ void JobRow(const JobSnapshot& snapshot, Html* html) {
       .Raw("</tr>\n");
 }
 
-void JobTable(std::vector<const JobSnapshot*> jobs, Html* html) {
+void JobTable(const JobReader& reader, std::vector<const JobSnapshot*> jobs,
+              Html* html) {
   std::stable_sort(jobs.begin(), jobs.end(),
                    [](const JobSnapshot* a, const JobSnapshot* b) {
                      const bool a_over = IsFinal(a->job->state);
@@ -62,7 +64,7 @@ void JobTable(std::vector<const JobSnapshot*> jobs, Html* html) {
   html->Raw("<div class=\"wide\"><table>\n")
       .HeadRow({"job", "state", "since", "step", "samples/s", "nodes", "why"});
   for (size_t i = 0; i < std::min(jobs.size(), kMaxJobsShown); ++i) {
-    JobRow(*jobs[i], html);
+    JobRow(ShownTo(reader, *jobs[i]), html);
   }
   html->Raw("</table></div>\n");
   if (jobs.size() > kMaxJobsShown) {
@@ -99,6 +101,7 @@ std::string NoteOf(const Member& member, WallTime now) {
   const auto add = [&](const std::string& text) {
     if (!text.empty()) note += (note.empty() ? "" : "; ") + text;
   };
+  add(WaitingForApproval(member.Record()));
   if (const size_t lost = member.LostGpus(); lost > 0) {
     add(fmt::format("{} GPU{} missing", lost, lost == 1 ? "" : "s"));
   }
@@ -217,7 +220,7 @@ std::string PageHead(const std::string& cluster, const std::string& title) {
   return html.Raw("</header>\n").str();
 }
 
-HttpResponse OverviewPage(const std::string& cluster,
+HttpResponse OverviewPage(const std::string& cluster, const JobReader& reader,
                           const CoordinatorView& view) {
   Html html;
   html.Raw(PageHead(cluster, cluster));
@@ -233,13 +236,14 @@ HttpResponse OverviewPage(const std::string& cluster,
   std::vector<const JobSnapshot*> jobs;
   for (const auto& entry : view.jobs) jobs.push_back(&entry.snapshot);
   html.Element("h2", "Jobs");
-  JobTable(std::move(jobs), &html);
+  JobTable(reader, std::move(jobs), &html);
   html.Element("h2", "Nodes");
   NodeTable(view.nodes, view.time.wall, &html);
   return HtmlPage(cluster, html.str());
 }
 
-HttpResponse NodePage(const std::string& cluster, const NodeSnapshot& node,
+HttpResponse NodePage(const std::string& cluster, const JobReader& reader,
+                      const NodeSnapshot& node,
                       const std::vector<JobSnapshot>& jobs, WallTime now) {
   const Member& member = node.member;
   const NodeInfo& info = member.info;
@@ -249,6 +253,7 @@ HttpResponse NodePage(const std::string& cluster, const NodeSnapshot& node,
   html.Element("td", Name(member.state), StateClass(Name(member.state)))
       .Raw("</tr>\n");
   html.Fact("why", NoteOf(member, now));
+  html.Fact("apart from", fmt::format("{}", fmt::join(node.apart_from, ", ")));
   html.Fact("heard of", member.last_beat_wall == WallTime{}
                             ? "not since the coordinator started"
                             : Ago(member.last_beat_wall, now) + " ago");
@@ -280,7 +285,7 @@ HttpResponse NodePage(const std::string& cluster, const NodeSnapshot& node,
   std::vector<const JobSnapshot*> list;
   for (const JobSnapshot& job : jobs) list.push_back(&job);
   html.Element("h2", "Jobs");
-  JobTable(std::move(list), &html);
+  JobTable(reader, std::move(list), &html);
   EventTable(member.events, &html);
   return HtmlPage(info.name + " - " + cluster, html.str());
 }

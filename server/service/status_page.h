@@ -1,4 +1,5 @@
-// The coordinator's pages for people: read-only, no script. Pure.
+// The coordinator's pages for people: read-only, no script. Pure. `reader`: who
+// looks; jobs are shown to them as service/visibility.h has it.
 #ifndef LOCKSTEP_SERVER_SERVICE_STATUS_PAGE_H_
 #define LOCKSTEP_SERVER_SERVICE_STATUS_PAGE_H_
 
@@ -9,6 +10,7 @@
 #include "common/http/server.h"
 #include "server/coordinator/coordinator.h"
 #include "server/service/html.h"
+#include "server/service/visibility.h"
 
 namespace lockstep {
 
@@ -16,13 +18,14 @@ namespace lockstep {
 inline constexpr size_t kMaxJobsShown = 200;
 
 // Jobs and nodes.
-HttpResponse OverviewPage(const std::string& cluster,
+HttpResponse OverviewPage(const std::string& cluster, const JobReader& reader,
                           const CoordinatorView& view);
 // `late_rank`: for whom the others waited lately.
-HttpResponse JobPage(const std::string& cluster, const JobSnapshot& job,
-                     std::optional<int32_t> late_rank);
+HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
+                     const JobSnapshot& job, std::optional<int32_t> late_rank);
 // `jobs`: those that hold resources of the node.
-HttpResponse NodePage(const std::string& cluster, const NodeSnapshot& node,
+HttpResponse NodePage(const std::string& cluster, const JobReader& reader,
+                      const NodeSnapshot& node,
                       const std::vector<JobSnapshot>& jobs, WallTime now);
 // What is wrong with the request, in a sentence.
 HttpResponse ErrorPage(const std::string& cluster, const Status& status);

@@ -14,6 +14,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
+const JobReader kAll = {.name = "", .sees_all = true};
+
 constexpr char kHostile[] =
     "<script>alert(1)</script>\"' onload='x' &amp; \x01\x7f";
 
@@ -76,16 +78,20 @@ TEST(StatusPageTest, TheFrontPageSaysWhatIsWrongWithNodes) {
   member.info.address = "10.0.0.1";
   member.info.http_address = "127.0.0.1:9464";
   member.missing_gpus = {{1, "GPU-2", "T4", 1}};
+  member.offered = Resources{96, int64_t{16} << 30, 2, ""};
   member.info.certificate_end_time = view.time.wall + std::chrono::hours(240);
-  const std::string body = OverviewPage("lab", view).body;
+  const std::string body = OverviewPage("lab", kAll, view).body;
   EXPECT_THAT(body, HasSubstr("A node refuses this coordinator: it is of epoch "
                               "5, and a has obeyed one of epoch 9"));
   EXPECT_THAT(body, HasSubstr("its certificate ends in 10 d"));
+  EXPECT_THAT(body,
+              HasSubstr("offers 96 cpus, 16 GiB, 2 GPUs, of which 8 cpus, "
+                        "16 GiB, 1 GPU may be used"));
   EXPECT_THAT(body, HasSubstr("1 GPU missing; 127.0.0.1:9464 is reached from"));
 }
 
 TEST(StatusPageTest, TheFrontPageSaysHowThingsAre) {
-  const HttpResponse page = OverviewPage("lab", View());
+  const HttpResponse page = OverviewPage("lab", kAll, View());
   EXPECT_EQ(page.status, 200);
   EXPECT_EQ(page.content_type, "text/html; charset=utf-8");
   EXPECT_THAT(page.body,
@@ -100,13 +106,13 @@ TEST(StatusPageTest, TheFrontPageSaysHowThingsAre) {
 TEST(StatusPageTest, AnEmptyClusterAndABrokenStoreAreSaid) {
   CoordinatorView view;
   view.store_healthy = false;
-  EXPECT_THAT(OverviewPage("lab", view).body,
+  EXPECT_THAT(OverviewPage("lab", kAll, view).body,
               AllOf(HasSubstr("none has registered yet"),
                     HasSubstr("The store cannot write")));
 }
 
 TEST(StatusPageTest, AJobsPageHasItAll) {
-  const HttpResponse page = JobPage("lab", Running(), 1);
+  const HttpResponse page = JobPage("lab", kAll, Running(), 1);
   EXPECT_THAT(
       page.body,
       AllOf(HasSubstr("250 of 1000"), HasSubstr("user/ann"),
@@ -116,10 +122,59 @@ TEST(StatusPageTest, AJobsPageHasItAll) {
             HasSubstr("Tasks"), HasSubstr("What happened")));
 }
 
+// A page has no owner who looks at it.
+TEST(StatusPageTest, StrangersSeeNoTextOfTheJob) {
+  CoordinatorView view = View();
+  Job job = *view.jobs[0].snapshot.job;
+  const std::string secret = "s3cret";
+  job.cause = {Reason::kRankExit, secret};
+  job.spec.comment = job.spec.output_directory = secret;
+  job.events = {{{}, 1, Reason::kRankExit, secret}};
+  job.attempts.resize(1);
+  job.attempts[0].end_cause = {Reason::kNodeLost, secret};
+  job.last_checkpoint = Checkpoint{1, 1, secret, {}, 1};
+  job.tasks[0].ranks[0].exit = Code(3);
+  job.tasks[0].ranks[0].exit->message = secret;
+  JobSnapshot& snapshot = view.jobs[0].snapshot;
+  snapshot.job = std::make_shared<const Job>(job);
+  snapshot.live[1].progress.phase = secret;
+  const auto pages = [&](const JobReader& reader) {
+    return std::vector<std::string>{
+        OverviewPage("lab", reader, view).body,
+        JobPage("lab", reader, snapshot, 0).body,
+        NodePage("lab", reader, view.nodes[0], {snapshot}, {}).body};
+  };
+  for (const std::string& body : pages(kAll)) {
+    EXPECT_THAT(body, HasSubstr(secret));
+    EXPECT_THAT(body, Not(HasSubstr("not shown")));
+  }
+  const JobReader stranger = ReaderOf("", false, Visibility::kOwner);
+  const auto shown = pages(stranger);
+  for (const std::string& body : shown) {
+    EXPECT_THAT(body, Not(HasSubstr(secret)));
+    EXPECT_THAT(body, HasSubstr("RANK_EXIT"));
+  }
+  EXPECT_THAT(shown[1],
+              AllOf(HasSubstr("not shown"), HasSubstr("visibility: cluster"),
+                    HasSubstr("NODE_LOST"), HasSubstr("exit code 3"),
+                    HasSubstr("250 of 1000"), HasSubstr("user/ann"),
+                    Not(HasSubstr("<th>loss"))));
+  EXPECT_EQ(pages(ReaderOf("", false, Visibility::kCluster)), pages(kAll));
+}
+
 TEST(StatusPageTest, ANodesPageHasItsGpus) {
-  const HttpResponse page = NodePage("lab", Node("a"), {Running()}, {});
+  const HttpResponse page = NodePage("lab", kAll, Node("a"), {Running()}, {});
   EXPECT_THAT(page.body, AllOf(HasSubstr("T4"), HasSubstr("61 W"),
                                HasSubstr("25 %"), HasSubstr("/jobs/train")));
+}
+
+TEST(StatusPageTest, ANodesPageSaysFromWhichItIsApart) {
+  NodeSnapshot node = Node("a");
+  EXPECT_THAT(NodePage("lab", kAll, node, {}, {}).body,
+              testing::Not(HasSubstr("apart from")));
+  node.apart_from = {"b", "c"};
+  EXPECT_THAT(NodePage("lab", kAll, node, {}, {}).body,
+              AllOf(HasSubstr("apart from"), HasSubstr("b, c")));
 }
 
 // Names, comments, events, rank messages, node messages: whoever wrote them.
@@ -151,8 +206,9 @@ TEST(StatusPageTest, TextOfOthersIsOnlyText) {
   view.nodes[0].member.events = {{{}, 0, Reason::kNodeBack, kHostile}};
   view.nodes[0].jobs = {kHostile};
   for (const HttpResponse& page :
-       {OverviewPage(kHostile, view), JobPage(kHostile, snapshot, 0),
-        NodePage(kHostile, view.nodes[0], {snapshot}, {}),
+       {OverviewPage(kHostile, kAll, view),
+        JobPage(kHostile, kAll, snapshot, 0),
+        NodePage(kHostile, kAll, view.nodes[0], {snapshot}, {}),
         ErrorPage(kHostile, NotFound("{}", kHostile))}) {
     EXPECT_THAT(page.body, Not(HasSubstr("<script")));
     EXPECT_THAT(page.body, Not(HasSubstr("onload='")));
@@ -162,12 +218,12 @@ TEST(StatusPageTest, TextOfOthersIsOnlyText) {
     EXPECT_THAT(page.body, HasSubstr("&amp;amp;"));
   }
   // Nor does a name leave its link.
-  EXPECT_THAT(OverviewPage("lab", view).body,
+  EXPECT_THAT(OverviewPage("lab", kAll, view).body,
               HasSubstr("href=\"/jobs/%3Cscript%3Ealert%281%29%3C%2Fscript"));
 }
 
 TEST(StatusPageTest, NoPageMayRunOrLoadAnything) {
-  const HttpResponse page = OverviewPage("lab", View());
+  const HttpResponse page = OverviewPage("lab", kAll, View());
   const std::string& policy = page.headers.at("Content-Security-Policy");
   EXPECT_THAT(policy, HasSubstr("default-src 'none'"));
   EXPECT_THAT(policy, Not(HasSubstr("unsafe")));
@@ -181,7 +237,7 @@ TEST(StatusPageTest, ManyJobsAreCounted) {
   for (size_t i = 0; i < kMaxJobsShown + 5; ++i) {
     view.jobs.push_back(view.jobs[0]);
   }
-  EXPECT_THAT(OverviewPage("lab", view).body, HasSubstr("and 6 more"));
+  EXPECT_THAT(OverviewPage("lab", kAll, view).body, HasSubstr("and 6 more"));
 }
 
 TEST(StatusPageTest, WhatIsNotThereIsSaid) {

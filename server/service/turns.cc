@@ -1,35 +1,50 @@
 #include "server/service/turns.h"
 
-#include <grpcpp/server_context.h>
-
 #include <algorithm>
-
-#include "common/rpc/caller.h"
-#include "server/service/request.h"
 
 namespace lockstep {
 namespace {
-
-// How soon a waiting call notices that its client is gone.
-constexpr Duration kCancelPoll = std::chrono::milliseconds(200);
 
 MonoTime Now() { return SystemClock().Now().mono; }
 
 }  // namespace
 
-Turns::Turn::Turn(Turns* turns, grpc::ServerContext* context)
-    : turns_(turns), context_(context), caller_(OwnerName(CallerOf(*context))) {
+Turns::Turn::Turn(Turns* turns, const Identity& caller, StreamPeer* peer)
+    : turns_(turns),
+      peer_(peer),
+      caller_(FormatIdentity(caller)),
+      role_(CallRoleOf(caller)),
+      deadline_(Now() + turns->limits_.patience) {
   MutexLock lock(&turns_->mu_);
-  last_progress_ = Now();
-  status_ = turns_->Wait(*this);
-  if (!status_.ok()) return;
-  last_progress_ = Now();
-  turns_->open_.insert(this);
+  if (!turns_->IsFull(*this)) {
+    turns_->Give(this);
+    return;
+  }
+  const auto waiting =
+      std::count_if(turns_->waiting_.begin(), turns_->waiting_.end(),
+                    [&](const Turn* other) { return other->role_ == role_; });
+  if (waiting >= turns_->limits_.waiting) {
+    state_ = State::kRefused;
+  } else {
+    turns_->waiting_.push_back(this);
+  }
 }
 
 Turns::Turn::~Turn() {
   MutexLock lock(&turns_->mu_);
-  if (turns_->open_.erase(this) > 0) turns_->left_.NotifyAll();
+  turns_->waiting_.remove(this);
+  if (turns_->open_.erase(this) > 0) turns_->GiveNext();
+}
+
+std::optional<Status> Turns::Turn::Take() {
+  MutexLock lock(&turns_->mu_);
+  if (state_ == State::kHas) return OkStatus();
+  if (state_ == State::kWaits) {
+    if (Now() < deadline_) return std::nullopt;
+    turns_->waiting_.remove(this);
+    state_ = State::kRefused;
+  }
+  return turns_->Busy(role_);
 }
 
 void Turns::Turn::Progress() {
@@ -37,45 +52,51 @@ void Turns::Turn::Progress() {
   last_progress_ = Now();
 }
 
-bool Turns::IsFull(const std::string& caller) {
-  const auto of_caller =
+int Turns::OpenOf(CallRole role) const {
+  return static_cast<int>(
       std::count_if(open_.begin(), open_.end(),
-                    [&](const Turn* turn) { return turn->caller_ == caller; });
-  return open_.size() >= static_cast<size_t>(limits_.at_once) ||
+                    [&](const Turn* turn) { return turn->role_ == role; }));
+}
+
+bool Turns::IsFull(const Turn& turn) const {
+  const auto of_caller = std::count_if(
+      open_.begin(), open_.end(),
+      [&](const Turn* other) { return other->caller_ == turn.caller_; });
+  return OpenOf(turn.role_) >= limits_.at_once ||
          of_caller >= limits_.of_caller;
 }
 
-Status Turns::Wait(const Turn& turn) {
-  const auto busy = [&] {
-    mu_.AssertHeld();
-    return WithReason(Unavailable("{} {} go on already: try again in a while",
-                                  open_.size(), what_),
-                      "BUSY");
-  };
-  if (!IsFull(turn.caller_)) return OkStatus();
-  if (waiting_ >= limits_.waiting) return busy();
-  ++waiting_;
-  const MonoTime deadline = Now() + limits_.patience;
-  Status status;
-  while (IsFull(turn.caller_) && status.ok()) {
-    const MonoTime now = Now();
-    if (now >= deadline) {
-      status = busy();
-    } else if (turn.context_->IsCancelled()) {
-      status = Cancelled("the call was cancelled");
-    } else {
-      (void)left_.WaitUntil(&mu_, std::min(deadline, now + kCancelPoll));
+Status Turns::Busy(CallRole role) const {
+  return WithReason(Unavailable("{} {} go on already: try again in a while",
+                                OpenOf(role), what_),
+                    "BUSY");
+}
+
+void Turns::Give(Turn* turn) {
+  turn->turns_->mu_.AssertHeld();
+  turn->state_ = Turn::State::kHas;
+  turn->last_progress_ = Now();
+  open_.insert(turn);
+}
+
+void Turns::GiveNext() {
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    Turn* const turn = *it;
+    if (IsFull(*turn)) {
+      ++it;
+      continue;
     }
+    it = waiting_.erase(it);
+    Give(turn);
+    turn->peer_->Wake();
   }
-  --waiting_;
-  return status;
 }
 
 void Turns::CancelIdle(MonoTime time) {
   MutexLock lock(&mu_);
   for (Turn* turn : open_) {
     turn->turns_->mu_.AssertHeld();
-    if (turn->last_progress_ <= time) turn->context_->TryCancel();
+    if (turn->last_progress_ <= time) turn->peer_->Cancel();
   }
 }
 

@@ -1,27 +1,30 @@
-// Who may be at it: so many calls at once, and so many of one caller; the
-// others wait for their turn.
+// Who may be at it: so many calls of one role at once, and so many of one
+// caller; the others wait for their turn, without a thread.
 #ifndef LOCKSTEP_SERVER_SERVICE_TURNS_H_
 #define LOCKSTEP_SERVER_SERVICE_TURNS_H_
 
+#include <list>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
-
-namespace grpc {
-class ServerContext;
-}  // namespace grpc
+#include "common/pki/identity.h"
+#include "common/rpc/call_pools.h"
+#include "server/service/stream_reactor.h"
 
 namespace lockstep {
 
 struct TurnLimits {
+  // Of each role: none keeps another waiting.
   int at_once = 0;
   // Of these, of one caller.
   int of_caller = 0;
-  // Calls that wait, and for how long.
+  // Calls that wait, of each role, and for how long.
   int waiting = 256;
   Duration patience = std::chrono::seconds(20);
 };
@@ -33,24 +36,31 @@ class Turns {
   Turns(std::string what, const TurnLimits& limits)
       : what_(std::move(what)), limits_(limits) {}
 
-  // One call that has its turn. Ends before its call and before `Turns`.
+  // One call that wants a turn. Ends before its call and before `Turns`. Its
+  // calls are one at a time.
   class Turn {
    public:
-    Turn(Turns* turns, grpc::ServerContext* context);
+    // `peer`, which outlives it, is woken when the turn comes.
+    Turn(Turns* turns, const Identity& caller, StreamPeer* peer);
     ~Turn();
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
-    // Unavailable: the turn did not come. Cancelled: the call is over.
-    const Status& status() const { return status_; }
+    // OK: it has the turn. Unavailable (reason BUSY): the turn did not come.
+    // Nullopt: it waits, at most until deadline().
+    std::optional<Status> Take();
+    MonoTime deadline() const { return deadline_; }
     // The peer has sent or taken something.
     void Progress();
 
    private:
     friend class Turns;
+    enum class State { kWaits, kHas, kRefused };
     Turns* const turns_;
-    grpc::ServerContext* const context_;
+    StreamPeer* const peer_;
     const std::string caller_;
-    Status status_;
+    const CallRole role_;
+    const MonoTime deadline_;
+    State state_ ABSL_GUARDED_BY(turns_->mu_) = State::kWaits;
     MonoTime last_progress_ ABSL_GUARDED_BY(turns_->mu_);
   };
 
@@ -58,14 +68,19 @@ class Turns {
   void CancelIdle(MonoTime time);
 
  private:
-  bool IsFull(const std::string& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Status Wait(const Turn& turn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsFull(const Turn& turn) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Those who have their turn and are of its role.
+  int OpenOf(CallRole role) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Status Busy(CallRole role) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Give(Turn* turn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // After one has left.
+  void GiveNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string what_;
   const TurnLimits limits_;
   Mutex mu_;
-  CondVar left_;
-  int waiting_ ABSL_GUARDED_BY(mu_) = 0;
+  // Who came first is first.
+  std::list<Turn*> waiting_ ABSL_GUARDED_BY(mu_);
   std::set<Turn*> open_ ABSL_GUARDED_BY(mu_);
 };
 

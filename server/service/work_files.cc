@@ -24,24 +24,32 @@ void WorkFiles::Disconnect(Connection connection) {
       it != nodes_.end() && it->second == connection) {
     nodes_.erase(it);
   }
-  for (auto& [id, question] : questions_) {
-    if (question.connection == connection) question.lost = true;
+  for (const auto& [id, question] : questions_) {
+    question->files_->mu_.AssertHeld();
+    if (question->connection_ != connection) continue;
+    question->lost_ = true;
+    question->peer_->Wake();
   }
   peers_.erase(peer);
-  changed_.NotifyAll();
 }
 
 void WorkFiles::OnAnswer(Connection connection, FileAnswer answer) {
   MutexLock lock(&mu_);
   const auto it = questions_.find(answer.id);
   // A node answers what it was asked, and nothing else.
-  if (it == questions_.end() || it->second.connection != connection) return;
-  it->second.answer = std::move(answer);
-  changed_.NotifyAll();
+  if (it == questions_.end()) return;
+  Question* const question = it->second;
+  question->files_->mu_.AssertHeld();
+  if (question->connection_ != connection) return;
+  question->answer_ = std::move(answer);
+  question->peer_->Wake();
 }
 
-StatusOr<WorkFiles::Asked> WorkFiles::Begin(const NodeName& node) {
+StatusOr<std::function<void(const FileQuery&)>> WorkFiles::Begin(
+    Question* question) {
   MutexLock lock(&mu_);
+  question->files_->mu_.AssertHeld();
+  const NodeName& node = question->node_;
   const auto found = nodes_.find(node);
   if (found == nodes_.end()) {
     return WithReason(
@@ -59,43 +67,54 @@ StatusOr<WorkFiles::Asked> WorkFiles::Begin(const NodeName& node) {
         "BUSY");
   }
   ++peer.waiting;
-  const uint64_t id = next_++;
-  questions_[id].connection = found->second;
-  return Asked{id, peer.send};
+  question->id_ = next_++;
+  question->connection_ = found->second;
+  questions_[question->id_] = question;
+  return peer.send;
 }
 
-StatusOr<FileAnswer> WorkFiles::Await(const NodeName& node, uint64_t id) {
-  const MonoTime deadline = SystemClock().Now().mono + options_.patience;
-  MutexLock lock(&mu_);
-  Question& question = questions_.at(id);
-  while (!question.answer && !question.lost) {
-    if (!changed_.WaitUntil(&mu_, deadline)) break;
+WorkFiles::Question::Question(WorkFiles* files, const NodeName& node,
+                              FileQuery query, StreamPeer* peer)
+    : files_(files),
+      node_(node),
+      peer_(peer),
+      deadline_(SystemClock().Now().mono + files->options_.patience) {
+  const auto send = files_->Begin(this);
+  status_ = send.status();
+  if (!send.ok()) return;
+  query.id = id_;
+  (*send)(query);
+}
+
+WorkFiles::Question::~Question() {
+  if (id_ == 0) return;
+  MutexLock lock(&files_->mu_);
+  files_->questions_.erase(id_);
+  const auto peer = files_->peers_.find(connection_);
+  if (peer != files_->peers_.end()) --peer->second.waiting;
+}
+
+StatusOr<std::optional<FileAnswer>> WorkFiles::Question::Take() {
+  if (!status_.ok()) return status_;
+  MutexLock lock(&files_->mu_);
+  if (answer_) {
+    if (!answer_->status.ok()) {
+      return Annotate(answer_->status, "node " + node_);
+    }
+    return std::move(answer_);
   }
-  const Question ended = std::move(question);
-  questions_.erase(id);
-  if (const auto it = peers_.find(ended.connection); it != peers_.end()) {
-    --it->second.waiting;
-  }
-  if (ended.answer) {
-    if (ended.answer->status.ok()) return *ended.answer;
-    return Annotate(ended.answer->status, "node " + node);
-  }
-  if (ended.lost) {
+  if (lost_) {
     return WithReason(
-        Unavailable("the connection with node {} broke: try again", node),
+        Unavailable("the connection with node {} broke: try again", node_),
         "NODE_SILENT");
+  }
+  if (SystemClock().Now().mono < deadline_) {
+    return std::optional<FileAnswer>();
   }
   return DeadlineExceeded(
       "node {} did not answer within {}: its disk may be slow, or its worker "
       "daemon is older than this coordinator",
-      node, FormatDuration(options_.patience));
-}
-
-StatusOr<FileAnswer> WorkFiles::Ask(const NodeName& node, FileQuery query) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Asked asked, Begin(node));
-  query.id = asked.id;
-  asked.send(query);
-  return Await(node, asked.id);
+      node_, FormatDuration(files_->options_.patience));
 }
 
 }  // namespace lockstep

@@ -1,8 +1,7 @@
 // Asks nodes for parts of tasks' working directories, over the streams that
-// their daemons hold open, and waits for the answers.
+// their daemons hold open.
 //
-// Thread-safe. A call waits on the thread of its own RPC, at most for
-// `patience`.
+// Thread-safe. Who asks is woken by the answer, and holds no thread until then.
 #ifndef LOCKSTEP_SERVER_SERVICE_WORK_FILES_H_
 #define LOCKSTEP_SERVER_SERVICE_WORK_FILES_H_
 
@@ -15,6 +14,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/wire/worker_wire.h"
+#include "server/service/stream_reactor.h"
 #include "server/service/turns.h"
 
 namespace lockstep {
@@ -46,10 +46,37 @@ class WorkFiles {
   // An answer that came over it. Others than those awaited there are dropped.
   void OnAnswer(Connection connection, FileAnswer answer);
 
-  // The node's answer; `query.id` is set here. Not OK: the answer's own status,
-  // or Unavailable: the node is silent, or has too much to answer, or
-  // DeadlineExceeded.
-  StatusOr<FileAnswer> Ask(const NodeName& node, FileQuery query);
+  // One question. Ends before its call and before `WorkFiles`. Its calls are
+  // one at a time.
+  class Question {
+   public:
+    // Asks; `query.id` is set here. `peer`, which outlives it, is woken when
+    // there is something to take.
+    Question(WorkFiles* files, const NodeName& node, FileQuery query,
+             StreamPeer* peer);
+    ~Question();
+    Question(const Question&) = delete;
+    Question& operator=(const Question&) = delete;
+    // The answer; nullopt: it has not come yet, and does until deadline(). Not
+    // OK: the answer's own status, or Unavailable: the node is silent, or has
+    // too much to answer, or DeadlineExceeded.
+    StatusOr<std::optional<FileAnswer>> Take();
+    MonoTime deadline() const { return deadline_; }
+
+   private:
+    friend class WorkFiles;
+    WorkFiles* const files_;
+    const NodeName node_;
+    StreamPeer* const peer_;
+    const MonoTime deadline_;
+    // Of the start.
+    Status status_;
+    // 0: it was not asked.
+    uint64_t id_ = 0;
+    Connection connection_ ABSL_GUARDED_BY(files_->mu_) = 0;
+    std::optional<FileAnswer> answer_ ABSL_GUARDED_BY(files_->mu_);
+    bool lost_ ABSL_GUARDED_BY(files_->mu_) = false;
+  };
 
   const WorkFilesOptions& options() const { return options_; }
   Turns* turns() { return &turns_; }
@@ -62,28 +89,17 @@ class WorkFiles {
     std::function<void(const FileQuery&)> send;
     size_t waiting = 0;
   };
-  struct Question {
-    Connection connection = 0;
-    std::optional<FileAnswer> answer;
-    bool lost = false;
-  };
-
-  struct Asked {
-    uint64_t id = 0;
-    std::function<void(const FileQuery&)> send;
-  };
-  StatusOr<Asked> Begin(const NodeName& node) ABSL_LOCKS_EXCLUDED(mu_);
-  StatusOr<FileAnswer> Await(const NodeName& node, uint64_t id)
+  // Returns what asks the node.
+  StatusOr<std::function<void(const FileQuery&)>> Begin(Question* question)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   const WorkFilesOptions options_;
   Turns turns_;
   Mutex mu_;
-  CondVar changed_;
   uint64_t next_ ABSL_GUARDED_BY(mu_) = 1;
   std::map<Connection, Peer> peers_ ABSL_GUARDED_BY(mu_);
   std::map<NodeName, Connection> nodes_ ABSL_GUARDED_BY(mu_);
-  std::map<uint64_t, Question> questions_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, Question*> questions_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lockstep

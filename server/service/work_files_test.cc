@@ -26,6 +26,40 @@ FileAnswer With(uint64_t id, const std::string& data) {
   return answer;
 }
 
+// Waits for the answer on the test's thread.
+class Asker final : public StreamPeer {
+ public:
+  void Wake() override {
+    MutexLock lock(&mu_);
+    woken_ = true;
+    changed_.NotifyAll();
+  }
+  bool IsCancelled() const override { return false; }
+  void Cancel() override {}
+  StatusOr<FileAnswer> Ask(WorkFiles* files, const FileQuery& query) {
+    WorkFiles::Question question(files, "a", query, this);
+    for (;;) {
+      auto answer = question.Take();
+      if (!answer.ok()) return answer.status();
+      if (*answer) return **std::move(answer);
+      MutexLock lock(&mu_);
+      while (!woken_) {
+        if (!changed_.WaitUntil(&mu_, question.deadline())) break;
+      }
+      woken_ = false;
+    }
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool woken_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+StatusOr<FileAnswer> Ask(WorkFiles* files, const FileQuery& query) {
+  return Asker().Ask(files, query);
+}
+
 TEST(WorkFilesTest, ANodesAnswerIsReturned) {
   WorkFiles files(Options(60s));
   WorkFiles::Connection a = 0;
@@ -35,7 +69,7 @@ TEST(WorkFilesTest, ANodesAnswerIsReturned) {
   });
   FileQuery query;
   query.path = "x";
-  EXPECT_EQ(files.Ask("a", query)->data, "bytes");
+  EXPECT_EQ(Ask(&files, query)->data, "bytes");
 }
 
 TEST(WorkFilesTest, ANodesRefusalIsReturnedWithItsName) {
@@ -46,7 +80,7 @@ TEST(WorkFilesTest, ANodesRefusalIsReturnedWithItsName) {
     answer.status = NotFound("x is not there");
     files.OnAnswer(a, answer);
   });
-  const Status status = files.Ask("a", {}).status();
+  const Status status = Ask(&files, {}).status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_EQ(Message(status), "node a: x is not there");
 }
@@ -58,15 +92,15 @@ TEST(WorkFilesTest, OnlyTheNodeThatWasAskedAnswers) {
     files.OnAnswer(b, With(query.id, "forged"));
     files.OnAnswer(0, With(query.id, "forged"));
   });
-  EXPECT_EQ(files.Ask("a", {}).status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Ask(&files, {}).status().code(), StatusCode::kDeadlineExceeded);
 }
 
 TEST(WorkFilesTest, ASilentNodeIsToldOfAtOnce) {
   WorkFiles files(Options(60s));
-  EXPECT_EQ(files.Ask("a", {}).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Ask(&files, {}).status().code(), StatusCode::kUnavailable);
   const auto a = files.Connect("a", [](const FileQuery&) {});
   files.Disconnect(a);
-  EXPECT_THAT(Message(files.Ask("a", {}).status()),
+  EXPECT_THAT(Message(Ask(&files, {}).status()),
               HasSubstr("node a, which has the files, is silent"));
 }
 
@@ -77,7 +111,7 @@ TEST(WorkFilesTest, ABrokenStreamEndsTheWait) {
   a = files.Connect("a", [&](const FileQuery&) {
     breaks = std::thread([&] { files.Disconnect(a); });
   });
-  EXPECT_EQ(files.Ask("a", {}).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Ask(&files, {}).status().code(), StatusCode::kUnavailable);
   breaks.join();
 }
 
@@ -91,7 +125,7 @@ TEST(WorkFilesTest, ALaterStreamOfTheNodeTakesItsPlace) {
     files.OnAnswer(a, With(query.id, "new"));
   });
   files.Disconnect(old);
-  EXPECT_EQ(files.Ask("a", {})->data, "new");
+  EXPECT_EQ(Ask(&files, {})->data, "new");
 }
 
 TEST(WorkFilesTest, ANodeHasOnlySoMuchToAnswerAtATime) {
@@ -102,14 +136,14 @@ TEST(WorkFilesTest, ANodeHasOnlySoMuchToAnswerAtATime) {
     if (query.path == "first") {
       FileQuery second;
       second.path = "second";
-      EXPECT_EQ(ReasonOf(files.Ask("a", second).status()), "BUSY");
+      EXPECT_EQ(ReasonOf(Ask(&files, second).status()), "BUSY");
     }
     files.OnAnswer(a, With(query.id, "ok"));
   });
   FileQuery first;
   first.path = "first";
-  EXPECT_TRUE(files.Ask("a", first).ok());
-  EXPECT_TRUE(files.Ask("a", first).ok()) << "its place is free again";
+  EXPECT_TRUE(Ask(&files, first).ok());
+  EXPECT_TRUE(Ask(&files, first).ok()) << "its place is free again";
 }
 
 }  // namespace

@@ -124,6 +124,12 @@ class Outbox final : public WorkerLink,
     }
   }
 
+  // Nothing is read of a stream that has ended.
+  void StartRead(v1::WorkerMessage* message) {
+    MutexLock lock(&mu_);
+    if (!finished_) reactor_->StartRead(message);
+  }
+
   // The write that was under way has ended.
   void OnWriteDone() {
     MutexLock lock(&mu_);
@@ -199,14 +205,16 @@ uint64_t ObeyedEpoch(const grpc::CallbackServerContext& context) {
 
 class Stream final : public Reactor {
  public:
-  Stream(const WorkerServiceOptions& options, Coordinator* coordinator,
-         LogStore* logs, StreamMetrics* streams, WorkFiles* files,
-         Identity caller, uint64_t obeyed_epoch)
+  Stream(const WorkerServiceOptions& options, WorkPool* pool,
+         Coordinator* coordinator, LogStore* logs, StreamMetrics* streams,
+         WorkFiles* files, Identity caller, uint64_t obeyed_epoch)
       : options_(options),
+        pool_(pool),
         coordinator_(coordinator),
         logs_(logs),
         files_(files),
         caller_(std::move(caller)),
+        caller_name_(FormatIdentity(caller_)),
         obeyed_epoch_(obeyed_epoch),
         outbox_(std::make_shared<Outbox>(this)),
         open_(streams, StreamKind::kWorkers,
@@ -219,23 +227,51 @@ class Stream final : public Reactor {
       outbox_->Close(OkStatus());
       return;
     }
-    if (const Status status = Take(incoming_); !status.ok()) {
-      LOG_WARN("stream of {}: {}", Describe(caller_), Message(status));
-      outbox_->Close(status);
-      return;
+    {
+      MutexLock lock(&mu_);
+      taking_ = true;
     }
-    StartRead(&incoming_);
+    pool_->Post(caller_name_, [this] { TakeIncoming(); });
   }
   void OnWriteDone(bool) override { outbox_->OnWriteDone(); }
   void OnCancel() override { outbox_->Close(Cancelled("the stream broke")); }
   void OnDone() override {
     outbox_->Detach();
+    {
+      MutexLock lock(&mu_);
+      done_ = true;
+      // What is still being taken is the daemon's all the same.
+      if (taking_) return;
+    }
+    Leave();
+  }
+
+ private:
+  // On the pool.
+  void TakeIncoming() {
+    const Status status = Take(incoming_);
+    if (!status.ok()) {
+      LOG_WARN("stream of {}: {}", Describe(caller_), Message(status));
+      outbox_->Close(status);
+    }
+    {
+      MutexLock lock(&mu_);
+      taking_ = false;
+      if (!done_) {
+        // Under the lock: OnDone, which may delete this, waits for it.
+        if (status.ok()) outbox_->StartRead(&incoming_);
+        return;
+      }
+    }
+    Leave();
+  }
+
+  void Leave() {
     if (files_ != nullptr) files_->Disconnect(files_connection_);
     if (session_ != 0) coordinator_->OnStreamEnd(session_);
     delete this;
   }
 
- private:
   Status Take(const v1::WorkerMessage& message) {
     const bool registers =
         message.message_case() == v1::WorkerMessage::kRegister;
@@ -401,6 +437,8 @@ class Stream final : public Reactor {
       return OkStatus();
     }
     LOCKSTEP_RETURN_IF_ERROR(known);
+    // Without an acknowledgement it is sent again.
+    if (options_.space && !options_.space().ok()) return OkStatus();
     const Status queued = logs_->Append(
         {piece.job_uid, piece.generation, piece.rank}, piece.offset,
         std::move(piece.data), piece.end, answer, life);
@@ -410,14 +448,21 @@ class Stream final : public Reactor {
   }
 
   const WorkerServiceOptions& options_;
+  WorkPool* const pool_;
   Coordinator* const coordinator_;
   LogStore* const logs_;
   WorkFiles* const files_;
   const Identity caller_;
+  const std::string caller_name_;
   const uint64_t obeyed_epoch_;
   const std::shared_ptr<Outbox> outbox_;
   const StreamMetrics::Open open_;
-  // Only the read callbacks, one at a time, and OnDone after the last.
+  Mutex mu_;
+  // A message is being taken, or waits to be.
+  bool taking_ ABSL_GUARDED_BY(mu_) = false;
+  // gRPC is through with the stream.
+  bool done_ ABSL_GUARDED_BY(mu_) = false;
+  // Only who takes a message, one at a time, and Leave after the last.
   v1::WorkerMessage incoming_;
   Coordinator::SessionId session_ = 0;
   // Of the registration.
@@ -431,8 +476,10 @@ class Stream final : public Reactor {
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
 WorkerService::Connect(grpc::CallbackServerContext* context) {
-  return new Stream(options_, coordinator_, logs_, streams_, files_,
-                    CallerOf(*context), ObeyedEpoch(*context));
+  // A daemon of a server that tells nobody apart is one all the same.
+  return new Stream(options_, pools_->streams(CallRole::kWorkers), coordinator_,
+                    logs_, streams_, files_, CallerOf(*context),
+                    ObeyedEpoch(*context));
 }
 
 }  // namespace lockstep

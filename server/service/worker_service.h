@@ -1,10 +1,13 @@
 // WorkerService of proto/lockstep/v1/worker.proto: one stream per worker
-// daemon, without a thread of its own.
+// daemon, without a thread of its own. What a daemon says is taken on the pool
+// of the workers' role: a commit to disk holds up no thread of gRPC's.
 #ifndef LOCKSTEP_SERVER_SERVICE_WORKER_SERVICE_H_
 #define LOCKSTEP_SERVER_SERVICE_WORKER_SERVICE_H_
 
+#include <functional>
 #include <string>
 
+#include "common/rpc/call_pools.h"
 #include "lockstep/v1/worker.grpc.pb.h"
 #include "server/coordinator/coordinator.h"
 #include "server/logs/log_store.h"
@@ -17,15 +20,20 @@ struct WorkerServiceOptions {
   std::string cluster;
   Duration heartbeat_interval = std::chrono::milliseconds(500);
   Duration lease = std::chrono::seconds(3);
+  // Not OK: logs are not taken, so that nodes keep them and send them again;
+  // empty: they always are.
+  std::function<Status()> space = nullptr;
 };
 
 class WorkerService final : public v1::WorkerService::CallbackService {
  public:
-  // All outlive it; `streams` and `files` may be null.
-  WorkerService(WorkerServiceOptions options, Coordinator* coordinator,
-                LogStore* logs, StreamMetrics* streams = nullptr,
-                WorkFiles* files = nullptr)
+  // All outlive it, and all but `pools` outlive `pools`; `streams` and `files`
+  // may be null.
+  WorkerService(WorkerServiceOptions options, CallPools* pools,
+                Coordinator* coordinator, LogStore* logs,
+                StreamMetrics* streams = nullptr, WorkFiles* files = nullptr)
       : options_(std::move(options)),
+        pools_(pools),
         coordinator_(coordinator),
         logs_(logs),
         streams_(streams),
@@ -36,6 +44,7 @@ class WorkerService final : public v1::WorkerService::CallbackService {
 
  private:
   const WorkerServiceOptions options_;
+  CallPools* const pools_;
   Coordinator* const coordinator_;
   LogStore* const logs_;
   StreamMetrics* const streams_;

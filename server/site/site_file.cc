@@ -1,5 +1,7 @@
 #include "server/site/site_file.h"
 
+#include <fmt/format.h>
+
 #include "common/training/machines_file.h"
 #include "common/yaml/yaml_reader.h"
 
@@ -28,6 +30,19 @@ Status ReadRegion(const YamlValue& value, SiteRegion* region) {
       {{"pool", Into(&region->pool)}, {"note", Into(&region->note)}});
 }
 
+Status ReadVisibility(const YamlValue& value, Visibility* visibility) {
+  if (value.IsNull()) return OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, value.Text());
+  if (text != "owner" && text != "cluster") {
+    return value.Wrong(fmt::format(
+        "\"{}\" is neither owner (a job's details are for its owner and "
+        "admins) nor cluster (for everybody)",
+        text));
+  }
+  *visibility = text == "cluster" ? Visibility::kCluster : Visibility::kOwner;
+  return OkStatus();
+}
+
 }  // namespace
 
 StatusOr<Site> ParseSiteFile(const std::string& text,
@@ -43,7 +58,10 @@ StatusOr<Site> ParseSiteFile(const std::string& text,
                         {"strictVersions", Into(&strict)},
                         {"images", Into(&site.images)},
                         {"regions", IntoNamed(&site.regions, &ReadRegion)},
-                        {"defaultPool", Into(&site.default_pool)}}));
+                        {"defaultPool", Into(&site.default_pool)},
+                        {"visibility", [&site](const YamlValue& value) {
+                           return ReadVisibility(value, &site.visibility);
+                         }}}));
   site.strict_versions = strict.value_or(false);
   const Status status = CheckSite(site);
   if (!status.ok()) return Annotate(status, source);

@@ -14,6 +14,7 @@
 //     us-central1: {}
 //     europe-west4: {pool: ghent, note: is taken by the nodes in Ghent}
 //   defaultPool: general
+//   visibility: owner                  # or cluster
 #ifndef LOCKSTEP_SERVER_SITE_SITE_FILE_H_
 #define LOCKSTEP_SERVER_SITE_SITE_FILE_H_
 

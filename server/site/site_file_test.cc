@@ -30,6 +30,7 @@ regions:
   us-central1:
   mars: {pool: a100, note: is far away}
 defaultPool: general
+visibility: cluster
 )",
                                   "m.yaml");
   ASSERT_TRUE(site.ok()) << site.status();
@@ -45,6 +46,7 @@ defaultPool: general
               ElementsAre(Pair("mars", SiteRegion{"is far away", "a100"}),
                           Pair("us-central1", SiteRegion{})));
   EXPECT_EQ(site->default_pool, "general");
+  EXPECT_EQ(site->visibility, Visibility::kCluster);
 }
 
 TEST(SiteFileTest, WhatIsWrongIsSaidWithItsPlace) {
@@ -57,6 +59,7 @@ TEST(SiteFileTest, WhatIsWrongIsSaidWithItsPlace) {
       {"runtimes: {a: {versions: [\"1\"]}}", "runtimes.a: lacks python"},
       {"defaultRuntime: x", "m.yaml: defaultRuntime: there is no x"},
       {"runtime: {}", "did you mean runtimes?"},
+      {"visibility: all", "m.yaml:1:13: visibility: \"all\" is neither owner"},
       {"regions: {a: {pol: b}}", "regions.a: a region has no field \"pol\""},
       {"regions: {a: {pool: B}}", "m.yaml: regions.a.pool: \"B\" is no name"},
       {"defaultPool: a_b", "m.yaml: defaultPool: \"a_b\" is no name of a pool"},

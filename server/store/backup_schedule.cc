@@ -120,6 +120,7 @@ void BackupSchedule::Look() {
 }
 
 Status BackupSchedule::Make(WallTime now) {
+  if (options_.space) LOCKSTEP_RETURN_IF_ERROR(options_.space());
   FileSystem* files = RealFileSystem();
   LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(options_.dir, 0700));
   const std::string path = JoinPath(options_.dir, BackupName(now));

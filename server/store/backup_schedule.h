@@ -26,6 +26,8 @@ struct BackupOptions {
   // The number of the store's last commit: nothing is copied twice. From any
   // thread.
   std::function<int64_t()> version;
+  // Not OK: none is made, for this reason; empty: there is always room.
+  std::function<Status()> space = nullptr;
 };
 
 // "coordinator-20261124T021500Z.db": sorted by name is sorted by time.

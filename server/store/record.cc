@@ -225,6 +225,15 @@ Status GetNode(const v1::StoredNode& stored, NodeRecord* out) {
   }
   LOCKSTEP_RETURN_IF_ERROR(Get(node.events(), &out->events));
   LOCKSTEP_RETURN_IF_ERROR(Get(node.missing_gpus(), &out->missing_gpus));
+  LOCKSTEP_RETURN_IF_ERROR(Get(stored.withheld_gpus(), &out->withheld_gpus));
+  if (stored.has_approved()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(out->approved,
+                              FromProto(stored.approved(), "approved"));
+  }
+  if (node.has_offered()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(out->offered,
+                              FromProto(node.offered(), "offered"));
+  }
   if (node.has_state_time()) {
     LOCKSTEP_ASSIGN_OR_RETURN(out->state_time, FromProto(node.state_time()));
   }
@@ -343,6 +352,7 @@ v1::Node ToProto(const NodeRecord& node) {
   for (const Gpu& gpu : node.missing_gpus) {
     *out.add_missing_gpus() = ToProto(gpu);
   }
+  if (node.offered) *out.mutable_offered() = ToProto(*node.offered);
   if (node.state_time != WallTime{}) {
     *out.mutable_state_time() = ToProto(node.state_time);
   }
@@ -354,6 +364,10 @@ std::string EncodeNode(const NodeRecord& node) {
   *stored.mutable_node() = ToProto(node);
   stored.set_incarnation_nonce(node.info.incarnation.nonce);
   stored.set_http_tls(node.info.http_tls);
+  if (node.approved) *stored.mutable_approved() = ToProto(*node.approved);
+  for (const Gpu& gpu : node.withheld_gpus) {
+    *stored.add_withheld_gpus() = ToProto(gpu);
+  }
   if (node.drain && node.drain->grace) {
     *stored.mutable_drain_grace() = ToProto(*node.drain->grace);
   }

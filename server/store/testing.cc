@@ -254,6 +254,9 @@ NodeRecord FullNode() {
                    {At(15), 0, Reason::kNodeDrain, "drained"}};
   record.state_time = At(14);
   record.missing_gpus = {{2, "GPU-2", "NVIDIA T4", int64_t{16} << 30}};
+  record.approved = Resources{7.5, int64_t{64} << 30, 3, "T4"};
+  record.offered = Resources{8.5, int64_t{64} << 30, 4, "T4"};
+  record.withheld_gpus = {{3, "GPU-3", "NVIDIA T4", int64_t{16} << 30}};
   return record;
 }
 

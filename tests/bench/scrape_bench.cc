@@ -4,16 +4,16 @@
 // 200 scrapes one after another over one connection each, gzip asked for, as
 // Prometheus does. The peer holds its numbers in a Registry; ours makes them
 // from the coordinator's state.
-#include <httplib.h>
 #include <prometheus/gauge.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
 #include <sstream>
 
-#include "common/base/host_port.h"
 #include "tests/bench/bench_cluster.h"
 #include "tests/bench/report.h"
+#include "tests/support/http_client.h"
+#include "worker/data/gzip.h"
 
 namespace lockstep {
 namespace {
@@ -32,13 +32,16 @@ int64_t CountSeries(const std::string& text) {
   return series;
 }
 
-StatusOr<std::string> Scrape(httplib::Client* http) {
-  const auto answer =
-      http->Get("/metrics", httplib::Headers{{"Accept-Encoding", "gzip"}});
-  if (!answer || answer->status != 200) {
-    return Unavailable("/metrics does not answer");
+// `headers`: with the cluster's token.
+StatusOr<std::string> Scrape(const std::string& address,
+                             const std::string& headers) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const HttpReply reply,
+      HttpGet(address, "/metrics", headers + "Accept-Encoding: gzip\r\n"));
+  if (reply.status != 200) {
+    return Unavailable("/metrics answers {}", reply.status);
   }
-  return answer->body;
+  return Gunzip(reply.body, "/metrics", 1 << 30);
 }
 
 Status Run(const std::string& json) {
@@ -55,10 +58,8 @@ Status Run(const std::string& json) {
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string address,
                             ours->cluster()->http_address("coordinator"));
-  LOCKSTEP_ASSIGN_OR_RETURN(const HostPort at, ParseHostPort(address));
-  httplib::Client http(at.host, at.port);
-  http.set_read_timeout(30);
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string first, Scrape(&http));
+  const std::string token = BearerHeader(ours->cluster()->http_token_file());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string first, Scrape(address, token));
   const int64_t series = CountSeries(first);
   prometheus::Registry registry;
   for (int64_t i = 0; i < series; ++i) {
@@ -79,7 +80,7 @@ Status Run(const std::string& json) {
     std::vector<double> mine, theirs;
     for (int i = 0; i < kScrapes; ++i) {
       int64_t start = MonotonicNanos();
-      LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, Scrape(&http));
+      LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, Scrape(address, token));
       mine.push_back(static_cast<double>(MonotonicNanos() - start) / 1e9);
       start = MonotonicNanos();
       std::ostringstream out;

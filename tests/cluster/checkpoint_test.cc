@@ -1,6 +1,5 @@
 // Checkpoints when everything dies at once, and when their disk is full.
 #include <signal.h>
-#include <sys/mount.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "common/os/procfs.h"
 #include "tests/cluster/fixture.h"
 #include "tests/cluster/step_model.h"
+#include "tests/support/small_disk.h"
 
 namespace lockstep {
 namespace {
@@ -127,33 +127,8 @@ TEST_F(CheckpointTest, TheNewestOnTheDiskCountsAlsoWhenNobodyHeardOfIt) {
   EXPECT_GE(std::stoll(start.substr(6)), steps.back());
 }
 
-// A small file system of its own, while it lives.
-class SmallDisk {
- public:
-  explicit SmallDisk(const std::string& path) : path_(path) {
-    std::filesystem::create_directories(path);
-    mounted_ = ::mount("tmpfs", path.c_str(), "tmpfs", 0, "size=1m") == 0;
-  }
-  ~SmallDisk() {
-    if (mounted_) ::umount2(path_.c_str(), MNT_DETACH);
-  }
-  bool mounted() const { return mounted_; }
-  // Until nothing more fits.
-  void Fill() {
-    std::ofstream file(path_ + "/filler", std::ios::app);
-    const std::string block(1024, 'x');
-    while (file.write(block.data(), 1024) && file.flush()) {
-    }
-  }
-  void Free() { std::filesystem::remove(path_ + "/filler"); }
-
- private:
-  const std::string path_;
-  bool mounted_ = false;
-};
-
 TEST_F(CheckpointTest, AFullDiskStopsCheckpointsAndNothingElse) {
-  SmallDisk disk(OutputOf("full"));
+  SmallDisk disk(OutputOf("full"), "1m");
   if (!disk.mounted()) GTEST_SKIP() << "needs root, to mount a small disk";
   v1::JobSpec spec = Steps("full", 2,
                            {"--steps", "20000", "--step_ms", "5", "--hold_step",
@@ -194,7 +169,7 @@ TEST_F(CheckpointTest, AFullDiskStopsCheckpointsAndNothingElse) {
 
 // The training is done, and its state is in memory only.
 TEST_F(CheckpointTest, AFullDiskAtTheEndIsWaitedFor) {
-  SmallDisk disk(OutputOf("last"));
+  SmallDisk disk(OutputOf("last"), "1m");
   if (!disk.mounted()) GTEST_SKIP() << "needs root, to mount a small disk";
   v1::JobSpec spec =
       Steps("last", 2,
@@ -224,7 +199,7 @@ TEST_F(CheckpointTest, AFullDiskAtTheEndIsWaitedFor) {
 }
 
 TEST_F(CheckpointTest, AJobThatWaitsForSpaceCanBeCancelled) {
-  SmallDisk disk(OutputOf("given-up"));
+  SmallDisk disk(OutputOf("given-up"), "1m");
   if (!disk.mounted()) GTEST_SKIP() << "needs root, to mount a small disk";
   v1::JobSpec spec =
       Steps("given-up", 2,

@@ -69,6 +69,14 @@ link() {  # link HOST up|down
   ip -n "$tag-net" link set "$1" "$2"
 }
 
+# cut FROM TO: TO gets no packet of FROM any more, and neither learns it.
+cut() {
+  ip netns exec "$tag-$2" iptables -w -A INPUT -s "${address[$1]}" -j DROP
+}
+mend() {  # mend FROM TO
+  ip netns exec "$tag-$2" iptables -w -D INPUT -s "${address[$1]}" -j DROP
+}
+
 ip netns add "$tag-net"
 ip -n "$tag-net" link add bridge type bridge forward_delay 0
 ip -n "$tag-net" link set bridge up
@@ -126,3 +134,15 @@ has() { (($(tee /dev/stderr | grep -c -- "$1") > 0)); }
 ready() {  # ready NUMBER: so many nodes are.
   (($(user lockstep nodes list | tee /dev/stderr | grep -c READY) == $1))
 }
+
+# value JOB FIELD: of the job, by jq's path.
+value() { user lockstep jobs describe "$1" -o json | python3 -c "
+import json, sys
+value = json.load(sys.stdin)['lockstep']
+for name in '$2'.split('.'):
+    value = value[int(name)] if isinstance(value, list) else value.get(name, '')
+print(value)"; }
+state_is() { [[ $(value "$1" state | tee /dev/stderr) == "JOB_STATE_$2" ]]; }
+step_over() { (($(value "$1" progress.chief.committedStep | tee /dev/stderr) > $2)); }
+node_is() { user lockstep nodes describe "$1" | has "$2"; }
+chief_of() { value "$1" tasks.0.node; }

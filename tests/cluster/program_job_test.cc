@@ -201,6 +201,35 @@ TEST_F(ProgramJobTest, TheChiefsEndIsTheJobs) {
   EXPECT_EQ(RunJob(spec, v1::JOB_STATE_SUCCEEDED).exit_code(), 0);
 }
 
+// Its node cannot say so until the chief's end was taken for the job's.
+TEST_F(ProgramJobTest, WorkerKilledBeforeTheChiefsEndCountsWhenItIsHeardOf) {
+  v1::JobSpec spec = Shell("order", 2,
+                           "[ $RANK = 1 ] && sleep 1000; while [ ! -e " +
+                               Path("go") + " ]; do sleep 0.02; done");
+  spec.set_end_with(v1::END_WITH_CHIEF);
+  spec.mutable_end_grace()->set_nanos(200'000'000);
+  Submit(spec);
+  const v1::Job running = WaitFor("order", v1::JOB_STATE_RUNNING);
+  const std::string& node = running.tasks(1).node();
+  ASSERT_NE(node, running.tasks(0).node());
+  ASSERT_TRUE(cluster()->Kill(node, SIGSTOP).ok());
+  const auto pid = static_cast<pid_t>(PidOf(running, 1));
+  ASSERT_EQ(kill(pid, SIGKILL), 0);
+  ASSERT_TRUE(Eventually([&] { return kill(pid, 0) != 0; }));
+  // Farther apart than what has no order (server/core/ending.cc).
+  ASSERT_FALSE(Eventually([] { return false; }, std::chrono::milliseconds(50)));
+  WriteFile(Path("go"), "");
+  WaitUntil("order", "the chief's end", [](const v1::Job& job) {
+    return job.state() == v1::JOB_STATE_FINISHING;
+  });
+  ASSERT_TRUE(cluster()->Kill(node, SIGCONT).ok());
+  const v1::Job job = WaitEnd("order", v1::JOB_STATE_SUCCEEDED);
+  ASSERT_EQ(job.attempts_size(), 2) << job.DebugString();
+  EXPECT_THAT(
+      job.attempts(0).end_cause().message(),
+      HasSubstr("rank 1 (worker 0 on " + node + "): killed by SIGKILL"));
+}
+
 TEST_F(ProgramJobTest, OneRankAloneNeedsNoOther) {
   const v1::Job job = RunJob(Shell("alone", 1, "echo w=$WORLD_SIZE; cat; pwd"),
                              v1::JOB_STATE_SUCCEEDED);

@@ -128,6 +128,19 @@ TEST_F(SecurityTest, RolesSayWhatAUserMay) {
             StatusCode::kPermissionDenied);
   EXPECT_TRUE((*anns)->CancelJob("hers").ok());
   WaitEnd("hers", v1::JOB_STATE_CANCELLED);
+  // A call is recorded after its caller has the answer; a daemon that stops
+  // ends its calls first.
+  StopDaemon("coordinator");
+  const std::string audit =
+      ReadFile(cluster()->layout().DaemonDir("coordinator") + "/audit.log");
+  for (const char* text :
+       {R"("caller":"user ann (submitter)",
+        R"("method":"/lockstep.v1.JobService/CancelJob","target":"hers","code":"OK")",
+        R"("caller":"user bob (submitter)",
+        R"("code":"PERMISSION_DENIED","refused":true)"}) {
+    EXPECT_THAT(audit, HasSubstr(text));
+  }
+  StartDaemon("coordinator");
 }
 
 // The coordinator is known by its name: nobody else may pose as it.

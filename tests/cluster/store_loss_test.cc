@@ -1,8 +1,10 @@
 // Commits of the coordinator that were answered, and that its disk lost: the
-// coordinator says so and does not start, and ranks go on.
+// coordinator says so and does not start, and ranks go on. And a disk that is
+// full, on which it starts.
 #include <signal.h>
 
 #include "tests/cluster/fixture.h"
+#include "tests/support/small_disk.h"
 
 namespace lockstep {
 namespace {
@@ -27,6 +29,32 @@ class StoreLossTest : public ClusterTest {
                      Path(name + ".$RANK")));
     return WaitFor(name, v1::JOB_STATE_RUNNING);
   }
+  // Runs one on `dir` until it is stopped; its address in `*address`.
+  Command StartOn(const std::string& dir, std::string* address) {
+    const std::string endpoint = dir + "/endpoint.json";
+    (void)RealFileSystem()->RemoveAll(endpoint);
+    Command command = StartCommand(
+        {Binary("lockstep-coordinator"), "--dir", dir, "--insecure_loopback",
+         "--listen", "127.0.0.1:0", "--http_listen", "127.0.0.1:0"});
+    EXPECT_TRUE(Eventually([&] { return RealFileSystem()->Exists(endpoint); }))
+        << ReadFile(command.err);
+    const std::string text = ReadFile(endpoint);
+    const size_t at = text.find("\"grpc\":\"") + 8;
+    *address = text.substr(at, text.find('"', at) - at);
+    return command;
+  }
+  StatusOr<std::unique_ptr<Client>> ConnectTo(const std::string& address) {
+    ClientOptions options;
+    options.address = address;
+    options.insecure_loopback = true;
+    options.timeout = std::chrono::seconds(10);
+    return Client::Connect(options);
+  }
+  StatusOr<v1::SubmitJobResponse> SubmitTo(const std::string& address,
+                                           const std::string& name) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto other, ConnectTo(address));
+    return other->SubmitJob(Shell(name, 1, "true"));
+  }
   bool Alive(const v1::Job& job, int rank) {
     return ::kill(static_cast<pid_t>(PidOf(job, rank)), 0) == 0;
   }
@@ -35,6 +63,47 @@ class StoreLossTest : public ClusterTest {
     return node.ok() ? *node : v1::Node();
   }
 };
+
+// What it holds for this is given up at the start.
+TEST_F(StoreLossTest, ACoordinatorStartsOnAFullDisk) {
+  const std::string dir = Path("small");
+  SmallDisk disk(dir, "48m");
+  if (!disk.mounted()) GTEST_SKIP() << "needs root, to mount a small disk";
+  std::string address;
+  {
+    Command first = StartOn(dir, &address);
+    for (const char* name : {"one", "two"}) {
+      const auto taken = SubmitTo(address, name);
+      EXPECT_TRUE(taken.ok()) << taken.status();
+    }
+    EXPECT_TRUE(RealFileSystem()->Exists(dir + "/ballast"));
+    ASSERT_TRUE(SendSignal(first.process, SIGTERM).ok());
+    EXPECT_EQ(WaitCommand(first).code, 0);
+  }
+  disk.Fill();
+  Command second = StartOn(dir, &address);
+  const Status refused = SubmitTo(address, "three").status();
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted) << refused;
+  EXPECT_EQ(ReasonOf(refused), "DISK_FULL");
+  EXPECT_THAT(Message(refused), HasSubstr("the disk of " + dir + " is full"));
+  const auto other = ConnectTo(address);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ((*other)->GetJob("two")->state(), v1::JOB_STATE_QUEUED);
+  const auto cancelled = (*other)->CancelJob("one");
+  EXPECT_TRUE(cancelled.ok()) << cancelled.status();
+  const Status deleted = (*other)->DeleteJob("one");
+  EXPECT_TRUE(deleted.ok()) << deleted;
+  // With room it is as before, and holds the space again.
+  disk.Free();
+  Status last;
+  EXPECT_TRUE(Eventually([&] {
+    last = SubmitTo(address, "three").status();
+    return last.ok();
+  })) << last;
+  EXPECT_TRUE(RealFileSystem()->Exists(dir + "/ballast"));
+  ASSERT_TRUE(SendSignal(second.process, SIGTERM).ok());
+  EXPECT_EQ(WaitCommand(second).code, 0);
+}
 
 TEST_F(StoreLossTest, AFlippedBitInTheLogStopsNoRankAndIsSaid) {
   const v1::Job job = Hold("precious", 2);
@@ -97,6 +166,41 @@ TEST_F(StoreLossTest, ABackupIsRestoredWhileJobsOfLaterRun) {
     EXPECT_EQ(Lockstep({"nodes", "undrain", node}).code, 0);
   }
   RunJob(Shell("fine", 2, "true"), v1::JOB_STATE_SUCCEEDED);
+}
+
+// A lock file that somebody removes admits a second coordinator: the first one
+// commits nothing any more, and ends.
+TEST_F(StoreLossTest, OfTwoCoordinatorsTheFirstEnds) {
+  const std::string dir = Path("two");
+  std::string first_address, second_address;
+  const Command first = StartOn(dir, &first_address);
+  const auto before = SubmitTo(first_address, "before");
+  ASSERT_TRUE(before.ok()) << before.status();
+  ASSERT_TRUE(RealFileSystem()->Remove(dir + "/coordinator.db.lock").ok());
+  const Command second = StartOn(dir, &second_address);
+
+  const auto refused = SubmitTo(first_address, "refused");
+  EXPECT_FALSE(refused.ok());
+  const CommandResult end = WaitCommand(first);
+  EXPECT_NE(end.code, 0);
+  EXPECT_THAT(end.err, HasSubstr("two run on one directory"));
+
+  const auto after = SubmitTo(second_address, "after");
+  EXPECT_TRUE(after.ok()) << after.status();
+  ASSERT_TRUE(SendSignal(second.process, SIGTERM).ok());
+  const CommandResult left = WaitCommand(second);
+  EXPECT_EQ(left.code, 0) << left.err;
+  EXPECT_EQ(Coordinator({"verify", dir}).code, 0);
+  // What the first one refused is not there; what was answered is.
+  std::string address;
+  const Command third = StartOn(dir, &address);
+  EXPECT_TRUE(SubmitTo(address, "refused").ok());
+  EXPECT_EQ(SubmitTo(address, "before").status().code(),
+            StatusCode::kAlreadyExists);
+  EXPECT_EQ(SubmitTo(address, "after").status().code(),
+            StatusCode::kAlreadyExists);
+  ASSERT_TRUE(SendSignal(third.process, SIGTERM).ok());
+  EXPECT_EQ(WaitCommand(third).code, 0);
 }
 
 }  // namespace

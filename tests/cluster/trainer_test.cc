@@ -7,6 +7,7 @@
 #include <map>
 
 #include "tests/cluster/fixture.h"
+#include "tests/support/small_disk.h"
 #include "worker/checkpoint/safetensors.h"
 
 namespace lockstep {
@@ -106,6 +107,34 @@ TEST_F(TrainerTest, TheMainJobSmall) {
                      p.evaluation() + p.other();
   EXPECT_GT(sum, 0.05 * chief.usage().seconds());
   EXPECT_LE(sum, chief.usage().seconds() + 0.1);
+  const auto model = checkpoint::Safetensors::Load(RealFileSystem(),
+                                                   job.artifacts().at("model"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_NE(model->Find("conv1.weight"), nullptr);
+}
+
+// The model is written last, maybe where no checkpoint was before.
+TEST_F(TrainerTest, AFullDiskForTheModelIsWaitedFor) {
+  data_ = Pack("data", 400);
+  SmallDisk disk(Path("models"), "64m");
+  if (!disk.mounted()) GTEST_SKIP() << "needs root, to mount a small disk";
+  disk.Fill();
+  Submit(Train("model", 2,
+               {"--train", data_, "--epochs", "1", "--batch-size", "20",
+                "--output", Path("models"), "--checkpoint-dir",
+                OutputOf("model") + "/checkpoints"}));
+  v1::Job job = WaitUntil(
+      "model", "says that it waits",
+      [](const v1::Job& now) {
+        return now.cause().reason() == v1::REASON_OUTPUT_FULL;
+      },
+      kTrainingTime);
+  EXPECT_EQ(job.state(), v1::JOB_STATE_RUNNING);
+  EXPECT_THAT(job.cause().message(), HasSubstr("model not saved to"));
+  EXPECT_THAT(job.cause().message(), HasSubstr("No space left on device"));
+  disk.Free();
+  job = WaitEnd("model", v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(job.generation(), 1u) << "nothing was computed again";
   const auto model = checkpoint::Safetensors::Load(RealFileSystem(),
                                                    job.artifacts().at("model"));
   ASSERT_TRUE(model.ok()) << model.status();

@@ -1,7 +1,8 @@
 """Asks a Prometheus that watches a cluster with a running job.
 
   ask_prometheus.py --prometheus URL --promtool PATH --cluster NAME
-                    --job NAME --workers NODE,NODE... [--alert NAME]
+                    --job NAME --workers NODE,NODE... --token-file PATH
+                    [--alert NAME]
 
 With --alert it waits until that alert fires, and nothing else. Without,
 everything is asked again until it is as it should be, for at most a minute in
@@ -48,8 +49,11 @@ AGREED = (
 FOREIGN_PAGES = ("/metrics/dcgm", "/metrics/node")
 
 
-def get(url):
-    with urllib.request.urlopen(url, timeout=10) as answer:
+def get(url, token=None):
+    request = urllib.request.Request(url)
+    if token:
+        request.add_header("Authorization", "Bearer " + token)
+    with urllib.request.urlopen(request, timeout=10) as answer:
         return answer.read().decode()
 
 
@@ -91,6 +95,8 @@ class Questions:
         self.may_be_empty = excuses("may_be_empty.txt")
         self.not_emitted = excuses("not_emitted.txt")
         self.answered = set()
+        with open(arguments.token_file, encoding="utf-8") as file:
+            self.token = file.read().strip()
 
     def substitute(self, expression):
         for name, value in (("__rate_interval", "15s"), ("__range", "1m"),
@@ -126,7 +132,7 @@ class Questions:
 
     def page(self, url):
         try:
-            page = get(url)
+            page = get(url, self.token)
         except OSError as error:
             return [f"{url}: {error}"]
         tool = subprocess.run([self.arguments.promtool, "check", "metrics"],
@@ -241,7 +247,7 @@ class Questions:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("prometheus", "promtool", "cluster", "job", "workers"):
+    for name in ("prometheus", "promtool", "cluster", "job", "workers", "token-file"):
         parser.add_argument("--" + name, required=True)
     parser.add_argument("--alert")
     arguments = parser.parse_args()

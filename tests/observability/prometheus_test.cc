@@ -59,6 +59,10 @@ class PrometheusTest : public ClusterTest {
     const auto http = cluster()->http_address("coordinator");
     ASSERT_TRUE(http.ok()) << http.status();
     Replace(&config, "127.0.0.1:7480", *http);
+    for (const char* daemon : {"coordinator", "worker"}) {
+      Replace(&config, fmt::format("/var/lib/lockstep/{}-http/token", daemon),
+              cluster()->http_token_file());
+    }
     Replace(&config, "cluster: main",
             "cluster: " + cluster()->record().cluster);
     Replace(&config, "_interval: 15s", "_interval: 1s");
@@ -93,6 +97,7 @@ class PrometheusTest : public ClusterTest {
         "--prometheus=http://" + address_,
         std::string("--promtool=") + LOCKSTEP_PROMTOOL,
         "--cluster=" + cluster()->record().cluster,
+        "--token-file=" + cluster()->http_token_file(),
         "--job=watched",
         "--workers=worker-0,worker-1"};
     argv.insert(argv.end(), more.begin(), more.end());

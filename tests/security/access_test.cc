@@ -48,6 +48,7 @@ const std::map<std::string, For>& Rows() {
       {"/lockstep.v1.ClusterService/GetNode", For::kViewers},
       {"/lockstep.v1.ClusterService/DrainNode", For::kAdmins},
       {"/lockstep.v1.ClusterService/UndrainNode", For::kAdmins},
+      {"/lockstep.v1.ClusterService/ApproveNode", For::kAdmins},
       {"/lockstep.v1.ClusterService/ForgetNode", For::kAdmins},
       {"/lockstep.v1.PackageService/UploadPackage", For::kSubmitters},
       {"/lockstep.v1.PackageService/FetchPackage", For::kWorkers},
@@ -335,6 +336,50 @@ TEST_F(AccessTest, ASubmitterChangesOnlyItsOwnJobs) {
   EXPECT_EQ(State("anns"), v1::JOB_STATE_QUEUED);
   // An admin may; and the owner with any role that submits.
   EXPECT_TRUE(Cancel("anns", "r2", User("adam", UserRole::kAdmin)).ok());
+}
+
+// What a job says is its owner's: no method tells others, whatever it answers.
+TEST_F(AccessTest, NoMethodTellsOthersWhatAJobSays) {
+  const std::string secret = "s3cret-of-ann";
+  v1::JobSpec spec = Spec("anns");
+  spec.add_argv(secret);
+  (*spec.mutable_environment())["TOKEN"] = secret;
+  (*spec.mutable_labels())["team"] = secret;
+  ASSERT_TRUE(Submit(SubmitRequest(spec), User("ann")).ok());
+  const auto told = [&](const std::shared_ptr<grpc::Channel>& channel,
+                        const std::string& target) {
+    std::set<std::string> methods;
+    for (const auto* method : AllMethods()) {
+      // What changes jobs is refused elsewhere, and would end this one.
+      if (method->name() == "CancelJob" || method->name() == "DeleteJob") {
+        continue;
+      }
+      const auto request = NewMessage(*method->input_type());
+      const auto* name = method->input_type()->FindFieldByName("name");
+      if (name != nullptr) {
+        request->GetReflection()->SetString(request.get(), name, target);
+      }
+      if (const auto* id =
+              method->input_type()->FindFieldByName("request_id")) {
+        request->GetReflection()->SetString(request.get(), id, "r1");
+      }
+      const RawAnswer answer =
+          Call(channel, PathOf(*method), {request->SerializeAsString()});
+      if ((answer.bytes + Message(answer.status)).find(secret) !=
+          std::string::npos) {
+        methods.insert(method->name());
+      }
+    }
+    return methods;
+  };
+  for (const auto& stranger :
+       {User("bob"), User("vera", UserRole::kViewer), Worker("ann"),
+        As(CoordinatorIdentity("test", "ann"))}) {
+    EXPECT_THAT(told(stranger, "anns"), testing::IsEmpty());
+    EXPECT_THAT(told(stranger, ""), testing::IsEmpty());
+  }
+  EXPECT_TRUE(told(User("ann"), "anns").contains("GetJob"));
+  EXPECT_TRUE(told(User("adam", UserRole::kAdmin), "").contains("WatchJobs"));
 }
 
 // The answer to a request id is the first caller's alone.

@@ -63,6 +63,12 @@ RawAnswer Call(const std::shared_ptr<grpc::Channel>& channel,
     alive = Next(&queue);
     if (!alive) break;
     ++answer.responses;
+    std::vector<grpc::Slice> slices;
+    response.Dump(&slices);
+    for (const grpc::Slice& slice : slices) {
+      answer.bytes.append(reinterpret_cast<const char*>(slice.begin()),
+                          slice.size());
+    }
     if (stop_early) context.TryCancel();
   }
   grpc::Status status;

@@ -19,6 +19,8 @@ struct RawAnswer {
   Status status;
   // How many messages came back.
   int responses = 0;
+  // Their bytes, one after the other.
+  std::string bytes;
 
   // The call was let in: it was answered, or failed for a reason of its own.
   bool Admitted() const;

@@ -205,19 +205,23 @@ void ServiceTest::SetUp() {
       PackageStore::Open(RealFileSystem(), package_options_, &clock_);
   ASSERT_TRUE(packages.ok()) << Message(packages.status());
   packages_ = *std::move(packages);
-  package_service_ = std::make_unique<PackageService>(package_service_options_,
-                                                      packages_.get());
   files_ = std::make_unique<WorkFiles>(files_options_);
+  pools_ = std::make_unique<CallPools>();
+  package_service_ = std::make_unique<PackageService>(
+      package_service_options_, pools_.get(), packages_.get());
   job_service_ = std::make_unique<JobService>(
-      coordinator_.get(), hub_.get(), logs_.get(), tables_.get(),
-      packages_.get(), &streams_, files_.get());
+      pools_.get(), coordinator_.get(), hub_.get(), logs_.get(), tables_.get(),
+      packages_.get(), &streams_, files_.get(), JobServiceOptions{0, space_});
   cluster_service_ = std::make_unique<ClusterService>(coordinator_.get());
   WorkerServiceOptions worker_options;
   worker_options.cluster = kCluster;
+  worker_options.space = space_;
   worker_service_ = std::make_unique<WorkerService>(
-      worker_options, coordinator_.get(), logs_.get(), &streams_, files_.get());
+      worker_options, pools_.get(), coordinator_.get(), logs_.get(), &streams_,
+      files_.get());
   RpcServerOptions server_options = server_options_;
   server_options.address = "127.0.0.1:0";
+  server_options.pools = pools_.get();
   server_options.credentials = Issue(CoordinatorIdentity(kCluster, "main"));
   auto server = RpcServer::Start(
       server_options, {job_service_.get(), cluster_service_.get(),
@@ -231,6 +235,7 @@ void ServiceTest::TearDown() {
   logs_->Close();
   coordinator_->CloseStreams();
   server_.reset();
+  pools_.reset();
   logs_.reset();
   EXPECT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
 }
@@ -287,7 +292,7 @@ void ServiceTest::MustSubmit(const std::string& name, int32_t tasks) {
 }
 
 StatusOr<v1::Job> ServiceTest::Get(const std::string& name) {
-  const auto stub = v1::JobService::NewStub(User("viv", UserRole::kViewer));
+  const auto stub = v1::JobService::NewStub(User("adam", UserRole::kAdmin));
   v1::GetJobRequest request;
   request.set_name(name);
   return Answer<v1::Job>([&](auto* context, auto* response) {
@@ -315,7 +320,7 @@ StatusOr<v1::Job> ServiceTest::Cancel(
 
 StatusOr<v1::ListJobsResponse> ServiceTest::List(
     const v1::ListJobsRequest& request) {
-  const auto stub = v1::JobService::NewStub(User("viv", UserRole::kViewer));
+  const auto stub = v1::JobService::NewStub(User("adam", UserRole::kAdmin));
   return Answer<v1::ListJobsResponse>([&](auto* context, auto* response) {
     return stub->ListJobs(context, request, response);
   });

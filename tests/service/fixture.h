@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -128,6 +129,8 @@ class ServiceTest : public testing::Test {
   PackageStoreOptions package_options_;
   PackageServiceOptions package_service_options_;
   WorkFilesOptions files_options_;
+  // What JobService and WorkerService ask for space; set it before SetUp.
+  std::function<Status()> space_;
   FakeClock clock_;
   MemoryStore store_;
   std::string dir_;
@@ -138,6 +141,7 @@ class ServiceTest : public testing::Test {
   std::unique_ptr<PackageStore> packages_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<WorkFiles> files_;
+  std::unique_ptr<CallPools> pools_;
   std::unique_ptr<JobService> job_service_;
   std::unique_ptr<ClusterService> cluster_service_;
   std::unique_ptr<WorkerService> worker_service_;

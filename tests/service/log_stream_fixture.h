@@ -85,7 +85,7 @@ class LogStreamTest : public ServiceTest {
   };
   std::unique_ptr<Reader> Start(v1::StreamLogsRequest request) {
     if (request.name().empty()) request.set_name("j");
-    return std::make_unique<Reader>(User("viv", UserRole::kViewer), request);
+    return std::make_unique<Reader>(User("ann", UserRole::kViewer), request);
   }
   std::vector<std::string> All(const v1::StreamLogsRequest& request = {}) {
     const auto reader = Start(request);

@@ -34,6 +34,13 @@ class NodeServiceTest : public ServiceTest {
       return stub->UndrainNode(context, request, response);
     });
   }
+  StatusOr<v1::Node> Approve(const v1::ApproveNodeRequest& request,
+                             std::shared_ptr<grpc::Channel> channel = nullptr) {
+    const auto stub = v1::ClusterService::NewStub(channel ? channel : Root());
+    return Answer<v1::Node>([&](auto* context, auto* response) {
+      return stub->ApproveNode(context, request, response);
+    });
+  }
   StatusOr<v1::ForgetNodeResponse> Forget(
       const v1::ForgetNodeRequest& request,
       std::shared_ptr<grpc::Channel> channel = nullptr) {
@@ -111,6 +118,39 @@ TEST_F(NodeServiceTest, DrainIsShownAndRepeatable) {
   v1::DrainNodeRequest other = DrainRequest("a");
   other.set_reason("something else");
   EXPECT_EQ(ReasonOf(Drain(other).status()), "REQUEST_ID_REUSED");
+}
+
+TEST_F(NodeServiceTest, WhatANodeGrewByIsShownAndApproved) {
+  {
+    DaemonStream daemon(Worker("a"));
+    ASSERT_TRUE(daemon.Register("a"));
+  }
+  AwaitNode("a", v1::NODE_STATE_UNKNOWN);
+  DaemonStream larger(Worker("a"));
+  ASSERT_TRUE(larger.Register("a", 2, {}, /*cpus=*/64));
+  const auto waits = GetNode("a");
+  ASSERT_TRUE(waits.ok());
+  EXPECT_EQ(waits->capacity().cpus(), 4);
+  EXPECT_EQ(waits->offered().cpus(), 64);
+  EXPECT_EQ(waits->events().rbegin()->reason(), v1::REASON_NODE_GREW);
+
+  v1::ApproveNodeRequest request;
+  request.set_request_id("a1");
+  request.set_name("a");
+  EXPECT_EQ(Approve(request, User("ann")).status().code(),
+            StatusCode::kPermissionDenied);
+  const auto approved = Approve(request);
+  ASSERT_TRUE(approved.ok()) << Message(approved.status());
+  EXPECT_EQ(approved->capacity().cpus(), 64);
+  EXPECT_FALSE(approved->has_offered());
+  EXPECT_EQ(approved->events().rbegin()->reason(), v1::REASON_NODE_APPROVED);
+  EXPECT_THAT(approved->events().rbegin()->message(), HasSubstr("user/root"));
+  EXPECT_EQ(Approve(request)->SerializeAsString(),
+            approved->SerializeAsString());
+  request.set_name("other");
+  EXPECT_EQ(ReasonOf(Approve(request).status()), "REQUEST_ID_REUSED");
+  request.set_request_id("a2");
+  EXPECT_EQ(ReasonOf(Approve(request).status()), "NO_SUCH_NODE");
 }
 
 TEST_F(NodeServiceTest, NodesAreTheAdmins) {

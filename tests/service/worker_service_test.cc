@@ -252,6 +252,17 @@ TEST_F(ServiceTest, EndOfAStreamMakesTheNodeUnknown) {
   }
 }
 
+TEST_F(ServiceTest, AWipedWorkerIsToldHowItGetsIn) {
+  {
+    DaemonStream daemon(Worker("a"));
+    ASSERT_TRUE(daemon.Register("a", /*counter=*/7));
+    EXPECT_TRUE(daemon.Finish().ok());
+  }
+  DaemonStream wiped(Worker("a"));
+  EXPECT_FALSE(wiped.Register("a", /*counter=*/1));
+  EXPECT_THAT(Message(wiped.Finish()), HasSubstr("lockstep nodes forget a"));
+}
+
 TEST_F(ServiceTest, HeartbeatsAreAnswered) {
   DaemonStream daemon(Worker("a"));
   ASSERT_TRUE(daemon.Register("a"));

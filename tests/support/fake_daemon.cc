@@ -125,6 +125,12 @@ void FakeDaemon::Disconnect() {
   if (coordinator_ != nullptr) coordinator_->OnStreamEnd(session_);
   coordinator_ = nullptr;
   link_.reset();
+  late_assignments_.clear();
+}
+
+void FakeDaemon::LoseCoordinator() {
+  Disconnect();
+  late_reports_.clear();
 }
 
 void FakeDaemon::Restart(bool adopt) {
@@ -168,6 +174,10 @@ Status FakeDaemon::closed() const {
 }
 
 Status FakeDaemon::Report(const Gang& gang) {
+  if (Unlucky()) {
+    late_reports_.push_back({session_, gang.status});
+    if (Unlucky()) return OkStatus();  // Only later; else twice.
+  }
   return coordinator_->OnGangStatus(session_, gang.status);
 }
 
@@ -297,6 +307,11 @@ bool FakeDaemon::Live(Gang* gang) {
   }
   if (status.phase == GangPhase::kPreparing) {
     if (!habits.prepares) return false;
+    if (refuses) {
+      status.phase = GangPhase::kRefused;
+      status.refusal = *refuses;
+      return gang->dirty = true;
+    }
     Prepare(gang);
     return true;
   }
@@ -338,13 +353,41 @@ void FakeDaemon::AnswerProbes() {
   }
 }
 
+bool FakeDaemon::TakeAssignments() {
+  // Those that are late come behind those that have just arrived.
+  std::deque<Assignment> arrived = link_->TakeArrived();
+  for (Assignment& late : std::exchange(late_assignments_, {})) {
+    arrived.push_back(std::move(late));
+  }
+  for (const Assignment& assignment : arrived) {
+    if (Unlucky()) {
+      late_assignments_.push_back(assignment);
+      continue;
+    }
+    Take(assignment);
+    if (Unlucky()) Take(assignment);
+  }
+  return !arrived.empty();
+}
+
+bool FakeDaemon::DeliverLateReports() {
+  const std::vector<LateReport> late = std::exchange(late_reports_, {});
+  for (const LateReport& report : late) {
+    if (Unlucky()) {
+      late_reports_.push_back(report);
+      continue;
+    }
+    const Status answer =
+        coordinator_->OnGangStatus(report.session, report.status);
+    if (report.session != session_) stale_answers.push_back(answer);
+  }
+  return !late.empty();
+}
+
 bool FakeDaemon::Pump() {
   bool happened = false;
   if (link_) {
-    for (const Assignment& assignment : link_->TakeArrived()) {
-      Take(assignment);
-      happened = true;
-    }
+    happened = TakeAssignments();
     for (std::string& value : link_->TakeValues()) {
       rendezvous.push_back(std::move(value));
       happened = true;
@@ -353,6 +396,7 @@ bool FakeDaemon::Pump() {
   AnswerProbes();
   for (auto& [key, gang] : gangs) happened = Live(&gang) || happened;
   if (coordinator_ == nullptr) return false;
+  happened = DeliverLateReports() || happened;
   for (auto& [key, gang] : gangs) {
     if (!gang.dirty) continue;
     gang.dirty = false;

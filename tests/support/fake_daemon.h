@@ -3,6 +3,7 @@
 #define LOCKSTEP_TESTS_SUPPORT_FAKE_DAEMON_H_
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,6 +44,8 @@ class FakeDaemon {
 
   NodeInfo info;
   Habits habits;
+  // How it answers PREPARE from now on.
+  std::optional<Cause> refuses;
   // What it has; assignments that arrived in order, all of them.
   std::map<Key, Gang> gangs;
   std::vector<Assignment> assignments;
@@ -56,10 +59,20 @@ class FakeDaemon {
   std::map<NodeName, bool> reaches;
   std::vector<ProbeQuery> probes;
 
+  // Asked of each message that is delivered, in both directions: true keeps it
+  // back, or delivers it twice. What is kept back arrives later, behind newer
+  // ones, and a report of an ended stream arrives with that stream's session.
+  // Empty: a stream as gRPC has it.
+  std::function<bool()> unlucky;
+  // What the coordinator answered to reports of ended streams.
+  std::vector<Status> stale_answers;
+
   // A new stream, with a full report.
   Status Connect(Coordinator* coordinator);
   // The stream ends; the daemon keeps everything.
   void Disconnect();
+  // The coordinator has died, and with it the messages on their way to it.
+  void LoseCoordinator();
   // The process is started again; without `adopt` its host was rebooted.
   void Restart(bool adopt);
   // Takes what arrived and answers; false: nothing happened.
@@ -97,6 +110,10 @@ class FakeDaemon {
   // Saves and ends as a directive says; false: none does.
   bool Obey(Gang* gang);
   Status Report(const Gang& gang);
+  bool Unlucky() const { return unlucky && unlucky(); }
+  // Each false: nothing happened.
+  bool TakeAssignments();
+  bool DeliverLateReports();
 
   std::shared_ptr<Link> link_;
   Coordinator* coordinator_ = nullptr;
@@ -104,6 +121,13 @@ class FakeDaemon {
   uint64_t beats_ = 0;
   int32_t next_port_ = 20000;
   int64_t next_pid_ = 1000;
+  // On their way.
+  std::vector<Assignment> late_assignments_;
+  struct LateReport {
+    Coordinator::SessionId session;
+    GangStatus status;
+  };
+  std::vector<LateReport> late_reports_;
 };
 
 // Pumps all until nothing happens.

@@ -232,7 +232,10 @@ Status Agent::Save(const GangKey& key) {
 
 void Agent::Forget(const GangKey& key) {
   for (const auto& [ref, info] : ranks_) {
-    if (ref.gang == key) link_->Forget({key.job, key.generation, ref.rank});
+    if (ref.gang != key) continue;
+    link_->Forget({key.job, key.generation, ref.rank});
+    // Logs of a gang that its store does not know are not answered before.
+    shipper_.SendAgain(ref);
   }
   // The core knows it no more; that is still here.
   std::string uid;

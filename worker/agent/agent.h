@@ -34,6 +34,7 @@
 #include "worker/agent/event_loop.h"
 #include "worker/agent/log_shipper.h"
 #include "worker/agent/module_answers.h"
+#include "worker/agent/orphans.h"
 #include "worker/agent/out_of_memory.h"
 #include "worker/agent/port_lease.h"
 #include "worker/agent/port_watch.h"
@@ -77,6 +78,9 @@ struct AgentConfig {
   // What of it a job may ask for (RankEnvironmentInput).
   std::vector<std::string> inherit = DefaultInherit();
   std::vector<PortRange> port_ranges;
+  // Says which certificate is out of its dates, after the connection ended with
+  // this; may take half a second. May be empty.
+  std::function<Status(const Status&)> check_dates;
   Duration reconnect_first = std::chrono::milliseconds(100);
   Duration reconnect_most = std::chrono::seconds(1);
   // Until the coordinator says otherwise.
@@ -180,6 +184,8 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
     double gpu_sum = 0;
     int64_t gpu_samples = 0;
     bool ended = false;
+    // What paths.processes holds.
+    std::string processes;
     // Of this start: of LOCKSTEP_TASK and its cgroup. "": it never started.
     std::string task_id;
     std::set<int32_t> ports;
@@ -417,6 +423,7 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   AgentCore core_;
   TaskStore store_;
   WorkStore work_store_;
+  OrphanReaper orphans_;
   LogShipper shipper_;
   std::unique_ptr<RankLinkServer> link_;
   std::unique_ptr<Supervisor> supervisor_;

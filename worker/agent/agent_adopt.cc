@@ -5,6 +5,8 @@
 
 #include "common/base/logging.h"
 #include "worker/agent/agent.h"
+#include "worker/agent/dead_sockets.h"
+#include "worker/agent/orphans.h"
 #include "worker/agent/stray_processes.h"
 #include "worker/shim/shim_client.h"
 
@@ -21,6 +23,12 @@ void Agent::AdoptAll(const TaskStore::Found& found) {
   // Nothing writes any more to what is removed then.
   KillStrayProcesses();
   for (const std::string& directory : found.damaged) ClearDamaged(directory);
+  if (const int removed =
+          RemoveDeadSockets(config_.runtime_dir, loop_->Now().wall);
+      removed > 0) {
+    LOG_INFO("{}: {} sockets of shims that were killed are removed",
+             config_.runtime_dir, removed);
+  }
   for (const std::string& directory : found.aside) RemoveAside(directory);
 }
 
@@ -127,7 +135,9 @@ void Agent::ClearDamaged(const std::string& directory) {
         ReadTaskRecord(JoinPath(JoinPath(directory, name), "task.record"));
     if (!record.ok() || record->boot_id != config_.node.boot_id) continue;
     const auto shim = OpenVerified({record->shim.pid, record->shim.start_time});
-    KillLeftovers(*record);
+    const auto seen =
+        files_->Read(JoinPath(JoinPath(directory, name), "processes"), 1 << 20);
+    KillLeftovers(*record, DecodeProcesses(seen.value_or(std::string())));
     if (!record->container.empty()) RemoveContainer(*record, [] {});
     DropCgroup(TaskIdOf(record->socket_path));
     if (shim.ok()) (void)SendSignal(*shim, SIGKILL);

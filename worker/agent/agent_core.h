@@ -120,6 +120,10 @@ struct RankNews {
   std::optional<int64_t> resumed_step;
   uint32_t directive_done = 0;
   std::string reduction_plan = {};
+  // Ranks that it could not reach, or lost, and its words for that, at most
+  // kMaxLostPeerError bytes.
+  std::vector<int32_t> lost_peers = {};
+  std::string lost_peer_error = {};
 };
 
 struct AgentOptions {
@@ -135,6 +139,11 @@ struct AgentOptions {
 inline constexpr int32_t kPeerLostCode = 75;
 // Newest events of a gang that are kept and reported.
 inline constexpr size_t kKeptEvents = 256;
+
+// Peers that the ranks of a gang lost: as many pairs are kept, the first ones,
+// each with what was said of it first.
+inline constexpr size_t kKeptLostPeers = 1024;
+inline constexpr size_t kMaxLostPeerError = 512;
 
 // What a gang that is ready has.
 struct PreparedGang {
@@ -232,6 +241,8 @@ class AgentCore {
   bool LowerOnesAreOver(const GangKey& key) const;
   Status CheckPorts(const Gang& gang) const;
   RankStatus* FindRank(const GangKey& key, int32_t rank, Gang** gang);
+  // Those that are other ranks of the job.
+  static void KeepLostPeers(int32_t rank, const RankNews& news, Gang* gang);
 
   const AgentOptions options_;
   uint64_t epoch_ = 0;

@@ -203,5 +203,57 @@ TEST_F(AgentCoreTest, TheLastWordsOfARankAreInItsExit) {
   EXPECT_FALSE(Status().ranks[0].exit->victim);
 }
 
+class LostPeersTest : public AgentCoreTest {
+ protected:
+  // The gang of a job of `world_size` ranks.
+  void LaunchOf(int32_t world_size) {
+    Prepare();
+    Assignment order = Order(Goal::kLaunch);
+    order.cluster->world_size = world_size;
+    Do(order);
+  }
+  Actions Say(int32_t rank, std::vector<int32_t> peers,
+              const std::string& error) {
+    RankNews news;
+    news.lost_peers = std::move(peers);
+    news.lost_peer_error = error;
+    Actions actions;
+    core_.OnRankNews(key_, rank, news, now_, &actions);
+    return actions;
+  }
+};
+
+TEST_F(LostPeersTest, AreKeptOnceAndReported) {
+  LaunchOf(4);
+  EXPECT_THAT(Kinds(Say(0, {3, 2}, "timed out")), ElementsAre(Kind::kReport));
+  // Nothing new: rank 0 repeats itself after a broken link.
+  EXPECT_THAT(Say(0, {2}, "another word"), IsEmpty());
+  EXPECT_THAT(Kinds(Say(1, {3}, "")), ElementsAre(Kind::kReport));
+  const std::vector<LostPeer> kept = {
+      {0, 3, "timed out"}, {0, 2, "timed out"}, {1, 3, ""}};
+  EXPECT_EQ(Status().lost_peers, kept);
+  Do(Goal::kStop);
+  Exit(0, kPeerLostCode);
+  Exit(1, kPeerLostCode);
+  EXPECT_EQ(Phase(), GangPhase::kStopped);
+  EXPECT_EQ(Status().lost_peers, kept);
+}
+
+TEST_F(LostPeersTest, OfNoOtherRankOfTheJobAreIgnored) {
+  LaunchOf(4);
+  EXPECT_THAT(Say(1, {-1, 1, 4, 65'536}, "nonsense"), IsEmpty());
+  EXPECT_THAT(Status().lost_peers, IsEmpty());
+}
+
+TEST_F(LostPeersTest, AreBounded) {
+  LaunchOf(5'000);
+  std::vector<int32_t> all;
+  for (int32_t peer = 2; peer < 5'000; ++peer) all.push_back(peer);
+  Say(0, all, "timed out");
+  Say(1, all, "timed out");
+  EXPECT_EQ(Status().lost_peers.size(), kKeptLostPeers);
+  EXPECT_EQ(Status().lost_peers.back().peer, 1 + 1024);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -68,11 +68,29 @@ void AgentCore::OnRankNews(const GangKey& key, int32_t rank,
     status.reduction_plan = news.reduction_plan;
   }
   status.directive_done = std::max(status.directive_done, news.directive_done);
+  KeepLostPeers(rank, news, gang);
   AgentCore::Gang::LastWords& words = gang->words[rank];
   if (!news.failure.empty()) words.failure = news.failure;
   if (news.failure_reason != Reason::kNone) words.reason = news.failure_reason;
   words.victim = words.victim || news.victim;
   if (status != before) out->push_back(MakeAction(Action::Kind::kReport, key));
+}
+
+void AgentCore::KeepLostPeers(int32_t rank, const RankNews& news, Gang* gang) {
+  if (!gang->assignment.cluster) return;  // Nothing was launched.
+  std::vector<LostPeer>& kept = gang->status.lost_peers;
+  for (const int32_t peer : news.lost_peers) {
+    if (peer < 0 || peer == rank ||
+        peer >= gang->assignment.cluster->world_size ||
+        kept.size() >= kKeptLostPeers) {
+      continue;
+    }
+    const bool known =
+        std::any_of(kept.begin(), kept.end(), [&](const LostPeer& other) {
+          return other.rank == rank && other.peer == peer;
+        });
+    if (!known) kept.push_back({rank, peer, news.lost_peer_error});
+  }
 }
 
 void AgentCore::OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,

@@ -3,7 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -324,6 +329,42 @@ TEST(AgentCreateTest, ARuntimeDirectoryThatNoSocketFitsIsRefused) {
       Agent::Create(config, loop->get(), RealFileSystem(), nullptr);
   EXPECT_EQ(agent.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(Message(agent.status()), HasSubstr("--runtime_dir"));
+}
+
+TEST_F(AgentTest, DatesAreLookedAtWhenTheCoordinatorCannotBeReached) {
+  std::atomic<int> asked = 0;
+  config_.check_dates = [&](const Status& ended) {
+    EXPECT_EQ(ended.code(), StatusCode::kUnavailable) << ended;
+    ++asked;
+    return FailedPrecondition("the certificate expired");
+  };
+  StartAgain();
+  coordinator_.Stop();
+  const MonoTime deadline = SystemClock().Now().mono + std::chrono::seconds(20);
+  while (asked == 0 && SystemClock().Now().mono < deadline) usleep(1000);
+  EXPECT_GT(asked, 0);
+  ASSERT_TRUE(coordinator_.Start().ok());
+  StopDaemon();  // It calls what is on this stack.
+}
+
+TEST_F(AgentTest, SocketsOfShimsThatWereKilledAreRemovedAtTheStart) {
+  const std::string path = config_.runtime_dir + "/0123456789abcdef.sock";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  memcpy(address.sun_path, path.data(), path.size());
+  {
+    const Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                   sizeof(address)),
+              0);
+  }
+  // Made an hour ago.
+  const timespec then{time(nullptr) - 3600, 0};
+  const timespec times[] = {then, then};
+  ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  StartAgain();
+  EXPECT_FALSE(RealFileSystem()->Exists(path));
+  EXPECT_TRUE(RealFileSystem()->Exists(config_.runtime_dir + "/link.sock"));
 }
 
 }  // namespace

@@ -162,6 +162,10 @@ class AgentMetricsTest : public testing::Test {
     for (MetricFamily& family : ProcessCollector("lockstep-worker").Collect()) {
       families.push_back(std::move(family));
     }
+    const auto server = HttpServer::Create({.address = "127.0.0.1:0"});
+    for (MetricFamily& family : HttpCollector(server->get()).Collect()) {
+      families.push_back(std::move(family));
+    }
     return families;
   }
   std::string PageText() const { return Text(Page()); }

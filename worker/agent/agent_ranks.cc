@@ -14,6 +14,7 @@
 #include "common/base/sha256.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/data_interface.h"
+#include "worker/agent/orphans.h"
 #include "worker/agent/python_command.h"
 #include "worker/agent/rank_readings.h"
 #include "worker/agent/stray_processes.h"
@@ -309,6 +310,8 @@ void Agent::SampleRank(const RankRef& ref, RankInfo* info,
   ReadPage(ref, info, /*last=*/false);
   const auto shim = supervisor_->ShimPid(ref);
   if (!shim) return;
+  NoteProcesses(files_, info->paths.processes, DescendantsOf(*shim, all),
+                &info->processes);
   const auto tree = ReadTreeMetrics(*shim, all);
   if (!tree.ok()) return;
   Usage& usage = info->usage;
@@ -357,6 +360,7 @@ void Agent::Sample() {
     WatchPorts();
     ReadHostOomKills();
   }
+  orphans_.Look(loop_->Now().mono);
   WatchDisk();
   DropOldestWork();
   SampleGpus();

@@ -131,6 +131,11 @@ void Agent::OnClosed(uint64_t stream, const Status& status) {
   if (complaint != last_complaint_) {
     LOG_WARN("not connected with the coordinator: {}", complaint);
     last_complaint_ = complaint;
+    const bool unreachable = status.code() == StatusCode::kUnavailable;
+    if (unreachable && config_.check_dates) {
+      const Status dates = config_.check_dates(status);
+      if (!dates.ok()) LOG_ERROR("{}", Message(dates));
+    }
   }
   backoff_ = backoff_ == Duration{}
                  ? config_.reconnect_first
@@ -538,6 +543,8 @@ void Agent::OnReport(const RankKey& key, const v1::RankReport& report) {
       FromProto(static_cast<v1::Reason>(report.failure_reason()));
   if (reason.ok()) news.failure_reason = *reason;
   news.victim = report.victim();
+  news.lost_peers = {report.lost_peers().begin(), report.lost_peers().end()};
+  news.lost_peer_error = CleanText(report.failure(), kMaxLostPeerError);
   if (report.has_resumed_step()) {
     news.resumed_step =
         std::clamp<int64_t>(report.resumed_step(), -1, kMaxExact);

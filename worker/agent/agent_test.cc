@@ -18,6 +18,7 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using testing::HasSubstr;
 using testing::SizeIs;
+using testing::UnorderedElementsAre;
 
 TEST_F(AgentTest, AProgramRunsAndItsExitAndOutputArrive) {
   Launch({"/bin/sh", "-c", "echo hi $RANK; echo bad >&2; exit 3"});
@@ -115,6 +116,21 @@ TEST_F(AgentTest, LastWordsOfARankAreInItsExit) {
   const ExitStatus exit = *Said().ranks[0].exit;
   EXPECT_EQ(exit.message, "replicas differ");
   EXPECT_EQ(exit.reason, Reason::kDiverged);
+}
+
+TEST_F(AgentTest, PeersThatItsRanksLostAreReportedAlsoByTheNextDaemon) {
+  Launch({FakeRank(), "fail"}, JobKind::kNative, 2);
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+  const LostPeer first{0, 1, "replicas differ"};
+  const LostPeer second{1, 0, "replicas differ"};
+  EXPECT_THAT(Said().lost_peers, UnorderedElementsAre(first, second));
+  config_.node.incarnation.counter = 2;
+  StartDaemon();
+  ASSERT_TRUE(coordinator_.Eventually(
+      [&] { return coordinator_.registration.node.incarnation.counter == 2; }));
+  ASSERT_THAT(Registered().gangs, SizeIs(1));
+  EXPECT_THAT(Registered().gangs[0].lost_peers,
+              UnorderedElementsAre(first, second));
 }
 
 TEST_F(AgentTest, StopAbortsNativeRanksOverTheirLink) {

@@ -2,7 +2,8 @@
 //
 //   fake_rank ok      puts, gets, joins, waits for Go, reports, exits 0
 //   fake_rank wait    the same, then waits for Abort and exits 75
-//   fake_rank fail    joins, then fails with last words
+//   fake_rank fail    joins, then fails with last words, the other one of two
+//                     ranks as a lost peer
 #include <signal.h>
 #include <unistd.h>
 
@@ -95,6 +96,7 @@ int RunRank(const std::string& mode) {
     v1::RankReport report;
     report.set_failure("replicas differ");
     report.set_failure_reason(54);
+    report.add_lost_peers(1 - welcome.rank());
     (*link)->Report(report);
     (void)(*link)->Flush(In(1s));
     return 1;

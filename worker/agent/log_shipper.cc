@@ -89,10 +89,14 @@ uint64_t LogShipper::Gaps(const RankRef& ref) const {
 }
 
 void LogShipper::OnReconnect() {
-  for (auto& [ref, log] : logs_) {
-    log.sent = log.acked;
-    log.end_sent = log.end_acked;
-  }
+  for (const auto& [ref, log] : logs_) SendAgain(ref);
+}
+
+void LogShipper::SendAgain(const RankRef& ref) {
+  const auto it = logs_.find(ref);
+  if (it == logs_.end()) return;
+  it->second.sent = it->second.acked;
+  it->second.end_sent = it->second.end_acked;
 }
 
 void LogShipper::OnAck(const LogAckInfo& ack, MonoTime now) {
@@ -114,8 +118,7 @@ std::vector<LogPiece> LogShipper::Take(MonoTime now) {
   std::vector<LogPiece> pieces;
   size_t in_flight = 0;
   for (auto& [ref, log] : logs_) {
-    const bool waits = log.sent > log.acked || (log.end_sent && !log.end_acked);
-    if (waits && now - log.progress > options_.ack_timeout) {
+    if (log.Waits() && now - log.progress > options_.ack_timeout) {
       log.sent = log.acked;
       log.end_sent = log.end_acked;
     }
@@ -129,7 +132,7 @@ std::vector<LogPiece> LogShipper::Take(MonoTime now) {
     if (it == logs_.end()) it = logs_.begin();
     auto& [ref, log] = *it;
     next_ = ref;
-    if (log.sent == log.acked) log.progress = now;
+    if (!log.Waits()) log.progress = now;
     auto piece =
         TakePiece(ref, &log,
                   std::min(options_.chunk, options_.max_in_flight - in_flight));

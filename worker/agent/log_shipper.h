@@ -48,6 +48,8 @@ class LogShipper {
 
   // A new stream: what was in flight on the old one may be lost.
   void OnReconnect();
+  // The coordinator may have left pieces of it unanswered that it answers now.
+  void SendAgain(const RankRef& ref);
   void OnAck(const LogAckInfo& ack, MonoTime now);
 
   // What to send now; empty when there is nothing new or enough in flight.
@@ -79,6 +81,9 @@ class LogShipper {
     bool end_acked = false;
     uint64_t total_sent = 0;
     MonoTime progress;  // Of the newest ack, or of sending after none.
+
+    // For an acknowledgement: of bytes, or of the end alone.
+    bool Waits() const { return sent > acked || (end_sent && !end_acked); }
   };
 
   std::optional<LogPiece> TakePiece(const RankRef& ref, Log* log, size_t most);

@@ -179,6 +179,25 @@ TEST_F(LogShipperTest, WhatIsNotAcknowledgedInTimeIsSentAgain) {
   EXPECT_THAT(shipper_->Take(now_), SizeIs(1));
 }
 
+// The end of a log without bytes is a message like any other.
+TEST_F(LogShipperTest, AnEndThatIsNotAcknowledgedIsSentAgain) {
+  Write(log_, "");
+  shipper_->Add(ref_, "uid", log_);
+  shipper_->SetEnded(ref_);
+  ASSERT_THAT(shipper_->Take(now_), SizeIs(1));
+  // The daemon looks often.
+  for (Duration passed{}; passed < options_.ack_timeout; passed += 1s) {
+    now_ += 1s;
+    EXPECT_THAT(shipper_->Take(now_), IsEmpty());
+  }
+  now_ += 1s;
+  EXPECT_THAT(shipper_->Take(now_), SizeIs(1));
+  EXPECT_FALSE(shipper_->Done(ref_));
+  shipper_->SendAgain(ref_);
+  Receiver receiver;
+  EXPECT_TRUE(Drain(shipper_.get(), &receiver));
+}
+
 TEST_F(LogShipperTest, AGapIsALineAlsoForTheNextDaemon) {
   const std::string head = Lines(100);
   const std::string tail = Lines(100, 500);

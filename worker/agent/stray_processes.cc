@@ -3,15 +3,31 @@
 #include <errno.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+
 #include "common/base/random.h"
 #include "common/os/process.h"
+#include "worker/agent/orphans.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::string_view kSocketSuffix = ".sock";
-// What is forked while the others are killed: until a round finds none.
-constexpr int kRounds = 5;
+// Of `all`: the processes of `roots`, where they still are the same, and what
+// descends from them.
+std::set<pid_t> TreesOf(const std::vector<ProcessId>& roots,
+                        const std::vector<ProcessStat>& all) {
+  std::set<pid_t> trees;
+  for (const ProcessStat& process : all) {
+    const ProcessId id{process.pid, process.start_time};
+    if (process.pid <= 1 ||
+        std::find(roots.begin(), roots.end(), id) == roots.end()) {
+      continue;
+    }
+    for (const pid_t pid : TreeOf(process.pid, all)) trees.insert(pid);
+  }
+  return trees;
+}
 
 }  // namespace
 
@@ -59,34 +75,38 @@ bool IsOfTask(std::string_view environ, const task::TaskRecord& record,
   return mark.ends_with("." + TaskIdOf(record.socket_path));
 }
 
-int KillLeftovers(const task::TaskRecord& record) {
+int KillLeftovers(const task::TaskRecord& record,
+                  const std::vector<ProcessId>& seen) {
+  // Containers are ended by their engine.
+  const bool hides = record.container.empty();
+  std::vector<ProcessId> roots;
+  if (hides) roots = seen;
+  roots.push_back({record.process.pid, record.process.start_time});
   // One that was killed is there until the kernel is through with it.
   std::set<std::pair<pid_t, uint64_t>> reached;
   const MonoTime deadline = SystemClock().Now().mono + kEndTime;
-  for (int round = 0; round < kRounds; ++round) {
+  do {
     const std::vector<ProcessStat> all = ReadAllProcesses();
-    std::set<pid_t> tree;
-    for (const ProcessStat& process : all) {
-      if (record.process.pid > 0 && process.pid == record.process.pid &&
-          process.start_time == record.process.start_time) {
-        for (const pid_t pid : TreeOf(process.pid, all)) tree.insert(pid);
-      }
-    }
+    const std::set<pid_t> trees = TreesOf(roots, all);
     const std::vector<Process> killed = KillWanted(
         all, [&](const ProcessStat& process, const std::string& environ) {
           // A session's number alone may come again.
           const bool in_session =
               record.process.pid > 0 && process.session == record.process.pid &&
               process.start_time >= record.process.start_time;
-          return tree.contains(process.pid) ||
-                 IsOfTask(environ, record, in_session);
+          return trees.contains(process.pid) ||
+                 IsOfTask(environ, record, in_session) ||
+                 (hides && record.shim.start_time > 0 &&
+                  IsOrphan(process, environ, record.shim.start_time));
         });
     if (killed.empty()) break;
     for (const Process& process : killed) {
       reached.emplace(process.id.pid, process.id.start_time);
     }
     (void)WaitUntilGone(killed, deadline);
-  }
+    // Those that are this process's children by now.
+    for (const Process& process : killed) (void)WaitExit(process, MonoTime());
+  } while (SystemClock().Now().mono < deadline);
   return static_cast<int>(reached.size());
 }
 

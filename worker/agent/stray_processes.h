@@ -8,7 +8,8 @@
 //                             shim's socket, which is in the task record
 //
 // so that it is found in whatever session, group or process tree it is by now.
-// A program that takes the variable away hides from this, not from a cgroup.
+// A program that takes the variable away (`env -i`) is found by what the daemon
+// saw before, and by what fell to it (orphans.h), or in its cgroup.
 //
 // Nothing is signalled by a bare number: a process is held by a pidfd, with its
 // start time checked, before its environment counts.
@@ -49,8 +50,12 @@ bool IsOfTask(std::string_view environ, const task::TaskRecord& record,
               bool in_session);
 
 // SIGKILL to a rank, its tree and all else that says it is of its task, after
-// its shim is gone. Returns how many it reached.
-int KillLeftovers(const task::TaskRecord& record);
+// its shim is gone; of a rank in no container also to `seen`, which descended
+// from the shim, with their trees, and to what fell to this process since the
+// shim started. Again, until a look finds none, up to kEndTime. Returns how
+// many it reached.
+int KillLeftovers(const task::TaskRecord& record,
+                  const std::vector<ProcessId>& seen = {});
 
 // SIGKILL to those of `all` that say they are of a task of the directory with
 // `directory_mark`, but of none of `live` (IDs). To be right, `all` must have

@@ -11,6 +11,8 @@
 #include "common/base/file.h"
 #include "common/base/logging.h"
 #include "common/os/procfs.h"
+#include "worker/agent/dead_sockets.h"
+#include "worker/agent/orphans.h"
 #include "worker/agent/rank_readings.h"
 #include "worker/agent/stray_processes.h"
 
@@ -57,6 +59,12 @@ void KillHolders(const std::string& path) {
       }
     }
   }
+}
+
+// What an earlier look saw of the rank, by this daemon or the one before.
+int KillLeftoversOf(const RankPaths& paths, const task::TaskRecord& record) {
+  const auto seen = RealFileSystem()->Read(paths.processes, 1 << 20);
+  return KillLeftovers(record, DecodeProcesses(seen.value_or(std::string())));
 }
 
 }  // namespace
@@ -185,12 +193,13 @@ void Supervisor::AdoptShim(const RankRef& ref, const task::TaskRecord& record,
     Hold(ref, *std::move(shim));
     return;
   }
+  RemoveDeadSocket(rank.socket);
   // It may have written its record since.
   if (const auto late = ReadExitRecord(rank.paths.exit_record); late.ok()) {
     End(ref, *late);
     return;
   }
-  KillLeftovers(record);
+  KillLeftoversOf(rank.paths, record);
   EndLost(ref, record, "the process that held it is gone");
 }
 
@@ -273,6 +282,7 @@ void Supervisor::OnShimEnded(const RankRef& ref) {
   (void)WaitExit(*rank->shim, Now().mono);  // Reaps our own child.
   loop_->Unwatch(rank->shim->pidfd.get());
   rank->shim.reset();
+  RemoveDeadSocket(rank->socket);
   if (rank->ended) {
     ranks_.erase(ref);
     return;
@@ -291,7 +301,7 @@ void Supervisor::OnShimEnded(const RankRef& ref) {
   const auto record = ReadTaskRecord(rank->paths.task_record);
   std::string why = "the process that held it (lockstep-shim) ended";
   if (record.ok()) {
-    KillLeftovers(*record);
+    KillLeftoversOf(rank->paths, *record);
     return EndLost(ref, *record, why);
   }
   if (const auto said =
@@ -325,7 +335,7 @@ void Supervisor::KillTree(const RankRef& ref, Duration grace) {
   LOG_WARN("{}: did not end and is killed with its shim", Describe(ref));
   if (const auto record = ReadTaskRecord(rank->paths.task_record);
       record.ok()) {
-    KillLeftovers(*record);
+    KillLeftoversOf(rank->paths, *record);
   }
   (void)SendSignal(*rank->shim, SIGKILL);
 }

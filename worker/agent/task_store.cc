@@ -130,6 +130,7 @@ RankPaths TaskStore::PathsOf(const GangKey& key, int32_t rank) const {
   paths.shim_errors = JoinPath(paths.directory, "shim.err");
   paths.error_file = JoinPath(paths.work, ".lockstep-error.json");
   paths.lock = JoinPath(paths.directory, "lock");
+  paths.processes = JoinPath(paths.directory, "processes");
   return paths;
 }
 

@@ -6,6 +6,8 @@
 //                          exit.record    by the shim
 //                          log, log.*     by the shim
 //                          shim.err       what the shim could not record
+//                          processes      what descends from the shim
+//                                         (orphans.h); of no use after a boot
 //                          lock           flock(2)ed while a shim is there or
 //                                         is being started
 //                          work/          the rank's own: its page, and what
@@ -43,6 +45,7 @@ struct RankPaths {
   std::string shim_errors;
   std::string error_file;
   std::string lock;
+  std::string processes;
 };
 
 struct StoredGang {

@@ -83,6 +83,14 @@ bool IsWithinHost(const SocketEnds& ends) {
   return CompareAddresses(plain.local, plain.remote) == 0;
 }
 
+void ResetConnection(int fd) {
+  sockaddr_storage none{};
+  none.ss_family = AF_UNSPEC;
+  if (connect(fd, reinterpret_cast<sockaddr*>(&none), sizeof(none)) != 0) {
+    shutdown(fd, SHUT_RDWR);
+  }
+}
+
 std::vector<int> OpenSockets() {
   std::vector<int> sockets;
   DIR* dir = opendir("/proc/self/fd");

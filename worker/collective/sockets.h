@@ -35,6 +35,10 @@ bool GetEnds(int fd, SocketEnds* ends);
 // of two interfaces of one host are not known to be.
 bool IsWithinHost(const SocketEnds& ends);
 
+// Ends a connection now: the peer is told by a reset, which overtakes what it
+// has not received, and nothing stays queued for one that is frozen.
+void ResetConnection(int fd);
+
 // The descriptors of this process that are sockets. Others may open and close
 // some meanwhile: check what a descriptor is before using it.
 std::vector<int> OpenSockets();

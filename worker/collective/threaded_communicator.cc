@@ -11,6 +11,7 @@
 
 #include "common/base/mutex.h"
 #include "worker/collective/host_memory.h"
+#include "worker/collective/lost_peers.h"
 #include "worker/collective/operation.h"
 
 namespace lockstep {
@@ -144,9 +145,11 @@ class Engine final : public OperationQueue {
     }
     if (!done) {
       const std::string waiting = transport_->Waiting();
-      Break(DeadlineExceeded("{}: {} did not end before its deadline{}{}",
-                             options_.label, Describe(task->operation),
-                             waiting.empty() ? "" : ", ", waiting));
+      Break(WithLostPeers(
+          DeadlineExceeded("{}: {} did not end before its deadline{}{}",
+                           options_.label, Describe(task->operation),
+                           waiting.empty() ? "" : ", ", waiting),
+          transport_->LostPeers()));
     }
     transport_->SetAwaited(false);
     return WaitForEnd(task);

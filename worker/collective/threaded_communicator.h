@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/base/status.h"
 #include "worker/collective/broken.h"
@@ -80,6 +81,9 @@ class Transport {
   virtual void Cut() = 0;
   // Whom Execute waits for: "waiting for rank 2"; may be empty. Any thread.
   virtual std::string Waiting() const = 0;
+  // Peers that this rank itself finds out of reach now (lost_peers.h). Any
+  // thread.
+  virtual std::vector<int> LostPeers() const { return {}; }
 
   // Where slices lie. Null: in host memory that the communicator allocates, or
   // that was registered with it.

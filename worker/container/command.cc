@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/os/marked_processes.h"
 #include "common/os/process.h"
 #include "worker/container/session_io.h"
 
@@ -35,6 +36,7 @@ class Runner {
     options.program = command_.argv[0];
     options.argv = command_.argv;
     options.env = command_.env;
+    options.env.push_back(fmt::format("{}=engine", kToolVariable));
     options.stdout_fd = out.write.get();
     options.stderr_fd = err.write.get();
     options.new_session = true;

@@ -16,9 +16,6 @@
 
 namespace lockstep {
 
-// Of this run, in the environment of the program.
-inline constexpr char kToolVariable[] = "LOCKSTEP_TOOL";
-
 // What a program may use that runs code of a job before the job has a place of
 // its own. 0: as the daemon itself.
 struct ToolLimits {
@@ -52,10 +49,11 @@ struct ToolResult {
 };
 
 // When it has ended, or is ended, everything that it has started is killed, in
-// whatever session it is by now: it is known by kToolVariable, unless it takes
-// that away. All of it has ended when this returns. Errors: NotFound and
-// PermissionDenied: there is no such program; DeadlineExceeded at `timeout`,
-// with its last line; Unavailable: what it has started does not end; Cancelled.
+// whatever session it is by now: it is known by kToolVariable
+// (common/os/marked_processes.h), unless it takes that away. All of it has
+// ended when this returns. Errors: NotFound and PermissionDenied: there is no
+// such program; DeadlineExceeded at `timeout`, with its last line; Unavailable:
+// what it has started does not end; Cancelled.
 StatusOr<ToolResult> RunTool(const ToolOptions& options, Cancellation* cancel);
 
 // The last line that is not blank, cut to 400 printable bytes.

@@ -39,6 +39,7 @@ void RankLink::Impl::Remember(const v1::RankReport& report) {
     latest_.set_failure(report.failure());
     latest_.set_victim(report.victim());
     latest_.set_failure_reason(report.failure_reason());
+    *latest_.mutable_lost_peers() = report.lost_peers();
   }
 }
 

@@ -155,8 +155,8 @@ class Session {
   Status Broadcast(std::string* bytes);
   Status Barrier();
 
-  // At the end, by all ranks alike: whether a rank's last checkpoint failed for
-  // want of space (ENOSPC, EDQUOT), by what each says of its own (`mine`; OK:
+  // At the end, by all ranks alike: whether what a rank saved, the last
+  // checkpoint or the model, failed for want of space (ENOSPC, EDQUOT), by what each says of its own (`mine`; OK:
   // it did not fail). Where one did, the job is told OUTPUT_FULL, all wait, 1 s
   // doubling to 30 s from call to call, and the answer is true: the state is in
   // memory only, so save it again, then ask again. An error when the generation

@@ -7,6 +7,7 @@
 
 #include "common/base/logging.h"
 #include "worker/collective/handshake.h"
+#include "worker/collective/lost_peers.h"
 #include "worker/runtime/fingerprint.h"
 #include "worker/runtime/peer_lost.h"
 
@@ -18,6 +19,8 @@ using std::chrono::seconds;
 
 constexpr Duration kLastWordsTime = milliseconds(300);
 constexpr Duration kGoodbyeTime = seconds(5);
+// Of one report: a message of the link has 64 KiB.
+constexpr int kMostLostPeers = 1024;
 // lockstep.v1.Reason.
 constexpr int kReasonNumberOutputMissing = 9;
 constexpr int kReasonNumberNoCheckpoint = 10;
@@ -235,6 +238,11 @@ int Session::Impl::Leave(const Status& result) {
     report.set_failure(Message(status));
     report.set_victim(IsVictim(status));
     report.set_failure_reason(ReasonNumber(ReasonOf(status)));
+    for (const int peer : LostPeersOf(status)) {
+      if (report.lost_peers_size() < kMostLostPeers) {
+        report.add_lost_peers(peer);
+      }
+    }
     Send(report);
     MutexLock lock(&mu_);
     // The other ranks have done all they had to, where it is only that.

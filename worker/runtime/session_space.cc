@@ -33,9 +33,9 @@ StatusOr<bool> Session::Impl::AwaitSpace(const Status& mine) {
     return false;
   }
   if (IsNoSpace(mine) && space_waits_ == 0) {
-    SendEvent(fmt::format("the last checkpoint does not fit into the output "
-                          "directory, and is tried again until there is space; "
-                          "until then only the ranks have it: {}",
+    SendEvent(fmt::format("what is saved at the end does not fit into the "
+                          "output directory, and is tried again until there is "
+                          "space; until then only the ranks have it: {}",
                           Message(mine)),
               EventKind::kOutputFull);
   }

@@ -25,6 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr char kJob[] = "mnist";
@@ -389,6 +390,7 @@ TEST_F(TwoRanks, AbortEndsBothAsVictims) {
   ASSERT_EQ(failures.size(), 2u);
   for (const v1::RankReport& report : failures) {
     EXPECT_TRUE(report.victim()) << report.failure();
+    EXPECT_EQ(report.lost_peers_size(), 0) << report.failure();
   }
 }
 
@@ -427,8 +429,9 @@ TEST_F(TwoRanks, SmallCollectivesBesideTheSteps) {
   });
 }
 
-// Real processes: one is killed, the daemon tells the other.
-TEST(SessionProcessTest, ASurvivorLeavesAsVictim) {
+// Real processes: rank 1 is killed, and where `told` the daemon tells rank 0.
+// What rank 0 said last.
+v1::RankReport LastWordsOfASurvivor(bool told) {
   TempDir dir;
   const std::string link = dir.path() + "/link";
   RankProcesses ranks(2, [&](int r) {
@@ -445,26 +448,37 @@ TEST(SessionProcessTest, ASurvivorLeavesAsVictim) {
                   Welcome(dir.path(), r, 2));
   }
   daemon.Start();
-  ASSERT_TRUE(daemon.WaitFor([&] { return daemon.joined.size() == 2; }))
+  EXPECT_TRUE(daemon.WaitFor([&] { return daemon.joined.size() == 2; }))
       << "exit codes " << ranks.Join(0, In(seconds(0))) << ", "
       << ranks.Join(1, In(seconds(0)));
   ranks.Signal(1, SIGKILL);
-  ASSERT_TRUE(daemon.WaitFor([&] { return daemon.disconnects >= 1; }));
-  daemon.With([&](RankLinkServer* server) {
-    server->SendAbort(Key(0), "rank 1 was killed");
-  });
+  if (told) {
+    EXPECT_TRUE(daemon.WaitFor([&] { return daemon.disconnects >= 1; }));
+    daemon.With([&](RankLinkServer* server) {
+      server->SendAbort(Key(0), "rank 1 was killed");
+    });
+  }
   EXPECT_EQ(ranks.Join(0, In(seconds(10))), kExitPeerLost);
-  // Its last words; other events may come before.
-  bool victim = false;
+  v1::RankReport last;
   EXPECT_TRUE(daemon.WaitFor([&] {
     for (const auto& [key, report] : daemon.reports) {
-      if (report.failure().empty()) continue;
-      victim = report.victim();
+      if (report.failure().empty()) continue;  // Another event.
+      last = report;
       return true;
     }
     return false;
   }));
-  EXPECT_TRUE(victim);
+  return last;
+}
+
+TEST(SessionProcessTest, ASurvivorLeavesAsVictim) {
+  EXPECT_TRUE(LastWordsOfASurvivor(true).victim());
+}
+
+TEST(SessionProcessTest, ASurvivorNamesThePeerThatItLost) {
+  const v1::RankReport report = LastWordsOfASurvivor(false);
+  EXPECT_TRUE(report.victim());
+  EXPECT_THAT(report.lost_peers(), ElementsAre(1)) << report.failure();
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/file.h"
+#include "common/os/marked_processes.h"
 
 namespace lockstep {
 namespace {
@@ -78,6 +79,7 @@ StatusOr<Process> StartShim(const std::string& shim_program,
   SpawnOptions options;
   options.program = shim_program;
   options.argv = {shim_program, "3"};  // 3: the first of `fds`.
+  options.env = {fmt::format("{}=shim", kToolVariable)};  // Not the rank's.
   options.cwd = std::string("/");
   options.stderr_path = stderr_path;
   options.fds = {memfd.get()};

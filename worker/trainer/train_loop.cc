@@ -226,6 +226,15 @@ Status TrainLoop::End() {
 }
 
 Status TrainLoop::SaveModel() {
+  for (;;) {
+    const Status mine = WriteModel();
+    // The trained state is in memory only: nobody leaves for want of space.
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool again, session_->AwaitSpace(mine));
+    if (!again) return mine;
+  }
+}
+
+Status TrainLoop::WriteModel() {
   if (!session_->chief() || output_.empty()) return OkStatus();
   session_->Enter(Phase::kCheckpoint);
   checkpoint::Metadata metadata = {

@@ -67,7 +67,10 @@ class TrainLoop {
   // After the last step.
   Status End();
   Status EvaluateNow();
+  // By all ranks alike; on a full disk it waits for space.
   Status SaveModel();
+  // By rank 0, where a model is wanted; the others do nothing.
+  Status WriteModel();
   void PrintParameterHash();
 
   StatusOr<SavedState> Save();

@@ -10,6 +10,7 @@
 #include "worker/collective/hierarchical/slices.h"
 #include "worker/collective/hierarchical/stage_plan.h"
 #include "worker/collective/hierarchical/staged_memory.h"
+#include "worker/collective/lost_peers.h"
 #include "worker/collective/operation.h"
 #include "worker/collective/tcp/plan.h"
 
@@ -386,8 +387,15 @@ Status Translate(const Status& status, const std::vector<int>& ranks,
   if (status.ok() || absl::IsAborted(status)) return status;
   const Status translated(status.code(),
                           TranslateRanks(Message(status), ranks, size));
+  std::vector<int> lost;
+  for (const int rank : LostPeersOf(status)) {
+    if (rank >= 0 && static_cast<size_t>(rank) < ranks.size()) {
+      lost.push_back(ranks[rank]);
+    }
+  }
+  const Status named = WithLostPeers(translated, lost);
   const std::string reason = ReasonOf(status);
-  return reason.empty() ? translated : WithReason(translated, reason);
+  return reason.empty() ? named : WithReason(named, reason);
 }
 
 StatusOr<OwnMemory> AllocateOwn(const HostLayout& layout, const Side& within,

@@ -40,8 +40,9 @@ inline constexpr size_t kLineBytes = 512;
 StatusOr<OwnMemory> AllocateOwn(const HostLayout& layout, const Side& within,
                                 const Side& between);
 
-// An error of one side as one of the whole; `ranks`: its ranks, as of all
-// `size`. kAborted carries a reason of the user's, whose ranks are global.
+// An error of one side as one of the whole, the peers that it names as lost
+// included; `ranks`: its ranks, as of all `size`. kAborted carries a reason of
+// the user's, whose ranks are global.
 Status Translate(const Status& status, const std::vector<int>& ranks, int size);
 
 struct TransportParts {

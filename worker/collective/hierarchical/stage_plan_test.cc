@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <map>
 
+#include "worker/collective/hierarchical/hierarchical_transport.h"
+#include "worker/collective/lost_peers.h"
 #include "worker/collective/operation.h"
 
 namespace lockstep {
@@ -448,6 +450,15 @@ TEST(TranslateTest, RanksBecomeThoseOfTheWhole) {
   EXPECT_EQ(t("rank 1 is gone; it said: rank 0 is gone"),
             "rank 6 is gone; it said: rank 0 is gone");
   EXPECT_EQ(t(""), "");
+}
+
+TEST(TranslateTest, LostPeersBecomeThoseOfTheWhole) {
+  const Status lost = WithReason(
+      WithLostPeers(Unavailable("rank 1 is gone"), {1, 2}), "PEER_LOST");
+  const Status whole = hierarchical::Translate(lost, {4, 6, 11}, 12);
+  EXPECT_EQ(Message(whole), "rank 6 is gone");
+  EXPECT_EQ(ReasonOf(whole), "PEER_LOST");
+  EXPECT_THAT(LostPeersOf(whole), ElementsAre(6, 11));
 }
 
 }  // namespace

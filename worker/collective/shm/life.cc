@@ -10,6 +10,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "worker/collective/lost_peers.h"
 #include "worker/collective/shm/doorbell.h"
 
 namespace lockstep::shm {
@@ -158,8 +159,10 @@ void Life::PeerDied(int rank) {
   const uint32_t ended = control.ended.load(std::memory_order_acquire);
   if (ended == 0) {
     return BreakAs(
-        Unavailable("{}: the connection to rank {} is lost: its process died",
-                    label_, rank),
+        WithLostPeers(Unavailable("{}: the connection to rank {} is lost: its "
+                                  "process died",
+                                  label_, rank),
+                      {rank}),
         true);
   }
   const std::string words = ReadLastWords(control);

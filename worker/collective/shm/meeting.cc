@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "common/base/random.h"
+#include "worker/collective/lost_peers.h"
 #include "worker/collective/shm/greeting.h"
 #include "worker/collective/shm/reception.h"
 
@@ -115,16 +116,20 @@ class Meeting {
                             missing);
   }
 
+  static Status Unreached(int rank, std::string_view why) {
+    return WithLostPeers(Unavailable("{}", why), {rank});
+  }
+
   // Waits for one message of a rank that we connected to.
   template <typename T>
-  Status Receive(int socket, T* message, Fd* file) {
+  Status Receive(int rank, int socket, T* message, Fd* file) {
     for (;;) {
       bool nothing = false;
       LOCKSTEP_RETURN_IF_ERROR(
           ReceiveMessage(socket, message, sizeof(T), file, &nothing));
       if (!nothing) return OkStatus();
       if (Now() >= deadline_) {
-        return Unavailable("it does not answer while forming");
+        return Unreached(rank, "it does not answer while forming");
       }
       pollfd wait{socket, POLLIN, 0};
       poll(&wait, 1, PollMillis(Now(), deadline_));
@@ -142,15 +147,16 @@ class Meeting {
         std::this_thread::sleep_for(milliseconds(1));
         continue;
       }
-      return Unavailable(
-          "it went away while forming, or is not on this host ({})",
-          std::strerror(errno));
+      return Unreached(
+          rank,
+          fmt::format("it went away while forming, or is not on this host ({})",
+                      std::strerror(errno)));
     }
     LOCKSTEP_ASSIGN_OR_RETURN(const pid_t pid, ProcessOf(fd.get()));
     LOCKSTEP_RETURN_IF_ERROR(SendMessage(fd.get(), &hello_, sizeof(hello_)));
     Answer answer{};
     Fd file;
-    LOCKSTEP_RETURN_IF_ERROR(Receive(fd.get(), &answer, &file));
+    LOCKSTEP_RETURN_IF_ERROR(Receive(rank, fd.get(), &answer, &file));
     LOCKSTEP_RETURN_IF_ERROR(CheckHello(answer.hello, size_));
     if (answer.hello.rank != static_cast<uint32_t>(rank)) {
       return FailedPrecondition("it says that it is rank {}",
@@ -166,7 +172,7 @@ class Meeting {
                                          known ? file_.get() : -1));
     if (!known) return WrongKey(rank, me_);
     char welcome = 0;
-    LOCKSTEP_RETURN_IF_ERROR(Receive(fd.get(), &welcome, &file));
+    LOCKSTEP_RETURN_IF_ERROR(Receive(rank, fd.get(), &welcome, &file));
     return Admit(rank, answer.hello, std::move(fd), pid, std::move(file));
   }
 
@@ -185,11 +191,11 @@ class Meeting {
     return static_cast<bool>(circle_.members[rank].socket);
   }
 
-  std::string Missing() const {
-    std::string missing;
+  // Higher ranks that have not come in.
+  std::vector<int> Missing() const {
+    std::vector<int> missing;
     for (int rank = me_ + 1; rank < size_; ++rank) {
-      if (IsIn(rank)) continue;
-      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", rank);
+      if (!IsIn(rank)) missing.push_back(rank);
     }
     return missing;
   }
@@ -209,7 +215,10 @@ class Meeting {
       LOCKSTEP_ASSIGN_OR_RETURN(std::vector<Guest> guests,
                                 reception.Receive(deadline_));
       if (guests.empty()) {
-        return Unavailable("rank {} went away while forming", Missing());
+        const std::vector<int> missing = Missing();
+        return WithLostPeers(Unavailable("rank {} went away while forming",
+                                         fmt::join(missing, ", ")),
+                             missing);
       }
       for (Guest& guest : guests) {
         LOCKSTEP_RETURN_IF_ERROR(

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "worker/collective/handshake.h"
+#include "worker/collective/lost_peers.h"
 #include "worker/collective/shm/greeting.h"
 #include "worker/collective/shm/shm_test_util.h"
 
@@ -22,6 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Connects to the socket of a rank, as anybody of its user can.
@@ -53,6 +55,21 @@ TEST(MeetingTest, AnotherKeyIsNamedOnBothSides) {
                                        HasSubstr("another key")));
   });
   EXPECT_LT(Now() - start, seconds(4));
+}
+
+// Both have published where they are; one is not there, one never comes.
+TEST(MeetingTest, WhoCannotBeMetIsNamedAsLost) {
+  signal(SIGPIPE, SIG_IGN);
+  SpawnRanks(2, [](int rank) {
+    MapRendezvousStore store;
+    ASSERT_TRUE(store
+                    .Put(fmt::format("shm/{}", 1 - rank),
+                         "LSHM1 2 lockstep-" + std::string(32, 'a'))
+                    .ok());
+    const Status status = FormShm(ShmOptions(rank, 2, &store)).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
+    EXPECT_THAT(LostPeersOf(status), ElementsAre(1 - rank)) << status;
+  });
 }
 
 TEST(MeetingTest, StrangersCostNobodyAnything) {

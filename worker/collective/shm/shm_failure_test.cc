@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "worker/collective/lost_peers.h"
 #include "worker/collective/operation.h"
 #include "worker/collective/shm/layout.h"
 #include "worker/collective/shm/shm_test_util.h"
@@ -17,6 +18,7 @@ using std::chrono::seconds;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // A fraction of kLong, which those would take that nobody tells.
 constexpr Duration kSoon = seconds(5);
@@ -51,6 +53,7 @@ TEST(AbortTest, ReturnsAWaitingRankAtOnce) {
   EXPECT_EQ(other.code(), StatusCode::kUnavailable);
   EXPECT_THAT(Message(other), AllOf(HasSubstr("connection to rank 0"),
                                     HasSubstr("the job was cancelled")));
+  EXPECT_THAT(LostPeersOf(other), IsEmpty());
 }
 
 TEST(AbortTest, WithDataInFlight) {

@@ -2,11 +2,13 @@
 // is left of generations. Bounds are those that are promised (50 ms), or, where
 // one try must do, those plus what a machine busy with other tests may add.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "worker/collective/latency_test_util.h"
+#include "worker/collective/lost_peers.h"
 #include "worker/collective/shm/shm_test_util.h"
 
 namespace lockstep::shm {
@@ -15,6 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::AnyOf;
+using ::testing::ElementsAre;
 
 // A fraction of kLong, which those would take that nobody tells.
 constexpr Duration kSoon = seconds(5);
@@ -44,6 +47,25 @@ int LoopUntilError(RankBoard* board, int rank, int n, size_t count,
   over = true;
   aborter.join();
   return static_cast<int>(status.code());
+}
+
+TEST_F(ProcessTest, APeerThatDiedIsNamedAsLost) {
+  DirectoryRendezvousStore store(board_.dir());
+  RankProcesses peer(1, [&](int) {
+    auto c = FormShm(ShmOptions(1, 2, &store));
+    constexpr Operation kBarrier = {.kind = CollectiveKind::kBarrier};
+    // Without a goodbye.
+    _exit(c.ok() && lockstep::Run(c->get(), kBarrier, kLong).ok() ? 0 : 1);
+    return 1;
+  });
+  auto c = FormShm(ShmOptions(0, 2, &store));
+  ASSERT_TRUE(c.ok()) << c.status();
+  const Operation barrier = {.kind = CollectiveKind::kBarrier};
+  ASSERT_TRUE(lockstep::Run(c->get(), barrier, kLong).ok());
+  const Status status = lockstep::Run(c->get(), barrier, kLong);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
+  EXPECT_THAT(LostPeersOf(status), ElementsAre(1)) << status;
+  EXPECT_EQ(peer.Join(0, Now() + kLong), 0);
 }
 
 struct Case {

@@ -12,6 +12,7 @@
 #include <list>
 #include <string_view>
 
+#include "worker/collective/lost_peers.h"
 #include "worker/collective/sockets.h"
 
 namespace lockstep::tcp {
@@ -131,6 +132,15 @@ class Connector {
         stop_(stop),
         sockets_(peers_.size() * (streams.end - streams.first)),
         missing_(sockets_.size()) {}
+  // Who gives up cuts off those that it had connected with: not every end is
+  // that of a process.
+  ~Connector() {
+    for (const Fd& fd : sockets_) {
+      if (fd) ResetConnection(fd.get());
+    }
+  }
+  Connector(const Connector&) = delete;
+  Connector& operator=(const Connector&) = delete;
 
   StatusOr<std::vector<Connection>> Run() {
     for (const int peer : peers_) {
@@ -183,6 +193,7 @@ class Connector {
 
   Status Missing() {
     std::string missing;
+    std::vector<int> ranks;
     const size_t count = streams_.end - streams_.first;
     for (size_t i = 0; i < peers_.size(); ++i) {
       const auto first = sockets_.begin() + i * count;
@@ -191,9 +202,12 @@ class Connector {
         continue;
       }
       missing += fmt::format("{}{}", missing.empty() ? "" : ", ", peers_[i]);
+      ranks.push_back(peers_[i]);
     }
-    return Unavailable("rank {} went away while forming: it did not connect{}",
-                       missing, refused_.empty() ? "" : "; " + refused_);
+    return WithLostPeers(
+        Unavailable("rank {} went away while forming: it did not connect{}",
+                    missing, refused_.empty() ? "" : "; " + refused_),
+        ranks);
   }
 
   Status StartRetries(MonoTime now) {
@@ -245,10 +259,12 @@ class Connector {
       retries_.push_back({peer, stream, Now() + kRetryAfter});
       return OkStatus();
     }
-    return Unavailable(
-        "rank {} went away while forming: cannot connect to {} "
-        "port {} ({})",
-        peer, PlaceOf(peer).address, PlaceOf(peer).port, std::strerror(error));
+    return WithLostPeers(
+        Unavailable("rank {} went away while forming: cannot connect to {} "
+                    "port {} ({})",
+                    peer, PlaceOf(peer).address, PlaceOf(peer).port,
+                    std::strerror(error)),
+        {peer});
   }
 
   void DropLate(MonoTime now) {
@@ -462,6 +478,13 @@ StatusOr<std::vector<Connection>> ConnectPeers(const Neighbours& neighbours,
                                                const Listener& listener,
                                                MonoTime deadline, int stop) {
   return Connector(neighbours, streams, listener, deadline, stop).Run();
+}
+
+Status ConnectionLost(int peer, int error) {
+  const Status lost =
+      Unavailable("the connection to rank {} is lost ({})", peer,
+                  error == 0 ? "it ended" : std::strerror(error));
+  return error == ECONNRESET ? lost : WithLostPeers(lost, {peer});
 }
 
 }  // namespace lockstep::tcp

@@ -55,13 +55,18 @@ struct Connection {
 // Those of all peers: non-blocking, without delay, within a host with Reno for
 // congestion control, else with the system's. Unauthenticated: a peer has
 // another key; Unavailable: a peer, which is named, went away or did not
-// connect before `deadline`; Aborted: the descriptor `stop`, where there is
-// one, became readable.
+// connect before `deadline`, and is so in LostPeersOf, too; Aborted: the
+// descriptor `stop`, where there is one, became readable.
 StatusOr<std::vector<Connection>> ConnectPeers(const Neighbours& neighbours,
                                                StreamRange streams,
                                                const Listener& listener,
                                                MonoTime deadline,
                                                int stop = -1);
+
+// What the end of a proven connection with `peer` is, by errno; 0: in order,
+// without a goodbye. Names the peer as lost (lost_peers.h), but for a reset:
+// that is how a peer cuts off what it gives up, most often because of another.
+Status ConnectionLost(int peer, int error);
 
 }  // namespace lockstep::tcp
 

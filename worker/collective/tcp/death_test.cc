@@ -8,12 +8,14 @@
 #include <filesystem>
 #include <thread>
 
+#include "worker/collective/lost_peers.h"
 #include "worker/collective/tcp/tcp_test_util.h"
 
 namespace lockstep::tcp {
 namespace {
 
 using std::chrono::seconds;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(ProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
@@ -75,6 +77,7 @@ TEST(ProcessTest, PeerThatDiesWhileFormingIsNamed) {
   const Status status = FormTcp(TcpOptions(0, 2, &store)).status();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
   EXPECT_THAT(Message(status), HasSubstr("rank 1"));
+  EXPECT_THAT(LostPeersOf(status), ElementsAre(1));
   EXPECT_LT(Now() - start, kSoon);
 }
 

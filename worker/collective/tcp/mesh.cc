@@ -1,6 +1,7 @@
 #include "worker/collective/tcp/mesh.h"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -9,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "worker/collective/lost_peers.h"
+#include "worker/collective/sockets.h"
 #include "worker/collective/tcp/ring.h"
 
 namespace lockstep::tcp {
@@ -28,21 +31,23 @@ void Relax() {
 #endif
 }
 
+// A host that has not answered what was sent again so often, for more than a
+// second, is not reached. That of a frozen process answers.
+constexpr int kUnansweredRepeats = 3;
+
+bool IsUnanswered(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+         info.tcpi_state == TCP_ESTABLISHED && info.tcpi_unacked > 0 &&
+         info.tcpi_retransmits >= kUnansweredRepeats;
+}
+
 // Half of what both clocks cost.
 MonoTime Now() { return std::chrono::steady_clock::now(); }
 
 bool WouldBlock(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
-// Ends the connection now: the peer is told by a reset, which overtakes what
-// it has not received, and nothing stays queued for one that is frozen.
-void Reset(int fd) {
-  sockaddr_storage none{};
-  none.ss_family = AF_UNSPEC;
-  if (connect(fd, reinterpret_cast<sockaddr*>(&none), sizeof(none)) != 0) {
-    shutdown(fd, SHUT_RDWR);
-  }
 }
 
 // What came and will not be used: a socket that is closed with bytes unread
@@ -100,7 +105,7 @@ void Mesh::Take(Connection connection) {
   link->index = links_.size();
   link->position = position_of_[link->peer];
   // Who cuts from now on finds it among the others.
-  if (IsCut()) Reset(link->fd.get());
+  if (IsCut()) ResetConnection(link->fd.get());
   routes_[link->position][link->stream] = link.get();
   links_.push_back(std::move(link));
 }
@@ -154,8 +159,7 @@ void Mesh::Fail(Status error) {
 }
 
 void Mesh::Lose(Link* link, int error) {
-  Fail(Unavailable("the connection to rank {} is lost ({})", link->peer,
-                   error == 0 ? "it ended" : std::strerror(error)));
+  Fail(ConnectionLost(link->peer, error));
 }
 
 bool Mesh::Send(Flow* flow) {
@@ -180,7 +184,7 @@ bool Mesh::Send(Flow* flow) {
     if (WouldBlock(errno)) return false;
     const int error = errno;
     // The peer may have refused this operation, and said by its own why.
-    Inspect(link);
+    Inspect(link, error);
     Lose(link, error);
     return false;
   }
@@ -243,13 +247,14 @@ bool Mesh::FindMismatch(Link* link, const Header& head) {
 }
 
 // Looks, without taking it, at what came on a connection that nobody reads
-// now.
-void Mesh::Inspect(Link* link) {
+// now. `error`: what a call on it has returned, which no other call returns
+// again.
+void Mesh::Inspect(Link* link, int error) {
   Header head;
   const ssize_t size =
       recv(link->fd.get(), &head, sizeof(head), MSG_PEEK | MSG_DONTWAIT);
   if (size == 0 || (size < 0 && !WouldBlock(errno))) {
-    return Lose(link, size == 0 ? 0 : errno);
+    return Lose(link, size == 0 ? error : errno);
   }
   if (size < 0) return;
   link->quiet = head_.sequence;
@@ -340,9 +345,10 @@ void Mesh::SetPolls(Flows sends, Flows receives) {
 
 Status Mesh::Block(MonoTime now, Flows sends, Flows receives) {
   if (now >= deadline_) {
-    Fail(
+    Fail(WithLostPeers(
         DeadlineExceeded("did not end before its deadline, waiting for rank {}",
-                         waiting_for_.load(std::memory_order_relaxed)));
+                         waiting_for_.load(std::memory_order_relaxed)),
+        Unanswering()));
     return error_;
   }
   SetPolls(sends, receives);
@@ -433,12 +439,23 @@ Status Mesh::ExchangeSplit(const Flow& send, const Flow& receive) {
   return OkStatus();
 }
 
+std::vector<int> Mesh::Unanswering() {
+  MutexLock lock(&mu_);
+  std::vector<int> peers;
+  for (const auto& link : links_) {
+    const bool known =
+        std::find(peers.begin(), peers.end(), link->peer) != peers.end();
+    if (!known && IsUnanswered(link->fd.get())) peers.push_back(link->peer);
+  }
+  return peers;
+}
+
 void Mesh::Cut() {
   if (cut_.exchange(true)) return;
   const uint64_t one = 1;
   (void)!write(wake_.get(), &one, sizeof(one));
   MutexLock lock(&mu_);
-  for (const auto& link : links_) Reset(link->fd.get());
+  for (const auto& link : links_) ResetConnection(link->fd.get());
 }
 
 }  // namespace lockstep::tcp

@@ -59,7 +59,7 @@ struct Flow {
   size_t done = 0;
 };
 
-// One thread at a time, but Cut, SetAwaited and waiting_for.
+// One thread at a time, but Cut, SetAwaited, waiting_for and Unanswering.
 class Mesh {
  public:
   // `connections`: as ConnectPeers returns them. `spin`: who is awaited may
@@ -130,6 +130,9 @@ class Mesh {
   int waiting_for() const {
     return waiting_for_.load(std::memory_order_relaxed);
   }
+  // Peers whose hosts have not answered for more than a second what was sent to
+  // them, again and again.
+  std::vector<int> Unanswering();
 
  private:
   // What is waited for.
@@ -144,7 +147,7 @@ class Mesh {
   void Fail(Status error);
   void Lose(Link* link, int error);
   void CheckHead(Link* link);
-  void Inspect(Link* link);
+  void Inspect(Link* link, int error = 0);
   bool FindMismatch(Link* link, const Header& head);
   Status Block(MonoTime now, Flows sends, Flows receives);
   void SetPolls(Flows sends, Flows receives);

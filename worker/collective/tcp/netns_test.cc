@@ -19,6 +19,7 @@
 
 #include "common/base/fd.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/lost_peers.h"
 #include "worker/collective/tcp/congestion_test_util.h"
 #include "worker/collective/tcp/plan.h"
 #include "worker/collective/tcp/tcp_communicator.h"
@@ -287,6 +288,50 @@ TEST_F(FlowLimitTest, TuningFindsThatTheyHelp) {
     const int streams = ranks.Join(rank, Now() + kLong);
     EXPECT_GE(streams, 2);
     EXPECT_LE(streams, tcp::kMaxStreams);
+  }
+}
+
+// Who sends over a line that was cut finds that nothing is answered, and whom
+// it cannot reach; who only waits for another does not.
+TEST_F(NamespaceTest, WhoIsBehindALineThatWasCutIsNamed) {
+  constexpr int kPair = 2;
+  RankProcesses ranks(kPair, [&](int rank) {
+    auto c = FormThere(rank, kPair);
+    if (!c.ok()) return 100;
+    auto buffer = (*c)->Allocate(4 << 20);
+    if (!buffer.ok()) return 101;
+    Status status;
+    while (status.ok()) {
+      status = lockstep::Run(
+          c->get(), {.slice = {*buffer, 0, 1 << 20, DataType::kFloat32}},
+          seconds(5));
+      ++board_->steps[rank];
+    }
+    if (status.code() != StatusCode::kDeadlineExceeded) return 102;
+    return LostPeersOf(status) == std::vector<int>{1 - rank} ? 0 : 103;
+  });
+  const MonoTime deadline = Now() + kLong;
+  while ((board_->steps[0] < 2 || board_->steps[1] < 2) && Now() < deadline) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  ASSERT_TRUE(Ip("-n {0}b link set p1 down"));
+  for (int rank = 0; rank < kPair; ++rank) {
+    EXPECT_EQ(ranks.Join(rank, deadline), 0) << rank;
+  }
+}
+
+TEST_F(NamespaceTest, WhoCannotBeReachedWhileFormingIsNamed) {
+  ASSERT_TRUE(Ip("-n {0}b link set p2 down"));
+  RankProcesses ranks(kRanks, [&](int rank) {
+    const Status status = FormThere(rank).status();
+    if (status.code() != StatusCode::kUnavailable) return 100;
+    const std::vector<int> others =
+        rank == 2 ? std::vector<int>{0, 1, 3} : std::vector<int>{2};
+    return LostPeersOf(status) == others ? 0 : 101;
+  });
+  const MonoTime deadline = Now() + kLong;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(ranks.Join(rank, deadline), 0) << rank;
   }
 }
 

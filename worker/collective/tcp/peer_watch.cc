@@ -22,8 +22,8 @@ constexpr int kLookMilliseconds = 10;
 enum class End { kGoodbye, kLost, kUnclear };
 
 // Of a connection that ended. `reset`: by its end or ours, not in order.
-// Without taking what came.
-End Look(int socket, bool reset) {
+// Without taking what came. `error` as PeerWatch's.
+End Look(int socket, bool reset, int* error) {
   Header head;
   const ssize_t size =
       recv(socket, &head, sizeof(head), MSG_PEEK | MSG_DONTWAIT);
@@ -32,13 +32,18 @@ End Look(int socket, bool reset) {
   }
   // Bytes of an operation that this rank has not begun: what lies behind them
   // cannot be seen.
-  return size > 0 && !reset ? End::kUnclear : End::kLost;
+  if (size > 0 && !reset) return End::kUnclear;
+  *error = size < 0 ? errno : 0;
+  socklen_t length = sizeof(*error);
+  // Behind such bytes a reset is still to be asked for.
+  if (size > 0) getsockopt(socket, SOL_SOCKET, SO_ERROR, error, &length);
+  return End::kLost;
 }
 
 }  // namespace
 
 PeerWatch::PeerWatch(std::vector<Peer> peers, std::function<bool()> busy,
-                     std::function<void(int)> lost)
+                     std::function<void(int, int)> lost)
     : peers_(std::move(peers)),
       busy_(std::move(busy)),
       lost_(std::move(lost)) {}
@@ -84,9 +89,10 @@ void PeerWatch::Loop() {
     }
     if (fresh || busy_()) continue;
     for (size_t i = ended.size(); i-- > 0;) {
-      const End end = Look(ended[i].peer.socket, ended[i].reset);
+      int error = 0;
+      const End end = Look(ended[i].peer.socket, ended[i].reset, &error);
       if (end == End::kUnclear) continue;
-      if (end == End::kLost) return lost_(ended[i].peer.rank);
+      if (end == End::kLost) return lost_(ended[i].peer.rank, error);
       ended.erase(ended.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }

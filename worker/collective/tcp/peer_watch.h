@@ -23,9 +23,10 @@ class PeerWatch {
     int socket = -1;  // borrowed; only looked at
   };
 
-  // `busy` and `lost` are called by the thread, `lost` once at most.
+  // `busy` and `lost` are called by the thread, `lost` once at most; `error`:
+  // the errno with which the connection ended, 0 where it ended in order.
   PeerWatch(std::vector<Peer> peers, std::function<bool()> busy,
-            std::function<void(int rank)> lost);
+            std::function<void(int rank, int error)> lost);
   ~PeerWatch();
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
@@ -38,7 +39,7 @@ class PeerWatch {
 
   const std::vector<Peer> peers_;
   const std::function<bool()> busy_;
-  const std::function<void(int)> lost_;
+  const std::function<void(int, int)> lost_;
   Fd stop_;  // an eventfd
   std::thread thread_;
 };

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <new>
 #include <utility>
 
+#include "worker/collective/lost_peers.h"
 #include "worker/collective/operation.h"
 #include "worker/collective/tcp/algorithms.h"
 #include "worker/collective/tcp/connect.h"
@@ -101,9 +103,10 @@ class TcpTransport final : public Transport {
     watch_ = std::make_unique<tcp::PeerWatch>(
         std::move(peers),
         [this] { return busy_.load(std::memory_order_acquire); },
-        [this, broken](int rank) {
+        [this, broken](int rank, int error) {
           if (mesh_->IsCut()) return;
-          broken(Unavailable("the connection to rank {} is lost", rank));
+          if (error == ECONNRESET) reset_.store(true);
+          broken(tcp::ConnectionLost(rank, error));
         });
     return watch_->Start();
   }
@@ -111,6 +114,9 @@ class TcpTransport final : public Transport {
   std::string Waiting() const override {
     const int peer = mesh_ == nullptr ? -1 : mesh_->waiting_for();
     return peer < 0 ? "" : fmt::format("waiting for rank {}", peer);
+  }
+  std::vector<int> LostPeers() const override {
+    return mesh_ == nullptr ? std::vector<int>() : mesh_->Unanswering();
   }
 
  private:
@@ -131,8 +137,12 @@ class TcpTransport final : public Transport {
     }
     busy_.store(false, std::memory_order_release);
     if (status.ok()) return status;
+    // The kernel tells of a reset once: to the mesh it looks like an end.
+    if (reset_.load()) status = WithLostPeers(status, {});
     if (status.code() == StatusCode::kDeadlineExceeded) {
-      return DeadlineExceeded("{} {}", describe(), Message(status));
+      return WithLostPeers(
+          DeadlineExceeded("{} {}", describe(), Message(status)),
+          LostPeersOf(status));
     }
     return Annotate(status, describe());
   }
@@ -145,6 +155,8 @@ class TcpTransport final : public Transport {
   std::unique_ptr<tcp::Algorithms> algorithms_;
   // The mesh is in use; its connections are looked at.
   std::atomic<bool> busy_{false};
+  // The watch has seen a peer cut its connection off.
+  std::atomic<bool> reset_{false};
   std::unique_ptr<tcp::PeerWatch> watch_;  // ends before the mesh
 };
 
@@ -175,7 +187,9 @@ Status MeetAll(TcpTransport* transport, MonoTime deadline) {
   if (status.ok()) return status;
   transport->Cut();
   if (status.code() == StatusCode::kDeadlineExceeded) {
-    return Unavailable("a rank went away while forming: {}", Message(status));
+    return WithLostPeers(
+        Unavailable("a rank went away while forming: {}", Message(status)),
+        LostPeersOf(status));
   }
   return Annotate(status, "a rank went away while forming");
 }

@@ -1,0 +1,53 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <ostream>
+
+#include "client/cli/cli.h"
+#include "client/cli/describe.h"
+#include "client/cli/find.h"
+#include "client/cli/node_output.h"
+
+namespace lockstep {
+namespace {
+
+StatusOr<int> Approve(const Cli& cli, const std::string& text) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
+                            FindNode(client.get(), text));
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Node before, client->GetNode(name));
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Node node, client->ApproveNode(name));
+  *cli.env->err << (before.has_offered()
+                        ? fmt::format("node {}: {} may be used, until now {}\n",
+                                      name, Text(node.capacity()),
+                                      Text(before.capacity()))
+                        : fmt::format("node {}: nothing waited for approval\n",
+                                      name));
+  LOCKSTEP_RETURN_IF_ERROR(WriteNodeState(cli, node));
+  return 0;
+}
+
+}  // namespace
+
+void AddNodesApprove(CLI::App* parent, Cli* cli) {
+  auto name = std::make_shared<std::string>();
+  CLI::App* const app = AddCommand(
+      parent, "approve", "Let jobs use all that a node offers",
+      "  lockstep nodes describe host-a      # what it offers\n"
+      "  lockstep nodes approve host-a\n"
+      "\nA new node may have what it offers up to the site's limit"
+      "\n(max_node_cpus, max_node_memory, max_node_gpus in coordinator.yaml). "
+      "What"
+      "\na node offers beyond that, or beyond what it had when it came, is not"
+      "\nused before it is approved. Approve what the host really has: jobs and"
+      "\ntheir secrets go to where there is room.");
+  app->add_option("node", *name, "The node, or how its name begins")
+      ->type_name("NODE")
+      ->required();
+  AddOutputOption(app, cli);
+  AddConnectionOptions(app, cli);
+  app->callback([=] { cli->run = [=] { return Approve(*cli, *name); }; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+// `lockstep ui`: a link for a browser.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "client/cli/local_common.h"
+#include "common/base/file.h"
+#include "common/base/login_link.h"
+
+namespace lockstep {
+namespace {
+
+struct Options {
+  std::string dir;
+  std::string url;
+  std::string token_file;
+};
+
+// Where the pages are, and the token's file (empty: none is asked for).
+StatusOr<Options> Find(const Cli& cli, Options options) {
+  if (options.url.empty() != options.token_file.empty()) {
+    return InvalidArgument(
+        "--url and --token-file go together: the address of a daemon's HTTP "
+        "port, and its http_token_file");
+  }
+  if (options.url.empty()) {
+    LocalClusterOptions local;
+    LOCKSTEP_ASSIGN_OR_RETURN(local.dir, LocalDir(options.dir, "", *cli.env));
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto cluster, LocalCluster::Open(local));
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string address,
+                              cluster->http_address(kCoordinator));
+    options.url = "http://" + address;
+    options.token_file = cluster->http_token_file();
+    return options;
+  }
+  if (!options.url.starts_with("http://") &&
+      !options.url.starts_with("https://")) {
+    return InvalidArgument("--url {} does not begin with http:// or https://",
+                           options.url);
+  }
+  while (options.url.ends_with('/')) options.url.pop_back();
+  options.token_file = JoinPath(cli.env->working_directory, options.token_file);
+  return options;
+}
+
+StatusOr<int> Run(const Cli& cli, Options given) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
+  LOCKSTEP_ASSIGN_OR_RETURN(const Options options, Find(cli, std::move(given)));
+  std::string target = "/";
+  if (!options.token_file.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(std::string token,
+                              RealFileSystem()->Read(options.token_file, 4096));
+    while (token.ends_with('\n') || token.ends_with('\r')) token.pop_back();
+    target = LoginTarget(token, SystemClock().Now().wall);
+    *cli.env->err << "this link works once, for a minute:\n";
+  }
+  const std::string link = options.url + target;
+  const std::string json =
+      nlohmann::ordered_json({{"link", link}}).dump() + "\n";
+  if (output == Output::kJson) {
+    *cli.env->out << json;
+  } else if (output == Output::kYaml) {
+    *cli.env->out << JsonToYaml(json);
+  } else {
+    *cli.env->out << link << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+void AddUi(CLI::App* parent, Cli* cli) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const app = AddCommand(
+      parent, "ui", "A link that lets a browser see the coordinator's pages",
+      "  lockstep ui\n"
+      "  lockstep ui --url http://localhost:7480 \\\n"
+      "    --token-file /var/lib/lockstep/coordinator-http/token\n"
+      "\nWithout --url it is the local cluster's. The link works once, for a"
+      "\nminute; the browser is let in for 12 hours then.");
+  AddLocalDirOption(app, &options->dir);
+  app->add_option("--url", options->url,
+                  "Where a daemon's HTTP port is, as the browser reaches it")
+      ->type_name("URL");
+  app->add_option("--token-file", options->token_file,
+                  "The daemon's http_token_file, or a copy")
+      ->type_name("FILE");
+  AddOutputOption(app, cli);
+  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+// An answer as it goes over the wire.
+#ifndef LOCKSTEP_COMMON_HTTP_ANSWER_TEXT_H_
+#define LOCKSTEP_COMMON_HTTP_ANSWER_TEXT_H_
+
+#include <string>
+#include <string_view>
+
+#include "common/http/message.h"
+
+namespace lockstep {
+
+struct AnswerText {
+  // All of the head but "Connection" and the empty line.
+  std::string head;
+  std::string body;
+};
+
+// Compressed if `accept_encoding` allows it and that makes it shorter.
+// Control characters of header values become spaces.
+AnswerText MakeAnswerText(HttpResponse response,
+                          std::string_view accept_encoding);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_HTTP_ANSWER_TEXT_H_

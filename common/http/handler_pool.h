@@ -1,0 +1,42 @@
+// The few threads that handlers run on, beside the one that serves sockets.
+#ifndef LOCKSTEP_COMMON_HTTP_HANDLER_POOL_H_
+#define LOCKSTEP_COMMON_HTTP_HANDLER_POOL_H_
+
+#include <deque>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/mutex.h"
+
+namespace lockstep {
+
+// Thread-safe. First come, first served. The queue has no bound of its own: a
+// connection has at most one task in it, and connections are bounded.
+class HandlerPool {
+ public:
+  explicit HandlerPool(int threads);
+  // REQUIRES: Stop() has returned.
+  ~HandlerPool() = default;
+  HandlerPool(const HandlerPool&) = delete;
+  HandlerPool& operator=(const HandlerPool&) = delete;
+
+  // Tasks must not throw. After Stop() they are dropped.
+  void Add(std::function<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
+  // Drops the tasks that wait, and waits for those that run.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  void Run() ABSL_LOCKS_EXCLUDED(mu_);
+
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_HTTP_HANDLER_POOL_H_

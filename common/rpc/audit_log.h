@@ -1,0 +1,59 @@
+// The audit record: one JSON object a line, in a file of its own. Bytes that a
+// caller sends cannot end a line or add a field, so the file holds what the
+// server wrote and nothing else. The daemon's log has no such promise: it
+// carries what libraries print.
+//
+//   {"time":"2026-01-31T12:00:00.123Z","caller":"user ann (submitter)",
+//    "address":"ipv4:10.0.0.7:41234","method":"/lockstep.v1.JobService/
+//    CancelJob","target":"mnist","code":"OK","refused":false}
+//
+// `address`, `target` and `message` are left out where they are empty.
+#ifndef LOCKSTEP_COMMON_RPC_AUDIT_LOG_H_
+#define LOCKSTEP_COMMON_RPC_AUDIT_LOG_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/rpc/audit.h"
+
+namespace lockstep {
+
+struct AuditLogOptions {
+  std::string path;
+  // A file that would grow above this becomes NAME.1.EXT, NAME.1.EXT becomes
+  // NAME.2.EXT, and so on up to `keep`.
+  size_t max_bytes = size_t{64} << 20;
+  size_t keep = 8;
+};
+
+// Thread-safe.
+class AuditLog {
+ public:
+  // Appends to what is there. FailedPrecondition: the file cannot be opened;
+  // says why.
+  static StatusOr<std::unique_ptr<AuditLog>> Open(AuditLogOptions options);
+  ~AuditLog();
+  AuditLog(const AuditLog&) = delete;
+  AuditLog& operator=(const AuditLog&) = delete;
+
+  // Hands the line to the kernel before it returns. Does not sync it. A record
+  // that cannot be written goes to the daemon's log, as an error.
+  void Write(const AuditRecord& record, WallTime now);
+
+ private:
+  struct Sink;
+  AuditLog(std::string path, std::unique_ptr<Sink> sink);
+
+  const std::string path_;
+  const std::unique_ptr<Sink> sink_;
+};
+
+// Without the line's end.
+std::string AuditJson(const AuditRecord& record, WallTime now);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_RPC_AUDIT_LOG_H_

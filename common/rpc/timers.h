@@ -1,0 +1,47 @@
+// Calls functions at set times, on one thread for all of them.
+//
+// Thread-safe. The functions must be quick: they hand work on to a pool.
+#ifndef LOCKSTEP_COMMON_RPC_TIMERS_H_
+#define LOCKSTEP_COMMON_RPC_TIMERS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+
+namespace lockstep {
+
+class Timers {
+ public:
+  // When, and a number of its own.
+  using Id = std::pair<MonoTime, uint64_t>;
+
+  Timers();
+  // What is not due yet is dropped.
+  ~Timers();
+  Timers(const Timers&) = delete;
+  Timers& operator=(const Timers&) = delete;
+
+  Id Set(MonoTime time, std::function<void()> call);
+  // It may be on its way, and is called then all the same.
+  void Drop(const Id& id);
+
+ private:
+  void Run();
+
+  Mutex mu_;
+  CondVar wake_;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t next_ ABSL_GUARDED_BY(mu_) = 1;
+  std::map<Id, std::function<void()>> calls_ ABSL_GUARDED_BY(mu_);
+  std::thread thread_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COMMON_RPC_TIMERS_H_

@@ -1,0 +1,296 @@
+// Which nodes cool down and which are kept apart, and what that rests on.
+
+#include "server/core/strikes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/logging.h"
+#include "server/coordinator/coordinator.h"
+#include "server/core/reports.h"
+#include "server/core/verdict.h"
+
+namespace lockstep {
+namespace {
+
+// How often nodes that did not reach each other are asked again.
+constexpr Duration kMendInterval = std::chrono::seconds(2);
+// So many pairs are asked at a time.
+constexpr size_t kMaxMended = 64;
+
+// "12:35:20 UTC".
+std::string ClockText(WallTime time) {
+  return FormatWallTime(time).substr(11, 8) + " UTC";
+}
+
+std::string Describe(const Strikes::CoolDown& cooling) {
+  return fmt::format("cools down until {} ({})", ClockText(cooling.until),
+                     cooling.why);
+}
+
+std::string Describe(const Strikes::Apart& apart) {
+  return fmt::format("{} at {}: {} and {} are not placed together until {}",
+                     apart.why, ClockText(apart.since.wall), apart.a, apart.b,
+                     ClockText(apart.until));
+}
+
+// Whether the way between the nodes may be why the generation is given up.
+bool MayBeTheNetworks(const Job& job, const JobView& view) {
+  const Reason reason = job.failing->reason;
+  if (reason == Reason::kStalled || reason == Reason::kFormTimeout) return true;
+  const std::optional<Failure> first = FirstFailure(job);
+  if (first && first->peer_lost) return true;
+  return std::any_of(view.nodes.begin(), view.nodes.end(),
+                     [&](const auto& node) {
+                       const auto gang = node.second.gangs.find(job.generation);
+                       return gang != node.second.gangs.end() &&
+                              !gang->second.lost_peers.empty();
+                     });
+}
+
+// It has done a part of its work.
+bool RunsWell(const Job& job, const JobView& view) {
+  if (job.outcome == JobState::kSucceeded) return true;
+  return job.state == JobState::kRunning && !job.failing &&
+         job.spec.kind == JobKind::kNative &&
+         HighestCommitted(job, view) > job.committed_before;
+}
+
+}  // namespace
+
+uint64_t Coordinator::AskPairs(
+    const std::map<NodeName, std::set<NodeName>>& asked) {
+  ProbeQuery query;
+  query.id = next_probe_++;
+  query.timeout = options_.inquiry.probe_timeout;
+  for (const auto& [node, about] : asked) {
+    query.targets.clear();
+    for (const NodeName& other : about) {
+      query.targets.push_back({other, members_.Find(other)->info.address,
+                               nodes_[other].probe_port});
+    }
+    nodes_[node].session->link->SendProbe(query);
+  }
+  return query.id;
+}
+
+bool Coordinator::MayBeAsked(const NodeName& node) {
+  const Member* const member = members_.Find(node);
+  const auto soft = nodes_.find(node);
+  return member != nullptr && member->state == NodeState::kReady &&
+         soft != nodes_.end() && soft->second.session &&
+         soft->second.probe_port != 0;
+}
+
+void Coordinator::ProbePairs(Entry* entry, const Job& job, Time now) {
+  std::set<NodeName> nodes = NodesOf(job);
+  std::erase_if(nodes, [&](const NodeName& node) {
+    mu_.AssertHeld();
+    return !MayBeAsked(node);
+  });
+  // Of a wide gang only its ranks tell.
+  if (nodes.size() < 2 || nodes.size() > kMaxProbeTargets + 1) return;
+  std::map<NodeName, std::set<NodeName>> asked;
+  for (const NodeName& node : nodes) {
+    asked[node] = nodes;
+    asked[node].erase(node);
+  }
+  pair_probes_.erase(entry->pair_probe_id);
+  entry->pair_probe_id = AskPairs(asked);
+  entry->pair_probe.emplace(std::move(asked),
+                            now.mono + options_.inquiry.answer_timeout);
+  pair_probes_[entry->pair_probe_id] = job.spec.name;
+}
+
+std::optional<Stall> Coordinator::StallOf(Entry* entry, Time now) {
+  const Job& job = *entry->job;
+  if (job.state != JobState::kRunning || job.spec.kind != JobKind::kNative) {
+    return std::nullopt;
+  }
+  const auto ranks = static_cast<int32_t>(RanksOf(job).size());
+  std::optional<Stall> stall = entry->stall.Check(ranks, now.mono);
+  if (stall || job.failing) return stall;
+  // To be sure of a standstill takes long, and to ask the nodes does not.
+  stall = entry->stall.Standing(ranks, now.mono);
+  if (!stall || stall->rank >= 0 || stall->still <= stall->deadline) {
+    if (entry->pair_probe) ForgetPairProbe(entry);
+    return std::nullopt;
+  }
+  if (!entry->pair_probe) ProbePairs(entry, job, now);
+  const bool cut = entry->pair_probe && entry->pair_probe->IsOver(now.mono) &&
+                   !entry->pair_probe->Unreached().empty();
+  return cut ? stall : std::nullopt;
+}
+
+void Coordinator::NoteGivenUp(Entry* entry, const Job& next,
+                              const JobView& view, Time now) {
+  entry->late = LateNodes(next, view, *next.failing);
+  entry->all_stood = next.failing->reason == Reason::kStalled && view.stall &&
+                     view.stall->rank < 0;
+  // What was found just before still stands.
+  if (entry->pair_probe && (!entry->pair_probe->IsOver(now.mono) ||
+                            !entry->pair_probe->Unreached().empty())) {
+    return;
+  }
+  if (MayBeTheNetworks(next, view)) ProbePairs(entry, next, now);
+}
+
+void Coordinator::AddEvidence(const Entry& entry, Time now, JobView* view) {
+  view->late = entry.late;
+  view->all_stood = entry.all_stood;
+  if (!entry.pair_probe) return;
+  view->testing_pairs = !entry.pair_probe->IsOver(now.mono);
+  view->unreached = entry.pair_probe->Unreached();
+  view->reached = entry.pair_probe->Reached();
+}
+
+void Coordinator::NoteOutcome(Entry* entry, const Job& next,
+                              const JobView& view, Time now) {
+  const Job& before = *entry->job;
+  if (next.failing && !before.failing) NoteGivenUp(entry, next, view, now);
+  if (strikes_.HasKilled(next.uid) && RunsWell(next, view)) {
+    TakeStrikes(strikes_.NoteRan(next.uid, NodesOf(next), now), now);
+  }
+  if (!before.failing || next.failing || next.attempts.empty() ||
+      next.attempts.back().generation != before.generation) {
+    return;
+  }
+  const Attempt& attempt = next.attempts.back();
+  TakeStrikes(strikes_.Take(next.uid, attempt.generation,
+                            EvidenceOf(attempt.tasks, attempt.generation, view),
+                            attempt.tasks.front().node, now),
+              now);
+  if (const std::optional<NodeName> node = KilledOn(attempt)) {
+    strikes_.NoteKill(next.uid, *node, now);
+  }
+}
+
+void Coordinator::TakeStrikes(const Strikes::News& news, Time now) {
+  const auto note = [&](const NodeName& node, Reason reason,
+                        const std::string& text) {
+    mu_.AssertHeld();
+    members_.Note(node, reason, text, now.wall);
+    NoteNode(node);
+    capacity_changed_ = true;
+  };
+  for (const auto& [node, cooling] : news.cooled) {
+    const std::string text = Describe(cooling);
+    LOG_WARN("node {}: {}", node, text);
+    note(node, Reason::kNodeCooledDown, text);
+  }
+  for (const Strikes::Apart& apart : news.apart) {
+    const std::string text = Describe(apart);
+    LOG_WARN("{}", text);
+    note(apart.a, Reason::kNodesApart, text);
+    note(apart.b, Reason::kNodesApart, text);
+  }
+}
+
+void Coordinator::ExpireStrikes(Time now) {
+  for (const NodeName& node : strikes_.Expire(now)) {
+    LOG_INFO("node {}: its time is over, it is placed on again", node);
+    capacity_changed_ = true;
+  }
+  if (mend_test_ && mend_test_->IsOver(now.mono)) EndMendTest(now);
+  if (mend_test_ || now.mono - last_mend_ < kMendInterval) return;
+  std::map<NodeName, std::set<NodeName>> asked;
+  size_t pairs = 0;
+  for (const Strikes::Apart& apart : strikes_.AllApart()) {
+    if (!apart.tested || !MayBeAsked(apart.a) || !MayBeAsked(apart.b) ||
+        asked[apart.a].size() >= kMaxProbeTargets ||
+        asked[apart.b].size() >= kMaxProbeTargets || pairs == kMaxMended) {
+      continue;
+    }
+    ++pairs;
+    asked[apart.a].insert(apart.b);
+    asked[apart.b].insert(apart.a);
+  }
+  if (pairs == 0) return;
+  std::erase_if(asked, [](const auto& one) { return one.second.empty(); });
+  last_mend_ = now.mono;
+  mend_test_id_ = AskPairs(asked);
+  mend_test_.emplace(std::move(asked),
+                     now.mono + options_.inquiry.answer_timeout);
+}
+
+void Coordinator::EndMendTest(Time now) {
+  for (const auto& [a, b] : mend_test_->Reached()) {
+    if (!strikes_.Mend(a, b, now)) continue;
+    capacity_changed_ = true;
+    LOG_INFO("nodes {} and {} reach each other again", a, b);
+    for (const auto& [node, other] : {std::pair(a, b), std::pair(b, a)}) {
+      members_.Note(
+          node, Reason::kNodesApart,
+          fmt::format("reaches {} again, and is reached by it", other),
+          now.wall);
+      NoteNode(node);
+    }
+  }
+  mend_test_.reset();
+}
+
+void Coordinator::TakePairAnswer(const NodeName& node,
+                                 const ProbeAnswer& answer, Time now) {
+  if (mend_test_ && answer.id == mend_test_id_) {
+    for (const ProbeResult& result : answer.results) {
+      mend_test_->Take(node, result);
+    }
+    return;
+  }
+  const auto it = pair_probes_.find(answer.id);
+  if (it == pair_probes_.end()) return;
+  Entry& entry = jobs_.at(it->second);
+  for (const ProbeResult& result : answer.results) {
+    entry.pair_probe->Take(node, result);
+  }
+  if (!entry.pair_probe->IsOver(now.mono)) return;
+  Touch(it->second);
+  Reconcile(now);
+}
+
+void Coordinator::ForgetPairProbe(Entry* entry) {
+  pair_probes_.erase(entry->pair_probe_id);
+  entry->pair_probe.reset();
+  entry->late.clear();
+  entry->all_stood = false;
+}
+
+void Coordinator::ShowStrikes(NodeSnapshot* node) {
+  const NodeName& name = node->member.info.name;
+  node->apart_from = strikes_.ApartFrom(name);
+  const Strikes::CoolDown* const cooling = strikes_.CoolingOf(name);
+  if (cooling != nullptr) node->cool_down_end = cooling->until;
+  std::string& message = node->member.message;
+  if (!message.empty()) return;
+  if (cooling != nullptr) {
+    message = Describe(*cooling);
+    return;
+  }
+  if (node->apart_from.empty()) return;
+  for (const Strikes::Apart& apart : strikes_.AllApart()) {
+    if (apart.a != name && apart.b != name) continue;
+    message = Describe(apart);
+    return;
+  }
+}
+
+void Coordinator::KeepApart(std::vector<HostCapacity>* hosts) {
+  std::map<NodeName, std::map<NodeName, std::string>> apart;
+  for (const Strikes::Apart& each : strikes_.AllApart()) {
+    apart[each.a][each.b] = Describe(each);
+    apart[each.b][each.a] = apart[each.a][each.b];
+  }
+  for (HostCapacity& host : *hosts) {
+    if (const auto it = apart.find(host.node); it != apart.end()) {
+      host.apart = it->second;
+    }
+    const Strikes::CoolDown* const cooling = strikes_.CoolingOf(host.node);
+    if (cooling == nullptr || !host.ready) continue;
+    host.ready = false;
+    host.cooling = Describe(*cooling);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,286 @@
+// Hosts that fail jobs, and ways between hosts that are cut.
+#include <gmock/gmock.h>
+
+#include <csignal>
+
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono_literals::operator""min;
+using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""s;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr char kTimedOut[] = "the connection is lost (Connection timed out)";
+
+// Three nodes; a gang of two fills two of them.
+class StrikesTest : public CoordinatorTest {
+ protected:
+  StrikesTest() {
+    int number = 0;
+    all_ = {&a_, &b_, &c_};
+    for (FakeDaemon* daemon : all_) {
+      daemon->info.address = fmt::format("10.0.0.{}", ++number);
+      daemon->probe_port = 40000 + number;
+      daemon->reaches = {{"a", true}, {"b", true}, {"c", true}};
+    }
+  }
+  void ConnectAll() {
+    for (FakeDaemon* daemon : all_) Connect(daemon);
+  }
+  void RunJob(const JobName& name) {
+    MustSubmit(Wide(name));
+    Run();
+    ASSERT_EQ(State(name), JobState::kRunning);
+  }
+  static void Cut(FakeDaemon* x, FakeDaemon* y, bool reaches = false) {
+    x->reaches[y->info.name] = reaches;
+    y->reaches[x->info.name] = reaches;
+  }
+  // The rank on `node` misses the other one, and gives up.
+  void LosePeer(FakeDaemon* node, const JobName& job) {
+    FakeDaemon::Gang* const gang = node->Find(job);
+    ASSERT_NE(gang, nullptr);
+    const int32_t rank = gang->status.ranks[0].rank;
+    gang->status.lost_peers = {{rank, 1 - rank, kTimedOut}};
+    ExitStatus exit = ExitCode(75);
+    exit.victim = true;
+    node->Exit(job, rank, exit);
+    Run();
+  }
+  void StandInAllReduce(const JobName& job, int64_t step) {
+    for (FakeDaemon* daemon : all_) {
+      FakeDaemon::Gang* const gang = daemon->Find(job);
+      if (gang == nullptr || !FakeDaemon::Alive(*gang)) continue;
+      for (RankStatus& rank : gang->status.ranks) {
+        rank.progress.step = step;
+        rank.progress.committed_step = step - 1;
+        rank.progress.phase = "allreduce";
+      }
+      const Status said = coordinator_->OnHeartbeat(
+          daemon->session(), ++beats_, {0.5, 1 << 30, {}, {}, {}},
+          {{job, gang->status.generation, gang->status.ranks}});
+      ASSERT_TRUE(said.ok()) << Message(said);
+    }
+  }
+  std::set<NodeName> Nodes(const JobName& job) { return NodesOf(Get(job)); }
+  NodeSnapshot Node(const NodeName& name) {
+    const auto node = coordinator_->GetNode(name);
+    EXPECT_TRUE(node.ok()) << Message(node.status());
+    return node.ok() ? *node : NodeSnapshot();
+  }
+  std::vector<Reason> EventsOf(const NodeName& name) {
+    std::vector<Reason> reasons;
+    for (const Event& event : Node(name).member.events) {
+      reasons.push_back(event.reason);
+    }
+    return reasons;
+  }
+  std::string Waiting(const JobName& name) {
+    const auto job = coordinator_->GetJob(name);
+    if (!job.ok() || !job->waiting) return "";
+    return fmt::format("{}: {}", Name(job->waiting->reason),
+                       job->waiting->message);
+  }
+  // One of its ranks is killed there whenever it runs.
+  void KillOn(FakeDaemon* node, const JobName& job) {
+    FakeDaemon::Gang* const gang = node->Find(job);
+    if (gang == nullptr || !FakeDaemon::Alive(*gang)) return;
+    node->Exit(job, gang->status.ranks[0].rank, KilledBy(SIGKILL));
+  }
+
+  uint64_t beats_ = 1000;
+  FakeDaemon c_{"c", {2, int64_t{8} << 30, 0, ""}};
+};
+
+TEST_F(StrikesTest, AJobWhosePairIsCutGoesOnWithTheIdleThird) {
+  ConnectAll();
+  RunJob("j");
+  ASSERT_THAT(Nodes("j"), ElementsAre("a", "b"));
+  Cut(&a_, &b_);
+  LosePeer(&a_, "j");
+  const MonoTime begun = clock_.Now().mono;
+  while (State("j") != JobState::kRunning && clock_.Now().mono - begun < 10s) {
+    Pass(100ms, 100ms);
+  }
+  EXPECT_LE(clock_.Now().mono - begun, 3s);
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  EXPECT_EQ(Nodes("j").size(), 2u);
+  EXPECT_THAT(Nodes("j"), Contains("c"));
+  EXPECT_EQ(Get("j").failures_without_progress, 0) << "no try was used";
+  EXPECT_THAT(Node("a").apart_from, ElementsAre("b"));
+  EXPECT_THAT(Node("b").apart_from, ElementsAre("a"));
+  EXPECT_THAT(Node("b").member.message,
+              HasSubstr("a and b are not placed together until"));
+  EXPECT_THAT(EventsOf("a"), Contains(Reason::kNodesApart));
+  EXPECT_EQ(Node("a").cool_down_end, std::nullopt) << "one pair is no strike";
+}
+
+TEST_F(StrikesTest, ACutInOneDirectionIsOne) {
+  ConnectAll();
+  RunJob("j");
+  a_.reaches["b"] = false;
+  LosePeer(&b_, "j");
+  Pass(3s);
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  EXPECT_THAT(Nodes("j"), Contains("c"));
+}
+
+TEST_F(StrikesTest, WithNobodyElseItHoldsAndRunsOnAfterTheMend) {
+  all_ = {&a_, &b_};
+  ConnectAll();
+  RunJob("j");
+  Cut(&a_, &b_);
+  LosePeer(&a_, "j");
+  Pass(20s);
+  EXPECT_EQ(State("j"), JobState::kPlacing);
+  EXPECT_EQ(Get("j").generation, 1u) << "not tried again and again";
+  EXPECT_THAT(
+      Waiting("j"),
+      HasSubstr("CANNOT_FORM: a did not reach b (Connection timed out)"));
+  EXPECT_THAT(Waiting("j"), HasSubstr("not placed together until"));
+  Cut(&a_, &b_, true);
+  Pass(5s);
+  EXPECT_EQ(State("j"), JobState::kRunning) << "as soon as they are seen to";
+  EXPECT_EQ(Get("j").failures_without_progress, 0);
+  EXPECT_THAT(Node("a").apart_from, IsEmpty());
+}
+
+TEST_F(StrikesTest, WhoCannotFormForTenMinutesWaitsInTheQueue) {
+  all_ = {&a_, &b_};
+  ConnectAll();
+  RunJob("j");
+  Cut(&a_, &b_);
+  LosePeer(&a_, "j");
+  for (int minute = 0; minute < 12; ++minute) {
+    Pass(1min, 1s);
+    if (State("j") == JobState::kRunning) LosePeer(&a_, "j");
+    ASSERT_FALSE(IsFinal(State("j"))) << Get("j").cause.message;
+  }
+  EXPECT_EQ(State("j"), JobState::kQueued);
+  EXPECT_EQ(Get("j").failures_without_progress, 0);
+  Cut(&a_, &b_, true);
+  Pass(10s);
+  EXPECT_EQ(State("j"), JobState::kRunning);
+}
+
+TEST_F(StrikesTest, WhoReachEachOtherAreTriedOnceMore) {
+  ConnectAll();
+  RunJob("j");
+  LosePeer(&a_, "j");
+  Pass(2s);
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  EXPECT_THAT(Nodes("j"), ElementsAre("a", "b")) << "a short cut";
+  LosePeer(&a_, "j");
+  Pass(3s);
+  EXPECT_THAT(Nodes("j"), Contains("c")) << "a port that is closed";
+}
+
+TEST_F(StrikesTest, DaemonsThatCannotBeAskedAreBelieved) {
+  for (FakeDaemon* daemon : all_) daemon->probe_port = 0;
+  ConnectAll();
+  RunJob("j");
+  LosePeer(&a_, "j");
+  Pass(2s);
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  EXPECT_THAT(Nodes("j"), Contains("c"));
+}
+
+TEST_F(StrikesTest, WhoDoesNotAnswerHoldsUpNobodyForLong) {
+  ConnectAll();
+  RunJob("j");
+  for (FakeDaemon* daemon : all_) daemon->reaches.clear();
+  LosePeer(&a_, "j");
+  EXPECT_TRUE(Get("j").failing) << "the answers may come";
+  Pass(3s, 100ms);
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  EXPECT_THAT(Nodes("j"), Contains("c"));
+}
+
+TEST_F(StrikesTest, RanksThatStandWhileTheirNodesAreCutAreGivenUpSoon) {
+  ConnectAll();
+  RunJob("j");
+  StepFast("j");
+  Cut(&a_, &b_);
+  const MonoTime begun = clock_.Now().mono;
+  while (Get("j").generation == 1u && clock_.Now().mono - begun < 20s) {
+    StandInAllReduce("j", 101);
+    Pass(500ms);
+  }
+  // D, and what the ranks and the placement take.
+  EXPECT_LE(clock_.Now().mono - begun, 8s);
+  EXPECT_GT(clock_.Now().mono - begun, 5s);
+  EXPECT_THAT(Nodes("j"), Contains("c"));
+  EXPECT_EQ(Get("j").failures_without_progress, 0);
+}
+
+TEST_F(StrikesTest, RanksThatStandWhileTheirNodesReachEachOtherHaveTime) {
+  ConnectAll();
+  RunJob("j");
+  StepFast("j");
+  for (int i = 0; i < 50; ++i) {
+    StandInAllReduce("j", 101);
+    Pass(500ms);
+  }
+  EXPECT_EQ(Get("j").generation, 1u);
+  EXPECT_FALSE(Get("j").failing);
+}
+
+// T28.
+TEST_F(StrikesTest, BadHostCoolsDown) {
+  ConnectAll();
+  // b kills whatever it is given; four jobs come, one after the other.
+  std::vector<bool> cooled;
+  for (const char* name : {"one", "two", "three", "four"}) {
+    MustSubmit(Wide(name));
+    for (int i = 0; i < 200 && !IsFinal(State(name)); ++i) {
+      Pass(100ms, 100ms);
+      KillOn(&b_, name);
+      Run();
+      if (State(name) == JobState::kRunning && !Nodes(name).contains("b")) {
+        for (FakeDaemon* daemon : {&a_, &c_}) {
+          daemon->Exit(name, daemon->Find(name)->status.ranks[0].rank,
+                       ExitCode(0));
+        }
+      }
+    }
+    EXPECT_EQ(State(name), JobState::kSucceeded) << name;
+    cooled.push_back(Node("b").cool_down_end.has_value());
+  }
+  EXPECT_THAT(cooled, ElementsAre(false, true, true, true));
+  EXPECT_EQ(Get("three").restarts, 0) << "b was left alone";
+  for (const char* good : {"a", "c"}) {
+    EXPECT_THAT(EventsOf(good), Not(Contains(Reason::kNodeCooledDown)));
+    EXPECT_EQ(Node(good).cool_down_end, std::nullopt);
+  }
+  EXPECT_THAT(EventsOf("b"), Contains(Reason::kNodeCooledDown));
+  EXPECT_THAT(Node("b").member.message, HasSubstr("cools down until"));
+  Pass(61s, 1s);
+  EXPECT_EQ(Node("b").cool_down_end, std::nullopt) << "it returns";
+  RunJob("five");
+  EXPECT_THAT(Nodes("five"), ElementsAre("a", "b"));
+}
+
+TEST_F(StrikesTest, AnOperatorEndsACoolDown) {
+  ConnectAll();
+  b_.habits.prepares = false;
+  MustSubmit(Wide("j"));
+  Pass(13s);
+  EXPECT_FALSE(Node("b").cool_down_end) << "late once";
+  Pass(12s);
+  ASSERT_TRUE(Node("b").cool_down_end);
+  EXPECT_EQ(State("j"), JobState::kRunning) << "b was late, others are not";
+  EXPECT_EQ(Get("j").failures_without_progress, 0);
+  ASSERT_TRUE(UndrainNode("b").ok());
+  EXPECT_FALSE(Node("b").cool_down_end);
+}
+
+}  // namespace
+}  // namespace lockstep
