@@ -73,7 +73,7 @@ class ClusterGuard {
     if (!end_) return;
     (void)!write(end_.get(), "done\n", 5);
     end_.Reset();
-    const MonoTime deadline = SystemClock().Now().mono + kGuardTime;
+    const MonoTime deadline = MonotonicNow() + kGuardTime;
     WaitExit(process_, deadline).IgnoreError();
   }
 

@@ -108,7 +108,7 @@ class LocalTrainSignalsTest : public testing::Test {
   }
   void Send(int signal) { ASSERT_EQ(kill(child_.id.pid, signal), 0) << signal; }
   StatusOr<ProcessExit> End() {
-    return WaitExit(child_, SystemClock().Now().mono + kPatience);
+    return WaitExit(child_, MonotonicNow() + kPatience);
   }
 
   std::string program_;

@@ -313,8 +313,8 @@ class TopTerminalTest : public testing::Test {
   }
   // Reads until `text` has come; false after 10 s.
   bool Sees(const std::string& text) {
-    const MonoTime end = SystemClock().Now().mono + 30s;
-    while (SystemClock().Now().mono < end) {
+    const MonoTime end = MonotonicNow() + 30s;
+    while (MonotonicNow() < end) {
       const size_t at = screen_.find(text);
       if (at != std::string::npos) {
         screen_.erase(0, at + text.size());

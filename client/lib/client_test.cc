@@ -235,8 +235,8 @@ TEST_F(ClientTest, WaitGoesOnWhileTheCoordinatorIsAway) {
   StatusOr<v1::Job> job = NotFound("not asked yet");
   std::thread waiter([&] { job = client_->WaitJob("a", {}, nullptr); });
   // It has had an answer, then an error, then the end.
-  const MonoTime deadline = SystemClock().Now().mono + std::chrono::seconds(20);
-  while (server_->Answers().gets == 0 && SystemClock().Now().mono < deadline) {
+  const MonoTime deadline = MonotonicNow() + std::chrono::seconds(20);
+  while (server_->Answers().gets == 0 && MonotonicNow() < deadline) {
     std::this_thread::yield();
   }
   server_->Update([](FakeAnswers* a) {

@@ -97,12 +97,12 @@ Persistence::Persistence(Duration patience,
     : patience_(patience),
       on_break_(std::move(on_break)),
       stop_(stop),
-      good_(SystemClock().Now().mono),
+      good_(MonotonicNow()),
       pause_(kFirstPause) {}
 
 void Persistence::Good() {
   pause_ = kFirstPause;
-  good_ = SystemClock().Now().mono;
+  good_ = MonotonicNow();
   told_ = false;
 }
 
@@ -112,7 +112,7 @@ bool Persistence::Retry(const Status& error) {
       error.code() != StatusCode::kResourceExhausted) {
     return false;
   }
-  if (SystemClock().Now().mono - good_ >= patience_) return false;
+  if (MonotonicNow() - good_ >= patience_) return false;
   if (on_break_ && !told_) on_break_(error);
   told_ = true;
   StopToken never;
@@ -171,7 +171,7 @@ Status Client::WatchJobs(const WatchOptions& options,
 StatusOr<v1::Job> Client::WaitJob(const std::string& name,
                                   std::optional<Duration> timeout,
                                   StopToken* stop) {
-  const MonoTime start = SystemClock().Now().mono;
+  const MonoTime start = MonotonicNow();
   StopToken own;
   StopToken* const token = stop ? stop : &own;
   std::optional<MonoTime> answered;
@@ -179,16 +179,15 @@ StatusOr<v1::Job> Client::WaitJob(const std::string& name,
     StatusOr<v1::Job> job = GetJob(name);
     if (job.ok()) {
       if (IsFinalState(job->state())) return job;
-      answered = SystemClock().Now().mono;
+      answered = MonotonicNow();
     } else if (job.status().code() != StatusCode::kUnavailable || !answered ||
-               SystemClock().Now().mono - *answered >=
-                   WatchOptions().patience) {
+               MonotonicNow() - *answered >= WatchOptions().patience) {
       return job.status();
     }
     // A poll, not a watch: it needs no second thread to keep the deadline.
     Duration pause = std::chrono::milliseconds(500);
     if (timeout) {
-      const Duration left = *timeout - (SystemClock().Now().mono - start);
+      const Duration left = *timeout - (MonotonicNow() - start);
       if (left <= Duration::zero()) {
         return DeadlineExceeded("job {} has not ended after {}", name,
                                 FormatDuration(*timeout));

@@ -40,9 +40,9 @@ class StallGuard {
   void Run() {
     MutexLock lock(&mu_);
     int64_t seen = -1;
-    MonoTime since = SystemClock().Now().mono;
+    MonoTime since = MonotonicNow();
     while (!done_) {
-      const MonoTime now = SystemClock().Now().mono;
+      const MonoTime now = MonotonicNow();
       if (moves_ != seen) {
         seen = moves_;
         since = now;

@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-constexpr Duration kPollInterval = std::chrono::milliseconds(20);
+constexpr Duration kLeftoverPoll = std::chrono::milliseconds(20);
 // What a shim has to record its rank's end before it is killed too.
 constexpr Duration kShimGrace = std::chrono::seconds(2);
 constexpr std::string_view kShimCommand = "lockstep-shim";
@@ -95,7 +95,7 @@ StatusOr<int> KillLeftovers(const std::vector<std::string>& dirs,
       return DeadlineExceeded("tasks of the cluster are still running after {}",
                               FormatDuration(timeout));
     }
-    std::this_thread::sleep_for(kPollInterval);
+    std::this_thread::sleep_for(kLeftoverPoll);
   }
 }
 

@@ -19,9 +19,6 @@
 namespace lockstep {
 namespace {
 
-// A Down in progress may take as long as jobs and daemons may.
-constexpr Duration kLockTimeout = std::chrono::seconds(60);
-constexpr Duration kKillTimeout = std::chrono::seconds(5);
 constexpr Duration kStopGrace = std::chrono::seconds(10);
 constexpr uint64_t kMaxMachinesFile = 1 << 20;
 
@@ -207,7 +204,7 @@ Status LocalCluster::Kill(const std::string& daemon, int signal) {
 StatusOr<ProcessExit> LocalCluster::WaitEnded(const std::string& daemon,
                                               Duration timeout) {
   LOCKSTEP_RETURN_IF_ERROR(CheckName(daemon));
-  const MonoTime deadline = SystemClock().Now().mono + timeout;
+  const MonoTime deadline = MonotonicNow() + timeout;
   // A child is waited for by its own handle: that also reaps it.
   const auto child = children_.find(daemon);
   if (child != children_.end()) {

@@ -218,8 +218,8 @@ TEST_F(LocalClusterTest, LeftoversAreFoundAndKilledWithTheirChildren) {
       return stat.parent == process->id.pid && stat.command == "sleep";
     });
   };
-  const MonoTime deadline = SystemClock().Now().mono + std::chrono::seconds(60);
-  while (!sleeps() && SystemClock().Now().mono < deadline) {
+  const MonoTime deadline = MonotonicNow() + std::chrono::seconds(60);
+  while (!sleeps() && MonotonicNow() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   EXPECT_EQ(*KillLeftovers({root_ + "/other"}, std::chrono::seconds(1)), 0);
@@ -228,7 +228,7 @@ TEST_F(LocalClusterTest, LeftoversAreFoundAndKilledWithTheirChildren) {
   ASSERT_TRUE(killed.ok()) << killed.status();
   EXPECT_EQ(*killed, 1);
   const auto exit =
-      WaitExit(*process, SystemClock().Now().mono + std::chrono::seconds(30));
+      WaitExit(*process, MonotonicNow() + std::chrono::seconds(30));
   ASSERT_TRUE(exit.ok());
   // Its child was killed first, so it ended by itself.
   EXPECT_EQ(exit->code, 3);

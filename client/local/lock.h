@@ -10,6 +10,12 @@
 
 namespace lockstep {
 
+// How long a command waits for another that starts or stops the cluster. A
+// stop may take as long as its jobs and daemons take.
+inline constexpr Duration kLockTimeout = std::chrono::seconds(60);
+// How long a killed daemon may take until it is gone.
+inline constexpr Duration kKillTimeout = std::chrono::seconds(5);
+
 // flock(2) on `path`, which is made; given back when the Fd closes. Unavailable
 // when another process still holds it after `timeout`.
 StatusOr<Fd> LockFile(const std::string& path, Duration timeout);

@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-constexpr Duration kPollInterval = std::chrono::milliseconds(50);
-constexpr Duration kCallTimeout = std::chrono::seconds(2);
+constexpr Duration kReadyPoll = std::chrono::milliseconds(50);
+constexpr Duration kReadyCallTimeout = std::chrono::seconds(2);
 
 std::string LogSentence(const LocalLayout& layout, const std::string& daemon) {
   const std::string line = LastLogLine(layout, daemon);
@@ -76,7 +76,7 @@ Status LocalCluster::WaitReady() {
   const SystemClock clock;
   const MonoTime deadline = clock.Now().mono + options_.ready_timeout;
   ClientOptions client_options = this->client_options();
-  client_options.timeout = kCallTimeout;
+  client_options.timeout = kReadyCallTimeout;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, Client::Connect(client_options));
   while (true) {
     for (const std::string& daemon : DaemonNames()) {
@@ -92,7 +92,7 @@ Status LocalCluster::WaitReady() {
                       fmt::format("the cluster is not ready after {}",
                                   FormatDuration(options_.ready_timeout)));
     }
-    std::this_thread::sleep_for(kPollInterval);
+    std::this_thread::sleep_for(kReadyPoll);
   }
 }
 

@@ -14,11 +14,9 @@
 namespace lockstep {
 namespace {
 
-constexpr Duration kLockTimeout = std::chrono::seconds(60);
-constexpr Duration kPollInterval = std::chrono::milliseconds(50);
-constexpr Duration kCallTimeout = std::chrono::seconds(3);
+constexpr Duration kShutdownPoll = std::chrono::milliseconds(50);
+constexpr Duration kShutdownCallTimeout = std::chrono::seconds(3);
 constexpr Duration kLeftoverTimeout = std::chrono::seconds(10);
-constexpr Duration kKillTimeout = std::chrono::seconds(5);
 
 StatusOr<std::vector<v1::Job>> UnfinishedJobs(Client* client) {
   ListJobsOptions options;
@@ -32,7 +30,7 @@ StatusOr<std::vector<v1::Job>> UnfinishedJobs(Client* client) {
 
 StatusOr<int> LocalCluster::CancelJobs(Duration patience) {
   ClientOptions client_options = this->client_options();
-  client_options.timeout = kCallTimeout;
+  client_options.timeout = kShutdownCallTimeout;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, Client::Connect(client_options));
   const SystemClock clock;
   const MonoTime deadline = clock.Now().mono + patience;
@@ -46,7 +44,7 @@ StatusOr<int> LocalCluster::CancelJobs(Duration patience) {
     if (jobs.empty() || clock.Now().mono >= deadline) {
       return static_cast<int>(cancelled.size());
     }
-    std::this_thread::sleep_for(kPollInterval);
+    std::this_thread::sleep_for(kShutdownPoll);
   }
 }
 

@@ -21,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kBuffer = 256 << 10;
+constexpr size_t kPackBuffer = 256 << 10;
 
 struct FreeArchive {
   void operator()(archive* a) const { archive_write_free(a); }
@@ -148,7 +148,7 @@ class Packer {
     const Fd file(
         open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (!file) return ErrnoStatus(errno, "reading " + path);
-    buffer_.resize(kBuffer);
+    buffer_.resize(kPackBuffer);
     for (int64_t left = in.bytes; left > 0;) {
       if (options_.stopped && options_.stopped()) {
         return Cancelled("stopped while packing {}", folder_);
@@ -271,7 +271,7 @@ StatusOr<PackedPackage> OpenPackageFile(const std::string& path,
                              info.st_size >> 20, limits.bytes >> 20);
   }
   Sha256Stream hash;
-  std::string buffer(kBuffer, '\0');
+  std::string buffer(kPackBuffer, '\0');
   std::string head;
   while (out.package.bytes <= limits.bytes) {
     LOCKSTEP_ASSIGN_OR_RETURN(

@@ -5,10 +5,14 @@
 
 namespace lockstep {
 
+MonoTime MonotonicNow() {
+  return std::chrono::time_point_cast<Duration>(
+      std::chrono::steady_clock::now());
+}
+
 Time SystemClock::Now() const {
-  return {
-      std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now()),
-      std::chrono::time_point_cast<Duration>(std::chrono::system_clock::now())};
+  return {MonotonicNow(), std::chrono::time_point_cast<Duration>(
+                              std::chrono::system_clock::now())};
 }
 
 std::string FormatWallTime(WallTime t) {

@@ -33,6 +33,10 @@ class SystemClock final : public Clock {
   Time Now() const override;
 };
 
+// CLOCK_MONOTONIC, for code that waits or measures and takes no Clock. Safe
+// from any thread.
+MonoTime MonotonicNow();
+
 inline double ToSeconds(Duration d) {
   return std::chrono::duration<double>(d).count();
 }

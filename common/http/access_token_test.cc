@@ -7,8 +7,8 @@
 #include <future>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "common/base/file.h"
+#include "common/http/http_test_util.h"
 #include "tests/support/fake_clock.h"
 
 namespace lockstep {
@@ -17,12 +17,6 @@ namespace {
 using testing::HasSubstr;
 
 constexpr char kToken[] = "0123456789abcdefghij";
-
-std::string Basic(const std::string& pair) {
-  std::string coded;
-  absl::Base64Escape({pair.data(), pair.size()}, &coded);
-  return "Basic " + coded;
-}
 
 class AccessTokenTest : public testing::Test {
  protected:

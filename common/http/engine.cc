@@ -45,7 +45,7 @@ constexpr int kAcceptsAtATime = 32;
 // Until it is tried again to accept where the process may open no more files.
 constexpr Duration kNoFilesPause = std::chrono::milliseconds(50);
 
-MonoTime NowMono() { return SystemClock().Now().mono; }
+MonoTime NowMono() { return MonotonicNow(); }
 
 std::string Field(const RequestParser& parser, beast_http::field name) {
   const auto value = parser.get()[name];

@@ -90,8 +90,7 @@ class HttpLoadTest : public testing::Test {
   }
   void AwaitWaiting(int count) {
     MutexLock lock(&mu_);
-    const MonoTime deadline =
-        SystemClock().Now().mono + std::chrono::seconds(20);
+    const MonoTime deadline = MonotonicNow() + std::chrono::seconds(20);
     while (waiting_ < count && changed_.WaitUntil(&mu_, deadline)) {
     }
     EXPECT_GE(waiting_, count);

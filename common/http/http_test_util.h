@@ -10,6 +10,7 @@
 
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "common/base/fd.h"
 
 namespace lockstep {
@@ -51,6 +52,13 @@ inline std::string Ask(int port, const std::string& method,
   return Exchange(port, fmt::format("{} {} HTTP/1.1\r\nHost: localhost\r\n"
                                     "Connection: close\r\n{}\r\n",
                                     method, target, headers));
+}
+
+// The value of an Authorization header for "USER:PASSWORD".
+inline std::string Basic(const std::string& pair) {
+  std::string coded;
+  absl::Base64Escape({pair.data(), pair.size()}, &coded);
+  return "Basic " + coded;
 }
 
 inline std::string Body(const std::string& answer) {

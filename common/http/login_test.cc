@@ -20,7 +20,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-constexpr char kToken[] = "0123456789abcdefghij";
+constexpr char kLoginToken[] = "0123456789abcdefghij";
 
 class LoginTest : public testing::Test {
  protected:
@@ -28,7 +28,7 @@ class LoginTest : public testing::Test {
     char name[] = "/tmp/lockstep-login-XXXXXX";
     ASSERT_NE(::mkdtemp(name), nullptr);
     dir_ = name;
-    Write(kToken);
+    Write(kLoginToken);
     auto token = AccessToken::Open(dir_ + "/token", &clock_);
     ASSERT_TRUE(token.ok()) << token.status();
     token_ = *std::move(token);
@@ -59,8 +59,8 @@ class LoginTest : public testing::Test {
 };
 
 TEST_F(LoginTest, ALinkIsASessionOnce) {
-  const std::string link = LoginTarget(kToken, Now());
-  EXPECT_THAT(link, Not(HasSubstr(kToken)));
+  const std::string link = LoginTarget(kLoginToken, Now());
+  EXPECT_THAT(link, Not(HasSubstr(kLoginToken)));
   const HttpResponse response = Follow(link);
   EXPECT_EQ(response.status, 303);
   EXPECT_EQ(response.headers.at("Location"), "/");
@@ -72,11 +72,11 @@ TEST_F(LoginTest, ALinkIsASessionOnce) {
   EXPECT_EQ(Follow(link).status, 403);
   EXPECT_EQ(CookieOf(Follow(link)), "");
   // Another one is.
-  EXPECT_EQ(Follow(LoginTarget(kToken, Now())).status, 303);
+  EXPECT_EQ(Follow(LoginTarget(kLoginToken, Now())).status, 303);
 }
 
 TEST_F(LoginTest, OnlyWhatTheTokenHasSignedAndOfNow) {
-  const std::string link = LoginTarget(kToken, Now());
+  const std::string link = LoginTarget(kLoginToken, Now());
   std::string later = link;
   later.replace(later.find("expires=") + 17, 1, "9");
   std::string other_nonce = link;
@@ -86,18 +86,18 @@ TEST_F(LoginTest, OnlyWhatTheTokenHasSignedAndOfNow) {
         link.substr(0, link.size() - 1), link + "0",
         LoginTarget("another-token-altogether", Now()),
         // Of a clock that is ahead, and too old.
-        LoginTarget(kToken, Now() + seconds(10)),
-        LoginTarget(kToken, Now() - seconds(60)),
+        LoginTarget(kLoginToken, Now() + seconds(10)),
+        LoginTarget(kLoginToken, Now() - seconds(60)),
         fmt::format("{}?expires=x&nonce=y&mac={}", kLoginPath,
-                    TokenMac(kToken, LoginText("x", "y")))}) {
+                    TokenMac(kLoginToken, LoginText("x", "y")))}) {
     EXPECT_EQ(Follow(bad).status, 403) << bad;
   }
   EXPECT_EQ(Follow(link).status, 303);
 }
 
 TEST_F(LoginTest, ALinkEndsAfterAMinute) {
-  const std::string used = LoginTarget(kToken, Now());
-  const std::string unused = LoginTarget(kToken, Now());
+  const std::string used = LoginTarget(kLoginToken, Now());
+  const std::string unused = LoginTarget(kLoginToken, Now());
   EXPECT_EQ(Follow(used).status, 303);
   clock_.Advance(seconds(59));
   EXPECT_EQ(Follow(used).status, 403);
@@ -106,7 +106,7 @@ TEST_F(LoginTest, ALinkEndsAfterAMinute) {
 }
 
 TEST_F(LoginTest, ARestartForgetsNoUseOfALink) {
-  const std::string link = LoginTarget(kToken, Now());
+  const std::string link = LoginTarget(kLoginToken, Now());
   const HttpResponse response = Follow(link);
   EXPECT_EQ(response.status, 303);
   clock_.Advance(seconds(2));
@@ -114,12 +114,12 @@ TEST_F(LoginTest, ARestartForgetsNoUseOfALink) {
   EXPECT_EQ(Follow(link).status, 403);
   // Sessions last. With TLS they are not sent without.
   EXPECT_TRUE(login_->Admits(CookieOf(response)));
-  EXPECT_THAT(Follow(LoginTarget(kToken, Now())).headers.at("Set-Cookie"),
+  EXPECT_THAT(Follow(LoginTarget(kLoginToken, Now())).headers.at("Set-Cookie"),
               EndsWith("; SameSite=Strict; Secure"));
 }
 
 TEST_F(LoginTest, ASessionEndsWithItsTimeOrItsToken) {
-  const std::string cookie = CookieOf(Follow(LoginTarget(kToken, Now())));
+  const std::string cookie = CookieOf(Follow(LoginTarget(kLoginToken, Now())));
   ASSERT_NE(cookie, "");
   std::string longer = cookie;
   longer.replace(longer.find('=') + 1, 1, "9");
@@ -128,14 +128,14 @@ TEST_F(LoginTest, ASessionEndsWithItsTimeOrItsToken) {
         cookie.substr(0, cookie.find('.')),
         // A link's mac is no session's.
         cookie.substr(0, cookie.find('.') + 1) +
-            LoginTarget(kToken, Now()).substr(110)}) {
+            LoginTarget(kLoginToken, Now()).substr(110)}) {
     EXPECT_FALSE(login_->Admits(bad)) << bad;
   }
   clock_.Advance(hours(12) - seconds(1));
   EXPECT_TRUE(login_->Admits(cookie));
   clock_.Advance(seconds(1));
   EXPECT_FALSE(login_->Admits(cookie));
-  const std::string another = CookieOf(Follow(LoginTarget(kToken, Now())));
+  const std::string another = CookieOf(Follow(LoginTarget(kLoginToken, Now())));
   EXPECT_TRUE(login_->Admits(another));
   Write("another-token-altogether");
   clock_.Advance(seconds(1));
@@ -153,7 +153,7 @@ TEST_F(LoginTest, ABrowserComesIn) {
       "/", [](const HttpRequest&) { return HttpResponse{.body = "jobs"}; });
   ASSERT_TRUE((*server)->Start().ok());
   const int port = (*server)->port();
-  const std::string link = LoginTarget(kToken, clock.Now().wall);
+  const std::string link = LoginTarget(kLoginToken, clock.Now().wall);
   // Programs that look at links before people do use HEAD.
   EXPECT_THAT(Ask(port, "HEAD", link), StartsWith("HTTP/1.1 401 "));
   const std::string answer = Ask(port, "GET", link);

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "absl/strings/escaping.h"
 #include "common/http/basic_auth.h"
+#include "common/http/http_test_util.h"
 
 namespace lockstep {
 namespace {
@@ -16,10 +16,6 @@ using testing::HasSubstr;
 std::string HashOfSecret() {
   crypt_data data = {};
   return crypt_r("secret", "$2b$04$abcdefghijklmnopqrstuu", &data);
-}
-
-std::string Basic(const std::string& pair) {
-  return "Basic " + absl::Base64Escape(pair);
 }
 
 TEST(WebConfigTest, ReadsTheExportersShape) {

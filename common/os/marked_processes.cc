@@ -21,7 +21,7 @@ std::string EnvironOf(pid_t pid, MonoTime deadline) {
     auto environ = ReadProcFile(fmt::format("/proc/{}/environ", pid));
     if (!stat.ok() || !environ.ok()) return std::string();
     if (!environ->empty()) return *std::move(environ);
-    if (!IsInExec(*stat) || SystemClock().Now().mono >= deadline) {
+    if (!IsInExec(*stat) || MonotonicNow() >= deadline) {
       return std::string();
     }
     poll(nullptr, 0, 1);
@@ -63,7 +63,7 @@ std::vector<Process> KillWanted(
     const std::vector<ProcessStat>& all,
     const std::function<bool(const ProcessStat&, const std::string&)>& wanted) {
   std::vector<Process> reached;
-  const MonoTime deadline = SystemClock().Now().mono + kExecTime;
+  const MonoTime deadline = MonotonicNow() + kExecTime;
   for (const ProcessStat& process : all) {
     if (process.state == 'Z' || process.pid == getpid()) continue;
     auto held = OpenVerified({process.pid, process.start_time});
@@ -80,7 +80,7 @@ bool WaitUntilGone(const std::vector<Process>& processes, MonoTime deadline) {
   for (const Process& process : processes) {
     while (!HasEnded(process)) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-          deadline - SystemClock().Now().mono);
+          deadline - MonotonicNow());
       if (left.count() <= 0) return false;
       pollfd fd{process.pidfd.get(), POLLIN, 0};
       poll(&fd, 1, static_cast<int>(std::min<int64_t>(left.count(), 60000)));
@@ -99,7 +99,7 @@ bool KillMarked(const std::string& name, const std::string& value,
                    });
     if (reached.empty()) return true;
     if (!WaitUntilGone(reached, deadline)) return false;
-    if (SystemClock().Now().mono >= deadline) return false;
+    if (MonotonicNow() >= deadline) return false;
   }
 }
 

@@ -24,7 +24,7 @@ TEST(MarkedProcessesTest, OnlyThoseWithTheVariableGo) {
   const auto ours = Sleeper("LOCKSTEP_TEST_MARK=" + value);
   const auto other = Sleeper("LOCKSTEP_TEST_MARK=" + value + "0");
   ASSERT_TRUE(ours.ok() && other.ok());
-  const MonoTime deadline = SystemClock().Now().mono + std::chrono::seconds(20);
+  const MonoTime deadline = MonotonicNow() + std::chrono::seconds(20);
   EXPECT_TRUE(KillMarked("LOCKSTEP_TEST_MARK", value, deadline));
   ASSERT_TRUE(HasEnded(*ours));
   EXPECT_FALSE(HasEnded(*other));
@@ -36,7 +36,7 @@ TEST(MarkedProcessesTest, OnlyThoseWithTheVariableGo) {
 // Spawn returns while the kernel still makes the new program ready.
 TEST(MarkedProcessesTest, OneThatWasStartedThisMomentIsFound) {
   const std::string value = RandomHex(8);
-  const MonoTime deadline = SystemClock().Now().mono + std::chrono::seconds(20);
+  const MonoTime deadline = MonotonicNow() + std::chrono::seconds(20);
   for (int i = 0; i < 50; ++i) {
     const auto sleeper = Sleeper("LOCKSTEP_TEST_MARK=" + value);
     ASSERT_TRUE(sleeper.ok()) << sleeper.status();
@@ -70,7 +70,7 @@ TEST(MarkedProcessesTest, WhatDoesNotEndIsWaitedForUntilTheDeadline) {
   ASSERT_TRUE(sleeper.ok());
   std::vector<Process> one;
   one.push_back(*std::move(sleeper));
-  EXPECT_FALSE(WaitUntilGone(one, SystemClock().Now().mono));
+  EXPECT_FALSE(WaitUntilGone(one, MonotonicNow()));
   EXPECT_TRUE(StopProcess(one[0], {}).ok());
 }
 

@@ -21,20 +21,18 @@ namespace {
 
 constexpr Duration kKillTime = std::chrono::seconds(5);
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 // True when the process has ended.
 StatusOr<bool> PollPidfd(int pidfd, MonoTime deadline) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-        std::max(deadline - Now(), Duration::zero()));
+        std::max(deadline - MonotonicNow(), Duration::zero()));
     pollfd p{pidfd, POLLIN, 0};
     const int timeout = static_cast<int>(
         std::min<int64_t>(left.count(), int64_t{24} * 3600 * 1000));
     const int n = poll(&p, 1, timeout);
     if (n > 0) return true;
     if (n < 0 && errno != EINTR) return ErrnoStatus(errno, "poll of a pidfd");
-    if (Now() >= deadline) return false;
+    if (MonotonicNow() >= deadline) return false;
   }
 }
 
@@ -120,10 +118,10 @@ StatusOr<ProcessExit> WaitExit(const Process& process, MonoTime deadline) {
 StatusOr<ProcessExit> StopProcess(const Process& process, Duration grace) {
   // One that is gone already is only waited for.
   (void)SendSignal(process, SIGTERM);
-  StatusOr<ProcessExit> status = WaitExit(process, Now() + grace);
+  StatusOr<ProcessExit> status = WaitExit(process, MonotonicNow() + grace);
   if (status.ok()) return status;
   (void)SendSignal(process, SIGKILL);
-  return WaitExit(process, Now() + kKillTime);
+  return WaitExit(process, MonotonicNow() + kKillTime);
 }
 
 StatusOr<Pipe> MakePipe() {

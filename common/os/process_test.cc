@@ -21,7 +21,7 @@ namespace {
 using std::chrono_literals::operator""s;
 using testing::HasSubstr;
 
-MonoTime In(Duration d) { return SystemClock().Now().mono + d; }
+MonoTime In(Duration d) { return MonotonicNow() + d; }
 
 std::string ReadAll(int fd) {
   std::string all;
@@ -196,7 +196,7 @@ TEST(ProcessTest, OneThatHasEndedUnreapedIsNotFound) {
   StatusOr<Process> process = Spawn(Shell("exit 0"));
   ASSERT_TRUE(process.ok()) << process.status();
   const MonoTime deadline = In(60s);
-  while (!HasEnded(*process) && SystemClock().Now().mono < deadline) {
+  while (!HasEnded(*process) && MonotonicNow() < deadline) {
     std::this_thread::yield();
   }
   EXPECT_EQ(OpenVerified(process->id).status().code(), StatusCode::kNotFound);

@@ -149,10 +149,9 @@ TEST(ReadTest, ATreeIsCountedWithItsDescendants) {
   options.env = {"PATH=/usr/bin:/bin"};
   StatusOr<Process> process = Spawn(options);
   ASSERT_TRUE(process.ok()) << process.status();
-  const MonoTime deadline = SystemClock().Now().mono + std::chrono::seconds(60);
+  const MonoTime deadline = MonotonicNow() + std::chrono::seconds(60);
   StatusOr<TreeMetrics> tree = ReadTreeMetrics(process->id.pid);
-  while ((!tree.ok() || tree->processes < 5) &&
-         SystemClock().Now().mono < deadline) {
+  while ((!tree.ok() || tree->processes < 5) && MonotonicNow() < deadline) {
     std::this_thread::yield();
     tree = ReadTreeMetrics(process->id.pid);
   }

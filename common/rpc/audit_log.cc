@@ -15,7 +15,7 @@ namespace {
 
 // As in the daemon's log: a caller chooses how long its names are.
 constexpr size_t kMaxField = 128;
-constexpr size_t kMaxMessage = 512;
+constexpr size_t kMaxAuditMessage = 512;
 
 std::string Cut(const std::string& text, size_t most) {
   return text.size() <= most ? text : text.substr(0, most) + "...";
@@ -36,7 +36,8 @@ std::string AuditJson(const AuditRecord& record, WallTime now) {
   line["code"] = record.answer.ok() ? "OK" : CodeName(record.answer.code());
   line["refused"] = IsRefusal(record.answer);
   if (!record.answer.ok()) {
-    line["message"] = Cut(std::string(Message(record.answer)), kMaxMessage);
+    line["message"] =
+        Cut(std::string(Message(record.answer)), kMaxAuditMessage);
   }
   // ASCII only: no terminal and no log shipper takes a byte of it for its own.
   return line.dump(-1, ' ', /*ensure_ascii=*/true,

@@ -133,8 +133,8 @@ Status CallCheck::Check(const InputMetadata& metadata,
                         std::string_view method, bool* say) const {
   if (!caller.ok()) return caller.status();
   const MethodRule* const rule = policy_->table.Find(method);
-  LOCKSTEP_RETURN_IF_ERROR(policy_->quota.Admit(*caller, KindOf(rule),
-                                                SystemClock().Now().mono, say));
+  LOCKSTEP_RETURN_IF_ERROR(
+      policy_->quota.Admit(*caller, KindOf(rule), MonotonicNow(), say));
   *say = true;
   LOCKSTEP_RETURN_IF_ERROR(
       policy_->table.Authorise(*caller, policy_->cluster, method));

@@ -86,7 +86,7 @@ Status CallerQuota::Admit(const Identity& caller, CallKind kind, MonoTime now,
 void CallerQuota::Begin(const Identity& caller, CallKind kind) {
   if (!IsLimited(caller)) return;
   MutexLock lock(&mu_);
-  ++Find(caller, SystemClock().Now().mono)->open[Index(kind)];
+  ++Find(caller, MonotonicNow())->open[Index(kind)];
 }
 
 void CallerQuota::End(const Identity& caller, CallKind kind) {

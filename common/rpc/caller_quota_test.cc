@@ -24,7 +24,7 @@ class CallerQuotaTest : public testing::Test {
                       .burst = 20,
                       .open_calls = 3,
                       .open_streams = 5}};
-  MonoTime now_ = SystemClock().Now().mono;
+  MonoTime now_ = MonotonicNow();
   bool first_ = false;
 };
 

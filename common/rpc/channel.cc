@@ -66,7 +66,7 @@ class CoordinatorVerifier final
   const std::string cluster_;
 };
 
-std::shared_ptr<grpc::ChannelCredentials> MutualTls(
+std::shared_ptr<grpc::ChannelCredentials> ClientTls(
     const Credentials& credentials) {
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(
@@ -153,7 +153,7 @@ StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
   // host of `target`, and log an error for each that is not in it.
   arguments.SetSslTargetNameOverride(kCoordinatorDnsName);
   return grpc::CreateCustomChannel(options.target,
-                                   MutualTls(*options.credentials), arguments);
+                                   ClientTls(*options.credentials), arguments);
 }
 
 }  // namespace lockstep

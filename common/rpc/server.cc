@@ -23,7 +23,7 @@ namespace {
 constexpr int kMaxStreamsPerConnection = 1024;
 constexpr size_t kMaxBufferedBytes = size_t{512} << 20;
 
-std::shared_ptr<grpc::ServerCredentials> MutualTls(
+std::shared_ptr<grpc::ServerCredentials> ServerTls(
     const Credentials& credentials) {
   grpc::experimental::TlsServerCredentialsOptions options(
       std::make_shared<grpc::experimental::StaticDataCertificateProvider>(
@@ -58,7 +58,7 @@ StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsFor(
         "listening on {} takes a certificate: `lockstep cert issue` makes one",
         options.address);
   }
-  return MutualTls(*options.credentials);
+  return ServerTls(*options.credentials);
 }
 
 void SetLimits(const RpcServerOptions& options, grpc::ServerBuilder* builder) {

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 constexpr char kDomain[] = "lockstep";
-constexpr size_t kMaxMessage = 2048;
+constexpr size_t kMaxStatusMessage = 2048;
 
 // The length of the UTF-8 sequence that `text` begins with (RFC 3629); 0 where
 // it is none.
@@ -41,7 +41,7 @@ std::string CleanMessage(std::string_view text) {
   std::string clean;
   while (!text.empty()) {
     const size_t length = SequenceLength(text);
-    if (clean.size() + std::max<size_t>(length, 1) > kMaxMessage) {
+    if (clean.size() + std::max<size_t>(length, 1) > kMaxStatusMessage) {
       clean += "...";
       break;
     }

@@ -43,7 +43,7 @@ void Timers::Run() {
           continue;
         }
         const auto first = calls_.begin();
-        if (first->first.first > SystemClock().Now().mono) {
+        if (first->first.first > MonotonicNow()) {
           (void)wake_.WaitUntil(&mu_, first->first.first);
           continue;
         }

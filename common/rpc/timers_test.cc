@@ -17,7 +17,7 @@ TEST(TimersTest, CallsInTheOrderOfTheirTimesAndNotWhatWasDropped) {
   CondVar changed;
   std::string calls;
   Timers timers;
-  const MonoTime now = SystemClock().Now().mono;
+  const MonoTime now = MonotonicNow();
   const auto add = [&](MonoTime time, char name) {
     return timers.Set(time, [&, name] {
       MutexLock lock(&mu);

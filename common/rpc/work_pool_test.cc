@@ -25,7 +25,7 @@ class Gate {
   }
   bool Pass() {
     MutexLock lock(&mu_);
-    const MonoTime deadline = SystemClock().Now().mono + 60s;
+    const MonoTime deadline = MonotonicNow() + 60s;
     while (!open_) {
       if (!changed_.WaitUntil(&mu_, deadline)) return false;
     }

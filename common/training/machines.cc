@@ -12,7 +12,7 @@ constexpr double kMaxCpus = 65536;
 constexpr int64_t kMaxMemory = int64_t{1} << 60;
 constexpr int32_t kMaxGpus = 4096;  // Of one machine.
 // A job that takes one keeps its name and its units: what it may keep.
-constexpr size_t kMaxName = 128;
+constexpr size_t kMaxMachineName = 128;
 constexpr double kMaxUnits = 1e9;
 constexpr double kMaxTflops = 1e9;
 
@@ -58,7 +58,7 @@ Status CheckName(const std::string& kind, const std::string& name) {
   const auto is_control = [](char c) {
     return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
   };
-  if (!name.empty() && name.size() <= kMaxName &&
+  if (!name.empty() && name.size() <= kMaxMachineName &&
       std::none_of(name.begin(), name.end(), is_control)) {
     return OkStatus();
   }
@@ -67,7 +67,7 @@ Status CheckName(const std::string& kind, const std::string& name) {
   return InvalidArgument(
       "{}: a name has 1 to {} bytes and no control characters: not so the one "
       "that begins with \"{}\"",
-      kind, kMaxName, beginning);
+      kind, kMaxMachineName, beginning);
 }
 
 Status CheckUnits(const std::optional<double>& units, const std::string& path) {
@@ -207,9 +207,9 @@ Status CheckMachineTable(const MachineTable& table) {
           "not {:g}",
           path, kMaxTflops, *peak);
     }
-    if (accelerator.model.size() > kMaxName) {
+    if (accelerator.model.size() > kMaxMachineName) {
       return InvalidArgument("{}.model: has {} bytes; at most {} are taken",
-                             path, accelerator.model.size(), kMaxName);
+                             path, accelerator.model.size(), kMaxMachineName);
     }
     if (accelerator.model.empty()) {
       return InvalidArgument(

@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/training/translate_fixture.h"
+
 namespace lockstep {
 namespace {
 
-using ::testing::HasSubstr;
+using translate_tests::kGiB;
 
-constexpr int64_t kGiB = int64_t{1} << 30;
+using ::testing::HasSubstr;
 
 std::string ErrorOf(const std::string& text) {
   const auto table = ParseMachinesFile(text, "m.yaml");

@@ -5,12 +5,14 @@
 
 #include <cmath>
 
+#include "common/training/translate_fixture.h"
+
 namespace lockstep {
 namespace {
 
-using ::testing::HasSubstr;
+using translate_tests::kGiB;
 
-constexpr int64_t kGiB = int64_t{1} << 30;
+using ::testing::HasSubstr;
 
 StatusOr<Machine> Resolve(const std::string& type, const std::string& gpu = "",
                           int64_t count = 0) {

@@ -8,10 +8,10 @@ namespace lockstep {
 namespace {
 
 constexpr char kAnyPython[] = "python3";
-constexpr size_t kMaxText = 1024;
+constexpr size_t kMaxSiteText = 1024;
 
 bool IsClean(const std::string& text) {
-  return text.size() <= kMaxText &&
+  return text.size() <= kMaxSiteText &&
          std::none_of(text.begin(), text.end(), [](char c) {
            return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
          });

@@ -5,11 +5,11 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kMaxText = 1024;
+constexpr size_t kMaxProgramText = 1024;
 constexpr size_t kMaxPath = 4095;
 
 Status CheckText(const std::string& text, const std::string& path,
-                 size_t most = kMaxText) {
+                 size_t most = kMaxProgramText) {
   if (text.size() > most) {
     return InvalidArgument("{}: has {} bytes; at most {} are taken", path,
                            text.size(), most);

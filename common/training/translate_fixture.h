@@ -2,12 +2,15 @@
 #ifndef LOCKSTEP_COMMON_TRAINING_TRANSLATE_FIXTURE_H_
 #define LOCKSTEP_COMMON_TRAINING_TRANSLATE_FIXTURE_H_
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
 #include "common/training/translate.h"
 
 namespace lockstep::translate_tests {
+
+inline constexpr int64_t kGiB = int64_t{1} << 30;
 
 // A container on machines of its own: chief, 2 workers, ps, evaluator.
 inline TrainingJob Container() {

@@ -14,8 +14,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-constexpr int64_t kGiB = int64_t{1} << 30;
-
 TEST(TranslateTest, EveryRoleHasItsMachine) {
   const auto plan = Do(Container());
   ASSERT_TRUE(plan.ok()) << plan.status();

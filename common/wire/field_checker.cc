@@ -1,10 +1,19 @@
 #include "common/wire/field_checker.h"
 
+#include <arpa/inet.h>
+
 #include <cmath>
 
 #include "common/model/names.h"
 
 namespace lockstep {
+
+bool IsIpAddress(const std::string& text) {
+  unsigned char bytes[sizeof(in6_addr)];
+  return inet_pton(AF_INET, text.c_str(), bytes) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), bytes) == 1;
+}
+
 namespace {
 
 bool IsControl(char c) {

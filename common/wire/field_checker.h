@@ -20,6 +20,15 @@ std::string Quote(std::string_view text);
 // The largest integer that doubles, and so JSON, carry exactly.
 inline constexpr int64_t kMaxExact = int64_t{1} << 53;
 
+// Whether `text` is an IPv4 or IPv6 address.
+bool IsIpAddress(const std::string& text);
+
+// Bounds, in bytes, of the texts that daemons send each other.
+inline constexpr size_t kMaxReportText = 8192;
+inline constexpr size_t kMaxReportPath = 4096;
+// Larger than any figure of a training.
+inline constexpr double kHugeFigure = 1e300;
+
 class FieldChecker {
  public:
   // `path` of the message itself; may be empty.

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 const double kInf = std::numeric_limits<double>::infinity();
 
-v1::JobSpec Valid() {
+v1::JobSpec ValidSpec() {
   v1::JobSpec spec;
   spec.set_name("mnist");
   spec.set_kind(v1::JOB_KIND_PROGRAM);
@@ -28,14 +28,14 @@ v1::JobSpec Valid() {
   return spec;
 }
 
-struct Case {
+struct SpecCase {
   const char* field;
   std::function<void(v1::JobSpec*)> change;
 };
 
 TEST(HostileTest, JobSpecs) {
   const std::string nul("a\0b", 3);
-  const std::vector<Case> cases = {
+  const std::vector<SpecCase> cases = {
       {"name", [](auto* s) { s->set_name(""); }},
       {"name", [](auto* s) { s->set_name(std::string(10 << 20, 'a')); }},
       {"name", [&](auto* s) { s->set_name(nul); }},
@@ -136,9 +136,9 @@ TEST(HostileTest, JobSpecs) {
       {"comment", [](auto* s) { s->set_comment(std::string(10 << 20, 'x')); }},
       {"comment", [](auto* s) { s->set_comment("\x1b[2J"); }},
   };
-  ASSERT_TRUE(ParseJobSpec(Valid()).ok());
+  ASSERT_TRUE(ParseJobSpec(ValidSpec()).ok());
   for (size_t i = 0; i < cases.size(); ++i) {
-    v1::JobSpec spec = Valid();
+    v1::JobSpec spec = ValidSpec();
     cases[i].change(&spec);
     const auto parsed = ParseJobSpec(spec);
     ASSERT_FALSE(parsed.ok()) << "case " << i << ": " << cases[i].field;

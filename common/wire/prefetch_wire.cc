@@ -5,8 +5,6 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kMaxSentence = 8192;
-
 StatusOr<Prefetched> ParseItem(const v1::Prefetched& value,
                                std::string_view path) {
   FieldChecker check(path);
@@ -27,7 +25,7 @@ StatusOr<Prefetched> ParseItem(const v1::Prefetched& value,
                &out.content.emplace());
   }
   check.Take(FromProto(value.duration(), check.At("duration")), &out.duration);
-  check.Bytes("error", value.error(), kMaxSentence);
+  check.Bytes("error", value.error(), kMaxReportText);
   if (!check.ok()) return check.status();
   out.package_digest = value.package_digest();
   out.ready = value.ready();

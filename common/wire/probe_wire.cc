@@ -1,8 +1,5 @@
 #include "common/wire/probe_wire.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-
 #include "common/wire/field_checker.h"
 #include "common/wire/value_wire.h"
 
@@ -10,12 +7,6 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kMaxError = 256;
-
-bool IsIpAddress(const std::string& text) {
-  unsigned char bytes[sizeof(in6_addr)];
-  return inet_pton(AF_INET, text.c_str(), bytes) == 1 ||
-         inet_pton(AF_INET6, text.c_str(), bytes) == 1;
-}
 
 }  // namespace
 

@@ -15,7 +15,6 @@ namespace {
 constexpr int64_t kMaxPackageBytes = int64_t{1} << 40;
 constexpr size_t kMaxCommand = 16384;
 constexpr size_t kMaxParts = 16;
-constexpr size_t kMaxSentence = 8192;
 constexpr double kMaxUnits = 1e9;
 
 bool IsFileName(std::string_view name) {
@@ -79,9 +78,9 @@ StatusOr<ImageContent> FromProto(const v1::ImageContent& value,
   }
   for (const auto& [field, digest] :
        {std::pair("id", &value.id()), std::pair("digest", &value.digest())}) {
-    check.Require(digest->empty() || IsPackageDigest(*digest), field,
-                  Quote(*digest) +
-                      " is not \"sha256:\" and 64 lower-case hex digits");
+    check.Require(
+        digest->empty() || IsPackageDigest(*digest), field,
+        Quote(*digest) + " is not \"sha256:\" and 64 lower-case hex digits");
   }
   check.Text("node", value.node(), 63);
   if (!check.ok()) return check.status();
@@ -183,7 +182,7 @@ StatusOr<TaskPreparation> FromProto(const v1::TaskPreparation& value,
                &part.duration);
   }
   check.Text("current", value.current(), 32);
-  check.Bytes("detail", value.detail(), kMaxSentence);
+  check.Bytes("detail", value.detail(), kMaxReportText);
   if (!check.ok()) return check.status();
   out.current = value.current();
   out.detail = value.detail();

@@ -7,7 +7,6 @@ namespace lockstep {
 namespace {
 
 constexpr double kMaxSeconds = 1e12;
-constexpr double kHuge = 1e300;
 
 }  // namespace
 
@@ -93,8 +92,9 @@ StatusOr<RankProgress> FromProto(const v1::RankProgress& value,
   check.Range("total_steps", value.total_steps(), 0, kMaxExact);
   check.Number("epoch", value.epoch(), 0, 1e15);
   check.Range("samples", value.samples(), 0, INT64_MAX);
-  check.Number("loss", value.loss(), -kHuge, kHuge);
-  check.Number("learning_rate", value.learning_rate(), -kHuge, kHuge);
+  check.Number("loss", value.loss(), -kHugeFigure, kHugeFigure);
+  check.Number("learning_rate", value.learning_rate(), -kHugeFigure,
+               kHugeFigure);
   check.Take(FromProto(value.phases(), check.At("phases")), &out.phases);
   check.Range("allreduce_bytes", value.allreduce_bytes(), 0, INT64_MAX);
   check.Range("collectives", value.collectives(), 0, INT64_MAX);
@@ -103,7 +103,7 @@ StatusOr<RankProgress> FromProto(const v1::RankProgress& value,
   check.Count("values", value.values_size(), 64);
   for (const auto& [name, number] : value.values()) {
     check.Text("values", name, 64);
-    check.Number("values", number, -kHuge, kHuge);
+    check.Number("values", number, -kHugeFigure, kHugeFigure);
   }
   check.Text("phase", value.phase(), 32);
   if (value.has_straggler()) {

@@ -6,10 +6,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kMaxSentence = 8192;
-constexpr size_t kMaxPath = 4096;
 constexpr size_t kMaxTasks = 65536;
-constexpr double kHuge = 1e300;
 
 }  // namespace
 
@@ -24,7 +21,7 @@ StatusOr<Cause> FromProto(const v1::Cause& value, std::string_view path) {
   FieldChecker check(path);
   Cause out;
   check.Take(FromProto(value.reason(), check.At("reason")), &out.reason);
-  check.Bytes("message", value.message(), kMaxSentence);
+  check.Bytes("message", value.message(), kMaxReportText);
   if (!check.ok()) return check.status();
   out.message = value.message();
   return out;
@@ -78,8 +75,8 @@ StatusOr<ExitStatus> FromProto(const v1::ExitStatus& value,
       check.Fail("", "says neither code, signal nor exec_errno");
       break;
   }
-  check.Bytes("message", value.message(), kMaxSentence);
-  check.Bytes("location", value.location(), kMaxPath);
+  check.Bytes("message", value.message(), kMaxReportText);
+  check.Bytes("location", value.location(), kMaxReportPath);
   check.Take(FromProto(value.reason(), check.At("reason")), &out.reason);
   if (value.has_end_time()) {
     check.Take(FromProto(value.end_time(), check.At("end_time")),
@@ -108,7 +105,7 @@ StatusOr<Checkpoint> FromProto(const v1::Checkpoint& value,
   FieldChecker check(path);
   Checkpoint out;
   check.Range("step", value.step(), 0, kMaxExact);
-  check.Bytes("path", value.path(), kMaxPath);
+  check.Bytes("path", value.path(), kMaxReportPath);
   check.Range("bytes", value.bytes(), 0, INT64_MAX);
   if (value.has_time()) {
     check.Take(FromProto(value.time(), check.At("time")), &out.time);
@@ -178,7 +175,7 @@ StatusOr<Event> FromProto(const v1::Event& value, std::string_view path) {
   Event out;
   check.Take(FromProto(value.time(), check.At("time")), &out.time);
   check.Take(FromProto(value.reason(), check.At("reason")), &out.reason);
-  check.Bytes("message", value.message(), kMaxSentence);
+  check.Bytes("message", value.message(), kMaxReportText);
   if (!check.ok()) return check.status();
   out.generation = value.generation();
   out.message = value.message();
@@ -199,9 +196,9 @@ StatusOr<Bill> FromProto(const v1::Bill& value, std::string_view path) {
   FieldChecker check(path);
   check.Number("core_seconds", value.core_seconds(), 0, 1e15);
   check.Number("gpu_seconds", value.gpu_seconds(), 0, 1e15);
-  check.Number("cost", value.cost(), 0, kHuge);
+  check.Number("cost", value.cost(), 0, kHugeFigure);
   check.Text("currency", value.currency(), 32);
-  check.Number("ml_units", value.ml_units(), 0, kHuge);
+  check.Number("ml_units", value.ml_units(), 0, kHugeFigure);
   if (!check.ok()) return check.status();
   Bill out{value.core_seconds(), value.gpu_seconds(), value.cost(),
            value.currency(), std::nullopt};

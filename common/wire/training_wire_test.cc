@@ -56,14 +56,14 @@ TEST(TrainingWireTest, TheJsonFormIsTheJobResource) {
   EXPECT_EQ(*job, Job());
 }
 
-struct Case {
+struct TrainingCase {
   const char* sentence;
   std::function<void(v1::TrainingJob*)> change;
 };
 
 TEST(TrainingWireTest, RefusalsNameTheField) {
   const std::string nul("a\0b", 3);
-  const std::vector<Case> cases = {
+  const std::vector<TrainingCase> cases = {
       {"trainingInput.scaleTier",
        [&](auto* j) { j->mutable_training_input()->set_scale_tier(nul); }},
       {"trainingInput.workerType",
@@ -91,7 +91,7 @@ TEST(TrainingWireTest, RefusalsNameTheField) {
       {"lockstep.env",
        [&](auto* j) { (*j->mutable_lockstep()->mutable_env())["A"] = nul; }},
   };
-  for (const Case& c : cases) {
+  for (const TrainingCase& c : cases) {
     v1::TrainingJob message = ToProto(Job());
     c.change(&message);
     const auto job = FromProto(message);

@@ -7,8 +7,6 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kMaxPath = 4096;
-constexpr size_t kMaxSentence = 8192;
 constexpr int kMaxCode = 16;  // Of google.rpc.Code.
 
 }  // namespace
@@ -27,7 +25,7 @@ v1::WorkFile ToProto(const WorkFile& value) {
 StatusOr<WorkFile> FromProto(const v1::WorkFile& value, std::string_view path) {
   FieldChecker check(path);
   WorkFile out;
-  check.Bytes("path", value.path(), kMaxPath);
+  check.Bytes("path", value.path(), kMaxReportPath);
   check.Range("bytes", value.bytes(), 0, INT64_MAX);
   if (value.has_modify_time()) {
     check.Take(FromProto(value.modify_time(), check.At("modify_time")),
@@ -90,7 +88,7 @@ StatusOr<FileQuery> FromProto(const v1::FileRequest& value,
   check.Text("job_uid", value.job_uid(), 64);
   check.Take(FromProto(value.task_type(), check.At("task_type")), &out.type);
   check.Range("task_index", value.task_index(), 0, kMaxRanks - 1);
-  check.Bytes("path", value.path(), kMaxPath);
+  check.Bytes("path", value.path(), kMaxReportPath);
   if (value.has_range()) {
     check.Range("range.offset", value.range().offset(), 0, INT64_MAX);
     check.Range("range.length", value.range().length(), 1, kMaxFileChunk);
@@ -125,7 +123,7 @@ StatusOr<FileAnswer> FromProto(const v1::FileReply& value,
   FieldChecker check(path);
   FileAnswer out;
   check.Range("code", value.code(), 0, kMaxCode);
-  check.Bytes("message", value.message(), kMaxSentence);
+  check.Bytes("message", value.message(), kMaxReportText);
   check.Count("entries", value.entries_size(), kMaxListedFiles);
   for (int i = 0; check.ok() && i < value.entries_size(); ++i) {
     check.Take(FromProto(value.entries(i), check.At("entries", i)),

@@ -1,8 +1,6 @@
 // What a worker daemon says.
 #include "common/wire/worker_wire.h"
 
-#include <arpa/inet.h>
-
 #include "common/base/host_port.h"
 #include "common/model/limits.h"
 #include "common/model/names.h"
@@ -11,14 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kMaxSentence = 8192;
 constexpr size_t kMaxLostPeerError = 512;
-
-bool IsIpAddress(const std::string& text) {
-  unsigned char bytes[sizeof(in6_addr)];
-  return inet_pton(AF_INET, text.c_str(), bytes) == 1 ||
-         inet_pton(AF_INET6, text.c_str(), bytes) == 1;
-}
 
 v1::RankEvent EventToProto(const RankEvent& value) {
   v1::RankEvent out;
@@ -38,7 +29,7 @@ StatusOr<RankEvent> ParseEvent(const v1::RankEvent& value,
   check.Range("rank", value.rank(), 0, kMaxRanks - 1);
   check.Take(FromProto(value.time(), check.At("time")), &out.time);
   check.Take(FromProto(value.reason(), check.At("reason")), &out.reason);
-  check.Bytes("message", value.message(), kMaxSentence);
+  check.Bytes("message", value.message(), kMaxReportText);
   if (!check.ok()) return check.status();
   out.number = value.number();
   out.rank = value.rank();
@@ -176,7 +167,7 @@ StatusOr<Registration> FromProto(const v1::Register& value,
     check.Take(FromProto(value.gangs(i), check.At("gangs", i)),
                &out.gangs.emplace_back());
   }
-  check.Bytes("limits_message", value.limits_message(), kMaxSentence);
+  check.Bytes("limits_message", value.limits_message(), kMaxReportText);
   check.Text("container_engine", value.container_engine(), 128);
   if (value.has_certificate_end_time()) {
     check.Take(FromProto(value.certificate_end_time(),

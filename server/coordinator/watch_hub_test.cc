@@ -12,7 +12,7 @@ using std::chrono_literals::operator""s;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-MonoTime In(Duration time) { return SystemClock().Now().mono + time; }
+MonoTime In(Duration time) { return MonotonicNow() + time; }
 const MonoTime kNow{};
 
 class WatchHubTest : public testing::Test {

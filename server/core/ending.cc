@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 // Of more ranks only the number is told: an event is a sentence.
-constexpr size_t kMaxNamed = 8;
+constexpr size_t kMaxNamedRanks = 8;
 
 // Exits that are closer to each other have no order: a shim notes the end of
 // its rank when it gets to run, and a clock's offset has the shortest way of a
@@ -53,8 +53,8 @@ std::string Named(const Job& job, const std::vector<Member>& members,
                   bool with_exit) {
   std::vector<std::string> names;
   for (const Member& member : members) {
-    if (names.size() == kMaxNamed) {
-      names.push_back(fmt::format("{} more", members.size() - kMaxNamed));
+    if (names.size() == kMaxNamedRanks) {
+      names.push_back(fmt::format("{} more", members.size() - kMaxNamedRanks));
       break;
     }
     std::string name = RankLabel(job, member.rank->rank);

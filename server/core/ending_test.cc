@@ -22,7 +22,7 @@ using testing::SizeIs;
 // ---- FINISHING ----
 
 // Rank 0 decides alone.
-Scene RunningWithChief() {
+Scene NativeWithChief() {
   JobSpec spec = NativeSpec("j", 2);
   spec.end_with = EndWith::kChief;
   Scene s(spec);
@@ -30,7 +30,7 @@ Scene RunningWithChief() {
   return s;
 }
 
-std::vector<std::string> Events(const Job& job, Reason reason) {
+std::vector<std::string> EventTexts(const Job& job, Reason reason) {
   std::vector<std::string> texts;
   for (const Event& event : job.events) {
     if (event.reason == reason) texts.push_back(event.message);
@@ -41,7 +41,7 @@ std::vector<std::string> Events(const Job& job, Reason reason) {
 TEST(EndingTest, RuleIsSettledAtSubmission) {
   EXPECT_EQ(Queued().job.spec.end_with, EndWith::kAll);
   EXPECT_EQ(Scene(ParameterServers()).job.spec.end_with, EndWith::kChief);
-  EXPECT_EQ(RunningWithChief().job.spec.end_with, EndWith::kChief);
+  EXPECT_EQ(NativeWithChief().job.spec.end_with, EndWith::kChief);
 }
 
 TEST(EndingTest, JobSucceedsWhenEveryRankOfTheGroupHas) {
@@ -59,14 +59,14 @@ TEST(EndingTest, JobSucceedsWhenEveryRankOfTheGroupHas) {
   s.Settle();
   EXPECT_EQ(s.job.state, JobState::kFinishing);
   EXPECT_EQ(s.job.outcome, JobState::kSucceeded);
-  EXPECT_THAT(Events(s.job, Reason::kRanksStopped),
+  EXPECT_THAT(EventTexts(s.job, Reason::kRanksStopped),
               ElementsAre("still running, and stopped now: rank 3 (evaluator 0 "
                           "on d)"));
   s.AllStopped();
   s.Settle();
   EXPECT_EQ(s.job.state, JobState::kSucceeded);
   EXPECT_EQ(s.job.exit_code, 0);
-  EXPECT_THAT(Events(s.job, Reason::kRanksStopped).back(),
+  EXPECT_THAT(EventTexts(s.job, Reason::kRanksStopped).back(),
               HasSubstr("stopped: rank 3 (evaluator 0 on d): "));
 }
 
@@ -81,7 +81,7 @@ TEST(EndingTest, FailureAfterRankZerosEndIsAFailedAttempt) {
   s.Settle();
   EXPECT_EQ(s.job.state, JobState::kPreparing);
   EXPECT_EQ(s.job.generation, 2u);
-  EXPECT_THAT(Events(s.job, Reason::kNone),
+  EXPECT_THAT(EventTexts(s.job, Reason::kNone),
               Contains("had exited with 0, and start again with the gang: rank "
                        "0 (chief 0 on a)"));
 }
@@ -120,12 +120,12 @@ TEST(EndingTest, JobThatWaitsForARankSaysSo) {
   s.Settle();
   s.Advance(59s);
   s.Settle();
-  EXPECT_THAT(Events(s.job, Reason::kNoProgress), IsEmpty());
+  EXPECT_THAT(EventTexts(s.job, Reason::kNoProgress), IsEmpty());
   s.Advance(1s);
   s.Settle();
   s.Advance(1min);
   s.Settle();
-  EXPECT_THAT(Events(s.job, Reason::kNoProgress),
+  EXPECT_THAT(EventTexts(s.job, Reason::kNoProgress),
               ElementsAre("rank 0 (chief 0 on a) exited with 0 over a minute "
                           "ago; the job ends when these have: rank 1 (worker 0 "
                           "on b)"));
@@ -146,29 +146,29 @@ TEST(EndingTest, DrainedNodeWhoseRanksAreDoneIsNotLeft) {
 }
 
 TEST(EndingTest, WhoStillRunsAfterTheChiefIsTold) {
-  Scene s = RunningWithChief();
+  Scene s = NativeWithChief();
   s.Exited(0, Code(0));
   s.Settle();
-  EXPECT_THAT(Events(s.job, Reason::kRanksStopped),
+  EXPECT_THAT(EventTexts(s.job, Reason::kRanksStopped),
               ElementsAre("still running, and stopped in 5 m 00 s unless they "
                           "end: rank 1 (worker 0 on b)"));
   s.Exited(1, Victim(Signal(SIGTERM)));
   s.AllStopped();
   s.Settle();
   EXPECT_EQ(s.job.state, JobState::kSucceeded);
-  EXPECT_THAT(Events(s.job, Reason::kRanksStopped).back(),
+  EXPECT_THAT(EventTexts(s.job, Reason::kRanksStopped).back(),
               "stopped: rank 1 (worker 0 on b): killed by SIGTERM");
 }
 
 TEST(EndingTest, FailureAfterTheChiefsEndIsAnEvent) {
-  Scene s = RunningWithChief();
+  Scene s = NativeWithChief();
   s.Exited(0, Code(0));
   s.Settle();
   s.Exited(1, Code(3));
   s.AllStopped();
   s.Settle();
   EXPECT_EQ(s.job.state, JobState::kSucceeded);
-  EXPECT_THAT(Events(s.job, Reason::kRankFailedLate),
+  EXPECT_THAT(EventTexts(s.job, Reason::kRankFailedLate),
               ElementsAre("failed after the job had succeeded, which changes "
                           "nothing: rank 1 (worker 0 on b): exit code 3"));
 }
@@ -183,7 +183,7 @@ TEST(EndingTest, StoredJobWithoutRuleEndsWithTheChief) {
 }
 
 TEST(EndingTest, DecidingRanksSuccessFinishesTheJob) {
-  Scene s = RunningWithChief();
+  Scene s = NativeWithChief();
   s.Exited(0, Code(0));
   s.Settle();
   EXPECT_EQ(s.job.state, JobState::kFinishing);
@@ -275,7 +275,7 @@ TEST(EndingTest, SuccessWinsOverALimitThatIsOverAtTheSameTime) {
 }
 
 TEST(EndingTest, FinishingWaitsForEveryNodeOrItsLoss) {
-  Scene s = RunningWithChief();
+  Scene s = NativeWithChief();
   s.Exited(0, Code(0));
   s.Settle();
   s.Stopped("a");
@@ -417,7 +417,7 @@ TEST_P(EveryStateTest, ClockOfThePersonJumpsAndNothingHappens) {
 }
 
 TEST(EndingTest, FinalJobsNeverChange) {
-  Scene s = RunningWithChief();
+  Scene s = NativeWithChief();
   s.Exited(0, Code(0));
   s.AllStopped();
   s.Settle();
@@ -432,7 +432,7 @@ TEST(EndingTest, FinalJobsNeverChange) {
 }
 
 TEST(EndingTest, CancelDoesNotUndoAnEndThatIsUnderWay) {
-  Scene s = RunningWithChief();
+  Scene s = NativeWithChief();
   s.Exited(0, Code(0));
   s.Settle();
   s.job = Cancel(s.job, "user/ann", s.now);

@@ -20,7 +20,7 @@ namespace {
 
 // More hosts than these are not explained: then it is the network's.
 constexpr size_t kMaxCover = 8;
-constexpr size_t kMaxNamed = 4;
+constexpr size_t kMaxNamedPairs = 4;
 
 struct RankPlace {
   NodeName node;
@@ -234,8 +234,8 @@ std::vector<NodeName> SmallestCover(const std::vector<LostPair>& pairs,
 std::string Describe(const std::vector<LostPair>& pairs) {
   std::vector<std::string> texts;
   for (const LostPair& pair : pairs) {
-    if (texts.size() == kMaxNamed) {
-      texts.push_back(fmt::format("{} more", pairs.size() - kMaxNamed));
+    if (texts.size() == kMaxNamedPairs) {
+      texts.push_back(fmt::format("{} more", pairs.size() - kMaxNamedPairs));
       break;
     }
     texts.push_back(fmt::format("{} did not reach {} ({})", pair.from, pair.to,

@@ -25,7 +25,7 @@ using testing::UnorderedElementsAre;
 
 constexpr char kTimedOut[] = "the connection is lost (Connection timed out)";
 
-LostPair Lost(const NodeName& from, const NodeName& to) {
+LostPair TimedOut(const NodeName& from, const NodeName& to) {
   return {from, to, kTimedOut};
 }
 
@@ -52,7 +52,7 @@ std::vector<LostPair> PairsOf(Scene* s) {
 TEST(EvidenceTest, ALostPeerIsALostPairOfNodes) {
   Scene s = Three();
   s.Gang("a").lost_peers = {{0, 1, kTimedOut}};
-  EXPECT_THAT(PairsOf(&s), ElementsAre(Lost("a", "b")));
+  EXPECT_THAT(PairsOf(&s), ElementsAre(TimedOut("a", "b")));
 }
 
 TEST(EvidenceTest, EachPairCountsOnce) {
@@ -75,7 +75,7 @@ TEST(EvidenceTest, APeerThatWasStoppedAfterTheLossIsEvidence) {
   s.Gang("a").lost_peers = {{0, 1, kTimedOut}};
   s.Exited(0, At(&s, 0s, Code(75)));
   s.Exited(1, At(&s, 1s, Victim(Signal(SIGTERM))));
-  EXPECT_THAT(PairsOf(&s), ElementsAre(Lost("a", "b")));
+  EXPECT_THAT(PairsOf(&s), ElementsAre(TimedOut("a", "b")));
 }
 
 TEST(EvidenceTest, AHostThatAnsweredIsNoEvidence) {
@@ -111,31 +111,32 @@ TEST(EvidenceTest, WhatTheNodesSayNowGoesBeforeWhatTheRanksSaid) {
   Scene s = Three();
   s.Gang("a").lost_peers = {{0, 1, kTimedOut}};
   s.view.reached = {{"a", "b"}};
-  LostPair tested = Lost("c", "b");
+  LostPair tested = TimedOut("c", "b");
   tested.tested = true;
   s.view.unreached = {tested};
-  LostPair doubted = Lost("a", "b");
+  LostPair doubted = TimedOut("a", "b");
   doubted.reached_since = true;
   EXPECT_THAT(PairsOf(&s), UnorderedElementsAre(doubted, tested));
 }
 
 TEST(SmallestCoverTest, OneHostExplainsAllItsPairs) {
   EXPECT_THAT(
-      SmallestCover({Lost("a", "b"), Lost("c", "b"), Lost("b", "d")}, "a"),
+      SmallestCover(
+          {TimedOut("a", "b"), TimedOut("c", "b"), TimedOut("b", "d")}, "a"),
       ElementsAre("b"));
 }
 
 TEST(SmallestCoverTest, ATieKeepsTheSideOfRank0) {
-  EXPECT_THAT(SmallestCover({Lost("a", "b")}, "a"), ElementsAre("b"));
-  EXPECT_THAT(SmallestCover({Lost("a", "b")}, "b"), ElementsAre("a"));
+  EXPECT_THAT(SmallestCover({TimedOut("a", "b")}, "a"), ElementsAre("b"));
+  EXPECT_THAT(SmallestCover({TimedOut("a", "b")}, "b"), ElementsAre("a"));
 }
 
 TEST(SmallestCoverTest, IsTheSmallestWhereTheBusiestIsNotInIt) {
   // The centre has most pairs, and its three neighbours are needed anyway.
   const std::vector<LostPair> pairs = {
-      Lost("m", "a"),  Lost("m", "b"),  Lost("m", "c"),
-      Lost("a", "a1"), Lost("a", "a2"), Lost("b", "b1"),
-      Lost("b", "b2"), Lost("c", "c1"), Lost("c", "c2")};
+      TimedOut("m", "a"),  TimedOut("m", "b"),  TimedOut("m", "c"),
+      TimedOut("a", "a1"), TimedOut("a", "a2"), TimedOut("b", "b1"),
+      TimedOut("b", "b2"), TimedOut("c", "c1"), TimedOut("c", "c2")};
   EXPECT_THAT(SmallestCover(pairs, "m"), ElementsAre("a", "b", "c"));
 }
 
@@ -143,7 +144,7 @@ TEST(SmallestCoverTest, NobodyIsBlamedWhereNoFewExplainIt) {
   std::vector<LostPair> all;
   for (char a = 'a'; a < 'm'; ++a) {
     for (char b = static_cast<char>(a + 1); b < 'm'; ++b) {
-      all.push_back(Lost(std::string(1, a), std::string(1, b)));
+      all.push_back(TimedOut(std::string(1, a), std::string(1, b)));
     }
   }
   EXPECT_THAT(SmallestCover(all, "a"), IsEmpty());
@@ -243,7 +244,7 @@ TEST(LostPairTest, TheDecisionWaitsForThePairTest) {
   EXPECT_TRUE(s.job.failing);
   EXPECT_THAT(s.job.holds, SizeIs(2)) << "nobody else gets its places";
   s.view.testing_pairs = false;
-  LostPair tested = Lost("a", "b");
+  LostPair tested = TimedOut("a", "b");
   tested.tested = true;
   s.view.unreached = {tested};
   s.Settle();

@@ -18,7 +18,7 @@ JobSpec Spec() {
   return spec;
 }
 
-ExitStatus Code(const std::string& message, int32_t value = 1) {
+ExitStatus ExitWith(const std::string& message, int32_t value = 1) {
   ExitStatus exit;
   exit.value = value;
   exit.message = message;
@@ -26,7 +26,7 @@ ExitStatus Code(const std::string& message, int32_t value = 1) {
 }
 
 std::string Hint(const std::string& message) {
-  return std::string(HintFor(Spec(), Code(message)));
+  return std::string(HintFor(Spec(), ExitWith(message)));
 }
 
 TEST(HintsTest, AnOrdinaryFailureHasNone) {
@@ -59,8 +59,9 @@ TEST(HintsTest, NoGpuWasAskedFor) {
   // With GPUs it is something else.
   JobSpec spec = Spec();
   spec.roles[0].resources.gpus = 1;
-  EXPECT_THAT(std::string(HintFor(spec, Code("No CUDA GPUs are available"))),
-              IsEmpty());
+  EXPECT_THAT(
+      std::string(HintFor(spec, ExitWith("No CUDA GPUs are available"))),
+      IsEmpty());
 }
 
 TEST(HintsTest, GoogleCloudStorage) {
@@ -77,7 +78,7 @@ TEST(HintsTest, AFullSharedMemory) {
   bus.how = ExitStatus::How::kSignal;
   bus.value = SIGBUS;
   EXPECT_THAT(std::string(HintFor(Spec(), bus)), HasSubstr("df -h /dev/shm"));
-  EXPECT_THAT(std::string(HintFor(Spec(), Code("", 135))),
+  EXPECT_THAT(std::string(HintFor(Spec(), ExitWith("", 135))),
               HasSubstr("df -h /dev/shm"));
   for (const char* words :
        {"RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus "
@@ -88,7 +89,7 @@ TEST(HintsTest, AFullSharedMemory) {
 }
 
 TEST(HintsTest, APortOfTheProgramsOwn) {
-  ExitStatus exit = Code("OSError: [Errno 98] Address already in use");
+  ExitStatus exit = ExitWith("OSError: [Errno 98] Address already in use");
   EXPECT_THAT(std::string(HintFor(Spec(), exit)), HasSubstr("MASTER_PORT"));
   // One of the lease is chosen anew.
   exit.reason = Reason::kPortTaken;
@@ -97,7 +98,7 @@ TEST(HintsTest, APortOfTheProgramsOwn) {
 
 TEST(HintsTest, AMasterThatTensorFlow2DoesNotTake) {
   const ExitStatus exit =
-      Code("ValueError: Disallowed task type found in cluster spec.");
+      ExitWith("ValueError: Disallowed task type found in cluster spec.");
   JobSpec spec = Spec();
   EXPECT_THAT(std::string(HintFor(spec, exit)), IsEmpty());
   spec.master_in_tf_config = true;

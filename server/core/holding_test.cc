@@ -59,7 +59,7 @@ void ResumeInVain(Scene* s) {
   ASSERT_EQ(s->job.state, JobState::kPlacing);
 }
 
-int Events(const Job& job, Reason reason) {
+int EventCount(const Job& job, Reason reason) {
   return static_cast<int>(
       std::count_if(job.events.begin(), job.events.end(),
                     [&](const Event& e) { return e.reason == reason; }));
@@ -236,7 +236,7 @@ TEST(RestoreToTest, OfAJobThatWaitsItIsForTheNextGeneration) {
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_FALSE(job->not_before) << "at once";
   EXPECT_EQ(job->restore, RestoreTarget{20});
-  EXPECT_EQ(Events(*job, Reason::kRestoreOrdered), 1);
+  EXPECT_EQ(EventCount(*job, Reason::kRestoreOrdered), 1);
   EXPECT_EQ(job->events.back().message, "resume from step 20, by user/ann");
   EXPECT_EQ(job->output_identity, s.job.output_identity);
   s.job = *job;
@@ -336,7 +336,7 @@ TEST(HoldingTest, AFullDirectoryIsSaidUntilACheckpointIsSaved) {
   EXPECT_EQ(s.job.state, JobState::kRunning);
   EXPECT_EQ(s.job.cause.reason, Reason::kOutputFull);
   EXPECT_THAT(s.job.cause.message, HasSubstr("no space for step 50"));
-  EXPECT_EQ(Events(s.job, Reason::kOutputFull), 1);
+  EXPECT_EQ(EventCount(s.job, Reason::kOutputFull), 1);
   s.Gang("a").checkpoint = Checkpoint{50, 1, "/out/step-50", s.now.wall, 1};
   s.Settle();
   EXPECT_EQ(s.job.cause.reason, Reason::kRunning);

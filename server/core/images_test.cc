@@ -44,7 +44,7 @@ Prefetched Failed(const ImageContent& wanted, const std::string& error) {
   return item;
 }
 
-Package Code(char digit, const std::string& name) {
+Package CodePackage(char digit, const std::string& name) {
   return {Sha(digit), 7, PackageFormat::kTree, name};
 }
 
@@ -158,7 +158,7 @@ TEST(ImagesTest, ANodeThatWaitsForAnotherContentIsLateInTime) {
 
 TEST(ImagesTest, GoesToNodesWhereItCouldRun) {
   JobSpec spec = InContainer("j", "x:1", 1, 3);
-  spec.packages = {Code('1', "t.tar.gz")};
+  spec.packages = {CodePackage('1', "t.tar.gz")};
   const Job job = Queued(spec);
   HostCapacity busy = Host("busy");
   busy.allocated = {4, 0, 0, ""};
@@ -270,7 +270,7 @@ TEST(ImagesTest, WhatIsAnotherJobsSettlesNothing) {
 
 TEST(ImagesTest, WhatCannotBeHadIsAnEventOnceOfEachNodeAndOfAFew) {
   JobSpec spec = InContainer("j", "x:1");
-  spec.packages = {Code('1', "t.tar.gz")};
+  spec.packages = {CodePackage('1', "t.tar.gz")};
   Job job = Queued(spec);
   TakePrefetched(&job, {Failed(Any("x:1"), "no route to host")}, "a", kNow);
   TakePrefetched(&job, {Failed(Any("x:1"), "manifest unknown")}, "a", kNow);

@@ -12,14 +12,14 @@ using std::chrono_literals::operator""ns;
 using std::chrono_literals::operator""s;
 using testing::HasSubstr;
 
-constexpr Incarnation kFirst{1, 11};
-constexpr Incarnation kSecond{2, 22};
+constexpr Incarnation kLiving{1, 11};
+constexpr Incarnation kNewcomer{2, 22};
 
 class NewcomerTest : public testing::Test {
  protected:
   NewcomerTest() {
-    EXPECT_TRUE(Register(kFirst).ok());
-    copy_ = Node(kSecond);
+    EXPECT_TRUE(Register(kLiving).ok());
+    copy_ = Node(kNewcomer);
     copy_.boot_id = "another host's";
   }
   static NodeInfo Node(Incarnation incarnation) {
@@ -41,9 +41,9 @@ class NewcomerTest : public testing::Test {
 };
 
 TEST_F(NewcomerTest, WithoutABeatOfTheOtherItTakesOverAfterASecond) {
-  const Newcomer newcomer = members_.Expect(Node(kSecond), clock_.Now().mono);
+  const Newcomer newcomer = members_.Expect(Node(kNewcomer), clock_.Now().mono);
   EXPECT_TRUE(members_.IsNewcomer(newcomer.info));
-  EXPECT_FALSE(members_.IsNewcomer(Node(kFirst))) << "the same process";
+  EXPECT_FALSE(members_.IsNewcomer(Node(kLiving))) << "the same process";
   clock_.Advance(1s - 1ns);
   EXPECT_EQ(Judge(newcomer), Judgement::kOpen);
   EXPECT_EQ(Judge(newcomer, false), Judgement::kAdmitted) << "at once";
@@ -63,7 +63,7 @@ TEST_F(NewcomerTest, OneBeatIsProofAgainstADaemonOfAnotherBoot) {
 // The last beats of a daemon that was killed may be read after the next one
 // registered; then comes the end of its stream.
 TEST_F(NewcomerTest, ALateBeatDoesNotKeepOutARestart) {
-  Newcomer newcomer = members_.Expect(Node(kSecond), clock_.Now().mono);
+  Newcomer newcomer = members_.Expect(Node(kNewcomer), clock_.Now().mono);
   newcomer.other_beat = true;
   EXPECT_EQ(Judge(newcomer), Judgement::kOpen);
   EXPECT_EQ(Judge(newcomer, false), Judgement::kAdmitted);
@@ -81,17 +81,17 @@ TEST_F(NewcomerTest, AProvenContestIsAQuarantineThatKeepsTheCopyOut) {
   const Status barred = members_.CheckBarred(copy_, clock_.Now().mono);
   EXPECT_EQ(ReasonOf(barred), "CLONED_NODE");
   EXPECT_THAT(Message(barred), HasSubstr("lockstep nodes undrain a"));
-  EXPECT_TRUE(members_.CheckBarred(Node(kSecond), clock_.Now().mono).ok())
+  EXPECT_TRUE(members_.CheckBarred(Node(kNewcomer), clock_.Now().mono).ok())
       << "the admitted one's host";
   clock_.Advance(59s + 1ns);
   EXPECT_TRUE(members_.CheckBarred(copy_, clock_.Now().mono).ok());
 }
 
 TEST_F(NewcomerTest, AnEarlierStartOfAnotherBootIsTheCopyToo) {
-  ASSERT_TRUE(Register(kSecond).ok());
-  EXPECT_EQ(ReasonOf(members_.CheckRegister(Node(kFirst))),
+  ASSERT_TRUE(Register(kNewcomer).ok());
+  EXPECT_EQ(ReasonOf(members_.CheckRegister(Node(kLiving))),
             "STALE_INCARNATION");
-  NodeInfo earlier = Node(kFirst);
+  NodeInfo earlier = Node(kLiving);
   earlier.boot_id = copy_.boot_id;
   EXPECT_EQ(ReasonOf(members_.CheckRegister(earlier)), "CLONED_NODE");
 }

@@ -17,7 +17,7 @@ struct GangTask {
   TaskPlacement placement;
 };
 
-std::vector<GangTask> TasksOf(const JobSpec& spec) {
+std::vector<GangTask> GangTasksOf(const JobSpec& spec) {
   std::vector<GangTask> tasks;
   for (const RoleSpec& role : spec.roles) {
     for (int32_t index = 0; index < role.count; ++index) {
@@ -218,7 +218,7 @@ bool WasThePlacesFault(Reason reason) {
 std::optional<std::vector<TaskPlacement>> PlaceAnew(
     const JobSpec& spec, const std::vector<HostCapacity>& hosts,
     size_t* placed) {
-  std::vector<GangTask> tasks = TasksOf(spec);
+  std::vector<GangTask> tasks = GangTasksOf(spec);
   int tries = 64;
   *placed = PlaceTasksApart(&tasks, hosts, &tries);
   if (*placed != tasks.size()) return std::nullopt;
@@ -235,7 +235,7 @@ std::vector<HostCapacity> Forgiven(std::vector<HostCapacity> hosts) {
 
 std::optional<std::vector<TaskPlacement>> PlaceAgain(
     const Job& job, const std::vector<HostCapacity>& hosts) {
-  std::vector<GangTask> tasks = TasksOf(job.spec);
+  std::vector<GangTask> tasks = GangTasksOf(job.spec);
   if (job.tasks.size() != tasks.size() || job.attempts.empty() ||
       WasThePlacesFault(job.attempts.back().end_cause.reason) ||
       KilledTwiceOn(job)) {

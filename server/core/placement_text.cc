@@ -154,7 +154,7 @@ std::string ShortText(const RoleSpec& role,
                      fmt::join(there, ", "));
 }
 
-int64_t TasksOf(const JobSpec& spec) {
+int64_t TaskCountOf(const JobSpec& spec) {
   int64_t tasks = 0;
   for (const RoleSpec& role : spec.roles) tasks += role.count;
   return tasks;
@@ -290,7 +290,7 @@ std::string DescribeShortage(const JobSpec& spec,
   std::string text = ShortOfOneTask(spec, hosts);
   if (text.empty()) {
     text = fmt::format("needs {} in {} tasks; {} of them fit{} now",
-                       Describe(SumOf(spec)), TasksOf(spec), placed,
+                       Describe(SumOf(spec)), TaskCountOf(spec), placed,
                        placed == 1 ? "s" : "");
   }
   std::vector<std::string> away;

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kMaxNamed = 5;
+constexpr size_t kMaxNamedTasks = 5;
 
 bool HasPart(const TaskPreparation& preparation, std::string_view part) {
   return std::any_of(
@@ -103,12 +103,12 @@ std::optional<Cause> LateToPrepare(const Job& job, const JobView& view,
     if (!over) continue;
     fetching = fetching || time.fetches;
     for (const size_t task : tasks) {
-      if (late.size() <= kMaxNamed) late.push_back(Label(job.tasks[task]));
+      if (late.size() <= kMaxNamedTasks) late.push_back(Label(job.tasks[task]));
     }
   }
   if (late.empty()) return std::nullopt;
-  if (late.size() > kMaxNamed) {
-    late.resize(kMaxNamed);
+  if (late.size() > kMaxNamedTasks) {
+    late.resize(kMaxNamedTasks);
     late.push_back("...");
   }
   return Cause{

@@ -302,7 +302,7 @@ TEST(RestartTest, VictimsAreNotTheCause) {
 
 // ---- Ports ----
 
-ExitStatus PortTaken() {
+ExitStatus PortTakenByNginx() {
   ExitStatus exit = Code(1);
   exit.reason = Reason::kPortTaken;
   exit.message = "port 7000 was taken by nginx (pid 7)";
@@ -313,7 +313,7 @@ TEST(RestartTest, APortThatWasTakenCostsNothing) {
   Scene s = Running();
   s.job.spec.restart_budget = 0;
   for (int i = 1; i <= 5; ++i) {
-    s.Exited(1, PortTaken());
+    s.Exited(1, PortTakenByNginx());
     s.Settle();
     s.AllStopped();
     s.Settle();
@@ -325,7 +325,7 @@ TEST(RestartTest, APortThatWasTakenCostsNothing) {
     s.Advance(1s);
   }
   EXPECT_THAT(s.job.attempts.back().end_cause.message, HasSubstr("nginx"));
-  s.Exited(1, PortTaken());
+  s.Exited(1, PortTakenByNginx());
   s.Settle();
   s.AllStopped();
   s.Settle();

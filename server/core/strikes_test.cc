@@ -211,7 +211,7 @@ void Part(const NodeName& a, const NodeName& b,
   }
 }
 
-std::vector<NodeName> NodesOf(const std::vector<TaskPlacement>& placement) {
+std::vector<NodeName> PlacedOn(const std::vector<TaskPlacement>& placement) {
   std::vector<NodeName> nodes;
   for (const TaskPlacement& place : placement) nodes.push_back(place.node);
   return nodes;
@@ -222,7 +222,7 @@ TEST(PlaceApartTest, AGangGoesOnWithTheThirdNode) {
   Part("a", "b", &hosts);
   const auto placed = PlaceGang(Gang(2, {4, 0, 0, ""}), hosts);
   ASSERT_TRUE(placed);
-  EXPECT_THAT(NodesOf(*placed), ElementsAre("a", "c"));
+  EXPECT_THAT(PlacedOn(*placed), ElementsAre("a", "c"));
 }
 
 TEST(PlaceApartTest, TheNodeThatIsApartFromAllOthersIsLeftOut) {
@@ -231,7 +231,7 @@ TEST(PlaceApartTest, TheNodeThatIsApartFromAllOthersIsLeftOut) {
   for (const char* other : {"b", "c", "d"}) Part("a", other, &hosts);
   const auto placed = PlaceGang(Gang(3, {4, 0, 0, ""}), hosts);
   ASSERT_TRUE(placed) << "a is the largest, and tried first";
-  EXPECT_THAT(NodesOf(*placed), ElementsAre("b", "c", "d"));
+  EXPECT_THAT(PlacedOn(*placed), ElementsAre("b", "c", "d"));
 }
 
 TEST(PlaceApartTest, OneNodeIsNotApartFromItself) {
@@ -239,7 +239,7 @@ TEST(PlaceApartTest, OneNodeIsNotApartFromItself) {
   Part("a", "b", &hosts);
   const auto placed = PlaceGang(Gang(2, {4, 0, 0, ""}), hosts);
   ASSERT_TRUE(placed);
-  EXPECT_THAT(NodesOf(*placed), ElementsAre("a", "a"));
+  EXPECT_THAT(PlacedOn(*placed), ElementsAre("a", "a"));
 }
 
 class ApartQueueTest : public testing::Test {
@@ -315,7 +315,7 @@ TEST_F(ApartQueueTest, WhoWasKilledTwiceOnANodeGoesElsewhere) {
   hosts_.push_back(Host("c", 4));
   const ScheduleResult result = Run();
   ASSERT_THAT(result.placed, SizeIs(1));
-  EXPECT_THAT(NodesOf(result.placed[0].placement), ElementsAre("b", "c"));
+  EXPECT_THAT(PlacedOn(result.placed[0].placement), ElementsAre("b", "c"));
   // Rather there than nowhere.
   hosts_.pop_back();
   EXPECT_THAT(Run().placed, SizeIs(1));

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kMaxNamed = 5;
+constexpr size_t kMaxNamedMoves = 5;
 // The job is one record: a wide one keeps fewer names.
 constexpr size_t kWide = 50;
 constexpr size_t kEntriesOfWide = 3;
@@ -75,7 +75,7 @@ void NoteWorkLeftBehind(Job* job, Time now) {
     if (before->work && before->work->files == 0 && !before->work->truncated) {
       continue;
     }
-    if (++moved > kMaxNamed) continue;
+    if (++moved > kMaxNamedMoves) continue;
     AddEvent(job, Reason::kWorkLeftBehind,
              fmt::format("{} moved from node {} to {}: its working directory "
                          "stayed on {}{}",
@@ -83,11 +83,11 @@ void NoteWorkLeftBehind(Job* job, Time now) {
                          task.node, before->node, ContentsOf(*before)),
              now);
   }
-  if (moved > kMaxNamed) {
+  if (moved > kMaxNamedMoves) {
     AddEvent(job, Reason::kWorkLeftBehind,
              fmt::format("{} other tasks moved, too, and left working "
                          "directories behind",
-                         moved - kMaxNamed),
+                         moved - kMaxNamedMoves),
              now);
   }
 }

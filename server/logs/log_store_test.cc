@@ -118,7 +118,7 @@ class LogStoreTest : public testing::Test {
       seen = acks_[key].size();
     }
     EXPECT_TRUE(Send(offset, data, end, key, life).ok());
-    const MonoTime deadline = SystemClock().Now().mono + 60s;
+    const MonoTime deadline = MonotonicNow() + 60s;
     MutexLock lock(&mu_);
     while (acks_[key].size() == seen) {
       if (!acked_.WaitUntil(&mu_, deadline)) {
@@ -275,7 +275,7 @@ TEST_F(LogStoreTest, MoreLogsAtOnceThanMayBeOpenAreAllAcknowledged) {
   CondVar changed;
   bool all_sent = false;
   int32_t answered = 0;
-  const MonoTime deadline = SystemClock().Now().mono + 60s;
+  const MonoTime deadline = MonotonicNow() + 60s;
   ASSERT_TRUE(store_
                   ->Append(kKey, 0, "x", false,
                            [&](const LogStore::Ack&) {
@@ -329,7 +329,7 @@ TEST_F(LogStoreTest, WhatCannotBeSyncedIsNotAcknowledged) {
 TEST_F(LogStoreTest, ReadersAreWoken) {
   const uint64_t seen = store_->change();
   std::thread reader(
-      [&] { store_->WaitForChange(seen, SystemClock().Now().mono + 10s); });
+      [&] { store_->WaitForChange(seen, MonotonicNow() + 10s); });
   Append(0, "x");
   reader.join();
   EXPECT_GT(store_->change(), seen);
@@ -341,7 +341,7 @@ TEST_F(LogStoreTest, ListenersAreToldOfTheirJobAndOfTheEnd) {
   const LogStore::Listener two(store_.get(), "another", [&] { ++other; });
   const uint64_t seen = store_->change();
   Append(0, "x");
-  store_->WaitForChange(seen, SystemClock().Now().mono + 60s);
+  store_->WaitForChange(seen, MonotonicNow() + 60s);
   EXPECT_EQ(own, 1);
   EXPECT_EQ(other, 0);
   store_->Close();
@@ -352,12 +352,12 @@ TEST_F(LogStoreTest, ListenersAreToldOfTheirJobAndOfTheEnd) {
 TEST_F(LogStoreTest, CloseWakesForGoodAndRefuses) {
   const uint64_t seen = store_->change();
   store_->Close();
-  store_->WaitForChange(seen + 100, SystemClock().Now().mono + 100s);
+  store_->WaitForChange(seen + 100, MonotonicNow() + 100s);
   EXPECT_EQ(Send(0, "x").code(), StatusCode::kUnavailable);
 }
 
 TEST_F(LogStoreTest, DeadlineEndsTheWait) {
-  store_->WaitForChange(store_->change(), SystemClock().Now().mono);
+  store_->WaitForChange(store_->change(), MonotonicNow());
 }
 
 // A shuffled, doubled, cut stream of pieces still makes the same log.

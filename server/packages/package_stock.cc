@@ -9,8 +9,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kPrefix = "sha256:";
-constexpr std::string_view kOwnerSuffix = ".owner";
 // As FileSystem::WriteAtomic names them.
 constexpr std::string_view kTemporarySuffix = ".tmp";
 constexpr size_t kDigits = 64;
@@ -97,7 +95,7 @@ Status PackageStore::TakeStockOf(const std::string& path,
   for (const std::string& owner : entry.owners) {
     owner_bytes_[owner] += std::max(entry.bytes, kMinPackageCharge);
   }
-  entries_.emplace(std::string(kPrefix) + hex, std::move(entry));
+  entries_.emplace(std::string(kDigestPrefix) + hex, std::move(entry));
   return OkStatus();
 }
 

@@ -11,8 +11,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kPrefix = "sha256:";
-constexpr std::string_view kOwnerSuffix = ".owner";
 // How much of an upload is written between two looks at the disk.
 constexpr uint64_t kLookEvery = uint64_t{64} << 20;
 
@@ -54,7 +52,7 @@ StatusOr<std::unique_ptr<PackageStore>> PackageStore::Open(
 }
 
 std::string PackageStore::PathOf(const std::string& digest) const {
-  const std::string hex = digest.substr(kPrefix.size());
+  const std::string hex = digest.substr(kDigestPrefix.size());
   return fmt::format("{}/sha256/{}/{}", options_.dir, hex.substr(0, 2), hex);
 }
 

@@ -34,6 +34,10 @@
 
 namespace lockstep {
 
+// How a digest begins, and how the file of a package's owners ends.
+inline constexpr std::string_view kDigestPrefix = "sha256:";
+inline constexpr std::string_view kOwnerSuffix = ".owner";
+
 struct PackageStoreOptions {
   // Made when it is missing; that its name is on the disk is the caller's
   // business.

@@ -381,7 +381,7 @@ TEST_F(PackageStoreTest, TheSweeperLooksAtOnceAndEndsAtOnce) {
   };
   PackageSweeper sweeper(sweep, store_.get(), &clock_);
   MutexLock lock(&mu);
-  const MonoTime deadline = SystemClock().Now().mono + std::chrono::seconds(20);
+  const MonoTime deadline = MonotonicNow() + std::chrono::seconds(20);
   while (!done) ASSERT_TRUE(asked.WaitUntil(&mu, deadline));
 }
 

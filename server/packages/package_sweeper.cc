@@ -45,7 +45,7 @@ void PackageSweeper::Run() {
       LOG_INFO("removed {} packages that no job needs", gone);
     }
     // Real time: a test's clock may stand still.
-    const MonoTime deadline = SystemClock().Now().mono + options_.interval;
+    const MonoTime deadline = MonotonicNow() + options_.interval;
     MutexLock lock(&mu_);
     while (!closed_) {
       if (!wake_.WaitUntil(&mu_, deadline)) break;

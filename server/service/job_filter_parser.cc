@@ -9,10 +9,10 @@ namespace lockstep {
 namespace {
 
 using Field = JobFilterTerm::Field;
-using Node = JobFilterNode;
+using FilterNode = JobFilterNode;
 using Op = JobFilterTerm::Op;
 
-constexpr size_t kMaxText = 4096;
+constexpr size_t kMaxFilterText = 4096;
 constexpr size_t kMaxTerms = 64;
 constexpr int kMaxDepth = 20;
 
@@ -71,18 +71,18 @@ class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
 
-  StatusOr<std::optional<Node>> Parse() {
-    if (text_.size() > kMaxText) {
+  StatusOr<std::optional<FilterNode>> Parse() {
+    if (text_.size() > kMaxFilterText) {
       return InvalidArgument("has {} bytes; at most {} are taken", text_.size(),
-                             kMaxText);
+                             kMaxFilterText);
     }
     LOCKSTEP_RETURN_IF_ERROR(Advance());
-    if (token_.kind == TokenKind::kEnd) return std::optional<Node>();
-    LOCKSTEP_ASSIGN_OR_RETURN(Node node, ParseAll(0));
+    if (token_.kind == TokenKind::kEnd) return std::optional<FilterNode>();
+    LOCKSTEP_ASSIGN_OR_RETURN(FilterNode node, ParseAll(0));
     if (token_.kind != TokenKind::kEnd) {
       return Bad(fmt::format("\"{}\" closes nothing", Shown()));
     }
-    return std::optional<Node>(std::move(node));
+    return std::optional<FilterNode>(std::move(node));
   }
 
  private:
@@ -157,41 +157,41 @@ class Parser {
   }
 
   // Up to the end, or a closing bracket.
-  StatusOr<Node> ParseAll(int depth) {
+  StatusOr<FilterNode> ParseAll(int depth) {
     if (depth > kMaxDepth) return Bad("brackets are nested too deep");
-    LOCKSTEP_ASSIGN_OR_RETURN(Node first, ParseOne(depth));
+    LOCKSTEP_ASSIGN_OR_RETURN(FilterNode first, ParseOne(depth));
     if (AtEnd()) return first;
-    Node all;
-    all.kind = AtWord("OR") ? Node::Kind::kOr : Node::Kind::kAnd;
+    FilterNode all;
+    all.kind = AtWord("OR") ? FilterNode::Kind::kOr : FilterNode::Kind::kAnd;
     all.children.push_back(std::move(first));
     while (!AtEnd()) {
       const bool is_or = AtWord("OR");
-      if (is_or != (all.kind == Node::Kind::kOr)) {
+      if (is_or != (all.kind == FilterNode::Kind::kOr)) {
         return Bad(
             "AND and OR side by side: put brackets around what belongs "
             "together");
       }
       if (is_or || AtWord("AND")) LOCKSTEP_RETURN_IF_ERROR(Advance());
-      LOCKSTEP_ASSIGN_OR_RETURN(Node next, ParseOne(depth));
+      LOCKSTEP_ASSIGN_OR_RETURN(FilterNode next, ParseOne(depth));
       all.children.push_back(std::move(next));
     }
     return all;
   }
 
-  StatusOr<Node> ParseOne(int depth) {
+  StatusOr<FilterNode> ParseOne(int depth) {
     if (AtWord("NOT") || token_.kind == TokenKind::kMinus) {
       if (depth > kMaxDepth) return Bad("NOT is nested too deep");
       LOCKSTEP_RETURN_IF_ERROR(Advance());
-      LOCKSTEP_ASSIGN_OR_RETURN(Node inner, ParseOne(depth + 1));
-      Node node;
-      node.kind = Node::Kind::kNot;
+      LOCKSTEP_ASSIGN_OR_RETURN(FilterNode inner, ParseOne(depth + 1));
+      FilterNode node;
+      node.kind = FilterNode::Kind::kNot;
       node.children.push_back(std::move(inner));
       return node;
     }
     if (token_.kind == TokenKind::kOpen) {
       const size_t opened = token_.at;
       LOCKSTEP_RETURN_IF_ERROR(Advance());
-      LOCKSTEP_ASSIGN_OR_RETURN(Node node, ParseAll(depth + 1));
+      LOCKSTEP_ASSIGN_OR_RETURN(FilterNode node, ParseAll(depth + 1));
       if (token_.kind != TokenKind::kClose) {
         return BadAt(opened, "this bracket is not closed");
       }
@@ -201,7 +201,7 @@ class Parser {
     return ParseComparison();
   }
 
-  StatusOr<Node> ParseComparison() {
+  StatusOr<FilterNode> ParseComparison() {
     const Token name = token_;
     const bool is_field =
         name.kind == TokenKind::kWord && !AtWord("AND") && !AtWord("OR");
@@ -229,15 +229,15 @@ class Parser {
   }
 
   // state:(FAILED OR CANCELLED), state=(FAILED,CANCELLED): any of them.
-  StatusOr<Node> ParseValues(JobFilterTerm term, const std::string& name,
-                             const Token& op) {
+  StatusOr<FilterNode> ParseValues(JobFilterTerm term, const std::string& name,
+                                   const Token& op) {
     const size_t opened = token_.at;
-    Node node;
-    node.kind = Node::Kind::kOr;
+    FilterNode node;
+    node.kind = FilterNode::Kind::kOr;
     const bool negated = std::exchange(term.negated, false);
     do {
       LOCKSTEP_RETURN_IF_ERROR(Advance(/*value=*/true));
-      LOCKSTEP_ASSIGN_OR_RETURN(Node next, ParseValue(term, name, op));
+      LOCKSTEP_ASSIGN_OR_RETURN(FilterNode next, ParseValue(term, name, op));
       node.children.push_back(std::move(next));
       if (AtWord("AND")) {
         return Bad("values in brackets are joined by OR, or by commas");
@@ -248,15 +248,15 @@ class Parser {
     }
     LOCKSTEP_RETURN_IF_ERROR(Advance());
     if (!negated) return node;
-    Node out;
-    out.kind = Node::Kind::kNot;
+    FilterNode out;
+    out.kind = FilterNode::Kind::kNot;
     out.children.push_back(std::move(node));
     return out;
   }
 
   // At the value; goes on behind it.
-  StatusOr<Node> ParseValue(JobFilterTerm term, const std::string& name,
-                            const Token& op) {
+  StatusOr<FilterNode> ParseValue(JobFilterTerm term, const std::string& name,
+                                  const Token& op) {
     const bool quoted = token_.kind == TokenKind::kQuoted;
     if (token_.kind != TokenKind::kWord && !quoted) {
       return BadAt(op.at, fmt::format("{}{} has no value", name, op.text));
@@ -273,7 +273,7 @@ class Parser {
           Placed(op.at, CheckFilterOperator(name, op.text, term)));
       LOCKSTEP_RETURN_IF_ERROR(Placed(token_.at, ReadFilterValue(name, &term)));
     }
-    Node node;
+    FilterNode node;
     node.term = std::move(term);
     LOCKSTEP_RETURN_IF_ERROR(Advance());
     return node;

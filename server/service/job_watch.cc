@@ -13,8 +13,6 @@ namespace {
 // are sent little.
 constexpr Duration kBookmarkInterval = std::chrono::seconds(60);
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 }  // namespace
 
 JobWatch::JobWatch(Coordinator* coordinator, WatchHub* hub,
@@ -62,7 +60,7 @@ Status JobWatch::Start() {
   watch_.emplace(hub_, name_, version, [peer = peer_] { peer->Wake(); });
   open_.emplace(streams_, StreamKind::kJobs,
                 [this] { return waiting_ + watch_->Behind(); });
-  next_bookmark_ = Now() + kBookmarkInterval;
+  next_bookmark_ = MonotonicNow() + kBookmarkInterval;
   return OkStatus();
 }
 
@@ -164,8 +162,9 @@ StreamStep JobWatch::Next(v1::WatchJobsResponse* message) {
       continue;
     }
     if (IsOver(news->version)) return StreamStep::End(OkStatus());
-    if (Now() < next_bookmark_) return StreamStep::Sleep(next_bookmark_);
-    next_bookmark_ = Now() + kBookmarkInterval;
+    if (MonotonicNow() < next_bookmark_)
+      return StreamStep::Sleep(next_bookmark_);
+    next_bookmark_ = MonotonicNow() + kBookmarkInterval;
     message->set_bookmark(watch_->version());
     return StreamStep::Send();
   }

@@ -36,8 +36,6 @@ constexpr int64_t kOldNanos = 2'000'000'000;
 // While much is read of some logs, the others are looked at so often.
 constexpr Duration kLookAround = std::chrono::milliseconds(100);
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 }  // namespace
 
 LogStream::LogStream(Coordinator* coordinator, WatchHub* hub, LogStore* logs,
@@ -81,7 +79,7 @@ class LogStream::Sender {
 };
 
 bool LogStream::IsTurnOver() const {
-  return peer_->IsCancelled() || Now() >= turn_end_;
+  return peer_->IsCancelled() || MonotonicNow() >= turn_end_;
 }
 
 StatusOr<bool> LogStream::Fill(Source* source, Heads* heads) {
@@ -271,7 +269,8 @@ StreamStep LogStream::AfterAll(const JobSnapshot& snapshot, bool follow,
     return StreamStep::End(OkStatus());
   }
   const bool ends_by_time = final || request_.has_until();
-  return StreamStep::Sleep(Now() + (ends_by_time ? kPoll : kLookAgain));
+  return StreamStep::Sleep(MonotonicNow() +
+                           (ends_by_time ? kPoll : kLookAgain));
 }
 
 StatusOr<StreamStep> LogStream::Pass(Sender* sender) {
@@ -301,7 +300,7 @@ StatusOr<StreamStep> LogStream::Pass(Sender* sender) {
 
 StreamStep LogStream::Next(v1::StreamLogsResponse* message) {
   if (end_) return StreamStep::End(*end_);
-  turn_end_ = Now() + kTurn;
+  turn_end_ = MonotonicNow() + kTurn;
   Sender sender(message);
   auto step = Pass(&sender);
   if (!step.ok()) {

@@ -14,7 +14,7 @@ constexpr size_t kMaxReadBytes = 256 << 10;
 constexpr size_t kMinReadBytes = 8 << 10;
 constexpr size_t kMaxBufferBytes = 32 << 20;
 // A line without end is cut: it must fit a message.
-constexpr size_t kMaxText = 512 << 10;
+constexpr size_t kMaxOpenText = 512 << 10;
 // A line in the store has at most this; what is longer is none of ours.
 constexpr size_t kMaxRawLine = 4 * cri::kMaxLogLine;
 // A message beside its text.
@@ -135,7 +135,7 @@ void LogStream::TakeEvents(const Job& job) {
     if (!filter_.Wants(time, severity, event.message)) continue;
     Source::Line entry;
     entry.order = time;
-    entry.arrived = SystemClock().Now().mono;
+    entry.arrived = MonotonicNow();
     v1::LogLine& line = entry.line;
     *line.mutable_time() = ToProto(event.time);
     line.set_rank(kServiceRank);
@@ -179,7 +179,7 @@ void LogStream::TakeLine(Source* source, std::string_view bytes,
   cri::AppendToLine(parsed.text, &open.text);
   open.unix_nanos = parsed.unix_nanos;
   open.changed = true;
-  if (!parsed.full && open.text.size() < kMaxText) return;
+  if (!parsed.full && open.text.size() < kMaxOpenText) return;
   const std::string text(cri::ShownLine(open.text));
   open = {};
   // Every line is looked at: one of a traceback is told by those before it.
@@ -219,7 +219,7 @@ StatusOr<bool> LogStream::ReadSource(Source* source) {
                  kMinReadBytes, kMaxReadBytes);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string data,
                             logs_->Read(source->key, source->offset, limit));
-  const MonoTime arrived = SystemClock().Now().mono;
+  const MonoTime arrived = MonotonicNow();
   if (data.empty()) {
     source->done = ended;
     if (ended) {

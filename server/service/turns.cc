@@ -3,18 +3,13 @@
 #include <algorithm>
 
 namespace lockstep {
-namespace {
-
-MonoTime Now() { return SystemClock().Now().mono; }
-
-}  // namespace
 
 Turns::Turn::Turn(Turns* turns, const Identity& caller, StreamPeer* peer)
     : turns_(turns),
       peer_(peer),
       caller_(FormatIdentity(caller)),
       role_(CallRoleOf(caller)),
-      deadline_(Now() + turns->limits_.patience) {
+      deadline_(MonotonicNow() + turns->limits_.patience) {
   MutexLock lock(&turns_->mu_);
   if (!turns_->IsFull(*this)) {
     turns_->Give(this);
@@ -40,7 +35,7 @@ std::optional<Status> Turns::Turn::Take() {
   MutexLock lock(&turns_->mu_);
   if (state_ == State::kHas) return OkStatus();
   if (state_ == State::kWaits) {
-    if (Now() < deadline_) return std::nullopt;
+    if (MonotonicNow() < deadline_) return std::nullopt;
     turns_->waiting_.remove(this);
     state_ = State::kRefused;
   }
@@ -49,7 +44,7 @@ std::optional<Status> Turns::Turn::Take() {
 
 void Turns::Turn::Progress() {
   MutexLock lock(&turns_->mu_);
-  last_progress_ = Now();
+  last_progress_ = MonotonicNow();
 }
 
 int Turns::OpenOf(CallRole role) const {
@@ -75,7 +70,7 @@ Status Turns::Busy(CallRole role) const {
 void Turns::Give(Turn* turn) {
   turn->turns_->mu_.AssertHeld();
   turn->state_ = Turn::State::kHas;
-  turn->last_progress_ = Now();
+  turn->last_progress_ = MonotonicNow();
   open_.insert(turn);
 }
 

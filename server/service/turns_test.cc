@@ -75,7 +75,7 @@ TEST(TurnsTest, WhoStandsStillIsCancelled) {
   Peer stands, waits;
   Turns::Turn ann(&turns, kAnn, &stands);
   Turns::Turn again(&turns, kAnn, &waits);
-  const MonoTime now = SystemClock().Now().mono;
+  const MonoTime now = MonotonicNow();
   turns.CancelIdle(now - 1h);
   EXPECT_FALSE(stands.cancelled);
   turns.CancelIdle(now + 1h);

@@ -78,7 +78,7 @@ WorkFiles::Question::Question(WorkFiles* files, const NodeName& node,
     : files_(files),
       node_(node),
       peer_(peer),
-      deadline_(SystemClock().Now().mono + files->options_.patience) {
+      deadline_(MonotonicNow() + files->options_.patience) {
   const auto send = files_->Begin(this);
   status_ = send.status();
   if (!send.ok()) return;
@@ -108,7 +108,7 @@ StatusOr<std::optional<FileAnswer>> WorkFiles::Question::Take() {
         Unavailable("the connection with node {} broke: try again", node_),
         "NODE_SILENT");
   }
-  if (SystemClock().Now().mono < deadline_) {
+  if (MonotonicNow() < deadline_) {
     return std::optional<FileAnswer>();
   }
   return DeadlineExceeded(

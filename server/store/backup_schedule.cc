@@ -69,7 +69,7 @@ void BackupSchedule::Run() {
   const Duration pause = std::min(kLookInterval, options_.interval / 4);
   for (;;) {
     Look();
-    const MonoTime deadline = SystemClock().Now().mono + pause;
+    const MonoTime deadline = MonotonicNow() + pause;
     MutexLock lock(&mu_);
     while (!closed_) {
       if (!wake_.WaitUntil(&mu_, deadline)) break;
@@ -113,7 +113,7 @@ void BackupSchedule::Look() {
   LOG_ERROR("no backup of the store: {}", Message(status));
   // The next look comes soon; a full disk is no reason to be busy.
   const MonoTime deadline =
-      SystemClock().Now().mono + std::min(kRetryInterval, options_.interval);
+      MonotonicNow() + std::min(kRetryInterval, options_.interval);
   while (!closed_) {
     if (!wake_.WaitUntil(&mu_, deadline)) break;
   }

@@ -72,9 +72,9 @@ class BackupScheduleTest : public testing::Test {
   // Waits for `done` of the schedule's numbers.
   template <typename Done>
   bool Await(const BackupSchedule& schedule, Done done) {
-    const MonoTime deadline = SystemClock().Now().mono + 30s;
+    const MonoTime deadline = MonotonicNow() + 30s;
     while (!done(schedule.Stats())) {
-      if (SystemClock().Now().mono > deadline) return false;
+      if (MonotonicNow() > deadline) return false;
       ::poll(nullptr, 0, 5);
     }
     return true;

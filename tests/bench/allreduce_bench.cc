@@ -75,7 +75,7 @@ void Barrier(Board* board, int* passed) {
   }
 }
 
-int64_t Nanos() { return Now().time_since_epoch().count(); }
+int64_t Nanos() { return MonotonicNow().time_since_epoch().count(); }
 
 // Deterministic inputs: every rank can compute every other's.
 class Input {
@@ -241,7 +241,7 @@ Status RunRound(int round, std::vector<BenchResult>* results, bool keep) {
   {
     RankProcesses ranks(
         kRanks, [&](int rank) { return RankMain(rank, round, dir, board); });
-    const MonoTime deadline = Now() + kRoundLimit;
+    const MonoTime deadline = MonotonicNow() + kRoundLimit;
     for (int rank = 0; rank < kRanks; ++rank) {
       const int code = ranks.Join(rank, deadline);
       if (code != 0) {

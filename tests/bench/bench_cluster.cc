@@ -224,7 +224,7 @@ Status RunInto(const std::vector<std::string>& argv,
   spawn.stdout_path = dir.path() + "/out";
   spawn.stderr_path = dir.path() + "/err";
   LOCKSTEP_ASSIGN_OR_RETURN(const Process process, Spawn(spawn));
-  const auto exit = WaitExit(process, SystemClock().Now().mono + patience);
+  const auto exit = WaitExit(process, MonotonicNow() + patience);
   if (!exit.ok()) {
     (void)StopProcess(process, seconds(1));
     return exit.status();
@@ -270,11 +270,11 @@ Status StreamOutput(const std::vector<std::string>& argv,
   spawn.stderr_path = dir.path() + "/err";
   LOCKSTEP_ASSIGN_OR_RETURN(const Process process, Spawn(spawn));
   pipe.write.Reset();
-  const MonoTime deadline = SystemClock().Now().mono + patience;
+  const MonoTime deadline = MonotonicNow() + patience;
   std::string buffer(1 << 20, '\0');
   pollfd readable = {.fd = pipe.read.get(), .events = POLLIN, .revents = 0};
   ssize_t got = 1;
-  while (got > 0 && SystemClock().Now().mono < deadline) {
+  while (got > 0 && MonotonicNow() < deadline) {
     if (poll(&readable, 1, 100) <= 0) continue;
     got = read(pipe.read.get(), buffer.data(), buffer.size());
     if (got > 0) sink({buffer.data(), static_cast<size_t>(got)});

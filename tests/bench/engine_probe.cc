@@ -79,7 +79,7 @@ int Main(int argc, char** argv) {
   options.bind_address = probe_argument(argc, argv, "--address", "127.0.0.1");
   options.key = probe_argument(argc, argv, "--key", "");
   options.operation_timeout = kTimeout;
-  options.forming_deadline = Now() + std::chrono::seconds(20);
+  options.forming_deadline = MonotonicNow() + std::chrono::seconds(20);
   options.rendezvous = &store;
   const Status status = Measure(&p, options, &code);
   if (status.ok()) return code;

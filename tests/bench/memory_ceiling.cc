@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kTurns = 7;
+constexpr int kReadTurns = 7;
 
 void Add(float* q, const float* p, size_t count) {
   for (size_t i = 0; i < count; ++i) q[i] += p[i];
@@ -30,19 +30,19 @@ double AddBytesPerSecond(int threads, size_t bytes) {
       probe_pin(t);
       std::vector<float> q(count, 1);
       const std::vector<float> p(count, 1);
-      for (int turn = 0; turn < kTurns; ++turn) {
+      for (int turn = 0; turn < kReadTurns; ++turn) {
         together.arrive_and_wait();
         starts[t].push_back(static_cast<double>(probe_nanos()));
         Add(q.data(), p.data(), count);
         ends[t].push_back(static_cast<double>(probe_nanos()));
       }
       // Not left out by who finds that nobody looks.
-      if (q[count / 2] != 1 + kTurns) std::abort();
+      if (q[count / 2] != 1 + kReadTurns) std::abort();
     });
   }
   for (std::thread& thread : running) thread.join();
   double best = 1e18;
-  for (int turn = 0; turn < kTurns; ++turn) {
+  for (int turn = 0; turn < kReadTurns; ++turn) {
     double start = starts[0][turn];
     double end = ends[0][turn];
     for (int t = 1; t < threads; ++t) {

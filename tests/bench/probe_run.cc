@@ -23,8 +23,6 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 std::string ProgramDir() {
   char path[PATH_MAX];
   const ssize_t size = readlink("/proc/self/exe", path, sizeof(path));
@@ -104,7 +102,7 @@ class Programs {
                    ? Internal("it ended with {}", WEXITSTATUS(status))
                    : Internal("signal {} ended it", WTERMSIG(status));
       }
-      if (Now() >= deadline) return DeadlineExceeded("it did not end");
+      if (MonotonicNow() >= deadline) return DeadlineExceeded("it did not end");
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     return OkStatus();
@@ -216,7 +214,8 @@ Status RunScript(const Strings& argv) {
   Programs programs;
   const std::string log = dir.path + "/log";
   LOCKSTEP_RETURN_IF_ERROR(programs.Start(argv, log, log));
-  const Status status = programs.Join(Now() + std::chrono::seconds(20));
+  const Status status =
+      programs.Join(MonotonicNow() + std::chrono::seconds(20));
   if (status.ok()) return status;
   return Annotate(
       Error(status.code(), "{}: {}", Message(status), Tail(ReadAll(log))),
@@ -270,7 +269,8 @@ StatusOr<ProbeResult> RunProbe(const ProbeJob& job) {
       status = programs.Start(ArgvOf(job, rank, dir.path), output, errors);
     }
     if (status.ok()) {
-      status = programs.Join(Now() + job.watchdog + std::chrono::seconds(5));
+      status = programs.Join(MonotonicNow() + job.watchdog +
+                             std::chrono::seconds(5));
     }
   }
   if (status.ok() && !board->AllDone(job.ranks)) {

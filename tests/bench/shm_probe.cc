@@ -51,7 +51,7 @@ struct Settings {
   }
 };
 
-int64_t NowNanos() { return Now().time_since_epoch().count(); }
+int64_t NowNanos() { return MonotonicNow().time_since_epoch().count(); }
 
 bool Reduce(Communicator* c, const Operation& operation) {
   const Status status = Run(c, operation, std::chrono::seconds(20));
@@ -177,7 +177,7 @@ int Main(int argc, char** argv) {
       return result;
     });
     for (int rank = 0; rank < settings.ranks; ++rank) {
-      code |= ranks.Join(rank, Now() + std::chrono::seconds(95));
+      code |= ranks.Join(rank, MonotonicNow() + std::chrono::seconds(95));
     }
   }
   std::filesystem::remove_all(dir);

@@ -236,11 +236,11 @@ Status Loop::Run(int64_t steps, bool word, std::string* answer) {
         c.phase_seconds[static_cast<size_t>(task::RankPhase::kAllReduce)]);
   };
   const auto before = communication();
-  const int64_t start = Now().time_since_epoch().count();
+  const int64_t start = MonotonicNow().time_since_epoch().count();
   for (int64_t i = 0; i < steps; ++i) {
     LOCKSTEP_RETURN_IF_ERROR(Step(exchange, rate).status());
   }
-  const int64_t end = Now().time_since_epoch().count();
+  const int64_t end = MonotonicNow().time_since_epoch().count();
   const auto after = communication();
   *answer = fmt::format("{} {} {} {}", start, end, after.first - before.first,
                         after.second - before.second);

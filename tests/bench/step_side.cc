@@ -22,8 +22,6 @@ constexpr Duration kStartLimit = seconds(90);
 constexpr Duration kRoundLimit = seconds(60);
 constexpr Duration kEndLimit = seconds(60);
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 }  // namespace
 
 Child::Child(const std::vector<std::string>& command, const std::string& log) {
@@ -77,8 +75,8 @@ StatusOr<std::string> Child::Hear(MonoTime deadline) {
       return line;
     }
     pollfd waited = {from_, POLLIN, 0};
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Now());
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        deadline - MonotonicNow());
     if (left.count() <= 0 ||
         poll(&waited, 1, static_cast<int>(left.count())) <= 0) {
       return DeadlineExceeded("no answer in time");
@@ -96,7 +94,7 @@ Status Side::Start(const std::string& dir) {
     ranks_.push_back(std::make_unique<Child>(command_(rank, dir_), Log(rank)));
   }
   for (int rank = 0; rank < kStepRanks; ++rank) {
-    const auto ready = ranks_[rank]->Hear(Now() + kStartLimit);
+    const auto ready = ranks_[rank]->Hear(MonotonicNow() + kStartLimit);
     if (!ready.ok() || ready->rfind("ready", 0) != 0) {
       return Unavailable("{}, rank {}: {}: {}", name_, rank,
                          ready.ok() ? *ready : Message(ready.status()),
@@ -128,7 +126,7 @@ StatusOr<Sample> Side::Run(int steps, Exchanged what) {
   int64_t end = 0;
   Sample sample;
   for (int rank = 0; rank < kStepRanks; ++rank) {
-    const auto line = ranks_[rank]->Hear(Now() + kRoundLimit);
+    const auto line = ranks_[rank]->Hear(MonotonicNow() + kRoundLimit);
     if (!line.ok()) {
       return Unavailable("{}, rank {}: {}: {}", name_, rank,
                          Message(line.status()), Tail(rank));
@@ -172,7 +170,7 @@ StatusOr<std::vector<StepEnd>> Side::End() {
   for (auto& rank : ranks_) rank->EndInput();
   std::vector<StepEnd> ends;
   for (int rank = 0; rank < kStepRanks; ++rank) {
-    const auto line = ranks_[rank]->Hear(Now() + kEndLimit);
+    const auto line = ranks_[rank]->Hear(MonotonicNow() + kEndLimit);
     std::string word;
     StepEnd end;
     if (line.ok()) {

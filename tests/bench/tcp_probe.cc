@@ -47,7 +47,7 @@ struct Board {
   int64_t end[kMaxSides][kMaxSamples][kMaxRanks];
 };
 
-int64_t Nanos() { return Now().time_since_epoch().count(); }
+int64_t Nanos() { return MonotonicNow().time_since_epoch().count(); }
 
 void Meet(Board* board, int ranks, int* passed) {
   pthread_barrier_wait(&board->everyone);
@@ -182,7 +182,7 @@ int Main(const Settings& settings) {
       fmt::print(stderr, "rank {}: {}\n", rank, Message(status));
       return 1;
     });
-    const MonoTime deadline = Now() + std::chrono::seconds(95);
+    const MonoTime deadline = MonotonicNow() + std::chrono::seconds(95);
     for (int rank = 0; rank < settings.ranks; ++rank) {
       failed |= ranks.Join(rank, deadline);
     }

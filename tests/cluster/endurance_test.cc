@@ -21,8 +21,6 @@ namespace {
 
 using std::chrono::seconds;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 class EnduranceTest : public ClusterTest {
  protected:
   EnduranceTest() {
@@ -146,9 +144,10 @@ TEST_F(EnduranceTest, ACoordinatorKilledFiveTimesIsNotMissed) {
   for (int round = 0; round < 5; ++round) {
     KillDaemon("coordinator");
     // The last time for more than three leases of 3 s.
-    const MonoTime away_until = Now() + (round == 4 ? seconds(10) : seconds(0));
+    const MonoTime away_until =
+        MonotonicNow() + (round == 4 ? seconds(10) : seconds(0));
     ExpectSteps(job, Draw(5, 40));
-    while (Now() < away_until) ExpectSteps(job, 20);
+    while (MonotonicNow() < away_until) ExpectSteps(job, 20);
     ASSERT_TRUE(cluster()->StartDaemon("coordinator").ok());
     // Nobody is lost before the workers had the time to come back.
     EXPECT_TRUE(Eventually([&] {

@@ -24,8 +24,6 @@ namespace {
 constexpr Duration kTurn = std::chrono::milliseconds(10);
 constexpr size_t kLogTail = 24 << 10;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 std::string SelfDir() {
   return std::filesystem::canonical("/proc/self/exe").parent_path();
 }
@@ -43,9 +41,9 @@ std::string Tail(const std::string& text) {
 }  // namespace
 
 bool Eventually(const std::function<bool()>& condition, Duration patience) {
-  const MonoTime deadline = Now() + patience;
+  const MonoTime deadline = MonotonicNow() + patience;
   while (!condition()) {
-    if (Now() > deadline) return false;
+    if (MonotonicNow() > deadline) return false;
     std::this_thread::sleep_for(kTurn);
   }
   return true;
@@ -395,7 +393,7 @@ CommandResult ClusterTest::WaitCommand(const Command& command,
                                        Duration patience) {
   CommandResult result;
   if (!command.process.pidfd) return result;
-  const auto exit = WaitExit(command.process, Now() + patience);
+  const auto exit = WaitExit(command.process, MonotonicNow() + patience);
   if (!exit.ok()) {
     ADD_FAILURE() << exit.status();
     StopProcess(command.process, std::chrono::seconds(1)).IgnoreError();

@@ -20,9 +20,9 @@ class ProgramJobTest : public ClusterTest {
  protected:
   // Whether a command that was started has submitted `name`, within kPatience.
   bool AppearsSoon(const std::string& name) {
-    const MonoTime deadline = SystemClock().Now().mono + kPatience;
+    const MonoTime deadline = MonotonicNow() + kPatience;
     while (!client()->GetJob(name).ok()) {
-      if (SystemClock().Now().mono > deadline) return false;
+      if (MonotonicNow() > deadline) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return true;

@@ -29,8 +29,6 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using testing::HasSubstr;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 std::string Bin(const std::string& name) {
   const char* bin = getenv("LOCKSTEP_BIN");
   return std::string(bin == nullptr ? "." : bin) + "/" + name;
@@ -53,9 +51,9 @@ class Manager {
   // Waits until `wanted` (a whole message, or the beginning of one) is said;
   // empty: it was not.
   std::string Await(const std::string& wanted, Duration timeout) {
-    const MonoTime deadline = Now() + timeout;
-    while (Now() < deadline) {
-      const std::string said = Next(deadline - Now());
+    const MonoTime deadline = MonotonicNow() + timeout;
+    while (MonotonicNow() < deadline) {
+      const std::string said = Next(deadline - MonotonicNow());
       if (!said.empty() && said.starts_with(wanted)) return said;
     }
     return "";
@@ -158,7 +156,7 @@ TEST_F(DaemonTest, TheCoordinatorTellsHowItIs) {
   StuckLoop(*process, &manager);
   ASSERT_TRUE(SendSignal(*process, SIGTERM).ok());
   EXPECT_EQ(manager.Await("STOPPING=1", 30s), "STOPPING=1");
-  const auto exit = WaitExit(*process, Now() + 30s);
+  const auto exit = WaitExit(*process, MonotonicNow() + 30s);
   ASSERT_TRUE(exit.ok()) << exit.status();
   EXPECT_TRUE(exit->ok()) << exit->Describe() << Log();
 }
@@ -192,7 +190,7 @@ TEST_F(DaemonTest, TheWorkerTellsHowItIs) {
               HasSubstr("has not admitted this worker"));
   ASSERT_TRUE(SendSignal(*worker, SIGTERM).ok());
   EXPECT_EQ(manager.Await("STOPPING=1", 30s), "STOPPING=1");
-  const auto exit = WaitExit(*worker, Now() + 30s);
+  const auto exit = WaitExit(*worker, MonotonicNow() + 30s);
   ASSERT_TRUE(exit.ok()) << exit.status();
   EXPECT_TRUE(exit->ok()) << exit->Describe() << Log();
 }

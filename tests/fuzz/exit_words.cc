@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
   const std::string_view bytes = fuzz::View(data, size);
   const auto is_line = [](const std::string& text, size_t limit) {
-    return text.size() <= limit && CleanText(text, limit) == text &&
+    return text.size() <= limit && PrintableText(text, limit) == text &&
            text.find('\n') == std::string::npos;
   };
   for (const ExitWords& words :

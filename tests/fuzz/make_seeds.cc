@@ -305,7 +305,11 @@ void AddMessages(Seeds* seeds) {
   registration.gangs = {SampleStatus()};
   wire(1, "register", ToProto(registration));
   wire(2, "gang-status", ToProto(SampleStatus()));
-  wire(3, "heartbeat", ToProto(NodeHeartbeat{1, {}, {0.5, 1 << 20, {}}}));
+  NodeHeartbeat heartbeat;
+  heartbeat.sequence = 1;
+  heartbeat.readings.cpu_utilization = 0.5;
+  heartbeat.readings.memory_available_bytes = 1 << 20;
+  wire(3, "heartbeat", ToProto(heartbeat));
   wire(4, "welcome",
        ToProto(WelcomeInfo{1, std::chrono::seconds(1), std::chrono::seconds(3),
                            "local"}));

@@ -122,9 +122,9 @@ class LogCapture {
   ~LogCapture() { spdlog::set_default_logger(before_); }
   // A call is audited after its caller has the answer.
   testing::AssertionResult Await(const std::vector<std::string>& parts) {
-    const MonoTime deadline = SystemClock().Now().mono + kPatience;
+    const MonoTime deadline = MonotonicNow() + kPatience;
     while (!sink_->Holds(parts)) {
-      if (SystemClock().Now().mono > deadline) {
+      if (MonotonicNow() > deadline) {
         return testing::AssertionFailure() << "no such line: " << parts[0];
       }
       std::this_thread::yield();

@@ -62,7 +62,7 @@ int BeRank(int rank, RendezvousStore* store, Duration patience,
   CommunicatorOptions options = TestOptions(rank, kRanks, store);
   options.backend = backend;
   options.key = "the key of this generation";
-  options.forming_deadline = Now() + patience;
+  options.forming_deadline = MonotonicNow() + patience;
   auto communicator = FormCommunicator(options);
   if (!communicator.ok()) return kNotFormed;
   HandshakeOptions shake;
@@ -70,7 +70,7 @@ int BeRank(int rank, RendezvousStore* store, Duration patience,
   shake.generation = 3;
   shake.spec_hash = "abcdef";
   shake.key = "the key of this generation";
-  if (!Handshake(communicator->get(), shake, Now() + patience).ok()) {
+  if (!Handshake(communicator->get(), shake, MonotonicNow() + patience).ok()) {
     return kNoHandshake;
   }
   const auto buffer = (*communicator)->Allocate(4 * sizeof(float));
@@ -174,8 +174,8 @@ TEST_P(DataPortTest, MayBreakFormingAndNothingElse) {
     std::vector<Fd> held;
     std::set<uint16_t> seen;
     // Until they have formed, and in any case until they listen.
-    const MonoTime until = Now() + milliseconds(600);
-    while (Now() < until || (met == 0 && Now() < until + seconds(15))) {
+    const MonoTime until = MonotonicNow() + milliseconds(600);
+    while (MonotonicNow() < until || (met == 0 && MonotonicNow() < until + seconds(15))) {
       // Not more of the machine than the ranks get.
       ::usleep(2'000);
       for (int rank = 0; rank < kRanks; ++rank) {
@@ -191,7 +191,7 @@ TEST_P(DataPortTest, MayBreakFormingAndNothingElse) {
       }
     }
     for (int rank = 0; rank < kRanks; ++rank) {
-      const int code = ranks.Join(rank, Now() + seconds(90));
+      const int code = ranks.Join(rank, MonotonicNow() + seconds(90));
       // Ours shows strangers the door; Gloo takes the first who comes.
       EXPECT_TRUE(code == kAllWell ||
                   (is_gloo && (code == kNotFormed || code == kNoHandshake)))
@@ -210,7 +210,7 @@ TEST_P(DataPortTest, MayBreakFormingAndNothingElse) {
       return BeRank(rank, &store, seconds(15), backend);
     });
     for (int rank = 0; rank < kRanks; ++rank) {
-      EXPECT_EQ(ranks.Join(rank, Now() + seconds(30)), kAllWell);
+      EXPECT_EQ(ranks.Join(rank, MonotonicNow() + seconds(30)), kAllWell);
     }
   }
 }

@@ -327,17 +327,16 @@ StatusOr<v1::ListJobsResponse> ServiceTest::List(
 }
 
 void ServiceTest::AwaitState(const std::string& name, v1::JobState state) {
-  const MonoTime deadline = SystemClock().Now().mono + kPatience;
+  const MonoTime deadline = MonotonicNow() + kPatience;
   int64_t version = 0;
   for (;;) {
     const auto job = coordinator_->GetJob(name);
     ASSERT_TRUE(job.ok()) << Message(job.status());
     if (static_cast<int>(job->job->state) == static_cast<int>(state)) return;
-    ASSERT_LT(SystemClock().Now().mono, deadline)
+    ASSERT_LT(MonotonicNow(), deadline)
         << name << " is " << Name(job->job->state);
-    const auto news =
-        hub_->Wait(name, version, 0,
-                   SystemClock().Now().mono + std::chrono::milliseconds(50));
+    const auto news = hub_->Wait(
+        name, version, 0, MonotonicNow() + std::chrono::milliseconds(50));
     if (news.ok()) version = news->version;
   }
 }

@@ -102,9 +102,8 @@ TEST_F(ManyStreamsTest, TheServerEndsWithThousandsOfThemOpen) {
     reader.reader = stub->StreamLogs(reader.context.get(), request);
   }
   for (JobStream& watch : watches) ASSERT_TRUE(IsSynced(&watch));
-  const MonoTime deadline = SystemClock().Now().mono + kPatience;
-  while (OpenStreams("logs") < kStreams &&
-         SystemClock().Now().mono < deadline) {
+  const MonoTime deadline = MonotonicNow() + kPatience;
+  while (OpenStreams("logs") < kStreams && MonotonicNow() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_EQ(OpenStreams("logs"), kStreams);

@@ -41,9 +41,9 @@ class OpenUpload {
 };
 
 bool Eventually(const std::function<bool()>& condition) {
-  const MonoTime deadline = SystemClock().Now().mono + kPatience;
+  const MonoTime deadline = MonotonicNow() + kPatience;
   while (!condition()) {
-    if (SystemClock().Now().mono > deadline) return false;
+    if (MonotonicNow() > deadline) return false;
     std::this_thread::yield();
   }
   return true;
@@ -173,11 +173,9 @@ TEST_F(TrainingJobTest, AnUploadThatIsBrokenOffLeavesNothing) {
 TEST_F(TrainingJobTest, AnUploadThatStandsStillIsEnded) {
   OpenUpload upload(User("ann"), Context(), PackageOf("hello"));
   ASSERT_TRUE(Eventually([&] { return !NothingIncoming(); }));
-  package_service_->CancelIdle(SystemClock().Now().mono +
-                               std::chrono::seconds(50));
+  package_service_->CancelIdle(MonotonicNow() + std::chrono::seconds(50));
   EXPECT_FALSE(NothingIncoming()) << "not yet";
-  package_service_->CancelIdle(SystemClock().Now().mono +
-                               std::chrono::seconds(120));
+  package_service_->CancelIdle(MonotonicNow() + std::chrono::seconds(120));
   EXPECT_FALSE(upload.Finish().ok());
   EXPECT_TRUE(Eventually([&] { return NothingIncoming(); }));
 }

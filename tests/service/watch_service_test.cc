@@ -128,8 +128,8 @@ TEST_F(WatchServiceTest, OpenStreamsAreCounted) {
   };
   // A stream that ended is over on the other side a moment later.
   const auto comes_to = [&](const std::string& kind, double wanted) {
-    const MonoTime deadline = SystemClock().Now().mono + kPatience;
-    while (streams(kind) != wanted && SystemClock().Now().mono < deadline) {
+    const MonoTime deadline = MonotonicNow() + kPatience;
+    while (streams(kind) != wanted && MonotonicNow() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return streams(kind);

@@ -122,9 +122,9 @@ class NewcomerServiceTest : public ServiceTest {
   std::future<bool> Arrive(DaemonStream* later) {
     auto welcome = std::async(std::launch::async,
                               [later] { return later->Register("a", 2); });
-    const MonoTime deadline = SystemClock().Now().mono + kPatience;
+    const MonoTime deadline = MonotonicNow() + kPatience;
     while (!coordinator_->IsContested("a")) {
-      EXPECT_LT(SystemClock().Now().mono, deadline);
+      EXPECT_LT(MonotonicNow(), deadline);
       std::this_thread::yield();
     }
     return welcome;
@@ -245,9 +245,9 @@ TEST_F(ServiceTest, EndOfAStreamMakesTheNodeUnknown) {
     ASSERT_TRUE(daemon.Register("a"));
     EXPECT_TRUE(daemon.Finish().ok());
   }
-  const MonoTime deadline = SystemClock().Now().mono + kPatience;
+  const MonoTime deadline = MonotonicNow() + kPatience;
   while (coordinator_->GetNode("a")->member.state != NodeState::kUnknown) {
-    ASSERT_LT(SystemClock().Now().mono, deadline);
+    ASSERT_LT(MonotonicNow(), deadline);
     std::this_thread::yield();
   }
 }

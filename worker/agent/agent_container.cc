@@ -234,7 +234,7 @@ void Agent::TryRemoval(const std::string& name, const std::string& program,
   container_work_->Add([this, engine, name, program, done = std::move(done),
                         env = ClientEnvironment(config_.environment),
                         alive = alive_] {
-    const MonoTime deadline = SystemClock().Now().mono + kRemoveTime;
+    const MonoTime deadline = MonotonicNow() + kRemoveTime;
     const Status status = engine != nullptr
                               ? engine->Remove(name, deadline)
                               // An earlier daemon's engine.
@@ -264,7 +264,7 @@ void Agent::SweepContainers() {
   if (engine_ == nullptr) return RemoveDead({});
   container_work_->Add([this, engine = engine_, mark = mark_, alive = alive_] {
     auto found = std::make_shared<StatusOr<std::vector<FoundContainer>>>(
-        engine->List(mark, SystemClock().Now().mono + kRemoveTime));
+        engine->List(mark, MonotonicNow() + kRemoveTime));
     loop_->Post([this, found, alive] {
       if (!*alive) return;
       if (!found->ok()) {

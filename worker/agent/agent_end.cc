@@ -127,7 +127,7 @@ bool Agent::AwaitsOutputs(const GangKey& key) {
   output_work_->Add([this, key, alive = alive_,
                      directory = gang->assignment.spec->output_directory] {
     auto found = std::make_shared<std::vector<OutputFile>>(FindOutputFiles(
-        directory, OutputLimits(), [] { return SystemClock().Now().mono; }));
+        directory, OutputLimits(), [] { return MonotonicNow(); }));
     loop_->Post([this, key, found, alive] {
       if (*alive) OnOutputs(key, std::move(*found));
     });

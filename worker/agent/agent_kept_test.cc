@@ -233,7 +233,7 @@ TEST_F(AgentTest, WhatADeadShimsRankHadStartedIsFoundAtTheNextStart) {
   ASSERT_TRUE(shim.ok());
   daemon_.reset();
   ASSERT_TRUE(SendSignal(*shim, SIGKILL).ok());
-  (void)WaitExit(*shim, SystemClock().Now().mono + 10s);
+  (void)WaitExit(*shim, MonotonicNow() + 10s);
   // Even its record is gone.
   ASSERT_TRUE(
       RealFileSystem()->Remove(dir_ + "/tasks/job.g1/rank-0/task.record").ok());
@@ -340,8 +340,8 @@ TEST_F(AgentTest, DatesAreLookedAtWhenTheCoordinatorCannotBeReached) {
   };
   StartAgain();
   coordinator_.Stop();
-  const MonoTime deadline = SystemClock().Now().mono + std::chrono::seconds(20);
-  while (asked == 0 && SystemClock().Now().mono < deadline) usleep(1000);
+  const MonoTime deadline = MonotonicNow() + std::chrono::seconds(20);
+  while (asked == 0 && MonotonicNow() < deadline) usleep(1000);
   EXPECT_GT(asked, 0);
   ASSERT_TRUE(coordinator_.Start().ok());
   StopDaemon();  // It calls what is on this stack.

@@ -12,8 +12,6 @@ namespace {
 // shown.
 constexpr size_t kMostDevices = 16;
 
-double AsDouble(uint64_t value) { return static_cast<double>(value); }
-
 void CollectCpu(const CpuSeconds& c, MetricFamilies* out) {
   const std::pair<const char*, double> modes[] = {
       {"user", c.user},       {"nice", c.nice},     {"system", c.system},
@@ -294,7 +292,7 @@ bool AgentMetrics::Offers(const Gpu& gpu) const {
 GpuPageInput AgentMetrics::GpuInput(const AgentReadings& readings) const {
   GpuPageInput input;
   if (options_.gpus == nullptr) return input;
-  GpuStatus all = options_.gpus->Latest(SystemClock().Now().mono);
+  GpuStatus all = options_.gpus->Latest(MonotonicNow());
   const std::vector<Gpu>& gpus = options_.gpus->gpus();
   // What goes with a GPU lies at the same place in each list, or is missing.
   const auto take = [](size_t i, const auto& from, auto* to) {

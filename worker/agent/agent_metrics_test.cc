@@ -38,8 +38,6 @@ constexpr size_t kChiefBudget = 5;  // Rank 0 beyond that.
 // Of a job whose chief is here; a histogram is one.
 constexpr size_t kJobBudget = 8;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 StatusOr<HostReadings> FullHost() {
   LOCKSTEP_ASSIGN_OR_RETURN(HostReadings host, ReadHostReadings());
   host.base.network.clear();
@@ -143,15 +141,15 @@ class AgentMetricsTest : public testing::Test {
     readings.certificate_end = 2e9;
     metrics_->Set(readings);
     ASSERT_TRUE(Eventually([&] {
-      const GpuStatus status = gpus_->Latest(Now());
+      const GpuStatus status = gpus_->Latest(MonotonicNow());
       return !status.readings.empty() && !status.xids.empty();
     }));
   }
 
   static bool Eventually(const std::function<bool()>& condition) {
-    const MonoTime deadline = Now() + std::chrono::seconds(20);
+    const MonoTime deadline = MonotonicNow() + std::chrono::seconds(20);
     while (!condition()) {
-      if (Now() > deadline) return false;
+      if (MonotonicNow() > deadline) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     return true;

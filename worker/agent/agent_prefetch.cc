@@ -4,12 +4,12 @@
 
 #include "common/base/logging.h"
 #include "worker/agent/agent.h"
+#include "worker/agent/rank_readings.h"
 
 namespace lockstep {
 namespace {
 
 constexpr Duration kMostTime = std::chrono::minutes(30);
-constexpr size_t kMaxSaid = 1024;
 // A gang that gets ready goes first; how soon to look whether it has.
 constexpr Duration kYield = std::chrono::seconds(1);
 
@@ -72,9 +72,9 @@ void Agent::RunAhead(AheadFetch* slot, const std::string& key,
   slot->cancel = std::make_shared<Cancellation>();
   const auto run = [this, slot, key, fetch = std::move(fetch),
                     cancel = slot->cancel, alive = alive_] {
-    const MonoTime begun = SystemClock().Now().mono;
+    const MonoTime begun = MonotonicNow();
     auto result = std::make_shared<PrefetchCore::Result>(fetch(cancel.get()));
-    result->duration = SystemClock().Now().mono - begun;
+    result->duration = MonotonicNow() - begun;
     loop_->Post([this, slot, key, result, alive] {
       if (*alive) OnAheadDone(slot, key, std::move(*result));
     });
@@ -97,8 +97,9 @@ void Agent::OnAheadDone(AheadFetch* slot, const std::string& key,
   slot->key.clear();
   if (!result.status.ok()) {
     // Programs and names of others speak in it.
-    result.status = Status(result.status.code(),
-                           CleanText(Message(result.status), kMaxSaid));
+    result.status =
+        Status(result.status.code(),
+               PrintableText(Message(result.status), kMaxReportedText));
     LOG_WARN("not fetched ahead: {}", Message(result.status));
   }
   ahead_.OnDone(key, std::move(result), loop_->Now().mono);
@@ -115,7 +116,7 @@ void Agent::FetchImageAhead(const ImageContent& wanted) {
              result.status = room;
              if (!room.ok()) return result;
              auto here = images_->Get(
-                 engine, wanted, SystemClock().Now().mono + kMostTime,
+                 engine, wanted, MonotonicNow() + kMostTime,
                  [cancel](const std::string&) { return !cancel->cancelled(); });
              result.status = here.status();
              if (!here.ok()) return result;

@@ -15,7 +15,6 @@ namespace {
 // A preparation that fetches nothing takes milliseconds, unless a file system
 // hangs: then the coordinator must know in what.
 constexpr Duration kSlow = std::chrono::seconds(1);
-constexpr size_t kMaxSaid = 1024;
 constexpr char kPath[] = "/usr/local/bin:/usr/bin:/bin";
 
 // What pip may need to reach an index, where it may.
@@ -212,7 +211,7 @@ void Agent::OnPreparing(const GangKey& key, uint64_t run,
   const AgentCore::Gang* gang = core_.Find(key);
   if (gang == nullptr || gang->status.phase != GangPhase::kPreparing) return;
   TaskPreparation& known = gangs_[key].preparation.emplace(preparation);
-  known.detail = CleanText(known.detail, kMaxSaid);
+  known.detail = PrintableText(known.detail, kMaxReportedText);
   // Of what is over in a moment only the end is worth a message.
   if (it->second->fetches) Report(key);
 }
@@ -256,7 +255,7 @@ void Agent::OnOutputCheckDone(const GangKey& key, uint64_t run,
   if (!check.status.ok()) {
     LOG_WARN("{}: refused: {}", Describe(key), Message(check.status));
     Cause refusal = RefusalOf(check.status);
-    refusal.message = CleanText(refusal.message, kMaxSaid);
+    refusal.message = PrintableText(refusal.message, kMaxReportedText);
     core_.OnRefused(key, std::move(refusal), &actions);
   } else {
     core_.OnOutputChecked(key, std::move(check.identity), &actions);
@@ -286,7 +285,7 @@ void Agent::OnPrepareDone(const GangKey& key, uint64_t run, Prepared prepared) {
     LOG_WARN("{}: refused: {}", Describe(key), Message(prepared.status));
     Cause refusal = RefusalOf(prepared.status);
     // Programs and names of others speak in it.
-    refusal.message = CleanText(refusal.message, kMaxSaid);
+    refusal.message = PrintableText(refusal.message, kMaxReportedText);
     core_.OnRefused(key, std::move(refusal), &actions);
   } else {
     info.leases = std::move(prepared.leases);
@@ -299,7 +298,7 @@ void Agent::OnPrepareDone(const GangKey& key, uint64_t run, Prepared prepared) {
     ready.images = std::move(prepared.images);
     ready.output_identity = std::move(prepared.output_identity);
     for (const std::string& note : prepared.notes) {
-      ready.notes.push_back(CleanText(note, kMaxSaid));
+      ready.notes.push_back(PrintableText(note, kMaxReportedText));
     }
     core_.OnPrepared(key, std::move(ready), loop_->Now(), &actions);
   }

@@ -457,7 +457,8 @@ void Agent::OnPut(const RankKey& key, const std::string& name,
   if (core_.Find(KeyOf(key)) == nullptr) return;
   GangInfo& gang = gangs_[KeyOf(key)];
   if (name.empty() || name.size() > kMaxWireKey ||
-      CleanText(name, kMaxWireKey) != name || value.size() > kMaxWireValue ||
+      PrintableText(name, kMaxWireKey) != name ||
+      value.size() > kMaxWireValue ||
       gang.put_bytes + name.size() + value.size() > kMaxPutBytes) {
     LOG_WARN("{}: a rendezvous entry is refused: {} bytes under a key of {}",
              Describe(key), value.size(), name.size());
@@ -474,7 +475,7 @@ void Agent::OnPut(const RankKey& key, const std::string& name,
 
 void Agent::OnGet(const RankKey& key, const std::string& name) {
   if (core_.Find(KeyOf(key)) == nullptr || name.empty() ||
-      name.size() > kMaxWireKey || CleanText(name, kMaxWireKey) != name) {
+      name.size() > kMaxWireKey || PrintableText(name, kMaxWireKey) != name) {
     return;
   }
   GangInfo& gang = gangs_[KeyOf(key)];
@@ -530,21 +531,21 @@ void Agent::OnReport(const RankKey& key, const v1::RankReport& report) {
     Checkpoint checkpoint;
     checkpoint.step =
         std::clamp<int64_t>(report.checkpoint_step(), 0, kMaxExact);
-    checkpoint.path = CleanText(report.checkpoint_path(), 4095);
+    checkpoint.path = PrintableText(report.checkpoint_path(), 4095);
     checkpoint.bytes = std::max<int64_t>(0, report.checkpoint_bytes());
     news.checkpoint = std::move(checkpoint);
   }
-  news.artifact_name = CleanText(report.artifact_name(), 64);
-  news.artifact_path = CleanText(report.artifact_path(), 4095);
-  news.event = CleanText(report.event(), kMaxSentence);
+  news.artifact_name = PrintableText(report.artifact_name(), 64);
+  news.artifact_path = PrintableText(report.artifact_path(), 4095);
+  news.event = PrintableText(report.event(), kMaxSentence);
   news.event_reason = EventReasonOf(report);
-  news.failure = CleanText(report.failure(), kMaxSentence);
+  news.failure = PrintableText(report.failure(), kMaxSentence);
   const auto reason =
       FromProto(static_cast<v1::Reason>(report.failure_reason()));
   if (reason.ok()) news.failure_reason = *reason;
   news.victim = report.victim();
   news.lost_peers = {report.lost_peers().begin(), report.lost_peers().end()};
-  news.lost_peer_error = CleanText(report.failure(), kMaxLostPeerError);
+  news.lost_peer_error = PrintableText(report.failure(), kMaxLostPeerError);
   if (report.has_resumed_step()) {
     news.resumed_step =
         std::clamp<int64_t>(report.resumed_step(), -1, kMaxExact);

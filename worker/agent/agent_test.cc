@@ -250,7 +250,7 @@ TEST_F(AgentTest, WhatEndedWhileNoDaemonRanIsInTheNextOnesFirstReport) {
   ASSERT_TRUE(rank.ok());
   daemon_.reset();
   ASSERT_TRUE(RealFileSystem()->WriteAtomic(flag, "").ok());
-  (void)WaitExit(*rank, SystemClock().Now().mono + 10s);
+  (void)WaitExit(*rank, MonotonicNow() + 10s);
   StartDaemon();
   ASSERT_TRUE(coordinator_.Eventually([&] {
     const auto& gangs = coordinator_.registration.gangs;
@@ -431,7 +431,7 @@ TEST_F(AgentTest, ARefusedCopyEndsWhatIsItsOwn) {
   coordinator_.Drop();
   EXPECT_EQ(daemon_->Wait().code(), StatusCode::kAborted);
   for (const Process& rank : ranks) {
-    EXPECT_TRUE(WaitExit(rank, SystemClock().Now().mono).ok())
+    EXPECT_TRUE(WaitExit(rank, MonotonicNow()).ok())
         << "before the daemon left";
   }
   // Its records tell of the end.

@@ -22,8 +22,6 @@ constexpr Duration kTimeAfterFailure = std::chrono::milliseconds(100);
 // Requests for files that wait here; the coordinator sends fewer.
 constexpr size_t kMostFileRequests = 32;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 bool HasOwnWork(const AgentCore::Gang& gang) {
   return gang.assignment.spec &&
          gang.assignment.spec->working_directory.empty();
@@ -84,10 +82,10 @@ bool Agent::AwaitsWork(const GangKey& key) {
   walk_work_->Add([this, key, limits, paths, alive = alive_] {
     std::vector<WorkDirectory> found;
     WalkLimits left = limits;
-    const MonoTime end = Now() + limits.time;
+    const MonoTime end = MonotonicNow() + limits.time;
     for (const std::string& path : paths) {
-      left.time = std::max(Duration{}, end - Now());
-      found.push_back(DescribeWork(path, left, Now));
+      left.time = std::max(Duration{}, end - MonotonicNow());
+      found.push_back(DescribeWork(path, left, MonotonicNow));
     }
     loop_->Post([this, key, found, alive] {
       if (*alive) OnWork(key, found);
@@ -199,7 +197,7 @@ void Agent::OnFileRequest(uint64_t stream, const FileQuery& query) {
   file_work_->Add(
       [this, query, send, path = *path, user = config_.user, alive = alive_] {
         auto answer = std::make_shared<FileAnswer>(
-            AnswerQuery(path, query, user, WalkLimits(), Now));
+            AnswerQuery(path, query, user, WalkLimits(), MonotonicNow));
         loop_->Post([this, send, answer, alive] {
           if (!*alive) return;
           --file_requests_;

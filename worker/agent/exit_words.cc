@@ -213,12 +213,12 @@ std::string OneLine(std::string_view text) {
     if (!space) joined += c;
     if (space && !joined.ends_with(' ')) joined += ' ';
   }
-  std::string clean = CleanText(joined, 2 * kMaxExitWords);
+  std::string clean = PrintableText(joined, 2 * kMaxExitWords);
   if (clean.size() <= kMaxExitWords) return clean;
   constexpr std::string_view kMore = "...";
   // A word this long is cut itself.
   constexpr size_t kLongWord = 80;
-  clean = CleanText(clean, kMaxExitWords - kMore.size());
+  clean = PrintableText(clean, kMaxExitWords - kMore.size());
   const size_t space = clean.rfind(' ');
   if (space != std::string::npos && space + kLongWord > clean.size()) {
     clean.resize(space);
@@ -228,9 +228,10 @@ std::string OneLine(std::string_view text) {
 
 ExitWords Fitting(ExitWords words) {
   words.message = OneLine(words.message);
-  words.location = words.message.empty()
-                       ? ""
-                       : CleanText(OneLine(words.location), kMaxExitLocation);
+  words.location =
+      words.message.empty()
+          ? ""
+          : PrintableText(OneLine(words.location), kMaxExitLocation);
   return words;
 }
 

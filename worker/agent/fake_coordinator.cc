@@ -69,7 +69,7 @@ void FakeCoordinator::Refuse(grpc::Status status) {
 }
 
 bool FakeCoordinator::Eventually(const std::function<bool()>& condition) {
-  const MonoTime deadline = SystemClock().Now().mono + std::chrono::seconds(20);
+  const MonoTime deadline = MonotonicNow() + std::chrono::seconds(20);
   MutexLock lock(&mu_);
   while (!condition()) {
     if (!changed_.WaitUntil(&mu_, deadline)) return condition();

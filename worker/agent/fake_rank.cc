@@ -24,7 +24,7 @@ namespace {
 using std::chrono_literals::operator""s;
 using std::chrono_literals::operator""ms;
 
-MonoTime In(Duration d) { return SystemClock().Now().mono + d; }
+MonoTime In(Duration d) { return MonotonicNow() + d; }
 
 int Fail(const Status& status) {
   printf("fake_rank: %s\n", status.ToString().c_str());

@@ -52,7 +52,7 @@ class LeaveTest : public testing::Test {
     }
     EXPECT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
   }
-  static MonoTime In(Duration d) { return SystemClock().Now().mono + d; }
+  static MonoTime In(Duration d) { return MonotonicNow() + d; }
   const Process& StartWorker(const std::string& nvml) {
     SpawnOptions options;
     options.program = program_;
@@ -80,7 +80,7 @@ class LeaveTest : public testing::Test {
   }
   bool Within(Duration time, const std::function<bool()>& holds) {
     for (const MonoTime end = In(time); !holds();) {
-      if (SystemClock().Now().mono >= end) return false;
+      if (MonotonicNow() >= end) return false;
       usleep(2000);
     }
     return true;

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kMagic = "LSMARKS1";
+constexpr std::string_view kMarksMagic = "LSMARKS1";
 
 std::string MarksPath(const std::string& log_path) {
   return log_path + "-marks";
@@ -153,7 +153,7 @@ void LogShipper::LoadMarks(Log* log) {
   if (!bytes.ok()) return;  // As nearly always: no gap.
   std::string_view payload;
   std::string error;
-  if (!task::Unseal("marks", kMagic, 1, *bytes, &payload, &error)) {
+  if (!task::Unseal("marks", kMarksMagic, 1, *bytes, &payload, &error)) {
     LOG_WARN("{}: {}", MarksPath(log->path), error);
     return;
   }
@@ -178,7 +178,7 @@ void LogShipper::AddMark(Log* log, uint64_t file, std::string gap_text) {
     writer.Str(log->marks[i].gap_text);
   }
   const Status saved = files_->WriteAtomic(
-      MarksPath(log->path), task::Seal(kMagic, 1, writer.Take()), 0640);
+      MarksPath(log->path), task::Seal(kMarksMagic, 1, writer.Take()), 0640);
   if (!saved.ok()) LOG_WARN("{}", Message(saved));
 }
 

@@ -18,6 +18,8 @@ namespace lockstep {
 
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 
+inline double AsDouble(uint64_t value) { return static_cast<double>(value); }
+
 class MetricFamilies {
  public:
   // A family's type and help are those of its first sample.

@@ -8,8 +8,6 @@
 namespace lockstep {
 namespace {
 
-double AsDouble(uint64_t value) { return static_cast<double>(value); }
-
 void CollectCpus(MetricFamilies* out) {
   const auto stat = ReadProcFile("/proc/stat");
   if (!stat.ok()) return;

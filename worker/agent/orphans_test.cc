@@ -49,7 +49,7 @@ class OrphansTest : public testing::Test {
   void TearDown() override {
     for (const Process& process : processes_) {
       (void)SendSignal(process, SIGKILL);
-      (void)WaitExit(process, SystemClock().Now().mono + 10s);
+      (void)WaitExit(process, MonotonicNow() + 10s);
     }
     prctl(PR_SET_CHILD_SUBREAPER, 0);
   }
@@ -76,7 +76,7 @@ class OrphansTest : public testing::Test {
     options.stdout_fd = pipe->write.get();
     auto shell = Spawn(options);
     EXPECT_TRUE(shell.ok());
-    EXPECT_TRUE(WaitExit(*shell, SystemClock().Now().mono + 10s).value().ok());
+    EXPECT_TRUE(WaitExit(*shell, MonotonicNow() + 10s).value().ok());
     char text[32] = {};
     EXPECT_GT(read(pipe->read.get(), text, sizeof(text) - 1), 0);
     const pid_t pid = atoi(text);
@@ -84,9 +84,9 @@ class OrphansTest : public testing::Test {
     EXPECT_TRUE(process.ok()) << process.status();
     processes_.push_back(*std::move(process));
     // Until it is what it is going to be.
-    const MonoTime deadline = SystemClock().Now().mono + 10s;
+    const MonoTime deadline = MonotonicNow() + 10s;
     while (ReadProcessStat(pid)->command != "sleep" &&
-           SystemClock().Now().mono < deadline) {
+           MonotonicNow() < deadline) {
       usleep(1000);
     }
     return processes_.back();

@@ -140,7 +140,7 @@ void Search::Add(const std::string& path, std::string_view kind,
   const std::string name = path.empty() ? "." : path;
   // A name that is no text cannot be said; nobody makes one on purpose.
   if (found_.size() >= limits_.files || name.size() > kMaxPath ||
-      CleanText(name, kMaxPath) != name) {
+      PrintableText(name, kMaxPath) != name) {
     return;
   }
   found_.push_back({name, std::string(kind), bytes});

@@ -24,7 +24,7 @@ std::string FileIn(const std::string& directory) {
 }
 
 // A file system that does not work now may work in a moment.
-Status Refusal(const Status& cause, const std::string& sentence) {
+Status IdentityRefusal(const Status& cause, const std::string& sentence) {
   switch (cause.code()) {
     case StatusCode::kResourceExhausted:
     case StatusCode::kUnavailable:
@@ -63,10 +63,11 @@ StatusOr<std::string> ReadIdentity(const std::string& directory) {
   const auto text = ReadFile(path);
   if (text.status().code() == StatusCode::kNotFound) return text.status();
   if (!text.ok() && text.status().code() != StatusCode::kResourceExhausted) {
-    return Refusal(text.status(),
-                   fmt::format("the identity of the output directory cannot be "
-                               "read: {}",
-                               Message(text.status())));
+    return IdentityRefusal(
+        text.status(),
+        fmt::format("the identity of the output directory cannot be "
+                    "read: {}",
+                    Message(text.status())));
   }
   std::string_view line = text.ok() ? std::string_view(*text) : "";
   if (line.ends_with('\n')) line.remove_suffix(1);
@@ -117,9 +118,10 @@ StatusOr<std::string> ReadOrMake(FileSystem* files,
   auto known = ReadIdentity(directory);
   if (known.status().code() != StatusCode::kNotFound) return known;
   if (const Status made = MakeIdentity(files, directory); !made.ok()) {
-    return Refusal(made, fmt::format("the output directory {} cannot be given "
-                                     "an identity: {}",
-                                     directory, Message(made)));
+    return IdentityRefusal(
+        made, fmt::format("the output directory {} cannot be given "
+                          "an identity: {}",
+                          directory, Message(made)));
   }
   known = ReadIdentity(directory);
   if (known.status().code() == StatusCode::kNotFound) {

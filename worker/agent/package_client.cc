@@ -63,7 +63,7 @@ class Call final : public grpc::ClientReadReactor<v1::FetchPackageResponse> {
   Status Read(Duration idle, const PackageSource::Take& take) {
     for (;;) {
       {
-        const MonoTime deadline = SystemClock().Now().mono + idle;
+        const MonoTime deadline = MonotonicNow() + idle;
         MutexLock lock(&mu_);
         while (!read_) {
           if (!changed_.WaitUntil(&mu_, deadline) && !read_) {

@@ -31,7 +31,7 @@ bool MayPass(const Status& cause) {
 }
 
 // `sentence`, with the code that says whether to ask again.
-Status Refusal(const Status& cause, const std::string& sentence) {
+Status PreflightRefusal(const Status& cause, const std::string& sentence) {
   return MayPass(cause) ? Unavailable("{}", sentence)
                         : FailedPrecondition("{}", sentence);
 }
@@ -149,9 +149,10 @@ Status CheckWorkingDirectory(FileSystem* files, const std::string& path,
 
 Status TryOutputDirectory(FileSystem* files, const std::string& path) {
   if (const Status made = files->MakeDirs(path); !made.ok()) {
-    return Refusal(made, fmt::format("the output directory {} cannot be made: "
-                                     "{}",
-                                     path, Message(made)));
+    return PreflightRefusal(
+        made, fmt::format("the output directory {} cannot be made: "
+                          "{}",
+                          path, Message(made)));
   }
   if (!files->Stat(path).value_or(FileInfo{}).is_directory) {
     return FailedPrecondition("the output directory {} is no directory", path);
@@ -166,7 +167,8 @@ Status TryOutputDirectory(FileSystem* files, const std::string& path) {
     (void)files->Remove(probe);
   }
   if (!written.ok()) {
-    return Refusal(written, fmt::format("the output directory {} is not "
+    return PreflightRefusal(written,
+                            fmt::format("the output directory {} is not "
                                         "writable: {}",
                                         path, Message(written)));
   }

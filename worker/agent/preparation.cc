@@ -19,8 +19,6 @@ constexpr char kShm[] = "/dev/shm";
 constexpr std::string_view kPartsInOrder[] = {kFetchPart, kPortsPart,
                                               kPreflightPart, kOutputPart};
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 std::optional<PackageUser> OwnerOf(const std::optional<TaskUser>& user) {
   if (!user) return std::nullopt;
   return PackageUser{user->uid, user->gid, user->groups};
@@ -45,18 +43,18 @@ class Timer {
     End();
     state_.current = part;
     Current();
-    since_ = Now();
+    since_ = MonotonicNow();
     Tell();
   }
   void End() {
     if (state_.current.empty()) return;
-    Current().duration += Now() - since_;
+    Current().duration += MonotonicNow() - since_;
     state_.current.clear();
     state_.detail.clear();
   }
   void Detail(const std::string& text) {
     state_.detail = text;
-    if (text != said_ && Now() - told_ >= kSayEvery) Tell();
+    if (text != said_ && MonotonicNow() - told_ >= kSayEvery) Tell();
   }
   const TaskPreparation& state() const { return state_; }
 
@@ -77,7 +75,7 @@ class Timer {
     return *it;
   }
   void Tell() {
-    told_ = Now();
+    told_ = MonotonicNow();
     said_ = state_.detail;
     TaskPreparation said = state_;
     for (TimedPart& part : said.parts) {
@@ -239,7 +237,7 @@ class Preparer {
       return FailedPrecondition(
           "this node runs no containers: neither podman nor docker is there");
     }
-    const MonoTime deadline = Now() + input_.image_time;
+    const MonoTime deadline = MonotonicNow() + input_.image_time;
     for (const std::string& image : images) {
       timer_.Detail("image " + image);
       LOCKSTEP_ASSIGN_OR_RETURN(

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "worker/rank_link/text.h"
+
 namespace lockstep {
 namespace {
 
@@ -24,31 +26,6 @@ double Bounded(double value) {
 double PhaseTime(const task::RankCounters& counters, task::RankPhase phase) {
   const double seconds = counters.phase_seconds[static_cast<size_t>(phase)];
   return std::isfinite(seconds) ? std::clamp(seconds, 0.0, 1e12) : 0;
-}
-
-// Bytes of the UTF-8 character that `text` begins with (RFC 3629); 0: none.
-size_t CharacterSize(std::string_view text) {
-  const auto at = [&](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const unsigned first = at(0);
-  const auto follows = [&](size_t i, unsigned low = 0x80,
-                           unsigned high = 0xbf) {
-    return at(i) >= low && at(i) <= high;
-  };
-  if (first < 0x80) return 1;
-  if (first >= 0xc2 && first <= 0xdf) return follows(1) ? 2 : 0;
-  if (first >= 0xe0 && first <= 0xef) {
-    const unsigned low = first == 0xe0 ? 0xa0 : 0x80;
-    const unsigned high = first == 0xed ? 0x9f : 0xbf;  // No surrogates.
-    return follows(1, low, high) && follows(2) ? 3 : 0;
-  }
-  if (first >= 0xf0 && first <= 0xf4) {
-    const unsigned low = first == 0xf0 ? 0x90 : 0x80;
-    const unsigned high = first == 0xf4 ? 0x8f : 0xbf;
-    return follows(1, low, high) && follows(2) && follows(3) ? 4 : 0;
-  }
-  return 0;
 }
 
 }  // namespace
@@ -86,7 +63,7 @@ RankProgress ToProgress(const task::RankPage& page, Generation generation) {
                               std::clamp(Bounded(s.cost), 0.0, 1.0)};
   }
   for (const auto& [name, value] : c.values) {
-    out.values[CleanText(name, 64)] = Bounded(value);
+    out.values[PrintableText(name, 64)] = Bounded(value);
   }
   return out;
 }
@@ -97,7 +74,7 @@ ExitStatus ToExitStatus(const task::ExitRecord& record) {
   // How it ended is said by `how` and `value`: only what is beyond that.
   if (record.kind == task::ExitKind::kNotStarted ||
       record.message != task::DescribeExit(record)) {
-    exit.message = CleanText(record.message, 2048);
+    exit.message = PrintableText(record.message, 2048);
   }
   switch (record.kind) {
     case task::ExitKind::kExited:
@@ -194,21 +171,11 @@ std::vector<GpuUsage> ToGpuUsage(const std::vector<Gpu>& offered,
   return out;
 }
 
-std::string CleanText(std::string_view text, size_t limit) {
-  std::string out;
-  while (!text.empty()) {
-    const size_t size = CharacterSize(text);
-    if (out.size() + std::max<size_t>(size, 1) > limit) break;
-    const auto first = static_cast<unsigned char>(text[0]);
-    const bool control =
-        (first < 0x20 && first != '\n' && first != '\t') || first == 0x7f;
-    if (size == 0 || control) {
-      out += '?';
-      text.remove_prefix(1);
-    } else {
-      out += text.substr(0, size);
-      text.remove_prefix(size);
-    }
+std::string PrintableText(std::string_view text, size_t limit) {
+  std::string out = CleanText(text, limit);
+  for (char& c : out) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) c = '?';
   }
   return out;
 }

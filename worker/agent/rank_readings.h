@@ -59,9 +59,12 @@ void Raise(const std::optional<T>& value, std::optional<T>* to) {
 std::vector<GpuUsage> ToGpuUsage(const std::vector<Gpu>& offered,
                                  const std::vector<GpuReading>& readings);
 
+// The most bytes of a sentence that a daemon reports about one task.
+inline constexpr size_t kMaxReportedText = 1024;
+
 // Fit for a message field and a log line: at most `limit` bytes of valid
 // UTF-8 without control characters; others become '?'.
-std::string CleanText(std::string_view text, size_t limit);
+std::string PrintableText(std::string_view text, size_t limit);
 
 }  // namespace lockstep
 

@@ -158,16 +158,16 @@ TEST(RankReadingsTest, GpusOfferedInTheirOrder) {
 }
 
 TEST(RankReadingsTest, TextIsCleanedAndCut) {
-  EXPECT_EQ(CleanText("plain\ttext\n", 100), "plain\ttext\n");
-  EXPECT_EQ(CleanText(std::string("a\0b\x1b[2J", 7), 100), "a?b?[2J");
-  EXPECT_EQ(CleanText("gr\xc3\xbc\xc3\x9f", 100), "gr\xc3\xbc\xc3\x9f");
+  EXPECT_EQ(PrintableText("plain\ttext\n", 100), "plain\ttext\n");
+  EXPECT_EQ(PrintableText(std::string("a\0b\x1b[2J", 7), 100), "a?b?[2J");
+  EXPECT_EQ(PrintableText("gr\xc3\xbc\xc3\x9f", 100), "gr\xc3\xbc\xc3\x9f");
   // Cut short, overlong, a surrogate, beyond U+10FFFF.
-  EXPECT_EQ(CleanText("\xc3", 100), "?");
-  EXPECT_EQ(CleanText("\xc0\xaf", 100), "??");
-  EXPECT_EQ(CleanText("\xed\xa0\x80", 100), "???");
-  EXPECT_EQ(CleanText("\xf4\x90\x80\x80", 100), "????");
-  EXPECT_EQ(CleanText("\xe2\x82\xac", 2), "");  // Never half a character.
-  EXPECT_EQ(CleanText(std::string(1000, 'x'), 10).size(), 10u);
+  EXPECT_EQ(PrintableText("\xc3", 100), "?");
+  EXPECT_EQ(PrintableText("\xc0\xaf", 100), "??");
+  EXPECT_EQ(PrintableText("\xed\xa0\x80", 100), "???");
+  EXPECT_EQ(PrintableText("\xf4\x90\x80\x80", 100), "????");
+  EXPECT_EQ(PrintableText("\xe2\x82\xac", 2), "");  // Never half a character.
+  EXPECT_EQ(PrintableText(std::string(1000, 'x'), 10).size(), 10u);
 }
 
 }  // namespace

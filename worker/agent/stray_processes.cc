@@ -84,7 +84,7 @@ int KillLeftovers(const task::TaskRecord& record,
   roots.push_back({record.process.pid, record.process.start_time});
   // One that was killed is there until the kernel is through with it.
   std::set<std::pair<pid_t, uint64_t>> reached;
-  const MonoTime deadline = SystemClock().Now().mono + kEndTime;
+  const MonoTime deadline = MonotonicNow() + kEndTime;
   do {
     const std::vector<ProcessStat> all = ReadAllProcesses();
     const std::set<pid_t> trees = TreesOf(roots, all);
@@ -106,7 +106,7 @@ int KillLeftovers(const task::TaskRecord& record,
     (void)WaitUntilGone(killed, deadline);
     // Those that are this process's children by now.
     for (const Process& process : killed) (void)WaitExit(process, MonoTime());
-  } while (SystemClock().Now().mono < deadline);
+  } while (MonotonicNow() < deadline);
   return static_cast<int>(reached.size());
 }
 
@@ -120,7 +120,7 @@ int KillStrays(const std::vector<ProcessStat>& all,
         return mark.starts_with(ours) &&
                !live.contains(std::string(mark.substr(ours.size())));
       });
-  (void)WaitUntilGone(killed, SystemClock().Now().mono + kEndTime);
+  (void)WaitUntilGone(killed, MonotonicNow() + kEndTime);
   return static_cast<int>(killed.size());
 }
 

@@ -33,7 +33,7 @@ class StrayProcessesTest : public testing::Test {
   void TearDown() override {
     for (const Process& process : processes_) {
       (void)SendSignal(process, SIGKILL);
-      (void)WaitExit(process, SystemClock().Now().mono + 10s);
+      (void)WaitExit(process, MonotonicNow() + 10s);
     }
     EXPECT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
   }
@@ -52,7 +52,7 @@ class StrayProcessesTest : public testing::Test {
     return processes_.back();
   }
   bool Ends(const Process& process) {
-    return WaitExit(process, SystemClock().Now().mono + 10s).ok();
+    return WaitExit(process, MonotonicNow() + 10s).ok();
   }
 
   std::string dir_;

@@ -307,7 +307,7 @@ void Supervisor::OnShimEnded(const RankRef& ref) {
   if (const auto said =
           RealFileSystem()->Read(rank->paths.shim_errors, 64 << 10);
       said.ok() && !said->empty()) {
-    why += ": " + CleanText(*said, 1024);
+    why += ": " + PrintableText(*said, 1024);
   }
   EndWithoutRecord(ref, why);
 }

@@ -14,10 +14,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kMagic = "LSGANG01";
+constexpr std::string_view kGangMagic = "LSGANG01";
 constexpr uint32_t kVersion = 1;
 // No job's name begins so.
-constexpr char kAside[] = ".gone-";
 constexpr size_t kMaxMessage = 8 << 20;
 
 // "N\n"; 0 where there is no such file. `remedy` ends the sentence about a
@@ -75,13 +74,13 @@ std::string EncodeStoredGang(const StoredGang& gang) {
     writer.I32(rank);
     writer.Str(nonce);
   }
-  return task::Seal(kMagic, kVersion, writer.Take());
+  return task::Seal(kGangMagic, kVersion, writer.Take());
 }
 
 StatusOr<StoredGang> DecodeStoredGang(std::string_view bytes) {
   std::string_view payload;
   std::string error;
-  if (!task::Unseal("gang", kMagic, kVersion, bytes, &payload, &error)) {
+  if (!task::Unseal("gang", kGangMagic, kVersion, bytes, &payload, &error)) {
     return DataLoss("{}", error);
   }
   task::ByteReader reader(payload);
@@ -160,7 +159,7 @@ Status TaskStore::Save(const StoredGang& gang) {
 }
 
 StatusOr<std::string> TaskStore::SetAside(const std::string& directory) {
-  const std::string aside = JoinPath(root_, kAside + RandomHex(8));
+  const std::string aside = JoinPath(root_, kAsidePrefix + RandomHex(8));
   LOCKSTEP_RETURN_IF_ERROR(files_->Rename(directory, aside));
   durable_.erase(directory);
   return aside;
@@ -172,7 +171,7 @@ StatusOr<TaskStore::Found> TaskStore::LoadAll() {
                             files_->List(root_));
   for (const std::string& name : names) {
     const std::string directory = JoinPath(root_, name);
-    if (name.starts_with(kAside)) {
+    if (name.starts_with(kAsidePrefix)) {
       found.aside.push_back(directory);
       continue;
     }

@@ -35,6 +35,10 @@
 
 namespace lockstep {
 
+// How the name of a directory begins that is about to be removed. No job's
+// name and no job's uid begins with a dot.
+inline constexpr char kAsidePrefix[] = ".gone-";
+
 struct RankPaths {
   std::string directory;
   std::string work;

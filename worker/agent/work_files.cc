@@ -87,7 +87,7 @@ class Walk {
       }
       sum.bytes = SumUp(sum.bytes, file.bytes);
       if (entries == nullptr) continue;
-      file.path = CleanText(name, kMaxName);
+      file.path = PrintableText(name, kMaxName);
       entries->push_back(std::move(file));
     }
     return sum;
@@ -127,7 +127,7 @@ StatusOr<Fd> OpenBeneath(int root, const std::string& path, uint64_t flags) {
   const std::string name = path.empty() ? "." : path;
   const long fd = syscall(SYS_openat2, root, name.c_str(), &how, sizeof(how));
   if (fd >= 0) return Fd(static_cast<int>(fd));
-  const std::string shown = CleanText(path, kMaxName);
+  const std::string shown = PrintableText(path, kMaxName);
   switch (errno) {
     case ELOOP:
       return InvalidArgument(
@@ -163,13 +163,13 @@ Status ListFolder(int root, const FileQuery& query, const WalkLimits& limits,
   if (entries.size() > kMaxListedFiles) entries.resize(kMaxListedFiles);
   for (WorkFile& file : entries) {
     if (query.path.empty()) continue;
-    file.path = CleanText(JoinPath(query.path, file.path), kMaxName);
+    file.path = PrintableText(JoinPath(query.path, file.path), kMaxName);
   }
   return OkStatus();
 }
 
 Status CheckRegular(const Fd& fd, const std::string& path, struct stat* info) {
-  const std::string shown = CleanText(path, kMaxName);
+  const std::string shown = PrintableText(path, kMaxName);
   if (fstat(fd.get(), info) != 0)
     return ErrnoStatus(errno, "looking at " + shown);
   if (S_ISREG(info->st_mode)) return OkStatus();
@@ -199,7 +199,8 @@ Status ReadPart(int root, const FileQuery& query, FileAnswer* answer) {
               query.range->offset + static_cast<off_t>(have));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      return ErrnoStatus(errno, "reading " + CleanText(query.path, kMaxName));
+      return ErrnoStatus(errno,
+                         "reading " + PrintableText(query.path, kMaxName));
     }
     if (n == 0) break;
     have += static_cast<size_t>(n);

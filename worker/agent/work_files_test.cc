@@ -40,8 +40,8 @@ class WorkFilesTest : public testing::Test {
     query.id = 7;
     query.path = path;
     query.range = range;
-    const FileAnswer answer = AnswerQuery(
-        dir_, query, user_, limits_, [] { return SystemClock().Now().mono; });
+    const FileAnswer answer =
+        AnswerQuery(dir_, query, user_, limits_, [] { return MonotonicNow(); });
     EXPECT_EQ(answer.id, 7u);
     return answer;
   }
@@ -50,7 +50,7 @@ class WorkFilesTest : public testing::Test {
     return Ask(path, FileQuery::Range{offset, length});
   }
   WorkDirectory Describe() {
-    return DescribeWork(dir_, limits_, [] { return SystemClock().Now().mono; });
+    return DescribeWork(dir_, limits_, [] { return MonotonicNow(); });
   }
   static std::vector<std::string> Paths(const std::vector<WorkFile>& entries) {
     std::vector<std::string> paths;

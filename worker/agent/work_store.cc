@@ -9,12 +9,10 @@
 
 #include "common/base/logging.h"
 #include "common/base/random.h"
+#include "worker/agent/task_store.h"
 
 namespace lockstep {
 namespace {
-
-// No job's uid begins so.
-constexpr char kAside[] = ".gone-";
 
 bool IsUid(const std::string& uid) {
   return !uid.empty() && uid.size() <= 64 &&
@@ -36,7 +34,7 @@ StatusOr<std::vector<std::string>> WorkStore::Init() {
                             files_->List(root_));
   std::vector<std::string> aside;
   for (const std::string& name : names) {
-    if (name.starts_with(kAside)) {
+    if (name.starts_with(kAsidePrefix)) {
       aside.push_back(JoinPath(root_, name));
     } else if (IsUid(name)) {
       jobs_.insert(name);
@@ -103,7 +101,7 @@ StatusOr<std::string> WorkStore::SetAside(const std::string& uid) {
   if (!jobs_.contains(uid)) {
     return NotFound("job {} has no working directory here", uid);
   }
-  const std::string aside = JoinPath(root_, kAside + RandomHex(8));
+  const std::string aside = JoinPath(root_, kAsidePrefix + RandomHex(8));
   LOCKSTEP_RETURN_IF_ERROR(files_->Rename(JoinPath(root_, uid), aside));
   jobs_.erase(uid);
   return aside;

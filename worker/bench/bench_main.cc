@@ -46,7 +46,7 @@ int LocalRank(const BenchOptions& options, const Group& group, int rank) {
   form.label = "lockstep-bench";
   form.bind_address = options.bind_address;
   form.operation_timeout = options.timeout;
-  form.forming_deadline = SystemClock().Now().mono + kFormingTimeout;
+  form.forming_deadline = MonotonicNow() + kFormingTimeout;
   form.key = group.key;
   form.rendezvous = group.store;
   auto communicator = FormCommunicator(form);

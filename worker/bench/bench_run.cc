@@ -61,8 +61,8 @@ class Bench {
                              communicator_->size());
     }
     // As before a training's first step.
-    LOCKSTEP_RETURN_IF_ERROR(communicator_->Tune(
-        kTuning, SystemClock().Now().mono + options_.timeout));
+    LOCKSTEP_RETURN_IF_ERROR(
+        communicator_->Tune(kTuning, MonotonicNow() + options_.timeout));
     LOCKSTEP_ASSIGN_OR_RETURN(places_, GatherPlaces(communicator_, options_));
     Begin();
     LOCKSTEP_RETURN_IF_ERROR(Collectives());

@@ -16,8 +16,6 @@ namespace {
 constexpr int kMostReferenceSteps = 30;
 constexpr int kLeastReferenceSteps = 3;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 // All tensors of this rank's, one behind the other.
 std::vector<float> Gradients(const StepBenchOptions& model, int rank) {
   std::vector<float> gradients;
@@ -85,12 +83,12 @@ class StepBench {
         SyntheticTrainer::Make(self.get(), options_, turns_, gradients_));
     const int most = std::clamp(options_.iterations, kLeastReferenceSteps,
                                 kMostReferenceSteps);
-    const MonoTime limit = Now() + options_.timeout / 4;
+    const MonoTime limit = MonotonicNow() + options_.timeout / 4;
     std::vector<double> times;
     for (int i = -1; i < most; ++i) {
-      const MonoTime start = Now();
+      const MonoTime start = MonotonicNow();
       LOCKSTEP_RETURN_IF_ERROR(trainer->Step());
-      const MonoTime end = Now();
+      const MonoTime end = MonotonicNow();
       if (i >= 0) times.push_back(ToSeconds(end - start));
       if (end >= limit && times.size() >= kLeastReferenceSteps) break;
     }
@@ -124,10 +122,10 @@ class StepBench {
     LOCKSTEP_RETURN_IF_ERROR(Barrier());
     const task::RankCounters before = trainer->Counters();
     std::vector<double> times;
-    MonoTime last = Now();
+    MonoTime last = MonotonicNow();
     for (int i = 0; i < options_.iterations; ++i) {
       LOCKSTEP_RETURN_IF_ERROR(trainer->Step());
-      const MonoTime now = Now();
+      const MonoTime now = MonotonicNow();
       times.push_back(ToSeconds(now - last));
       last = now;
     }

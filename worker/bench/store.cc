@@ -12,8 +12,6 @@ namespace {
 constexpr size_t kBytes = size_t{64} << 20;
 constexpr auto kPollInterval = std::chrono::microseconds(200);
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 }  // namespace
 
 // An entry, then its key and its value. Fresh memory is zero: not written.
@@ -85,7 +83,8 @@ StatusOr<std::string> SharedRendezvousStore::Get(const std::string& key,
       }
       seen += entry->size();
     }
-    if (Now() >= deadline) return DeadlineExceeded("nobody wrote key {}", key);
+    if (MonotonicNow() >= deadline)
+      return DeadlineExceeded("nobody wrote key {}", key);
     std::this_thread::sleep_for(kPollInterval);
   }
 }

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 MonoTime In(int milliseconds) {
-  return SystemClock().Now().mono + std::chrono::milliseconds(milliseconds);
+  return MonotonicNow() + std::chrono::milliseconds(milliseconds);
 }
 
 TEST(StoreTest, ProcessesFindEachOthersValues) {

@@ -62,8 +62,7 @@ AsyncWriter::~AsyncWriter() {
     shared_->ending = true;
     shared_->GiveUp(Cancelled("the rank ends"));
     shared_->changed.NotifyAll();
-    const MonoTime deadline =
-        SystemClock().Now().mono + shared_->options.shutdown_grace;
+    const MonoTime deadline = MonotonicNow() + shared_->options.shutdown_grace;
     while (!shared_->ended) {
       if (!shared_->changed.WaitUntil(&shared_->mu, deadline)) break;
     }
@@ -138,14 +137,14 @@ std::optional<AsyncWriter::Event> AsyncWriter::Poll() {
 }
 
 std::optional<AsyncWriter::Event> AsyncWriter::Wait(Duration timeout) {
-  const MonoTime until = SystemClock().Now().mono + timeout;
+  const MonoTime until = MonotonicNow() + timeout;
   MutexLock lock(&shared_->mu);
   for (;;) {
     if (auto event = shared_->Pop()) return event;
     // Nothing under way will make an event: don't wait for one.
     if (shared_->phase == Shared::kIdle) return std::nullopt;
     // In short turns, because the deadline follows the injected clock.
-    const MonoTime now = SystemClock().Now().mono;
+    const MonoTime now = MonotonicNow();
     if (now >= until) return std::nullopt;
     shared_->changed.WaitUntil(
         &shared_->mu, std::min(until, now + std::chrono::milliseconds(50)));

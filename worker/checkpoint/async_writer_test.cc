@@ -46,7 +46,7 @@ class GatedFileSystem final : public FileSystem {
   }
   bool AwaitBlocked() {
     MutexLock lock(&mu_);
-    const MonoTime deadline = SystemClock().Now().mono + kLong;
+    const MonoTime deadline = MonotonicNow() + kLong;
     while (!blocked_) {
       if (!changed_.WaitUntil(&mu_, deadline)) return false;
     }
@@ -143,8 +143,8 @@ class AsyncWriterTest : public testing::Test {
     return *std::move(event);
   }
   static void AwaitIdle(AsyncWriter* writer) {
-    const MonoTime deadline = SystemClock().Now().mono + kLong;
-    while (writer->in_flight() && SystemClock().Now().mono < deadline) {
+    const MonoTime deadline = MonotonicNow() + kLong;
+    while (writer->in_flight() && MonotonicNow() < deadline) {
       writer->Wait(std::chrono::milliseconds(1));
     }
     EXPECT_FALSE(writer->in_flight());
@@ -382,9 +382,9 @@ TEST_F(AsyncWriterTest, TheDestructorGivesUpAndReturns) {
 
 TEST_F(AsyncWriterTest, WaitReturnsWhenNothingCanCome) {
   AsyncWriter writer(Options(1, 2));
-  const MonoTime begun = SystemClock().Now().mono;
+  const MonoTime begun = MonotonicNow();
   EXPECT_FALSE(writer.Wait(kLong).has_value());
-  EXPECT_LT(SystemClock().Now().mono - begun, kLong);
+  EXPECT_LT(MonotonicNow() - begun, kLong);
 }
 
 }  // namespace

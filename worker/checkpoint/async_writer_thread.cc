@@ -125,7 +125,7 @@ void AsyncWriter::Shared::PublishNow() {
   publish.metadata.insert(options.metadata.begin(), options.metadata.end());
   publish.written = FormatWallTime(options.clock->Now().wall);
   if (!given) given = AwaitVotes(publish.attempt);
-  const MonoTime began = SystemClock().Now().mono;
+  const MonoTime began = MonotonicNow();
   const StatusOr<std::string> path =
       checkpoint::Publish(options.fs, options.root, publish, *given, [this] {
         return stop_transfer ? Cancelled("it was given up") : OkStatus();
@@ -133,7 +133,7 @@ void AsyncWriter::Shared::PublishNow() {
   Event event;
   event.kind = path.ok() ? AsyncWriter::kPublished : AsyncWriter::kFailed;
   event.status = path.status();
-  event.commit = SystemClock().Now().mono - began;
+  event.commit = MonotonicNow() - began;
   if (path.ok()) {
     event.path = *path;
     for (const Vote& vote : *given) event.bytes += vote.shard.size;

@@ -26,7 +26,7 @@ constexpr std::array<DTypeInfo, 8> kDTypes = {{
 }};
 
 constexpr size_t kMaxDimensions = 32;
-constexpr size_t kMaxName = 512;
+constexpr size_t kMaxTensorName = 512;
 constexpr uint64_t kMaxTensorBytes = uint64_t{1} << 46;
 
 // The finaliser of splitmix64 (Steele, Lea, Flood: Fast Splittable
@@ -83,11 +83,12 @@ Status CheckTensor(const TensorView& tensor) {
   const bool printable =
       std::all_of(tensor.name.begin(), tensor.name.end(),
                   [](char c) { return c >= 0x20 && c < 0x7f; });
-  if (tensor.name.empty() || tensor.name.size() > kMaxName || !printable) {
+  if (tensor.name.empty() || tensor.name.size() > kMaxTensorName ||
+      !printable) {
     return InvalidArgument(
         "a tensor's name is {} characters long or not printable: want 1 to {} "
         "printable ASCII characters",
-        tensor.name.size(), kMaxName);
+        tensor.name.size(), kMaxTensorName);
   }
   auto bytes = TensorBytes(tensor.dtype, tensor.shape);
   if (!bytes.ok()) {

@@ -16,8 +16,6 @@ std::string RankPath(const std::string& root, const AttemptKey& attempt,
   return JoinPath(JoinPath(root, StagingName(attempt)), RankName(rank));
 }
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 Status CheckStop(const ShouldStop& should_stop) {
   return should_stop ? should_stop() : OkStatus();
 }
@@ -48,7 +46,7 @@ StatusOr<Vote> WriteRankFiles(FileSystem* fs, const std::string& root,
                               const Snapshot& snapshot,
                               const ShouldStop& should_stop,
                               WriteTimes* times) {
-  const MonoTime began = Now();
+  const MonoTime began = MonotonicNow();
   const ShardId& id = request.shard;
   const std::string directory = RankPath(root, id.attempt, id.rank);
   LOCKSTEP_RETURN_IF_ERROR(CheckStop(should_stop));
@@ -61,9 +59,9 @@ StatusOr<Vote> WriteRankFiles(FileSystem* fs, const std::string& root,
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.rank.created"));
   LOCKSTEP_RETURN_IF_ERROR(WriteShard(id, snapshot, &file));
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.rank.written"));
-  const MonoTime written = Now();
+  const MonoTime written = MonotonicNow();
   LOCKSTEP_RETURN_IF_ERROR(file.SyncAndClose());
-  if (times != nullptr) *times = {written - began, Now() - written};
+  if (times != nullptr) *times = {written - began, MonotonicNow() - written};
   // No directory is synced: the chief moves the file, and syncs where it is
   // then. Nor is the vote, which nobody asks for after a power loss.
   LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.rank.before_vote"));

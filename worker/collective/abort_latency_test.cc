@@ -62,7 +62,7 @@ class ThreadsTest : public ::testing::TestWithParam<const char*> {
             std::this_thread::sleep_for(microseconds(100));
           }
           std::this_thread::sleep_for(microseconds(delay_us));
-          start = Now().time_since_epoch().count();
+          start = MonotonicNow().time_since_epoch().count();
           c->Abort("told to");
         });
       }
@@ -73,15 +73,15 @@ class ThreadsTest : public ::testing::TestWithParam<const char*> {
           status = lockstep::Run(c, operation, kLong);
           ++steps;
         }
-        ends[rank] = Now();
+        ends[rank] = MonotonicNow();
         EXPECT_EQ(status.code(),
                   rank == who ? StatusCode::kAborted : StatusCode::kUnavailable)
             << rank << ": " << status;
       }
       // Leaves only when all have: leaving is not what ends them.
       ++out;
-      const MonoTime deadline = Now() + kLong;
-      while (out < kRanks && Now() < deadline) {
+      const MonoTime deadline = MonotonicNow() + kLong;
+      while (out < kRanks && MonotonicNow() < deadline) {
         std::this_thread::sleep_for(microseconds(200));
       }
       if (aborter.joinable()) aborter.join();
@@ -170,7 +170,7 @@ class ProcessesTest : public ::testing::TestWithParam<const char*> {
       status = lockstep::Run(c, operation, kLong);
       ++board_->steps[i][rank];
     }
-    board_->ended[i][rank] = Now().time_since_epoch().count();
+    board_->ended[i][rank] = MonotonicNow().time_since_epoch().count();
     if (aborter.joinable()) aborter.join();
     return static_cast<int>(status.code());
   }
@@ -205,9 +205,9 @@ class ProcessesTest : public ::testing::TestWithParam<const char*> {
 
   template <typename Condition>
   bool Await(Condition condition) {
-    const MonoTime deadline = Now() + seconds(20);
+    const MonoTime deadline = MonotonicNow() + seconds(20);
     while (!condition()) {
-      if (Now() >= deadline) return false;
+      if (MonotonicNow() >= deadline) return false;
       std::this_thread::sleep_for(milliseconds(1));
     }
     return true;
@@ -237,14 +237,14 @@ TEST_P(ProcessesTest, AllOthersLeaveAFrozenOneAtOnce) {
       const int sum = steps[0] + steps[1] + steps[2];
       return std::exchange(seen, sum) == sum;
     }));
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     board_->aborted = i + 1;
     const MonoTime last = LastEnd(i, kFrozen);
     ranks.Signal(kFrozen, SIGCONT);
     times.Add(last - start);
   }
   for (int rank = 0; rank < kRanks; ++rank) {
-    EXPECT_EQ(ranks.Join(rank, Now() + kLong), 0) << rank;
+    EXPECT_EQ(ranks.Join(rank, MonotonicNow() + kLong), 0) << rank;
   }
   times.Check();
 }
@@ -256,13 +256,13 @@ TEST_P(ProcessesTest, AllOthersLeaveAKilledOneAtOnce) {
     ASSERT_TRUE(AwaitAllIn(i)) << "try " << i;
     // Also the one through whom a host's ranks reach the others'.
     const int killed = i % kRanks;
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     ranks.Signal(killed, SIGKILL);
     times.Add(LastEnd(i, killed) - start);
     board_->aborted = i + 1;
     for (int rank = 0; rank < kRanks; ++rank) {
       if (rank == killed) continue;
-      EXPECT_EQ(ranks.Join(rank, Now() + kLong),
+      EXPECT_EQ(ranks.Join(rank, MonotonicNow() + kLong),
                 static_cast<int>(StatusCode::kUnavailable))
           << rank;
     }

@@ -65,7 +65,7 @@ TEST(AbortTest, EndsWhatWaitsAndWhatComesLater) {
       works.push_back(std::move(*work));
     }
   }
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   SpawnRanks(3, [&](int rank) {
     ranks[rank]->Abort("the job was cancelled");
     ranks[rank]->Abort("a later reason");
@@ -81,7 +81,7 @@ TEST(AbortTest, EndsWhatWaitsAndWhatComesLater) {
     EXPECT_EQ(ranks[rank]->Start({.kind = CollectiveKind::kBarrier}).status(),
               first);
   }
-  EXPECT_LT(Now() - start, kSoon);
+  EXPECT_LT(MonotonicNow() - start, kSoon);
 }
 
 TEST(AbortTest, OfOneRankIsSeenByAllOthers) {
@@ -92,7 +92,7 @@ TEST(AbortTest, OfOneRankIsSeenByAllOthers) {
     ASSERT_TRUE(work.ok());
     works.push_back(std::move(*work));
   }
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   ranks[1]->Abort("stop");
   EXPECT_EQ(works[1]->Wait(start + kLong).code(), StatusCode::kAborted);
   for (const int rank : {0, 2}) {
@@ -103,7 +103,7 @@ TEST(AbortTest, OfOneRankIsSeenByAllOthers) {
   // Rank 3 waits for nothing yet; it learns as soon as it starts.
   EXPECT_EQ(lockstep::Run(ranks[3], AllReduce(ranks[3], 100000), kLong).code(),
             StatusCode::kUnavailable);
-  EXPECT_LT(Now() - start, kSoon);
+  EXPECT_LT(MonotonicNow() - start, kSoon);
 }
 
 TEST(AbortTest, WithDataInFlight) {
@@ -118,7 +118,7 @@ TEST(AbortTest, WithDataInFlight) {
       // Somewhere within the next operation, elsewhere in each round.
       EXPECT_TRUE(AwaitTrue([&] { return steps[round % 3] >= 2; }));
       std::this_thread::sleep_for(milliseconds(round));
-      start = Now();
+      start = MonotonicNow();
       aborted = true;
       ranks[round % 3]->Abort("stop");
     });
@@ -129,7 +129,7 @@ TEST(AbortTest, WithDataInFlight) {
         ends[rank] = lockstep::Run(ranks[rank], operation, kLong);
         ++steps[rank];
       } while (ends[rank].ok());
-      times[rank] = Now();
+      times[rank] = MonotonicNow();
     });
     aborter.join();
     for (int rank = 0; rank < 3; ++rank) {
@@ -153,7 +153,7 @@ TEST(DeadlineTest, IsAwaitedAsleep) {
 
 TEST(DeadlineTest, BreaksTheCommunicatorAndNamesThePeer) {
   ThreadRanks ranks(2);
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   const Status late = lockstep::Run(
       ranks[0], {.kind = CollectiveKind::kBarrier}, milliseconds(100));
   EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded);
@@ -166,7 +166,7 @@ TEST(DeadlineTest, BreaksTheCommunicatorAndNamesThePeer) {
   EXPECT_EQ(
       lockstep::Run(ranks[1], {.kind = CollectiveKind::kBarrier}, kLong).code(),
       StatusCode::kUnavailable);
-  EXPECT_LT(Now() - start, kSoon);
+  EXPECT_LT(MonotonicNow() - start, kSoon);
 }
 
 // Rank 0 starts a barrier, to which rank 1 never comes, with an operation
@@ -182,17 +182,17 @@ void LeaveABarrierAlone(End end) {
     ASSERT_TRUE(c.ok());
     if (rank == 1) {
       // Leaves only when rank 0 has broken it off.
-      EXPECT_TRUE(store.Get("over", Now() + kLong).ok());
+      EXPECT_TRUE(store.Get("over", MonotonicNow() + kLong).ok());
       return;
     }
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     {
       auto work = (*c)->Start({.kind = CollectiveKind::kBarrier});
       ASSERT_TRUE(work.ok());
       end(work->get());
     }  // waits for the end
-    EXPECT_GE(Now() - start, milliseconds(100));
-    EXPECT_LT(Now() - start, kSoon);
+    EXPECT_GE(MonotonicNow() - start, milliseconds(100));
+    EXPECT_LT(MonotonicNow() - start, kSoon);
     EXPECT_EQ((*c)->Start({.kind = CollectiveKind::kBarrier}).status().code(),
               StatusCode::kDeadlineExceeded);
     ASSERT_TRUE(store.Put("over", "").ok());
@@ -264,7 +264,7 @@ TEST_P(KillTest, SurvivorsAreToldAtOnce) {
                 [](Communicator* c) { return AllReduce(c, GetParam()); });
   });
   ASSERT_TRUE(AwaitTrue([&] { return board_.AllMade(kRanks, 2); }));
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   ranks.Signal(1, SIGKILL);
   for (const int rank : {0, 2, 3}) {
     EXPECT_EQ(ranks.Join(rank, start + kLong),
@@ -286,7 +286,7 @@ TEST_P(KillTest, FrozenPeerIsLeftByAbort) {
   ranks.Signal(2, SIGSTOP);
   // The others stand still once they wait for the frozen one.
   ASSERT_TRUE(board_.AwaitStill(2));
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   board_->abort = true;
   for (const int rank : {0, 1}) {
     // Aborted, or told so by the other one's abort.
@@ -309,7 +309,7 @@ TEST_F(ProcessTest, HalfSentBroadcastToAFrozenPeerIsLeftByAbort) {
   ASSERT_TRUE(AwaitTrue([&] { return board_.AllMade(2, 1); }));
   ranks.Signal(1, SIGSTOP);
   ASSERT_TRUE(board_.AwaitStill(1));
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   board_->abort = true;
   EXPECT_EQ(ranks.Join(0, start + kLong),
             static_cast<int>(StatusCode::kAborted));
@@ -351,7 +351,7 @@ TEST_F(ProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
     }
     return 0;
   });
-  const MonoTime deadline = Now() + seconds(100);
+  const MonoTime deadline = MonotonicNow() + seconds(100);
   for (int rank = 0; rank < n; ++rank) {
     EXPECT_EQ(ranks.Join(rank, deadline), 0) << rank;
   }
@@ -367,16 +367,16 @@ TEST_F(ProcessTest, PeerThatDiesWhileFormingIsNamed) {
   {
     RankProcesses ranks(1, [&](int) {
       auto options = TestOptions(1, 2, &store);
-      options.forming_deadline = Now();
+      options.forming_deadline = MonotonicNow();
       return FormCommunicator(options).ok() ? 1 : 0;
     });
-    ASSERT_EQ(ranks.Join(0, Now() + kLong), 0);
+    ASSERT_EQ(ranks.Join(0, MonotonicNow() + kLong), 0);
   }
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   const Status status = FormCommunicator(TestOptions(0, 2, &store)).status();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
   EXPECT_THAT(Message(status), HasSubstr("rank 1"));
-  EXPECT_LT(Now() - start, seconds(10));
+  EXPECT_LT(MonotonicNow() - start, seconds(10));
 }
 
 }  // namespace

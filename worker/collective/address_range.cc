@@ -7,10 +7,11 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "worker/collective/page_size.h"
+
 namespace lockstep {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kLeast = size_t{64} << 20;
 constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 

@@ -19,8 +19,6 @@ constexpr Duration kLastLooks = milliseconds(500);
 constexpr Duration kLastWord = milliseconds(1000);
 constexpr size_t kNamedRanks = 16;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 std::string OfferKey(int rank) { return fmt::format("backend/offer/{}", rank); }
 
 std::string PieceKey(int piece) {
@@ -86,9 +84,10 @@ class Chooser {
   // The deadline is over: who else is missing?
   Status TakeTheRest(int first) {
     std::vector<int> missing = {first};
-    const MonoTime end = Now() + kLastLooks;
+    const MonoTime end = MonotonicNow() + kLastLooks;
     for (int rank = first + 1; rank < options_.size; ++rank) {
-      const Status status = Take(rank, std::min(Now() + kLastLook, end));
+      const Status status =
+          Take(rank, std::min(MonotonicNow() + kLastLook, end));
       if (absl::IsDeadlineExceeded(status)) {
         missing.push_back(rank);
       } else {

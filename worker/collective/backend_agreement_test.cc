@@ -62,7 +62,7 @@ TEST(AgreeTest, RanksThatDoNotComeAreNamedToAll) {
   MapRendezvousStore store;
   // Ranks 1, 3 and 4 of six never come.
   constexpr int kCome[] = {0, 2, 5};
-  const MonoTime deadline = Now() + seconds(1);
+  const MonoTime deadline = MonotonicNow() + seconds(1);
   SpawnRanks(3, [&](int i) {
     auto options = TestOptions(kCome[i], 6, &store);
     options.forming_deadline = deadline;
@@ -70,15 +70,15 @@ TEST(AgreeTest, RanksThatDoNotComeAreNamedToAll) {
     EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
     EXPECT_EQ(Message(status),
               "job test g1: rank 1, 3, 4 of 6 did not come in time");
-    EXPECT_GE(Now(), deadline);
-    EXPECT_LT(Now() - deadline, seconds(5));
+    EXPECT_GE(MonotonicNow(), deadline);
+    EXPECT_LT(MonotonicNow() - deadline, seconds(5));
   });
 }
 
 TEST(AgreeTest, ARankZeroThatDoesNotComeIsNamed) {
   MapRendezvousStore store;
   auto options = TestOptions(1, 2, &store);
-  options.forming_deadline = Now() + milliseconds(20);
+  options.forming_deadline = MonotonicNow() + milliseconds(20);
   const Status status = AgreeOnBackend(options, On("a")).status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(Message(status), HasSubstr("rank 0 did not choose"));
@@ -88,7 +88,7 @@ TEST(AgreeTest, WhatCannotBeGoodIsNotWaitedFor) {
   // Rank 1 of three never comes; rank 2 is not waited for.
   MapRendezvousStore store;
   const auto none = On("a", "nccl");
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   EXPECT_THAT(Message(AgreeOnBackend(TestOptions(0, 3, &store), none).status()),
               HasSubstr("backend nccl cannot be used: rank 0 has no GPU"));
   EXPECT_THAT(Message(AgreeOnBackend(TestOptions(2, 3, &store), none).status()),
@@ -98,7 +98,7 @@ TEST(AgreeTest, WhatCannotBeGoodIsNotWaitedFor) {
   EXPECT_THAT(
       Message(AgreeOnBackend(TestOptions(0, 3, &other), On("a")).status()),
       HasSubstr("rank 0 for auto, rank 1 for tcp"));
-  EXPECT_LT(Now() - start, seconds(10));
+  EXPECT_LT(MonotonicNow() - start, seconds(10));
 }
 
 TEST(AgreeTest, BytesOfAStrangerAreRefused) {
@@ -166,7 +166,7 @@ std::vector<Status> FormedBy(const std::vector<std::string>& plans,
     if (!formed.ok()) return;
     if (made != nullptr) (*made)[rank] = (*formed)->ReductionPlan();
     // A plan that was given stays.
-    const MonoTime deadline = Now() + seconds(20);
+    const MonoTime deadline = MonotonicNow() + seconds(20);
     if (!plans[0].empty()) {
       EXPECT_TRUE((*formed)->Tune(seconds(10), deadline).ok());
       EXPECT_EQ((*formed)->ReductionPlan(), plans[0]);
@@ -220,8 +220,8 @@ TEST(FactoryTest, TuningMakesOnePlanForAllRanks) {
       options.host = hosts[rank];
       const auto formed = FormCommunicator(options);
       ASSERT_TRUE(formed.ok()) << formed.status();
-      const Status tuned =
-          (*formed)->Tune(std::chrono::milliseconds(30), Now() + seconds(20));
+      const Status tuned = (*formed)->Tune(std::chrono::milliseconds(30),
+                                           MonotonicNow() + seconds(20));
       EXPECT_TRUE(tuned.ok()) << tuned;
       plans[rank] = (*formed)->ReductionPlan();
       auto buffer = (*formed)->Allocate(400000);
@@ -389,10 +389,10 @@ TEST(ScaleTest, FiveHundredRanksAgreeWithThreeMessagesEach) {
     offers.push_back(On(fmt::format("host-{}", rank / 8)));
   }
   CountingStore store;
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   const auto choices = Agree(offers, &store);
   const double ms =
-      std::chrono::duration<double, std::milli>(Now() - start).count();
+      std::chrono::duration<double, std::milli>(MonotonicNow() - start).count();
   for (const auto& choice : choices) {
     ASSERT_TRUE(choice.ok()) << choice.status();
     EXPECT_EQ(choice->backend, "hierarchical");

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxPartBytes = 2048;
 constexpr size_t kOfferParts = 6;
 constexpr char kSeparator = '\t';
-constexpr std::string_view kMagic = "choice2";
+constexpr std::string_view kLineVersion = "choice2";
 
 // Text of others goes into sentences and logs.
 std::string Printable(std::string_view text) {
@@ -314,18 +314,19 @@ std::vector<std::string> EncodeChoice(const StatusOr<BackendChoice>& choice,
   const size_t pieces = (text.size() + room - 1) / room;
   std::vector<std::string> result;
   for (size_t i = 0; i < pieces; ++i) {
-    result.push_back((i == 0 ? fmt::format("{} {}\n", kMagic, pieces) : "") +
-                     text.substr(i * room, room));
+    result.push_back(
+        (i == 0 ? fmt::format("{} {}\n", kLineVersion, pieces) : "") +
+        text.substr(i * room, room));
   }
   return result;
 }
 
 StatusOr<int> PiecesOf(std::string_view first) {
   const std::string_view line = first.substr(0, first.find('\n'));
-  if (line.size() <= kMagic.size() || !line.starts_with(kMagic)) {
+  if (line.size() <= kLineVersion.size() || !line.starts_with(kLineVersion)) {
     return NoChoice();
   }
-  const auto pieces = Number(line.substr(kMagic.size() + 1));
+  const auto pieces = Number(line.substr(kLineVersion.size() + 1));
   if (!pieces || *pieces < 1 || *pieces > 1024) return NoChoice();
   return *pieces;
 }

@@ -93,7 +93,7 @@ Status Communicator::RunNow(const Operation& operation, MonoTime deadline) {
 
 Status Run(Communicator* communicator, const Operation& operation,
            Duration timeout) {
-  return communicator->RunNow(operation, SystemClock().Now().mono + timeout);
+  return communicator->RunNow(operation, MonotonicNow() + timeout);
 }
 
 }  // namespace lockstep

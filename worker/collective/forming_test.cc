@@ -133,9 +133,9 @@ TEST_P(DeafTest, AFormingRankListensOnItsAddressOnly) {
       Late(RendezvousStore* store, std::atomic<bool>* go)
           : store_(store), go_(go) {}
       Status Put(const std::string& key, std::string_view value) override {
-        const MonoTime deadline = Now() + seconds(20);
+        const MonoTime deadline = MonotonicNow() + seconds(20);
         while (key.find("backend/") == std::string::npos && !*go_ &&
-               Now() < deadline) {
+               MonotonicNow() < deadline) {
           std::this_thread::sleep_for(milliseconds(1));
         }
         return store_->Put(key, value);
@@ -156,8 +156,8 @@ TEST_P(DeafTest, AFormingRankListensOnItsAddressOnly) {
                     .ok());
   });
   std::vector<Listening> listeners;
-  const MonoTime deadline = Now() + seconds(15);
-  while ((listeners = OwnListeners()).empty() && Now() < deadline) {
+  const MonoTime deadline = MonotonicNow() + seconds(15);
+  while ((listeners = OwnListeners()).empty() && MonotonicNow() < deadline) {
     std::this_thread::sleep_for(milliseconds(1));
   }
   EXPECT_FALSE(listeners.empty());
@@ -223,25 +223,25 @@ void FormMany(int n) {
   MonoTime formed_at;
   MonoTime start_shaking;
   size_t sockets = 0;
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   SpawnRanks(n, [&](int rank) {
     auto options = TestOptionsOf("tcp", rank, n, &store);
-    options.forming_deadline = Now() + seconds(60);
+    options.forming_deadline = MonotonicNow() + seconds(60);
     options.key = "a key of this generation";
     auto communicator = FormTcp(options);
     formed[rank] = communicator.status();
     const auto meet = [n](std::atomic<int>* count) {
       ++*count;
-      const MonoTime deadline = Now() + seconds(60);
-      while (*count < n && Now() < deadline) {
+      const MonoTime deadline = MonotonicNow() + seconds(60);
+      while (*count < n && MonotonicNow() < deadline) {
         std::this_thread::sleep_for(milliseconds(5));
       }
     };
     meet(&here);
     if (rank == 0) {
-      formed_at = Now();
+      formed_at = MonotonicNow();
       sockets = OwnSockets().size() - sockets_before;
-      start_shaking = Now();
+      start_shaking = MonotonicNow();
     }
     meet(&counted);
     if (communicator.ok()) {
@@ -251,9 +251,9 @@ void FormMany(int n) {
       handshake.spec_hash = "abcdef";
       handshake.key = options.key;
       handshake.config["batch"] = "64";
-      shaken[rank] =
-          Handshake(communicator->get(), handshake, Now() + seconds(60));
-      if (++out == n) shaken_at = Now().time_since_epoch().count();
+      shaken[rank] = Handshake(communicator->get(), handshake,
+                               MonotonicNow() + seconds(60));
+      if (++out == n) shaken_at = MonotonicNow().time_since_epoch().count();
     }
   });
   int failed = 0;

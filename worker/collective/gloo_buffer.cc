@@ -59,8 +59,8 @@ bool TrackedBuffer::Wait(std::deque<int>* posted, int* rank,
     // Once the peer is gone, what has not ended never will: look only. (A
     // look that fails closes all connections of the context.)
     const bool gone = peers_->IsGone(peer);
-    const auto left = std::chrono::ceil<milliseconds>(peers_->deadline() -
-                                                      SystemClock().Now().mono);
+    const auto left =
+        std::chrono::ceil<milliseconds>(peers_->deadline() - MonotonicNow());
     if (left <= milliseconds(0)) throw gloo::IoException("deadline");
     if (wait(Inner(peer), gone ? milliseconds(0) : left)) break;
     // Interrupted: the states have changed.
@@ -86,8 +86,8 @@ bool TrackedBuffer::waitSend(int* rank, milliseconds) {
 
 void TrackedBuffer::FinishSend(int rank, MonoTime deadline) {
   while (!peers_->IsGone(rank) && peers_->lost() < 0 && !peers_->IsCut()) {
-    const auto left = std::chrono::ceil<milliseconds>(
-        deadline - SystemClock().Now().mono);
+    const auto left =
+        std::chrono::ceil<milliseconds>(deadline - MonotonicNow());
     if (Inner(rank)->waitSend(nullptr, std::max(left, milliseconds(0)))) return;
     // Interrupted: the states have changed.
   }

@@ -92,7 +92,7 @@ class GlooTransport final : public Transport {
     if (mesh_->peers()->IsCut()) {
       return Aborted("{} was cut", Describe(operation));
     }
-    if (SystemClock().Now().mono >= deadline) {
+    if (MonotonicNow() >= deadline) {
       return DeadlineExceeded("{} did not end in time, waiting for rank {}",
                               Describe(operation), peer);
     }

@@ -282,7 +282,7 @@ void GlooMesh::Watch() {
 void GlooMesh::SayGoodbye() {
   if (peers_.IsCut() || peers_.lost() >= 0) return;
   TrackedBuffer goodbye(inner_, &peers_, nullptr, 0);
-  const MonoTime deadline = SystemClock().Now().mono + kGoodbyeTimeout;
+  const MonoTime deadline = MonotonicNow() + kGoodbyeTimeout;
   // A peer that has just left itself fails alone: the others, who may still be
   // busy with each other, are told all the same.
   std::vector<bool> sent(size, false);

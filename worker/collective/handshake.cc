@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxConfigBytes = 16 << 10;
 constexpr size_t kMaxSpecHashBytes = 64;
-constexpr char kMagic[8] = {'L', 'S', 'H', 'E', 'L', 'L', 'O', '1'};
+constexpr char kHelloMagic[8] = {'L', 'S', 'H', 'E', 'L', 'L', 'O', '1'};
 
 // What one rank sends; integers little-endian, as every host we run on.
 struct Record {
@@ -139,7 +139,7 @@ class Handshaker {
     // Every rank has a verdict now, and breaks off. Not before all have it: a
     // rank that is still gathering would only learn that we left.
     if (!verdict.ok()) {
-      const MonoTime soon = SystemClock().Now().mono + std::chrono::seconds(2);
+      const MonoTime soon = MonotonicNow() + std::chrono::seconds(2);
       (void)Finish({.kind = CollectiveKind::kBarrier},
                    std::min(deadline_, soon));
     }
@@ -180,7 +180,7 @@ class Handshaker {
 
   Record MakeRecord() const {
     Record record{};
-    std::memcpy(record.magic, kMagic, sizeof(kMagic));
+    std::memcpy(record.magic, kHelloMagic, sizeof(kHelloMagic));
     record.generation = options_.generation;
     record.rank = static_cast<uint32_t>(communicator_->rank());
     record.size = static_cast<uint32_t>(communicator_->size());
@@ -196,7 +196,7 @@ class Handshaker {
   Status CheckClearFields(int rank, const Record& theirs,
                           const Record& mine) const {
     const int me = communicator_->rank();
-    if (std::memcmp(theirs.magic, mine.magic, sizeof(kMagic)) != 0) {
+    if (std::memcmp(theirs.magic, mine.magic, sizeof(kHelloMagic)) != 0) {
       return WithReason(
           Unauthenticated("rank {} does not speak this handshake: it runs "
                           "another version, or is a stranger",

@@ -37,7 +37,7 @@ std::vector<Status> Shake(
     options.config = {{"batch_size", "64"}, {"model", "cnn"}, {"seed", "1"}};
     change(rank, &options);
     results[rank] = Handshake(communicator->get(), options,
-                              Now() + std::chrono::seconds(20));
+                              MonotonicNow() + std::chrono::seconds(20));
   });
   return results;
 }

@@ -4,19 +4,16 @@
 
 #include <algorithm>
 
+#include "worker/collective/page_size.h"
+
 namespace lockstep {
-namespace {
-
-constexpr size_t kHugePage = size_t{2} << 20;
-
-}  // namespace
+namespace {}  // namespace
 
 HostMemory::~HostMemory() {
   for (const auto& buffer : buffers_) munmap(buffer->data, buffer->bytes);
 }
 
 StatusOr<const Buffer*> HostMemory::Allocate(size_t bytes) {
-  constexpr size_t kPage = 4096;
   // An empty buffer has memory too: its address must be its own.
   const size_t rounded =
       (std::max<size_t>(bytes, 1) + kPage - 1) & ~(kPage - 1);

@@ -31,7 +31,7 @@ TEST(NcclDeviceMemoryTest, AddsUpSquaresOfASlice) {
     auto work = c->device_memory()->StartSumOfSquares(
         {device, offset, count, DataType::kFloat32}, NumberIn(host), nullptr);
     EXPECT_TRUE(work.ok()) << work.status();
-    EXPECT_TRUE((*work)->Wait(Now() + kLong).ok());
+    EXPECT_TRUE((*work)->Wait(MonotonicNow() + kLong).ok());
     return Number(host);
   };
   EXPECT_EQ(sum(0, 100), 400);
@@ -69,10 +69,10 @@ TEST(NcclDeviceMemoryTest, WhatFollowsComesAfterSquares) {
     std::this_thread::yield();
   }
   ReleaseFakeFills();
-  EXPECT_TRUE(squares->Wait(Now() + kLong).ok());
+  EXPECT_TRUE(squares->Wait(MonotonicNow() + kLong).ok());
   EXPECT_EQ(Number(host), 0);  // Of the filled memory, not of the sum.
-  EXPECT_TRUE(follows->Wait(Now() + kLong).ok());
-  EXPECT_TRUE(their_part->Wait(Now() + kLong).ok());
+  EXPECT_TRUE(follows->Wait(MonotonicNow() + kLong).ok());
+  EXPECT_TRUE(their_part->Wait(MonotonicNow() + kLong).ok());
   EXPECT_EQ(Floats(device)[15], 3);
   // They ran when the stream had come so far.
   const auto first = squares->ran();
@@ -107,8 +107,8 @@ TEST(NcclDeviceMemoryTest, WhatFollowsWaitsForSquaresOnTheDevice) {
     std::this_thread::yield();
   }
   ReleaseFakeFills();
-  EXPECT_TRUE(follows->Wait(Now() + kLong).ok());
-  EXPECT_TRUE(squares->Wait(Now() + kLong).ok());
+  EXPECT_TRUE(follows->Wait(MonotonicNow() + kLong).ok());
+  EXPECT_TRUE(squares->Wait(MonotonicNow() + kLong).ok());
   EXPECT_EQ(Number(host), 16 * 9);
   squares.reset();
   follows.reset();
@@ -124,14 +124,14 @@ void SquaresBeforePeers(const FakeGpuFaults& faults) {
   auto under_way = *c->Start({.slice = {device, 0, 8, DataType::kFloat32}});
   auto squares = *c->device_memory()->StartSumOfSquares(
       {device, 8, 8, DataType::kFloat32}, NumberIn(host), nullptr);
-  EXPECT_TRUE(squares->Wait(Now() + kLong).ok());
+  EXPECT_TRUE(squares->Wait(MonotonicNow() + kLong).ok());
   EXPECT_FALSE(under_way->Poll());
   const Buffer* const theirs = *ranks[1]->AllocateOnDevice(64);
   EXPECT_TRUE(lockstep::Run(ranks[1],
                             {.slice = {theirs, 0, 8, DataType::kFloat32}},
                             kLong)
                   .ok());
-  EXPECT_TRUE(under_way->Wait(Now() + kLong).ok());
+  EXPECT_TRUE(under_way->Wait(MonotonicNow() + kLong).ok());
   under_way.reset();
   squares.reset();
   ranks.Leave();
@@ -155,7 +155,7 @@ TEST(NcclDeviceMemoryTest, ClearsInTurnWithTheStream) {
   auto squares =
       *c->device_memory()->StartSumOfSquares(middle, NumberIn(host), compute);
   ReleaseFakeFills();
-  ASSERT_TRUE(squares->Wait(Now() + kLong).ok());
+  ASSERT_TRUE(squares->Wait(MonotonicNow() + kLong).ok());
   EXPECT_EQ(Number(host), 0);
   EXPECT_NE(Floats(device)[3], 0);
   EXPECT_EQ(Floats(device)[4], 0);
@@ -213,7 +213,7 @@ TEST(NcclDeviceMemoryTest, AnAbortDoesNotWaitForTheCallersStream) {
   auto squares =
       *c->device_memory()->StartSumOfSquares(slice, NumberIn(host), compute);
   auto follows = *c->Start({.slice = slice}, compute);
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   c->Abort("the job was cancelled");
   for (Work* const work : {squares.get(), follows.get()}) {
     const Status status = work->Wait(start + kLong);
@@ -225,7 +225,7 @@ TEST(NcclDeviceMemoryTest, AnAbortDoesNotWaitForTheCallersStream) {
   squares.reset();
   follows.reset();
   ranks.Leave();
-  EXPECT_LT(Now() - start, kSoon);
+  EXPECT_LT(MonotonicNow() - start, kSoon);
   EXPECT_EQ(FakeBytesInUse(), 0u);
 }
 
@@ -239,9 +239,9 @@ TEST(NcclDeviceMemoryTest, NothingIsFreedWhileSquaresRun) {
   while (FakeSumsOfSquares() < 1) std::this_thread::yield();
   const size_t in_use = FakeBytesInUse();
   c->Abort("the job was cancelled");
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   const Status status = squares->Wait(start + kLong);
-  EXPECT_LT(Now() - start, kSoon);
+  EXPECT_LT(MonotonicNow() - start, kSoon);
   EXPECT_THAT(Message(status), HasSubstr("the job was cancelled"));
   EXPECT_THAT(Message(status), HasSubstr("the GPU did not stop"));
   squares.reset();
@@ -257,7 +257,7 @@ TEST(NcclDeviceMemoryTest, ALateStreamIsThisRanksOwnFault) {
   const Buffer* const host = *c->Allocate(sizeof(double));
   cudaStream_t compute = MakeFakeStream();
   FakeSlowFill(compute, device->data, 1, 64);  // Never done.
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   auto squares = *c->device_memory()->StartSumOfSquares(
       {device, 0, 16, DataType::kFloat32}, NumberIn(host), compute);
   const Status status = squares->Wait(start + kLong);
@@ -266,7 +266,7 @@ TEST(NcclDeviceMemoryTest, ALateStreamIsThisRanksOwnFault) {
               HasSubstr("the stream that a sum of squares on the GPU follows "
                         "did not come so far in 0 s"));
   // Longer than peers are waited for.
-  EXPECT_GE(Now() - start, std::chrono::milliseconds(120));
+  EXPECT_GE(MonotonicNow() - start, std::chrono::milliseconds(120));
   squares.reset();
   ranks.Leave();
 }
@@ -280,7 +280,8 @@ TEST(NcclDeviceMemoryTest, LateSquaresAreThisRanksOwnFault) {
       {device, 0, 16, DataType::kFloat32}, NumberIn(host), nullptr);
   while (FakeSumsOfSquares() < 1) std::this_thread::yield();
   std::thread waiter([&] {
-    const Status status = squares->Wait(Now() + std::chrono::milliseconds(20));
+    const Status status =
+        squares->Wait(MonotonicNow() + std::chrono::milliseconds(20));
     EXPECT_EQ(status.code(), StatusCode::kInternal) << status;
     EXPECT_THAT(Message(status),
                 HasSubstr("a sum of squares on the GPU did not end before"));
@@ -327,7 +328,7 @@ TEST(NcclDeviceMemoryTest, TheCallersDeviceStaysChosen) {
     EXPECT_TRUE(c->device_memory()->Clear(slice, compute).ok());
     auto squares =
         *c->device_memory()->StartSumOfSquares(slice, NumberIn(host), compute);
-    EXPECT_TRUE(squares->Wait(Now() + kLong).ok());
+    EXPECT_TRUE(squares->Wait(MonotonicNow() + kLong).ok());
     EXPECT_EQ(FakeDeviceOfThread(), 3);
   }
   EXPECT_EQ(FakeCallsOnWrongDevice(), 0);

@@ -9,8 +9,6 @@
 namespace lockstep {
 namespace {
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 // Between the end of a wait and the thread's having said so.
 constexpr Duration kSlack = std::chrono::milliseconds(250);
 
@@ -144,7 +142,8 @@ StatusOr<std::shared_ptr<NcclTask>> NcclEngine::Enqueue(
     GiveBackEvents(task.get());
     return status;
   }
-  task->deadline = Now() + kStreamPatience * options_.operation_timeout;
+  task->deadline =
+      MonotonicNow() + kStreamPatience * options_.operation_timeout;
   queue_.push_back(task);
   queued_.NotifyOne();
   return task;
@@ -258,7 +257,7 @@ void NcclEngine::Break(Status reason) {
   MutexLock lock(&mu_);
   if (!broken_.ok()) return;
   broken_ = std::move(reason);
-  broken_at_ = Now();
+  broken_at_ = MonotonicNow();
   queued_.NotifyAll();
   changed_.NotifyAll();
 }
@@ -267,7 +266,7 @@ bool NcclEngine::Stop() {
   MutexLock lock(&mu_);
   stopping_ = true;
   queued_.NotifyAll();
-  const MonoTime start = broken_.ok() ? Now() : broken_at_;
+  const MonoTime start = broken_.ok() ? MonotonicNow() : broken_at_;
   // In good order the peers are waited for first, as long as it may take.
   const MonoTime deadline =
       start + options_.abort_timeout + options_.abort_timeout / 2 + kSlack;

@@ -61,7 +61,7 @@ class NcclGpuTest : public ::testing::Test {
     CommunicatorOptions options = TestOptions(rank, kRanks, &store);
     options.backend = "nccl";
     options.device = 0;
-    options.forming_deadline = Now() + kForming;
+    options.forming_deadline = MonotonicNow() + kForming;
     auto formed = FormCommunicator(options);
     if (!formed.ok()) {
       fmt::format_to_n(shared_->why, sizeof(shared_->why) - 1, "{}",
@@ -80,7 +80,8 @@ class NcclGpuTest : public ::testing::Test {
   // Whether the test goes on: false after a skip or a failure.
   void JoinAll(RankProcesses* ranks, std::initializer_list<int> which) {
     for (const int rank : which) {
-      const int code = ranks->Join(rank, Now() + kForming + seconds(60));
+      const int code =
+          ranks->Join(rank, MonotonicNow() + kForming + seconds(60));
       if (code == kSkip) GTEST_SKIP() << shared_->why;
       EXPECT_EQ(code, 0) << "rank " << rank << ": " << shared_->why;
     }
@@ -143,7 +144,7 @@ int CheckSquares(Communicator* c) {
         {device, offset, count, DataType::kFloat32},
         {host, 0, 1, DataType::kFloat64}, cudaStreamLegacy);
     EXPECT_TRUE(work.ok()) << work.status();
-    const Status status = (*work)->Wait(Now() + seconds(60));
+    const Status status = (*work)->Wait(MonotonicNow() + seconds(60));
     EXPECT_TRUE(status.ok()) << status;
     return *static_cast<const double*>(host->data);
   };
@@ -204,11 +205,12 @@ int CheckOperations(Communicator* c) {
     if (!work.ok()) return 3;
     works.push_back(*std::move(work));
   }
-  for (auto& work : works) EXPECT_TRUE(work->Wait(Now() + seconds(60)).ok());
+  for (auto& work : works)
+    EXPECT_TRUE(work->Wait(MonotonicNow() + seconds(60)).ok());
   HandshakeOptions options;
   options.label = "job test g1";
   options.key = "a key";
-  const Status shaken = Handshake(c, options, Now() + seconds(60));
+  const Status shaken = Handshake(c, options, MonotonicNow() + seconds(60));
   EXPECT_TRUE(shaken.ok()) << shaken;
   return 0;
 }
@@ -235,9 +237,9 @@ int StepUntilAborted(Communicator* c, Shared* shared) {
 
 template <typename Condition>
 bool Await(Condition condition) {
-  const MonoTime deadline = Now() + kForming;
+  const MonoTime deadline = MonotonicNow() + kForming;
   while (!condition()) {
-    if (Now() >= deadline) return false;
+    if (MonotonicNow() >= deadline) return false;
     std::this_thread::sleep_for(milliseconds(1));
   }
   return true;
@@ -275,10 +277,10 @@ TEST_F(NcclGpuTest, AnAbortEndsAWaitForAPeerThatNeverStarts) {
         std::this_thread::sleep_for(milliseconds(50));
         c->Abort("stop");
       });
-      const MonoTime start = Now();
-      EXPECT_EQ((*work)->Wait(Now() + seconds(60)).code(),
+      const MonoTime start = MonotonicNow();
+      EXPECT_EQ((*work)->Wait(MonotonicNow() + seconds(60)).code(),
                 StatusCode::kAborted);
-      shared_->nanoseconds = (Now() - start).count();
+      shared_->nanoseconds = (MonotonicNow() - start).count();
       aborter.join();
       shared_->steps[0] = 1;
       return 0;

@@ -9,8 +9,6 @@ namespace {
 
 using std::chrono::microseconds;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 }  // namespace
 
 Status NcclEngine::Form() {
@@ -67,7 +65,7 @@ bool NcclEngine::Revoke(MonoTime deadline) {
     ncclResult_t state = ncclSuccess;
     if (api_.nccl.get_async_error(comm_, &state) != ncclSuccess) return false;
     if (state != ncclInProgress) return state == ncclSuccess;
-    if (Now() >= deadline) return false;
+    if (MonotonicNow() >= deadline) return false;
     std::this_thread::sleep_for(microseconds(50));
   }
 }
@@ -92,7 +90,7 @@ bool NcclEngine::WaitUntilIdle(MonoTime deadline) {
   };
   for (;;) {
     if (is_idle(operations_) && is_idle(squares_)) return true;
-    if (Now() >= deadline) return false;
+    if (MonotonicNow() >= deadline) return false;
     std::this_thread::sleep_for(microseconds(50));
   }
 }
@@ -100,7 +98,7 @@ bool NcclEngine::WaitUntilIdle(MonoTime deadline) {
 void NcclEngine::Dissolve() {
   if (comm_ == nullptr) return;
   bool broken = false;
-  MonoTime begin = Now();
+  MonoTime begin = MonotonicNow();
   {
     MutexLock lock(&mu_);
     broken = !broken_.ok();

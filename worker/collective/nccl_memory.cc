@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "worker/collective/page_size.h"
+
 namespace lockstep {
 
 StatusOr<const Buffer*> NcclMemory::Allocate(size_t bytes, MemoryKind kind) {
@@ -19,7 +21,6 @@ StatusOr<const Buffer*> NcclMemory::Allocate(size_t bytes, MemoryKind kind) {
 }
 
 Status NcclMemory::AllocateInto(Owned* owned, size_t bytes, MemoryKind kind) {
-  constexpr size_t kPage = 4096;
   // An empty buffer has memory too: its address must be its own.
   const size_t rounded =
       (std::max<size_t>(bytes, 1) + kPage - 1) & ~(kPage - 1);

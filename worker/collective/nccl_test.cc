@@ -85,7 +85,7 @@ TEST(NcclTest, ManyInFlightEndInOrderAndFollowTheirStream) {
     EXPECT_FALSE(works.back()->Poll());
     polled.arrive_and_wait();
     if (rank == 1) ReleaseFakeFills();
-    EXPECT_TRUE(works.back()->Wait(Now() + kLong).ok());
+    EXPECT_TRUE(works.back()->Wait(MonotonicNow() + kLong).ok());
     for (auto& work : works) EXPECT_TRUE(work->Poll());
     // 1 + 2, then doubled five times.
     EXPECT_EQ(static_cast<uint8_t*>(device->data)[63], 3u << 5);
@@ -103,7 +103,7 @@ TEST(NcclTest, TheHandshakeRunsOverIt) {
     options.generation = 3;
     options.spec_hash = "abcdef";
     options.key = rank == 2 ? "another key" : "a key";
-    const Status status = Handshake(c, options, Now() + kLong);
+    const Status status = Handshake(c, options, MonotonicNow() + kLong);
     EXPECT_EQ(status.code(), StatusCode::kUnauthenticated);
     EXPECT_EQ(ReasonOf(status), kReasonWrongJobKey);
   });
@@ -157,18 +157,18 @@ TEST(NcclFormTest, ARankThatNeverComesEndsAtTheDeadline) {
   const GpuApi& api = ResetFakeGpu({});
   MapRendezvousStore store;
   CommunicatorOptions options = NcclOptions(0, 2, &store);
-  options.forming_deadline = Now() + milliseconds(50);
-  const MonoTime start = Now();
+  options.forming_deadline = MonotonicNow() + milliseconds(50);
+  const MonoTime start = MonotonicNow();
   const Status zero = FormNccl(options, api).status();
   EXPECT_EQ(zero.code(), StatusCode::kDeadlineExceeded) << zero;
   EXPECT_THAT(Message(zero), HasSubstr("forming with NCCL"));
-  EXPECT_LT(Now() - start, kSoon);
+  EXPECT_LT(MonotonicNow() - start, kSoon);
   EXPECT_EQ(FakeCommunicatorsInUse(), 0);
   EXPECT_EQ(FakeBytesInUse(), 0u);
   // Nor does rank 1 wait for an id that nobody writes.
   MapRendezvousStore empty;
   options = NcclOptions(1, 2, &empty);
-  options.forming_deadline = Now() + milliseconds(50);
+  options.forming_deadline = MonotonicNow() + milliseconds(50);
   EXPECT_THAT(Message(FormNccl(options, api).status()),
               HasSubstr("waiting for rank 0's id"));
 }
@@ -189,7 +189,7 @@ TEST(NcclFormTest, EachGenerationHasItsOwnId) {
     SpawnRanks(2, [&](int rank) {
       EXPECT_TRUE(FormNccl(NcclOptions(rank, 2, &store), api).ok());
     });
-    id = *store.Get("nccl/id", Now());
+    id = *store.Get("nccl/id", MonotonicNow());
     EXPECT_EQ(id.size(), sizeof(ncclUniqueId));
   }
   EXPECT_NE(ids[0], ids[1]);
@@ -222,7 +222,7 @@ Ending AbortWhileRunning(NcclRanks* ranks) {
   auto second = *c->Start(operation);
   while (FakeLaunches() < 2) std::this_thread::yield();
   EXPECT_FALSE(first->Poll());
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   std::thread aborter([c] {
     c->Abort("the job was cancelled");
     c->Abort("a later reason");
@@ -235,7 +235,7 @@ Ending AbortWhileRunning(NcclRanks* ranks) {
   EXPECT_FALSE(c->Allocate(1).ok());
   first.reset();
   second.reset();
-  ending.took = Now() - start;
+  ending.took = MonotonicNow() - start;
   return ending;
 }
 
@@ -274,9 +274,9 @@ TEST(NcclAbortTest, AnAbortThatHangsAfterARevokeHoldsNobodyUp) {
   NcclRanks ranks(2, {.abort_hangs = true});
   ExpectAborted(AbortWhileRunning(&ranks));
   ranks[1]->Abort("too");
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   ranks.Leave();
-  EXPECT_LT(Now() - start, kSoon);
+  EXPECT_LT(MonotonicNow() - start, kSoon);
   ReleaseFakeAborts();
 }
 
@@ -291,10 +291,10 @@ TEST(NcclAbortTest, AStuckDeviceIsSaidAndNothingIsFreed) {
                 HasSubstr("the job was cancelled; then the GPU did not stop "
                           "within 0.2 s"));
     EXPECT_LT(ending.took, kSoon);
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     ranks[1]->Abort("too");
     ranks.Leave();
-    EXPECT_LT(Now() - start, kSoon);
+    EXPECT_LT(MonotonicNow() - start, kSoon);
     EXPECT_GT(FakeBytesInUse(), 0u);
     ReleaseFakeAborts();
   }
@@ -320,8 +320,8 @@ TEST(NcclAbortTest, WithoutAWaitTheOperationsOwnTimeoutBreaksIt) {
     formed[rank] = *FormNccl(options, api);
   });
   auto work = *formed[0]->Start({.kind = CollectiveKind::kBarrier});
-  const MonoTime deadline = Now() + kSoon;
-  while (!work->Poll() && Now() < deadline) {
+  const MonoTime deadline = MonotonicNow() + kSoon;
+  while (!work->Poll() && MonotonicNow() < deadline) {
     std::this_thread::sleep_for(milliseconds(1));
   }
   EXPECT_EQ(work->Wait(deadline).code(), StatusCode::kDeadlineExceeded);

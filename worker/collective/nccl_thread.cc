@@ -12,8 +12,6 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 // An idle communicator looks for errors as often.
 constexpr Duration kIdleLook = milliseconds(100);
 
@@ -98,7 +96,8 @@ void NcclEngine::Run(const std::shared_ptr<NcclEngine>& engine) {
   }
   engine->RunTasks();
   engine->Dissolve();
-  if (!engine->WaitUntilIdle(Now() + engine->options_.abort_timeout / 2)) {
+  if (!engine->WaitUntilIdle(MonotonicNow() +
+                             engine->options_.abort_timeout / 2)) {
     {
       // Never over: Stop gives up, and nothing is freed.
       MutexLock lock(&engine->mu_);
@@ -136,7 +135,7 @@ Status NcclEngine::Settle(MonoTime deadline, std::string_view what) {
     if (state != ncclInProgress) return NcclStatus(state, what);
     LOCKSTEP_RETURN_IF_ERROR(LaunchSquares());
     if (IsBroken()) return Aborted("{}: {} was cut", options_.label, what);
-    if (Now() >= deadline) {
+    if (MonotonicNow() >= deadline) {
       return DeadlineExceeded("{}: {} did not end in time", options_.label,
                               what);
     }
@@ -181,7 +180,7 @@ StatusOr<std::shared_ptr<NcclTask>> NcclEngine::TakeReady(const Lane* only) {
   if (head->after != nullptr) {
     const cudaError_t reached = api_.cuda.query_event(head->after);
     if (reached == cudaErrorNotReady) {
-      if (Now() < deadline) return none;
+      if (MonotonicNow() < deadline) return none;
       return Internal(
           "{}: the stream that {} follows did not come so far in {:.0f} s: the "
           "GPU is slow, or stuck",
@@ -193,7 +192,7 @@ StatusOr<std::shared_ptr<NcclTask>> NcclEngine::TakeReady(const Lane* only) {
   lane->in_flight.push_back(head);
   MutexLock lock(&mu_);
   queue_.pop_front();
-  head->began = Now();
+  head->began = MonotonicNow();
   head->deadline = head->began + options_.operation_timeout;
   return head;
 }
@@ -307,7 +306,7 @@ Status NcclEngine::LookAt(Lane* lane) {
     const std::shared_ptr<NcclTask> task = lane->in_flight.front();
     const cudaError_t ended = api_.cuda.query_event(task->end);
     if (ended == cudaErrorNotReady) {
-      if (Now() < DeadlineOf(*task)) return OkStatus();
+      if (MonotonicNow() < DeadlineOf(*task)) return OkStatus();
       return LateStatus(*task, "did not end in time");
     }
     LOCKSTEP_RETURN_IF_ERROR(CudaStatus(ended, Describe(*task)));
@@ -321,7 +320,7 @@ Status NcclEngine::LookAt(Lane* lane) {
 void NcclEngine::Finish(const std::shared_ptr<NcclTask>& task) {
   MutexLock lock(&mu_);
   GiveBackEvents(task.get());
-  task->ended = Now();
+  task->ended = MonotonicNow();
   task->done = true;
   changed_.NotifyAll();
 }

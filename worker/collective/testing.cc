@@ -17,8 +17,6 @@
 
 namespace lockstep {
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 Status MapRendezvousStore::Put(const std::string& key, std::string_view value) {
   MutexLock lock(&mu_);
   if (!values_.emplace(key, value).second) {
@@ -66,7 +64,8 @@ StatusOr<std::string> DirectoryRendezvousStore::Get(const std::string& key,
       value << file.rdbuf();
       return value.str();
     }
-    if (Now() >= deadline) return DeadlineExceeded("nobody wrote key {}", key);
+    if (MonotonicNow() >= deadline)
+      return DeadlineExceeded("nobody wrote key {}", key);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -105,7 +104,7 @@ int RankProcesses::Join(int rank, MonoTime deadline) {
       pids_[rank] = 0;
       return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
-    if (Now() >= deadline) return -1;
+    if (MonotonicNow() >= deadline) return -1;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -126,7 +125,7 @@ CommunicatorOptions TestOptionsOf(const std::string& backend, int rank,
   options.rank = rank;
   options.size = size;
   options.label = "job test g1";
-  options.forming_deadline = Now() + std::chrono::seconds(20);
+  options.forming_deadline = MonotonicNow() + std::chrono::seconds(20);
   options.rendezvous = store;
   return options;
 }
@@ -144,8 +143,8 @@ Usage UsageNow() {
 
 Status CheckNoGrowth(const Usage& before) {
   Usage now = UsageNow();
-  const MonoTime deadline = Now() + std::chrono::seconds(5);
-  while (now.threads != before.threads && Now() < deadline) {
+  const MonoTime deadline = MonotonicNow() + std::chrono::seconds(5);
+  while (now.threads != before.threads && MonotonicNow() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     now = UsageNow();
   }
@@ -171,10 +170,10 @@ Duration WakeUpTime() {
     std::thread sleeper([&] {
       MutexLock lock(&mu);
       while (!told) changed.Wait(&mu);
-      woken = Now();
+      woken = MonotonicNow();
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     {
       MutexLock lock(&mu);
       told = true;
@@ -188,9 +187,9 @@ Duration WakeUpTime() {
 }
 
 bool AwaitTrue(const std::function<bool()>& condition) {
-  const MonoTime deadline = Now() + std::chrono::seconds(20);
+  const MonoTime deadline = MonotonicNow() + std::chrono::seconds(20);
   while (!condition()) {
-    if (Now() >= deadline) return false;
+    if (MonotonicNow() >= deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return true;
@@ -254,7 +253,7 @@ int RankBoard::RunUntilError(Communicator* communicator, int rank,
     status = Run(communicator, operation, std::chrono::seconds(30));
     ++counters_->steps[rank];
   }
-  counters_->ended[rank] = Now().time_since_epoch().count();
+  counters_->ended[rank] = MonotonicNow().time_since_epoch().count();
   over = true;
   watchdog.join();
   return static_cast<int>(status.code());

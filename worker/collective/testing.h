@@ -100,8 +100,6 @@ Status CheckNoGrowth(const Usage& before);
 // Where that is long, the machine is too busy to measure anything short.
 Duration WakeUpTime();
 
-MonoTime Now();
-
 // Waits until `condition` is true, at most 20 s; false when it is not then.
 bool AwaitTrue(const std::function<bool()>& condition);
 

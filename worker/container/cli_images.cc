@@ -107,7 +107,7 @@ std::string RegistryDigest(std::string_view image, const LocalImage& local) {
 }
 
 MonoTime CliEngine::Within(MonoTime deadline, Duration time) const {
-  return std::min(deadline, SystemClock().Now().mono + time);
+  return std::min(deadline, MonotonicNow() + time);
 }
 
 StatusOr<std::optional<LocalImage>> CliEngine::Look(const std::string& image,

@@ -17,7 +17,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kMaxOutput = 4 << 20;
-constexpr size_t kMaxLine = 4096;
+constexpr size_t kMaxOutputLine = 4096;
 // What holds the pipes after the command itself has ended.
 constexpr Duration kDrainTime = std::chrono::milliseconds(200);
 constexpr Duration kStopTime = std::chrono::seconds(1);
@@ -57,7 +57,7 @@ class Runner {
   }
 
  private:
-  static MonoTime Now() { return SystemClock().Now().mono; }
+  static MonoTime Now() { return MonotonicNow(); }
 
   // Until the process has ended and its pipes are empty.
   Status Follow(const Process& process) {
@@ -132,7 +132,7 @@ class Runner {
       // A bar of progress is drawn anew after "\r".
       if (buffer[i] == '\n' || buffer[i] == '\r') {
         EndLine();
-      } else if (line_.size() < kMaxLine) {
+      } else if (line_.size() < kMaxOutputLine) {
         line_ += buffer[i];
       }
     }

@@ -24,8 +24,7 @@ EngineSearch::EngineSearch(EngineOptions options, Duration limit,
     state_->late = std::move(late);
   }
   std::thread([state = state_, options = std::move(options), limit] {
-    auto result =
-        FindContainerEngine(options, SystemClock().Now().mono + limit);
+    auto result = FindContainerEngine(options, MonotonicNow() + limit);
     MutexLock lock(&state->mu);
     if (!state->too_late) {
       state->result = std::move(result);
@@ -42,9 +41,9 @@ EngineSearch::~EngineSearch() {
 }
 
 std::optional<EngineSearch::Result> EngineSearch::Take(Duration wait) {
-  const MonoTime until = SystemClock().Now().mono + wait;
+  const MonoTime until = MonotonicNow() + wait;
   MutexLock lock(&state_->mu);
-  while (!state_->result && SystemClock().Now().mono < until) {
+  while (!state_->result && MonotonicNow() < until) {
     (void)state_->changed.WaitUntil(&state_->mu, until);
   }
   state_->too_late = true;

@@ -24,7 +24,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-MonoTime In(Duration d) { return SystemClock().Now().mono + d; }
+MonoTime In(Duration d) { return MonotonicNow() + d; }
 
 const std::string kA(64, 'a');
 const std::string kB(64, 'b');

@@ -24,7 +24,7 @@ constexpr int kNotLimited = 9;
 constexpr Duration kTrialTime = std::chrono::seconds(10);
 
 MonoTime Until(MonoTime deadline) {
-  return std::min(deadline, SystemClock().Now().mono + kTrialTime);
+  return std::min(deadline, MonotonicNow() + kTrialTime);
 }
 
 std::string ValueOf(const std::map<std::string, std::string>& environment,

@@ -9,8 +9,6 @@ namespace {
 // How soon somebody who does not wait any more is noticed.
 constexpr Duration kLook = std::chrono::milliseconds(200);
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 }  // namespace
 
 ImageFetcher::~ImageFetcher() {
@@ -88,14 +86,15 @@ StatusOr<ImageHere> ImageFetcher::Get(
         --fetch->users;
         const StatusCode code = fetch->result.status().code();
         // Of others, who did not wait for it so long.
-        const bool early =
-            code == StatusCode::kCancelled ||
-            (code == StatusCode::kDeadlineExceeded && Now() >= fetch->deadline);
-        if (!early || Now() >= deadline || closing_) return fetch->result;
+        const bool early = code == StatusCode::kCancelled ||
+                           (code == StatusCode::kDeadlineExceeded &&
+                            MonotonicNow() >= fetch->deadline);
+        if (!early || MonotonicNow() >= deadline || closing_)
+          return fetch->result;
         fetch = nullptr;
       }
     }
-    const bool late = Now() >= deadline;
+    const bool late = MonotonicNow() >= deadline;
     if (!late && (!progress || progress(line))) continue;
     if (fetch != nullptr) {
       MutexLock lock(&mu_);

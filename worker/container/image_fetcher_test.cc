@@ -11,7 +11,7 @@ namespace {
 using std::chrono_literals::operator""s;
 using std::chrono_literals::operator""ms;
 
-MonoTime In(Duration d) { return SystemClock().Now().mono + d; }
+MonoTime Within(Duration d) { return MonotonicNow() + d; }
 
 // Fetches until it is let go; only that is asked of it here.
 class SlowEngine final : public ContainerEngine {
@@ -60,7 +60,7 @@ class SlowEngine final : public ContainerEngine {
       const std::function<bool(const std::string&)>& progress) {
     while (!go) {
       if (!progress("copying")) return Cancelled("ended");
-      if (SystemClock().Now().mono >= deadline) {
+      if (MonotonicNow() >= deadline) {
         return DeadlineExceeded("too long");
       }
       std::this_thread::sleep_for(5ms);
@@ -76,7 +76,7 @@ class SlowEngine final : public ContainerEngine {
 class ImageFetcherTest : public testing::Test {
  protected:
   bool Eventually(const std::function<bool()>& condition) {
-    for (const MonoTime end = In(20s); In(0s) < end;) {
+    for (const MonoTime end = Within(20s); Within(0s) < end;) {
       if (condition()) return true;
       std::this_thread::sleep_for(5ms);
     }
@@ -85,7 +85,7 @@ class ImageFetcherTest : public testing::Test {
   StatusOr<ImageHere> Get(const ImageContent& wanted,
                           const ImageFetcher::Progress& progress = {},
                           Duration time = 20s) {
-    return fetcher_.Get(engine_, wanted, In(time), progress);
+    return fetcher_.Get(engine_, wanted, Within(time), progress);
   }
 
   const ImageContent any_{"x:1", "", "", ""};
@@ -177,11 +177,11 @@ TEST_F(ImageFetcherTest, AnotherContentOfTheNameWaitsForTheFirst) {
 
 TEST_F(ImageFetcherTest, ItsEndEndsWhatIsUnderWay) {
   auto own = std::make_unique<ImageFetcher>();
-  EXPECT_EQ(
-      own->Get(engine_, any_, In(20s), [](const std::string&) { return false; })
-          .status()
-          .code(),
-      StatusCode::kCancelled);
+  EXPECT_EQ(own->Get(engine_, any_, Within(20s),
+                     [](const std::string&) { return false; })
+                .status()
+                .code(),
+            StatusCode::kCancelled);
   own.reset();
   EXPECT_EQ(engine_->running, 0);
 }

@@ -60,7 +60,7 @@ StatusOr<ReachedDirectory> ReachAs(const ContainerUser& user,
 StatusOr<ReachedDirectory> ReachWithin(const ContainerUser& user,
                                        const std::string& path,
                                        Duration limit) {
-  const MonoTime until = SystemClock().Now().mono + limit;
+  const MonoTime until = MonotonicNow() + limit;
   const auto answer = std::make_shared<Answer>();
   try {
     std::thread([answer, user, path] {
@@ -73,7 +73,7 @@ StatusOr<ReachedDirectory> ReachWithin(const ContainerUser& user,
     return Unavailable("{}: no thread can be started: {}", path, e.what());
   }
   MutexLock lock(&answer->mu);
-  while (!answer->reached && SystemClock().Now().mono < until) {
+  while (!answer->reached && MonotonicNow() < until) {
     (void)answer->changed.WaitUntil(&answer->mu, until);
   }
   if (!answer->reached) {

@@ -11,10 +11,10 @@ namespace lockstep {
 namespace {
 
 // Engines read the file with a scanner that takes 64 KiB a line.
-constexpr size_t kMaxLine = 60 << 10;
+constexpr size_t kMaxVariable = 60 << 10;
 
 bool FitsFile(const std::string& name, const std::string& value) {
-  if (name.size() + value.size() > kMaxLine) return false;
+  if (name.size() + value.size() > kMaxVariable) return false;
   if (name.starts_with('#')) return false;
   if (value.find_first_of("\n\r") != std::string::npos) return false;
   if (value.empty()) return true;

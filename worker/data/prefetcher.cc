@@ -9,7 +9,8 @@ namespace {
 
 constexpr uint64_t kMaxBatchBytes = uint64_t{4} << 30;
 
-Status CheckOptions(const PrefetcherOptions& options, const ShardPlan& plan) {
+Status CheckPrefetcher(const PrefetcherOptions& options,
+                       const ShardPlan& plan) {
   if (options.world == 0 || options.rank >= options.world) {
     return InvalidArgument("rank {} is not one of {} ranks", options.rank,
                            options.world);
@@ -38,14 +39,12 @@ bool IsCorrupt(const Status& status) {
          status.code() == StatusCode::kInvalidArgument;
 }
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 }  // namespace
 
 StatusOr<std::unique_ptr<Prefetcher>> Prefetcher::Start(
     std::shared_ptr<const Dataset> dataset, ShardPlan plan,
     const PrefetcherOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options, plan));
+  LOCKSTEP_RETURN_IF_ERROR(CheckPrefetcher(options, plan));
   std::unique_ptr<Prefetcher> prefetcher(
       new Prefetcher(std::move(dataset), std::move(plan), options));
   for (size_t i = 0; i < options.threads; ++i) {
@@ -89,7 +88,7 @@ bool Prefetcher::AtEnd() const {
 }
 
 Status Prefetcher::Next(Batch* batch, MonoTime deadline) {
-  const MonoTime entered = Now();
+  const MonoTime entered = MonotonicNow();
   MutexLock lock(&mu_);
   const uint64_t number = consumed_;
   Slot& slot = slots_[number % slots_.size()];
@@ -100,15 +99,15 @@ Status Prefetcher::Next(Batch* batch, MonoTime deadline) {
     } else if (claimed_ == number && AtEnd()) {
       status =
           OutOfRange("all samples up to epoch {} are read", options_.end_epoch);
-    } else if (Now() >= deadline) {
+    } else if (MonotonicNow() >= deadline) {
       status = DeadlineExceeded(
           "the samples of step {} since the start were not read in {}", number,
-          FormatDuration(Now() - entered));
+          FormatDuration(MonotonicNow() - entered));
     } else {
       slot_ready_.WaitUntil(&mu_, deadline);
     }
   }
-  counters_.waited += Now() - entered;
+  counters_.waited += MonotonicNow() - entered;
   if (stopping_) return Cancelled("the prefetcher was stopped");
   LOCKSTEP_RETURN_IF_ERROR(status);
   // A failed slot is never handed out, so every later call finds it again.
@@ -182,9 +181,9 @@ Status Prefetcher::Fill(const DataStep& step, Batch* batch, std::string* buffer,
   batch->labels.resize(stripe.count);
   const std::vector<SampleRef> samples =
       plan_.Samples(step.begin.epoch, stripe);
-  MonoTime since = Now();
+  MonoTime since = MonotonicNow();
   const auto lap = [&since](Duration* total) {
-    const MonoTime now = Now();
+    const MonoTime now = MonotonicNow();
     *total += now - since;
     since = now;
   };

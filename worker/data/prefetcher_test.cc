@@ -15,9 +15,7 @@ using testing::HasSubstr;
 
 constexpr uint64_t kSamples = 100;
 
-MonoTime In(double seconds) {
-  return SystemClock().Now().mono + Seconds(seconds);
-}
+MonoTime In(double seconds) { return MonotonicNow() + Seconds(seconds); }
 
 class PrefetcherTest : public DataTest {
  protected:
@@ -213,7 +211,7 @@ TEST_F(PrefetcherTest, StopEndsAWaitingNext) {
     while ((last = prefetcher->Next(&batch, In(60))).ok()) ++handed_out;
   });
   const MonoTime deadline = In(30);
-  while (handed_out < 20 && SystemClock().Now().mono < deadline) {
+  while (handed_out < 20 && MonotonicNow() < deadline) {
     std::this_thread::yield();
   }
   prefetcher->Stop();
@@ -247,8 +245,7 @@ TEST_F(PrefetcherTest, WhatIsMadeAheadIsQueued) {
   options_.depth = 3;
   const auto prefetcher = Start(10);
   const MonoTime deadline = In(30);
-  while (prefetcher->counters().queued < 3 &&
-         SystemClock().Now().mono < deadline) {
+  while (prefetcher->counters().queued < 3 && MonotonicNow() < deadline) {
     std::this_thread::yield();
   }
   EXPECT_EQ(prefetcher->counters().queued, 3u);

@@ -16,8 +16,6 @@ namespace {
 constexpr unsigned kEventWaitMs = 200;
 constexpr Duration kEventRetry = std::chrono::seconds(5);
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 // The rates that are read for one GPU at a time stay until its next turn.
 void KeepSlowValues(const GpuReading& last, GpuReading* reading) {
   for (const GpuValue value :
@@ -41,7 +39,7 @@ void LogChange(const Gpu& gpu, const GpuReading* last,
 
 struct GpuSampler::State {
   explicit State(GpuSamplerOptions o)
-      : options(std::move(o)), started(Now()), read_at(started) {}
+      : options(std::move(o)), started(MonotonicNow()), read_at(started) {}
 
   const GpuSamplerOptions options;
   const MonoTime started;
@@ -70,7 +68,7 @@ struct GpuSampler::State {
   // False when it was stopped meanwhile.
   bool SleepUntil(MonoTime time) {
     MutexLock lock(&mu);
-    while (!stop && Now() < time) changed.WaitUntil(&mu, time);
+    while (!stop && MonotonicNow() < time) changed.WaitUntil(&mu, time);
     return !stop;
   }
   void ThreadEnds() {
@@ -99,7 +97,8 @@ std::vector<GpuReading> GpuSampler::State::ReadAll(
       if (!slow) KeepSlowValues(*before, &reading);
       reading.throttled_seconds = before->throttled_seconds;
       // What held between two readings is not known when they lie far apart.
-      const Duration step = std::min(Now() - since, options.period * 5);
+      const Duration step =
+          std::min(MonotonicNow() - since, options.period * 5);
       for (size_t t = 0; reading.throttled && t < kGpuThrottles; ++t) {
         if ((*reading.throttled)[t]) {
           reading.throttled_seconds[t] += ToSeconds(step);
@@ -113,9 +112,9 @@ std::vector<GpuReading> GpuSampler::State::ReadAll(
 
 void GpuSampler::State::Sample(const Nvml& nvml) {
   std::vector<GpuReading> last;
-  MonoTime since = Now();
+  MonoTime since = MonotonicNow();
   for (size_t turn = 0;; ++turn) {
-    const MonoTime begin = Now();
+    const MonoTime begin = MonotonicNow();
     std::vector<GpuReading> next = ReadAll(nvml, last, turn, since);
     if (next.size() != gpus.size()) return;  // Stopped meanwhile.
     since = begin;
@@ -123,12 +122,12 @@ void GpuSampler::State::Sample(const Nvml& nvml) {
     {
       MutexLock lock(&mu);
       readings = std::move(next);
-      read_at = Now();
+      read_at = MonotonicNow();
       ++samples;
       read_seconds += ToSeconds(read_at - begin);
     }
     // From now on when it took longer: never in a hurry.
-    if (!SleepUntil(std::max(begin + options.period, Now()))) return;
+    if (!SleepUntil(std::max(begin + options.period, MonotonicNow()))) return;
   }
 }
 
@@ -149,7 +148,7 @@ void GpuSampler::State::WatchXids(Nvml* nvml) {
         complaint = Message(xid.status());
         LOG_WARN("{}", complaint);
       }
-      if (!SleepUntil(Now() + kEventRetry)) return;
+      if (!SleepUntil(MonotonicNow() + kEventRetry)) return;
       continue;
     }
     if (!xid->has_value()) continue;
@@ -203,9 +202,9 @@ StatusOr<std::unique_ptr<GpuSampler>> GpuSampler::Open(
   }).detach();
 
   std::unique_ptr<GpuSampler> sampler(new GpuSampler(state));
-  const MonoTime deadline = Now() + state->options.open_within;
+  const MonoTime deadline = MonotonicNow() + state->options.open_within;
   MutexLock lock(&state->mu);
-  while (!state->opened && Now() < deadline) {
+  while (!state->opened && MonotonicNow() < deadline) {
     state->changed.WaitUntil(&state->mu, deadline);
   }
   if (!state->opened) {
@@ -222,11 +221,11 @@ GpuSampler::GpuSampler(std::shared_ptr<State> state)
     : state_(std::move(state)) {}
 
 GpuSampler::~GpuSampler() {
-  const MonoTime deadline = Now() + state_->options.close_within;
+  const MonoTime deadline = MonotonicNow() + state_->options.close_within;
   MutexLock lock(&state_->mu);
   state_->stop = true;
   state_->changed.NotifyAll();
-  while (state_->threads > 0 && Now() < deadline) {
+  while (state_->threads > 0 && MonotonicNow() < deadline) {
     state_->changed.WaitUntil(&state_->mu, deadline);
   }
   if (state_->threads > 0) {

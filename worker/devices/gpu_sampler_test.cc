@@ -14,8 +14,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 class GpuSamplerTest : public testing::Test {
  protected:
   static GpuSamplerOptions Options() {
@@ -33,9 +31,9 @@ class GpuSamplerTest : public testing::Test {
     return sampler.ok() ? *std::move(sampler) : nullptr;
   }
   static bool Eventually(const std::function<bool()>& condition) {
-    const MonoTime deadline = Now() + std::chrono::seconds(20);
+    const MonoTime deadline = MonotonicNow() + std::chrono::seconds(20);
     while (!condition()) {
-      if (Now() > deadline) return false;
+      if (MonotonicNow() > deadline) return false;
       std::this_thread::sleep_for(milliseconds(2));
     }
     return true;
@@ -60,16 +58,17 @@ TEST_F(GpuSamplerTest, EightGpusAndTheirChanges) {
   ASSERT_NE(sampler, nullptr);
   EXPECT_EQ(sampler->gpus().size(), 8u);
   EXPECT_EQ(sampler->driver_version(), "535.247.01");
-  ASSERT_TRUE(Eventually([&] { return sampler->Latest(Now()).samples > 1; }));
+  ASSERT_TRUE(
+      Eventually([&] { return sampler->Latest(MonotonicNow()).samples > 1; }));
   fake_.Write("set 5 utilization 12\nset 5 throttle 0x40\n");
   ASSERT_TRUE(Eventually([&] {
-    const GpuStatus status = sampler->Latest(Now());
+    const GpuStatus status = sampler->Latest(MonotonicNow());
     return status.readings.size() == 8 &&
            status.readings[5].Get(GpuValue::kUtilization) == 0.12 &&
            status.readings[5].throttled_seconds[static_cast<size_t>(
                GpuThrottle::kHwThermal)] > 0.02;
   }));
-  const GpuStatus status = sampler->Latest(Now());
+  const GpuStatus status = sampler->Latest(MonotonicNow());
   EXPECT_EQ(status.readings[4].Get(GpuValue::kUtilization), 0.75);
   EXPECT_EQ(status.readings[4].throttled_seconds[2], 0);
   // The slow readings are there between two turns too.
@@ -82,13 +81,13 @@ TEST_F(GpuSamplerTest, EightGpusAndTheirChanges) {
 TEST_F(GpuSamplerTest, XidsAreCountedByNumber) {
   const auto sampler = Open(Options());
   ASSERT_NE(sampler, nullptr);
-  ASSERT_TRUE(
-      Eventually([&] { return sampler->Latest(Now()).xids.size() == 8; }));
+  ASSERT_TRUE(Eventually(
+      [&] { return sampler->Latest(MonotonicNow()).xids.size() == 8; }));
   fake_.Write("xid 3 79\nxid 3 79\nxid 1 31\nxid 1 9999\n");
   ASSERT_TRUE(Eventually([&] {
-    return sampler->Latest(Now()).xids[1].counts[kXidClasses - 1] == 1;
+    return sampler->Latest(MonotonicNow()).xids[1].counts[kXidClasses - 1] == 1;
   }));
-  const GpuStatus status = sampler->Latest(Now());
+  const GpuStatus status = sampler->Latest(MonotonicNow());
   EXPECT_EQ(status.xids[3].counts[XidClass(79)], 2u);
   EXPECT_EQ(status.xids[3].last, 79u);
   EXPECT_EQ(status.xids[1].counts[XidClass(31)], 1u);
@@ -101,19 +100,19 @@ TEST_F(GpuSamplerTest, AHangMakesReadingsStaleAndThenAbsent) {
   options.stale_after = milliseconds(200);
   const auto sampler = Open(options);
   ASSERT_NE(sampler, nullptr);
-  ASSERT_TRUE(
-      Eventually([&] { return !sampler->Latest(Now()).readings.empty(); }));
+  ASSERT_TRUE(Eventually(
+      [&] { return !sampler->Latest(MonotonicNow()).readings.empty(); }));
   fake_.Write("hang nvmlDeviceGetPowerUsage\n");
-  ASSERT_TRUE(
-      Eventually([&] { return sampler->Latest(Now()).readings.empty(); }));
-  EXPECT_GT(sampler->Latest(Now()).age, milliseconds(200));
+  ASSERT_TRUE(Eventually(
+      [&] { return sampler->Latest(MonotonicNow()).readings.empty(); }));
+  EXPECT_GT(sampler->Latest(MonotonicNow()).age, milliseconds(200));
   // Asking takes no time, though the driver hangs.
-  const MonoTime before = Now();
-  (void)sampler->Latest(Now());
-  EXPECT_LT(Now() - before, std::chrono::seconds(5));
+  const MonoTime before = MonotonicNow();
+  (void)sampler->Latest(MonotonicNow());
+  EXPECT_LT(MonotonicNow() - before, std::chrono::seconds(5));
   fake_.Write("");
-  EXPECT_TRUE(
-      Eventually([&] { return !sampler->Latest(Now()).readings.empty(); }));
+  EXPECT_TRUE(Eventually(
+      [&] { return !sampler->Latest(MonotonicNow()).readings.empty(); }));
 }
 
 TEST_F(GpuSamplerTest, ADriverThatHangsDoesNotHoldUpTheEnd) {
@@ -122,15 +121,16 @@ TEST_F(GpuSamplerTest, ADriverThatHangsDoesNotHoldUpTheEnd) {
   options.close_within = milliseconds(50);
   auto sampler = Open(options);
   ASSERT_NE(sampler, nullptr);
-  ASSERT_TRUE(Eventually([&] { return sampler->Latest(Now()).samples > 0; }));
+  ASSERT_TRUE(
+      Eventually([&] { return sampler->Latest(MonotonicNow()).samples > 0; }));
   fake_.Write("hang all\n");
-  const uint64_t samples = sampler->Latest(Now()).samples;
+  const uint64_t samples = sampler->Latest(MonotonicNow()).samples;
   ASSERT_TRUE(Eventually([&] {
-    return sampler->Latest(Now()).readings.empty();
+    return sampler->Latest(MonotonicNow()).readings.empty();
   })) << samples;
-  const MonoTime before = Now();
+  const MonoTime before = MonotonicNow();
   sampler.reset();
-  EXPECT_LT(Now() - before, std::chrono::seconds(5));
+  EXPECT_LT(MonotonicNow() - before, std::chrono::seconds(5));
   // What was left behind ends with the hang.
   EXPECT_GT(open_(), 0);
   fake_.Write("");
@@ -166,9 +166,9 @@ TEST_F(GpuSamplerTest, AnOldDriverIsRead) {
   options.library = LOCKSTEP_FAKE_NVML_OLD;
   const auto sampler = Open(options);
   ASSERT_NE(sampler, nullptr);
-  ASSERT_TRUE(
-      Eventually([&] { return sampler->Latest(Now()).readings.size() == 8; }));
-  EXPECT_TRUE(sampler->Latest(Now()).xids.empty());
+  ASSERT_TRUE(Eventually(
+      [&] { return sampler->Latest(MonotonicNow()).readings.size() == 8; }));
+  EXPECT_TRUE(sampler->Latest(MonotonicNow()).xids.empty());
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ class Cancellation {
   }
   // Returns false when it was cancelled first.
   bool SleepFor(Duration duration) {
-    const MonoTime until = SystemClock().Now().mono + duration;
+    const MonoTime until = MonotonicNow() + duration;
     MutexLock lock(&mu_);
     while (!cancelled_) {
       if (!changed_.WaitUntil(&mu_, until)) return !cancelled_;

@@ -103,7 +103,7 @@ class Download {
   }
 
  private:
-  static MonoTime Now() { return SystemClock().Now().mono; }
+  static MonoTime Now() { return MonotonicNow(); }
 
   Status Take(std::string_view bytes) {
     if (static_cast<int64_t>(bytes.size()) > package_.bytes - arrived_) {

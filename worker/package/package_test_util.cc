@@ -159,9 +159,9 @@ Status FakePackageSource::Fetch(const std::string& digest, int64_t offset,
 }
 
 bool Eventually(const std::function<bool()>& condition) {
-  const MonoTime deadline = SystemClock().Now().mono + std::chrono::seconds(20);
+  const MonoTime deadline = MonotonicNow() + std::chrono::seconds(20);
   while (!condition()) {
-    if (SystemClock().Now().mono > deadline) return false;
+    if (MonotonicNow() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return true;

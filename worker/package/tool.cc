@@ -126,7 +126,7 @@ std::string LastLine(std::string_view output) {
 }
 
 StatusOr<ToolResult> RunTool(const ToolOptions& options, Cancellation* cancel) {
-  const MonoTime deadline = SystemClock().Now().mono + options.timeout;
+  const MonoTime deadline = MonotonicNow() + options.timeout;
   LOCKSTEP_ASSIGN_OR_RETURN(Pipe pipe, MakePipe());
   const Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake || fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK) != 0) {
@@ -152,7 +152,7 @@ StatusOr<ToolResult> RunTool(const ToolOptions& options, Cancellation* cancel) {
   bool late = false;
   while (!HasEnded(process) && !late && !cancel->cancelled()) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline - SystemClock().Now().mono);
+        deadline - MonotonicNow());
     late = left.count() <= 0;
     pollfd fds[] = {{process.pidfd.get(), POLLIN, 0},
                     {wake.get(), POLLIN, 0},
@@ -165,7 +165,7 @@ StatusOr<ToolResult> RunTool(const ToolOptions& options, Cancellation* cancel) {
   // Its group is its own, and the number cannot be another's: the leader,
   // dead or not, is not waited for yet.
   ::kill(-process.id.pid, SIGKILL);
-  const MonoTime end = SystemClock().Now().mono + kEndTime;
+  const MonoTime end = MonotonicNow() + kEndTime;
   // What has left the group, as a daemon does.
   const bool gone = KillMarked(kToolVariable, mark, end);
   LOCKSTEP_ASSIGN_OR_RETURN(result.exit, WaitExit(process, end));

@@ -34,7 +34,7 @@ class WatchedSource final : public ByteSource {
   WatchedSource(ByteSource* bytes, Duration most, Cancellation* cancel)
       : bytes_(bytes),
         most_(most),
-        deadline_(SystemClock().Now().mono + most),
+        deadline_(MonotonicNow() + most),
         cancel_(cancel) {}
 
   StatusOr<size_t> Read(char* buffer, size_t size) override {
@@ -43,7 +43,7 @@ class WatchedSource final : public ByteSource {
   }
   Status Check() const {
     LOCKSTEP_RETURN_IF_ERROR(cancel_->Check());
-    if (SystemClock().Now().mono < deadline_) return OkStatus();
+    if (MonotonicNow() < deadline_) return OkStatus();
     return DeadlineExceeded("it is not unpacked after {}",
                             FormatDuration(most_));
   }

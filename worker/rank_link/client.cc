@@ -11,11 +11,6 @@
 #include "worker/rank_link/text.h"
 
 namespace lockstep {
-namespace {
-
-MonoTime Now() { return SystemClock().Now().mono; }
-
-}  // namespace
 
 void RankLink::Impl::Remember(const v1::RankReport& report) {
   if (!report.artifact_name().empty()) {
@@ -56,7 +51,7 @@ Status RankLink::Impl::WaitForWelcome(MonoTime deadline) {
   MutexLock lock(&mu_);
   while (!welcome_) {
     if (!over_.ok()) return over_;
-    if (!changed_.WaitUntil(&mu_, deadline) && Now() >= deadline) {
+    if (!changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline) {
       return DeadlineExceeded(
           "no welcome from the worker daemon at {}{}{}", identity_.path,
           connect_error_.empty() ? "" : ": ", connect_error_);
@@ -104,7 +99,7 @@ StatusOr<std::string> RankLink::Impl::Get(const std::string& key,
     Status hopeless = Hopeless();
     bool late = false;
     if (hopeless.ok()) {
-      late = !changed_.WaitUntil(&mu_, deadline) && Now() >= deadline;
+      late = !changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline;
     }
     if (hopeless.ok() && !late) continue;
     asked_.erase(key);
@@ -129,7 +124,7 @@ Status RankLink::Impl::WaitForGo(MonoTime deadline) {
   while (true) {
     LOCKSTEP_RETURN_IF_ERROR(Hopeless());
     if (go_) return OkStatus();
-    if (!changed_.WaitUntil(&mu_, deadline) && Now() >= deadline) {
+    if (!changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline) {
       return DeadlineExceeded(
           "not all ranks of job {} g{} have joined in time: no Go",
           identity_.key.job, identity_.key.generation);
@@ -160,7 +155,7 @@ Status RankLink::Impl::Flush(MonoTime deadline) {
   MutexLock lock(&mu_);
   while (!connected_ || !out_.empty()) {
     if (over_.code() == StatusCode::kPermissionDenied) return over_;
-    if (!changed_.WaitUntil(&mu_, deadline) && Now() >= deadline) {
+    if (!changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline) {
       return DeadlineExceeded("the worker daemon does not take {} messages",
                               out_.size());
     }
@@ -172,7 +167,7 @@ Status RankLink::Impl::Freeze(MonoTime deadline) {
   MutexLock lock(&mu_);
   while (!connected_) {
     if (!over_.ok()) return over_;
-    if (!changed_.WaitUntil(&mu_, deadline) && Now() >= deadline) {
+    if (!changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline) {
       return Unavailable("no link to the worker daemon at {}: {}",
                          identity_.path, connect_error_);
     }

@@ -18,9 +18,7 @@ using std::chrono::milliseconds;
 constexpr Duration kFirstBackoff = milliseconds(10);
 constexpr Duration kLastBackoff = milliseconds(1000);
 constexpr Duration kClosingTime = milliseconds(200);
-constexpr size_t kMaxQueued = 4096;
-
-MonoTime Now() { return SystemClock().Now().mono; }
+constexpr size_t kMaxQueuedReports = 4096;
 
 }  // namespace
 
@@ -38,7 +36,7 @@ RankLink::Impl::~Impl() {
   {
     MutexLock lock(&mu_);
     stopping_ = true;
-    stop_at_ = Now() + kClosingTime;
+    stop_at_ = MonotonicNow() + kClosingTime;
   }
   Wake();
   if (thread_.joinable()) thread_.join();
@@ -65,7 +63,7 @@ void RankLink::Impl::Loop() {
     {
       MutexLock lock(&mu_);
       wants_write = connected_ && !out_.empty();
-      if (stopping_ && (!wants_write || Now() >= stop_at_)) break;
+      if (stopping_ && (!wants_write || MonotonicNow() >= stop_at_)) break;
       // A refused rank has no one to talk to.
       if (over_.code() == StatusCode::kPermissionDenied && !fd_) break;
     }
@@ -215,11 +213,11 @@ void RankLink::Impl::QueueMessage(const v1::RankMessage& message,
                                   bool repeated) {
   // What is repeated is made anew at the next Welcome.
   if (repeated && !connected_) return;
-  if (out_.size() >= kMaxQueued) {
+  if (out_.size() >= kMaxQueuedReports) {
     // A daemon that has not read for long: the latest is enough.
     std::erase_if(out_, [](const Packet& packet) { return packet.repeated; });
     if (repeated) return QueueLatest();
-    if (out_.size() >= kMaxQueued) return;
+    if (out_.size() >= kMaxQueuedReports) return;
   }
   out_.push_back({message.SerializeAsString(), repeated});
 }

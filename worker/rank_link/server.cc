@@ -29,11 +29,9 @@ constexpr size_t kMaxStrangers = 64;
 // Of these, such of users that no rank here is of: they cannot crowd ranks
 // out.
 constexpr size_t kMaxForeigners = 8;
-constexpr size_t kMaxQueued = 256;
+constexpr size_t kMaxQueuedDirectives = 256;
 // So that one chatty rank does not starve the others.
 constexpr int kPacketsPerTurn = 64;
-
-MonoTime Now() { return SystemClock().Now().mono; }
 
 bool IsRendezvousKey(const std::string& key) {
   return !key.empty() && key.size() <= kMaxRendezvousKey;
@@ -147,7 +145,7 @@ void RankLinkServer::Accept() {
       continue;
     }
     connection->id = next_id_++;
-    connection->hello_due = Now() + kHelloTimeout;
+    connection->hello_due = MonotonicNow() + kHelloTimeout;
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = connection->id;
@@ -277,7 +275,7 @@ void RankLinkServer::Refuse(Connection* c, const std::string& text) {
 void RankLinkServer::Queue(Connection* c, std::string packet) {
   c->out.push_back(std::move(packet));
   Flush(c);
-  if (c->out.size() > kMaxQueued) {
+  if (c->out.size() > kMaxQueuedDirectives) {
     LOG_WARN("rank link: {} does not read, cutting it off",
              c->key ? Describe(*c->key) : "a stranger");
     Doom(c);
@@ -318,7 +316,7 @@ void RankLinkServer::Arm(Duration in) {
 
 void RankLinkServer::Sweep() {
   std::vector<uint64_t> ended;
-  const MonoTime now = Now();
+  const MonoTime now = MonotonicNow();
   for (const auto& [id, c] : connections_) {
     if (c->doomed || (!c->key && c->hello_due <= now)) ended.push_back(id);
   }

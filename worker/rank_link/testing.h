@@ -26,9 +26,7 @@
 
 namespace lockstep {
 
-inline MonoTime In(Duration duration) {
-  return SystemClock().Now().mono + duration;
-}
+inline MonoTime In(Duration duration) { return MonotonicNow() + duration; }
 
 // Removed with its contents.
 class TempDir {

@@ -18,8 +18,6 @@ constexpr std::array<size_t, 4> kSizes = {1 << 10, 64 << 10, 512 << 10,
 // The first of a size does not count: pages and buffers are new.
 constexpr int kTimes = 4;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 struct Timing {
   size_t bytes = 0;
   double seconds = 0;
@@ -44,10 +42,10 @@ StatusOr<double> TimeAllReduce(Communicator* communicator, const Slice& slice,
                                Duration timeout) {
   double quickest = 0;
   for (int i = 0; i < kTimes; ++i) {
-    const MonoTime began = Now();
+    const MonoTime began = MonotonicNow();
     LOCKSTEP_RETURN_IF_ERROR(MarkPeerLost(
         Run(communicator, {CollectiveKind::kAllReduce, slice}, timeout)));
-    const double took = ToSeconds(Now() - began);
+    const double took = ToSeconds(MonotonicNow() - began);
     if (i == 1 || (i > 1 && took < quickest)) quickest = took;
   }
   return quickest;
@@ -95,7 +93,7 @@ StatusOr<MessageCost> MeasureMessages(Communicator* communicator,
   LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* const buffer,
                             communicator->Allocate(kSizes.back()));
   LOCKSTEP_RETURN_IF_ERROR(small->Barrier());
-  const MonoTime end = Now() + budget;
+  const MonoTime end = MonotonicNow() + budget;
   std::vector<Timing> timings;
   for (const size_t bytes : kSizes) {
     if (!timings.empty()) {
@@ -103,7 +101,7 @@ StatusOr<MessageCost> MeasureMessages(Communicator* communicator,
       // As if time grew with size: it grows less.
       const double next = last.seconds * static_cast<double>(bytes) /
                           static_cast<double>(last.bytes) * kTimes;
-      uint8_t on = timings.size() < 2 || Now() + Seconds(next) < end;
+      uint8_t on = timings.size() < 2 || MonotonicNow() + Seconds(next) < end;
       LOCKSTEP_RETURN_IF_ERROR(Agree(small, &on));
       if (on == 0) break;
     }

@@ -46,7 +46,7 @@ void Settle(ReducingRank* rank, cudaStream_t stream) {
   auto work = rank->communicator->device_memory()->StartSumOfSquares(
       {some, 0, 1, DataType::kFloat32}, {number, 0, 1, DataType::kFloat64},
       stream);
-  ASSERT_TRUE((*work)->Wait(Now() + kLong).ok());
+  ASSERT_TRUE((*work)->Wait(MonotonicNow() + kLong).ok());
 }
 
 TEST(DeviceGradientsTest, AreTheSumOfAllRanks) {
@@ -86,7 +86,7 @@ TEST(DeviceGradientsTest, AreTheSumOfAllRanks) {
 TEST(DeviceGradientsTest, AreWaitedForOnTheirStream) {
   std::thread releaser;
   std::atomic<int> handed_over{0};
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   std::atomic<MonoTime> released;
   RunReducers(2, {}, [&](ReducingRank* rank, cudaStream_t stream) {
     Settle(rank, stream);
@@ -102,11 +102,11 @@ TEST(DeviceGradientsTest, AreWaitedForOnTheirStream) {
     if (rank->communicator->rank() == 0) {
       releaser = std::thread([&] {
         while (handed_over < 2) std::this_thread::yield();
-        while (Now() - start < std::chrono::milliseconds(20)) {
+        while (MonotonicNow() - start < std::chrono::milliseconds(20)) {
           std::this_thread::yield();
         }
         EXPECT_EQ(FakeLaunches(), 0);
-        released = Now();
+        released = MonotonicNow();
         ReleaseFakeFills();
       });
     }
@@ -122,7 +122,7 @@ TEST(DeviceGradientsTest, AreWaitedForOnTheirStream) {
     EXPECT_TRUE(rank->reducer->Commit().ok());
     EXPECT_TRUE(rank->reducer->Settle().ok());
     EXPECT_GT(rank->Busy(), Duration(0));
-    EXPECT_LE(rank->Busy(), Now() - released.load());
+    EXPECT_LE(rank->Busy(), MonotonicNow() - released.load());
   });
   releaser.join();
 }
@@ -161,7 +161,7 @@ TEST(DeviceGradientsTest, WhatWasSeenOnceIsRememberedForTheStep) {
     if (looks) {
       EXPECT_TRUE(gradients.StartLook(0).ok());
     }
-    const auto all = gradients.AllFinite(Now() + kLong);
+    const auto all = gradients.AllFinite(MonotonicNow() + kLong);
     EXPECT_TRUE(all.ok()) << all.status();
     return all.value_or(false);
   };

@@ -13,8 +13,6 @@ constexpr double kLagWeight = 0.1;
 // In that of what was reduced and how fast.
 constexpr double kBandwidthWeight = 0.05;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 }  // namespace
 
 StatusOr<std::unique_ptr<Progress>> Progress::Create(
@@ -27,7 +25,7 @@ StatusOr<std::unique_ptr<Progress>> Progress::Create(
     if (!page) return Unavailable("the rank's page: {}", error);
   }
   return std::unique_ptr<Progress>(
-      new Progress(std::move(page), rank, generation, Now()));
+      new Progress(std::move(page), rank, generation, MonotonicNow()));
 }
 
 Progress::Progress(std::unique_ptr<task::PageWriter> page, int rank,
@@ -40,7 +38,7 @@ Progress::Progress(std::unique_ptr<task::PageWriter> page, int rank,
 }
 
 void Progress::Enter(task::RankPhase phase) {
-  const MonoTime now = Now();
+  const MonoTime now = MonotonicNow();
   timer_.Switch(phase, now);
   WriteProgress(now);
 }
@@ -73,7 +71,7 @@ void Progress::CountStep(const Step& step) {
     counters_.has_learning_rate = true;
     counters_.last_learning_rate = step.learning_rate;
   }
-  TimeStep(Now());
+  TimeStep(MonotonicNow());
   MeasureBandwidth();
 }
 
@@ -124,7 +122,7 @@ void Progress::SetValue(std::string_view name, double value) {
 
 void Progress::HoldBack(Duration waited, Duration busy) {
   SettleHeldBack(Duration(0));
-  timer_.HoldBack(waited, Now());
+  timer_.HoldBack(waited, MonotonicNow());
   busy_held_back_ = std::max(busy, timer_.held_back());
 }
 
@@ -140,7 +138,7 @@ void Progress::CountBusy(Duration busy) {
 }
 
 void Progress::CountInline(Duration time) {
-  timer_.Move(task::RankPhase::kAllReduce, time, Now());
+  timer_.Move(task::RankPhase::kAllReduce, time, MonotonicNow());
   CountBusy(time);
 }
 
@@ -166,7 +164,7 @@ void Progress::WriteProgress(MonoTime now) {
 }
 
 void Progress::Publish() {
-  const MonoTime now = Now();
+  const MonoTime now = MonotonicNow();
   const auto totals = timer_.Totals(now);
   for (size_t i = 0; i < totals.size(); ++i) {
     counters_.phase_seconds[i] = ToSeconds(totals[i]);

@@ -8,8 +8,6 @@
 namespace lockstep {
 namespace {
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 std::string WireOf(const ReducerOptions& reducer) {
   return reducer.bf16_wire ? "bf16" : "fp32";
 }
@@ -121,7 +119,7 @@ StatusOr<std::string> ReductionPlanner::MakeNew(Communicator* communicator,
                                                 SmallCollectives* small,
                                                 const ReducerOptions& reducer) {
   LOCKSTEP_RETURN_IF_ERROR(MarkPeerLost(communicator->Tune(
-      options_.tune_budget, Now() + options_.operation_timeout)));
+      options_.tune_budget, MonotonicNow() + options_.operation_timeout)));
   size_t bytes = reducer.bucket_bytes;
   std::string why = ", as the program asks";
   if (bytes == 0) {

@@ -15,7 +15,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const std::vector<Parameter> kParameters = {{"a", 100}, {"b", 200}, {"c", 3}};
+const std::vector<Parameter> kPlannedParameters = {
+    {"a", 100}, {"b", 200}, {"c", 3}};
 
 // What two ranks come to, and must both; rank 0's planner.
 struct Outcome {
@@ -26,7 +27,7 @@ struct Outcome {
 };
 
 Outcome Plan(const PlannerOptions& given, const ReducerOptions& reducer,
-             const std::vector<Parameter>& parameters = kParameters) {
+             const std::vector<Parameter>& parameters = kPlannedParameters) {
   FakeGroup group(2);
   std::vector<Outcome> outcomes(2);
   RunRanks(2, [&](int r) {
@@ -100,7 +101,7 @@ TEST(ReductionPlannerTest, ASizeThatIsAskedForWinsOverAPlan) {
 
 TEST(ReductionPlannerTest, OtherGradientsNeedAnotherPlan) {
   const Outcome first = Plan({}, {});
-  std::vector<Parameter> other = kParameters;
+  std::vector<Parameter> other = kPlannedParameters;
   other[1].elements = 201;
   const Outcome second = Plan({.text = first.text}, {}, other);
   ASSERT_EQ(second.notes.size(), 1u);
@@ -134,7 +135,8 @@ TEST(ReductionPlannerTest, OneRankHasNothingToPlan) {
   ASSERT_TRUE(planner.Check().ok());
   FakeGroup group(1);
   const auto communicator = group.Make(0);
-  const auto made = planner.Make(communicator.get(), nullptr, kParameters, {});
+  const auto made =
+      planner.Make(communicator.get(), nullptr, kPlannedParameters, {});
   ASSERT_TRUE(made.ok());
   EXPECT_EQ(planner.text(), "");
   EXPECT_EQ(made->how, "");

@@ -30,8 +30,6 @@ constexpr int kReasonNumberConfigMismatch = 53;
 constexpr int kReasonNumberDiverged = 54;
 constexpr int kReasonNumberCheckpointFailed = 91;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 int ReasonNumber(const std::string& reason) {
   if (reason == kReasonConfigMismatch || reason == kReasonOtherSpec ||
       reason == kReasonWrongJobKey || reason == kReasonOtherGeneration) {
@@ -81,7 +79,7 @@ Status Session::Impl::Join() {
     };
     LOCKSTEP_ASSIGN_OR_RETURN(
         link_, RankLink::Connect(*std::move(identity), std::move(callbacks),
-                                 Now() + options_.join_timeout));
+                                 MonotonicNow() + options_.join_timeout));
     TakeWelcome(link_->welcome());
     page = link_->welcome().page_path();
   } else {
@@ -135,10 +133,11 @@ Status Session::Impl::Form(const ConfigMap& config) {
   }
   fingerprint_ = Fingerprint(all);
   if (link_) {
-    LOCKSTEP_RETURN_IF_ERROR(Compare(all, Now() + options_.forming_timeout));
+    LOCKSTEP_RETURN_IF_ERROR(
+        Compare(all, MonotonicNow() + options_.forming_timeout));
     link_->SendJoined();
     LOCKSTEP_RETURN_IF_ERROR(
-        MarkPeerLost(link_->WaitForGo(Now() + options_.go_timeout)));
+        MarkPeerLost(link_->WaitForGo(MonotonicNow() + options_.go_timeout)));
   }
   progress_->Enter(Phase::kOther);
   return OkStatus();
@@ -151,7 +150,7 @@ StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormFrozen() {
   options.size = world_size_;
   options.label = Label();
   options.operation_timeout = options_.operation_timeout;
-  options.forming_deadline = Now() + options_.forming_timeout;
+  options.forming_deadline = MonotonicNow() + options_.forming_timeout;
   options.module_dir = options_.module_dir;
   options.rendezvous = link_.get();
   // The daemon shows a rank its own GPUs only; a program without one has what
@@ -250,7 +249,7 @@ int Session::Impl::Leave(const Status& result) {
   }
   if (link_) {
     const Duration time = status.ok() ? kGoodbyeTime : kLastWordsTime;
-    if (Status sent = link_->Flush(Now() + time); !sent.ok()) {
+    if (Status sent = link_->Flush(MonotonicNow() + time); !sent.ok()) {
       LOG_WARN("{} rank {}: {}", Label(), rank_, Message(sent));
     }
   }

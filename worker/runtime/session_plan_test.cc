@@ -2,8 +2,6 @@
 // of a sum depend on how gradients lie in buckets.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -16,9 +14,9 @@
 
 #include "common/model/reduction_plan.h"
 #include "worker/collective/periodic_test_util.h"
-#include "worker/rank_link/packet.h"
 #include "worker/rank_link/testing.h"
 #include "worker/runtime/session.h"
+#include "worker/runtime/session_test_util.h"
 #include "worker/runtime/testing.h"
 
 namespace lockstep {
@@ -30,9 +28,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-constexpr char kJob[] = "mnist";
+constexpr char kPlanJob[] = "mnist";
 constexpr int kRanks = 3;
-const std::vector<Parameter> kParameters = {
+const std::vector<Parameter> kPlanParameters = {
     {"a", 90'000}, {"b", 70'001}, {"c", 50'003}, {"d", 30'000}, {"e", 10}};
 
 // What one generation does, and what became of it.
@@ -58,23 +56,11 @@ struct Generation {
   std::vector<int> reasons = {};
 };
 
-void SetEnvironment(const std::string& link, int rank) {
-  const int fd = ::memfd_create("nonce", 0);
-  const std::string nonce = "nonce-" + std::to_string(rank);
-  ASSERT_EQ(::write(fd, nonce.data(), nonce.size()),
-            static_cast<ssize_t>(nonce.size()));
-  ::setenv(kLinkVariable, link.c_str(), 1);
-  ::setenv(kJobVariable, kJob, 1);
-  ::setenv(kGenerationVariable, "1", 1);
-  ::setenv(kRankVariable, std::to_string(rank).c_str(), 1);
-  ::setenv(kNonceFdVariable, std::to_string(fd).c_str(), 1);
-}
-
 std::vector<float> Gradient(int64_t step, size_t parameter, int rank) {
   std::mt19937 random(static_cast<uint32_t>(step * 1000 + parameter * 10 +
                                             static_cast<size_t>(rank)));
   std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<float> values(kParameters[parameter].elements);
+  std::vector<float> values(kPlanParameters[parameter].elements);
   FillPeriodic(values.data(), sizeof(float), values.size(), 1009,
                [&](size_t i) { values[i] = uniform(random); });
   return values;
@@ -86,7 +72,7 @@ Status Train(Session* session, Generation* generation) {
   options.start_step = generation->start_step;
   options.state_hash_interval = 0;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Reducer> reducer,
-                            session->MakeReducer(kParameters, options));
+                            session->MakeReducer(kPlanParameters, options));
   while (reducer->committed() < 5) {
     for (const size_t i : generation->readiness) {
       LOCKSTEP_RETURN_IF_ERROR(
@@ -95,7 +81,7 @@ Status Train(Session* session, Generation* generation) {
     LOCKSTEP_RETURN_IF_ERROR(reducer->Finish({}).status());
     if (session->chief()) {
       auto& sums = generation->sums[reducer->step()];
-      for (size_t i = 0; i < kParameters.size(); ++i) {
+      for (size_t i = 0; i < kPlanParameters.size(); ++i) {
         const std::span<const float> sum = reducer->gradient(i);
         sums.emplace_back(sum.begin(), sum.end());
       }
@@ -111,7 +97,7 @@ v1::RankWelcome Welcome(const Generation& generation, int rank) {
   welcome.set_rank(rank);
   welcome.set_world_size(kRanks);
   welcome.set_generation(1);
-  welcome.set_job(kJob);
+  welcome.set_job(kPlanJob);
   welcome.set_job_key(std::string(32, 'k'));
   welcome.set_spec_hash(std::string(32, 's'));
   welcome.set_bind_address(rank == generation.misplaced ? "192.0.2.1"
@@ -128,9 +114,8 @@ Generation Ran(Generation generation) {
   TestDaemon daemon(dir.path() + "/link");
   std::vector<std::unique_ptr<Session>> sessions;
   for (int r = 0; r < kRanks; ++r) {
-    daemon.Expect({kJob, 1, r}, "nonce-" + std::to_string(r),
-                  Welcome(generation, r));
-    SetEnvironment(daemon.path(), r);
+    daemon.Expect({kPlanJob, 1, r}, RankNonce(r), Welcome(generation, r));
+    SetRankEnvironment(daemon.path(), kPlanJob, 1, r);
     SessionOptions options;
     options.backend = generation.backend;
     options.operation_timeout = seconds(20);

@@ -14,8 +14,6 @@
 namespace lockstep {
 namespace {
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 DirectiveOp OpOf(v1::RankDirective::Kind kind) {
   switch (kind) {
     case v1::RankDirective::CHECKPOINT:
@@ -148,7 +146,8 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
       {"state hash interval", std::to_string(options.state_hash_interval)},
   };
   if (link_) {
-    LOCKSTEP_RETURN_IF_ERROR(Compare(shape, Now() + options_.forming_timeout));
+    LOCKSTEP_RETURN_IF_ERROR(
+        Compare(shape, MonotonicNow() + options_.forming_timeout));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
       ReductionPlanner::Made made,
@@ -156,7 +155,8 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   // The order of the sums shapes the numbers like the rest.
   const ConfigMap plan = {{"reduction plan", planner_->hash()}};
   if (link_ && world_size_ > 1) {
-    LOCKSTEP_RETURN_IF_ERROR(Compare(plan, Now() + options_.forming_timeout));
+    LOCKSTEP_RETURN_IF_ERROR(
+        Compare(plan, MonotonicNow() + options_.forming_timeout));
   }
   TellChoice(made.how);
   TellPlan();

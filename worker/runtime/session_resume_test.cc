@@ -1,8 +1,6 @@
 // What two ranks are told of checkpoints, and how they wait for space.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -11,34 +9,28 @@
 #include <string>
 #include <vector>
 
-#include "worker/rank_link/packet.h"
 #include "worker/rank_link/testing.h"
 #include "worker/runtime/session.h"
+#include "worker/runtime/session_test_util.h"
 #include "worker/runtime/testing.h"
 
 namespace lockstep {
 namespace {
 
-constexpr char kJob[] = "mnist";
-constexpr uint64_t kGeneration = 3;
+constexpr char kResumeJob[] = "mnist";
+constexpr uint64_t kResumeGeneration = 3;
 
 class SessionResumeTest : public ::testing::Test {
  protected:
-  ~SessionResumeTest() override {
-    for (const char* name : {kLinkVariable, kJobVariable, kGenerationVariable,
-                             kRankVariable, kNonceFdVariable}) {
-      ::unsetenv(name);
-    }
-  }
-  static std::string Nonce(int rank) { return "nonce-" + std::to_string(rank); }
+  ~SessionResumeTest() override { ClearRankEnvironment(); }
   v1::RankWelcome Welcome(int rank) {
     v1::RankWelcome welcome;
     welcome.set_rank(rank);
     welcome.set_world_size(2);
     welcome.set_local_rank(rank);
     welcome.set_local_size(2);
-    welcome.set_generation(kGeneration);
-    welcome.set_job(kJob);
+    welcome.set_generation(kResumeGeneration);
+    welcome.set_job(kResumeJob);
     welcome.set_job_key(std::string(32, 'k'));
     welcome.set_spec_hash(std::string(32, 's'));
     welcome.set_bind_address("127.0.0.1");
@@ -46,19 +38,13 @@ class SessionResumeTest : public ::testing::Test {
     return welcome;
   }
   void Expect(int rank, const v1::RankWelcome& welcome) {
-    daemon_.Expect({kJob, kGeneration, rank}, Nonce(rank), welcome);
+    daemon_.Expect({kResumeJob, kResumeGeneration, rank}, RankNonce(rank),
+                   welcome);
   }
   // One after the other: the environment is the process's.
   void Join() {
     for (int r = 0; r < 2; ++r) {
-      const int fd = ::memfd_create("nonce", 0);
-      ASSERT_EQ(::write(fd, Nonce(r).data(), Nonce(r).size()),
-                static_cast<ssize_t>(Nonce(r).size()));
-      ::setenv(kLinkVariable, daemon_.path().c_str(), 1);
-      ::setenv(kJobVariable, kJob, 1);
-      ::setenv(kGenerationVariable, std::to_string(kGeneration).c_str(), 1);
-      ::setenv(kRankVariable, std::to_string(r).c_str(), 1);
-      ::setenv(kNonceFdVariable, std::to_string(fd).c_str(), 1);
+      SetRankEnvironment(daemon_.path(), kResumeJob, kResumeGeneration, r);
       auto session =
           Session::Join({.operation_timeout = std::chrono::seconds(20)});
       ASSERT_TRUE(session.ok()) << session.status();

@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -14,9 +12,9 @@
 #include <vector>
 
 #include "worker/collective/testing.h"
-#include "worker/rank_link/packet.h"
 #include "worker/rank_link/testing.h"
 #include "worker/runtime/peer_lost.h"
+#include "worker/runtime/session_test_util.h"
 #include "worker/runtime/testing.h"
 
 namespace lockstep {
@@ -32,26 +30,6 @@ constexpr char kJob[] = "mnist";
 constexpr uint64_t kGeneration = 3;
 
 RankKey Key(int rank) { return {kJob, kGeneration, rank}; }
-
-// What a daemon sets for a rank. Session::Join reads it.
-void SetEnvironment(const std::string& link, int rank) {
-  const int fd = ::memfd_create("nonce", 0);
-  const std::string nonce = "nonce-" + std::to_string(rank);
-  ASSERT_EQ(::write(fd, nonce.data(), nonce.size()),
-            static_cast<ssize_t>(nonce.size()));
-  ::setenv(kLinkVariable, link.c_str(), 1);
-  ::setenv(kJobVariable, kJob, 1);
-  ::setenv(kGenerationVariable, std::to_string(kGeneration).c_str(), 1);
-  ::setenv(kRankVariable, std::to_string(rank).c_str(), 1);
-  ::setenv(kNonceFdVariable, std::to_string(fd).c_str(), 1);
-}
-
-void ClearEnvironment() {
-  for (const char* name : {kLinkVariable, kJobVariable, kGenerationVariable,
-                           kRankVariable, kNonceFdVariable}) {
-    ::unsetenv(name);
-  }
-}
 
 v1::RankWelcome Welcome(const std::string& dir, int rank, int world_size) {
   v1::RankWelcome welcome;
@@ -131,7 +109,7 @@ Status Train(Session* session, int64_t steps, int64_t* stopped_at) {
 }
 
 TEST(SessionAloneTest, AProgramOutsideLockstepIsRankZeroOfOne) {
-  ClearEnvironment();
+  ClearRankEnvironment();
   auto session = Session::Join(
       {.local_output_directory = "/tmp/here", .local_checkpoint_interval = 7});
   ASSERT_TRUE(session.ok()) << session.status();
@@ -151,7 +129,7 @@ TEST(SessionAloneTest, AProgramOutsideLockstepIsRankZeroOfOne) {
 }
 
 TEST(SessionAloneTest, CollectivesBeforeFormAreRefused) {
-  ClearEnvironment();
+  ClearRankEnvironment();
   auto session = *Session::Join({});
   std::vector<double> values = {1};
   std::string bytes;
@@ -163,7 +141,7 @@ TEST(SessionAloneTest, CollectivesBeforeFormAreRefused) {
 }
 
 TEST(SessionAloneTest, SigpipeIsIgnored) {
-  ClearEnvironment();
+  ClearRankEnvironment();
   ::signal(SIGPIPE, SIG_DFL);
   auto session = *Session::Join({});
   struct sigaction action;
@@ -172,10 +150,10 @@ TEST(SessionAloneTest, SigpipeIsIgnored) {
 }
 
 TEST(SessionAloneTest, NobodyAtTheLinkIsToldInTime) {
-  SetEnvironment("/tmp/lockstep-no-such-link", 0);
+  SetRankEnvironment("/tmp/lockstep-no-such-link", kJob, kGeneration, 0);
   auto session = Session::Join({.join_timeout = milliseconds(50)});
   EXPECT_EQ(session.status().code(), StatusCode::kDeadlineExceeded);
-  ClearEnvironment();
+  ClearRankEnvironment();
 }
 
 TEST(SessionTest, ExitCodesTellVictimsFromCulprits) {
@@ -192,15 +170,14 @@ class TwoRanks : public ::testing::Test {
  protected:
   TwoRanks() {
     for (int r = 0; r < 2; ++r) {
-      daemon_.Expect(Key(r), "nonce-" + std::to_string(r),
-                     Welcome(dir_.path(), r, 2));
+      daemon_.Expect(Key(r), RankNonce(r), Welcome(dir_.path(), r, 2));
     }
   }
-  ~TwoRanks() override { ClearEnvironment(); }
+  ~TwoRanks() override { ClearRankEnvironment(); }
   // One after the other: the environment is the process's.
   void Join() {
     for (int r = 0; r < 2; ++r) {
-      SetEnvironment(daemon_.path(), r);
+      SetRankEnvironment(daemon_.path(), kJob, kGeneration, r);
       auto session = Session::Join({.operation_timeout = seconds(20)});
       ASSERT_TRUE(session.ok()) << session.status();
       sessions_.push_back(*std::move(session));
@@ -435,7 +412,7 @@ v1::RankReport LastWordsOfASurvivor(bool told) {
   TempDir dir;
   const std::string link = dir.path() + "/link";
   RankProcesses ranks(2, [&](int r) {
-    SetEnvironment(link, r);
+    SetRankEnvironment(link, kJob, kGeneration, r);
     auto session = Session::Join({});
     if (!session.ok()) return 99;
     int64_t stopped_at = 0;
@@ -444,8 +421,7 @@ v1::RankReport LastWordsOfASurvivor(bool told) {
   // The ranks run already: a Hello before Expect would be refused.
   TestDaemon daemon(link, nullptr);
   for (int r = 0; r < 2; ++r) {
-    daemon.Expect(Key(r), "nonce-" + std::to_string(r),
-                  Welcome(dir.path(), r, 2));
+    daemon.Expect(Key(r), RankNonce(r), Welcome(dir.path(), r, 2));
   }
   daemon.Start();
   EXPECT_TRUE(daemon.WaitFor([&] { return daemon.joined.size() == 2; }))

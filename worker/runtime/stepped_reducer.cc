@@ -18,8 +18,6 @@
 namespace lockstep {
 namespace {
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 uint64_t ValueOf(const std::string& hex) {
   uint64_t value = 0;
   std::from_chars(hex.data(), hex.data() + hex.size(), value, 16);
@@ -186,8 +184,8 @@ StatusOr<bool> SteppedReducer::SealRest() {
     buckets_->Seal(started_);
     return !buckets_->nonfinite();
   }
-  StatusOr<bool> finite =
-      device_->AllFinite(Now() + kStreamPatience * options_.operation_timeout);
+  StatusOr<bool> finite = device_->AllFinite(
+      MonotonicNow() + kStreamPatience * options_.operation_timeout);
   if (!finite.ok()) return AtStep(finite.status());
   return finite;
 }
@@ -219,10 +217,10 @@ Status SteppedReducer::Arrived(size_t i) {
   learner_.See(i);
   if (works_.empty() && !Starts()) return OkStatus();
   if (!inline_) return StartFullBuckets();
-  const MonoTime began = Now();
+  const MonoTime began = MonotonicNow();
   LOCKSTEP_RETURN_IF_ERROR(StartFullBuckets());
   PollInline();
-  progress_->CountInline(Now() - began);
+  progress_->CountInline(MonotonicNow() - began);
   return OkStatus();
 }
 
@@ -327,21 +325,21 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.Begin(facts));
   Tell(words, inputs);
 
-  const MonoTime arrived = Now();
+  const MonoTime arrived = MonotonicNow();
   progress_->Enter(task::RankPhase::kAllReduce);
   LOCKSTEP_RETURN_IF_ERROR(
       Start({CollectiveKind::kAllReduce, device_ != nullptr
                                              ? buckets_->tail_slice()
                                              : buckets_->slice(started_)}));
   LOCKSTEP_RETURN_IF_ERROR(WaitAll(arrived));
-  last_wait_ = Now() - arrived;
+  last_wait_ = MonotonicNow() - arrived;
   buckets_->Take();
   StepResult result;
   LOCKSTEP_RETURN_IF_ERROR(MeasureNorm(arrived, &result));
   StepTailSum sum;
   const StatusOr<Verdict> verdict = Hear(&sum);
   // What followed the wait is in the phase, too.
-  progress_->HoldBack(last_wait_, hidden_.Take() + (Now() - arrived));
+  progress_->HoldBack(last_wait_, hidden_.Take() + (MonotonicNow() - arrived));
   progress_->Enter(task::RankPhase::kOther);
   if (!verdict.ok()) return verdict.status();
 
@@ -399,7 +397,7 @@ StatusOr<StepOrders> SteppedReducer::Settle() {
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.BeginRound());
   Tell(words, StepInputs());
   const task::RankPhase phase = progress_->phase();
-  const MonoTime began = Now();
+  const MonoTime began = MonotonicNow();
   progress_->Enter(task::RankPhase::kAllReduce);
   LOCKSTEP_RETURN_IF_ERROR(
       Start({CollectiveKind::kAllReduce, buckets_->tail_slice()}));
@@ -408,7 +406,7 @@ StatusOr<StepOrders> SteppedReducer::Settle() {
   const Status heard = Hear(&sum).status();
   last_wait_ = Duration(0);
   progress_->Enter(phase);
-  progress_->CountBusy(Now() - began);
+  progress_->CountBusy(MonotonicNow() - began);
   LOCKSTEP_RETURN_IF_ERROR(heard);
   LOCKSTEP_ASSIGN_OR_RETURN(StepOrders orders, controller_.Commit());
   progress_->Publish();

@@ -11,8 +11,6 @@
 namespace lockstep {
 namespace {
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 char* Data(const Slice& slice) {
   return static_cast<char*>(slice.buffer->data) +
          slice.offset * SizeOf(slice.type);
@@ -97,12 +95,12 @@ namespace {
 class FakeWork final : public Work {
  public:
   FakeWork(FakeCommunicator* communicator, uint64_t number)
-      : communicator_(communicator), number_(number), began_(Now()) {}
+      : communicator_(communicator), number_(number), began_(MonotonicNow()) {}
   Status Wait(MonoTime deadline) override {
     return communicator_->WaitFor(number_, deadline);
   }
   bool Poll() override {
-    return communicator_->WaitFor(number_, Now()).code() !=
+    return communicator_->WaitFor(number_, MonotonicNow()).code() !=
            StatusCode::kDeadlineExceeded;
   }
   std::optional<Span> ran() const override {
@@ -145,7 +143,7 @@ Status FakeCommunicator::WaitFor(uint64_t number, MonoTime deadline) {
     group_->waiting_[rank_] = number;
     const bool woken = group_->changed_.WaitUntil(&group_->mu_, deadline);
     group_->waiting_.erase(rank_);
-    if (!woken && Now() >= deadline) {
+    if (!woken && MonotonicNow() >= deadline) {
       return DeadlineExceeded("operation {} did not end in time", number);
     }
   }
@@ -176,7 +174,7 @@ void FakeGroup::MoveOn(uint64_t number, int rank) {
   }
   Execute(pending);
   pending->done = true;
-  pending->ended = Now();
+  pending->ended = MonotonicNow();
   changed_.NotifyAll();
 }
 

@@ -21,11 +21,9 @@ using task::ShimRequest;
 
 constexpr Duration kRetry = std::chrono::milliseconds(2);
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 int MillisUntil(MonoTime deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-      std::max(deadline - Now(), Duration::zero()));
+      std::max(deadline - MonotonicNow(), Duration::zero()));
   return static_cast<int>(std::min<int64_t>(left.count(), 3'600'000));
 }
 
@@ -101,7 +99,7 @@ StatusOr<std::unique_ptr<ShimClient>> ShimClient::Connect(
   StatusOr<Fd> fd = TryConnect(socket_path);
   // There is nothing to wait on for a file that is not there yet.
   while (!fd.ok() && fd.status().code() == StatusCode::kNotFound &&
-         Now() < deadline) {
+         MonotonicNow() < deadline) {
     poll(nullptr, 0,
          static_cast<int>(
              std::chrono::ceil<std::chrono::milliseconds>(kRetry).count()));
@@ -115,7 +113,7 @@ StatusOr<std::unique_ptr<ShimClient>> ShimClient::Connect(
   // A shim answers in microseconds; a deadline that was for its appearing is
   // no reason to hang up on one that is there.
   const MonoTime answer_by =
-      std::max(deadline, Now() + std::chrono::seconds(1));
+      std::max(deadline, MonotonicNow() + std::chrono::seconds(1));
   const StatusOr<ShimReply> reply = client->Call(hello, answer_by);
   if (reply.ok()) return client;
   if (reply.status().code() == StatusCode::kFailedPrecondition) {
@@ -159,7 +157,7 @@ StatusOr<ShimReply> ShimClient::Call(ShimRequest request, MonoTime deadline) {
            MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(bytes.size())) {
     // What it said before it went may still be in the socket: a refusal.
     const int error = errno;
-    const StatusOr<ShimReply> word = Receive(Now());
+    const StatusOr<ShimReply> word = Receive(MonotonicNow());
     if (word.ok() && word->kind == ShimReply::Kind::kRefused) {
       return FailedPrecondition("the shim refused: {}", word->error);
     }
@@ -197,7 +195,8 @@ StatusOr<ShimReply> ShimClient::Receive(MonoTime deadline) {
     if (errno != EAGAIN) {
       return Unavailable("the shim is gone: {}", strerror(errno));
     }
-    if (Now() >= deadline) return DeadlineExceeded("the shim gave no answer");
+    if (MonotonicNow() >= deadline)
+      return DeadlineExceeded("the shim gave no answer");
     pollfd p{fd_.get(), POLLIN, 0};
     poll(&p, 1, MillisUntil(deadline));
   }
@@ -209,7 +208,7 @@ StatusOr<std::optional<ShimReply>> ShimClient::TakePush() {
     pushed_.pop_front();
     return std::optional<ShimReply>(std::move(reply));
   }
-  StatusOr<ShimReply> reply = Receive(Now());
+  StatusOr<ShimReply> reply = Receive(MonotonicNow());
   if (reply.ok()) return std::optional<ShimReply>(*std::move(reply));
   if (reply.status().code() == StatusCode::kDeadlineExceeded) {
     return std::optional<ShimReply>();

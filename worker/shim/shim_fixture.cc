@@ -16,12 +16,12 @@ using cri::LogLine;
 using task::ExitRecord;
 using task::ShimSpec;
 
-MonoTime In(Duration d) { return SystemClock().Now().mono + d; }
+MonoTime In(Duration d) { return MonotonicNow() + d; }
 
 bool Eventually(const std::function<bool()>& holds) {
   const MonoTime deadline = In(60s);
   while (!holds()) {
-    if (SystemClock().Now().mono >= deadline) return false;
+    if (MonotonicNow() >= deadline) return false;
     usleep(1000);
   }
   return true;

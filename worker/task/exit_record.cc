@@ -10,11 +10,11 @@
 
 namespace lockstep::task {
 namespace {
-constexpr std::string_view kMagic = "LSEXITRC";
+constexpr std::string_view kExitMagic = "LSEXITRC";
 // 1 lacks what is said of containers.
-constexpr uint32_t kPlainVersion = 1;
-constexpr uint32_t kContainerVersion = 2;
-constexpr size_t kMaxText = 8192;
+constexpr uint32_t kPlainExitVersion = 1;
+constexpr uint32_t kContainerExitVersion = 2;
+constexpr size_t kMaxExitText = 8192;
 }  // namespace
 
 std::string SignalName(int signo) {
@@ -74,7 +74,7 @@ std::string EncodeExitRecord(const ExitRecord& record) {
   w.U8(static_cast<uint8_t>(record.kind));
   w.I32(record.wait_status);
   w.I32(record.start_errno);
-  w.Str(std::string_view(record.message).substr(0, kMaxText));
+  w.Str(std::string_view(record.message).substr(0, kMaxExitText));
   w.I64(record.user_nanos);
   w.I64(record.system_nanos);
   w.U64(record.max_rss_bytes);
@@ -86,10 +86,11 @@ std::string EncodeExitRecord(const ExitRecord& record) {
   w.U32(record.tree_left);
   w.U64(record.log_bytes);
   w.U64(record.log_lost_bytes);
-  w.Str(std::string_view(record.log_error).substr(0, kMaxText));
-  if (record.oom_kills == 0) return Seal(kMagic, kPlainVersion, w.Take());
+  w.Str(std::string_view(record.log_error).substr(0, kMaxExitText));
+  if (record.oom_kills == 0)
+    return Seal(kExitMagic, kPlainExitVersion, w.Take());
   w.U32(record.oom_kills);
-  return Seal(kMagic, kContainerVersion, w.Take());
+  return Seal(kExitMagic, kContainerExitVersion, w.Take());
 }
 
 bool DecodeExitRecord(std::string_view bytes, ExitRecord* record,
@@ -97,9 +98,9 @@ bool DecodeExitRecord(std::string_view bytes, ExitRecord* record,
   std::string_view payload;
   const char* what = "the exit record";
   const bool contained =
-      Unseal(what, kMagic, kContainerVersion, bytes, &payload, error);
+      Unseal(what, kExitMagic, kContainerExitVersion, bytes, &payload, error);
   if (!contained &&
-      !Unseal(what, kMagic, kPlainVersion, bytes, &payload, error)) {
+      !Unseal(what, kExitMagic, kPlainExitVersion, bytes, &payload, error)) {
     return false;
   }
   ByteReader r(payload);
@@ -113,7 +114,7 @@ bool DecodeExitRecord(std::string_view bytes, ExitRecord* record,
   record->kind = static_cast<ExitKind>(kind);
   record->wait_status = r.I32();
   record->start_errno = r.I32();
-  record->message = r.Str(kMaxText);
+  record->message = r.Str(kMaxExitText);
   record->user_nanos = r.I64();
   record->system_nanos = r.I64();
   record->max_rss_bytes = r.U64();
@@ -125,7 +126,7 @@ bool DecodeExitRecord(std::string_view bytes, ExitRecord* record,
   record->tree_left = r.U32();
   record->log_bytes = r.U64();
   record->log_lost_bytes = r.U64();
-  record->log_error = r.Str(kMaxText);
+  record->log_error = r.Str(kMaxExitText);
   record->oom_kills = contained ? r.U32() : 0;
   if (!r.AtEnd() || kind < 1 || kind > 3 || record->process.pid < 0) {
     *error = "the exit record has a field out of range";

@@ -6,8 +6,8 @@ namespace lockstep::task {
 namespace {
 constexpr std::string_view kRequestMagic = "LSSHREQ\n";
 constexpr std::string_view kReplyMagic = "LSSHREP\n";
-constexpr uint32_t kVersion = 1;
-constexpr size_t kMaxText = 8192;
+constexpr uint32_t kMessageVersion = 1;
+constexpr size_t kMaxMessageText = 8192;
 constexpr size_t kMaxExitRecord = 32 << 10;
 constexpr int kMaxSignal = 64;
 }  // namespace
@@ -20,13 +20,13 @@ std::string EncodeShimRequest(const ShimRequest& request) {
   w.I32(request.signo);
   w.Bool(request.whole_tree);
   w.I64(request.grace_nanos);
-  return Seal(kRequestMagic, kVersion, w.Take());
+  return Seal(kRequestMagic, kMessageVersion, w.Take());
 }
 
 bool DecodeShimRequest(std::string_view bytes, ShimRequest* request,
                        std::string* error) {
   std::string_view payload;
-  if (!Unseal("the request to the shim", kRequestMagic, kVersion, bytes,
+  if (!Unseal("the request to the shim", kRequestMagic, kMessageVersion, bytes,
               &payload, error)) {
     return false;
   }
@@ -50,7 +50,7 @@ std::string EncodeShimReply(const ShimReply& reply) {
   ByteWriter w;
   w.U8(static_cast<uint8_t>(reply.kind));
   w.U32(reply.id);
-  w.Str(std::string_view(reply.error).substr(0, kMaxText));
+  w.Str(std::string_view(reply.error).substr(0, kMaxMessageText));
   w.U8(static_cast<uint8_t>(reply.phase));
   w.I32(reply.shim.pid);
   w.U64(reply.shim.start_time);
@@ -60,21 +60,21 @@ std::string EncodeShimReply(const ShimReply& reply) {
             ? EncodeExitRecord(reply.exit_record)
             : std::string());
   w.Bool(reply.durable);
-  return Seal(kReplyMagic, kVersion, w.Take());
+  return Seal(kReplyMagic, kMessageVersion, w.Take());
 }
 
 bool DecodeShimReply(std::string_view bytes, ShimReply* reply,
                      std::string* error) {
   std::string_view payload;
-  if (!Unseal("the answer of the shim", kReplyMagic, kVersion, bytes, &payload,
-              error)) {
+  if (!Unseal("the answer of the shim", kReplyMagic, kMessageVersion, bytes,
+              &payload, error)) {
     return false;
   }
   ByteReader r(payload);
   const uint8_t kind = r.U8();
   reply->kind = static_cast<ShimReply::Kind>(kind);
   reply->id = r.U32();
-  reply->error = r.Str(kMaxText);
+  reply->error = r.Str(kMaxMessageText);
   const uint8_t phase = r.U8();
   reply->phase = static_cast<ShimReply::Phase>(phase);
   reply->shim.pid = r.I32();

@@ -5,9 +5,9 @@
 namespace lockstep::task {
 namespace {
 
-constexpr std::string_view kMagic = "LSSHSPEC";
-constexpr uint32_t kVersion = 3;
-constexpr size_t kMaxPath = 4095;
+constexpr std::string_view kSpecMagic = "LSSHSPEC";
+constexpr uint32_t kSpecVersion = 3;
+constexpr size_t kMaxSpecPath = 4095;
 constexpr size_t kMaxStrings = 65536;
 
 bool Say(std::string_view text, std::string* error) {
@@ -23,7 +23,7 @@ bool HasNul(const std::vector<std::string>& strings) {
 }
 
 bool IsAbsolutePath(const std::string& path) {
-  return !path.empty() && path[0] == '/' && path.size() <= kMaxPath &&
+  return !path.empty() && path[0] == '/' && path.size() <= kMaxSpecPath &&
          path.find('\0') == std::string::npos;
 }
 
@@ -126,13 +126,14 @@ std::string EncodeShimSpec(const ShimSpec& spec) {
   w.Strs(spec.container.inspect);
   w.Strs(spec.container.remove);
   w.Bool(spec.container.reports);
-  return Seal(kMagic, kVersion, w.Take());
+  return Seal(kSpecMagic, kSpecVersion, w.Take());
 }
 
 bool DecodeShimSpec(std::string_view bytes, ShimSpec* spec,
                     std::string* error) {
   std::string_view payload;
-  if (!Unseal("the shim's spec", kMagic, kVersion, bytes, &payload, error)) {
+  if (!Unseal("the shim's spec", kSpecMagic, kSpecVersion, bytes, &payload,
+              error)) {
     return false;
   }
   ByteReader r(payload);
@@ -141,28 +142,28 @@ bool DecodeShimSpec(std::string_view bytes, ShimSpec* spec,
   spec->rank = r.U32();
   spec->argv = r.Strs(kMaxStrings, kMaxArgBytes);
   spec->env = r.Strs(kMaxStrings, kMaxArgBytes);
-  spec->cwd = r.Str(kMaxPath);
+  spec->cwd = r.Str(kMaxSpecPath);
   spec->set_ids = r.Bool();
   spec->uid = r.U32();
   spec->gid = r.U32();
   spec->groups = r.U32s(kMaxStrings);
   spec->umask = r.U32();
   spec->core_limit = r.U64();
-  spec->log_path = r.Str(kMaxPath);
+  spec->log_path = r.Str(kMaxSpecPath);
   spec->log_head_bytes = r.U64();
   spec->log_tail_bytes = r.U64();
   spec->log_append = r.Bool();
-  spec->task_record_path = r.Str(kMaxPath);
-  spec->exit_record_path = r.Str(kMaxPath);
-  spec->socket_path = r.Str(kMaxPath);
-  spec->page_path = r.Str(kMaxPath);
+  spec->task_record_path = r.Str(kMaxSpecPath);
+  spec->exit_record_path = r.Str(kMaxSpecPath);
+  spec->socket_path = r.Str(kMaxSpecPath);
+  spec->page_path = r.Str(kMaxSpecPath);
   spec->nonce = r.Str(64);
   spec->secret = r.Str(64 << 10);
   spec->secret_fd = r.U32();
   spec->ports = r.U32s(kMaxStrings);
   spec->grace_nanos = r.I64();
   spec->drain_nanos = r.I64();
-  spec->cgroup = r.Str(kMaxPath);
+  spec->cgroup = r.Str(kMaxSpecPath);
   spec->container.name = r.Str(256);
   spec->container.signal = r.Strs(kMaxStrings, kMaxArgBytes);
   spec->container.inspect = r.Strs(kMaxStrings, kMaxArgBytes);

@@ -4,11 +4,11 @@
 
 namespace lockstep::task {
 namespace {
-constexpr std::string_view kMagic = "LSTASKRC";
+constexpr std::string_view kTaskMagic = "LSTASKRC";
 // Without a container, 1: an older daemon reads it, and its records are read.
-constexpr uint32_t kPlainVersion = 1;
-constexpr uint32_t kContainerVersion = 2;
-constexpr size_t kMaxPath = 4095;
+constexpr uint32_t kPlainTaskVersion = 1;
+constexpr uint32_t kContainerTaskVersion = 2;
+constexpr size_t kMaxTaskPath = 4095;
 }  // namespace
 
 std::string EncodeTaskRecord(const TaskRecord& record) {
@@ -29,10 +29,11 @@ std::string EncodeTaskRecord(const TaskRecord& record) {
   w.Str(record.cwd);
   w.U32s(record.ports);
   w.I64(record.started_unix_nanos);
-  if (record.container.empty()) return Seal(kMagic, kPlainVersion, w.Take());
+  if (record.container.empty())
+    return Seal(kTaskMagic, kPlainTaskVersion, w.Take());
   w.Str(record.engine);
   w.Str(record.container);
-  return Seal(kMagic, kContainerVersion, w.Take());
+  return Seal(kTaskMagic, kContainerTaskVersion, w.Take());
 }
 
 bool DecodeTaskRecord(std::string_view bytes, TaskRecord* record,
@@ -40,9 +41,9 @@ bool DecodeTaskRecord(std::string_view bytes, TaskRecord* record,
   std::string_view payload;
   const char* what = "the task record";
   const bool contained =
-      Unseal(what, kMagic, kContainerVersion, bytes, &payload, error);
+      Unseal(what, kTaskMagic, kContainerTaskVersion, bytes, &payload, error);
   if (!contained &&
-      !Unseal(what, kMagic, kPlainVersion, bytes, &payload, error)) {
+      !Unseal(what, kTaskMagic, kPlainTaskVersion, bytes, &payload, error)) {
     return false;
   }
   ByteReader r(payload);
@@ -55,14 +56,14 @@ bool DecodeTaskRecord(std::string_view bytes, TaskRecord* record,
   record->process.pid = r.I32();
   record->process.start_time = r.U64();
   record->nonce = r.Str(64);
-  record->socket_path = r.Str(kMaxPath);
-  record->log_path = r.Str(kMaxPath);
-  record->exit_record_path = r.Str(kMaxPath);
-  record->page_path = r.Str(kMaxPath);
-  record->cwd = r.Str(kMaxPath);
+  record->socket_path = r.Str(kMaxTaskPath);
+  record->log_path = r.Str(kMaxTaskPath);
+  record->exit_record_path = r.Str(kMaxTaskPath);
+  record->page_path = r.Str(kMaxTaskPath);
+  record->cwd = r.Str(kMaxTaskPath);
   record->ports = r.U32s(65536);
   record->started_unix_nanos = r.I64();
-  record->engine = contained ? r.Str(kMaxPath) : std::string();
+  record->engine = contained ? r.Str(kMaxTaskPath) : std::string();
   record->container = contained ? r.Str(256) : std::string();
   if (!r.AtEnd() || record->shim.pid < 0 || record->process.pid < 0) {
     *error = "the task record has a field out of range";

@@ -16,7 +16,7 @@ inline constexpr Duration kInputDeadline = std::chrono::minutes(4);
 // came for kInputDeadline.
 inline Status NextBatch(Prefetcher* prefetcher, Batch* batch) {
   const Status status =
-      prefetcher->Next(batch, SystemClock().Now().mono + kInputDeadline);
+      prefetcher->Next(batch, MonotonicNow() + kInputDeadline);
   if (status.code() != StatusCode::kDeadlineExceeded) return status;
   return DeadlineExceeded("no sample could be read for {}",
                           FormatDuration(kInputDeadline));

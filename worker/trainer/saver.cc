@@ -86,15 +86,15 @@ Status Saver::Begin(const CheckpointOrder& order, const StateFunction& state) {
 Status Saver::Start(const CheckpointOrder& order, const StateFunction& state) {
   if (!writer_) return FailedPrecondition("there is no output directory");
   // Rank 0 may still publish the one before.
-  const MonoTime patience = SystemClock().Now().mono + kPublishPatience;
-  while (writer_->in_flight() && SystemClock().Now().mono < patience) {
+  const MonoTime patience = MonotonicNow() + kPublishPatience;
+  while (writer_->in_flight() && MonotonicNow() < patience) {
     if (auto event = writer_->Wait(kTurn)) {
       LOCKSTEP_RETURN_IF_ERROR(Handle(*event));
     }
   }
   // The writer is idle before its last event is taken.
   LOCKSTEP_RETURN_IF_ERROR(Look());
-  const MonoTime began = SystemClock().Now().mono;
+  const MonoTime began = MonotonicNow();
   LOCKSTEP_ASSIGN_OR_RETURN(SavedState saved, state());
   checkpoint::Snapshot snapshot = writer_->NewSnapshot();
   snapshot.Clear();
@@ -114,7 +114,7 @@ Status Saver::Start(const CheckpointOrder& order, const StateFunction& state) {
     request.metadata["reduction plan"] = session_->reduction_plan();
   }
   session_->CountCheckpointTime(CheckpointPhase::kSnapshot,
-                                SystemClock().Now().mono - began);
+                                MonotonicNow() - began);
   LOCKSTEP_RETURN_IF_ERROR(writer_->Begin(request, std::move(snapshot)));
   writing_ = order;
   return OkStatus();

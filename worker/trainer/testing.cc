@@ -71,7 +71,7 @@ int WaitUntil(pid_t pid, MonoTime deadline) {
   if (pid == 0) return -1;
   // The wrapper of glibc 2.36 lacks its extern "C".
   Fd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  const Duration left = deadline - SystemClock().Now().mono;
+  const Duration left = deadline - MonotonicNow();
   pollfd waited{fd.get(), POLLIN, 0};
   const auto milliseconds =
       std::max<int64_t>(0, left / std::chrono::milliseconds(1));
@@ -206,7 +206,7 @@ void TestJob::Start(int rank) {
 }
 
 std::vector<RankResult> TestJob::Wait() {
-  const MonoTime deadline = SystemClock().Now().mono + kPatience;
+  const MonoTime deadline = MonotonicNow() + kPatience;
   std::vector<RankResult> results;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     RankResult result;
@@ -238,8 +238,8 @@ RankResult RunAlone(const std::vector<std::string>& flags) {
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   const std::string output = dir.path() + "/output";
   RankResult result;
-  result.code = WaitUntil(Spawn(arguments, {}, output, -1),
-                          SystemClock().Now().mono + kPatience);
+  result.code =
+      WaitUntil(Spawn(arguments, {}, output, -1), MonotonicNow() + kPatience);
   result.output = ReadAll(output);
   return result;
 }

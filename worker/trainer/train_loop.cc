@@ -16,8 +16,6 @@
 namespace lockstep {
 namespace {
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 task::InputCounters InputOf(const Prefetcher& input, size_t depth) {
   const PrefetcherCounters counters = input.counters();
   task::InputCounters shown;
@@ -109,7 +107,7 @@ Status TrainLoop::Step() {
   progress_.step = step;
   progress_.cursor = batch_.end;
   narrator_->Step(step, batch_.begin.epoch, result, inputs.learning_rate,
-                  Now());
+                  MonotonicNow());
 
   // What belongs to this step comes before its checkpoint, so that a run that
   // goes on from there need not do it again.
@@ -194,7 +192,7 @@ Status TrainLoop::EvaluateNow() {
   progress_.Observe(evaluation.accuracy, evaluation.loss,
                     options_.early_stopping_patience);
   narrator_->Evaluated(progress_, evaluation.samples);
-  narrator_->Resume(Now());
+  narrator_->Resume(MonotonicNow());
   return OkStatus();
 }
 

@@ -87,7 +87,7 @@ Status TrainLoop::MakeReplica() {
 }
 
 Status TrainLoop::RestoreState() {
-  const MonoTime began = SystemClock().Now().mono;
+  const MonoTime began = MonotonicNow();
   LOCKSTEP_ASSIGN_OR_RETURN(const Restored restored,
                             Restore(fs_, session_, checkpoint_root_, facts_,
                                     replica_.get(), optimizer_.get()));
@@ -96,7 +96,7 @@ Status TrainLoop::RestoreState() {
   restored_from_ = restored.from;
   if (restored_from_) {
     session_->CountCheckpointTime(task::CheckpointPhase::kRestore,
-                                  SystemClock().Now().mono - began);
+                                  MonotonicNow() - began);
   }
   return OkStatus();
 }
@@ -148,7 +148,7 @@ Status TrainLoop::Connect() {
                   data_->train->samples(),
                   data_->eval ? data_->eval->samples() : 0),
       progress_);
-  narrator_->Resume(SystemClock().Now().mono);
+  narrator_->Resume(MonotonicNow());
   stop_signal_.emplace();
   return OkStatus();
 }

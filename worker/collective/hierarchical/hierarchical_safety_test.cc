@@ -57,8 +57,8 @@ Operation Floats(Communicator* c, size_t count) {
 // Waits until `count` has reached `all`, for all to leave together.
 void Meet(std::atomic<int>* count, int all) {
   ++*count;
-  const MonoTime deadline = Now() + kLong;
-  while (*count < all && Now() < deadline) {
+  const MonoTime deadline = MonotonicNow() + kLong;
+  while (*count < all && MonotonicNow() < deadline) {
     std::this_thread::sleep_for(milliseconds(1));
   }
 }
@@ -76,7 +76,7 @@ std::vector<Status> RunWithout(const std::vector<int>& absent) {
     if (std::find(absent.begin(), absent.end(), rank) == absent.end()) {
       ends[rank] = lockstep::Run(c, Floats(c, 1 << 18),
                                  rank == 0 ? milliseconds(100) : kLong);
-      times[rank] = Now();
+      times[rank] = MonotonicNow();
     }
     Meet(&out, 4);
   });

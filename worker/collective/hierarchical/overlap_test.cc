@@ -23,13 +23,13 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr Duration kLong = seconds(30);
+constexpr Duration kOverlapTimeout = seconds(30);
 
 using Hosts = std::vector<int>;
 
 // Ranks as threads.
-void WithHosts(const Hosts& hosts,
-               const std::function<void(Communicator*)>& fn) {
+void WithOverlappingHosts(const Hosts& hosts,
+                          const std::function<void(Communicator*)>& fn) {
   signal(SIGPIPE, SIG_IGN);
   MapRendezvousStore store;
   const int n = static_cast<int>(hosts.size());
@@ -128,8 +128,8 @@ std::vector<int> MostAcross(const Hosts& hosts, size_t count, size_t apart) {
   SpawnRanks(n, [&](int rank) {
     auto options = TestOptions(rank, n, &store);
     watches[rank].gate = [&] {
-      const MonoTime limit = Now() + kLong;
-      while (started < n && Now() < limit) std::this_thread::yield();
+      const MonoTime limit = MonotonicNow() + kOverlapTimeout;
+      while (started < n && MonotonicNow() < limit) std::this_thread::yield();
     };
     HierarchicalParts parts;
     parts.between = Wrapped<WatchedCommunicator>(FormTcp, &watches[rank]);
@@ -148,7 +148,8 @@ std::vector<int> MostAcross(const Hosts& hosts, size_t count, size_t apart) {
       works.push_back(std::move(*work));
     }
     ++started;
-    for (auto& work : works) ASSERT_TRUE(work->Wait(Now() + kLong).ok());
+    for (auto& work : works)
+      ASSERT_TRUE(work->Wait(MonotonicNow() + kOverlapTimeout).ok());
     const float want = static_cast<float>(n);
     for (size_t i = 0; i < apart + count; ++i) {
       // What is in both slices was reduced twice.
@@ -195,7 +196,7 @@ std::vector<std::string> BitsOfMany(const Hosts& hosts, bool together) {
   constexpr size_t kCount = 300'001;
   constexpr size_t kOperations = 5;
   std::vector<std::string> bits(hosts.size());
-  WithHosts(hosts, [&](Communicator* c) {
+  WithOverlappingHosts(hosts, [&](Communicator* c) {
     auto buffer = c->Allocate(kOperations * kCount * 4);
     ASSERT_TRUE(buffer.ok());
     auto* const data = static_cast<float*>((*buffer)->data);
@@ -211,9 +212,10 @@ std::vector<std::string> BitsOfMany(const Hosts& hosts, bool together) {
       ASSERT_TRUE(work.ok());
       works.push_back(std::move(*work));
       if (together && c->rank() % 3 != 1) continue;
-      ASSERT_TRUE(works.back()->Wait(Now() + kLong).ok());
+      ASSERT_TRUE(works.back()->Wait(MonotonicNow() + kOverlapTimeout).ok());
     }
-    for (auto& work : works) ASSERT_TRUE(work->Wait(Now() + kLong).ok());
+    for (auto& work : works)
+      ASSERT_TRUE(work->Wait(MonotonicNow() + kOverlapTimeout).ok());
     bits[c->rank()].assign(reinterpret_cast<const char*>(data),
                            kOperations * kCount * 4);
   });
@@ -234,7 +236,7 @@ TEST(OverlapTest, OverlapChangesNoBit) {
 
 TEST(OverlapTest, AbortEndsWhatHasBegunAhead) {
   std::atomic<int> ready{0};
-  WithHosts({0, 0, 1, 1}, [&](Communicator* c) {
+  WithOverlappingHosts({0, 0, 1, 1}, [&](Communicator* c) {
     constexpr size_t kCount = 1 << 20;
     auto buffer = c->Allocate(4 * kCount * 4);
     ASSERT_TRUE(buffer.ok());
@@ -250,12 +252,13 @@ TEST(OverlapTest, AbortEndsWhatHasBegunAhead) {
     ++ready;
     while (ready < 4) std::this_thread::yield();
     if (c->rank() == 3) c->Abort("asked to");
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     bool failed = false;
-    for (auto& work : works) failed |= !work->Wait(Now() + kLong).ok();
+    for (auto& work : works)
+      failed |= !work->Wait(MonotonicNow() + kOverlapTimeout).ok();
     works.clear();
     EXPECT_TRUE(failed || c->rank() == 3);
-    EXPECT_LT(Now() - start, seconds(5));
+    EXPECT_LT(MonotonicNow() - start, seconds(5));
     // Nothing touches it any more.
     std::memset((*buffer)->data, 1, 4 * kCount * 4);
   });
@@ -284,7 +287,7 @@ class LateAbortWithin final : public ForwardingCommunicator {
                               ForwardingCommunicator::Start(operation, stream));
     // Only by one word do they agree.
     if (operation.slice.count != 1) return work;
-    LOCKSTEP_RETURN_IF_ERROR(work->Wait(Now() + kLong));
+    LOCKSTEP_RETURN_IF_ERROR(work->Wait(MonotonicNow() + kOverlapTimeout));
     late_->abort();
     EXPECT_TRUE(AwaitTrue([&] { return late_->queue_ended.load(); }));
     return work;
@@ -367,8 +370,8 @@ TEST(OverlapTest, WhatAnAbortHasEndedIsNotBegunAhead) {
       works.push_back(std::move(*work));
     }
     ++started;
-    const Status first = works[0]->Wait(Now() + kLong);
-    const Status second = works[1]->Wait(Now() + kLong);
+    const Status first = works[0]->Wait(MonotonicNow() + kOverlapTimeout);
+    const Status second = works[1]->Wait(MonotonicNow() + kOverlapTimeout);
     if (rank != 0) return;
     EXPECT_EQ(first.code(), StatusCode::kAborted) << first;
     EXPECT_EQ(second.code(), StatusCode::kAborted) << second;
@@ -443,7 +446,7 @@ TEST(OverlapTest, TheUserMayAllocateMeanwhile) {
       ASSERT_TRUE(work.ok());
       watch.allocating = true;
       for (int i = 0; i < 200; ++i) ASSERT_TRUE(c->Allocate(64).ok());
-      const Status status = (*work)->Wait(Now() + kLong);
+      const Status status = (*work)->Wait(MonotonicNow() + kOverlapTimeout);
       ASSERT_TRUE(status.ok()) << status;
     }
     EXPECT_FALSE(watch.met);

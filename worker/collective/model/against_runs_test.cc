@@ -54,9 +54,9 @@ StatusOr<double> MedianOf(Communicator* communicator, int times, Fn fn) {
   for (int i = 0; i <= times; ++i) {
     LOCKSTEP_RETURN_IF_ERROR(
         Run(communicator, {.kind = CollectiveKind::kBarrier}, kPatience));
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     LOCKSTEP_RETURN_IF_ERROR(fn());
-    if (i > 0) seconds.push_back(ToSeconds(Now() - start));
+    if (i > 0) seconds.push_back(ToSeconds(MonotonicNow() - start));
   }
   return Median(std::move(seconds));
 }
@@ -83,10 +83,10 @@ Status MeasureMany(Communicator* communicator, Result* result) {
                                                     DataType::kFloat32}}));
       works.push_back(std::move(work));
       if (!waits) continue;
-      LOCKSTEP_RETURN_IF_ERROR(works.back()->Wait(Now() + kPatience));
+      LOCKSTEP_RETURN_IF_ERROR(works.back()->Wait(MonotonicNow() + kPatience));
     }
     for (const auto& work : works) {
-      LOCKSTEP_RETURN_IF_ERROR(work->Wait(Now() + kPatience));
+      LOCKSTEP_RETURN_IF_ERROR(work->Wait(MonotonicNow() + kPatience));
     }
     return OkStatus();
   };

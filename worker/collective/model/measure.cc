@@ -21,8 +21,6 @@ constexpr size_t kLargeBytes = 16 << 20;
 constexpr Duration kTimeout = seconds(20);
 constexpr int kWarmUps = 5;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 // Where two processes find each other and one leaves what it measured: shared
 // pages, so that nothing has to be found or removed.
 struct Board {
@@ -66,7 +64,7 @@ class BoardStore final : public RendezvousStore {
           return std::string(entry.value, entry.bytes);
         }
       }
-      if (Now() >= deadline) {
+      if (MonotonicNow() >= deadline) {
         return DeadlineExceeded("nobody wrote key {}", key);
       }
       std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -84,7 +82,7 @@ Status RunRank(int rank, const std::string& backend, Board* board) {
   options.rank = rank;
   options.size = 2;
   options.label = "measuring " + backend;
-  options.forming_deadline = Now() + kTimeout;
+  options.forming_deadline = MonotonicNow() + kTimeout;
   options.rendezvous = &store;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto communicator, FormCommunicator(options));
   LOCKSTEP_ASSIGN_OR_RETURN(const double small,
@@ -118,10 +116,11 @@ StatusOr<double> MedianAllReduce(Communicator* communicator, size_t bytes,
       .slice = {buffer, 0, bytes / sizeof(float), DataType::kFloat32}};
   std::vector<double> taken;
   for (int i = 0; i < times + kWarmUps; ++i) {
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     LOCKSTEP_RETURN_IF_ERROR(Run(communicator, operation, kTimeout));
     if (i >= kWarmUps) {
-      taken.push_back(std::chrono::duration<double>(Now() - start).count());
+      taken.push_back(
+          std::chrono::duration<double>(MonotonicNow() - start).count());
     }
   }
   std::nth_element(taken.begin(), taken.begin() + taken.size() / 2,

@@ -60,7 +60,7 @@ Status RunRanks(const std::string& prefix, Shape shape,
       fprintf(stderr, "rank %d: %s\n", rank, Message(status).c_str());
       return 1;
     });
-    const MonoTime deadline = Now() + kLongestRun;
+    const MonoTime deadline = MonotonicNow() + kLongestRun;
     for (int rank = 0; rank < shape.size(); ++rank) {
       const int code = ranks.Join(rank, deadline);
       if (code != 0 && result.ok()) {

@@ -114,7 +114,7 @@ class StepRun {
   }
 
   StatusOr<StepTimes> Step() {
-    const MonoTime began = Now();
+    const MonoTime began = MonotonicNow();
     const double backward =
         training_.compute_seconds * training_.backward_share;
     for (size_t i = kTensors; i-- > 0;) {
@@ -126,10 +126,10 @@ class StepRun {
                 static_cast<float>(communicator_->rank() + 1));
       LOCKSTEP_RETURN_IF_ERROR(reducer_->Ready(i));
     }
-    const MonoTime computed = Now();
+    const MonoTime computed = MonotonicNow();
     LOCKSTEP_RETURN_IF_ERROR(reducer_->Finish({}).status());
     LOCKSTEP_RETURN_IF_ERROR(reducer_->Commit().status());
-    const MonoTime ended = Now();
+    const MonoTime ended = MonotonicNow();
     return StepTimes{ToSeconds(ended - began), ToSeconds(ended - computed), 0};
   }
 
@@ -170,7 +170,7 @@ StatusOr<std::vector<StepTimes>> Measure(
   LOCKSTEP_RETURN_IF_ERROR(
       RunRanks(prefix, shape, [&](Communicator* communicator) -> Status {
         LOCKSTEP_RETURN_IF_ERROR(communicator->Tune(
-            PlannerOptions().tune_budget, Now() + kPatience));
+            PlannerOptions().tune_budget, MonotonicNow() + kPatience));
         if (communicator->rank() == 0) {
           printf("%3dx%-3d %s\n", shape.hosts, shape.ranks,
                  communicator->ReductionPlan().c_str());

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
+#include "worker/collective/page_size.h"
+
 namespace lockstep::shm {
 namespace {
 
-constexpr size_t kPage = 4096;
 constexpr size_t kLeastChunk = size_t{16} << 10;
 constexpr size_t kMostChunk = size_t{256} << 10;
 // So many for each rank, that the last one is not waited for long.

@@ -7,8 +7,6 @@
 namespace lockstep::shm {
 namespace {
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 bool Reduces(const Operation& operation) {
   return operation.kind == CollectiveKind::kAllReduce ||
          operation.kind == CollectiveKind::kReduceScatter;
@@ -89,11 +87,11 @@ bool Engine::Give(Task* task) {
   for (int part = 0; part < size_; ++part) {
     if (!Gives(task->operation, me_, part)) continue;
     const Range piece = task->blocks.PieceOf(part, block);
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     (way_.past_caches() ? StreamCopy : CopyBytes)(
         Staged(me_, block, part), task->placement.local + piece.first * each,
         piece.count * each);
-    way_.Add(piece.count * each, Now() - start);
+    way_.Add(piece.count * each, MonotonicNow() - start);
   }
   ++task->given;
   control(me_)->given.store(number + 1, std::memory_order_release);

@@ -23,8 +23,6 @@ constexpr int kYields = 30;
 constexpr Duration kNap = milliseconds(500);
 constexpr Duration kShortNap = microseconds(200);
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 }  // namespace
 
 // Wakes those who sleep until what was just stored; see layout.h.
@@ -106,13 +104,13 @@ bool Engine::Rest(MonoTime deadline) {
       Pause();
     }
   }
-  const MonoTime now = Now();
+  const MonoTime now = MonotonicNow();
   if (!std::exchange(rested_, true)) backstop_ = now + timeout_;
   return Sleep(std::max(std::min(deadline, backstop_), now));
 }
 
 bool Engine::Sleep(MonoTime deadline) {
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   for (int i = 0; !spins_ && i < kYields; ++i) {
     if (Met(need_) || life_.broken()) return true;
     sched_yield();
@@ -121,7 +119,7 @@ bool Engine::Sleep(MonoTime deadline) {
     if (Met(need_) || life_.broken()) return true;
     Pause();
     if (i % kLooksPerClock != 0) continue;
-    if (Now() - start > kSpin) break;
+    if (MonotonicNow() - start > kSpin) break;
     NoteProcessor();
     if (!MaySpin()) break;
   }
@@ -142,7 +140,7 @@ bool Engine::SleepLong(MonoTime deadline) {
                               label_, need_.rank));
       return true;
     }
-    const MonoTime now = Now();
+    const MonoTime now = MonotonicNow();
     if (now >= deadline) return false;
     // Asleep it holds no processor.
     processor_ = 0;

@@ -61,6 +61,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "worker/collective/page_size.h"
+
 namespace lockstep::shm {
 
 inline constexpr int kMaxRanks = 128;
@@ -71,7 +73,6 @@ inline constexpr uint64_t kSmallSlots = 8;
 inline constexpr size_t kSmallBytes = 4096;
 inline constexpr size_t kLastWords = 400;
 inline constexpr size_t kCacheLine = 64;
-inline constexpr size_t kHugePage = size_t{2} << 20;
 // A segment is the Control, the stage, and the arena.
 inline constexpr size_t kStagePlace = kHugePage;
 inline constexpr size_t kStageBytes = size_t{4} << 20;

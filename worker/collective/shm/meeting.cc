@@ -26,8 +26,6 @@ using std::chrono::seconds;
 
 constexpr Duration kConnecting = seconds(5);
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 sockaddr_un AddressOf(const std::string& name, socklen_t* size) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -55,7 +53,7 @@ class Meeting {
     if (size_ > 1) {
       LOCKSTEP_RETURN_IF_ERROR(Listen());
       LOCKSTEP_RETURN_IF_ERROR(FindNames());
-      deadline_ = Now() + kConnecting;
+      deadline_ = MonotonicNow() + kConnecting;
       for (int rank = 0; rank < me_; ++rank) {
         LOCKSTEP_RETURN_IF_ERROR(
             Annotate(Connect(rank), fmt::format("rank {}", rank)));
@@ -128,11 +126,11 @@ class Meeting {
       LOCKSTEP_RETURN_IF_ERROR(
           ReceiveMessage(socket, message, sizeof(T), file, &nothing));
       if (!nothing) return OkStatus();
-      if (Now() >= deadline_) {
+      if (MonotonicNow() >= deadline_) {
         return Unreached(rank, "it does not answer while forming");
       }
       pollfd wait{socket, POLLIN, 0};
-      poll(&wait, 1, PollMillis(Now(), deadline_));
+      poll(&wait, 1, PollMillis(MonotonicNow(), deadline_));
     }
   }
 
@@ -143,7 +141,7 @@ class Meeting {
     const sockaddr_un address = AddressOf(names_[rank], &length);
     while (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
                    length) != 0) {
-      if ((errno == EAGAIN || errno == EINTR) && Now() < deadline_) {
+      if ((errno == EAGAIN || errno == EINTR) && MonotonicNow() < deadline_) {
         std::this_thread::sleep_for(milliseconds(1));
         continue;
       }
@@ -246,7 +244,7 @@ class Meeting {
     while (ready.load(std::memory_order_acquire) == 0) {
       // It says nothing here but by going away, before or after it was ready.
       pollfd wait{member.socket.get(), POLLIN | POLLRDHUP, 0};
-      if ((poll(&wait, 1, 0) > 0 || Now() >= deadline_) &&
+      if ((poll(&wait, 1, 0) > 0 || MonotonicNow() >= deadline_) &&
           ready.load(std::memory_order_acquire) == 0) {
         return Unavailable("rank {} went away while forming", rank);
       }

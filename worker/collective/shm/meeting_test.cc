@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 // Connects to the socket of a rank, as anybody of its user can.
 Fd ConnectTo(RendezvousStore* store, int rank) {
   const std::string value =
-      store->Get(fmt::format("shm/{}", rank), Now() + kLong).value();
+      store->Get(fmt::format("shm/{}", rank), MonotonicNow() + kLong).value();
   const std::string name = value.substr(value.rfind(' ') + 1);
   Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
@@ -44,7 +44,7 @@ Fd ConnectTo(RendezvousStore* store, int rank) {
 TEST(MeetingTest, AnotherKeyIsNamedOnBothSides) {
   signal(SIGPIPE, SIG_IGN);
   MapRendezvousStore store;
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   SpawnRanks(2, [&](int rank) {
     CommunicatorOptions options = ShmOptions(rank, 2, &store);
     if (rank == 1) options.key = "another key";
@@ -54,7 +54,7 @@ TEST(MeetingTest, AnotherKeyIsNamedOnBothSides) {
     EXPECT_THAT(Message(status), AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"),
                                        HasSubstr("another key")));
   });
-  EXPECT_LT(Now() - start, seconds(4));
+  EXPECT_LT(MonotonicNow() - start, seconds(4));
 }
 
 // Both have published where they are; one is not there, one never comes.
@@ -75,7 +75,7 @@ TEST(MeetingTest, WhoCannotBeMetIsNamedAsLost) {
 TEST(MeetingTest, StrangersCostNobodyAnything) {
   signal(SIGPIPE, SIG_IGN);
   MapRendezvousStore store;
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   std::vector<Fd> strangers;
   SpawnRanks(2, [&](int rank) {
     if (rank == 1) {
@@ -98,7 +98,7 @@ TEST(MeetingTest, StrangersCostNobodyAnything) {
         lockstep::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong)
             .ok());
   });
-  EXPECT_LT(Now() - start, seconds(4));
+  EXPECT_LT(MonotonicNow() - start, seconds(4));
 }
 
 // Plays rank 1 with the right key, but gives `file` as its memory.
@@ -178,13 +178,13 @@ TEST(MeetingTest, MissingRanksAreNamedAtTheDeadline) {
   // Ranks 1 and 3 of four never come.
   SpawnRanks(2, [&](int i) {
     auto options = ShmOptions(2 * i, 4, &store);
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     options.forming_deadline = start + seconds(1);
     const Status status = FormShm(options).status();
     EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
     EXPECT_THAT(Message(status),
                 AllOf(HasSubstr("job test g1"), HasSubstr("rank 1, 3 ")));
-    EXPECT_LT(Now() - start, seconds(3));
+    EXPECT_LT(MonotonicNow() - start, seconds(3));
   });
 }
 
@@ -225,16 +225,16 @@ TEST_F(DeathTest, ARankThatDiesWhileFormingIsNamed) {
     {
       RankProcesses ranks(1, [&](int) {
         auto options = ShmOptions(dead, 2, &its_store);
-        options.forming_deadline = Now();
+        options.forming_deadline = MonotonicNow();
         return FormShm(options).ok() ? 1 : 0;
       });
-      ASSERT_EQ(ranks.Join(0, Now() + kLong), 0);
+      ASSERT_EQ(ranks.Join(0, MonotonicNow() + kLong), 0);
     }
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     const Status status = FormShm(ShmOptions(1 - dead, 2, &its_store)).status();
     EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
     EXPECT_THAT(Message(status), HasSubstr(fmt::format("rank {}", dead)));
-    EXPECT_LT(Now() - start, seconds(8));
+    EXPECT_LT(MonotonicNow() - start, seconds(8));
   }
 }
 
@@ -255,14 +255,14 @@ TEST_F(DeathTest, AKilledRankLeavesNoNameBehind) {
   EXPECT_EQ(CountEntries("/dev/shm"), before);
   ranks.Signal(0, SIGKILL);
   ranks.Signal(1, SIGKILL);
-  EXPECT_EQ(ranks.Join(0, Now() + kLong), 128 + SIGKILL);
-  EXPECT_EQ(ranks.Join(1, Now() + kLong), 128 + SIGKILL);
+  EXPECT_EQ(ranks.Join(0, MonotonicNow() + kLong), 128 + SIGKILL);
+  EXPECT_EQ(ranks.Join(1, MonotonicNow() + kLong), 128 + SIGKILL);
   EXPECT_EQ(CountEntries("/dev/shm"), before);
   std::ifstream sockets("/proc/net/unix");
   const std::string all((std::istreambuf_iterator<char>(sockets)),
                         std::istreambuf_iterator<char>());
   DirectoryRendezvousStore store(board_.dir());
-  const std::string value = store.Get("shm/0", Now() + kLong).value();
+  const std::string value = store.Get("shm/0", MonotonicNow() + kLong).value();
   EXPECT_EQ(all.find(value.substr(value.rfind(' ') + 1)), std::string::npos);
 }
 

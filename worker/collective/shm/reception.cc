@@ -21,8 +21,6 @@ constexpr Duration kStrangersTime = seconds(2);
 constexpr Duration kBenefitOfDoubt = seconds(1);
 constexpr size_t kMostVisitors = 64 + kMaxRanks;
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 }  // namespace
 
 Status WrongKey(int theirs, int mine) {
@@ -40,7 +38,7 @@ int PollMillis(MonoTime now, MonoTime deadline) {
 
 StatusOr<std::vector<Guest>> Reception::Receive(MonoTime deadline) {
   for (;;) {
-    const MonoTime now = Now();
+    const MonoTime now = MonotonicNow();
     const bool over = now >= deadline;
     if (!doubtful_.ok() && (over || now >= doubt_ends_)) return doubtful_;
     if (over || !guests_.empty()) return std::exchange(guests_, {});

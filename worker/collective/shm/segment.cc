@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "worker/collective/page_size.h"
+
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -19,7 +21,6 @@
 namespace lockstep::shm {
 namespace {
 
-constexpr size_t kPage = 4096;
 constexpr size_t kSmallest = size_t{64} << 20;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 

@@ -33,13 +33,13 @@ TEST(AbortTest, ReturnsAWaitingRankAtOnce) {
     auto work = ranks[0]->Start(Floats(buffer, 1 << 18));
     ASSERT_TRUE(work.ok());
     waits = true;
-    status = (*work)->Wait(Now() + kLong);
-    ended = Now();
+    status = (*work)->Wait(MonotonicNow() + kLong);
+    ended = MonotonicNow();
   });
   ASSERT_TRUE(AwaitTrue([&] { return waits.load(); }));
   // Long enough that it sleeps.
   std::this_thread::sleep_for(milliseconds(20));
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   ranks[0]->Abort("the job was cancelled");
   ranks[0]->Abort("a later reason");
   waiter.join();
@@ -67,7 +67,7 @@ TEST(AbortTest, WithDataInFlight) {
       EXPECT_TRUE(AwaitTrue([&] { return steps[round % 3] >= 2; }));
       // Somewhere within an operation, elsewhere in each round.
       std::this_thread::sleep_for(milliseconds(round));
-      start = Now();
+      start = MonotonicNow();
       ranks[round % 3]->Abort("stop");
     });
     SpawnRanks(3, [&](int rank) {
@@ -77,7 +77,7 @@ TEST(AbortTest, WithDataInFlight) {
         ends[rank] = lockstep::Run(ranks[rank], Floats(buffer, count), kLong);
         ++steps[rank];
       } while (ends[rank].ok());
-      times[rank] = Now();
+      times[rank] = MonotonicNow();
     });
     aborter.join();
     for (int rank = 0; rank < 3; ++rank) {
@@ -103,7 +103,7 @@ TEST(LeaveTest, WhatHadEndedBeforeAPeerBrokeEndsWell) {
     ASSERT_TRUE(AwaitTrue([&] {
       return !ranks[1]->Start({.kind = CollectiveKind::kBarrier}).ok();
     }));
-    const Status status = work->Wait(Now() + kLong);
+    const Status status = work->Wait(MonotonicNow() + kLong);
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(static_cast<float*>(second->data)[count - 1], 7);
   }
@@ -112,19 +112,19 @@ TEST(LeaveTest, WhatHadEndedBeforeAPeerBrokeEndsWell) {
 TEST(LeaveTest, WhoWaitsForARankThatLeftIsTold) {
   FormedRanks ranks = ShmRanks(2);
   ranks.Destroy(1);
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   const Status status =
       lockstep::Run(ranks[0], {.kind = CollectiveKind::kBarrier}, kLong);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
   EXPECT_THAT(Message(status), HasSubstr("rank 1 is lost: it left"));
-  EXPECT_LT(Now() - start, kSoon);
+  EXPECT_LT(MonotonicNow() - start, kSoon);
 }
 
 // Each rank does one operation of its own; all are told, on all ranks.
 void ExpectMismatch(int n, const std::function<Operation(Communicator*)>& make,
                     const std::vector<std::string>& words) {
   FormedRanks ranks = ShmRanks(n);
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   SpawnRanks(n, [&](int rank) {
     Communicator* const c = ranks[rank];
     const Status status = lockstep::Run(c, make(c), kLong);
@@ -135,7 +135,7 @@ void ExpectMismatch(int n, const std::function<Operation(Communicator*)>& make,
     }
     EXPECT_EQ(c->Start({.kind = CollectiveKind::kBarrier}).status(), status);
   });
-  EXPECT_LT(Now() - start, seconds(5));
+  EXPECT_LT(MonotonicNow() - start, seconds(5));
 }
 
 TEST(MismatchTest, OfSizesIsRefusedEverywhere) {
@@ -213,13 +213,13 @@ TEST(MismatchTest, OfWhatStagesAreAPartOfIsRefusedEverywhere) {
 TEST(DeadlineTest, NamesThoseWhoHaveNotCome) {
   FormedRanks ranks = ShmRanks(4);
   SpawnRanks(2, [&](int i) {
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     const Status late = lockstep::Run(
         ranks[2 * i], {.kind = CollectiveKind::kBarrier}, seconds(1));
-    EXPECT_LT(Now() - start, kSoon);
+    EXPECT_LT(MonotonicNow() - start, kSoon);
     // The deadline of the other may have been seen before our own.
     if (late.code() != StatusCode::kUnavailable) {
-      EXPECT_GE(Now() - start, seconds(1));
+      EXPECT_GE(MonotonicNow() - start, seconds(1));
       EXPECT_EQ(Message(late),
                 "job test g1: barrier did not end before its deadline, "
                 "waiting for rank 1, 3");

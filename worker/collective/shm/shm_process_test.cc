@@ -43,7 +43,7 @@ int LoopUntilError(RankBoard* board, int rank, int n, size_t count,
     status = lockstep::Run(c->get(), Floats(*buffer, count), timeout);
     ++(*board)->steps[rank];
   }
-  (*board)->ended[rank] = Now().time_since_epoch().count();
+  (*board)->ended[rank] = MonotonicNow().time_since_epoch().count();
   over = true;
   aborter.join();
   return static_cast<int>(status.code());
@@ -65,7 +65,7 @@ TEST_F(ProcessTest, APeerThatDiedIsNamedAsLost) {
   const Status status = lockstep::Run(c->get(), barrier, kLong);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
   EXPECT_THAT(LostPeersOf(status), ElementsAre(1)) << status;
-  EXPECT_EQ(peer.Join(0, Now() + kLong), 0);
+  EXPECT_EQ(peer.Join(0, MonotonicNow() + kLong), 0);
 }
 
 struct Case {
@@ -88,7 +88,7 @@ TEST_P(EndTest, SurvivorsOfAKillAreToldAtOnce) {
                           GetParam().registered, kLong);
   });
   ASSERT_TRUE(AwaitTrue([&] { return board_->steps[3] >= 2; }));
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   ranks.Signal(1, SIGKILL);
   for (const int rank : {0, 2, 3}) {
     EXPECT_EQ(ranks.Join(rank, start + kLong),
@@ -113,7 +113,7 @@ void ExpectWithinPromise(Case way, bool frozen) {
     });
     ASSERT_TRUE(AwaitTrue([&] { return board.AllMade(kRanks, 2); }));
     ranks.Signal(2, frozen ? SIGSTOP : SIGKILL);
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     board->abort = frozen;
     Duration slowest = {};
     for (const int rank : {0, 1}) {
@@ -142,7 +142,7 @@ TEST_P(EndTest, AFrozenPeerIsLeftByAbort) {
   ASSERT_TRUE(AwaitTrue([&] { return board_->steps[2] >= 2; }));
   ranks.Signal(2, SIGSTOP);
   ASSERT_TRUE(board_.AwaitStill(2));
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   board_->abort = true;
   for (const int rank : {0, 1}) {
     const int code = ranks.Join(rank, start + kLong);
@@ -153,7 +153,7 @@ TEST_P(EndTest, AFrozenPeerIsLeftByAbort) {
   }
   // Thawed, it finds that its generation is over, and touches no one else.
   ranks.Signal(2, SIGCONT);
-  EXPECT_THAT(ranks.Join(2, Now() + kLong),
+  EXPECT_THAT(ranks.Join(2, MonotonicNow() + kLong),
               AnyOf(static_cast<int>(StatusCode::kUnavailable),
                     static_cast<int>(StatusCode::kAborted)));
 }
@@ -167,7 +167,7 @@ TEST_P(EndTest, AFrozenPeerIsLeftAtTheDeadline) {
                           GetParam().registered, timeout);
   });
   ASSERT_TRUE(AwaitTrue([&] { return board_->steps[2] >= 2; }));
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   ranks.Signal(2, SIGSTOP);
   for (const int rank : {0, 1}) {
     const int code = ranks.Join(rank, start + kLong);
@@ -257,7 +257,7 @@ TEST_F(ProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
     // A thread that was joined may still be listed for a moment.
     return AwaitTrue([&] { return Use().threads == first->threads; }) ? 0 : 106;
   });
-  const MonoTime deadline = Now() + seconds(100);
+  const MonoTime deadline = MonotonicNow() + seconds(100);
   EXPECT_EQ(ranks.Join(0, deadline), 0);
   EXPECT_EQ(ranks.Join(1, deadline), 0);
 }
@@ -279,11 +279,11 @@ TEST_F(ProcessTest, ADeathIsSeenThoughAChildLives) {
     }
     const Status status =
         lockstep::Run(c->get(), {.kind = CollectiveKind::kBarrier}, kLong);
-    board_->ended[0] = Now().time_since_epoch().count();
+    board_->ended[0] = MonotonicNow().time_since_epoch().count();
     return static_cast<int>(status.code());
   });
   ASSERT_TRUE(AwaitTrue([&] { return board_->word != 0; }));
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   ranks.Signal(1, SIGKILL);
   EXPECT_EQ(ranks.Join(0, start + kLong),
             static_cast<int>(StatusCode::kUnavailable));

@@ -54,8 +54,6 @@ Fd NewSocket(int family) {
   return Fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-MonoTime Now() { return SystemClock().Now().mono; }
-
 // Within a host there is no line to share. BBR, which some systems take for
 // every connection, would still spread the packets over time, and every ten
 // seconds let no more than four be on their way for 200 ms (PROBE_RTT,
@@ -149,7 +147,7 @@ class Connector {
       }
     }
     while (missing_ > 0) {
-      const MonoTime now = Now();
+      const MonoTime now = MonotonicNow();
       if (now >= deadline_) return Missing();
       LOCKSTEP_RETURN_IF_ERROR(StartRetries(now));
       DropLate(now);
@@ -256,7 +254,7 @@ class Connector {
   // A rank listens before it publishes its address.
   Status CannotConnect(int peer, int stream, int error) {
     if (error == ETIMEDOUT || error == EAGAIN || error == EADDRNOTAVAIL) {
-      retries_.push_back({peer, stream, Now() + kRetryAfter});
+      retries_.push_back({peer, stream, MonotonicNow() + kRetryAfter});
       return OkStatus();
     }
     return WithLostPeers(
@@ -276,7 +274,7 @@ class Connector {
   std::list<Attempt>::iterator Drop(std::list<Attempt>::iterator it) {
     // Ours is tried again: the peer was busy with others.
     if (it->peer > rank_) {
-      retries_.push_back({it->peer, it->stream, Now() + kRetryAfter});
+      retries_.push_back({it->peer, it->stream, MonotonicNow() + kRetryAfter});
     }
     return attempts_.erase(it);
   }
@@ -310,7 +308,7 @@ class Connector {
         return;
       }
       TakeUsualFrom(attempt.fd.get(), listener_.address.ss_family);
-      attempt.deadline = Now() + kProveWithin;
+      attempt.deadline = MonotonicNow() + kProveWithin;
       attempts_.push_back(std::move(attempt));
       if (attempts_.size() > kMaxStrangers + sockets_.size()) {
         DropOldestStranger();

@@ -49,13 +49,14 @@ TEST(ProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
     // 450 generations: 9 KiB each. A sanitizer keeps what was freed.
     if (!kSanitized && CountResidentPages() > pages + 1024) return 104;
     // A thread that was joined may still be listed for a moment.
-    const MonoTime deadline = Now() + seconds(5);
-    while (CountEntries("/proc/self/task") != threads && Now() < deadline) {
+    const MonoTime deadline = MonotonicNow() + seconds(5);
+    while (CountEntries("/proc/self/task") != threads &&
+           MonotonicNow() < deadline) {
       std::this_thread::yield();
     }
     return CountEntries("/proc/self/task") == threads ? 0 : 103;
   });
-  const MonoTime deadline = Now() + seconds(100);
+  const MonoTime deadline = MonotonicNow() + seconds(100);
   EXPECT_EQ(ranks.Join(0, deadline), 0);
   EXPECT_EQ(ranks.Join(1, deadline), 0);
 }
@@ -68,17 +69,17 @@ TEST(ProcessTest, PeerThatDiesWhileFormingIsNamed) {
   {
     RankProcesses ranks(1, [&](int) {
       auto options = TcpOptions(1, 2, &store);
-      options.forming_deadline = Now();
+      options.forming_deadline = MonotonicNow();
       return FormTcp(options).ok() ? 1 : 0;
     });
-    ASSERT_EQ(ranks.Join(0, Now() + kLong), 0);
+    ASSERT_EQ(ranks.Join(0, MonotonicNow() + kLong), 0);
   }
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   const Status status = FormTcp(TcpOptions(0, 2, &store)).status();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
   EXPECT_THAT(Message(status), HasSubstr("rank 1"));
   EXPECT_THAT(LostPeersOf(status), ElementsAre(1));
-  EXPECT_LT(Now() - start, kSoon);
+  EXPECT_LT(MonotonicNow() - start, kSoon);
 }
 
 }  // namespace

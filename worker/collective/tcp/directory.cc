@@ -195,7 +195,7 @@ StatusOr<Directory> Parse(const std::string& table, int size) {
 
 // Rank 0 gives up so much earlier that the others get its word in time.
 MonoTime GatherDeadline(MonoTime deadline) {
-  const Duration left = deadline - SystemClock().Now().mono;
+  const Duration left = deadline - MonotonicNow();
   return deadline - std::clamp<Duration>(left / 10, Duration::zero(),
                                          std::chrono::milliseconds(300));
 }

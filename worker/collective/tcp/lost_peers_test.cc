@@ -56,7 +56,8 @@ class ConnectTest : public ::testing::Test {
     for (const int peer : neighbours.peers) {
       neighbours.places.push_back({"127.0.0.1", listeners_[peer].port, "here"});
     }
-    return ConnectPeers(neighbours, {}, listeners_[rank], Now() + time);
+    return ConnectPeers(neighbours, {}, listeners_[rank],
+                        MonotonicNow() + time);
   }
 
   std::array<Listener, 3> listeners_;
@@ -125,7 +126,7 @@ TEST(LostPeersTest, APeerWhoseProcessEndedIsNamed) {
   auto c = FormTcp(TcpOptions(0, 2, &store));
   ASSERT_TRUE(c.ok()) << c.status();
   ASSERT_TRUE(lockstep::Run(c->get(), kBarrier, kLong).ok());
-  ASSERT_EQ(peer.Join(0, Now() + kLong), 0);
+  ASSERT_EQ(peer.Join(0, MonotonicNow() + kLong), 0);
   const Status status = lockstep::Run(c->get(), kBarrier, kLong);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
   EXPECT_THAT(LostPeersOf(status), ElementsAre(1)) << status;

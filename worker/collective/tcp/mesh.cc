@@ -44,8 +44,6 @@ bool IsUnanswered(int fd) {
 }
 
 // Half of what both clocks cost.
-MonoTime Now() { return std::chrono::steady_clock::now(); }
-
 bool WouldBlock(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
@@ -277,7 +275,7 @@ Status Mesh::Pause(const Flow& send, const Flow& receive, const Flow& send2,
 Status Mesh::Wait(Flows sends, Flows receives) {
   if (IsCut()) Fail(OkStatus());
   if (!error_.ok()) return error_;
-  const MonoTime now = Now();
+  const MonoTime now = MonotonicNow();
   if (!paused_) BeginPause(now, sends, receives);
   if (spin_ && now - paused_at_ < kSpin &&
       awaited_.load(std::memory_order_relaxed)) {

@@ -20,7 +20,7 @@ void ExpectMismatch(int n, int odd, const Operation& common,
                            Describe(other), Describe(common)));
   TcpRanks ranks(n);
   std::vector<Status> ends(n);
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   SpawnRanks(n, [&](int rank) {
     Operation operation = rank == odd ? other : common;
     auto buffer = ranks[rank]->Allocate(bytes);
@@ -31,7 +31,7 @@ void ExpectMismatch(int n, int odd, const Operation& common,
     if (!ends[rank].ok()) return;
     ends[rank] = lockstep::Run(ranks[rank], kBarrier, kLong);
   });
-  EXPECT_LT(Now() - start, kSoon);
+  EXPECT_LT(MonotonicNow() - start, kSoon);
   int named = 0;
   for (int rank = 0; rank < n; ++rank) {
     EXPECT_FALSE(ends[rank].ok()) << rank;

@@ -137,14 +137,15 @@ TEST_F(NamespaceTest, SumsOverLinesOfTwoGigabits) {
                .ok()) {
         return 102;
       }
-      const MonoTime start = Now();
+      const MonoTime start = MonotonicNow();
       if (!lockstep::Run(c->get(),
                          {.slice = {*buffer, 0, count, DataType::kFloat32}},
                          kLong)
                .ok()) {
         return 103;
       }
-      const int64_t us = (Now() - start) / std::chrono::microseconds(1);
+      const int64_t us =
+          (MonotonicNow() - start) / std::chrono::microseconds(1);
       if (rank == 0 && (round == 0 || us < board_->best_us)) {
         board_->best_us = us;
       }
@@ -155,7 +156,7 @@ TEST_F(NamespaceTest, SumsOverLinesOfTwoGigabits) {
     return 0;
   });
   for (int rank = 0; rank < kRanks; ++rank) {
-    EXPECT_EQ(ranks.Join(rank, Now() + kLong), 0) << rank;
+    EXPECT_EQ(ranks.Join(rank, MonotonicNow() + kLong), 0) << rank;
   }
   // What each line carries at least, at 0.25 GB/s.
   const double ideal = 1.5 * kBytes / 0.25e9 * 1e6;
@@ -180,7 +181,7 @@ TEST_F(NamespaceTest, BetweenHostsConnectionsAreAsTheSystemHasThem) {
     return usual ? 0 : 103;
   });
   for (int rank = 0; rank < kRanks; ++rank) {
-    EXPECT_EQ(ranks.Join(rank, Now() + kLong), 0) << rank;
+    EXPECT_EQ(ranks.Join(rank, MonotonicNow() + kLong), 0) << rank;
   }
 }
 
@@ -222,12 +223,13 @@ class FlowLimitTest : public NamespaceTest {
       auto buffer = (*c)->Allocate(kBytes);
       if (!buffer.ok()) return 101;
       for (int round = 0; round < 3; ++round) {
-        const MonoTime start = Now();
+        const MonoTime start = MonotonicNow();
         const Status status = lockstep::Run(
             c->get(), {.slice = {*buffer, 0, kBytes / 4, DataType::kFloat32}},
             kLong);
         if (!status.ok()) return 102;
-        const int64_t us = (Now() - start) / std::chrono::microseconds(1);
+        const int64_t us =
+            (MonotonicNow() - start) / std::chrono::microseconds(1);
         if (rank == 0 && (round == 0 || us < board_->best_us)) {
           board_->best_us = us;
         }
@@ -235,7 +237,7 @@ class FlowLimitTest : public NamespaceTest {
       return 0;
     });
     for (int rank = 0; rank < kPair; ++rank) {
-      EXPECT_EQ(ranks.Join(rank, Now() + kLong), 0) << rank;
+      EXPECT_EQ(ranks.Join(rank, MonotonicNow() + kLong), 0) << rank;
     }
     return std::chrono::microseconds(board_->best_us);
   }
@@ -274,7 +276,7 @@ TEST_F(FlowLimitTest, TuningFindsThatTheyHelp) {
   RankProcesses ranks(kPair, [&](int rank) {
     auto c = FormThere(rank, kPair);
     if (!c.ok()) return 100;
-    const Status status = (*c)->Tune(seconds(3), Now() + kLong);
+    const Status status = (*c)->Tune(seconds(3), MonotonicNow() + kLong);
     if (!status.ok()) return 101;
     const auto plan = tcp::ParsePlan((*c)->ReductionPlan(), kPair);
     if (!plan.ok()) return 102;
@@ -285,7 +287,7 @@ TEST_F(FlowLimitTest, TuningFindsThatTheyHelp) {
     return plan->streams;
   });
   for (int rank = 0; rank < kPair; ++rank) {
-    const int streams = ranks.Join(rank, Now() + kLong);
+    const int streams = ranks.Join(rank, MonotonicNow() + kLong);
     EXPECT_GE(streams, 2);
     EXPECT_LE(streams, tcp::kMaxStreams);
   }
@@ -310,8 +312,9 @@ TEST_F(NamespaceTest, WhoIsBehindALineThatWasCutIsNamed) {
     if (status.code() != StatusCode::kDeadlineExceeded) return 102;
     return LostPeersOf(status) == std::vector<int>{1 - rank} ? 0 : 103;
   });
-  const MonoTime deadline = Now() + kLong;
-  while ((board_->steps[0] < 2 || board_->steps[1] < 2) && Now() < deadline) {
+  const MonoTime deadline = MonotonicNow() + kLong;
+  while ((board_->steps[0] < 2 || board_->steps[1] < 2) &&
+         MonotonicNow() < deadline) {
     std::this_thread::sleep_for(milliseconds(1));
   }
   ASSERT_TRUE(Ip("-n {0}b link set p1 down"));
@@ -329,7 +332,7 @@ TEST_F(NamespaceTest, WhoCannotBeReachedWhileFormingIsNamed) {
         rank == 2 ? std::vector<int>{0, 1, 3} : std::vector<int>{2};
     return LostPeersOf(status) == others ? 0 : 101;
   });
-  const MonoTime deadline = Now() + kLong;
+  const MonoTime deadline = MonotonicNow() + kLong;
   for (int rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(ranks.Join(rank, deadline), 0) << rank;
   }
@@ -354,7 +357,7 @@ TEST_F(NamespaceTest, AbortLeavesALineThatWasCut) {
         if (now > 1 && now == seen) break;
         seen = now;
       }
-      board_->ended[rank] = Now().time_since_epoch().count();
+      board_->ended[rank] = MonotonicNow().time_since_epoch().count();
       (*c)->Abort("the line is cut");
     });
     Status status;
@@ -363,16 +366,16 @@ TEST_F(NamespaceTest, AbortLeavesALineThatWasCut) {
       ++board_->steps[rank];
     }
     const Duration after =
-        Now() - MonoTime(Duration(board_->ended[rank].load()));
+        MonotonicNow() - MonoTime(Duration(board_->ended[rank].load()));
     over = true;
     watchdog.join();
     if (status.code() == StatusCode::kUnavailable) return 0;
     if (status.code() != StatusCode::kAborted) return 102;
     return after < seconds(5) ? 0 : 103;
   });
-  const MonoTime deadline = Now() + kLong;
+  const MonoTime deadline = MonotonicNow() + kLong;
   for (int rank = 0; rank < kRanks; ++rank) {
-    while (board_->steps[rank] < 2 && Now() < deadline) {
+    while (board_->steps[rank] < 2 && MonotonicNow() < deadline) {
       std::this_thread::sleep_for(milliseconds(1));
     }
   }

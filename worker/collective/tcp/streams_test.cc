@@ -104,7 +104,7 @@ TEST(StreamsTest, AbortEndsAllOfThem) {
     std::thread aborter([&] {
       EXPECT_TRUE(AwaitTrue([&] { return steps >= 4; }));
       std::this_thread::sleep_for(std::chrono::milliseconds(round));
-      start = Now();
+      start = MonotonicNow();
       ranks[round % 3]->Abort("stop");
     });
     SpawnRanks(3, [&](int rank) {
@@ -117,7 +117,7 @@ TEST(StreamsTest, AbortEndsAllOfThem) {
       EXPECT_EQ(status.code(), rank == round % 3 ? StatusCode::kAborted
                                                  : StatusCode::kUnavailable)
           << status;
-      ended[rank] = Now();
+      ended[rank] = MonotonicNow();
     });
     aborter.join();
     for (const MonoTime end : ended) EXPECT_LT(end - start, kSoon);
@@ -145,7 +145,8 @@ TEST(StreamsTest, OtherPlansAreTakenWhileFormed) {
   const std::string one = ranks[0]->ReductionPlan();
   for (const std::string& plan : {PlanWith(3, 4), PlanWith(3, 2), one}) {
     SpawnRanks(3, [&](int rank) {
-      const Status status = ranks[rank]->FollowPlan(plan, Now() + kLong);
+      const Status status =
+          ranks[rank]->FollowPlan(plan, MonotonicNow() + kLong);
       EXPECT_TRUE(status.ok()) << status;
       EXPECT_EQ(ranks[rank]->ReductionPlan(), plan);
       const Status sum =
@@ -157,7 +158,7 @@ TEST(StreamsTest, OtherPlansAreTakenWhileFormed) {
     EXPECT_EQ(BytesSent().size(), 3u * 2 * parsed->streams);
   }
   // A mistake leaves everything as it was.
-  EXPECT_EQ(ranks[0]->FollowPlan(PlanWith(4, 2), Now() + kLong).code(),
+  EXPECT_EQ(ranks[0]->FollowPlan(PlanWith(4, 2), MonotonicNow() + kLong).code(),
             StatusCode::kInvalidArgument);
   SpawnRanks(3, [&](int rank) {
     EXPECT_TRUE(lockstep::Run(ranks[rank], kBarrier, kLong).ok());

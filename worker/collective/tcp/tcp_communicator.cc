@@ -231,7 +231,7 @@ StatusOr<std::unique_ptr<TcpTransport>> FormTransport(
       tcp::Exchange(options, {.address = options.bind_address,
                               .port = listener.port,
                               .host = tcp::MachineId()}));
-  const MonoTime deadline = SystemClock().Now().mono + kConnectWithin;
+  const MonoTime deadline = MonotonicNow() + kConnectWithin;
   tcp::Neighbours neighbours = NeighboursOf(options, directory);
   LOCKSTEP_ASSIGN_OR_RETURN(
       auto connections,

@@ -395,7 +395,7 @@ TEST(TcpTest, BucketsMayBeInFlightTogether) {
         lockstep::Run(c, {.kind = CollectiveKind::kBarrier}, kLong).ok());
     for (int i = 0; i < 20; ++i) {
       EXPECT_TRUE(works[i]->Poll());
-      ASSERT_TRUE(works[i]->Wait(Now()).ok());
+      ASSERT_TRUE(works[i]->Wait(MonotonicNow()).ok());
       EXPECT_EQ(static_cast<float*>(buffers[i]->data)[99999], 3 + 3 * i);
     }
   });
@@ -446,17 +446,17 @@ TEST(FormTest, MissingPeersAreNamedAtTheDeadline) {
   // Ranks 1 and 3 of four never come.
   SpawnRanks(2, [&](int i) {
     auto options = TcpOptions(2 * i, 4, &store);
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     options.forming_deadline = start + seconds(1);
     const Status status = FormTcp(options).status();
     EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
     EXPECT_THAT(Message(status),
                 AllOf(HasSubstr("job test g1"), HasSubstr("rank 1, 3 ")));
-    EXPECT_LT(Now() - start, seconds(5));
+    EXPECT_LT(MonotonicNow() - start, seconds(5));
   });
   MapRendezvousStore empty;
   auto options = TcpOptions(1, 2, &empty);
-  options.forming_deadline = Now() + milliseconds(100);
+  options.forming_deadline = MonotonicNow() + milliseconds(100);
   EXPECT_THAT(Message(FormTcp(options).status()), HasSubstr("rank 0 did not"));
 }
 

@@ -170,7 +170,7 @@ TEST(TuneTest, AllRanksGetOnePlanThatCanBeFollowedAgain) {
       std::vector<std::string> plans(n);
       SpawnRanks(n, [&](int rank) {
         const Status status =
-            ranks[rank]->Tune(milliseconds(50), Now() + kLong);
+            ranks[rank]->Tune(milliseconds(50), MonotonicNow() + kLong);
         EXPECT_TRUE(status.ok()) << status;
         plans[rank] = ranks[rank]->ReductionPlan();
         const Operation operation = FloatsOf(ranks[rank], 300000);
@@ -187,9 +187,9 @@ TEST(TuneTest, AllRanksGetOnePlanThatCanBeFollowedAgain) {
       EXPECT_EQ(again[rank]->ReductionPlan(), plan);
     }
     // It was given, so nothing is measured: no rank waits for another.
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     EXPECT_TRUE(again[0]->Tune(seconds(10), start + kLong).ok());
-    EXPECT_LT(Now() - start, seconds(5));
+    EXPECT_LT(MonotonicNow() - start, seconds(5));
     EXPECT_EQ(again[0]->ReductionPlan(), plan);
   }
 }
@@ -201,13 +201,14 @@ std::vector<Status> TuneWhile(int n, Duration timeout,
   std::vector<Status> ends(n);
   SpawnRanks(n, [&](int rank) {
     if (rank == n - 1) return last(&ranks);
-    const MonoTime start = Now();
+    const MonoTime start = MonotonicNow();
     ends[rank] = ranks[rank]->Tune(seconds(10), start + timeout);
-    EXPECT_LT(Now() - start, timeout + kSoon);
+    EXPECT_LT(MonotonicNow() - start, timeout + kSoon);
     EXPECT_FALSE(ends[rank].ok());
     // It is broken, as by any operation.
     EXPECT_EQ(ranks[rank]->Start(kBarrier).status(), ends[rank]);
-    EXPECT_EQ(ranks[rank]->Tune(seconds(1), Now() + kLong), ends[rank]);
+    EXPECT_EQ(ranks[rank]->Tune(seconds(1), MonotonicNow() + kLong),
+              ends[rank]);
   });
   ends.pop_back();
   return ends;
@@ -260,7 +261,7 @@ TEST(TuneTest, AbortEndsIt) {
     std::thread aborter([&] {
       EXPECT_TRUE(AwaitTrue([&] { return begun == kRanks; }));
       std::this_thread::sleep_for(milliseconds(2 * round));
-      start = Now();
+      start = MonotonicNow();
       ranks[round % kRanks]->Abort("stop");
     });
     std::array<MonoTime, kRanks> ended;
@@ -268,13 +269,13 @@ TEST(TuneTest, AbortEndsIt) {
       ++begun;
       Status status;
       while (status.ok()) {
-        status = ranks[rank]->Tune(milliseconds(40), Now() + kLong);
+        status = ranks[rank]->Tune(milliseconds(40), MonotonicNow() + kLong);
       }
       EXPECT_EQ(status.code(), rank == round % kRanks
                                    ? StatusCode::kAborted
                                    : StatusCode::kUnavailable)
           << status;
-      ended[rank] = Now();
+      ended[rank] = MonotonicNow();
     });
     aborter.join();
     for (const MonoTime end : ended) EXPECT_LT(end - start, kSoon);
@@ -285,10 +286,11 @@ TEST(TuneTest, WaitsForNothingThatIsUnderWay) {
   TcpRanks ranks(2);
   auto work = ranks[0]->Start(kBarrier);
   ASSERT_TRUE(work.ok());
-  const Status status = ranks[0]->Tune(milliseconds(50), Now() + kLong);
+  const Status status =
+      ranks[0]->Tune(milliseconds(50), MonotonicNow() + kLong);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status;
   EXPECT_TRUE(lockstep::Run(ranks[1], kBarrier, kLong).ok());
-  EXPECT_TRUE((*work)->Wait(Now() + kLong).ok());
+  EXPECT_TRUE((*work)->Wait(MonotonicNow() + kLong).ok());
 }
 
 class TuneDeathTest : public ::testing::Test {
@@ -304,14 +306,14 @@ TEST_F(TuneDeathTest, SurvivorsOfAKilledRankAreToldAtOnce) {
     if (!c.ok()) return 100;
     Status status;
     while (status.ok()) {
-      status = (*c)->Tune(milliseconds(20), Now() + kLong);
+      status = (*c)->Tune(milliseconds(20), MonotonicNow() + kLong);
       ++board_->steps[rank];
     }
-    board_->ended[rank] = Now().time_since_epoch().count();
+    board_->ended[rank] = MonotonicNow().time_since_epoch().count();
     return static_cast<int>(status.code());
   });
   ASSERT_TRUE(AwaitTrue([&] { return board_.AllMade(kRanks, 2); }));
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   ranks.Signal(2, SIGKILL);
   for (const int rank : {0, 1}) {
     EXPECT_EQ(ranks.Join(rank, start + kLong),

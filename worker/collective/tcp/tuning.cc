@@ -13,11 +13,6 @@ constexpr int kMaxRepeats = 64;
 constexpr Duration kLeastLimit = std::chrono::milliseconds(50);
 constexpr Duration kMostLimit = std::chrono::seconds(5);
 
-MonoTime Now() {
-  return std::chrono::time_point_cast<Duration>(
-      std::chrono::steady_clock::now());
-}
-
 // A TuneStep on its way. Little-endian.
 struct Message {
   uint32_t what;
@@ -87,14 +82,14 @@ Tuning::Tuning(Mesh* mesh, Algorithms* algorithms, const Neighbours* neighbours,
 }
 
 StatusOr<Plan> Tuning::Run(const Plan& plan, Duration budget) {
-  const MonoTime start = Now();
+  const MonoTime start = MonotonicNow();
   Tuner tuner(plan, mesh_->size(), budget);
   for (;;) {
     algorithms_->SetPlan(plan);
     TuneStep next;
     Duration limit{};
     if (mesh_->rank() == 0) {
-      const Duration spent = Now() - start;
+      const Duration spent = MonotonicNow() - start;
       next = tuner.Next(spent);
       limit = std::clamp(budget - spent, kLeastLimit, kMostLimit);
     }
@@ -115,9 +110,9 @@ StatusOr<Plan> Tuning::Run(const Plan& plan, Duration budget) {
       tuner.NoteConnected(connected);
       continue;
     }
-    const MonoTime begin = Now();
+    const MonoTime begin = MonotonicNow();
     LOCKSTEP_RETURN_IF_ERROR(Measure(step));
-    if (mesh_->rank() == 0) tuner.NoteTime(Now() - begin);
+    if (mesh_->rank() == 0) tuner.NoteTime(MonotonicNow() - begin);
   }
 }
 
@@ -192,7 +187,8 @@ StatusOr<std::vector<Connection>> Tuning::Open(StreamRange streams,
       ExchangePorts(listener.ok() ? listener->port : 0, &neighbours.places));
   LOCKSTEP_RETURN_IF_ERROR(listener.status());
   return ConnectPeers(neighbours, streams, *listener,
-                      std::min(deadline_, Now() + limit), mesh_->wake_fd());
+                      std::min(deadline_, MonotonicNow() + limit),
+                      mesh_->wake_fd());
 }
 
 Status Tuning::ExchangePorts(uint16_t mine, std::vector<Place>* places) {

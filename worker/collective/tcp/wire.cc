@@ -7,19 +7,19 @@
 namespace lockstep::tcp {
 namespace {
 
-constexpr uint32_t kMagic = 0x4f54534c;  // "LSTO"
+constexpr uint32_t kFrameMagic = 0x4f54534c;  // "LSTO"
 
 }  // namespace
 
 Header MakeHeader(const Operation& operation, uint64_t sequence,
                   Purpose purpose) {
-  return {kMagic, static_cast<uint32_t>(purpose), sequence, WordsOf(operation),
-          operation.part_of};
+  return {kFrameMagic, static_cast<uint32_t>(purpose), sequence,
+          WordsOf(operation), operation.part_of};
 }
 
-Header MakeGoodbye() { return {.magic = kMagic}; }
+Header MakeGoodbye() { return {.magic = kFrameMagic}; }
 
-bool IsHeader(const Header& header) { return header.magic == kMagic; }
+bool IsHeader(const Header& header) { return header.magic == kFrameMagic; }
 
 bool IsGoodbye(const Header& header) {
   return IsHeader(header) && header.words == OperationWords();

@@ -1,0 +1,44 @@
+// For tests of Session: the environment that a worker daemon sets for a rank.
+#ifndef LOCKSTEP_WORKER_RUNTIME_SESSION_TEST_UTIL_H_
+#define LOCKSTEP_WORKER_RUNTIME_SESSION_TEST_UTIL_H_
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <string>
+
+#include "worker/rank_link/packet.h"
+
+namespace lockstep {
+
+inline std::string RankNonce(int rank) {
+  return "nonce-" + std::to_string(rank);
+}
+
+// Session::Join reads these variables. `link` is the socket of the daemon.
+inline void SetRankEnvironment(const std::string& link, const std::string& job,
+                               uint64_t generation, int rank) {
+  const int fd = ::memfd_create("nonce", 0);
+  const std::string nonce = RankNonce(rank);
+  ASSERT_EQ(::write(fd, nonce.data(), nonce.size()),
+            static_cast<ssize_t>(nonce.size()));
+  ::setenv(kLinkVariable, link.c_str(), 1);
+  ::setenv(kJobVariable, job.c_str(), 1);
+  ::setenv(kGenerationVariable, std::to_string(generation).c_str(), 1);
+  ::setenv(kRankVariable, std::to_string(rank).c_str(), 1);
+  ::setenv(kNonceFdVariable, std::to_string(fd).c_str(), 1);
+}
+
+inline void ClearRankEnvironment() {
+  for (const char* name : {kLinkVariable, kJobVariable, kGenerationVariable,
+                           kRankVariable, kNonceFdVariable}) {
+    ::unsetenv(name);
+  }
+}
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_SESSION_TEST_UTIL_H_
