@@ -17,6 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr int64_t kStart = 1'767'225'600;  // 2026-01-01 00:00:00 UTC
 
@@ -296,6 +297,54 @@ TEST(SummaryTest, FailureNamesTheRankAndItsLastLines) {
             "data set\n"
             "last lines of rank 1:\n"
             "  cannot open /data\\x1b[0m\n");
+}
+
+// What the coordinator found is told, not what the exit alone says.
+TEST(SummaryTest, FailureSaysTheJobsCauseWithItsHint) {
+  v1::Job job = TrainedJob();
+  job.set_state(v1::JOB_STATE_FAILED);
+  v1::ExitStatus* const exit =
+      job.mutable_tasks(1)->mutable_ranks(0)->mutable_exit();
+  exit->set_code(1);
+  exit->set_message("RuntimeError: No CUDA GPUs are available");
+  job.mutable_cause()->set_reason(v1::REASON_REPEATED_FAILURE);
+  const std::string cause =
+      "failed twice in the same way before any progress, so it is not tried "
+      "again: rank 1 (worker 0 on worker-1): exit code 1: RuntimeError: No "
+      "CUDA "
+      "GPUs are available (train.py:3); the job asks for no GPU and sees none: "
+      "give --gpus N";
+  job.mutable_cause()->set_message(cause);
+  EXPECT_EQ(FormatFailure(job, {}, Style{}), "first cause: " + cause + "\n");
+}
+
+TEST(SummaryTest, FailureNamesTheRankThatLeftEarly) {
+  v1::Job job = TrainedJob();
+  job.set_state(v1::JOB_STATE_FAILED);
+  v1::ExitStatus* const exit =
+      job.mutable_tasks(0)->mutable_ranks(0)->mutable_exit();
+  exit->set_code(1);
+  exit->set_message("RuntimeError: Connection closed by peer");
+  job.mutable_cause()->set_reason(v1::REASON_RANK_LEFT_EARLY);
+  job.mutable_cause()->set_message(
+      "rank 1 (worker 0 on worker-1) exited with 0 while others still needed "
+      "it; rank 0 (chief 0 on worker-0): exit code 1: RuntimeError: Connection "
+      "closed by peer");
+  EXPECT_THAT(FormatFailure(job, {}, Style{}),
+              StartsWith("first cause: rank 1 (worker 0 on worker-1) exited "
+                         "with 0 while others still needed it; "));
+  // Sentences are hidden from those who may not read them.
+  job.mutable_cause()->clear_message();
+  EXPECT_EQ(FormatFailure(job, {}, Style{}), "first cause: RANK_LEFT_EARLY\n");
+}
+
+TEST(SummaryTest, FailureOfNoRankSaysItsReason) {
+  v1::Job job;
+  job.set_state(v1::JOB_STATE_FAILED);
+  job.mutable_cause()->set_reason(v1::REASON_OUTPUT_NOT_SHARED);
+  job.mutable_cause()->set_message("/out is not shared");
+  EXPECT_EQ(FormatFailure(job, {}, Style{}),
+            "first cause: /out is not shared (OUTPUT_NOT_SHARED)\n");
 }
 
 TEST(DescribeTest, AnswersInTheOrderOneAsks) {
