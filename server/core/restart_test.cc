@@ -143,6 +143,33 @@ TEST(RestartTest, SameExceptionAtTheSamePlaceTwiceIsNotTriedAgain) {
   EXPECT_EQ(s.job.restarts, 1);
 }
 
+// A kill without a cgroup that counts it: the worker says what it thinks.
+ExitStatus ProbablyOutOfMemory() {
+  ExitStatus exit = Signal(SIGKILL);
+  exit.reason = Reason::kOutOfMemory;
+  exit.message = "probably out of memory: at that time 1.0 % was left";
+  return exit;
+}
+
+TEST(RestartTest, ProbablyOutOfMemoryTwiceIsNotTriedAgain) {
+  Scene s = Running();
+  s.Exited(1, ProbablyOutOfMemory());
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  ASSERT_EQ(s.job.state, JobState::kPreparing) << "once may be a neighbour's";
+  EXPECT_EQ(s.job.attempts[0].end_cause.reason, Reason::kOutOfMemory);
+  s.Run({});
+  s.Exited(0, ProbablyOutOfMemory());
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFailed);
+  EXPECT_EQ(s.job.cause.reason, Reason::kRepeatedFailure);
+  EXPECT_THAT(s.job.cause.message, HasSubstr("probably out of memory"));
+  EXPECT_EQ(s.job.exit_code, 137);
+}
+
 TEST(RestartTest, OtherFailuresAreTriedUntilTheBudgetIsUsedUp) {
   const std::pair<ExitStatus, ExitStatus> kPairs[] = {
       // Elsewhere.

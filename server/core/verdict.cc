@@ -135,6 +135,10 @@ bool MayPass(const ExitStatus& exit) {
 
 // See Failure::signature.
 std::string SignatureOf(const ExitStatus& exit) {
+  // A kill comes wherever the program was.
+  if (exit.reason == Reason::kOutOfMemory && Tier(exit) == 1) {
+    return "out of memory";
+  }
   if (exit.location.empty() || Tier(exit) != 1 || MayPass(exit)) return "";
   if (exit.how == ExitStatus::How::kCode && exit.value == 42) return "";
   return fmt::format("{}{} {} at {}",
