@@ -170,6 +170,29 @@ TEST(RestartTest, ProbablyOutOfMemoryTwiceIsNotTriedAgain) {
   EXPECT_EQ(s.job.exit_code, 137);
 }
 
+// The names in such a message are the program's, not the system's words.
+TEST(RestartTest, AMistakeInTheProgramNeverPasses) {
+  for (const char* message :
+       {"ModuleNotFoundError: No module named 'async_timeout'",
+        "ImportError: cannot import name 'UnavailableError' from 'errors'",
+        "SyntaxError: invalid syntax: timeout = = 3",
+        "IndentationError: unexpected indent after 'if timeout'",
+        "NameError: name 'timeout' is not defined",
+        "TypeError: fit() got an unexpected keyword argument 'timeout'",
+        "AttributeError: module 'socket' has no attribute 'timeouts'"}) {
+    Scene s = Running();
+    for (int i = 0; i < 2; ++i) {
+      if (i > 0) s.Run({});
+      s.Exited(1, Raised(message, "train.py:3"));
+      s.Settle();
+      s.AllStopped();
+      s.Settle();
+    }
+    EXPECT_EQ(s.job.state, JobState::kFailed) << message;
+    EXPECT_EQ(s.job.cause.reason, Reason::kRepeatedFailure) << message;
+  }
+}
+
 TEST(RestartTest, OtherFailuresAreTriedUntilTheBudgetIsUsedUp) {
   const std::pair<ExitStatus, ExitStatus> kPairs[] = {
       // Elsewhere.
