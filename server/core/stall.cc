@@ -50,11 +50,18 @@ std::string Describe(const Job& job, const Stall& stall) {
           ? ""
           : fmt::format(", and {} other rank{} for it", stall.waiting,
                         stall.waiting == 1 ? " waits" : "s wait");
+  // The coordinator asks the nodes once the deadline is over.
+  const std::string sooner =
+      stall.rank < 0 && NodesOf(job).size() > 1
+          ? fmt::format(
+                ", or after {} where their nodes do not reach each other",
+                FormatDuration(stall.deadline))
+          : "";
   return fmt::format(
       "{} still for {} in {} of step {}{}; the gang is stopped and started "
-      "again after {} at the earliest",
+      "again after {} at the earliest{}",
       who, FormatDuration(stall.still), stall.phase, stall.step, others,
-      FormatDuration(stall.limit));
+      FormatDuration(stall.limit), sooner);
 }
 
 bool StallWatch::Page::UsesCpu() const {

@@ -62,7 +62,9 @@ struct Stall {
 };
 
 // "rank 1 (worker 0 on b) stands still for 12 s in compute of step 7, and 1
-// other rank waits for it; stopped after 20 s". `job` is the one that it is of.
+// other rank waits for it; the gang is stopped and started again after 20 s at
+// the earliest"; where all ranks wait, also that it is after the deadline where
+// their nodes do not reach each other. `job` is the one that it is of.
 std::string Describe(const Job& job, const Stall& stall);
 
 class StallWatch {
