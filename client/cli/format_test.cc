@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "client/cli/describe.h"
+#include "client/cli/describe_tasks.h"
 #include "client/cli/job_view.h"
 #include "client/cli/log_text.h"
 #include "client/cli/output.h"
@@ -374,6 +375,34 @@ TEST(DescribeTest, AnswersInTheOrderOneAsks) {
       << "it is nowhere now";
 }
 
+TEST(DescribeTest, AFaultyGpuThatTheJobUsesIsRed) {
+  v1::Job job = TrainedJob();
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.mutable_tasks(0)->add_gpus(0);
+  job.mutable_tasks(1)->add_gpus(1);
+  job.mutable_tasks(1)->add_gpus(2);
+  v1::Node node;
+  node.set_name("worker-1");
+  for (const int index : {0, 1, 3}) node.add_gpus()->set_index(index);
+  node.mutable_gpus(0)->set_fault("it is another job's");
+  node.mutable_gpus(1)->set_fault("Xid 79 at 12:00");
+  node.add_missing_gpus()->set_index(2);
+  const auto bad = BadGpusOf(job, {node});
+  EXPECT_THAT(bad, ElementsAre("worker 0 uses GPU 1 of node worker-1: Xid 79 "
+                               "at 12:00",
+                               "worker 0 uses GPU 2 of node worker-1: the node "
+                               "does not offer it any more"));
+  const WallTime now = FromUnixNanos((kStart + 200) * 1'000'000'000);
+  const Style colored{true};
+  const std::string text = FormatJob(job, now, colored, bad);
+  EXPECT_THAT(text, testing::ContainsRegex("state  [^\n]*\nbad gpu "));
+  for (const std::string& line : bad) {
+    EXPECT_THAT(text, HasSubstr(colored.Red(line)));
+  }
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(BadGpusOf(job, {node}), testing::IsEmpty());
+}
+
 TEST(DescribeTest, NamesTheRankThatTheOthersWaitFor) {
   v1::Job job = TrainedJob();
   job.set_state(v1::JOB_STATE_RUNNING);
@@ -592,6 +621,9 @@ TEST(DescribeTest, NodeThatIsNotWhole) {
   EXPECT_THAT(text, HasSubstr("GPU-b"));
   EXPECT_THAT(RenderTable(NodesTable({node}, false, now, Style{})),
               HasSubstr("1 of 2 GPUs is missing"));
+  const Style colored{true};
+  EXPECT_THAT(RenderTable(NodesTable({node}, false, now, colored)),
+              HasSubstr(colored.Red(", 1 missing")));
   node.set_http_address("0.0.0.0:9464");
   EXPECT_EQ(FormatNode(node, now, Style{}).find("metrics "), std::string::npos);
 }
