@@ -83,7 +83,7 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
                             ReadFile(options.file, env));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::JobSpec spec,
                             BuildSpec(flags, file, *env, RandomHex(3)));
-  *env->err << RelativeDataNote(spec, *env);
+  *env->err << RelativeDataNote(spec, *env) << ContainerPathsNote(spec);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   // From here on a signal detaches; it does not end this process at once.
   if (env->interrupted && env->interrupted()) return kExitInterrupted;
