@@ -189,8 +189,6 @@ TEST_F(ProgramJobTest, FollowingGoesOnUntilTheEnd) {
   WaitEnd("follow", v1::JOB_STATE_SUCCEEDED);
 }
 
-// The chief decides; others get 10 s, and what they say then counts for
-// nothing.
 // A worker that ends badly when it is stopped changes nothing.
 TEST_F(ProgramJobTest, TheChiefsEndIsTheJobs) {
   v1::JobSpec spec = Shell("chief3", 2,
