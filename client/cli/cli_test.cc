@@ -118,6 +118,17 @@ TEST_F(CliTest, SubmitDetached) {
   EXPECT_EQ(spec.roles_size(), 2);
 }
 
+TEST_F(CliTest, SubmitWithoutRestarts) {
+  for (const char* flag : {"--max-restarts", "--restart-budget"}) {
+    EXPECT_EQ(Run({"submit", "--name", "a", flag, "0", "--detach", "--", "p"}),
+              0)
+        << err_.str();
+    const v1::JobSpec spec = server_->Answers().submits.back().spec();
+    EXPECT_TRUE(spec.has_restart_budget()) << "else it is the server's";
+    EXPECT_EQ(spec.restart_budget(), 0);
+  }
+}
+
 TEST_F(CliTest, SubmitNotesThatAnImagesDirectoryIsNotKept) {
   const std::string file = JoinPath(dir_, "job.yaml");
   ASSERT_TRUE(RealFileSystem()
