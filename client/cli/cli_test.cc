@@ -118,6 +118,37 @@ TEST_F(CliTest, SubmitDetached) {
   EXPECT_EQ(spec.roles_size(), 2);
 }
 
+TEST_F(CliTest, SubmitWithoutRestarts) {
+  for (const char* flag : {"--max-restarts", "--restart-budget"}) {
+    EXPECT_EQ(Run({"submit", "--name", "a", flag, "0", "--detach", "--", "p"}),
+              0)
+        << err_.str();
+    const v1::JobSpec spec = server_->Answers().submits.back().spec();
+    EXPECT_TRUE(spec.has_restart_budget()) << "else it is the server's";
+    EXPECT_EQ(spec.restart_budget(), 0);
+  }
+}
+
+TEST_F(CliTest, SubmitNotesThatAnImagesDirectoryIsNotKept) {
+  const std::string file = JoinPath(dir_, "job.yaml");
+  ASSERT_TRUE(RealFileSystem()
+                  ->WriteAtomic(file,
+                                "name: a\n"
+                                "kind: program\n"
+                                "roles:\n"
+                                "- {type: chief, count: 1, argv: [p], "
+                                "container: {image: 'x:1'}}\n")
+                  .ok());
+  const char* const note = "ranks start in the image's working directory";
+  EXPECT_EQ(Run({"submit", "-f", file, "--detach"}), 0) << err_.str();
+  EXPECT_THAT(err_.str(), HasSubstr(note));
+  EXPECT_EQ(Run({"plan", "submit", "-f", file}), 0) << err_.str();
+  EXPECT_THAT(err_.str(), HasSubstr(note));
+  EXPECT_EQ(Run({"submit", "-f", file, "--detach", "--workdir", "/srv"}), 0)
+      << err_.str();
+  EXPECT_THAT(err_.str(), Not(HasSubstr(note)));
+}
+
 TEST_F(CliTest, SubmitFollowsToTheEnd) {
   ServeJob(Ended("a", v1::JOB_STATE_SUCCEEDED));
   EXPECT_EQ(Run({"submit", "--name", "a", "--", "prog"}), 0) << err_.str();

@@ -15,8 +15,9 @@ Table JobsTable(const std::vector<v1::Job>& jobs, bool wide, WallTime now,
                 const Style& style);
 
 // In the order one asks: what state, why, since when, where, how fast, what it
-// uses, what it costs, what happened.
-std::string FormatJob(const v1::Job& job, WallTime now, const Style& style);
+// uses, what it costs, what happened. `bad_gpus` are BadGpusOf the job.
+std::string FormatJob(const v1::Job& job, WallTime now, const Style& style,
+                      const std::vector<std::string>& bad_gpus = {});
 
 Table NodesTable(const std::vector<v1::Node>& nodes, bool wide, WallTime now,
                  const Style& style);

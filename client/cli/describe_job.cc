@@ -79,13 +79,17 @@ std::string AttemptsText(const v1::Job& job) {
       {"ATTEMPT", "GENERATION", "STARTED", "TOOK", "FROM STEP", "ENDED"}, rows);
 }
 
-std::string StateRows(const v1::Job& job, WallTime now, const Style& style) {
+std::string StateRows(const v1::Job& job, WallTime now, const Style& style,
+                      const std::vector<std::string>& bad_gpus) {
   std::string state = style.State(job.state());
   const std::string theirs = ResourceState(job);
   if (job.has_training() && theirs != Text(job.state())) {
     state += fmt::format(" (of AI Platform's seven: {})", theirs);
   }
   std::string text = Row("state", state);
+  for (const std::string& bad : bad_gpus) {
+    text += Row("bad gpu", style.Red(bad));
+  }
   std::string cause = Printable(job.cause().message());
   // A reason that only says the state again is left out.
   if (job.cause().reason() != v1::REASON_UNSPECIFIED &&
@@ -189,9 +193,10 @@ std::string SpeedRows(const v1::Job& job, WallTime now) {
 
 }  // namespace
 
-std::string FormatJob(const v1::Job& job, WallTime now, const Style& style) {
+std::string FormatJob(const v1::Job& job, WallTime now, const Style& style,
+                      const std::vector<std::string>& bad_gpus) {
   std::string text = Row("job", style.Bold(Printable(job.name())));
-  text += StateRows(job, now, style);
+  text += StateRows(job, now, style, bad_gpus);
   // While it waits for nodes it is nowhere: these are the last attempt's.
   if (job.state() != v1::JOB_STATE_QUEUED &&
       job.state() != v1::JOB_STATE_PLACING) {

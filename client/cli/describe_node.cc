@@ -35,12 +35,15 @@ int BadGpus(const v1::Node& node) {
                     [](const v1::Gpu& gpu) { return !gpu.fault().empty(); }));
 }
 
-// "3/8, 1 bad".
+// "3/8, 1 bad, 1 missing".
 std::string Gpus(const v1::Node& node, const Style& style) {
   std::string text =
       fmt::format("{}/{}", node.allocated().gpus(), node.capacity().gpus());
   if (const int bad = BadGpus(node); bad > 0) {
     text += style.Red(fmt::format(", {} bad", bad));
+  }
+  if (const int missing = node.missing_gpus_size(); missing > 0) {
+    text += style.Red(fmt::format(", {} missing", missing));
   }
   return text;
 }

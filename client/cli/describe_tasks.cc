@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <vector>
 
 #include "client/cli/describe.h"
 #include "client/cli/job_view.h"
 #include "client/cli/text.h"
+#include "client/lib/client.h"
 #include "common/model/resources.h"
 
 namespace lockstep {
@@ -216,6 +218,33 @@ std::string UseTable(const v1::Job& job) {
   if (table.rows.empty()) return "";
   if (!any_gpu) table.header.resize(5);
   return RenderTable(table);
+}
+
+std::vector<std::string> BadGpusOf(const v1::Job& job,
+                                   const std::vector<v1::Node>& nodes) {
+  std::vector<std::string> lines;
+  if (IsFinalState(job.state())) return lines;
+  std::map<std::string, const v1::Node*> by_name;
+  for (const v1::Node& node : nodes) by_name[node.name()] = &node;
+  for (const v1::TaskStatus& task : job.tasks()) {
+    const auto node = by_name.find(task.node());
+    if (node == by_name.end()) continue;
+    const auto add = [&](const v1::Gpu& gpu, const std::string& trouble) {
+      const auto& used = task.gpus();
+      if (trouble.empty() ||
+          std::find(used.begin(), used.end(), gpu.index()) == used.end()) {
+        return;
+      }
+      lines.push_back(fmt::format("{} uses GPU {} of node {}: {}",
+                                  TaskText(task), gpu.index(),
+                                  Printable(task.node()), Printable(trouble)));
+    };
+    for (const v1::Gpu& gpu : node->second->gpus()) add(gpu, gpu.fault());
+    for (const v1::Gpu& gpu : node->second->missing_gpus()) {
+      add(gpu, "the node does not offer it any more");
+    }
+  }
+  return lines;
 }
 
 std::string WorkText(const v1::Job& job) {

@@ -4,6 +4,7 @@
 #define LOCKSTEP_CLIENT_CLI_DESCRIBE_TASKS_H_
 
 #include <string>
+#include <vector>
 
 #include "lockstep/v1/types.pb.h"
 
@@ -16,6 +17,11 @@ std::string RanksTable(const v1::Job& job);
 std::string PreparationTable(const v1::Job& job);
 // One row a task: averages over its ranks' lives, and peaks.
 std::string UseTable(const v1::Job& job);
+
+// "worker 0 uses GPU 1 of node a: Xid 79 ..." of each GPU that a job which has
+// not ended uses, and that is faulty or that its node does not offer any more.
+std::vector<std::string> BadGpusOf(const v1::Job& job,
+                                   const std::vector<v1::Node>& nodes);
 
 // A line for each task, or the first few, whose working directory held files
 // at the end.

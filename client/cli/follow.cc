@@ -218,7 +218,8 @@ StatusOr<int> ShowEnd(const Cli& cli, Client* client, const v1::Job& job) {
 
 }  // namespace
 
-Status WriteJob(const Cli& cli, const v1::Job& job) {
+Status WriteJob(const Cli& cli, const v1::Job& job,
+                const std::vector<std::string>& bad_gpus) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
   switch (output) {
     case Output::kJson:
@@ -232,7 +233,7 @@ Status WriteJob(const Cli& cli, const v1::Job& job) {
       break;
     default:
       *cli.env->out << FormatJob(job, cli.env->clock->Now().wall,
-                                 cli.OutStyle());
+                                 cli.OutStyle(), bad_gpus);
   }
   return OkStatus();
 }

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "client/cli/cli.h"
 
@@ -26,7 +27,8 @@ StatusOr<int> FollowToEnd(const Cli& cli, Client* client,
 
 // A Job in the format that was asked for: tables are FormatJob's, JSON and
 // YAML are JobResource's.
-Status WriteJob(const Cli& cli, const v1::Job& job);
+Status WriteJob(const Cli& cli, const v1::Job& job,
+                const std::vector<std::string>& bad_gpus = {});
 
 }  // namespace lockstep
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "client/cli/describe.h"
+#include "client/cli/describe_tasks.h"
 #include "client/cli/job_view.h"
 #include "client/cli/log_text.h"
 #include "client/cli/output.h"
@@ -17,6 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr int64_t kStart = 1'767'225'600;  // 2026-01-01 00:00:00 UTC
 
@@ -298,6 +300,54 @@ TEST(SummaryTest, FailureNamesTheRankAndItsLastLines) {
             "  cannot open /data\\x1b[0m\n");
 }
 
+// What the coordinator found is told, not what the exit alone says.
+TEST(SummaryTest, FailureSaysTheJobsCauseWithItsHint) {
+  v1::Job job = TrainedJob();
+  job.set_state(v1::JOB_STATE_FAILED);
+  v1::ExitStatus* const exit =
+      job.mutable_tasks(1)->mutable_ranks(0)->mutable_exit();
+  exit->set_code(1);
+  exit->set_message("RuntimeError: No CUDA GPUs are available");
+  job.mutable_cause()->set_reason(v1::REASON_REPEATED_FAILURE);
+  const std::string cause =
+      "failed twice in the same way before any progress, so it is not tried "
+      "again: rank 1 (worker 0 on worker-1): exit code 1: RuntimeError: No "
+      "CUDA "
+      "GPUs are available (train.py:3); the job asks for no GPU and sees none: "
+      "give --gpus N";
+  job.mutable_cause()->set_message(cause);
+  EXPECT_EQ(FormatFailure(job, {}, Style{}), "first cause: " + cause + "\n");
+}
+
+TEST(SummaryTest, FailureNamesTheRankThatLeftEarly) {
+  v1::Job job = TrainedJob();
+  job.set_state(v1::JOB_STATE_FAILED);
+  v1::ExitStatus* const exit =
+      job.mutable_tasks(0)->mutable_ranks(0)->mutable_exit();
+  exit->set_code(1);
+  exit->set_message("RuntimeError: Connection closed by peer");
+  job.mutable_cause()->set_reason(v1::REASON_RANK_LEFT_EARLY);
+  job.mutable_cause()->set_message(
+      "rank 1 (worker 0 on worker-1) exited with 0 while others still needed "
+      "it; rank 0 (chief 0 on worker-0): exit code 1: RuntimeError: Connection "
+      "closed by peer");
+  EXPECT_THAT(FormatFailure(job, {}, Style{}),
+              StartsWith("first cause: rank 1 (worker 0 on worker-1) exited "
+                         "with 0 while others still needed it; "));
+  // Sentences are hidden from those who may not read them.
+  job.mutable_cause()->clear_message();
+  EXPECT_EQ(FormatFailure(job, {}, Style{}), "first cause: RANK_LEFT_EARLY\n");
+}
+
+TEST(SummaryTest, FailureOfNoRankSaysItsReason) {
+  v1::Job job;
+  job.set_state(v1::JOB_STATE_FAILED);
+  job.mutable_cause()->set_reason(v1::REASON_OUTPUT_NOT_SHARED);
+  job.mutable_cause()->set_message("/out is not shared");
+  EXPECT_EQ(FormatFailure(job, {}, Style{}),
+            "first cause: /out is not shared (OUTPUT_NOT_SHARED)\n");
+}
+
 TEST(DescribeTest, AnswersInTheOrderOneAsks) {
   v1::Job job = TrainedJob();
   v1::Event* const event = job.add_events();
@@ -323,6 +373,34 @@ TEST(DescribeTest, AnswersInTheOrderOneAsks) {
   job.set_state(v1::JOB_STATE_PLACING);
   EXPECT_EQ(FormatJob(job, now, Style{}).find("Where\n"), std::string::npos)
       << "it is nowhere now";
+}
+
+TEST(DescribeTest, AFaultyGpuThatTheJobUsesIsRed) {
+  v1::Job job = TrainedJob();
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.mutable_tasks(0)->add_gpus(0);
+  job.mutable_tasks(1)->add_gpus(1);
+  job.mutable_tasks(1)->add_gpus(2);
+  v1::Node node;
+  node.set_name("worker-1");
+  for (const int index : {0, 1, 3}) node.add_gpus()->set_index(index);
+  node.mutable_gpus(0)->set_fault("it is another job's");
+  node.mutable_gpus(1)->set_fault("Xid 79 at 12:00");
+  node.add_missing_gpus()->set_index(2);
+  const auto bad = BadGpusOf(job, {node});
+  EXPECT_THAT(bad, ElementsAre("worker 0 uses GPU 1 of node worker-1: Xid 79 "
+                               "at 12:00",
+                               "worker 0 uses GPU 2 of node worker-1: the node "
+                               "does not offer it any more"));
+  const WallTime now = FromUnixNanos((kStart + 200) * 1'000'000'000);
+  const Style colored{true};
+  const std::string text = FormatJob(job, now, colored, bad);
+  EXPECT_THAT(text, testing::ContainsRegex("state  [^\n]*\nbad gpu "));
+  for (const std::string& line : bad) {
+    EXPECT_THAT(text, HasSubstr(colored.Red(line)));
+  }
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(BadGpusOf(job, {node}), testing::IsEmpty());
 }
 
 TEST(DescribeTest, NamesTheRankThatTheOthersWaitFor) {
@@ -543,6 +621,9 @@ TEST(DescribeTest, NodeThatIsNotWhole) {
   EXPECT_THAT(text, HasSubstr("GPU-b"));
   EXPECT_THAT(RenderTable(NodesTable({node}, false, now, Style{})),
               HasSubstr("1 of 2 GPUs is missing"));
+  const Style colored{true};
+  EXPECT_THAT(RenderTable(NodesTable({node}, false, now, colored)),
+              HasSubstr(colored.Red(", 1 missing")));
   node.set_http_address("0.0.0.0:9464");
   EXPECT_EQ(FormatNode(node, now, Style{}).find("metrics "), std::string::npos);
 }

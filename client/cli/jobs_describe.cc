@@ -2,12 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <vector>
 
 #include "client/cli/cli.h"
+#include "client/cli/describe_tasks.h"
 #include "client/cli/find.h"
 #include "client/cli/follow.h"
 #include "client/cli/job_resource.h"
@@ -25,35 +26,21 @@ struct Options {
   bool reduction_plan = false;
 };
 
-// Lines about the GPUs of a live job that are bad; empty: all are well, or
-// nothing is known of them.
-std::string BadGpus(Client* client, const v1::Job& job, const Style& style) {
+// Empty: all are well, or nothing is known of them.
+std::vector<std::string> BadGpus(const Cli& cli, Client* client,
+                                 const v1::Job& job) {
+  const auto output = cli.OutputFormat();
   const bool uses_gpus = std::any_of(
       job.tasks().begin(), job.tasks().end(),
       [](const v1::TaskStatus& task) { return !task.gpus().empty(); });
-  if (IsFinalState(job.state()) || !uses_gpus) return "";
-  const auto nodes = client->ListNodes();
-  if (!nodes.ok()) return "";  // The job is shown without it, too.
-  std::map<std::string, const v1::Node*> by_name;
-  for (const v1::Node& node : *nodes) by_name[node.name()] = &node;
-  std::string text;
-  for (const v1::TaskStatus& task : job.tasks()) {
-    const auto node = by_name.find(task.node());
-    if (node == by_name.end()) continue;
-    for (const v1::Gpu& gpu : node->second->gpus()) {
-      const auto& used = task.gpus();
-      if (gpu.fault().empty() ||
-          std::find(used.begin(), used.end(), gpu.index()) == used.end()) {
-        continue;
-      }
-      text +=
-          style.Red(fmt::format(
-              "  {} uses GPU {} of node {}: {}", TaskText(task), gpu.index(),
-              Printable(task.node()), Printable(gpu.fault()))) +
-          "\n";
-    }
+  if (IsFinalState(job.state()) || !uses_gpus || !output.ok() ||
+      (*output != Output::kTable && *output != Output::kWide)) {
+    return {};
   }
-  return text.empty() ? "" : "\n" + style.Bold("Bad GPUs") + "\n" + text;
+  const auto nodes = client->ListNodes();
+  // The job is shown without it, too.
+  if (!nodes.ok()) return {};
+  return BadGpusOf(job, *nodes);
 }
 
 StatusOr<int> Run(const Cli& cli, const Options& options) {
@@ -88,11 +75,8 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
   } else if (options.summarize) {
     *cli.env->out << SummarizeJob(job);
   } else if (options.format.empty()) {
-    LOCKSTEP_RETURN_IF_ERROR(WriteJob(cli, job));
-    LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
-    if (output == Output::kTable || output == Output::kWide) {
-      *cli.env->out << BadGpus(client.get(), job, cli.OutStyle());
-    }
+    LOCKSTEP_RETURN_IF_ERROR(
+        WriteJob(cli, job, BadGpus(cli, client.get(), job)));
   } else if (format.kind == ResourceFormat::Kind::kDefault) {
     format.kind = ResourceFormat::Kind::kYaml;
     *cli.env->out << RenderResources({ServiceFields(job)}, false, format);

@@ -94,6 +94,8 @@ StatusOr<v1::JobSpec> BuildLocalTrain(const LocalTrainFlags& flags,
   }
   for (const std::string& arg : args) spec.add_argv(arg);
   spec.set_restart_budget(0);
+  // As on AI Platform; it is the chief's exit code that is returned.
+  spec.set_end_with(v1::END_WITH_CHIEF);
   spec.set_empty_tf_config(!flags.distributed);
   // Until it is known where the package lies.
   spec.set_working_directory(env.working_directory);

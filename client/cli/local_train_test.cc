@@ -32,6 +32,7 @@ TEST_F(LocalTrainTest, IsOneTaskUnlessDistributed) {
               ElementsAre("python3", "-m", "trainer.task", "--epochs", "1"));
   EXPECT_EQ(spec->working_directory(), dir_);
   EXPECT_EQ(spec->restart_budget(), 0);
+  EXPECT_EQ(spec->end_with(), v1::END_WITH_CHIEF);
   EXPECT_EQ(spec->tf_config_job(),
             R"({"job_name":"trainer.task","args":["--epochs","1"]})");
   EXPECT_TRUE(spec->empty_tf_config());

@@ -154,6 +154,19 @@ TEST_F(RunTest, WritesEachStreamWhereItBelongs) {
   EXPECT_THAT(err_.str(), HasSubstr("first cause: rank 0"));
 }
 
+TEST_F(RunTest, SaysTheJobsCauseOfAFailure) {
+  v1::Job job = Ended("a", v1::JOB_STATE_FAILED);
+  job.mutable_cause()->set_reason(v1::REASON_RANK_LEFT_EARLY);
+  job.mutable_cause()->set_message(
+      "rank 1 (worker 0 on b) exited with 0 while others still needed it; rank "
+      "0 (chief 0 on host-a): exit code 3: Connection closed by peer");
+  server_->Update([&](FakeAnswers* a) { a->jobs = {job}; });
+  EXPECT_EQ(Run({"run", "--name", "a", "train.py"}), 3);
+  EXPECT_THAT(err_.str(),
+              HasSubstr("a FAILED; first cause: rank 1 (worker 0 on b) exited "
+                        "with 0 while others still needed it; "));
+}
+
 TEST_F(RunTest, CtrlCCancelsAndWaits) {
   server_->Update([](FakeAnswers* a) {
     v1::Job job = Ended("a", v1::JOB_STATE_RUNNING);

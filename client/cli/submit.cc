@@ -32,7 +32,8 @@ constexpr char kExamples[] =
     "\nis looked up in PATH of the nodes. Flags win over the file. Without"
     "\n--detach it follows the job to its end and returns its exit code: 0 for"
     "\nSUCCEEDED, for FAILED that of the first rank that failed (else 1), 1 for"
-    "\nCANCELLED; Ctrl-C leaves the job running and returns 130.\n"
+    "\nCANCELLED. Ctrl-C (130), SIGTERM (143) and SIGHUP (129) leave the job"
+    "\nrunning.\n"
     "\nA job file has the fields of JobSpec in YAML:\n"
     "  name: fashion\n"
     "  kind: native\n"
@@ -83,7 +84,7 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
                             ReadFile(options.file, env));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::JobSpec spec,
                             BuildSpec(flags, file, *env, RandomHex(3)));
-  *env->err << RelativeDataNote(spec, *env);
+  *env->err << RelativeDataNote(spec, *env) << ContainerPathsNote(spec);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   // From here on a signal detaches; it does not end this process at once.
   if (env->interrupted && env->interrupted()) return kExitInterrupted;

@@ -292,4 +292,15 @@ std::string RelativeDataNote(const v1::JobSpec& spec,
   return note;
 }
 
+std::string ContainerPathsNote(const v1::JobSpec& spec) {
+  const bool in_image = std::any_of(spec.roles().begin(), spec.roles().end(),
+                                    [](const v1::RoleSpec& role) {
+                                      return !role.container().image().empty();
+                                    });
+  if (!in_image || !spec.working_directory().empty()) return "";
+  return "note: ranks start in the image's working directory, and what they "
+         "write to relative paths is gone with the container; give --workdir "
+         "DIR of the nodes, or --workdir output\n";
+}
+
 }  // namespace lockstep

@@ -74,6 +74,11 @@ std::string JobNameFrom(const std::string& program, const std::string& random);
 std::string RelativeDataNote(const v1::JobSpec& spec,
                              const CliEnvironment& env);
 
+// A sentence about relative paths where a role has an image and the job names
+// no working directory: they lie in the image's, which is not kept. Empty: it
+// is not so.
+std::string ContainerPathsNote(const v1::JobSpec& spec);
+
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_CLIENT_CLI_SUBMIT_SPEC_H_

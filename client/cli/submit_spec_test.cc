@@ -197,5 +197,18 @@ TEST(RelativeDataNoteTest, SaysWhatWouldBeFound) {
   EXPECT_EQ(RelativeDataNote(spec, env), "");
 }
 
+TEST(ContainerPathsNoteTest, SaysThatTheImagesDirectoryIsNotKept) {
+  v1::JobSpec spec;
+  spec.add_roles()->set_type(v1::TASK_TYPE_CHIEF);
+  EXPECT_EQ(ContainerPathsNote(spec), "");
+  spec.add_roles()->mutable_container()->set_image("x:1");
+  EXPECT_EQ(ContainerPathsNote(spec),
+            "note: ranks start in the image's working directory, and what they "
+            "write to relative paths is gone with the container; give "
+            "--workdir DIR of the nodes, or --workdir output\n");
+  spec.set_working_directory("/srv");
+  EXPECT_EQ(ContainerPathsNote(spec), "");
+}
+
 }  // namespace
 }  // namespace lockstep

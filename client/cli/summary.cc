@@ -278,7 +278,12 @@ std::string FormatFailure(const v1::Job& job,
                           const Style& style) {
   std::string text = style.Red("first cause: ");
   const auto failure = FirstFailure(job);
-  if (failure) {
+  const v1::Cause& cause = job.cause();
+  if (!cause.message().empty()) {
+    // It has the place and the hint, and names a rank that left early.
+    text += Printable(cause.message());
+    if (!failure) text += fmt::format(" ({})", Text(cause.reason()));
+  } else if (failure && cause.reason() != v1::REASON_RANK_LEFT_EARLY) {
     text += fmt::format("rank {} ({} on {}): {}", failure->rank->rank(),
                         TaskText(*failure->task), failure->task->node(),
                         DescribeExit(failure->rank->exit()));
@@ -286,8 +291,7 @@ std::string FormatFailure(const v1::Job& job,
       text += ": " + Printable(failure->rank->exit().message());
     }
   } else {
-    text += fmt::format("{} ({})", Printable(job.cause().message()),
-                        Text(job.cause().reason()));
+    text += Text(cause.reason());
   }
   text += "\n";
   if (failure && !last_lines.empty()) {

@@ -31,7 +31,8 @@ std::string BillText(const v1::Job& job);
 std::string ValuesText(const v1::Job& job, bool with_loss = true);
 std::string TrainingText(const v1::Job& job);
 
-// The first cause of a failure, and the last lines of the rank that is it.
+// The first cause of a failure, as the coordinator tells it, and the last lines
+// of the rank that failed first.
 std::string FormatFailure(const v1::Job& job,
                           const std::vector<v1::LogLine>& last_lines,
                           const Style& style);

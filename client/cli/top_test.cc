@@ -180,6 +180,17 @@ TEST(TopTest, NodesWithTheirGpus) {
               HasSubstr("b "));
 }
 
+TEST(TopTest, AFaultyGpuIsRed) {
+  v1::Node node = Host("a");
+  node.mutable_gpus(0)->set_fault("Xid 79 at 12:00");
+  const TopState state = StateOf({}, {node});
+  TopView view;
+  view.screen = TopScreen::kNodes;
+  const Style colored{true};
+  EXPECT_THAT(Joined(RenderTop(state, &view, 120, 12, kNow, colored)),
+              HasSubstr(colored.Red("Xid 79 at 12:00")));
+}
+
 TEST(TopTest, NoLineIsTooWideAndNoScreenTooHigh) {
   std::vector<v1::Job> jobs;
   for (int i = 0; i < 50; ++i) {

@@ -261,9 +261,11 @@ StatusOr<std::string> Coordinator::RestoreJob(const RequestKey& request,
   });
 }
 
-StatusOr<JobPlan> Coordinator::Plan(const JobSpec& spec) {
+StatusOr<JobPlan> Coordinator::Plan(const JobSpec& spec,
+                                    const std::string& owner) {
   MutexLock lock(&mu_);
   LOCKSTEP_RETURN_IF_ERROR(CheckNotTaken(spec));
+  LOCKSTEP_RETURN_IF_ERROR(CheckQuota(owner, spec));
   JobPlan plan;
   plan.never_fits = WhyNeverFits(spec, Hosts());
   if (!plan.never_fits.empty()) return plan;

@@ -38,6 +38,10 @@ TEST_F(CoordinatorTest, AUserHasSoManyLiveJobsAndNoMore) {
   EXPECT_EQ(third.status().code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(third.status()), "TOO_MANY_JOBS");
   EXPECT_THAT(Message(third.status()), HasSubstr("user/ann has 2 jobs"));
+  // Nothing need be uploaded for a job that would be refused.
+  EXPECT_EQ(ReasonOf(coordinator_->Plan(Wide("three"), "user/ann").status()),
+            "TOO_MANY_JOBS");
+  EXPECT_TRUE(coordinator_->Plan(Wide("three"), "user/bob").ok());
   EXPECT_TRUE(Submit(Wide("one"), "submit-one").ok()) << "a repeat is none";
   // Of another user they are not, and what has ended counts no more.
   EXPECT_TRUE(coordinator_
@@ -93,7 +97,8 @@ TEST_F(CoordinatorTest, NamesAreUsedOnce) {
   EXPECT_EQ(ReasonOf(Submit(Wide("j"), "r2").status()), "JOB_EXISTS");
   ASSERT_TRUE(Cancel("j").ok());
   EXPECT_EQ(ReasonOf(Submit(Wide("j"), "r3").status()), "JOB_EXISTS");
-  EXPECT_EQ(ReasonOf(coordinator_->Plan(Wide("j")).status()), "JOB_EXISTS");
+  EXPECT_EQ(ReasonOf(coordinator_->Plan(Wide("j"), "user/ann").status()),
+            "JOB_EXISTS");
 }
 
 TEST_F(CoordinatorTest, JobThatCanNeverFitIsRefusedAndNotStored) {
@@ -156,7 +161,7 @@ TEST_F(CoordinatorTest, TwoNativeJobsDoNotWriteToOneDirectory) {
 }
 
 TEST_F(CoordinatorTest, PlanChangesNothing) {
-  auto plan = coordinator_->Plan(Wide("j"));
+  auto plan = coordinator_->Plan(Wide("j"), "user/ann");
   ASSERT_TRUE(plan.ok());
   EXPECT_THAT(plan->placement, IsEmpty());
   EXPECT_THAT(plan->never_fits, IsEmpty());
@@ -164,14 +169,14 @@ TEST_F(CoordinatorTest, PlanChangesNothing) {
   Connect(&a_);
   Connect(&b_);
   const int64_t version = coordinator_->version();
-  plan = coordinator_->Plan(Wide("j"));
+  plan = coordinator_->Plan(Wide("j"), "user/ann");
   ASSERT_TRUE(plan.ok());
   ASSERT_THAT(plan->placement, SizeIs(2));
   EXPECT_EQ(plan->placement[0].node, "a");
   EXPECT_EQ(plan->placement[1].node, "b");
   JobSpec large = Wide("j");
   large.roles[0].resources.cpus = 64;
-  plan = coordinator_->Plan(large);
+  plan = coordinator_->Plan(large, "user/ann");
   ASSERT_TRUE(plan.ok());
   EXPECT_THAT(plan->placement, IsEmpty());
   EXPECT_THAT(plan->never_fits, SizeIs(1));

@@ -279,8 +279,9 @@ class Coordinator {
                                    const NodeName& name,
                                    const EncodeJobs& encode);
 
-  // What would become of `spec`; changes nothing.
-  StatusOr<JobPlan> Plan(const JobSpec& spec);
+  // What would become of `spec` of `owner`; changes nothing. Refuses what
+  // Submit would refuse, but for what can never fit, which the plan says.
+  StatusOr<JobPlan> Plan(const JobSpec& spec, const std::string& owner);
   StatusOr<JobSnapshot> GetJob(const JobName& name);
   // 1: the next; 0: it does not wait, or is not there.
   int64_t QueuePosition(const JobName& name) const;

@@ -77,6 +77,57 @@ TEST_F(CoordinatorTest, AGpuThatDoesNotAnswerGetsNoJobUntilItDoes) {
   EXPECT_EQ(State("j"), JobState::kPreparing);
 }
 
+TEST_F(CoordinatorTest, ARunningJobIsToldOnceThatItsGpuIsFaulty) {
+  FakeDaemon gpu("gpu", {8, int64_t{8} << 30, 2, ""});
+  gpu.info.gpus = {{0, "GPU-0", "T4", int64_t{16} << 30},
+                   {1, "GPU-1", "T4", int64_t{16} << 30}};
+  all_ = {&gpu};
+  Connect(&gpu);
+  NodeReadings readings;
+  readings.gpus.resize(2);
+  for (GpuUsage& each : readings.gpus) each.memory_used_bytes = 0;
+  uint64_t sequence = 1000;
+  const auto beat = [&] {
+    ASSERT_TRUE(
+        coordinator_->OnHeartbeat(gpu.session(), ++sequence, readings, {})
+            .ok());
+    Run();
+  };
+  beat();
+  JobSpec spec = Wide("j");
+  spec.roles.resize(1);
+  spec.roles[0].count = 1;
+  spec.roles[0].resources.gpus = 1;
+  MustSubmit(spec);
+  Run();
+  ASSERT_EQ(State("j"), JobState::kRunning);
+  const int32_t used = Get("j").tasks[0].gpus.at(0);
+  const auto told = [&] {
+    std::vector<std::string> messages;
+    for (const Event& event : Get("j").events) {
+      if (event.reason == Reason::kNodeGpuError) {
+        messages.push_back(event.message);
+      }
+    }
+    return messages;
+  };
+  // The other one is none of the job's.
+  readings.gpu_errors = {{1 - used, 79}};
+  beat();
+  EXPECT_THAT(told(), IsEmpty());
+  readings.gpu_errors = {{used, 79}};
+  beat();
+  const std::string uses = fmt::format(
+      "chief 0 uses GPU {} (T4, GPU-{}) of node gpu: Xid 79 at ", used, used);
+  EXPECT_THAT(told(), ElementsAre(HasSubstr(uses)));
+  // It is not told again with each change, nor with each report.
+  readings.gpu_errors.clear();
+  beat();
+  Pass(1min);
+  EXPECT_THAT(told(), SizeIs(1));
+  EXPECT_EQ(State("j"), JobState::kRunning);
+}
+
 TEST_F(CoordinatorTest, TicksWithoutNewsAreNeverStored) {
   Connect(&a_);
   Connect(&b_);

@@ -17,6 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+using testing::SizeIs;
 
 constexpr char kTimedOut[] = "the connection is lost (Connection timed out)";
 
@@ -219,6 +220,20 @@ TEST_F(StrikesTest, RanksThatStandWhileTheirNodesAreCutAreGivenUpSoon) {
   EXPECT_GT(clock_.Now().mono - begun, 5s);
   EXPECT_THAT(Nodes("j"), Contains("c"));
   EXPECT_EQ(Get("j").failures_without_progress, 0);
+  // The notice has promised no more time than there was.
+  const Job job = Get("j");
+  const auto notice = std::find_if(
+      job.events.begin(), job.events.end(),
+      [](const Event& e) { return e.reason == Reason::kNoProgress; });
+  ASSERT_NE(notice, job.events.end());
+  EXPECT_THAT(
+      notice->message,
+      HasSubstr(fmt::format("after {} at the earliest, or after {} where "
+                            "their nodes do not reach each other",
+                            FormatDuration(30s), FormatDuration(5s))));
+  ASSERT_THAT(job.attempts, SizeIs(1));
+  EXPECT_EQ(job.attempts[0].end_cause.reason, Reason::kStalled);
+  EXPECT_LT(job.attempts[0].end_time - notice->time, 30s - 5s);
 }
 
 TEST_F(StrikesTest, RanksThatStandWhileTheirNodesReachEachOtherHaveTime) {

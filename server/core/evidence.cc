@@ -196,7 +196,11 @@ std::set<NodeName> LateNodes(const Job& job, const JobView& view,
 }
 
 std::optional<NodeName> KilledOn(const Attempt& attempt) {
-  if (attempt.end_cause.reason != Reason::kRankSignal) return std::nullopt;
+  // Another's processes may have used up the host's memory.
+  if (attempt.end_cause.reason != Reason::kRankSignal &&
+      attempt.end_cause.reason != Reason::kOutOfMemory) {
+    return std::nullopt;
+  }
   const RankStatus* first = nullptr;
   std::optional<NodeName> where;
   for (const TaskStatus& task : attempt.tasks) {

@@ -317,5 +317,22 @@ TEST(KilledTwiceTest, TwoKillsInARowOnOneNode) {
   EXPECT_EQ(KilledTwiceOn(s.job), "b");
 }
 
+// Another's processes may have used up the node's memory.
+TEST(KilledTwiceTest, AProbableWantOfMemoryIsAKillOfTheNodes) {
+  Scene s = Running();
+  ExitStatus memory = Signal(SIGKILL);
+  memory.reason = Reason::kOutOfMemory;
+  for (const ExitStatus& exit : {Signal(SIGKILL), memory}) {
+    EXPECT_EQ(KilledTwiceOn(s.job), std::nullopt);
+    s.Exited(1, exit);
+    s.Settle();
+    s.AllStopped();
+    s.Settle();
+    if (s.job.state == JobState::kPlacing) s.Advance(1min);
+    s.Run({"a", "b"});
+  }
+  EXPECT_EQ(KilledTwiceOn(s.job), "b");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -63,8 +63,7 @@ struct Shortage {
   auto operator<=>(const Shortage&) const = default;
 };
 
-Shortage ShortageOn(const Resources& need, const HostCapacity& host) {
-  const FreeHost free = FreeOf(host);
+Shortage ShortageOn(const Resources& need, const FreeHost& free) {
   return {need.cpus > free.cpus, need.memory_bytes > free.memory_bytes,
           static_cast<size_t>(need.gpus) >
               MatchingGpus(free, need.gpu_type).size()};
@@ -125,7 +124,7 @@ std::string ShortText(const RoleSpec& role,
   std::map<Shortage, const HostCapacity*> kinds;
   for (const HostCapacity& host : hosts) {
     if (!host.ready || !CanRun(role, host)) continue;
-    const HostCapacity*& best = kinds[ShortageOn(need, host)];
+    const HostCapacity*& best = kinds[ShortageOn(need, FreeOf(host))];
     const double part = PartOf(need, FreeOf(host));
     if (best == nullptr || part > PartOf(need, FreeOf(*best)) ||
         (part == PartOf(need, FreeOf(*best)) && host.node < best->node)) {
@@ -152,6 +151,75 @@ std::string ShortText(const RoleSpec& role,
   }
   return fmt::format("{} on one node{}; {}", Describe(need), OfPool(pool),
                      fmt::join(there, ", "));
+}
+
+// How many tasks of `role` fit at once, at most all.
+int64_t CountFitting(const RoleSpec& role, const FreeHost& free) {
+  if (!Fits(role, free)) return 0;
+  const Resources& need = role.resources;
+  int64_t count = role.count;
+  if (need.cpus > 0) {
+    count = std::min<int64_t>(
+        count, std::max<int64_t>(
+                   1, static_cast<int64_t>(free.cpus / need.cpus + 1e-6)));
+  }
+  if (need.memory_bytes > 0) {
+    count = std::min(count, free.memory_bytes / need.memory_bytes);
+  }
+  if (need.gpus > 0) {
+    count = std::min(
+        count, static_cast<int64_t>(MatchingGpus(free, need.gpu_type).size()) /
+                   need.gpus);
+  }
+  return count;
+}
+
+// What a host lacks for the tasks that do not go on it beside those that do.
+Shortage ShortageOfRest(const JobSpec& spec, const HostCapacity& host) {
+  FreeHost free = FreeOf(host);
+  std::vector<const RoleSpec*> rest;
+  for (const RoleSpec& role : spec.roles) {
+    if (!CanRun(role, host)) continue;
+    const int64_t count = CountFitting(role, free);
+    if (count < role.count) rest.push_back(&role);
+    Resources taken = role.resources;
+    taken.cpus *= static_cast<double>(count);
+    taken.memory_bytes *= count;
+    taken.gpus *= static_cast<int32_t>(count);
+    Take(taken, &free);
+  }
+  Shortage all;
+  for (const RoleSpec* role : rest) {
+    const Shortage one = ShortageOn(role->resources, free);
+    all = {all.cpus || one.cpus, all.memory || one.memory,
+           all.gpus || one.gpus};
+  }
+  return all;
+}
+
+// "a: big holds 6 cpus; b: other holds 2 cpus, 1 GPU" of the hosts on which
+// more of the gang would go if it were not for others; empty: no job holds any
+// of what is short.
+std::string HoldersOfRest(const JobSpec& spec,
+                          const std::vector<HostCapacity>& hosts) {
+  constexpr size_t kMost = 3;
+  // By name: the text must not change with the order of hosts.
+  std::map<NodeName, std::string> texts;
+  for (const HostCapacity& host : hosts) {
+    if (!host.ready || host.holders.empty()) continue;
+    std::string holders = HoldersText(ShortageOfRest(spec, host), host);
+    if (!holders.empty()) texts[host.node] = std::move(holders);
+  }
+  std::vector<std::string> told;
+  for (const auto& [node, holders] : texts) {
+    if (told.size() == kMost) {
+      const size_t more = texts.size() - kMost;
+      told.push_back(fmt::format("{} more node{}", more, more == 1 ? "" : "s"));
+      break;
+    }
+    told.push_back(fmt::format("{}: {}", node, holders));
+  }
+  return fmt::format("{}", fmt::join(told, "; "));
 }
 
 int64_t TaskCountOf(const JobSpec& spec) {
@@ -292,6 +360,9 @@ std::string DescribeShortage(const JobSpec& spec,
     text = fmt::format("needs {} in {} tasks; {} of them fit{} now",
                        Describe(SumOf(spec)), TaskCountOf(spec), placed,
                        placed == 1 ? "s" : "");
+    if (const std::string who = HoldersOfRest(spec, hosts); !who.empty()) {
+      text += fmt::format(" ({})", who);
+    }
   }
   std::vector<std::string> away;
   for (const HostCapacity& host : hosts) {

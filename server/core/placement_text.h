@@ -35,7 +35,9 @@ std::string DescribeApart(const std::vector<HostCapacity>& hosts);
 // Why a gang of which `placed` tasks fit does not go on the hosts as they are:
 // "a worker task needs 8 GPUs on one node; the most free on one is 4 GPUs
 // (gpu-3; big holds 4 GPUs); not ready: b; 1 of 3 nodes is drained". Where
-// hosts are short of different things, one host of each kind is named.
+// hosts are short of different things, one host of each kind is named. Where
+// each task fits somewhere: "needs 8 cpus in 4 tasks; 2 of them fit now (a: big
+// holds 2 cpus; b: other holds 2 cpus)".
 std::string DescribeShortage(const JobSpec& spec,
                              const std::vector<HostCapacity>& hosts,
                              size_t placed);

@@ -143,6 +143,56 @@ TEST(RestartTest, SameExceptionAtTheSamePlaceTwiceIsNotTriedAgain) {
   EXPECT_EQ(s.job.restarts, 1);
 }
 
+// A kill without a cgroup that counts it: the worker says what it thinks.
+ExitStatus ProbablyOutOfMemory() {
+  ExitStatus exit = Signal(SIGKILL);
+  exit.reason = Reason::kOutOfMemory;
+  exit.message = "probably out of memory: at that time 1.0 % was left";
+  return exit;
+}
+
+TEST(RestartTest, ProbablyOutOfMemoryTwiceIsNotTriedAgain) {
+  Scene s = Running();
+  s.Exited(1, ProbablyOutOfMemory());
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  ASSERT_EQ(s.job.state, JobState::kPreparing) << "once may be a neighbour's";
+  EXPECT_EQ(s.job.attempts[0].end_cause.reason, Reason::kOutOfMemory);
+  s.Run({});
+  s.Exited(0, ProbablyOutOfMemory());
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  EXPECT_EQ(s.job.state, JobState::kFailed);
+  EXPECT_EQ(s.job.cause.reason, Reason::kRepeatedFailure);
+  EXPECT_THAT(s.job.cause.message, HasSubstr("probably out of memory"));
+  EXPECT_EQ(s.job.exit_code, 137);
+}
+
+// The names in such a message are the program's, not the system's words.
+TEST(RestartTest, AMistakeInTheProgramNeverPasses) {
+  for (const char* message :
+       {"ModuleNotFoundError: No module named 'async_timeout'",
+        "ImportError: cannot import name 'UnavailableError' from 'errors'",
+        "SyntaxError: invalid syntax: timeout = = 3",
+        "IndentationError: unexpected indent after 'if timeout'",
+        "NameError: name 'timeout' is not defined",
+        "TypeError: fit() got an unexpected keyword argument 'timeout'",
+        "AttributeError: module 'socket' has no attribute 'timeouts'"}) {
+    Scene s = Running();
+    for (int i = 0; i < 2; ++i) {
+      if (i > 0) s.Run({});
+      s.Exited(1, Raised(message, "train.py:3"));
+      s.Settle();
+      s.AllStopped();
+      s.Settle();
+    }
+    EXPECT_EQ(s.job.state, JobState::kFailed) << message;
+    EXPECT_EQ(s.job.cause.reason, Reason::kRepeatedFailure) << message;
+  }
+}
+
 TEST(RestartTest, OtherFailuresAreTriedUntilTheBudgetIsUsedUp) {
   const std::pair<ExitStatus, ExitStatus> kPairs[] = {
       // Elsewhere.

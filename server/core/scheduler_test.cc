@@ -346,6 +346,33 @@ TEST(ShortageTest, WhoHoldsItIsNamed) {
             "cpu (a; big holds 6 cpus, small holds 1 cpu)");
 }
 
+// Each task fits somewhere, but not all at once.
+TEST(ShortageTest, WhoHoldsWhatTheRestOfAGangNeedsIsNamed) {
+  std::vector<HostCapacity> hosts = {Host("b", 4), Host("a", 4), Host("c", 4)};
+  hosts[0].allocated = {2, 8 * kGiB, 0, ""};
+  hosts[0].holders = {{"other", {2, 8 * kGiB, 0, ""}}};
+  hosts[1].allocated.cpus = 3;
+  hosts[1].holders = {{"big", {2, 0, 0, ""}}, {"small", {1, 0, 0, ""}}};
+  Job job = NewJob(Gang(4, {2, kGiB, 0, ""}), "u", "o", Time());
+  const auto message = [&] {
+    return Schedule({{&job, {}, false}}, hosts, {}).waiting.at("j").message;
+  };
+  EXPECT_EQ(message(),
+            "needs 8 cpus, 4 GiB in 4 tasks; 3 of them fit now (a: big holds 2 "
+            "cpus, small holds 1 cpu; b: other holds 2 cpus)");
+  // c is full, by nothing that others hold.
+  job.spec.roles[0].resources.cpus = 1.5;
+  job.spec.roles[1].resources.cpus = 2;
+  EXPECT_THAT(message(), HasSubstr("(a: big holds 2 cpus, small holds 1 cpu; "
+                                   "b: other holds 2 cpus)"));
+  for (const char* node : {"d", "e"}) {
+    hosts.push_back(Host(node, 4));
+    hosts.back().allocated.cpus = 4;
+    hosts.back().holders = {{"huge", {4, 0, 0, ""}}};
+  }
+  EXPECT_THAT(message(), HasSubstr("d: huge holds 4 cpus; 1 more node)"));
+}
+
 // Nodes a and b have GPUs and no CPU, c has a CPU and no GPU: neither alone is
 // what is missing.
 TEST(ShortageTest, HostsThatAreShortOfDifferentThingsAreNamed) {

@@ -50,11 +50,18 @@ std::string Describe(const Job& job, const Stall& stall) {
           ? ""
           : fmt::format(", and {} other rank{} for it", stall.waiting,
                         stall.waiting == 1 ? " waits" : "s wait");
+  // The coordinator asks the nodes once the deadline is over.
+  const std::string sooner =
+      stall.rank < 0 && NodesOf(job).size() > 1
+          ? fmt::format(
+                ", or after {} where their nodes do not reach each other",
+                FormatDuration(stall.deadline))
+          : "";
   return fmt::format(
       "{} still for {} in {} of step {}{}; the gang is stopped and started "
-      "again after {} at the earliest",
+      "again after {} at the earliest{}",
       who, FormatDuration(stall.still), stall.phase, stall.step, others,
-      FormatDuration(stall.limit));
+      FormatDuration(stall.limit), sooner);
 }
 
 bool StallWatch::Page::UsesCpu() const {
@@ -64,16 +71,14 @@ bool StallWatch::Page::UsesCpu() const {
 }
 
 void StallWatch::Told(const Stall& stall) {
-  const auto page = pages_.find(stall.rank);
-  Duration& told = page == pages_.end() ? told_of_all_ : page->second.told;
-  told = std::max(told, stall.limit);
+  told_ = std::max(told_, stall.limit);
 }
 
 void StallWatch::Reset(Generation generation) {
   if (generation == generation_) return;
   generation_ = generation;
   pages_.clear();
-  told_of_all_ = {};
+  told_ = {};
   steps_.clear();
   committed_ = -1;
   stepped_.reset();
@@ -86,8 +91,7 @@ void StallWatch::Take(const RankStatus& said, MonoTime now) {
   const bool gap = !first && now - page.heard > options_.fresh;
   if (first || gap || !SamePlace(page.progress, said.progress)) {
     page.since = now;
-    page.told = {};
-    told_of_all_ = {};
+    told_ = {};
   }
   page.progress = said.progress;
   page.heard = now;
@@ -153,9 +157,9 @@ std::optional<Stall> StallWatch::Standing(int32_t world_size,
     }
     const bool busy = page.progress.phase == "input" || page.UsesCpu();
     const Duration limit =
-        std::max(page.told, busy ? std::max(options_.patient_least,
-                                            options_.patient_factor * deadline)
-                                 : deadline);
+        std::max(told_, busy ? std::max(options_.patient_least,
+                                        options_.patient_factor * deadline)
+                             : deadline);
     if (!found || still - limit > found->still - found->limit) {
       found = Stall{
           rank, page.progress.phase, page.progress.step, still, deadline, limit,
@@ -163,8 +167,8 @@ std::optional<Stall> StallWatch::Standing(int32_t world_size,
     }
   }
   if (waiting == world_size) {
-    const Duration limit = std::max(
-        {options_.all_least, options_.all_factor * deadline, told_of_all_});
+    const Duration limit =
+        std::max({options_.all_least, options_.all_factor * deadline, told_});
     return Stall{-1, "allreduce", front, shortest, deadline, limit, waiting};
   }
   if (!found || waiting == 0) return std::nullopt;

@@ -20,8 +20,10 @@
 //     2 % of one core over the last two seconds) or waits for input: it may be
 //     slow and well.
 // From half of D on it is seen to stand still, and people are told when the
-// generation will be stopped. What they were told is kept: the limit may grow
-// when the rank begins to use the CPU, and never shrinks until it moves.
+// generation will be stopped. What they were told is kept for the whole gang,
+// as another rank than the named one may stand, too: the limit may grow when
+// the rank begins to use the CPU, and what was told never shrinks until a rank
+// moves.
 #ifndef LOCKSTEP_SERVER_CORE_STALL_H_
 #define LOCKSTEP_SERVER_CORE_STALL_H_
 
@@ -62,7 +64,9 @@ struct Stall {
 };
 
 // "rank 1 (worker 0 on b) stands still for 12 s in compute of step 7, and 1
-// other rank waits for it; stopped after 20 s". `job` is the one that it is of.
+// other rank waits for it; the gang is stopped and started again after 20 s at
+// the earliest"; where all ranks wait, also that it is after the deadline where
+// their nodes do not reach each other. `job` is the one that it is of.
 std::string Describe(const Job& job, const Stall& stall);
 
 class StallWatch {
@@ -95,8 +99,6 @@ class StallWatch {
       double seconds = 0;
     };
     std::deque<CpuSample> cpu;
-    // The limit that people were told since the page is as it is; 0: none.
-    Duration told{};
 
     bool UsesCpu() const;
   };
@@ -104,8 +106,8 @@ class StallWatch {
   const StallOptions options_;
   Generation generation_ = 0;
   std::map<int32_t, Page> pages_;
-  // As Page::told, of a stall of all ranks.
-  Duration told_of_all_{};
+  // The largest limit that people were told since any rank has moved; 0: none.
+  Duration told_{};
   // Of the newest steps, as they were seen: the reports' pace is the
   // resolution.
   std::deque<Duration> steps_;

@@ -31,7 +31,9 @@ class StallTest : public testing::Test {
   void Beat() {
     now_ += 500ms;
     for (RankStatus& rank : ranks_) {
-      if (rank.rank == busy_) rank.usage.cpu_seconds += 0.4;
+      if (rank.rank == busy_ || (rank.rank == 2 && also_busy_)) {
+        rank.usage.cpu_seconds += 0.4;
+      }
       watch_.Take(rank, now_);
     }
   }
@@ -68,6 +70,8 @@ class StallTest : public testing::Test {
   int64_t step_ = 1;
   // Uses the CPU.
   int32_t busy_ = -1;
+  // So does rank 2.
+  bool also_busy_ = false;
 };
 
 TEST_F(StallTest, FrozenRankIsNamedAfterTheDeadline) {
@@ -146,6 +150,28 @@ TEST_F(StallTest, WhatPeopleWereToldCountsUntilItMoves) {
   Freeze("compute");
   EXPECT_LT(watch_.Deadline(), 30s);
   EXPECT_TRUE(After(watch_.Deadline() + 1s));
+}
+
+// What was said when rank 1 was named holds for the gang: rank 2 stands, too,
+// and uses no CPU any more.
+TEST_F(StallTest, WhatPeopleWereToldCountsForAnotherFrozenRank) {
+  Steps(20);
+  also_busy_ = true;
+  busy_ = 1;
+  Freeze("compute");
+  Put(2, "compute");
+  Beat();
+  const MonoTime since = now_;
+  while (!watch_.Standing(3, now_) && now_ - since < 10s) Beat();
+  const auto told = watch_.Standing(3, now_);
+  ASSERT_TRUE(told);
+  ASSERT_EQ(told->rank, 1);
+  ASSERT_EQ(told->limit, 1min);
+  watch_.Told(*told);
+  also_busy_ = false;
+  while (!Stalled() && now_ - since < 5min) Beat();
+  EXPECT_GE(now_ - since, 59s);
+  EXPECT_LE(now_ - since, 1min + 2s);
 }
 
 TEST_F(StallTest, DeadlineFollowsTheSlowestSteps) {

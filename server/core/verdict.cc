@@ -61,9 +61,33 @@ Duration PassingBackoff(const Job& job) {
   return wait - wait / 4 * static_cast<int64_t>(drawn % 1024) / 1024;
 }
 
+// The type of an exception: "ZeroDivisionError" of "ZeroDivisionError: division
+// by zero". Messages hold numbers, addresses and names that differ from attempt
+// to attempt.
+std::string_view ExceptionType(std::string_view message) {
+  const size_t end = message.find(": ");
+  const std::string_view type = message.substr(0, end);
+  const bool is_name = std::all_of(type.begin(), type.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (c >= '0' && c <= '9') || c == '_' || c == '.';
+  });
+  return is_name ? type : std::string_view();
+}
+
+// An exception that only another program mends. Its message quotes names of the
+// program, which are no words of the system: "No module named 'async_timeout'".
+bool IsAMistakeInTheProgram(const std::string& message) {
+  static constexpr std::string_view kTypes[] = {
+      "ModuleNotFoundError", "ImportError", "SyntaxError",   "IndentationError",
+      "NameError",           "TypeError",   "AttributeError"};
+  return std::find(std::begin(kTypes), std::end(kTypes),
+                   ExceptionType(message)) != std::end(kTypes);
+}
+
 // What a program says that a peer left alone: of gRPC and TensorFlow, Gloo,
 // NCCL and torch, and of the system.
 bool SpeaksOfALostPeer(const std::string& message) {
+  if (IsAMistakeInTheProgram(message)) return false;
   static constexpr std::string_view kWords[] = {
       "Connection reset by peer",
       "Connection closed by peer",
@@ -94,19 +118,6 @@ int Tier(const ExitStatus& exit) {
              : 1;
 }
 
-// The type of an exception: "ZeroDivisionError" of "ZeroDivisionError: division
-// by zero". Messages hold numbers, addresses and names that differ from attempt
-// to attempt.
-std::string_view ExceptionType(std::string_view message) {
-  const size_t end = message.find(": ");
-  const std::string_view type = message.substr(0, end);
-  const bool is_name = std::all_of(type.begin(), type.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           (c >= '0' && c <= '9') || c == '_' || c == '.';
-  });
-  return is_name ? type : std::string_view();
-}
-
 // Whether the failure may be another's or pass by itself: a peer that is late,
 // a service that is away, a file system that does not answer for a moment.
 bool MayPass(const ExitStatus& exit) {
@@ -123,6 +134,7 @@ bool MayPass(const ExitStatus& exit) {
                                                 "BlockingIOError",
                                                 "InterruptedError",
                                                 "ConnectionAbortedError"};
+  if (IsAMistakeInTheProgram(exit.message)) return false;
   const std::string_view type = ExceptionType(exit.message);
   return SpeaksOfALostPeer(exit.message) ||
          std::find(std::begin(kTypes), std::end(kTypes), type) !=
@@ -135,6 +147,10 @@ bool MayPass(const ExitStatus& exit) {
 
 // See Failure::signature.
 std::string SignatureOf(const ExitStatus& exit) {
+  // A kill comes wherever the program was.
+  if (exit.reason == Reason::kOutOfMemory && Tier(exit) == 1) {
+    return "out of memory";
+  }
   if (exit.location.empty() || Tier(exit) != 1 || MayPass(exit)) return "";
   if (exit.how == ExitStatus::How::kCode && exit.value == 42) return "";
   return fmt::format("{}{} {} at {}",

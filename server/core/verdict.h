@@ -40,8 +40,9 @@ struct Failure {
   // Whose exit it is; -1: of none.
   int32_t rank = -1;
   // Equal of two failures that are the same: the type of the exception and
-  // where the program raised it. Empty: the program did not say, or the failure
-  // may be another's or pass by itself (a lost peer, a time-out, an OSError).
+  // where the program raised it, or that it probably ran out of memory. Empty:
+  // the program did not say, or the failure may be another's or pass by itself
+  // (a lost peer, a time-out, an OSError).
   std::string signature = {};
 };
 

@@ -30,6 +30,13 @@ Coordinator::MayChange OwnerCheck(const grpc::ServerContextBase& context) {
   };
 }
 
+// Whether packages of the job are stored, or will be: those of a training job
+// are not named before they have been uploaded.
+bool BringsPackages(const v1::SubmitJobRequest& request, const JobSpec& spec) {
+  return !spec.packages.empty() ||
+         (request.has_training() && !spec.roles.front().container);
+}
+
 }  // namespace
 
 JobReader JobService::ReaderFor(const grpc::ServerContextBase& context) const {
@@ -38,8 +45,10 @@ JobReader JobService::ReaderFor(const grpc::ServerContextBase& context) const {
                   site_->Get()->visibility);
 }
 
-Status JobService::Plan(const JobSpec& spec, v1::SubmitJobResponse* response) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const JobPlan plan, coordinator_->Plan(spec));
+Status JobService::Plan(const JobSpec& spec, const std::string& owner,
+                        v1::SubmitJobResponse* response) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const JobPlan plan,
+                            coordinator_->Plan(spec, owner));
   for (const std::string& reason : plan.never_fits) {
     response->add_never_fits(reason);
   }
@@ -113,16 +122,20 @@ grpc::Status JobService::DoSubmitJob(grpc::ServerContextBase* context,
   const Prices prices = coordinator_->prices();
   answer.set_cost_per_hour(CostPerHour(spec, prices));
   answer.set_currency(prices.currency);
+  const Identity caller = CallerOf(*context);
+  const std::string owner = OwnerName(caller);
   if (request->validate_only()) {
+    // Its answer decides whether they are uploaded.
+    if (options_.space && BringsPackages(*request, spec)) {
+      if (Status s = options_.space(); !s.ok()) return ToGrpc(s);
+    }
     *response = std::move(answer);
-    return ToGrpc(Plan(spec, response));
+    return ToGrpc(Plan(spec, owner, response));
   }
   if (!key.ok()) return ToGrpc(key.status());
   if (options_.space) {
     if (Status s = options_.space(); !s.ok()) return ToGrpc(s);
   }
-  const Identity caller = CallerOf(*context);
-  const std::string owner = OwnerName(caller);
   if (Status s = CheckPackages(spec, {owner, caller.IsAdmin()}); !s.ok()) {
     return ToGrpc(s);
   }

@@ -131,7 +131,8 @@ class JobService final : public v1::JobService::CallbackService {
                             v1::Job* response);
 
   // With validate_only.
-  Status Plan(const JobSpec& spec, v1::SubmitJobResponse* response);
+  Status Plan(const JobSpec& spec, const std::string& owner,
+              v1::SubmitJobResponse* response);
   // FailedPrecondition: one is not stored for `user`. They are kept for a
   // while.
   Status CheckPackages(const JobSpec& spec, const PackageUser& user);

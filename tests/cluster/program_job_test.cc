@@ -153,19 +153,22 @@ TEST_F(ProgramJobTest, RunCancelsOnSigtermAndSighup) {
   }
 }
 
-TEST_F(ProgramJobTest, SubmitDetachesOnSigterm) {
-  const Command submit = StartCommand(
-      {Binary("lockstep"), "submit", "--name", "on", "--", "sleep", "1000"},
-      CliEnvironment());
-  ASSERT_TRUE(AppearsSoon("on"));
-  WaitFor("on", v1::JOB_STATE_RUNNING);
-  ASSERT_EQ(kill(submit.process.id.pid, SIGTERM), 0);
-  const CommandResult result = WaitCommand(submit);
-  EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("detached; the job goes on"));
-  EXPECT_EQ(Get("on").state(), v1::JOB_STATE_RUNNING);
-  ASSERT_TRUE(client()->CancelJob("on").ok());
-  WaitEnd("on", v1::JOB_STATE_CANCELLED);
+TEST_F(ProgramJobTest, SubmitDetachesOnSigtermAndSighup) {
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    const std::string name = signal == SIGTERM ? "term" : "hup";
+    const Command submit = StartCommand(
+        {Binary("lockstep"), "submit", "--name", name, "--", "sleep", "1000"},
+        CliEnvironment());
+    ASSERT_TRUE(AppearsSoon(name));
+    WaitFor(name, v1::JOB_STATE_RUNNING);
+    ASSERT_EQ(kill(submit.process.id.pid, signal), 0);
+    const CommandResult result = WaitCommand(submit);
+    EXPECT_EQ(result.code, 128 + signal) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("detached; the job goes on"));
+    EXPECT_EQ(Get(name).state(), v1::JOB_STATE_RUNNING);
+    ASSERT_TRUE(client()->CancelJob(name).ok());
+    WaitEnd(name, v1::JOB_STATE_CANCELLED);
+  }
 }
 
 TEST_F(ProgramJobTest, FollowingGoesOnUntilTheEnd) {
@@ -189,8 +192,6 @@ TEST_F(ProgramJobTest, FollowingGoesOnUntilTheEnd) {
   WaitEnd("follow", v1::JOB_STATE_SUCCEEDED);
 }
 
-// The chief decides; others get 10 s, and what they say then counts for
-// nothing.
 // A worker that ends badly when it is stopped changes nothing.
 TEST_F(ProgramJobTest, TheChiefsEndIsTheJobs) {
   v1::JobSpec spec = Shell("chief3", 2,

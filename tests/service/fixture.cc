@@ -211,7 +211,8 @@ void ServiceTest::SetUp() {
       package_service_options_, pools_.get(), packages_.get());
   job_service_ = std::make_unique<JobService>(
       pools_.get(), coordinator_.get(), hub_.get(), logs_.get(), tables_.get(),
-      packages_.get(), &streams_, files_.get(), JobServiceOptions{0, space_});
+      packages_.get(), &streams_, files_.get(),
+      JobServiceOptions{max_submitter_priority_, space_});
   cluster_service_ = std::make_unique<ClusterService>(coordinator_.get());
   WorkerServiceOptions worker_options;
   worker_options.cluster = kCluster;

@@ -131,6 +131,8 @@ class ServiceTest : public testing::Test {
   WorkFilesOptions files_options_;
   // What JobService and WorkerService ask for space; set it before SetUp.
   std::function<Status()> space_;
+  // What a submitter may ask for, likewise.
+  int32_t max_submitter_priority_ = 0;
   FakeClock clock_;
   MemoryStore store_;
   std::string dir_;

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "tests/service/fixture.h"
+#include "tests/service/training_job_fixture.h"
 
 namespace lockstep {
 namespace {
@@ -37,6 +37,31 @@ TEST_F(FullDiskTest, NewJobsAreRefusedAndOldOnesCanGo) {
   EXPECT_EQ(State("first"), v1::JOB_STATE_CANCELLED);
   full_ = false;
   EXPECT_TRUE(Submit(second).ok());
+}
+
+class FullDiskTrainingTest : public TrainingJobTest {
+ protected:
+  void SetUp() override {
+    space_ = [] {
+      return WithReason(ResourceExhausted("the disk is full"), "DISK_FULL");
+    };
+    TrainingJobTest::SetUp();
+  }
+};
+
+// A client uploads them when this has gone well.
+TEST_F(FullDiskTrainingTest, PackagesToComeAreRefusedBeforeTheirUpload) {
+  v1::SubmitJobRequest module = Request(Module("mnist"));
+  module.set_validate_only(true);
+  EXPECT_EQ(ReasonOf(Submit(module).status()), "DISK_FULL");
+  v1::SubmitJobRequest spec = SubmitRequest(Spec("spec"));
+  *spec.mutable_spec()->add_packages() = PackageOf("code");
+  spec.set_validate_only(true);
+  EXPECT_EQ(ReasonOf(Submit(spec).status()), "DISK_FULL");
+  v1::SubmitJobRequest container = Request(Container("cats"));
+  container.set_validate_only(true);
+  const auto answer = Submit(container);
+  EXPECT_TRUE(answer.ok()) << "takes no space: " << Message(answer.status());
 }
 
 TEST_F(FullDiskTest, LogsStayWithTheNodeUntilThereIsRoom) {

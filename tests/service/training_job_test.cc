@@ -63,6 +63,20 @@ TEST_F(TrainingJobTest, AContainerJobBecomesASpec) {
   EXPECT_EQ(job->bill().ml_units(), 0);
 }
 
+// As on AI Platform, where a spec of the API ends with all its ranks.
+TEST_F(TrainingJobTest, TheJobEndsWithItsChief) {
+  const auto answer = Submit(Request(Container("cats")));
+  ASSERT_TRUE(answer.ok()) << Message(answer.status());
+  EXPECT_EQ(answer->job().spec().end_with(), v1::END_WITH_CHIEF);
+  const auto job = coordinator_->GetJob("cats");
+  ASSERT_TRUE(job.ok()) << Message(job.status());
+  EXPECT_EQ(job->job->spec.end_with, EndWith::kChief);
+  EXPECT_EQ(job->job->spec.end_grace, std::chrono::minutes(5));
+  const auto all = Submit(SubmitRequest(Spec("spec")));
+  ASSERT_TRUE(all.ok()) << Message(all.status());
+  EXPECT_NE(all->job().spec().end_with(), v1::END_WITH_CHIEF);
+}
+
 TEST_F(TrainingJobTest, ARegionChoosesItsPool) {
   v1::TrainingJob job = Container("pooled");
   job.mutable_training_input()->set_region("mars");
@@ -266,6 +280,85 @@ TEST_F(TrainingJobTest, ListsAreFiltered) {
   v1::ListJobsRequest request;
   request.set_filter("jobid:x");
   EXPECT_EQ(List(request).status().code(), StatusCode::kInvalidArgument);
+}
+
+// ---- Priorities ----
+
+class PriorityTest : public TrainingJobTest {
+ protected:
+  // As a spec, or in AI Platform's words.
+  v1::SubmitJobRequest At(const std::string& name, int32_t priority,
+                          bool training) {
+    if (!training) {
+      v1::JobSpec spec = Spec(name);
+      spec.set_priority(priority);
+      return SubmitRequest(spec);
+    }
+    v1::TrainingJob job = Container(name);
+    job.mutable_training_input()->mutable_scheduling()->set_priority(priority);
+    return Request(job);
+  }
+  StatusOr<v1::Job> SetPriority(const std::string& name, int32_t priority,
+                                const std::shared_ptr<grpc::Channel>& channel) {
+    v1::UpdateJobRequest request;
+    request.set_request_id("update-" + std::to_string(++requests_));
+    request.set_name(name);
+    request.set_priority(priority);
+    return Update(request, channel);
+  }
+  std::shared_ptr<grpc::Channel> Admin() {
+    return User("adam", UserRole::kAdmin);
+  }
+};
+
+TEST_F(PriorityTest, ASubmitterMayAskForNone) {
+  for (const bool training : {false, true}) {
+    for (const bool validate_only : {false, true}) {
+      v1::SubmitJobRequest request = At("high", 1, training);
+      request.set_validate_only(validate_only);
+      const Status status = Submit(request).status();
+      EXPECT_EQ(status.code(), StatusCode::kPermissionDenied) << status;
+      EXPECT_EQ(ReasonOf(status), "PRIORITY_TOO_HIGH");
+      EXPECT_THAT(Message(status), HasSubstr("priority: 1 is more than the 0"));
+    }
+  }
+  EXPECT_EQ(Get("high").status().code(), StatusCode::kNotFound);
+  ASSERT_TRUE(Submit(At("low", 0, false)).ok());
+  EXPECT_EQ(ReasonOf(SetPriority("low", 1, User("ann")).status()),
+            "PRIORITY_TOO_HIGH");
+  EXPECT_EQ(Get("low")->spec().priority(), 0);
+}
+
+TEST_F(PriorityTest, AnAdminMayAskForAny) {
+  for (const bool training : {false, true}) {
+    const std::string name = training ? "training" : "spec";
+    const auto answer = Submit(At(name, 1000, training), Admin());
+    ASSERT_TRUE(answer.ok()) << Message(answer.status());
+    EXPECT_EQ(answer->job().spec().priority(), 1000);
+  }
+  ASSERT_TRUE(Submit(At("low", 0, false)).ok());
+  const auto raised = SetPriority("low", 1000, Admin());
+  ASSERT_TRUE(raised.ok()) << Message(raised.status());
+  EXPECT_EQ(Get("low")->spec().priority(), 1000);
+}
+
+class PriorityCeilingTest : public PriorityTest {
+ protected:
+  PriorityCeilingTest() { max_submitter_priority_ = 10; }
+};
+
+TEST_F(PriorityCeilingTest, TheSiteSaysHowHighASubmitterMayGo) {
+  for (const bool training : {false, true}) {
+    const std::string name = training ? "training" : "spec";
+    EXPECT_EQ(ReasonOf(Submit(At(name, 11, training)).status()),
+              "PRIORITY_TOO_HIGH");
+    const auto answer = Submit(At(name, 10, training));
+    EXPECT_TRUE(answer.ok()) << Message(answer.status());
+  }
+  EXPECT_TRUE(SetPriority("spec", 3, User("ann")).ok());
+  EXPECT_EQ(ReasonOf(SetPriority("spec", 11, User("ann")).status()),
+            "PRIORITY_TOO_HIGH");
+  EXPECT_EQ(Get("spec")->spec().priority(), 3);
 }
 
 }  // namespace

@@ -87,11 +87,13 @@ void JudgeOutOfMemory(const OomEvidence& evidence, ExitStatus* exit) {
         "probably out of memory: at that time the kernel killed a process of "
         "this host for want of memory; {}",
         kAdvice);
+    exit->reason = Reason::kOutOfMemory;
   } else if (evidence.least_available.value_or(1) < kHardlyAny) {
     exit->message = fmt::format(
         "probably out of memory: at that time {:.1f} % of this host's memory "
         "was left; {}",
         *evidence.least_available * 100, kAdvice);
+    exit->reason = Reason::kOutOfMemory;
   }
 }
 

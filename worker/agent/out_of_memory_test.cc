@@ -62,6 +62,7 @@ TEST(OutOfMemoryTest, TheLeastMemoryShortlyBefore) {
 TEST(OutOfMemoryTest, SomebodyElseMayHaveKilledForIt) {
   const ExitStatus exit = Judged({.least_available = 0.021}, Killed());
   EXPECT_FALSE(exit.out_of_memory);
+  EXPECT_EQ(exit.reason, Reason::kOutOfMemory);
   EXPECT_THAT(exit.message, HasSubstr("probably out of memory: at that time "
                                       "2.1 % of this host's memory was left"));
   EXPECT_THAT(exit.message, HasSubstr("ask for more: --memory"));
@@ -95,6 +96,7 @@ TEST(OutOfMemoryTest, TheCgroupsWordIsCertain) {
 TEST(OutOfMemoryTest, TheHostsWordIsProbableOnly) {
   const ExitStatus exit = Judged({.host_kills = 1}, Killed());
   EXPECT_FALSE(exit.out_of_memory);
+  EXPECT_EQ(exit.reason, Reason::kOutOfMemory);
   EXPECT_THAT(exit.message, HasSubstr("probably out of memory"));
   EXPECT_THAT(exit.message, HasSubstr("or a larger machine type"));
   EXPECT_THAT(Judged({.host_kills = 0}, Killed()).message, IsEmpty());
