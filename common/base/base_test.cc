@@ -266,6 +266,11 @@ TEST(FaultPointTest, FailsAtTheNthPassOnly) {
   EXPECT_FALSE(FaultPoint("a").ok());
   EXPECT_TRUE(FaultPoint("a").ok());
   EXPECT_EQ(EnableFaults("a=sometimes").code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(EnableFaults("a=error@+").code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(EnableFaults("a=error@2+").ok());
+  EXPECT_TRUE(FaultPoint("a").ok());
+  EXPECT_FALSE(FaultPoint("a").ok());
+  EXPECT_FALSE(FaultPoint("a").ok());
   ASSERT_TRUE(EnableFaults("").ok());
 }
 

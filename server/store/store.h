@@ -83,7 +83,8 @@ class Store {
   virtual StatusOr<StoreSnapshot> Load() = 0;
   // All or nothing. ResourceExhausted: the disk is full. Aborted: another
   // coordinator has opened the store since; this one must end. After an error
-  // nothing of the batch is there.
+  // nothing of the batch is there. Where the batch is there and cannot be
+  // marked as promised, the process ends.
   virtual Status Commit(const StoreBatch& batch) = 0;
 };
 

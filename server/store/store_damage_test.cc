@@ -248,6 +248,39 @@ TEST_F(StoreDamageTest, ATornTailThatWasNeverAnsweredIsAPowerLoss) {
   EXPECT_TRUE(started.ok()) << Message(started);
 }
 
+// The last of kJobs jobs is committed with a fault; the exit code is 0 when the
+// commit was answered.
+int EndOfAFaultyCommit(const std::string& path, const std::string& fault) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto store = OpenSqliteStore(path);
+    if (!store.ok() || !(*store)->Load().ok()) ::_exit(11);
+    if (!EnableFaults(fault).ok()) ::_exit(12);
+    const Status status =
+        CommitJob(store->get(), NumberedJob(kJobs - 1), kJobs);
+    ::_exit(status.ok() ? 0 : 13);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_F(StoreDamageTest, ACommitThatCannotBeMarkedIsNotAnswered) {
+  Run(0, kJobs - 1, true);
+  EXPECT_EQ(EndOfAFaultyCommit(path_, "store.before_mark=error@1+"), 1)
+      << "the process ends";
+  EXPECT_EQ((*CommitMark::Read(path_ + ".mark"))->version, kJobs - 1);
+  // What was asked for has been done, and its repeat finds the answer.
+  EXPECT_TRUE(Start().ok());
+}
+
+TEST_F(StoreDamageTest, AMarkThatFailsOnceIsWrittenAgainBeforeTheAnswer) {
+  Run(0, kJobs - 1, true);
+  EXPECT_EQ(EndOfAFaultyCommit(path_, "store.before_mark=error@1"), 0);
+  EXPECT_EQ((*CommitMark::Read(path_ + ".mark"))->version, kJobs);
+  EXPECT_TRUE(Start().ok());
+}
+
 TEST_F(StoreDamageTest, AStoreWithoutItsMarkIsRefused) {
   Run(0, kJobs, true);
   const std::string mark = path_ + ".mark";
