@@ -9,6 +9,7 @@
 #include "common/base/fd.h"
 #include "common/base/leave.h"
 #include "common/base/logging.h"
+#include "common/base/random.h"
 #include "server/store/commit_mark.h"
 #include "server/store/record.h"
 #include "server/store/row_digest.h"
@@ -43,7 +44,7 @@ class SqliteStore final : public Store {
                               CommitMark::Open(MarkPath(db_.path())));
     mark_.emplace(std::move(mark));
     // From here on a store without its mark is a damaged one.
-    LOCKSTEP_RETURN_IF_ERROR(mark_->Write(point_));
+    LOCKSTEP_RETURN_IF_ERROR(WriteMark());
     return db_.SetCounter("marked", 1);
   }
 
@@ -60,8 +61,9 @@ class SqliteStore final : public Store {
     // Last: a start that fails before must not use one up.
     LOCKSTEP_RETURN_IF_ERROR(BeginEpoch());
     LOCKSTEP_RETURN_IF_ERROR(db_.ForEach(
-        "SELECT epoch, version FROM epochs", [&](const Statement& row) {
-          snapshot.epoch_starts[static_cast<uint64_t>(row.Int(0))] = row.Int(1);
+        "SELECT epoch, version, id FROM epochs", [&](const Statement& row) {
+          snapshot.epoch_starts[static_cast<uint64_t>(row.Int(0))] = {
+              row.Int(1), row.Text(2)};
           return OkStatus();
         }));
     snapshot.epoch = point_.epoch;
@@ -125,24 +127,29 @@ class SqliteStore final : public Store {
   }
 
   Status BeginEpoch() {
+    const std::string id = RandomHex(kHistoryDigits / 2);
     LOCKSTEP_RETURN_IF_ERROR(db_.Execute("BEGIN IMMEDIATE"));
-    Status status = WriteEpoch();
+    Status status = WriteEpoch(id);
     if (status.ok()) status = db_.Execute("COMMIT");
     if (!status.ok()) {
       db_.RollBack();
       return status;
     }
     ++point_.epoch;
+    point_.epoch_id = id;
     return Mark();
   }
 
-  Status WriteEpoch() {
+  Status WriteEpoch(const std::string& id) {
     const auto epoch = static_cast<int64_t>(point_.epoch) + 1;
     LOCKSTEP_RETURN_IF_ERROR(CheckEpoch());
     LOCKSTEP_RETURN_IF_ERROR(db_.SetCounter("epoch", epoch));
-    Statement put(db_.get(), "INSERT OR REPLACE INTO epochs VALUES (?, ?)");
+    Statement put(
+        db_.get(),
+        "INSERT OR REPLACE INTO epochs (epoch, version, id) VALUES (?, ?, ?)");
     put.Bind(1, epoch);
     put.Bind(2, point_.version);
+    put.BindText(3, id);
     LOCKSTEP_RETURN_IF_ERROR(db_.Finish(&put));
     Statement prune(db_.get(), "DELETE FROM epochs WHERE epoch <= ?");
     prune.Bind(1, epoch - kKeptEpochs);
@@ -161,7 +168,7 @@ class SqliteStore final : public Store {
 
   Status WriteMark() {
     LOCKSTEP_RETURN_IF_ERROR(FaultPoint("store.before_mark"));
-    return mark_->Write(point_);
+    return mark_->Write(point_, SystemClock().Now().wall);
   }
 
   // Has the mark say `point_`.
