@@ -193,6 +193,7 @@ Status App::Serve() {
                            : config.audit_log;
   LOCKSTEP_ASSIGN_OR_RETURN(audit, AuditLog::Open(std::move(audit_options)));
   options.audit = audit.get();
+  options.audit_space = [this] { return ballast->CheckSpace(); };
   LOCKSTEP_ASSIGN_OR_RETURN(
       rpc,
       RpcServer::Start(options, {job_service.get(), cluster_service.get(),
@@ -246,6 +247,7 @@ Status App::WriteEndpoint() {
 
 void App::LookAtDisk() {
   ballast->Look();
+  rpc->FlushAudit();
   // The first failure was logged.
   if (!endpoint_written_) WriteEndpoint().IgnoreError();
 }
