@@ -49,8 +49,9 @@ Status App::Start() {
   ballast_options.dir = config.dir;
   ballast = std::make_unique<Ballast>(std::move(ballast_options));
   ballast->Look();
-  LOCKSTEP_ASSIGN_OR_RETURN(store,
-                            OpenSqliteStore(JoinPath(config.dir, kStoreFile)));
+  auto opened = OpenSqliteStore(JoinPath(config.dir, kStoreFile));
+  if (!opened.ok()) return ballast->ExplainStart(opened.status());
+  store = *std::move(opened);
   logs = std::make_unique<LogStore>(files, JoinPath(config.dir, "logs"));
   CoordinatorOptions options;
   options.prices = config.prices;
@@ -75,7 +76,9 @@ Status App::Start() {
   worker_options.space = [this] { return ballast->CheckSpace(); };
   coordinator = std::make_unique<Coordinator>(std::move(options), store.get(),
                                               &clock, &hub);
-  LOCKSTEP_RETURN_IF_ERROR(coordinator->Load());
+  if (const Status loaded = coordinator->Load(); !loaded.ok()) {
+    return ballast->ExplainStart(loaded);
+  }
   if (config.backup_interval > 0) {
     BackupOptions backup;
     backup.store = JoinPath(config.dir, kStoreFile);
@@ -190,6 +193,7 @@ Status App::Serve() {
                            : config.audit_log;
   LOCKSTEP_ASSIGN_OR_RETURN(audit, AuditLog::Open(std::move(audit_options)));
   options.audit = audit.get();
+  options.audit_space = [this] { return ballast->CheckSpace(); };
   LOCKSTEP_ASSIGN_OR_RETURN(
       rpc,
       RpcServer::Start(options, {job_service.get(), cluster_service.get(),
@@ -243,6 +247,7 @@ Status App::WriteEndpoint() {
 
 void App::LookAtDisk() {
   ballast->Look();
+  rpc->FlushAudit();
   // The first failure was logged.
   if (!endpoint_written_) WriteEndpoint().IgnoreError();
 }

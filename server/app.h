@@ -41,8 +41,9 @@ struct App {
   Status LoadIdentity();
   Status OpenPackages();
   Status Serve();
-  // Where the disk was full, the file that says where it serves is written
-  // later. Call every second or so.
+  // Where the disk was full, the file that says where it serves, and audit
+  // lines of calls that were declined, are written later. Call every second or
+  // so.
   void LookAtDisk();
   // Tables and prices that cannot be read stay as they were.
   Status Reload();

@@ -103,7 +103,16 @@ TEST(LoggingTest, NoMessageIsMoreThanOneLine) {
   EXPECT_EQ(OneLine("a\xc2\x9b"
                     "2J"),
             "a\\u009b2J");
-  EXPECT_EQ(OneLine(std::string_view("\0\xc2", 2)), "\\x00\xc2");
+  EXPECT_EQ(OneLine(std::string_view("\0\xc2", 2)), "\\x00\\xc2");
+  // Bytes that begin and continue nothing, too long forms of U+009B and of a
+  // newline, a half of a pair, and what is above the last character.
+  EXPECT_EQ(OneLine("a\x9b"
+                    "2J\x85"),
+            "a\\x9b2J\\x85");
+  EXPECT_EQ(OneLine("\xe0\x82\x9b \xc0\x8a \xed\xa0\x80 \xf4\x90\x80\x80"),
+            "\\xe0\\x82\\x9b \\xc0\\x8a \\xed\\xa0\\x80 "
+            "\\xf4\\x90\\x80\\x80");
+  EXPECT_EQ(OneLine("grün 火 🚂 \xe7\x81"), "grün 火 🚂 \\xe7\\x81");
   const std::string file =
       fmt::format("/tmp/lockstep-logging-lines-{}", getpid());
   const auto log = [&] {
@@ -111,11 +120,16 @@ TEST(LoggingTest, NoMessageIsMoreThanOneLine) {
     dup2(fd, STDERR_FILENO);
     InitLogging("logging_test", "debug");
     LOG_WARN("grpc: {}", "header\n2026-11-24T00:00:00.000Z info x: audit: me");
+    LOG_WARN("lone {}",
+             "\x80\x85\x9b"
+             "2J\xff");
     _exit(0);
   };
   EXPECT_EXIT(log(), testing::ExitedWithCode(0), "");
-  EXPECT_THAT(*RealFileSystem()->Read(file),
-              testing::MatchesRegex("[^\n]*grpc: header[^\n]*audit: me\n"));
+  const std::string said = *RealFileSystem()->Read(file);
+  EXPECT_THAT(said, testing::MatchesRegex("[^\n]*grpc: header[^\n]*audit: me\n"
+                                          "[^\n]*: lone [^\n]*\n"));
+  EXPECT_THAT(said, testing::HasSubstr("lone \\x80\\x85\\x9b2J\\xff\n"));
   unlink(file.c_str());
 }
 
@@ -266,6 +280,11 @@ TEST(FaultPointTest, FailsAtTheNthPassOnly) {
   EXPECT_FALSE(FaultPoint("a").ok());
   EXPECT_TRUE(FaultPoint("a").ok());
   EXPECT_EQ(EnableFaults("a=sometimes").code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(EnableFaults("a=error@+").code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(EnableFaults("a=error@2+").ok());
+  EXPECT_TRUE(FaultPoint("a").ok());
+  EXPECT_FALSE(FaultPoint("a").ok());
+  EXPECT_FALSE(FaultPoint("a").ok());
   ASSERT_TRUE(EnableFaults("").ok());
 }
 

@@ -13,6 +13,8 @@ namespace {
 
 struct Fault {
   bool crash = false;
+  // It stays from then on.
+  bool stays = false;
   int at = 0;
   int passed = 0;
 };
@@ -41,7 +43,8 @@ Status EnableFaults(const std::string& spec) {
     const size_t equals = part.find('=');
     const size_t at = part.find('@', equals == std::string::npos ? 0 : equals);
     Fault fault;
-    const char* last = part.data() + part.size();
+    fault.stays = part.ends_with('+');
+    const char* last = part.data() + part.size() - (fault.stays ? 1 : 0);
     const std::string kind =
         equals == std::string::npos || at == std::string::npos
             ? ""
@@ -50,7 +53,9 @@ Status EnableFaults(const std::string& spec) {
         std::from_chars(part.data() + at + 1, last, fault.at).ptr != last ||
         fault.at < 1) {
       return InvalidArgument(
-          "fault '{}': want name=crash@N or name=error@N with N >= 1", part);
+          "fault '{}': want name=crash@N, name=error@N or name=error@N+ with N "
+          ">= 1",
+          part);
     }
     fault.crash = kind == "crash";
     parsed[part.substr(0, equals)] = fault;
@@ -67,10 +72,13 @@ Status FaultPoint(const char* name) {
   Faults* faults = TheFaults();
   MutexLock lock(&faults->mu);
   auto it = faults->by_name.find(name);
-  if (it == faults->by_name.end() || ++it->second.passed != it->second.at) {
+  if (it == faults->by_name.end()) return OkStatus();
+  Fault& fault = it->second;
+  ++fault.passed;
+  if (fault.stays ? fault.passed < fault.at : fault.passed != fault.at) {
     return OkStatus();
   }
-  if (it->second.crash) ::_exit(kFaultExitCode);
+  if (fault.crash) ::_exit(kFaultExitCode);
   return Internal("fault point {}", name);
 }
 

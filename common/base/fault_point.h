@@ -3,6 +3,7 @@
 // A spec is "name=crash@2,other=error@1": the 2nd time control passes `name`
 // the process exits with kFaultExitCode at once (no destructors, like a
 // power cut); at `other` FaultPoint returns an Internal error the 1st time.
+// "other=error@1+" returns it the 1st time and each time after that.
 // Without EnableFaults, which only a binary started with --allow_faults calls,
 // a fault point is a relaxed load and does nothing.
 #ifndef LOCKSTEP_COMMON_BASE_FAULT_POINT_H_

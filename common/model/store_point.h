@@ -22,6 +22,10 @@ struct StorePoint {
   uint64_t epoch = 0;
   // The number of the last commit.
   int64_t version = 0;
+  // Drawn with each start of the coordinator, as the history is: two copies of
+  // one store that are both started have epochs of one number. Empty: not
+  // known.
+  std::string epoch_id = {};
 
   bool operator==(const StorePoint&) const = default;
 };
@@ -41,7 +45,9 @@ bool IsOutdated(const StorePoint& own, const Histories& replaced,
                 const StorePoint& obeyed) {
   if (own.history.empty() || obeyed.history.empty() ||
       own.history == obeyed.history) {
-    return own.epoch < obeyed.epoch;
+    return own.epoch < obeyed.epoch ||
+           (own.epoch == obeyed.epoch && !own.epoch_id.empty() &&
+            !obeyed.epoch_id.empty() && own.epoch_id != obeyed.epoch_id);
   }
   return std::find(replaced.begin(), replaced.end(), obeyed.history) ==
          replaced.end();

@@ -54,9 +54,11 @@ std::string AuditLine(const AuditRecord& record) {
           ? "OK"
           : fmt::format("{}: {}", CodeName(record.answer.code()),
                         Shown(Message(record.answer), kMaxSentence));
-  return fmt::format("audit: {}{}{} called {}{}: {}",
+  const std::string times =
+      record.count == 1 ? "" : fmt::format(" {} times", record.count);
+  return fmt::format("audit: {}{}{} called {}{}{}: {}",
                      IsRefusal(record.answer) ? "refused " : "", who, from,
-                     Shown(record.method, kMaxShown), target, answer);
+                     Shown(record.method, kMaxShown), target, times, answer);
 }
 
 void Audit(const AuditRecord& record) {

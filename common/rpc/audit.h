@@ -30,6 +30,8 @@ struct AuditRecord {
   // Which job or node; empty: none.
   std::string target;
   Status answer;
+  // How many calls with this answer the record stands for; it is of the last.
+  int64_t count = 1;
 };
 
 // Whether `status` says that somebody tried what they may not.

@@ -35,6 +35,7 @@ std::string AuditJson(const AuditRecord& record, WallTime now) {
   if (!record.target.empty()) line["target"] = Cut(record.target, kMaxField);
   line["code"] = record.answer.ok() ? "OK" : CodeName(record.answer.code());
   line["refused"] = IsRefusal(record.answer);
+  if (record.count != 1) line["count"] = record.count;
   if (!record.answer.ok()) {
     line["message"] =
         Cut(std::string(Message(record.answer)), kMaxAuditMessage);

@@ -7,7 +7,8 @@
 //    "address":"ipv4:10.0.0.7:41234","method":"/lockstep.v1.JobService/
 //    CancelJob","target":"mnist","code":"OK","refused":false}
 //
-// `address`, `target` and `message` are left out where they are empty.
+// `address`, `target` and `message` are left out where they are empty. A line
+// with a `count` stands for so many calls (audit_recorder.h).
 #ifndef LOCKSTEP_COMMON_RPC_AUDIT_LOG_H_
 #define LOCKSTEP_COMMON_RPC_AUDIT_LOG_H_
 

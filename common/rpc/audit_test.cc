@@ -21,6 +21,10 @@ TEST(AuditTest, SaysWhoFromWhereWhatAndTheAnswer) {
   EXPECT_EQ(AuditLine({"", "", "/a.B/C", "", Unauthenticated("no name")}),
             "audit: refused an unknown caller called /a.B/C: UNAUTHENTICATED: "
             "no name");
+  EXPECT_EQ(AuditLine({"user vera (viewer)", "", "/a.B/C", "mnist",
+                       PermissionDenied("no"), 12}),
+            "audit: refused user vera (viewer) called /a.B/C \"mnist\" 12 "
+            "times: PERMISSION_DENIED: no");
 }
 
 TEST(AuditTest, OneLineWhateverIsAskedFor) {

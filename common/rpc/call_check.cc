@@ -25,14 +25,6 @@ CallKind KindOf(const MethodRule* rule) {
   return rule == nullptr || rule->unary ? CallKind::kUnary : CallKind::kStream;
 }
 
-// Refusals are in the log in any case: an operator looks there first.
-void Record(const CallPolicy& policy, const AuditRecord& record) {
-  if (policy.audit != nullptr) {
-    policy.audit->Write(record, SystemClock().Now().wall);
-  }
-  if (policy.audit == nullptr || IsRefusal(record.answer)) Audit(record);
-}
-
 // Lives as long as one call.
 class CallInterceptor final : public grpc::experimental::Interceptor {
  public:
@@ -54,7 +46,8 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
     if (!caller_) return;
     policy_->quota.End(*caller_, KindOf(rule_));
     if (rule_ != nullptr && (Changes(*rule_) || IsRefusal(answer))) {
-      Record(*policy_, {Describe(*caller_), from_, method_, target_, answer});
+      policy_->audit.Record(
+          {Describe(*caller_), from_, method_, target_, answer}, clock_.Now());
     }
   }
 
@@ -158,8 +151,12 @@ grpc::Status CallCheck::Process(const InputMetadata& metadata,
   const Status status = Check(metadata, caller, method, &say);
   if (status.ok()) return grpc::Status::OK;
   if (say) {
-    Record(*policy_, {caller.ok() ? Describe(*caller) : "", "",
-                      std::string(method), "", status});
+    // Any path may be asked for.
+    policy_->audit.Record(
+        {caller.ok() ? Describe(*caller) : "", "", std::string(method), "",
+         status},
+        SystemClock().Now(),
+        policy_->table.Find(method) == nullptr ? "unknown" : "");
   }
   CallObserver* const observer = policy_->observer;
   if (observer != nullptr) {

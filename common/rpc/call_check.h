@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "common/pki/authorisation.h"
-#include "common/rpc/audit_log.h"
+#include "common/rpc/audit_recorder.h"
 #include "common/rpc/call_observer.h"
 #include "common/rpc/call_pools.h"
 #include "common/rpc/caller_quota.h"
@@ -33,8 +33,7 @@ struct CallPolicy {
   CallerQuota quota;
   // May be null; outlives the server.
   CallObserver* observer;
-  // May be null: records go to the daemon's log; outlives the server.
-  AuditLog* audit;
+  AuditRecorder audit;
   // May be null: handlers run on gRPC's own threads; outlives the server.
   CallPools* pools;
 };

@@ -449,6 +449,26 @@ TEST_F(RpcTest, CallsAreRecordedInTheAuditLog) {
               HasSubstr("\"code\":\"PERMISSION_DENIED\",\"refused\":true"));
 }
 
+TEST_F(RpcTest, AViewerInALoopLeavesTheAuditLogAlone) {
+  const std::string path = JoinPath(dir_, "audit.log");
+  auto audit = AuditLog::Open({.path = path});
+  ASSERT_TRUE(audit.ok()) << Message(audit.status());
+  audit_ = std::move(*audit);
+  server_ = StartServer(Issue(CoordinatorIdentity("prod", "main")));
+  const auto viewer = User(UserRole::kViewer);
+  const MonoTime begin = SystemClock().Now().mono;
+  constexpr int kCalls = 50;
+  for (int i = 0; i < kCalls; ++i) EXPECT_FALSE(Submit(viewer).ok());
+  const Duration took = SystemClock().Now().mono - begin;
+  server_.reset();
+  std::istringstream text(RealFileSystem()->Read(path).value());
+  int lines = 0;
+  for (std::string line; std::getline(text, line);) ++lines;
+  // The first, one a second, and the rest at the end.
+  EXPECT_LE(lines, 2 + took / 1s);
+  EXPECT_GE(lines, 1);
+}
+
 TEST_F(RpcTest, HealthAnswersAnybodyOfTheCluster) {
   const auto check = [&](const std::shared_ptr<grpc::Channel>& channel) {
     grpc::ClientContext context;

@@ -107,8 +107,8 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   const std::shared_ptr<CallPolicy> policy(new CallPolicy{
       std::move(table),
       options.credentials ? options.credentials->identity.cluster : "",
-      CallerQuota(options.limits), options.observer, options.audit,
-      options.pools});
+      CallerQuota(options.limits), options.observer,
+      AuditRecorder({options.audit, options.audit_space}), options.pools});
   credentials->SetAuthMetadataProcessor(std::make_shared<CallCheck>(policy));
 
   // Both are switches of the whole process; neither can be said per server.
@@ -133,16 +133,22 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   }
   address.port = static_cast<uint16_t>(port);
   std::unique_ptr<RpcServer> result(
-      new RpcServer(std::move(server), FormatHostPort(address), port));
+      new RpcServer(policy, std::move(server), FormatHostPort(address), port));
   result->SetServing(true);
   return result;
 }
 
-RpcServer::RpcServer(std::unique_ptr<grpc::Server> server, std::string address,
+RpcServer::RpcServer(std::shared_ptr<CallPolicy> policy,
+                     std::unique_ptr<grpc::Server> server, std::string address,
                      int port)
-    : server_(std::move(server)), address_(std::move(address)), port_(port) {}
+    : policy_(std::move(policy)),
+      server_(std::move(server)),
+      address_(std::move(address)),
+      port_(port) {}
 
 RpcServer::~RpcServer() { Shutdown(Duration::zero()); }
+
+void RpcServer::FlushAudit() { policy_->audit.Flush(SystemClock().Now()); }
 
 void RpcServer::SetServing(bool serving) {
   grpc::HealthCheckServiceInterface* const health =
@@ -157,6 +163,7 @@ void RpcServer::SetServing(bool serving) {
 void RpcServer::Shutdown(Duration patience) {
   server_->Shutdown(std::chrono::system_clock::now() + patience);
   server_->Wait();
+  policy_->audit.Flush(SystemClock().Now(), /*all=*/true);
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #define LOCKSTEP_COMMON_RPC_SERVER_H_
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@ namespace lockstep {
 
 class AuditLog;
 class CallPools;
+struct CallPolicy;
 
 struct RpcServerOptions {
   // HOST:PORT to listen on; port 0 takes a free one.
@@ -47,6 +49,9 @@ struct RpcServerOptions {
   CallObserver* observer = nullptr;
   // May be null: audit records go to the daemon's log. Outlives the server.
   AuditLog* audit = nullptr;
+  // Whether there is space for lines of calls that were declined; empty: there
+  // is. From any thread.
+  std::function<Status()> audit_space;
 };
 
 class RpcServer {
@@ -74,6 +79,10 @@ class RpcServer {
   // no effect after Shutdown.
   void SetServing(bool serving);
 
+  // Writes the audit lines that stand for several calls. Call it every second
+  // or so.
+  void FlushAudit();
+
   // Refuses new calls at once, cancels those that are left after `patience`,
   // and returns when no handler runs any more. A handler must end when its
   // call is cancelled. Safe from any thread, and more than once.
@@ -84,9 +93,11 @@ class RpcServer {
   grpc::Server* grpc_server() { return server_.get(); }
 
  private:
-  RpcServer(std::unique_ptr<grpc::Server> server, std::string address,
+  RpcServer(std::shared_ptr<CallPolicy> policy,
+            std::unique_ptr<grpc::Server> server, std::string address,
             int port);
 
+  const std::shared_ptr<CallPolicy> policy_;
   const std::unique_ptr<grpc::Server> server_;
   const std::string address_;
   const int port_;

@@ -29,6 +29,7 @@ v1::Welcome ToProto(const WelcomeInfo& value) {
   for (const std::string& history : value.replaced_histories) {
     out.add_replaced_histories(history);
   }
+  out.set_epoch_id(value.epoch_id);
   return out;
 }
 
@@ -49,7 +50,10 @@ StatusOr<WelcomeInfo> FromProto(const v1::Welcome& value,
     check.Require(IsHistory(history), "replaced_histories",
                   Quote(history) + " is not 32 hex digits");
   }
+  check.Require(value.epoch_id().empty() || IsHistory(value.epoch_id()),
+                "epoch_id", Quote(value.epoch_id()) + " is not 32 hex digits");
   if (!check.ok()) return check.status();
+  out.epoch_id = value.epoch_id();
   out.history = value.history();
   out.replaced_histories = {value.replaced_histories().begin(),
                             value.replaced_histories().end()};

@@ -131,6 +131,7 @@ v1::Register ToProto(const Registration& value) {
     out.mutable_obeyed()->set_history(value.obeyed->history);
     out.mutable_obeyed()->set_epoch(value.obeyed->epoch);
     out.mutable_obeyed()->set_version(value.obeyed->version);
+    out.mutable_obeyed()->set_epoch_id(value.obeyed->epoch_id);
   }
   out.set_probe_port(value.probe_port);
   return out;
@@ -183,7 +184,11 @@ StatusOr<Registration> FromProto(const v1::Register& value,
     check.Require(IsHistory(obeyed.history()), "obeyed.history",
                   Quote(obeyed.history()) + " is not 32 hex digits");
     check.Number("obeyed.version", obeyed.version(), 0, 1e18);
-    out.obeyed = {obeyed.history(), obeyed.epoch(), obeyed.version()};
+    check.Require(obeyed.epoch_id().empty() || IsHistory(obeyed.epoch_id()),
+                  "obeyed.epoch_id",
+                  Quote(obeyed.epoch_id()) + " is not 32 hex digits");
+    out.obeyed = {obeyed.history(), obeyed.epoch(), obeyed.version(),
+                  obeyed.epoch_id()};
   }
   check.Range("probe_port", value.probe_port(), 0, 65535);
   if (!check.ok()) return check.status();

@@ -76,6 +76,8 @@ struct WelcomeInfo {
   // Of the coordinator's store; empty: it is an older coordinator.
   std::string history = {};
   std::vector<std::string> replaced_histories = {};
+  // Of `epoch`; empty as the history is.
+  std::string epoch_id = {};
 
   bool operator==(const WelcomeInfo&) const = default;
 };

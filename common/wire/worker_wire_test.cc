@@ -173,10 +173,20 @@ TEST(WorkerWireTest, EveryMessageSurvivesTheWayThereAndBack) {
   registration.node.http_tls = true;
   registration.gangs = {Gang()};
   ExpectSurvives(registration);
+  registration.obeyed = {std::string(kHistoryDigits, 'a'), 3, 7,
+                         std::string(kHistoryDigits, 'c')};
+  ExpectSurvives(registration);
   ExpectSurvives(Gang());
   ExpectSurvives(Launch());
   ExpectSurvives(WelcomeInfo{3, std::chrono::milliseconds(500),
                              std::chrono::seconds(3), "local"});
+  ExpectSurvives(WelcomeInfo{3,
+                             std::chrono::milliseconds(500),
+                             std::chrono::seconds(3),
+                             "local",
+                             std::string(kHistoryDigits, 'a'),
+                             {std::string(kHistoryDigits, 'b')},
+                             std::string(kHistoryDigits, 'c')});
   ExpectSurvives(LogPiece{"mnist", "u-1", 4, 1, 1 << 20, "a\0b", true});
   ExpectSurvives(LogAckInfo{"mnist", 4, 1, 99, true});
 

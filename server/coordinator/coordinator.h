@@ -670,11 +670,13 @@ class Coordinator {
   const SteadyClock steady_clock_;
   const Clock* const clock_ = &steady_clock_;
   WatchHub* const hub_;
+  StorePoint PointLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   // Set by Load, and constant after it.
   uint64_t epoch_ = 0;
   std::string history_;
   std::vector<std::string> replaced_histories_;
-  std::map<uint64_t, int64_t> epoch_starts_;
+  std::map<uint64_t, EpochStart> epoch_starts_;
   Generation generation_floor_ = 0;
 
   mutable Mutex mu_;

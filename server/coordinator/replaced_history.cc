@@ -15,24 +15,35 @@ constexpr size_t kMaxRefusedBy = 10'000;
 
 StorePoint Coordinator::point() {
   MutexLock lock(&mu_);
-  return {history_, epoch_, version_};
+  return PointLocked();
+}
+
+StorePoint Coordinator::PointLocked() const {
+  const auto own = epoch_starts_.find(epoch_);
+  return {history_, epoch_, version_,
+          own == epoch_starts_.end() ? std::string() : own->second.id};
 }
 
 Status Coordinator::CheckObeyed(const NodeName& node,
                                 const StorePoint& obeyed) {
   MutexLock lock(&mu_);
   std::string which;
-  if (IsOutdated(StorePoint{history_, epoch_, version_}, replaced_histories_,
-                 obeyed)) {
+  if (IsOutdated(PointLocked(), replaced_histories_, obeyed)) {
     which = obeyed.history.empty() || obeyed.history == history_
                 ? fmt::format("epoch {}", obeyed.epoch)
                 : "history " + obeyed.history;
   } else if (obeyed.history == history_) {
-    // The version with which that epoch ended here.
+    // That epoch as it is known here, and the one with which it ended.
+    const auto known = epoch_starts_.find(obeyed.epoch);
     const auto next = epoch_starts_.find(obeyed.epoch + 1);
     const bool ended = obeyed.epoch < epoch_;
-    if (ended ? next != epoch_starts_.end() && next->second < obeyed.version
-              : version_ < obeyed.version) {
+    if (known != epoch_starts_.end() && !known->second.id.empty() &&
+        !obeyed.epoch_id.empty() && known->second.id != obeyed.epoch_id) {
+      which =
+          fmt::format("epoch {}, which was another one there", obeyed.epoch);
+    } else if (ended ? next != epoch_starts_.end() &&
+                           next->second.version < obeyed.version
+                     : version_ < obeyed.version) {
       which =
           fmt::format("version {} of epoch {}", obeyed.version, obeyed.epoch);
     }

@@ -185,5 +185,52 @@ TEST_F(ReplacedHistoryTest, WhatANodeObeyedTellsWhetherTheStoreIsOlder) {
   EXPECT_FALSE(check({other, 1, 0}).ok());
 }
 
+// An image of the coordinator's disk that was taken before the last start, and
+// put back without a word.
+TEST_F(ReplacedHistoryTest, AnImageIsRefusedAlsoOnceItHasCaughtUp) {
+  Connect(&a_);
+  Connect(&b_);
+  MustSubmit(Wide("one"));
+  Run();
+  const MemoryStore::Backup image = store_.MakeBackup();
+  Restart();
+  Connect(&a_);
+  Connect(&b_);
+  const StorePoint obeyed = coordinator_->point();
+  ASSERT_EQ(obeyed.epoch, 2u);
+  ASSERT_TRUE(IsHistory(obeyed.epoch_id));
+  const auto check = [&] {
+    return Message(coordinator_->CheckObeyed("n", obeyed));
+  };
+  EXPECT_EQ(check(), "");
+
+  for (FakeDaemon* daemon : all_) daemon->Disconnect();
+  coordinator_.reset();
+  store_.PutBack(image, 1);
+  Start();
+  ASSERT_EQ(coordinator_->point().history, obeyed.history);
+  ASSERT_EQ(coordinator_->point().epoch, obeyed.epoch);
+  EXPECT_THAT(check(), HasSubstr("has obeyed a coordinator of epoch 2"));
+  // More than the other one ever committed, and as many starts.
+  for (int i = 0; coordinator_->version() <= obeyed.version; ++i) {
+    MustSubmit(Wide(fmt::format("later{}", i)));
+  }
+  EXPECT_THAT(check(), HasSubstr("epoch 2, which was another one there"));
+  Restart();
+  ASSERT_EQ(coordinator_->point().epoch, 3u);
+  EXPECT_THAT(check(), HasSubstr("epoch 2, which was another one there"));
+  // A daemon that does not say which epoch it was is judged as before.
+  StorePoint unknown = obeyed;
+  unknown.epoch_id.clear();
+  unknown.version = 0;
+  EXPECT_TRUE(coordinator_->CheckObeyed("m", unknown).ok());
+
+  // The operator takes it as it is.
+  coordinator_.reset();
+  store_.Restore(store_.MakeBackup());
+  Start();
+  EXPECT_EQ(check(), "");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -348,17 +348,22 @@ class Stream final : public Reactor {
     }
     v1::CoordinatorMessage welcome;
     const StorePoint own = coordinator_->point();
-    *welcome.mutable_welcome() = ToProto(WelcomeInfo{
-        own.epoch, options_.heartbeat_interval, options_.lease,
-        options_.cluster, own.history, coordinator_->replaced_histories()});
+    *welcome.mutable_welcome() =
+        ToProto(WelcomeInfo{own.epoch, options_.heartbeat_interval,
+                            options_.lease, options_.cluster, own.history,
+                            coordinator_->replaced_histories(), own.epoch_id});
     outbox_->SetWelcome(std::move(welcome));
     // A daemon from before histories says its epoch alone.
-    if (const Status refused = coordinator_->CheckObeyed(
-            registration.node.name,
-            registration.obeyed.value_or(StorePoint{"", obeyed_epoch_, 0}));
+    const StorePoint obeyed =
+        registration.obeyed.value_or(StorePoint{"", obeyed_epoch_, 0});
+    if (const Status refused =
+            coordinator_->CheckObeyed(registration.node.name, obeyed);
         !refused.ok()) {
-      // By its epoch and history it knows by itself why it leaves.
-      outbox_->SendWelcome();
+      // By its epoch and history it knows by itself why it leaves. Where it
+      // cannot know, it hears no Welcome: it would obey that.
+      if (IsOutdated(own, coordinator_->replaced_histories(), obeyed)) {
+        outbox_->SendWelcome();
+      }
       return refused;
     }
     LOCKSTEP_ASSIGN_OR_RETURN(

@@ -66,7 +66,7 @@ std::string NameForReplaced(const std::string& path) {
 std::vector<StorePoint> HistoriesAt(const std::string& path) {
   std::vector<StorePoint> known;
   if (const auto mark = CommitMark::Read(MarkPath(path)); mark.ok() && *mark) {
-    known.push_back(**mark);
+    known.push_back((*mark)->point);
   }
   auto db = OpenToRead(path);
   if (!db.ok()) return known;

@@ -17,6 +17,10 @@
 namespace lockstep {
 namespace {
 
+// What a start writes before it can serve: the log of the store with its index,
+// the mark, and the pages of an epoch.
+constexpr uint64_t kStartBytes = 1 << 20;
+
 // What stands for `bytes` of the disk: no hole.
 bool IsWhole(const std::string& path, uint64_t bytes) {
   struct stat info {};
@@ -76,6 +80,18 @@ Status Ballast::CheckSpace() const {
       "DISK_FULL");
 }
 
+Status Ballast::ExplainStart(const Status& status) const {
+  const auto available = options_.available(options_.dir);
+  if (!available.ok() || *available >= kStartBytes) return status;
+  return ResourceExhausted(
+      "the disk of {0} is full: a start writes up to {1} bytes there, {2} are "
+      "left, and there is no file {3} to give up; free {4} bytes (the oldest "
+      "files of {0}/backups and {0}/audit.*.log can go, and what others keep "
+      "on that disk) and start again: {5}",
+      options_.dir, kStartBytes, *available, kFile, kStartBytes - *available,
+      Message(status));
+}
+
 void Ballast::Look() {
   // Of a run before this one.
   if (held_ == 0 && !full_ && IsWhole(path_, options_.bytes)) {
@@ -102,6 +118,7 @@ void Ballast::GiveUp(uint64_t available) {
   }
   held_ = 0;
   full_ = true;
+  gave_up_ = true;
   told_ = false;
   LOG_ERROR(
       "the disk of {} is full, {} bytes are left: the {} bytes of {} are given "
@@ -119,8 +136,16 @@ void Ballast::Take(uint64_t available) {
   }
   if (!status.ok()) {
     ::unlink(path_.c_str());
-    // Without the file everything goes on as long as there is space.
-    full_ = status.code() == StatusCode::kResourceExhausted;
+    // Without the file everything goes on as long as there is space. What was
+    // given up is not space for new jobs.
+    full_ = gave_up_ ? status.code() == StatusCode::kResourceExhausted
+                     : available < options_.low_bytes * (was_full ? 2 : 1);
+    if (full_ != was_full) {
+      LOG_WARN(
+          "{} bytes are left on the disk of {}: jobs, packages and logs "
+          "are {}accepted",
+          available, options_.dir, full_ ? "not " : "");
+    }
     if (was_full || std::exchange(told_, true)) return;
     LOG_WARN("no {} bytes are held on the disk of {} for when it is full: {}",
              options_.bytes, options_.dir, Message(status));
@@ -128,6 +153,7 @@ void Ballast::Take(uint64_t available) {
   }
   held_ = options_.bytes;
   full_ = false;
+  gave_up_ = false;
   told_ = false;
   if (was_full) {
     LOG_INFO("there is room on the disk of {} again: everything is accepted",

@@ -1,7 +1,9 @@
 // Space on the disk of the coordinator's directory that is held for when there
 // is no other: a file of 16 MiB. Once the disk is nearly full it is given up,
 // so that what goes on can be committed, and jobs can be cancelled and deleted;
-// what takes more is refused until there is room for the file again.
+// what takes more is refused until there is room for the file again. On a disk
+// where there never was room for it, what takes more is refused from
+// `low_bytes` on, until twice as much is left.
 #ifndef LOCKSTEP_SERVER_STORE_BALLAST_H_
 #define LOCKSTEP_SERVER_STORE_BALLAST_H_
 
@@ -40,8 +42,11 @@ class Ballast {
   void Look();
 
   // From any thread. ResourceExhausted (reason DISK_FULL) names the directory:
-  // the space was given up, and what takes more is to be refused.
+  // the disk is full, and what takes more is to be refused.
   Status CheckSpace() const;
+  // Why the coordinator did not start: `status`, or, where the disk has no room
+  // for what a start writes, how much is to be freed, and what can go.
+  Status ExplainStart(const Status& status) const;
   // What is held; 0: it was given up, or cannot be had.
   uint64_t held_bytes() const { return held_; }
 
@@ -53,6 +58,8 @@ class Ballast {
   const std::string path_;
   std::atomic<uint64_t> held_ = 0;
   std::atomic<bool> full_ = false;
+  // The file was given up by this process.
+  bool gave_up_ = false;
   // That nothing can be held was logged: it is said once.
   bool told_ = false;
 };

@@ -87,6 +87,44 @@ TEST_F(BallastTest, TheNextCoordinatorFindsIt) {
   EXPECT_EQ(ReasonOf(last.CheckSpace()), "DISK_FULL");
 }
 
+// As on a small disk that is new: there is no room for the file, and room for
+// jobs.
+TEST_F(BallastTest, WithoutRoomForItEverythingIsAcceptedUntilTheDiskIsFull) {
+  available_ = 23 * kMiB;
+  Ballast ballast(options_);
+  ballast.Look();
+  EXPECT_EQ(Bytes(), 0u);
+  EXPECT_TRUE(ballast.CheckSpace().ok());
+  available_ = 4 * kMiB;
+  ballast.Look();
+  EXPECT_TRUE(ballast.CheckSpace().ok());
+  available_ = 4 * kMiB - 1;
+  ballast.Look();
+  EXPECT_EQ(ReasonOf(ballast.CheckSpace()), "DISK_FULL");
+  available_ = 8 * kMiB - 1;
+  ballast.Look();
+  EXPECT_FALSE(ballast.CheckSpace().ok()) << "not in and out with each job";
+  available_ = 8 * kMiB;
+  ballast.Look();
+  EXPECT_TRUE(ballast.CheckSpace().ok());
+  available_ = 24 * kMiB;
+  ballast.Look();
+  EXPECT_TRUE(ballast.CheckSpace().ok());
+  EXPECT_GE(Bytes(), 16 * kMiB);
+}
+
+TEST_F(BallastTest, AStartThatFailsOnAFullDiskSaysWhatToFree) {
+  const Ballast ballast(options_);
+  const Status failed = Internal("opening x: disk I/O error");
+  EXPECT_EQ(ballast.ExplainStart(failed), failed) << "there is room";
+  available_ = kMiB - 4096;
+  const Status full = ballast.ExplainStart(failed);
+  EXPECT_EQ(full.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(Message(full), HasSubstr("the disk of " + dir_ + " is full"));
+  EXPECT_THAT(Message(full), HasSubstr("free 4096 bytes"));
+  EXPECT_THAT(Message(full), HasSubstr("disk I/O error"));
+}
+
 // A hole is no space.
 TEST_F(BallastTest, AFileThatHoldsNothingIsMadeAnew) {
   const std::string path = JoinPath(dir_, Ballast::kFile);

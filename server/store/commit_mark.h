@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/fd.h"
 #include "common/base/status.h"
 #include "common/model/store_point.h"
@@ -25,17 +26,27 @@ namespace lockstep {
 // "version 12 of epoch 3".
 std::string Describe(const StorePoint& point);
 
+// What the mark says.
+struct Promise {
+  StorePoint point;
+  // When it was written, by the machine's clock; absent: by a version that did
+  // not say so.
+  std::optional<WallTime> time;
+};
+// "version 12 of epoch 3, written at 2026-01-31T12:00:00.123Z".
+std::string Describe(const Promise& promise);
+
 // Thread-compatible.
 class CommitMark {
  public:
   // What the file at `path` says; nullopt: there is none. DataLoss: neither
   // slot can be read.
-  static StatusOr<std::optional<StorePoint>> Read(const std::string& path);
+  static StatusOr<std::optional<Promise>> Read(const std::string& path);
   // Opens the file for writing, and makes it where it is missing.
   static StatusOr<CommitMark> Open(const std::string& path);
 
   // Durable when it is OK.
-  Status Write(const StorePoint& point);
+  Status Write(const StorePoint& point, WallTime now);
 
  private:
   CommitMark(std::string path, Fd fd, uint64_t sequence)

@@ -42,9 +42,11 @@ constexpr const char* kMigrations[] = {
     "CREATE TABLE epochs (epoch INTEGER PRIMARY KEY,"
     " version INTEGER NOT NULL);"
     "INSERT INTO counters VALUES ('marked', 0), ('generation_floor', 0);",
+    // Tells it from an epoch of the same number of a copy of this store.
+    "ALTER TABLE epochs ADD COLUMN id TEXT NOT NULL DEFAULT '';",
 };
 constexpr int64_t kNewest = std::size(kMigrations);
-static_assert(kNewest >= kSchemaWithMark);
+static_assert(kNewest >= kSchemaWithEpochIds);
 
 struct Rows {
   const char* table;

@@ -12,6 +12,8 @@ namespace lockstep {
 
 // The first schema with a history, row digests and a mark.
 inline constexpr int64_t kSchemaWithMark = 3;
+// The first whose epochs have ids.
+inline constexpr int64_t kSchemaWithEpochIds = 4;
 
 // Brings the tables up to date, in one transaction a step. With `keep_copy` a
 // file that has any is copied to PATH.schema-N before.

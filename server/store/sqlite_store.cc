@@ -1,11 +1,15 @@
 #include "server/store/sqlite_store.h"
 
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "common/base/fault_point.h"
 #include "common/base/fd.h"
+#include "common/base/leave.h"
 #include "common/base/logging.h"
+#include "common/base/random.h"
 #include "server/store/commit_mark.h"
 #include "server/store/record.h"
 #include "server/store/row_digest.h"
@@ -17,6 +21,9 @@ namespace lockstep {
 namespace {
 
 constexpr int kKeptEpochs = 1000;
+// A second in all: a disk that takes no write for longer may take none at all.
+constexpr int kMarkTries = 10;
+constexpr auto kMarkPause = std::chrono::milliseconds(100);
 
 class SqliteStore final : public Store {
  public:
@@ -37,7 +44,7 @@ class SqliteStore final : public Store {
                               CommitMark::Open(MarkPath(db_.path())));
     mark_.emplace(std::move(mark));
     // From here on a store without its mark is a damaged one.
-    LOCKSTEP_RETURN_IF_ERROR(mark_->Write(point_));
+    LOCKSTEP_RETURN_IF_ERROR(WriteMark());
     return db_.SetCounter("marked", 1);
   }
 
@@ -54,8 +61,9 @@ class SqliteStore final : public Store {
     // Last: a start that fails before must not use one up.
     LOCKSTEP_RETURN_IF_ERROR(BeginEpoch());
     LOCKSTEP_RETURN_IF_ERROR(db_.ForEach(
-        "SELECT epoch, version FROM epochs", [&](const Statement& row) {
-          snapshot.epoch_starts[static_cast<uint64_t>(row.Int(0))] = row.Int(1);
+        "SELECT epoch, version, id FROM epochs", [&](const Statement& row) {
+          snapshot.epoch_starts[static_cast<uint64_t>(row.Int(0))] = {
+              row.Int(1), row.Text(2)};
           return OkStatus();
         }));
     snapshot.epoch = point_.epoch;
@@ -64,7 +72,6 @@ class SqliteStore final : public Store {
 
   Status Commit(const StoreBatch& batch) override {
     LOCKSTEP_RETURN_IF_ERROR(FaultPoint("store.before_commit"));
-    LOCKSTEP_RETURN_IF_ERROR(CatchUp());
     const TableDigests before = digests_;
     LOCKSTEP_RETURN_IF_ERROR(db_.Execute("BEGIN IMMEDIATE"));
     Status status = CheckEpoch();
@@ -77,12 +84,7 @@ class SqliteStore final : public Store {
       return status;
     }
     point_.version = batch.version;
-    unmarked_ = OnDisk();
-    // The commit is durable. Should the mark fail, this one is answered without
-    // it, and no other one is.
-    if (const Status marked = CatchUp(); !marked.ok()) {
-      LOG_ERROR("{}", Message(marked));
-    }
+    if (const Status marked = Mark(); !marked.ok()) EndUnmarked(marked);
     return FaultPoint("store.after_commit");
   }
 
@@ -125,25 +127,29 @@ class SqliteStore final : public Store {
   }
 
   Status BeginEpoch() {
+    const std::string id = RandomHex(kHistoryDigits / 2);
     LOCKSTEP_RETURN_IF_ERROR(db_.Execute("BEGIN IMMEDIATE"));
-    Status status = WriteEpoch();
+    Status status = WriteEpoch(id);
     if (status.ok()) status = db_.Execute("COMMIT");
     if (!status.ok()) {
       db_.RollBack();
       return status;
     }
     ++point_.epoch;
-    unmarked_ = OnDisk();
-    return CatchUp();
+    point_.epoch_id = id;
+    return Mark();
   }
 
-  Status WriteEpoch() {
+  Status WriteEpoch(const std::string& id) {
     const auto epoch = static_cast<int64_t>(point_.epoch) + 1;
     LOCKSTEP_RETURN_IF_ERROR(CheckEpoch());
     LOCKSTEP_RETURN_IF_ERROR(db_.SetCounter("epoch", epoch));
-    Statement put(db_.get(), "INSERT OR REPLACE INTO epochs VALUES (?, ?)");
+    Statement put(
+        db_.get(),
+        "INSERT OR REPLACE INTO epochs (epoch, version, id) VALUES (?, ?, ?)");
     put.Bind(1, epoch);
     put.Bind(2, point_.version);
+    put.BindText(3, id);
     LOCKSTEP_RETURN_IF_ERROR(db_.Finish(&put));
     Statement prune(db_.get(), "DELETE FROM epochs WHERE epoch <= ?");
     prune.Bind(1, epoch - kKeptEpochs);
@@ -160,13 +166,32 @@ class SqliteStore final : public Store {
         db_.path(), epoch, point_.epoch);
   }
 
-  // The mark may be behind by the last commit.
-  Status CatchUp() {
-    if (!unmarked_) return OkStatus();
+  Status WriteMark() {
     LOCKSTEP_RETURN_IF_ERROR(FaultPoint("store.before_mark"));
-    const Status status = mark_->Write(point_);
-    if (status.ok()) unmarked_ = false;
+    return mark_->Write(point_, SystemClock().Now().wall);
+  }
+
+  // Has the mark say `point_`.
+  Status Mark() {
+    if (!OnDisk()) return OkStatus();
+    Status status = WriteMark();
+    for (int i = 1; !status.ok() && i < kMarkTries; ++i) {
+      std::this_thread::sleep_for(kMarkPause);
+      status = WriteMark();
+    }
     return status;
+  }
+
+  // The commit is durable, so it can be neither refused nor undone; and it must
+  // not be answered, as the store could lose it without a trace. The caller
+  // hears nothing, and its repeat finds the answer after the next start.
+  [[noreturn]] void EndUnmarked(const Status& status) {
+    LOG_ERROR(
+        "version {} is in the store, and its mark cannot be written: {}. This "
+        "process ends without an answer to it; whoever waits for one may ask "
+        "again after the next start",
+        point_.version, Message(status));
+    LeaveProcess(1);
   }
 
   Status StoreDigests(const TableDigests& before) {
@@ -303,8 +328,6 @@ class SqliteStore final : public Store {
   // Of the last commit.
   StorePoint point_;
   TableDigests digests_;
-  // The mark does not say `point_` yet.
-  bool unmarked_ = false;
 };
 
 }  // namespace

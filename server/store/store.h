@@ -56,6 +56,14 @@ struct StoreBatch {
   std::vector<RequestName> forget_requests;
 };
 
+// How a run of the coordinator began.
+struct EpochStart {
+  // Of the last commit before it.
+  int64_t version = 0;
+  // See StorePoint. Empty: it was written by a version that drew none.
+  std::string id;
+};
+
 struct StoreSnapshot {
   // Raised by Load: names this run of the coordinator.
   uint64_t epoch = 0;
@@ -65,8 +73,8 @@ struct StoreSnapshot {
   // Histories that an operator replaced by this one, each with the point up to
   // which this store has it.
   std::vector<StorePoint> replaced_histories;
-  // The version with which each epoch of this history began; the newest 1,000.
-  std::map<uint64_t, int64_t> epoch_starts;
+  // Of the epochs of this history; the newest 1,000.
+  std::map<uint64_t, EpochStart> epoch_starts;
   // No new generation of any job may be this number or a lower one: a replaced
   // history may have used it.
   Generation generation_floor = 0;
@@ -83,7 +91,8 @@ class Store {
   virtual StatusOr<StoreSnapshot> Load() = 0;
   // All or nothing. ResourceExhausted: the disk is full. Aborted: another
   // coordinator has opened the store since; this one must end. After an error
-  // nothing of the batch is there.
+  // nothing of the batch is there. Where the batch is there and cannot be
+  // marked as promised, the process ends.
   virtual Status Commit(const StoreBatch& batch) = 0;
 };
 

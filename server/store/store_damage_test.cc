@@ -14,6 +14,7 @@
 #include "common/base/file.h"
 #include "server/store/checked_vfs.h"
 #include "server/store/commit_mark.h"
+#include "server/store/sqlite.h"
 #include "server/store/sqlite_store.h"
 #include "server/store/testing.h"
 
@@ -200,7 +201,8 @@ TEST_F(StoreDamageTest, AFlippedBitInTheLogDoesNotEraseAnsweredJobs) {
 TEST_F(StoreDamageTest, ALogThatLostEvenTheTablesIsRefused) {
   Run(0, 3, false);
   const Files whole = Keep();
-  const std::string history = (*CommitMark::Read(path_ + ".mark"))->history;
+  const std::string history =
+      (*CommitMark::Read(path_ + ".mark"))->point.history;
   const size_t size = whole.at("coordinator.db-wal").size();
   for (const size_t at : {size_t{40}, size / 8, size / 4, size / 2}) {
     Files files = whole;
@@ -248,6 +250,39 @@ TEST_F(StoreDamageTest, ATornTailThatWasNeverAnsweredIsAPowerLoss) {
   EXPECT_TRUE(started.ok()) << Message(started);
 }
 
+// The last of kJobs jobs is committed with a fault; the exit code is 0 when the
+// commit was answered.
+int EndOfAFaultyCommit(const std::string& path, const std::string& fault) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto store = OpenSqliteStore(path);
+    if (!store.ok() || !(*store)->Load().ok()) ::_exit(11);
+    if (!EnableFaults(fault).ok()) ::_exit(12);
+    const Status status =
+        CommitJob(store->get(), NumberedJob(kJobs - 1), kJobs);
+    ::_exit(status.ok() ? 0 : 13);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_F(StoreDamageTest, ACommitThatCannotBeMarkedIsNotAnswered) {
+  Run(0, kJobs - 1, true);
+  EXPECT_EQ(EndOfAFaultyCommit(path_, "store.before_mark=error@1+"), 1)
+      << "the process ends";
+  EXPECT_EQ((*CommitMark::Read(path_ + ".mark"))->point.version, kJobs - 1);
+  // What was asked for has been done, and its repeat finds the answer.
+  EXPECT_TRUE(Start().ok());
+}
+
+TEST_F(StoreDamageTest, AMarkThatFailsOnceIsWrittenAgainBeforeTheAnswer) {
+  Run(0, kJobs - 1, true);
+  EXPECT_EQ(EndOfAFaultyCommit(path_, "store.before_mark=error@1"), 0);
+  EXPECT_EQ((*CommitMark::Read(path_ + ".mark"))->point.version, kJobs);
+  EXPECT_TRUE(Start().ok());
+}
+
 TEST_F(StoreDamageTest, AStoreWithoutItsMarkIsRefused) {
   Run(0, kJobs, true);
   const std::string mark = path_ + ".mark";
@@ -271,6 +306,59 @@ TEST_F(StoreDamageTest, AnOldCopyThatIsPutInPlaceIsRefused) {
   ASSERT_TRUE(RealFileSystem()->WriteAtomic(path_, old).ok());
   EXPECT_THAT(Message(Start()), HasSubstr("57 commits are lost"));
   EXPECT_THAT(Message(Start()), HasSubstr("accept-loss " + dir_));
+  const Promise promise = **CommitMark::Read(path_ + ".mark");
+  EXPECT_THAT(Message(Start()),
+              HasSubstr("written at " + FormatWallTime(promise.time.value())));
+}
+
+TEST_F(StoreDamageTest, AStoreThatLostAStartAloneIsNotSaidToHaveLostCommits) {
+  Run(0, kJobs, true);
+  const std::string old = *RealFileSystem()->Read(path_);
+  Run(kJobs, kJobs, true);
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(path_, old).ok());
+  const Status status = Start();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(Message(status),
+              HasSubstr("No change of a job or node is lost, but the start of "
+                        "epoch 2 is"));
+  EXPECT_THAT(Message(status), testing::Not(HasSubstr("0 commits")));
+}
+
+// Its version and epoch have caught up.
+TEST_F(StoreDamageTest, ACopyThatWentOnByItselfIsRefusedByTheMarkOfTheOther) {
+  Run(0, 3, true);
+  const std::string old = *RealFileSystem()->Read(path_);
+  const std::string old_mark = *RealFileSystem()->Read(path_ + ".mark");
+  Run(3, 10, true);
+  const std::string mark = *RealFileSystem()->Read(path_ + ".mark");
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(path_, old).ok());
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(path_ + ".mark", old_mark).ok());
+  Run(3, 30, true);
+  Run(30, kJobs, true);
+  ASSERT_TRUE(Start().ok());
+  ASSERT_TRUE(RealFileSystem()->WriteAtomic(path_ + ".mark", mark).ok());
+  EXPECT_THAT(Message(Start()), HasSubstr("went on by itself in epoch 2"));
+}
+
+// As it was before epochs had ids.
+TEST_F(StoreDamageTest, AStoreWithoutIdsOfEpochsIsTakenOver) {
+  Run(0, kJobs, true);
+  {
+    auto db = Database::Open(path_, Database::Access::kWrite, true);
+    ASSERT_TRUE(db.ok()) << Message(db.status());
+    ASSERT_TRUE(db->Execute("ALTER TABLE epochs DROP COLUMN id;"
+                            "PRAGMA user_version = 3")
+                    .ok());
+  }
+  const auto before = VerifySqliteStore(path_, true);
+  ASSERT_TRUE(before.ok()) << Message(before.status());
+  EXPECT_EQ(before->point.epoch_id, "");
+  auto store = OpenSqliteStore(path_);
+  ASSERT_TRUE(store.ok()) << Message(store.status());
+  const auto snapshot = (*store)->Load();
+  ASSERT_TRUE(snapshot.ok()) << Message(snapshot.status());
+  EXPECT_EQ(snapshot->epoch_starts.at(1).id, "");
+  EXPECT_TRUE(IsHistory(snapshot->epoch_starts.at(2).id));
 }
 
 TEST_F(StoreDamageTest, RestoredBackupBeginsAHistoryAndKeepsWhatWasThere) {
@@ -383,19 +471,43 @@ TEST_F(StoreDamageTest, TheMarkKeepsTheNewerOfTwoSlots) {
     // A new process each time.
     auto mark = CommitMark::Open(file);
     ASSERT_TRUE(mark.ok());
-    ASSERT_TRUE(mark->Write({history, 7, i}).ok());
+    const StorePoint point{history, 7, i, std::string(kHistoryDigits, 'b')};
+    const WallTime now = WallTime(std::chrono::seconds(1'700'000'000 + i));
+    ASSERT_TRUE(mark->Write(point, now).ok());
     const auto read = CommitMark::Read(file);
     ASSERT_TRUE(read.ok() && *read);
-    EXPECT_EQ(**read, (StorePoint{history, 7, i}));
+    EXPECT_EQ((*read)->point, point);
+    EXPECT_EQ((*read)->time, now);
   }
   // The fifth write went to the second slot: torn, the fourth counts.
   std::string bytes = *RealFileSystem()->Read(file);
   bytes[4096 + 20] ^= 1;
   ASSERT_TRUE(RealFileSystem()->WriteAtomic(file, bytes).ok());
-  EXPECT_EQ((*CommitMark::Read(file))->version, 4);
+  EXPECT_EQ((*CommitMark::Read(file))->point.version, 4);
   bytes[20] ^= 1;
   ASSERT_TRUE(RealFileSystem()->WriteAtomic(file, bytes).ok());
   EXPECT_EQ(CommitMark::Read(file).status().code(), StatusCode::kDataLoss);
+}
+
+// It wrote 72 bytes, and leaves what a later version wrote behind them.
+TEST_F(StoreDamageTest, AMarkOfAVersionWithoutTimesIsRead) {
+  const std::string file = JoinPath(dir_, "mark");
+  const StorePoint point{std::string(kHistoryDigits, 'a'), 7, 1,
+                         std::string(kHistoryDigits, 'b')};
+  auto mark = CommitMark::Open(file);
+  ASSERT_TRUE(mark.ok() && mark->Write(point, WallTime()).ok());
+  const std::string whole = *RealFileSystem()->Read(file);
+  std::string before = whole;
+  before.replace(4096 + 72, 48, 48, '\0');
+  std::string stale = whole;
+  stale[4096 + 72] ^= 1;
+  for (const std::string& bytes : {before, stale, whole.substr(0, 4096 + 72)}) {
+    ASSERT_TRUE(RealFileSystem()->WriteAtomic(file, bytes).ok());
+    const auto read = CommitMark::Read(file);
+    ASSERT_TRUE(read.ok() && *read) << Message(read.status());
+    EXPECT_EQ((*read)->point, (StorePoint{point.history, 7, 1}));
+    EXPECT_FALSE((*read)->time);
+  }
 }
 
 }  // namespace

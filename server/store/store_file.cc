@@ -58,6 +58,38 @@ StatusOr<int64_t> HighestGeneration(Database* db) {
   return std::max(highest, floor);
 }
 
+// Of an epoch of this history; empty: it is not known.
+StatusOr<std::string> EpochId(Database* db, uint64_t epoch) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t schema,
+                            db->Number("PRAGMA user_version"));
+  if (schema < kSchemaWithEpochIds) return std::string();
+  Statement get(db->get(), "SELECT id FROM epochs WHERE epoch = ?");
+  get.Bind(1, static_cast<int64_t>(epoch));
+  std::string id;
+  if (get.Row()) id = get.Text(0);
+  if (!get.ok()) return db->Failed("reading", get.code());
+  return id;
+}
+
+// What a store at `point` lacks of what was promised.
+std::string Lost(const StorePoint& point, const StorePoint& promised) {
+  const int64_t commits = promised.version - point.version;
+  if (commits > 0) {
+    return commits == 1 ? "1 commit is lost"
+                        : fmt::format("{} commits are lost", commits);
+  }
+  // The start of a coordinator is a commit of its own, without a number.
+  return commits == 0
+             ? fmt::format(
+                   "No change of a job or node is lost, but the start of epoch "
+                   "{} is, which nodes may have obeyed",
+                   promised.epoch)
+             : fmt::format(
+                   "It is a copy that was used after it was taken, and all "
+                   "that epoch {} committed is lost",
+                   promised.epoch);
+}
+
 Status Replace(Database* db, const StorePoint& point) {
   // One that was replaced before keeps the point that is known the best.
   Statement put(db->get(),
@@ -162,6 +194,7 @@ StatusOr<StorePoint> PointOf(Database* db) {
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t epoch, db->Counter("epoch"));
   point.epoch = static_cast<uint64_t>(epoch);
   LOCKSTEP_ASSIGN_OR_RETURN(point.version, db->Counter("version"));
+  LOCKSTEP_ASSIGN_OR_RETURN(point.epoch_id, EpochId(db, point.epoch));
   return point;
 }
 
@@ -181,15 +214,14 @@ Status CheckMark(Database* db) {
   return CheckMark(db, CommitMark::Read(MarkPath(db->path())));
 }
 
-Status CheckMark(Database* db,
-                 const StatusOr<std::optional<StorePoint>>& read) {
+Status CheckMark(Database* db, const StatusOr<std::optional<Promise>>& read) {
   const std::string mark_path = MarkPath(db->path());
   if (!read.ok()) {
     return Status(
         read.status().code(),
         fmt::format("{}. {}", Message(read.status()), HowToGoOn(db->path())));
   }
-  const std::optional<StorePoint>& mark = *read;
+  const std::optional<Promise>& mark = *read;
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t schema,
                             db->Number("PRAGMA user_version"));
   if (schema < kSchemaWithMark) {
@@ -207,22 +239,32 @@ Status CheckMark(Database* db,
     return DataLoss("{} is missing: it says which commits {} must have. {}",
                     mark_path, db->path(), HowToGoOn(db->path()));
   }
-  if (mark->history != point.history) {
+  const StorePoint& promised = mark->point;
+  if (promised.history != point.history) {
     return DataLoss(
         "{} is of another history than {} says: it was put there "
         "by hand. {}",
         db->path(), mark_path, HowToGoOn(db->path()));
   }
-  if (mark->version <= point.version && mark->epoch <= point.epoch) {
-    return OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string known,
+                            EpochId(db, promised.epoch));
+  if (promised.version <= point.version && promised.epoch <= point.epoch) {
+    if (known.empty() || promised.epoch_id.empty() ||
+        known == promised.epoch_id) {
+      return OkStatus();
+    }
+    return DataLoss(
+        "{} is a copy of the store that {} speaks of: it went on by itself in "
+        "epoch {}. What the other one committed since is lost; it was at {}. "
+        "{}",
+        db->path(), mark_path, promised.epoch, Describe(*mark),
+        HowToGoOn(db->path()));
   }
   return DataLoss(
       "{} has lost commits that were answered: it is at {}, and {} says {}. "
-      "{} {} lost. {}",
+      "{}. {}",
       db->path(), Describe(point), mark_path, Describe(*mark),
-      mark->version - point.version,
-      mark->version - point.version == 1 ? "commit is" : "commits are",
-      HowToGoOn(db->path()));
+      Lost(point, promised), HowToGoOn(db->path()));
 }
 
 Status BeginHistory(Database* db, const std::vector<StorePoint>& others) {
@@ -236,7 +278,7 @@ Status BeginHistory(Database* db, const std::vector<StorePoint>& others) {
   LOCKSTEP_ASSIGN_OR_RETURN(CommitMark mark,
                             CommitMark::Open(MarkPath(db->path())));
   LOCKSTEP_ASSIGN_OR_RETURN(const StorePoint point, PointOf(db));
-  return mark.Write(point);
+  return mark.Write(point, SystemClock().Now().wall);
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "common/base/fd.h"
 #include "common/base/status.h"
 #include "common/model/store_point.h"
+#include "server/store/commit_mark.h"
 #include "server/store/sqlite.h"
 
 namespace lockstep {
@@ -40,7 +41,7 @@ StatusOr<std::vector<StorePoint>> ReplacedHistories(Database* db);
 // is fine.
 Status CheckMark(Database* db);
 // The same with what was read of the mark before.
-Status CheckMark(Database* db, const StatusOr<std::optional<StorePoint>>& read);
+Status CheckMark(Database* db, const StatusOr<std::optional<Promise>>& read);
 
 // Begins a new history, which replaces the store's own and `others`, in one
 // transaction, and marks it. Generations below 1,000 above all known ones are

@@ -105,6 +105,37 @@ TEST_F(StoreLossTest, ACoordinatorStartsOnAFullDisk) {
   EXPECT_EQ(WaitCommand(second).code, 0);
 }
 
+// Not with what it holds, as that is gone.
+TEST_F(StoreLossTest, AStartOnAFullDiskWithoutBallastSaysWhatToFree) {
+  const std::string dir = Path("small");
+  SmallDisk disk(dir, "48m");
+  if (!disk.mounted()) GTEST_SKIP() << "needs root, to mount a small disk";
+  std::string address;
+  {
+    Command first = StartOn(dir, &address);
+    const auto taken = SubmitTo(address, "one");
+    EXPECT_TRUE(taken.ok()) << taken.status();
+    ASSERT_TRUE(SendSignal(first.process, SIGTERM).ok());
+    EXPECT_EQ(WaitCommand(first).code, 0);
+  }
+  ASSERT_TRUE(RealFileSystem()->Remove(dir + "/ballast").ok());
+  disk.Fill();
+  const CommandResult refused = RunCommand(
+      {Binary("lockstep-coordinator"), "--dir", dir, "--insecure_loopback",
+       "--listen", "127.0.0.1:0", "--http_listen", "127.0.0.1:0"});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("the disk of " + dir + " is full"));
+  EXPECT_THAT(refused.err, HasSubstr("a start writes up to 1048576 bytes"));
+  EXPECT_THAT(refused.err, HasSubstr("start again"));
+  disk.Free();
+  Command second = StartOn(dir, &address);
+  const auto other = ConnectTo(address);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ((*other)->GetJob("one")->state(), v1::JOB_STATE_QUEUED);
+  ASSERT_TRUE(SendSignal(second.process, SIGTERM).ok());
+  EXPECT_EQ(WaitCommand(second).code, 0);
+}
+
 TEST_F(StoreLossTest, AFlippedBitInTheLogStopsNoRankAndIsSaid) {
   const v1::Job job = Hold("precious", 2);
   KillDaemon("coordinator");

@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -16,8 +15,8 @@
 #include <thread>
 
 #include "common/base/fd.h"
-#include "common/pki/x509.h"
 #include "tests/security/raw_call.h"
+#include "tests/security/tls_socket.h"
 #include "tests/service/fixture.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -44,24 +43,6 @@ int64_t ResidentBytes() {
   int64_t resident = 0;
   statm >> total >> resident;
   return resident * ::sysconf(_SC_PAGESIZE);
-}
-
-using SslContext = std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)>;
-using SslPtr = std::unique_ptr<SSL, decltype(&SSL_free)>;
-
-// What a gRPC client offers, without a look at the server's certificate.
-SslContext ContextOf(const Credentials& credentials) {
-  SslContext context(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
-  const auto key = x509::ReadKey(credentials.key);
-  const auto certs = x509::ReadCertificates(credentials.certificate);
-  constexpr unsigned char kH2[] = {2, 'h', '2'};
-  if (!key.ok() || !certs.ok() ||
-      SSL_CTX_use_certificate(context.get(), certs->front().get()) != 1 ||
-      SSL_CTX_use_PrivateKey(context.get(), key->get()) != 1 ||
-      SSL_CTX_set_alpn_protos(context.get(), kH2, sizeof(kH2)) != 0) {
-    context.reset();
-  }
-  return context;
 }
 
 class FloodTest : public ServiceTest {

@@ -72,6 +72,22 @@ TEST_F(ServiceTest, ANodeThatHasObeyedALaterCoordinatorIsNoted) {
   }
 }
 
+// It could not tell from a Welcome, and would obey it.
+TEST_F(ServiceTest, ANodeThatHasObeyedALaterCommitHearsNoWelcome) {
+  v1::WorkerMessage message;
+  Registration registration;
+  registration.node.name = "a";
+  registration.node.incarnation = {1, 1};
+  registration.node.address = "127.0.0.1";
+  registration.obeyed = coordinator_->point();
+  registration.obeyed->version += 100;
+  *message.mutable_register_() = ToProto(registration);
+  DaemonStream daemon(Worker("a"));
+  ASSERT_TRUE(daemon.Write(message));
+  EXPECT_FALSE(daemon.Read());
+  EXPECT_EQ(ReasonOf(daemon.Finish()), "COORDINATOR_OUTDATED");
+}
+
 TEST_F(ServiceTest, FirstMessageMustRegister) {
   DaemonStream daemon(Worker("a"));
   ASSERT_TRUE(daemon.Beat(1));

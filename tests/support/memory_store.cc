@@ -1,5 +1,6 @@
 #include "tests/support/memory_store.h"
 
+#include "common/base/random.h"
 #include "server/store/record.h"
 
 namespace lockstep {
@@ -11,7 +12,7 @@ StatusOr<StoreSnapshot> MemoryStore::Load() {
   snapshot.history = history_;
   snapshot.replaced_histories = replaced_;
   snapshot.generation_floor = generation_floor_;
-  epoch_starts_[epoch_] = version_;
+  epoch_starts_[epoch_] = {version_, RandomHex(kHistoryDigits / 2)};
   snapshot.epoch_starts = epoch_starts_;
   snapshot.version = version_;
   for (const auto& [name, bytes] : jobs_) {
@@ -41,6 +42,17 @@ void MemoryStore::Restore(const Backup& backup) {
   ++history_.back();
   generation_floor_ += 1000;
   epoch_starts_.clear();
+  version_ = backup.version;
+  jobs_ = backup.jobs;
+  nodes_ = backup.nodes;
+  deleted_ = backup.deleted;
+  requests_.clear();
+}
+
+void MemoryStore::PutBack(const Backup& backup, uint64_t epochs) {
+  MutexLock lock(&mu_);
+  epoch_ = epochs;
+  epoch_starts_.erase(epoch_starts_.upper_bound(epochs), epoch_starts_.end());
   version_ = backup.version;
   jobs_ = backup.jobs;
   nodes_ = backup.nodes;

@@ -37,6 +37,9 @@ class MemoryStore final : public Store {
   Backup MakeBackup() const;
   // As `lockstep-coordinator restore` does: the next Load has another history.
   void Restore(const Backup& backup);
+  // As it was after the first `epochs` starts, put back behind the
+  // coordinator's back (an image of the disk): the history stays.
+  void PutBack(const Backup& backup, uint64_t epochs);
 
  private:
   mutable Mutex mu_;
@@ -44,7 +47,7 @@ class MemoryStore final : public Store {
   uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;
   std::string history_ ABSL_GUARDED_BY(mu_) = std::string(kHistoryDigits, 'a');
   std::vector<StorePoint> replaced_ ABSL_GUARDED_BY(mu_);
-  std::map<uint64_t, int64_t> epoch_starts_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, EpochStart> epoch_starts_ ABSL_GUARDED_BY(mu_);
   Generation generation_floor_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t version_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t commits_ ABSL_GUARDED_BY(mu_) = 0;

@@ -14,6 +14,7 @@
 #include <atomic>
 
 #include "common/os/process.h"
+#include "common/rpc/status_conversion.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/agent_fixture.h"
 #include "worker/agent/fake_coordinator.h"
@@ -182,6 +183,46 @@ TEST_F(AgentTest, AnotherHistoryIsObeyedOnlyIfItReplacesTheOneBefore) {
   daemon_.reset();
   EXPECT_EQ(LoadObeyed(RealFileSystem(), dir_).value(),
             (StorePoint{second, 1, 0}));
+}
+
+// A copy of the store has been started as often as the one that was obeyed.
+TEST_F(AgentTest, AnotherEpochOfTheSameNumberIsNotObeyed) {
+  const std::string history(kHistoryDigits, 'a');
+  const std::string obeyed(kHistoryDigits, 'c');
+  StopDaemon();
+  ASSERT_TRUE(
+      SaveObeyed(RealFileSystem(), dir_, StorePoint{history, 1, 40, obeyed})
+          .ok());
+  coordinator_.SetHistory(history, {}, std::string(kHistoryDigits, 'd'));
+  const size_t beats =
+      coordinator_.Locked([&] { return coordinator_.beats.size(); });
+  StartDaemon();
+  ASSERT_TRUE(
+      coordinator_.Eventually([&] { return coordinator_.registers >= 4; }));
+  EXPECT_THAT(Message(daemon_->agent()->Ready()),
+              HasSubstr("has obeyed another epoch 1"));
+  EXPECT_EQ(coordinator_.Locked([&] { return coordinator_.beats.size(); }),
+            beats);
+  coordinator_.SetHistory(history, {}, obeyed);
+  EXPECT_TRUE(coordinator_.Eventually(
+      [&] { return coordinator_.beats.size() > beats; }));
+}
+
+// It knows that it is an old copy, and the daemon cannot know.
+TEST_F(AgentTest, ACoordinatorThatSaysThatItIsOutdatedIsNotTakenForAbsent) {
+  StopDaemon();
+  coordinator_.Refuse(ToGrpc(
+      WithReason(FailedPrecondition("an old copy"), "COORDINATOR_OUTDATED")));
+  const int before =
+      coordinator_.Locked([&] { return coordinator_.registers; });
+  StartDaemon();
+  ASSERT_TRUE(coordinator_.Eventually(
+      [&] { return coordinator_.registers >= before + 2; }));
+  EXPECT_EQ(daemon_->agent()->Ready().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(daemon_->agent()->Ready()), HasSubstr("an old copy"));
+  coordinator_.Refuse(grpc::Status::OK);
+  EXPECT_TRUE(
+      coordinator_.Eventually([&] { return daemon_->agent()->Ready().ok(); }));
 }
 
 TEST_F(AgentTest, AShimThatIsBeingStartedIsWaitedForAndNotTakenForDead) {

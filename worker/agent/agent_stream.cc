@@ -126,6 +126,11 @@ void Agent::OnClosed(uint64_t stream, const Status& status) {
     StopAll();
     return LeaveWhenOver(loop_->Now().mono + kEndOwnTime);
   }
+  // It is older than it can tell by its Welcome, so it sent none.
+  if (ReasonOf(status) == "COORDINATOR_OUTDATED" &&
+      Ready().code() != StatusCode::kFailedPrecondition) {
+    Refuse(Status(status));
+  }
   const std::string complaint =
       status.ok() ? "the coordinator closed the stream" : status.ToString();
   if (complaint != last_complaint_) {
@@ -256,7 +261,7 @@ void Agent::Refuse(const Status& status) {
 }
 
 bool Agent::Obey(const WelcomeInfo& welcome) {
-  const StorePoint said{welcome.history, welcome.epoch, 0};
+  const StorePoint said{welcome.history, welcome.epoch, 0, welcome.epoch_id};
   if (IsOutdated(said, welcome.replaced_histories, obeyed_)) {
     const bool other = !said.history.empty() && !obeyed_.history.empty() &&
                        said.history != obeyed_.history;
@@ -265,8 +270,10 @@ bool Agent::Obey(const WelcomeInfo& welcome) {
                     "of history {}, and this node has obeyed history "
                     "{}, which it does not replace",
                     said.history, obeyed_.history)
-              : fmt::format("of epoch {}, and this node has obeyed epoch {}",
-                            said.epoch, obeyed_.epoch);
+              : fmt::format("of epoch {}, and this node has obeyed {}epoch {}",
+                            said.epoch,
+                            said.epoch == obeyed_.epoch ? "another " : "",
+                            obeyed_.epoch);
     Refuse(FailedPrecondition(
         "the coordinator is {}: it runs from an old copy of its store, or is "
         "one that should be gone. Its orders are refused. If it is the right "
@@ -284,6 +291,7 @@ bool Agent::Obey(const WelcomeInfo& welcome) {
     // Another history may count from a lower one.
     core_.ForgetEpoch();
   }
+  obeyed_.epoch_id = said.epoch_id;
   SaveObeyedPoint();
   return true;
 }
@@ -300,7 +308,8 @@ bool Agent::ObeyOrder(uint64_t epoch) {
 
 void Agent::SaveObeyedPoint() {
   if (obeyed_.history == stored_obeyed_.history &&
-      obeyed_.epoch == stored_obeyed_.epoch) {
+      obeyed_.epoch == stored_obeyed_.epoch &&
+      obeyed_.epoch_id == stored_obeyed_.epoch_id) {
     return;
   }
   if (const Status saved = SaveObeyed(files_, config_.dir, obeyed_);

@@ -116,9 +116,9 @@ grpc::Status FakeCoordinator::Serve(grpc::ServerContext* context,
     changed_.NotifyAll();
     if (!refusal_.ok()) return refusal_;
     v1::CoordinatorMessage welcome;
-    *welcome.mutable_welcome() = ToProto(
-        WelcomeInfo{epoch_, std::chrono::milliseconds(50),
-                    std::chrono::seconds(3), "test", history_, replaced_});
+    *welcome.mutable_welcome() = ToProto(WelcomeInfo{
+        epoch_, std::chrono::milliseconds(50), std::chrono::seconds(3), "test",
+        history_, replaced_, epoch_id_});
     stream->Write(welcome);
     stream_ = stream;
     context_ = context;

@@ -23,8 +23,10 @@ class FakeCoordinator final : public v1::WorkerService::Service {
  public:
   explicit FakeCoordinator(uint64_t epoch = 1) : epoch_(epoch) {}
   // Of the store that it says it has: of those that connect from now on.
-  void SetHistory(std::string history, std::vector<std::string> replaced = {}) {
+  void SetHistory(std::string history, std::vector<std::string> replaced = {},
+                  std::string epoch_id = "") {
     MutexLock lock(&mu_);
+    epoch_id_ = std::move(epoch_id);
     history_ = std::move(history);
     replaced_ = std::move(replaced);
   }
@@ -90,6 +92,7 @@ class FakeCoordinator final : public v1::WorkerService::Service {
   std::unique_ptr<RpcServer> server_;
   Mutex mu_;  // Over everything here but server_ and address_.
   std::string history_;
+  std::string epoch_id_;
   std::vector<std::string> replaced_;
   CondVar changed_;
   int streams_ = 0;  // That are served at this moment.

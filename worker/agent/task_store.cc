@@ -40,9 +40,11 @@ Status SaveNumber(FileSystem* files, const std::string& path, uint64_t number) {
   return files->WriteAtomic(path, fmt::format("{}\n", number), 0600);
 }
 
-// "HISTORY EPOCH VERSION\n".
+// "HISTORY EPOCH VERSION EPOCH_ID\n", or without the id where it is not known.
 std::string PointText(const StorePoint& point) {
-  return fmt::format("{} {} {}\n", point.history, point.epoch, point.version);
+  return fmt::format("{} {} {}{}{}\n", point.history, point.epoch,
+                     point.version, point.epoch_id.empty() ? "" : " ",
+                     point.epoch_id);
 }
 
 // False: `text` is none.
@@ -59,8 +61,15 @@ bool ParsePoint(std::string_view text, StorePoint* point) {
     return false;
   }
   const auto version = std::from_chars(epoch.ptr + 1, end, point->version);
-  return version.ec == std::errc() && point->version >= 0 &&
-         std::string_view(version.ptr, end) == "\n";
+  if (version.ec != std::errc() || point->version < 0) return false;
+  std::string_view rest(version.ptr, end);
+  if (rest.starts_with(' ')) {
+    const std::string_view id = rest.substr(1, kHistoryDigits);
+    if (!IsHistory(id)) return false;
+    point->epoch_id.assign(id);
+    rest.remove_prefix(1 + kHistoryDigits);
+  }
+  return rest == "\n";
 }
 
 }  // namespace

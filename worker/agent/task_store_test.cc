@@ -126,6 +126,13 @@ TEST_F(TaskStoreTest, WhatWasObeyedIsKeptAndDamageIsNotTakenForNone) {
   const std::string version = dir_ + "/obeyed-version";
   ASSERT_TRUE(NoteObeyedVersion(files_, dir_, {history, 12, 9}).ok());
   EXPECT_EQ(LoadObeyed(files_, dir_).value(), (StorePoint{history, 12, 9}));
+  StorePoint known = point;
+  known.epoch_id = std::string(kHistoryDigits, 'c');
+  ASSERT_TRUE(SaveObeyed(files_, dir_, known).ok());
+  known.version = 10;
+  ASSERT_TRUE(NoteObeyedVersion(files_, dir_, known).ok());
+  EXPECT_EQ(LoadObeyed(files_, dir_).value(), known);
+  ASSERT_TRUE(SaveObeyed(files_, dir_, point).ok());
   // Of another epoch or history, and torn by a power loss: the saved one
   // counts.
   for (const std::string& text :
@@ -137,7 +144,8 @@ TEST_F(TaskStoreTest, WhatWasObeyedIsKeptAndDamageIsNotTakenForNone) {
   for (const std::string& text :
        {std::string(), history, history + " 12\n", history + " 12 7",
         history + " x 7\n", history + " 12 -7\n", std::string("short 12 7\n"),
-        history + " 12 7\n\n"}) {
+        history + " 12 7\n\n", history + " 12 7 cc\n",
+        history + " 12 7 " + history, history + " 12 7 " + history + "a\n"}) {
     ASSERT_TRUE(files_->WriteAtomic(dir_ + "/obeyed", text).ok());
     EXPECT_EQ(LoadObeyed(files_, dir_).status().code(), StatusCode::kDataLoss)
         << text;
