@@ -509,6 +509,9 @@ class Coordinator {
   // How long a host of the job may be silent without a step.
   Duration PatienceOf(const Entry& entry) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The same of `node`, whom its neighbours may not reach either.
+  Duration PatienceWith(const Entry& entry, const NodeName& node)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // How long the node may be silent without a step; nullopt: for ever.
   std::optional<Duration> PatienceWith(const NodeName& node)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -51,7 +51,7 @@ JobView Coordinator::ViewOf(const Entry& entry, Time now,
       // What else the node has may be worth waiting for; this job is not.
       if (node.state == NodeState::kUnknown &&
           job.spec.kind == JobKind::kNative &&
-          member->Unproven(now.mono) > PatienceOf(entry)) {
+          member->Unproven(now.mono) > PatienceWith(entry, name)) {
         node.state = NodeState::kLost;
       }
       node.cools = strikes_.CoolingOf(name) != nullptr;
