@@ -429,6 +429,8 @@ class Coordinator {
     std::set<std::string> work_jobs;
     // Of the last registration since the coordinator started; 0: none.
     int32_t probe_port = 0;
+    // When a daemon of another boot than the one before it was admitted.
+    std::optional<MonoTime> booted;
   };
 
   // reconcile.cc
@@ -639,6 +641,11 @@ class Coordinator {
   bool IsNewcomer(SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return FindNewcomer(session) != nullptr;
   }
+  // The node's daemon is of another boot than the one that started the job's
+  // ranks there, and it is a copy: steps since then prove that the ranks live.
+  // The first step is waited for as long as one may take.
+  bool RunsUnseen(const Entry& entry, const NodeName& node, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // workers.cc
   // Stores what registers; a store that cannot write keeps out only nodes

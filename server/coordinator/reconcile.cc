@@ -69,9 +69,11 @@ JobView Coordinator::ViewOf(const Entry& entry, Time now,
       node.takes_work = false;
     }
     const NodeSoft& soft = nodes_[name];
-    node.reported = soft.reported;
+    node.unseen = RunsUnseen(entry, name, now);
+    node.reported = soft.reported && !node.unseen;
     for (auto it = soft.gangs.lower_bound({job.spec.name, 0});
          it != soft.gangs.end() && it->first.first == job.spec.name; ++it) {
+      if (node.unseen && it->first.second == job.generation) continue;
       // A stored job of the same name under another uid cannot be: names are
       // never used twice. A foreign gang is disowned in Tell.
       if (it->second.job_uid == job.uid) {
