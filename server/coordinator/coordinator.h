@@ -529,10 +529,15 @@ class Coordinator {
   // strikes.cc
   // A stall of a native job that is past its limit, or past the deadline of a
   // step where all ranks wait and their nodes do not reach each other.
-  std::optional<Stall> StallOf(Entry* entry, Time now)
+  std::optional<Stall> StallOf(Entry* entry, const JobView& view, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Which of the job's nodes are asked about which: all, or in a wide gang
+  // those that its ranks name as lost.
+  std::map<NodeName, std::set<NodeName>> PairsToProbe(const Job& job,
+                                                      const JobView& view)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Asks the job's nodes whether they reach each other.
-  void ProbePairs(Entry* entry, const Job& job, Time now)
+  void ProbePairs(Entry* entry, const Job& job, const JobView& view, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The generation is being given up: takes down what only that moment tells.
   void NoteGivenUp(Entry* entry, const Job& next, const JobView& view, Time now)

@@ -140,7 +140,7 @@ std::map<JobName, Job> Coordinator::DecideDirty(Time now) {
     JobView view = ViewOf(entry, now);
     AwaitRestarts(*entry.job, view, now, &entry.awaited_since);
     view.awaited_since = entry.awaited_since;
-    view.stall = StallOf(&entry, now);
+    view.stall = StallOf(&entry, view, now);
     Job next = Decide(*entry.job, view, options_.timeouts, now);
     NoteOutcome(&entry, next, view, now);
     NoteStanding(&entry, &next, now);
