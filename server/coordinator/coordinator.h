@@ -430,6 +430,8 @@ class Coordinator {
     std::set<std::string> work_jobs;
     // Of the last registration since the coordinator started; 0: none.
     int32_t probe_port = 0;
+    // When a daemon of another boot than the one before it was admitted.
+    std::optional<MonoTime> booted;
   };
 
   // reconcile.cc
@@ -510,6 +512,9 @@ class Coordinator {
   // How long a host of the job may be silent without a step.
   Duration PatienceOf(const Entry& entry) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The same of `node`, whom its neighbours may not reach either.
+  Duration PatienceWith(const Entry& entry, const NodeName& node)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // How long the node may be silent without a step; nullopt: for ever.
   std::optional<Duration> PatienceWith(const NodeName& node)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -525,10 +530,15 @@ class Coordinator {
   // strikes.cc
   // A stall of a native job that is past its limit, or past the deadline of a
   // step where all ranks wait and their nodes do not reach each other.
-  std::optional<Stall> StallOf(Entry* entry, Time now)
+  std::optional<Stall> StallOf(Entry* entry, const JobView& view, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Which of the job's nodes are asked about which: all, or in a wide gang
+  // those that its ranks name as lost.
+  std::map<NodeName, std::set<NodeName>> PairsToProbe(const Job& job,
+                                                      const JobView& view)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Asks the job's nodes whether they reach each other.
-  void ProbePairs(Entry* entry, const Job& job, Time now)
+  void ProbePairs(Entry* entry, const Job& job, const JobView& view, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The generation is being given up: takes down what only that moment tells.
   void NoteGivenUp(Entry* entry, const Job& next, const JobView& view, Time now)
@@ -637,6 +647,11 @@ class Coordinator {
   bool IsNewcomer(SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return FindNewcomer(session) != nullptr;
   }
+  // The node's daemon is of another boot than the one that started the job's
+  // ranks there, and it is a copy: steps since then prove that the ranks live.
+  // The first step is waited for as long as one may take.
+  bool RunsUnseen(const Entry& entry, const NodeName& node, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // workers.cc
   // Stores what registers; a store that cannot write keeps out only nodes

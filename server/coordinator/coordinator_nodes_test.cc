@@ -463,6 +463,63 @@ TEST_F(CloneTest, ADaemonThatReadsItsTakeOverFromAnotherHostIsToldSo) {
   EXPECT_EQ(ReasonOf(a_.closed()), "CLONED_NODE");
 }
 
+// The first daemon is paused for longer than a newcomer waits.
+TEST_F(CloneTest, OneThatWasAdmittedDoesNotEndRanksThatStep) {
+  for (const bool knows : {false, true}) {
+    const JobName name = knows ? "knows" : "empty";
+    a_.Restart(true);
+    Connect(&a_);
+    if (!b_.connected()) Connect(&b_);
+    MustSubmit(Wide(name));
+    Run();
+    ASSERT_EQ(State(name), JobState::kRunning);
+    StepFast(name);
+    FakeDaemon copy("a", a_.info.capacity);
+    copy.info = a_.info;
+    ++copy.info.incarnation.counter;
+    copy.info.boot_id += " of another host";
+    if (knows) {
+      copy_.gangs.clear();
+      CopyGangs();
+      copy.gangs = copy_.gangs;
+    }
+    Connect(&copy);
+    int64_t step = 100;
+    const auto advance = [&](Duration time, bool steps) {
+      for (Duration done{}; done < time; done += 500ms) {
+        clock_.Advance(500ms);
+        if (copy.welcomed()) {
+          EXPECT_TRUE(copy.Beat().ok());
+        }
+        ASSERT_TRUE(b_.Progress(name, 1, steps ? ++step : step).ok());
+        coordinator_->Tick();
+        PumpAll({&b_, &copy});
+      }
+    };
+    advance(1500ms, true);
+    ASSERT_TRUE(copy.welcomed());
+    ASSERT_EQ(ReasonOf(a_.closed()), "CLONED_NODE");
+    advance(20s, true);
+    EXPECT_EQ(State(name), JobState::kRunning);
+    EXPECT_FALSE(Get(name).failing) << Get(name).failing->message;
+    EXPECT_THAT(GoalsOf(copy, name), IsEmpty()) << "two would run";
+    // Its ranks end with their host; no step says that they live any more.
+    advance(4500ms, false);
+    EXPECT_FALSE(Get(name).failing);
+    advance(1500ms, false);
+    PumpAll({&b_, &copy});
+    EXPECT_EQ(Get(name).attempts.size(), 1u);
+    if (!knows) {
+      EXPECT_EQ(Get(name).attempts[0].end_cause.reason, Reason::kNodeLost);
+    }
+    ASSERT_TRUE(Cancel(name).ok());
+    PumpAll({&b_, &copy});
+    copy.Disconnect();
+    a_.info = copy.info;
+    a_.gangs.clear();
+  }
+}
+
 TEST_F(CloneTest, OneIsJudgedAtATimeAndAStreamThatEndsIsForgotten) {
   Connect(&a_);
   Connect(&copy_);

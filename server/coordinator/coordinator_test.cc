@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "server/coordinator/coordinator_fixture.h"
+#include "server/core/verdict.h"
 
 namespace lockstep {
 namespace {
@@ -166,8 +167,14 @@ TEST_F(CoordinatorTest, RankThatNeverJoinsIsGivenUp) {
   Pass(30s);
   EXPECT_EQ(State("j"), JobState::kForming);
   Pass(1s);
-  EXPECT_EQ(State("j"), JobState::kFailed);
+  ASSERT_EQ(Get("j").attempts.size(), 1u);
+  EXPECT_EQ(Get("j").attempts[0].end_cause.reason, Reason::kFormTimeout);
+  EXPECT_EQ(Get("j").failures_without_progress, 0)
+      << "no rank ended: the program may be well";
+  for (int i = 0; i < 60 && !IsFinal(State("j")); ++i) Pass(60s, 1s);
+  EXPECT_EQ(State("j"), JobState::kFailed) << "not for ever";
   EXPECT_EQ(Get("j").cause.reason, Reason::kFormTimeout);
+  EXPECT_EQ(Get("j").restarts, kMostUncharged);
 }
 
 // ---- Views ----

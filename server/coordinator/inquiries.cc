@@ -1,6 +1,9 @@
 // What their neighbours say of silent nodes.
 
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/logging.h"
 #include "server/coordinator/coordinator.h"
@@ -28,13 +31,15 @@ void Coordinator::AskNeighbours(Time now) {
 
 void Coordinator::Ask(const Member& silent, Inquiry* inquiry, Time now) {
   std::vector<Neighbour> ready;
+  std::set<std::string> hosts;
   for (const auto& [name, member] : members_.members()) {
+    hosts.insert(member.info.address);
     if (member.state == NodeState::kReady && nodes_[name].session) {
       ready.push_back({name, member.info.pool, member.info.address});
     }
   }
-  const std::vector<NodeName> asked =
-      ChooseNeighbours(silent.info.pool, silent.info.address, std::move(ready));
+  const std::vector<NodeName> asked = ChooseNeighbours(
+      silent.info.pool, silent.info.address, std::move(ready), hosts.size());
   ProbeQuery query;
   query.id = next_probe_++;
   query.timeout = options_.inquiry.probe_timeout;

@@ -116,15 +116,68 @@ TEST_F(InquiriesTest, AStepSinceThenProvesThatItLives) {
   EXPECT_LE(*lost, 4s);
 }
 
-TEST_F(InquiriesTest, OneNeighbourAloneDecidesNothing) {
+TEST_F(InquiriesTest, TheOnlyNeighbourThatIsThereDecides) {
   RunJob(Wide("j"));
   AllSayOfB(false);
   c_.Disconnect();
   d_.Disconnect();
   Pass(1s);
   b_.Disconnect();
-  EXPECT_FALSE(LostAfter(50s)) << "as in a cluster of two hosts";
+  const auto lost = LostAfter(10s);
+  ASSERT_TRUE(lost);
+  EXPECT_LE(*lost, 6s);
+  EXPECT_THAT(
+      Unreachable(),
+      ElementsAre("silent, and not reached by a (Connection timed out)"));
+}
+
+TEST_F(InquiriesTest, InAClusterOfTwoHostsTimeDecides) {
+  all_ = {&a_, &b_};
+  Connect(&a_);
+  Connect(&b_);
+  MustSubmit(Wide("j"));
+  Run();
+  ASSERT_EQ(State("j"), JobState::kRunning);
+  StepFast("j");
+  AllSayOfB(false);
+  b_.Disconnect();
+  EXPECT_FALSE(LostAfter(50s));
   EXPECT_THAT(a_.probes, IsEmpty());
+  EXPECT_TRUE(LostAfter(20s));
+}
+
+// What runs beside a native job on its host changes nothing for it.
+TEST_F(InquiriesTest, ANativeJobBesideAProgramGoesOnElsewhereAsSoon) {
+  Connect(&a_);
+  Connect(&b_);
+  JobSpec spec = Wide("j");
+  spec.roles[0].resources.cpus = 2;
+  spec.roles[1].resources.cpus = 1;
+  MustSubmit(spec);
+  MustSubmit(ProgramSpec("p", {Role(TaskType::kChief, 1)}));
+  Run();
+  Connect(&c_);
+  Connect(&d_);
+  Run();
+  ASSERT_EQ(State("j"), JobState::kRunning);
+  ASSERT_EQ(State("p"), JobState::kRunning);
+  ASSERT_EQ(Get("j").tasks[1].node, "b");
+  ASSERT_EQ(Get("p").tasks[0].node, "b");
+  StepFast("j");
+  AllSayOfB(false);
+  b_.Disconnect();
+  const MonoTime begun = clock_.Now().mono;
+  while (Get("j").generation == 1 && clock_.Now().mono - begun < 30s) {
+    Pass(100ms, 100ms);
+  }
+  EXPECT_LE(clock_.Now().mono - begun, 6s);
+  EXPECT_EQ(Get("j").attempts[0].end_cause.reason, Reason::kNodeLost);
+  Pass(3s);
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  EXPECT_FALSE(NodesOf(Get("j")).contains("b"));
+  EXPECT_EQ(StateOf("b"), NodeState::kUnknown);
+  EXPECT_EQ(State("p"), JobState::kRunning) << "it may live there";
+  EXPECT_EQ(Get("p").generation, 1u);
 }
 
 TEST_F(InquiriesTest, WithoutAnAnswerTimeDecides) {

@@ -1,10 +1,13 @@
 // Daemons that register while the stream of another one of their name is open.
 // They wait with their stream open: no thread and no lock waits with them.
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "common/base/logging.h"
 #include "server/coordinator/coordinator.h"
+#include "server/core/ending.h"
 
 namespace lockstep {
 
@@ -93,6 +96,28 @@ void Coordinator::JudgeNewcomers(Time now) {
   std::vector<NodeName> nodes;
   for (const auto& [node, waiting] : newcomers_) nodes.push_back(node);
   for (const NodeName& node : nodes) JudgeNewcomer(node, now);
+}
+
+bool Coordinator::RunsUnseen(const Entry& entry, const NodeName& node,
+                             Time now) {
+  const std::optional<MonoTime> booted = nodes_[node].booted;
+  const std::optional<MonoTime> stepped = entry.meter.last_step_time();
+  const Job& job = *entry.job;
+  if (!booted || !stepped || *booted < entry.state_since ||
+      job.spec.kind != JobKind::kNative || job.state != JobState::kRunning ||
+      job.failing) {
+    return false;
+  }
+  // Steps need no evaluator.
+  const std::vector<size_t>& here = entry.places.TasksOn(node);
+  if (std::none_of(here.begin(), here.end(), [&](size_t task) {
+        return IsOfGroup(job.tasks[task].type);
+      })) {
+    return false;
+  }
+  // A slow step may have begun just before.
+  return now.mono - std::max(*booted, *stepped) <=
+         std::min(entry.stall.Deadline(), options_.membership.lost_after);
 }
 
 }  // namespace lockstep

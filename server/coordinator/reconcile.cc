@@ -51,7 +51,7 @@ JobView Coordinator::ViewOf(const Entry& entry, Time now,
       // What else the node has may be worth waiting for; this job is not.
       if (node.state == NodeState::kUnknown &&
           job.spec.kind == JobKind::kNative &&
-          member->Unproven(now.mono) > PatienceOf(entry)) {
+          member->Unproven(now.mono) > PatienceWith(entry, name)) {
         node.state = NodeState::kLost;
       }
       node.cools = strikes_.CoolingOf(name) != nullptr;
@@ -69,9 +69,11 @@ JobView Coordinator::ViewOf(const Entry& entry, Time now,
       node.takes_work = false;
     }
     const NodeSoft& soft = nodes_[name];
-    node.reported = soft.reported;
+    node.unseen = RunsUnseen(entry, name, now);
+    node.reported = soft.reported && !node.unseen;
     for (auto it = soft.gangs.lower_bound({job.spec.name, 0});
          it != soft.gangs.end() && it->first.first == job.spec.name; ++it) {
+      if (node.unseen && it->first.second == job.generation) continue;
       // A stored job of the same name under another uid cannot be: names are
       // never used twice. A foreign gang is disowned in Tell.
       if (it->second.job_uid == job.uid) {
@@ -138,7 +140,7 @@ std::map<JobName, Job> Coordinator::DecideDirty(Time now) {
     JobView view = ViewOf(entry, now);
     AwaitRestarts(*entry.job, view, now, &entry.awaited_since);
     view.awaited_since = entry.awaited_since;
-    view.stall = StallOf(&entry, now);
+    view.stall = StallOf(&entry, view, now);
     Job next = Decide(*entry.job, view, options_.timeouts, now);
     NoteOutcome(&entry, next, view, now);
     NoteStanding(&entry, &next, now);

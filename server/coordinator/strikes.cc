@@ -19,6 +19,8 @@ namespace {
 constexpr Duration kMendInterval = std::chrono::seconds(2);
 // So many pairs are asked at a time.
 constexpr size_t kMaxMended = 64;
+// Of a wide gang a node is asked about so many others at most.
+constexpr size_t kMostProbed = 4 * kMaxProbeTargets;
 
 // "12:35:20 UTC".
 std::string ClockText(WallTime time) {
@@ -70,8 +72,11 @@ uint64_t Coordinator::AskPairs(
     for (const NodeName& other : about) {
       query.targets.push_back({other, members_.Find(other)->info.address,
                                nodes_[other].probe_port});
+      if (query.targets.size() < kMaxProbeTargets) continue;
+      nodes_[node].session->link->SendProbe(query);
+      query.targets.clear();
     }
-    nodes_[node].session->link->SendProbe(query);
+    if (!query.targets.empty()) nodes_[node].session->link->SendProbe(query);
   }
   return query.id;
 }
@@ -84,27 +89,49 @@ bool Coordinator::MayBeAsked(const NodeName& node) {
          soft->second.probe_port != 0;
 }
 
-void Coordinator::ProbePairs(Entry* entry, const Job& job, Time now) {
+std::map<NodeName, std::set<NodeName>> Coordinator::PairsToProbe(
+    const Job& job, const JobView& view) {
+  std::map<NodeName, std::set<NodeName>> asked;
   std::set<NodeName> nodes = NodesOf(job);
   std::erase_if(nodes, [&](const NodeName& node) {
     mu_.AssertHeld();
     return !MayBeAsked(node);
   });
-  // Of a wide gang only its ranks tell.
-  if (nodes.size() < 2 || nodes.size() > kMaxProbeTargets + 1) return;
-  std::map<NodeName, std::set<NodeName>> asked;
-  for (const NodeName& node : nodes) {
-    asked[node] = nodes;
-    asked[node].erase(node);
+  if (nodes.size() <= kMaxProbeTargets + 1) {
+    for (const NodeName& node : nodes) {
+      asked[node] = nodes;
+      asked[node].erase(node);
+    }
+    return asked;
   }
+  // All pairs would be too many.
+  for (const auto& [a, b] : NamedPairs(job.tasks, job.generation, view)) {
+    if (!nodes.contains(a) || !nodes.contains(b)) continue;
+    for (const auto& [node, other] : {std::pair(a, b), std::pair(b, a)}) {
+      if (asked[node].size() < kMostProbed) asked[node].insert(other);
+    }
+  }
+  return asked;
+}
+
+void Coordinator::ProbePairs(Entry* entry, const Job& job, const JobView& view,
+                             Time now) {
+  std::map<NodeName, std::set<NodeName>> asked = PairsToProbe(job, view);
+  size_t most = 0;
+  for (const auto& [node, about] : asked) most = std::max(most, about.size());
+  if (most == 0) return;
   pair_probes_.erase(entry->pair_probe_id);
   entry->pair_probe_id = AskPairs(asked);
+  // A node takes one message after the other.
+  const size_t more = (most - 1) / kMaxProbeTargets;
   entry->pair_probe.emplace(std::move(asked),
-                            now.mono + options_.inquiry.answer_timeout);
+                            now.mono + options_.inquiry.answer_timeout +
+                                more * options_.inquiry.probe_timeout);
   pair_probes_[entry->pair_probe_id] = job.spec.name;
 }
 
-std::optional<Stall> Coordinator::StallOf(Entry* entry, Time now) {
+std::optional<Stall> Coordinator::StallOf(Entry* entry, const JobView& view,
+                                          Time now) {
   const Job& job = *entry->job;
   if (job.state != JobState::kRunning || job.spec.kind != JobKind::kNative) {
     return std::nullopt;
@@ -118,7 +145,7 @@ std::optional<Stall> Coordinator::StallOf(Entry* entry, Time now) {
     if (entry->pair_probe) ForgetPairProbe(entry);
     return std::nullopt;
   }
-  if (!entry->pair_probe) ProbePairs(entry, job, now);
+  if (!entry->pair_probe) ProbePairs(entry, job, view, now);
   const bool cut = entry->pair_probe && entry->pair_probe->IsOver(now.mono) &&
                    !entry->pair_probe->Unreached().empty();
   return cut ? stall : std::nullopt;
@@ -134,7 +161,7 @@ void Coordinator::NoteGivenUp(Entry* entry, const Job& next,
                             !entry->pair_probe->Unreached().empty())) {
     return;
   }
-  if (MayBeTheNetworks(next, view)) ProbePairs(entry, next, now);
+  if (MayBeTheNetworks(next, view)) ProbePairs(entry, next, view, now);
 }
 
 void Coordinator::AddEvidence(const Entry& entry, Time now, JobView* view) {

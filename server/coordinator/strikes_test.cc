@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <csignal>
+#include <deque>
 
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_fixture.h"
@@ -246,6 +247,83 @@ TEST_F(StrikesTest, RanksThatStandWhileTheirNodesReachEachOtherHaveTime) {
   }
   EXPECT_EQ(Get("j").generation, 1u);
   EXPECT_FALSE(Get("j").failing);
+}
+
+// Of a gang of more nodes than one message asks about, those are asked that a
+// rank names.
+class WideGangTest : public StrikesTest {
+ protected:
+  static constexpr int kNodes = 40;
+  WideGangTest() {
+    all_.clear();
+    for (int i = 0; i < kNodes; ++i) {
+      FakeDaemon& daemon = daemons_.emplace_back(
+          fmt::format("n{:02}", i), Resources{2, int64_t{8} << 30, 0, ""});
+      daemon.info.address = fmt::format("10.0.1.{}", i + 1);
+      daemon.probe_port = 40000 + i;
+      all_.push_back(&daemon);
+    }
+    for (FakeDaemon& daemon : daemons_) {
+      for (int i = 0; i < kNodes; ++i) {
+        daemon.reaches[fmt::format("n{:02}", i)] = true;
+      }
+    }
+  }
+  // All but the last node.
+  void RunWide() {
+    ConnectAll();
+    JobSpec spec = NativeSpec("j", kNodes - 1);
+    for (RoleSpec& role : spec.roles) role.resources.cpus = 2;
+    MustSubmit(spec);
+    Run();
+    ASSERT_EQ(State("j"), JobState::kRunning);
+    ASSERT_FALSE(Nodes("j").contains("n39"));
+  }
+  // The rank on the first node misses those on the next `peers` nodes.
+  void MissPeers(int peers) {
+    FakeDaemon::Gang* const gang = daemons_[0].Find("j");
+    ASSERT_NE(gang, nullptr);
+    for (int32_t peer = 1; peer <= peers; ++peer) {
+      gang->status.lost_peers.push_back({0, peer, kTimedOut});
+    }
+    ExitStatus exit = ExitCode(75);
+    exit.victim = true;
+    daemons_[0].Exit("j", 0, exit);
+    Run();
+  }
+  // In deque order they stay where they are.
+  std::deque<FakeDaemon> daemons_;
+};
+
+TEST_F(WideGangTest, ThePairThatARankNamesIsAskedAndNoOther) {
+  RunWide();
+  Cut(&daemons_[0], &daemons_[1]);
+  MissPeers(2);
+  Pass(1s, 100ms);
+  ASSERT_EQ(daemons_[0].probes.size(), 1u);
+  EXPECT_EQ(daemons_[0].probes[0].targets.size(), 2u);
+  ASSERT_EQ(daemons_[1].probes.size(), 1u);
+  EXPECT_THAT(daemons_[1].probes[0].targets,
+              ElementsAre(ProbeTarget{"n00", "10.0.1.1", 40000}));
+  EXPECT_THAT(daemons_[3].probes, IsEmpty());
+  EXPECT_THAT(Node("n00").apart_from, ElementsAre("n01"));
+  EXPECT_THAT(Node("n02").apart_from, IsEmpty()) << "reached when asked";
+  Pass(3s);
+  EXPECT_EQ(State("j"), JobState::kRunning);
+  EXPECT_THAT(Nodes("j"), Contains("n39"));
+}
+
+TEST_F(WideGangTest, ManyAreAskedAboutInSeveralMessages) {
+  RunWide();
+  const size_t peers = kMaxProbeTargets + 4;
+  MissPeers(static_cast<int>(peers));
+  ASSERT_EQ(daemons_[0].probes.size(), 2u);
+  EXPECT_EQ(daemons_[0].probes[0].targets.size(), kMaxProbeTargets);
+  EXPECT_EQ(daemons_[0].probes[1].targets.size(), 4u);
+  EXPECT_EQ(daemons_[0].probes[0].id, daemons_[0].probes[1].id);
+  Pass(2s, 100ms);
+  EXPECT_THAT(Node("n00").apart_from, IsEmpty()) << "all are reached";
+  EXPECT_EQ(State("j"), JobState::kRunning);
 }
 
 // T28.

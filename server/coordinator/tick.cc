@@ -111,6 +111,10 @@ Duration Coordinator::PatienceOf(const Entry& entry) const {
                   entry.stall.Deadline() + options_.adoption_window);
 }
 
+Duration Coordinator::PatienceWith(const Entry& entry, const NodeName& node) {
+  return IsUnreachable(node) ? options_.membership.lease : PatienceOf(entry);
+}
+
 std::optional<Duration> Coordinator::PatienceWith(const NodeName& node) {
   Duration longest = options_.membership.lost_after;
   for (const JobName& name : nodes_[node].jobs) {

@@ -93,6 +93,7 @@ Status Coordinator::Admit(const NodeInfo& info, Arrival arrival, Time now) {
   soft.probe_port = arrival.probe_port;
   inquiries_.erase(info.name);
   soft.reported = true;
+  if (!same_boot) soft.booted = now.mono;
   soft.gangs.clear();
   soft.prefetched.clear();
   soft.work_jobs = {arrival.work_jobs.begin(), arrival.work_jobs.end()};

@@ -176,6 +176,10 @@ std::vector<Assignment> Assigner::For(const NodeName& node) const {
   for (const size_t index : places_.HoldsOn(node)) {
     const Hold& hold = job_.holds[index];
     const bool current = hold.generation == job_.generation;
+    if (const auto it = view_.nodes.find(node);
+        current && it != view_.nodes.end() && it->second.unseen) {
+      continue;
+    }
     const Goal goal = current ? CurrentGoal(node) : Goal::kStop;
     Assignment a = Make(hold.generation, goal);
     if (goal < Goal::kStop) {

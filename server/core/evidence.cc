@@ -67,6 +67,17 @@ void TakeLostPeers(const std::map<int32_t, RankPlace>& places,
   }
 }
 
+Pairs LostPairsOf(const std::map<int32_t, RankPlace>& places,
+                  Generation generation, const JobView& view) {
+  Pairs pairs;
+  for (const auto& [node, known] : view.nodes) {
+    if (const GangStatus* gang = GangOf(view, node, generation)) {
+      TakeLostPeers(places, node, *gang, &pairs);
+    }
+  }
+  return pairs;
+}
+
 // Of more than two nodes nobody knows which.
 void TakeStandstill(const std::map<int32_t, RankPlace>& places, Pairs* pairs) {
   std::set<NodeName> nodes;
@@ -167,12 +178,7 @@ GangEvidence EvidenceOf(const std::vector<TaskStatus>& tasks,
   GangEvidence evidence;
   evidence.late = view.late;
   const std::map<int32_t, RankPlace> places = PlacesOf(tasks);
-  Pairs pairs;
-  for (const auto& [node, known] : view.nodes) {
-    if (const GangStatus* gang = GangOf(view, node, generation)) {
-      TakeLostPeers(places, node, *gang, &pairs);
-    }
-  }
+  Pairs pairs = LostPairsOf(places, generation, view);
   if (view.all_stood) TakeStandstill(places, &pairs);
   for (auto& [key, pair] : pairs) {
     pair.reached_since = view.reached.contains(key);
@@ -182,6 +188,17 @@ GangEvidence EvidenceOf(const std::vector<TaskStatus>& tasks,
   }
   for (auto& [key, pair] : pairs) evidence.pairs.push_back(std::move(pair));
   return evidence;
+}
+
+std::set<std::pair<NodeName, NodeName>> NamedPairs(
+    const std::vector<TaskStatus>& tasks, Generation generation,
+    const JobView& view) {
+  std::set<std::pair<NodeName, NodeName>> named;
+  for (const auto& [key, pair] :
+       LostPairsOf(PlacesOf(tasks), generation, view)) {
+    named.insert(key);
+  }
+  return named;
 }
 
 std::set<NodeName> LateNodes(const Job& job, const JobView& view,

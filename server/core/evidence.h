@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/model/job.h"
@@ -54,6 +55,12 @@ bool HostAnswered(const std::string& error);
 // Of `tasks`, which are those of `generation` with all exits that are known.
 GangEvidence EvidenceOf(const std::vector<TaskStatus>& tasks,
                         Generation generation, const JobView& view);
+
+// The pairs of nodes, each in the order of its names, of which the ranks of
+// `tasks` say that one lost the other and that it did not answer.
+std::set<std::pair<NodeName, NodeName>> NamedPairs(
+    const std::vector<TaskStatus>& tasks, Generation generation,
+    const JobView& view);
 
 // The nodes that a generation, which is being given up for `cause` now, waited
 // for in vain: PREPARE_TIMEOUT, and FORM_TIMEOUT before all ranks have started.

@@ -9,7 +9,8 @@ namespace lockstep {
 
 std::vector<NodeName> ChooseNeighbours(const std::string& pool,
                                        const std::string& address,
-                                       std::vector<Neighbour> ready) {
+                                       std::vector<Neighbour> ready,
+                                       size_t hosts) {
   std::erase_if(ready, [&](const Neighbour& neighbour) {
     return neighbour.address == address;
   });
@@ -30,7 +31,9 @@ std::vector<NodeName> ChooseNeighbours(const std::string& pool,
     addresses.push_back(neighbour.address);
     chosen.push_back(neighbour.node);
   }
-  if (chosen.size() < kAskedNeighbours) chosen.clear();
+  // Of two hosts the other one is no witness: the coordinator may be on it, and
+  // its network may be what is broken.
+  if (hosts <= kAskedNeighbours) chosen.clear();
   return chosen;
 }
 
@@ -38,7 +41,6 @@ bool Inquiry::IsDue(MonoTime now) const { return !next_ || now >= *next_; }
 
 void Inquiry::Begin(uint64_t id, const std::vector<NodeName>& asked,
                     MonoTime now) {
-  finding_ = Finding::kNone;
   id_ = id;
   asked_at_ = now;
   next_ = now + options_.answer_timeout;
@@ -59,15 +61,18 @@ void Inquiry::Conclude(MonoTime now) {
   bool all = true;
   for (const auto& [node, answer] : answers_) {
     if (answer && answer->reached) {
-      finding_ = Finding::kReached;
-      next_ = now + options_.again_after_reached;
+      Find(Finding::kReached, now + options_.again_after_reached);
       return;
     }
     all = all && answer.has_value();
   }
-  if (!all) return;
-  finding_ = Finding::kUnreachable;
-  next_ = now + options_.again_after;
+  if (all) Find(Finding::kUnreachable, now + options_.again_after);
+}
+
+void Inquiry::Find(Finding finding, MonoTime next) {
+  finding_ = finding;
+  found_asked_at_ = asked_at_;
+  next_ = next;
 }
 
 std::string Inquiry::Describe() const {

@@ -27,8 +27,8 @@ struct InquiryOptions {
   Duration again_after_reached = std::chrono::seconds(5);
 };
 
-// Evidence of one network interface is none: it may be that neighbour's that is
-// broken.
+// One that does not reach it may be cut off itself, so two are asked where
+// there are two.
 inline constexpr size_t kAskedNeighbours = 2;
 
 struct Neighbour {
@@ -38,16 +38,19 @@ struct Neighbour {
 };
 
 // The nodes of `ready` that probe a node of `pool` at `address`: two on other
-// hosts, those of its pool first. Empty: fewer than two are ready.
+// hosts, those of its pool first, or the one that is there. `hosts`: how many
+// the cluster has, the silent ones included. Empty: no other host is ready, or
+// there are only two in all.
 std::vector<NodeName> ChooseNeighbours(const std::string& pool,
                                        const std::string& address,
-                                       std::vector<Neighbour> ready);
+                                       std::vector<Neighbour> ready,
+                                       size_t hosts);
 
 // About one silent node, again and again until it is heard of or lost.
 class Inquiry {
  public:
   enum class Finding {
-    // Not asked, not answered yet, or not by all.
+    // Never asked, or never answered by all.
     kNone,
     // None of those who were asked reaches it.
     kUnreachable,
@@ -64,21 +67,24 @@ class Inquiry {
   void Take(uint64_t id, const NodeName& neighbour, const ProbeResult& result,
             MonoTime now);
 
+  // The last one, also while the next is asked for.
   Finding finding() const { return finding_; }
   // Once: the node is not reached, and that is worth an event.
   bool MayNote() { return !std::exchange(noted_, true); }
   // When those of the last finding were asked.
-  MonoTime asked_at() const { return asked_at_; }
+  MonoTime asked_at() const { return found_asked_at_; }
   // "b (Connection timed out) and c (No route to host)".
   std::string Describe() const;
 
  private:
   void Conclude(MonoTime now);
+  void Find(Finding finding, MonoTime next);
 
   const InquiryOptions options_;
   Finding finding_ = Finding::kNone;
   uint64_t id_ = 0;
   MonoTime asked_at_{};
+  MonoTime found_asked_at_{};
   std::optional<MonoTime> next_;
   bool noted_ = false;
   // Absent: not answered.

@@ -21,16 +21,18 @@ TEST(ChooseNeighboursTest, TwoOfItsPoolFirstAndOnOtherHosts) {
                                         {"c", "gpu", "10.0.0.2"},
                                         {"d", "gpu", "10.0.0.9"},
                                         {"e", "cpu", "10.0.0.5"}};
-  EXPECT_THAT(ChooseNeighbours("gpu", "10.0.0.9", ready), ElementsAre("b", "a"))
+  EXPECT_THAT(ChooseNeighbours("gpu", "10.0.0.9", ready, 4),
+              ElementsAre("b", "a"))
       << "c is on b's host, d on the silent node's";
-  EXPECT_THAT(ChooseNeighbours("cpu", "10.0.0.7", ready),
+  EXPECT_THAT(ChooseNeighbours("cpu", "10.0.0.7", ready, 5),
               ElementsAre("a", "e"));
 }
 
-TEST(ChooseNeighboursTest, OneAloneIsNotAsked) {
-  EXPECT_THAT(ChooseNeighbours("p", "10.0.0.1", {{"b", "p", "10.0.0.2"}}),
-              IsEmpty());
-  EXPECT_THAT(ChooseNeighbours("p", "10.0.0.1", {}), IsEmpty());
+TEST(ChooseNeighboursTest, TheOnlyOneThatIsThereIsAskedButInAPairOfHosts) {
+  const std::vector<Neighbour> ready = {{"b", "p", "10.0.0.2"}};
+  EXPECT_THAT(ChooseNeighbours("p", "10.0.0.1", ready, 3), ElementsAre("b"));
+  EXPECT_THAT(ChooseNeighbours("p", "10.0.0.1", ready, 2), IsEmpty());
+  EXPECT_THAT(ChooseNeighbours("p", "10.0.0.1", {}, 3), IsEmpty());
 }
 
 class InquiryTest : public testing::Test {
@@ -97,6 +99,22 @@ TEST_F(InquiryTest, AnswersWithoutAQuestionCountAsNothing) {
   EXPECT_EQ(inquiry_.finding(), Finding::kNone);
   Answer("c", false);
   EXPECT_EQ(inquiry_.finding(), Finding::kUnreachable);
+}
+
+TEST_F(InquiryTest, AFindingStandsUntilTheNext) {
+  Ask();
+  const MonoTime first = Now();
+  Answer("b", false);
+  Answer("c", false);
+  clock_.Advance(500ms);
+  Ask();
+  EXPECT_EQ(inquiry_.finding(), Finding::kUnreachable);
+  EXPECT_EQ(inquiry_.asked_at(), first) << "what is proven since then counts";
+  Answer("b", false);
+  EXPECT_EQ(inquiry_.asked_at(), first);
+  Answer("c", true);
+  EXPECT_EQ(inquiry_.finding(), Finding::kReached);
+  EXPECT_EQ(inquiry_.asked_at(), Now());
 }
 
 TEST_F(InquiryTest, WithoutNeighboursItIsTriedAgainLater) {

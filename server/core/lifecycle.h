@@ -97,6 +97,10 @@ struct JobView {
     // The node has reported since the coordinator started: what it does not
     // list is not there.
     bool reported = false;
+    // A daemon of another boot speaks for it, and steps prove that the job's
+    // ranks run where they were started: what it says of the current generation
+    // is left out, and it is told nothing of it.
+    bool unseen = false;
     // What it last said, by generation.
     std::map<Generation, GangStatus> gangs;
   };

@@ -197,16 +197,14 @@ TEST(LifecycleTest, RanksThatDoNotJoinInTimeCountFromTheLastStart) {
 // What we stopped ourselves does not explain why.
 TEST(LifecycleTest, TimeoutStaysTheCauseWhenItsRanksAreStopped) {
   Scene s = Forming();
-  s.job.spec.restart_budget = 0;
   s.Started();
   s.Advance(31s);
   s.Settle();
   ASSERT_TRUE(s.job.failing);
   s.AllStopped();
   s.Settle();
-  EXPECT_EQ(s.job.state, JobState::kFailed);
-  EXPECT_EQ(s.job.cause.reason, Reason::kFormTimeout);
-  EXPECT_EQ(s.job.exit_code, 1);
+  ASSERT_EQ(s.job.attempts.size(), 1u);
+  EXPECT_EQ(s.job.attempts[0].end_cause.reason, Reason::kFormTimeout);
 }
 
 // A program that knows nothing of gangs, submitted as a native job.

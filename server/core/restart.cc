@@ -103,9 +103,10 @@ bool AllTakeWork(const Job& job, const JobView& view) {
   });
 }
 
-// Whether nothing says that the program is at fault: the network lost a peer, a
-// node did not get ready in time, or one cools down because it failed others,
-// too.
+// Whether nothing says that the program is at fault: a node was lost, the
+// network lost a peer, all ranks stood in one all-reduce, the gang did not get
+// ready in time though no rank ended by itself, or a node cools down because it
+// failed others, too.
 bool IsNotThePrograms(const Job& job, const JobView& view,
                       const Failure& failure, const GangEvidence& evidence) {
   if (failure.fatal || failure.free_restart || failure.port_taken ||
@@ -113,8 +114,11 @@ bool IsNotThePrograms(const Job& job, const JobView& view,
     return false;
   }
   const Reason reason = failure.cause.reason;
-  const bool timeout =
-      reason == Reason::kPrepareTimeout || reason == Reason::kFormTimeout;
+  if (IsOfTheHost(reason)) return true;
+  // A rank that had ended by itself would be the cause.
+  if (reason == Reason::kFormTimeout) return true;
+  if (reason == Reason::kStalled && view.all_stood) return true;
+  const bool timeout = reason == Reason::kPrepareTimeout;
   if (timeout && !evidence.late.empty()) return true;
   if (!evidence.pairs.empty() &&
       (failure.peer_lost || timeout || reason == Reason::kStalled)) {
@@ -236,7 +240,9 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
     EnterHold(job, failure, now);
     return;
   }
-  const bool cannot_form = plan.uncharged && !evidence.pairs.empty();
+  // A lost node is missed by all, and that says nothing of the network.
+  const bool cannot_form = plan.uncharged && !evidence.pairs.empty() &&
+                           !IsOfTheHost(failure.cause.reason);
   if (!failure.passing && !failure.ordered && !cannot_form) {
     job->output_hold.reset();
   }
@@ -272,6 +278,9 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   Cause cause{Reason::kBackoff,
               fmt::format("next try in {}", FormatDuration(plan.backoff))};
   if (failure.moved) cause = {Reason::kNodeDrained, "looking for other nodes"};
+  if (plan.uncharged && plan.backoff == Duration{}) {
+    cause = {failure.cause.reason, "looking for other nodes"};
+  }
   EnterState(job, JobState::kPlacing, std::move(cause), now);
   if (failure.passing) ForgetRefusal(job);
 }

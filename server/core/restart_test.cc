@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "server/core/scenes.h"
+#include "server/core/verdict.h"
 
 namespace lockstep {
 namespace {
@@ -113,6 +114,88 @@ TEST(RestartTest, BudgetWithoutProgressIsUsedUp) {
   EXPECT_EQ(s.job.exit_code, 4) << "the last cause's";
   EXPECT_THAT(s.job.attempts, SizeIs(3));
   EXPECT_EQ(s.job.restarts, 2);
+}
+
+// ---- Failures that nothing lays at the program's door ----
+
+// The host of rank 1 is gone; what is left stops, and c takes its place.
+void LoseHost(Scene* s) {
+  const NodeName lost = s->job.tasks[1].node;
+  s->view.nodes[lost].state = NodeState::kLost;
+  s->Settle();
+  ASSERT_TRUE(s->job.failing);
+  ASSERT_EQ(s->job.failing->reason, Reason::kNodeLost);
+  s->AllStopped();
+  s->Settle();
+}
+
+TEST(RestartTest, AJobWithoutTriesOutlivesAHost) {
+  Scene s = Running();
+  s.job.spec.restart_budget = 0;
+  // Its peer misses it, too: that is no pair which cannot form.
+  s.Gang("a").lost_peers = {{0, 1, "Connection timed out"}};
+  LoseHost(&s);
+  EXPECT_EQ(s.job.state, JobState::kPlacing) << s.job.cause.message;
+  EXPECT_EQ(s.job.failures_without_progress, 0);
+  EXPECT_FALSE(s.job.output_hold);
+  EXPECT_EQ(s.job.not_before, s.now.wall) << "other nodes may take it at once";
+  EXPECT_EQ(s.job.events[s.job.events.size() - 2].reason, Reason::kNotCharged);
+  EXPECT_THAT(s.job.events[s.job.events.size() - 2].message,
+              HasSubstr("node b is lost"));
+  s.Run({"a", "c"});
+  EXPECT_EQ(s.job.generation, 2u);
+}
+
+TEST(RestartTest, TheEleventhHostWithinAnHourUsesUpATry) {
+  Scene s = Running();
+  s.job.spec.restart_budget = 0;
+  for (int i = 0; i < kMostUncharged; ++i) {
+    LoseHost(&s);
+    ASSERT_EQ(s.job.state, JobState::kPlacing) << i;
+    ASSERT_EQ(s.job.failures_without_progress, 0) << i;
+    s.Advance(1min);
+    s.Run({"a", "b"});
+  }
+  LoseHost(&s);
+  EXPECT_EQ(s.job.state, JobState::kFailed);
+  EXPECT_EQ(s.job.cause.reason, Reason::kNodeLost);
+}
+
+TEST(RestartTest, AStandstillOfAllRanksUsesUpNoTry) {
+  for (const bool all : {true, false}) {
+    Scene s(NativeSpec("j", 3));
+    s.job.spec.restart_budget = 0;
+    s.Run({"a", "b", "c"});
+    Stall stall;
+    stall.rank = all ? -1 : 1;
+    s.view.stall = stall;
+    s.Settle();
+    ASSERT_TRUE(s.job.failing);
+    s.view.stall.reset();
+    s.view.all_stood = all;
+    // No pair is named: of three nodes it is not known which.
+    s.AllStopped();
+    s.Settle();
+    EXPECT_EQ(IsFinal(s.job.state), !all) << s.job.cause.message;
+    EXPECT_EQ(s.job.failures_without_progress, all ? 0 : 1);
+  }
+}
+
+TEST(RestartTest, AGangThatDoesNotFormUsesUpNoTryUnlessARankExits) {
+  for (const bool exits : {false, true}) {
+    Scene s = Forming();
+    s.job.spec.restart_budget = 0;
+    s.Started();
+    s.Settle();
+    s.Advance(31s);
+    if (exits) s.Exited(1, Code(3));
+    s.Settle();
+    ASSERT_TRUE(s.job.failing);
+    s.AllStopped();
+    s.Settle();
+    EXPECT_EQ(IsFinal(s.job.state), exits) << s.job.cause.message;
+    EXPECT_EQ(s.job.failures_without_progress, exits ? 1 : 0);
+  }
 }
 
 ExitStatus Raised(const std::string& message, const std::string& location) {

@@ -307,6 +307,10 @@ int PassingRefusals(const Job& job) {
   return static_cast<int>(end - job.attempts.rbegin());
 }
 
+bool IsOfTheHost(Reason reason) {
+  return reason == Reason::kNodeLost || reason == Reason::kNodeForgotten;
+}
+
 int UnchargedFailures(const Job& job, WallTime now) {
   return static_cast<int>(std::count_if(
       job.events.begin(), job.events.end(), [&](const Event& event) {
@@ -336,7 +340,9 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
     if (before < kMostUncharged) {
       plan.restart = true;
       plan.uncharged = true;
-      plan.backoff = Backoff(before + 1);
+      // Where a node is gone there is nothing that a wait would let pass.
+      const bool at_once = IsOfTheHost(failure.cause.reason) && before == 0;
+      plan.backoff = at_once ? Duration{} : Backoff(before + 1);
       return plan;
     }
   }

@@ -87,6 +87,8 @@ inline constexpr Duration kPortRestartWindow = std::chrono::seconds(60);
 // program is at fault; those that come after them do.
 inline constexpr int kMostUncharged = 10;
 inline constexpr Duration kUnchargedWindow = std::chrono::hours(1);
+// The host of some ranks is gone, by silence or by an operator's word.
+bool IsOfTheHost(Reason reason);
 // Of the last hour, by the job's history (NOT_CHARGED).
 int UnchargedFailures(const Job& job, WallTime now);
 
@@ -124,8 +126,9 @@ struct RestartPlan {
 // is left out, by job, so that those who wait for the same do not come
 // together; a job that holds, and one that a person told what to resume from,
 // use up none; nor does, ten times an hour, a failure that nothing lays at the
-// program's door; a free restart costs nothing, unless there were three within
-// 60 s without progress, and other ports cost nothing, five times within 60 s;
+// program's door, and after the first of these there is no wait if a node was
+// lost; a free restart costs nothing, unless there were three within 60 s
+// without progress, and other ports cost nothing, five times within 60 s;
 // others cost one try, and progress (a newly committed step; ten minutes of
 // running for programs) gives all tries back. Backoff: 1 s doubling to 60 s.
 // The caller need not wait for the first restart of what ran, where it ran.
