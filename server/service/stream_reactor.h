@@ -112,8 +112,13 @@ class CallDriver
   template <typename MakeSource>
   void Start(const MakeSource& make_source) {
     self_ = this->shared_from_this();
+    {
+      // A source may be woken before it is made: Run waits until it is here.
+      MutexLock lock(&mu_);
+      busy_ = true;
+    }
     source_ = make_source(this);
-    Wake();
+    Post();
   }
 
  protected:
