@@ -41,12 +41,13 @@ MonoTime Now() { return SystemClock().Now().mono; }
 }  // namespace
 
 LogStream::LogStream(Coordinator* coordinator, WatchHub* hub, LogStore* logs,
-                     StreamMetrics* streams, v1::StreamLogsRequest request,
-                     StreamPeer* peer)
+                     StreamMetrics* streams, JobReader reader,
+                     v1::StreamLogsRequest request, StreamPeer* peer)
     : coordinator_(coordinator),
       hub_(hub),
       logs_(logs),
       peer_(peer),
+      reader_(std::move(reader)),
       request_(std::move(request)),
       // REQUIRES says that it is OK.
       filter_(*LogFilter::Make(SelectionOf(request_))),
@@ -278,6 +279,9 @@ StatusOr<StreamStep> LogStream::Pass(Sender* sender) {
   ListenToJob();
   LOCKSTEP_ASSIGN_OR_RETURN(const JobSnapshot snapshot,
                             coordinator_->GetJob(request_.name()));
+  // Each time: another job may have come to have the name.
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckSees(reader_, request_.name(), snapshot.job->owner, "logs"));
   LOCKSTEP_RETURN_IF_ERROR(CheckLogSelection(request_, *snapshot.job));
   ListenToLogs(snapshot.job->uid);
   FindSources(*snapshot.job);
