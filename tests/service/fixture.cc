@@ -234,8 +234,14 @@ void ServiceTest::TearDown() {
   hub_->Close();
   logs_->Close();
   coordinator_->CloseStreams();
+  // As App's members are: what waits in the pools outlives the services.
   server_.reset();
+  worker_service_.reset();
+  cluster_service_.reset();
+  package_service_.reset();
+  job_service_.reset();
   pools_.reset();
+  files_.reset();
   logs_.reset();
   EXPECT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
 }
