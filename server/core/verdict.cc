@@ -293,10 +293,8 @@ int PassingRefusals(const Job& job) {
 
 int UnchargedFailures(const Job& job, WallTime now) {
   return static_cast<int>(std::count_if(
-      job.events.begin(), job.events.end(), [&](const Event& event) {
-        return event.reason == Reason::kNotCharged &&
-               now - event.time < kUnchargedWindow;
-      }));
+      job.uncharged_failures.begin(), job.uncharged_failures.end(),
+      [&](WallTime time) { return now - time < kUnchargedWindow; }));
 }
 
 RestartPlan PlanRestart(const Job& job, const Failure& failure,

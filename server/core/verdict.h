@@ -86,7 +86,8 @@ inline constexpr Duration kPortRestartWindow = std::chrono::seconds(60);
 // program is at fault; those that come after them do.
 inline constexpr int kMostUncharged = 10;
 inline constexpr Duration kUnchargedWindow = std::chrono::hours(1);
-// Of the last hour, by the job's history (NOT_CHARGED).
+// Of the last hour. Not by the job's events, of which only the newest are kept:
+// a program may make as many as it likes.
 int UnchargedFailures(const Job& job, WallTime now);
 
 // A program shows progress by running for so long.
