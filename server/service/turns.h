@@ -24,11 +24,12 @@ struct TurnLimits {
   int at_once = 0;
   // Of these, of one caller.
   int of_caller = 0;
-  // Calls that wait, of each role, and for how long. Of these, of one caller,
-  // so many times `of_caller`: no caller takes all places of its role.
+  // Calls that wait, of each role, and for how long.
   int waiting = 256;
-  int waiting_per_turn = 8;
   Duration patience = std::chrono::seconds(20);
+  // Of these, of one caller, so many times `of_caller`: no caller takes all
+  // places of its role.
+  int waiting_per_turn = 4;
 };
 
 // Thread-safe.

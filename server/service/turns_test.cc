@@ -86,8 +86,8 @@ TEST(TurnsTest, OneCallerDoesNotTakeAllPlacesOfItsRole) {
       EXPECT_EQ(ReasonOf(*taken), "BUSY");
     }
   }
-  EXPECT_EQ(waiting, 8);
-  EXPECT_EQ(refused, 291);
+  EXPECT_EQ(waiting, 4);
+  EXPECT_EQ(refused, 295);
   Turns::Turn cid(&turns, kCid, &peer);
   ASSERT_TRUE(Has(&cid));
   Turns::Turn ann(&turns, kAnn, &peer);
