@@ -217,10 +217,12 @@ grpc::Status JobService::DoListJobs(grpc::ServerContextBase* context,
 grpc::ServerWriteReactor<v1::WatchJobsResponse>* JobService::WatchJobs(
     grpc::CallbackServerContext* context, const v1::WatchJobsRequest* request) {
   return StartCall<StreamReactor<v1::WatchJobsResponse>>(
-      context, pools_, [&](StreamPeer* peer) {
+      context, pools_,
+      [&](StreamPeer* peer) {
         return std::make_unique<JobWatch>(coordinator_, hub_, streams_,
                                           ReaderFor(*context), *request, peer);
-      });
+      },
+      options_.readers);
 }
 
 grpc::Status JobService::DoCancelJob(grpc::ServerContextBase* context,
@@ -256,10 +258,12 @@ grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobService::StreamLogs(
   if (status.ok()) status = CheckLogRequest(*request);
   if (!status.ok()) return new RefusedStream<v1::StreamLogsResponse>(status);
   return StartCall<StreamReactor<v1::StreamLogsResponse>>(
-      context, pools_, [&](StreamPeer* peer) {
+      context, pools_,
+      [&](StreamPeer* peer) {
         return std::make_unique<LogStream>(coordinator_, hub_, logs_, streams_,
                                            ReaderFor(*context), *request, peer);
-      });
+      },
+      options_.readers);
 }
 
 grpc::Status JobService::DoRequestCheckpoint(

@@ -254,6 +254,15 @@ int64_t LogStream::LinesRead() const {
   return read;
 }
 
+int64_t LogStream::KeptBytes() const {
+  size_t kept = 0;
+  for (const auto& [key, source] : sources_) {
+    kept += source.bytes + source.rest.capacity();
+    for (const auto& [stream, open] : source.open) kept += open.text.capacity();
+  }
+  return static_cast<int64_t>(kept);
+}
+
 StreamStep LogStream::AfterAll(const JobSnapshot& snapshot, bool follow,
                                const Merged& merged) const {
   const bool final = IsFinal(snapshot.job->state);

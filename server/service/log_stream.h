@@ -48,6 +48,7 @@ class LogStream final : public StreamSource<v1::StreamLogsResponse> {
   // sent. PermissionDenied: the job that has the name by now is not `reader`'s
   // to see.
   StreamStep Next(v1::StreamLogsResponse* message) override;
+  int64_t KeptBytes() const override;
 
  private:
   struct Source {

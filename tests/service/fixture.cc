@@ -207,11 +207,13 @@ void ServiceTest::SetUp() {
   packages_ = *std::move(packages);
   files_ = std::make_unique<WorkFiles>(files_options_);
   pools_ = std::make_unique<CallPools>();
+  readers_ = std::make_unique<StreamReaders>(reader_limits_);
   package_service_ = std::make_unique<PackageService>(
       package_service_options_, pools_.get(), packages_.get());
   job_service_ = std::make_unique<JobService>(
       pools_.get(), coordinator_.get(), hub_.get(), logs_.get(), tables_.get(),
-      packages_.get(), &streams_, files_.get(), JobServiceOptions{0, space_});
+      packages_.get(), &streams_, files_.get(),
+      JobServiceOptions{0, space_, readers_.get()});
   cluster_service_ = std::make_unique<ClusterService>(coordinator_.get());
   WorkerServiceOptions worker_options;
   worker_options.cluster = kCluster;
