@@ -114,7 +114,8 @@ Status App::Start() {
       pools.get(), coordinator.get(), &hub, logs.get(), site.get(),
       packages.get(), stream_metrics.get(), work_files.get(),
       JobServiceOptions{config.max_submitter_priority,
-                        [this] { return ballast->CheckSpace(); }});
+                        [this] { return ballast->CheckSpace(); },
+                        readers.get()});
   package_service = std::make_unique<PackageService>(
       PackageServiceOptions(), pools.get(), packages.get());
   cluster_service = std::make_unique<ClusterService>(coordinator.get());
@@ -213,8 +214,10 @@ Status App::Serve() {
       std::make_shared<CoordinatorMetrics>(coordinator.get(), &ledger,
                                            std::move(facts), site.get()),
       std::make_shared<PackageMetrics>(packages.get()),
-      std::make_shared<BackupMetrics>(backups.get()), rpc_metrics,
-      stream_metrics};
+      std::make_shared<BackupMetrics>(backups.get()),
+      rpc_metrics,
+      stream_metrics,
+      readers};
   pages.ready = [this]() -> Status {
     if (coordinator->store_healthy()) return OkStatus();
     return Unavailable("the store cannot write: commands are refused");

@@ -24,6 +24,7 @@
 #include "server/service/package_service.h"
 #include "server/service/rpc_metrics.h"
 #include "server/service/stream_metrics.h"
+#include "server/service/stream_readers.h"
 #include "server/service/work_files.h"
 #include "server/service/worker_service.h"
 #include "server/site/site_tables.h"
@@ -62,6 +63,8 @@ struct App {
       std::make_shared<RpcMetrics>();
   const std::shared_ptr<StreamMetrics> stream_metrics =
       std::make_shared<StreamMetrics>();
+  const std::shared_ptr<StreamReaders> readers =
+      std::make_shared<StreamReaders>();
   std::unique_ptr<AuditLog> audit;
   std::unique_ptr<SiteTables> site;
   std::unique_ptr<LogStore> logs;

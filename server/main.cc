@@ -106,6 +106,7 @@ Status RunUntilSignal(App* app, const Fd& signals, Notifier* notifier) {
       app->ledger.Look(coordinator->View(kSeriesLinger));
       app->package_service->CancelIdle(now);
       app->work_files->CancelIdle(now);
+      app->readers->EndStalled(now);
       app->LookAtDisk();
     }
     if (notifier->enabled() && now >= next_status) {

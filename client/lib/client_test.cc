@@ -291,6 +291,28 @@ TEST_F(ClientTest, LogsWithoutFollowDoNotTryAgain) {
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
 }
 
+// As in a pager, where a reader pauses.
+TEST_F(ClientTest, LogsGoOnWhereASlowReaderStopped) {
+  server_->Update([](FakeAnswers* a) {
+    a->lines = {Line(1, 0, "one"), Line(2, 0, "two"), Line(3, 0, "three")};
+    a->breaks = 1;
+    a->break_after = 2;
+    a->log_break = ResourceExhausted("the reader has taken nothing for 60s");
+  });
+  LogOptions options;
+  options.name = "a";
+  std::vector<std::string> texts;
+  const Status status = client_->StreamLogs(
+      options,
+      [&](const v1::LogLine& line) {
+        texts.push_back(line.text());
+        return true;
+      },
+      nullptr);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(texts, ElementsAre("one", "two", "three"));
+}
+
 TEST(ClientConnectTest, RefusesPlainTextBeyondLoopback) {
   ClientOptions options;
   options.address = "192.0.2.1:7443";

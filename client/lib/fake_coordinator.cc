@@ -232,7 +232,7 @@ class FakeJobs final : public v1::JobService::Service {
         continue;
       }
       if (breaks && sent++ == answers.break_after) {
-        return ToGrpc(Unavailable("the coordinator is stopping"));
+        return ToGrpc(answers.log_break);
       }
       v1::StreamLogsResponse message;
       *message.add_lines() = line;

@@ -232,7 +232,11 @@ Status Client::StreamLogs(const LogOptions& options,
     const grpc::Status end = reader->Finish();
     const Status status = FromServer(end);
     if (stop && stop->stopped()) return StoppedByCaller();
-    if (status.ok() || !options.follow || !persistence.Retry(status)) {
+    // Who only reads what is there, as in a pager, goes on after a pause, too.
+    const bool goes_on =
+        options.follow || (status.code() == StatusCode::kResourceExhausted &&
+                           filter.earliest() != INT64_MAX);
+    if (status.ok() || !goes_on || !persistence.Retry(status)) {
       return stop && stop->stopped() ? StoppedByCaller()
                                      : Convert(end, address());
     }

@@ -96,7 +96,12 @@ class HttpEngine::Loop {
   void Stop();
   void AwaitNext();
   void AcceptAll();
+  // Never throws: what cannot be taken up is closed.
   void Admit(Fd fd, const sockaddr_storage& from);
+  // The rest of it, which says what is to be removed where it throws.
+  void TakeUp(Fd fd, const sockaddr_storage& from,
+              std::optional<ConnectionTable::Id>* id,
+              std::shared_ptr<Connection>* connection);
   void Close(std::optional<ConnectionTable::Id> id);
   // Wakes up at `deadline` at the latest.
   void WakeAt(MonoTime deadline);
@@ -113,6 +118,8 @@ class HttpEngine::Loop {
   ConnectionTable table_;
   std::map<ConnectionTable::Id, std::shared_ptr<Connection>> open_;
   bool stopping_ = false;
+  // A connection that comes, or the end of a pause, is waited for.
+  bool awaits_ = false;
   std::thread thread_;
 };
 
@@ -369,6 +376,8 @@ void HttpEngine::Loop::Start(Fd listener) {
 void HttpEngine::Loop::Run() {
   for (;;) {
     try {
+      // What was caught may have been thrown before the next was waited for.
+      if (!awaits_ && !stopping_) AwaitNext();
       io_.run();
       return;
     } catch (const std::exception& e) {
@@ -392,9 +401,11 @@ void HttpEngine::Loop::Stop() {
 
 void HttpEngine::Loop::AwaitNext() {
   listener_.async_wait(tcp::acceptor::wait_read, [this](error_code error) {
+    awaits_ = false;
     if (error || stopping_) return;
     AcceptAll();
   });
+  awaits_ = true;
 }
 
 // Not by async_accept: its sockets would be inherited by the programs that a
@@ -416,8 +427,10 @@ void HttpEngine::Loop::AcceptAll() {
       Close(table_.Longest());
       retry_.expires_after(kNoFilesPause);
       retry_.async_wait([this](error_code error) {
+        awaits_ = false;
         if (!error && !stopping_) AwaitNext();
       });
+      awaits_ = true;
       return;
     }
     // A client that has gone meanwhile: the next one.
@@ -426,6 +439,21 @@ void HttpEngine::Loop::AcceptAll() {
 }
 
 void HttpEngine::Loop::Admit(Fd fd, const sockaddr_storage& from) {
+  std::optional<ConnectionTable::Id> id;
+  std::shared_ptr<Connection> connection;
+  try {
+    TakeUp(std::move(fd), from, &id, &connection);
+  } catch (const std::exception& e) {
+    // No memory, most likely. The next connection may have some.
+    LOG_ERROR("http: a connection was not taken up: {}", e.what());
+    if (connection != nullptr) connection->Close();
+    if (id) Remove(*id);
+  }
+}
+
+void HttpEngine::Loop::TakeUp(Fd fd, const sockaddr_storage& from,
+                              std::optional<ConnectionTable::Id>* id,
+                              std::shared_ptr<Connection>* connection) {
   const std::string address = CountedAs(from);
   Close(table_.Evicted(address));
   tcp::socket socket(io_);
@@ -435,11 +463,10 @@ void HttpEngine::Loop::Admit(Fd fd, const sockaddr_storage& from) {
   if (error) return;
   fd.Release();
   socket.set_option(tcp::no_delay(true), error);
-  const ConnectionTable::Id id = table_.Add(address, NowMono());
-  const auto connection =
-      std::make_shared<Connection>(this, std::move(socket), id);
-  open_[id] = connection;
-  connection->Start();
+  *id = table_.Add(address, NowMono());
+  *connection = std::make_shared<Connection>(this, std::move(socket), **id);
+  open_[**id] = *connection;
+  (*connection)->Start();
 }
 
 void HttpEngine::Loop::Close(std::optional<ConnectionTable::Id> id) {

@@ -13,21 +13,6 @@ namespace {
 // How long KillWanted waits in all for processes in the midst of execve.
 constexpr Duration kExecTime = std::chrono::seconds(1);
 
-std::string EnvironOf(pid_t pid, MonoTime deadline) {
-  for (;;) {
-    // The stat is read first: an execve that ends between the two reads would
-    // else leave an empty environment and a stat that says it is the whole one.
-    const auto stat = ReadProcFile(fmt::format("/proc/{}/stat", pid));
-    auto environ = ReadProcFile(fmt::format("/proc/{}/environ", pid));
-    if (!stat.ok() || !environ.ok()) return std::string();
-    if (!environ->empty()) return *std::move(environ);
-    if (!IsInExec(*stat) || MonotonicNow() >= deadline) {
-      return std::string();
-    }
-    poll(nullptr, 0, 1);
-  }
-}
-
 }  // namespace
 
 bool IsInExec(std::string_view proc_pid_stat) {
@@ -59,6 +44,20 @@ std::string_view VariableIn(std::string_view environ, std::string_view name) {
   return {};
 }
 
+std::optional<std::string> EnvironOf(pid_t pid, MonoTime deadline) {
+  for (;;) {
+    // The stat is read first: an execve that ends between the two reads would
+    // else leave an empty environment and a stat that says it is the whole one.
+    const auto stat = ReadProcFile(fmt::format("/proc/{}/stat", pid));
+    auto environ = ReadProcFile(fmt::format("/proc/{}/environ", pid));
+    if (!stat.ok() || !environ.ok()) return std::nullopt;
+    if (!environ->empty()) return *std::move(environ);
+    if (!IsInExec(*stat)) return std::string();
+    if (MonotonicNow() >= deadline) return std::nullopt;
+    poll(nullptr, 0, 1);
+  }
+}
+
 std::vector<Process> KillWanted(
     const std::vector<ProcessStat>& all,
     const std::function<bool(const ProcessStat&, const std::string&)>& wanted) {
@@ -68,7 +67,8 @@ std::vector<Process> KillWanted(
     if (process.state == 'Z' || process.pid == getpid()) continue;
     auto held = OpenVerified({process.pid, process.start_time});
     if (!held.ok()) continue;
-    if (wanted(process, EnvironOf(process.pid, deadline)) &&
+    if (wanted(process,
+               EnvironOf(process.pid, deadline).value_or(std::string())) &&
         SendSignal(*held, SIGKILL).ok()) {
       reached.push_back(*std::move(held));
     }

@@ -8,6 +8,7 @@
 #define LOCKSTEP_COMMON_OS_MARKED_PROCESSES_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,11 @@ std::string_view VariableIn(std::string_view environ, std::string_view name);
 // after the place of the environment (fs/binfmt_elf.c). Before, it shows an
 // empty environment, although posix_spawn has returned.
 bool IsInExec(std::string_view proc_pid_stat);
+
+// The text of /proc/PID/environ. A process that is in the midst of execve is
+// waited for. Nullopt: it is so still at `deadline`, or its environment cannot
+// be read. The caller makes sure that the number is still that process's.
+std::optional<std::string> EnvironOf(pid_t pid, MonoTime deadline);
 
 // SIGKILL to those of `all`, but not to the caller, for which `wanted` says so
 // of the process and its environment. Those that it reached: they end in a

@@ -1,14 +1,20 @@
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <thread>
 
 #include "common/base/clock.h"
+#include "common/base/fd.h"
 #include "common/base/file.h"
 #include "common/pki/ca.h"
 #include "common/pki/credentials.h"
@@ -292,6 +298,39 @@ TEST_F(PkiTest, DatesOfACertificateThatWasLoadedLongAgo) {
 TEST_F(PkiTest, OfAServerThatIsNotThereNothingIsSaid) {
   EXPECT_TRUE(CheckServerDates("127.0.0.1:1", now_, 1s).ok());
   EXPECT_TRUE(CheckServerDates("no address", now_, 1s).ok());
+}
+
+// A record of TLS that comes byte by byte, each soon after the one before.
+TEST_F(PkiTest, AServerThatDripsBytesIsLeftInTime) {
+  const Fd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size),
+            0);
+  ASSERT_EQ(listen(listener.get(), 1), 0);
+  ASSERT_EQ(
+      getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size),
+      0);
+  std::atomic<bool> stop = false;
+  std::thread server([&] {
+    const Fd client(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const unsigned char header[] = {22, 3, 3, 64, 0};
+    bool open = send(client.get(), header, sizeof(header), MSG_NOSIGNAL) > 0;
+    for (int i = 0; open && !stop && i < 2000; ++i) {
+      open = send(client.get(), "x", 1, MSG_NOSIGNAL) > 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  });
+  const MonoTime begun = MonotonicNow();
+  EXPECT_TRUE(
+      CheckServerDates("127.0.0.1:" + std::to_string(ntohs(address.sin_port)),
+                       now_, std::chrono::milliseconds(200))
+          .ok());
+  EXPECT_LT(MonotonicNow() - begun, 10s);
+  stop = true;
+  server.join();
 }
 
 TEST_F(PkiTest, ACaThatIsNotThereIsSaidSo) {

@@ -1,13 +1,16 @@
 #include "common/pki/validity.h"
 
+#include <errno.h>
 #include <netdb.h>
 #include <openssl/ssl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/base/fd.h"
@@ -18,30 +21,88 @@
 namespace lockstep {
 namespace {
 
-// Reads and writes that take longer fail, and so does connecting.
-void SetPatience(int fd, Duration patience) {
-  const auto micros =
-      std::max<int64_t>(1, patience / std::chrono::microseconds(1));
-  const timeval limit{static_cast<time_t>(micros / 1'000'000),
-                      static_cast<suseconds_t>(micros % 1'000'000)};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+// Waits for `events` of `fd`. False: not until the deadline.
+bool AwaitEvents(int fd, short events, MonoTime deadline) {
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - MonotonicNow());
+    if (left.count() <= 0) return false;
+    pollfd waiting{fd, events, 0};
+    const int ready = ::poll(
+        &waiting, 1, static_cast<int>(std::min<int64_t>(left.count(), 60'000)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+  }
 }
 
-Fd ConnectTo(const HostPort& target, Duration patience) {
+using Addresses = std::unique_ptr<addrinfo, x509::Freer<freeaddrinfo>>;
+
+// One question to the resolver. glibc has it until it is answered.
+struct Lookup {
+  std::string host;
+  std::string port;
   addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
+  gaicb request{};
+};
+
+// Null: there are none, or they are not known by the deadline.
+Addresses Resolve(const HostPort& target, MonoTime deadline) {
+  auto lookup = std::make_unique<Lookup>();
+  lookup->host = target.host;
+  lookup->port = std::to_string(target.port);
+  lookup->hints.ai_socktype = SOCK_STREAM;
+  lookup->hints.ai_flags = AI_NUMERICHOST;
   addrinfo* found = nullptr;
-  if (getaddrinfo(target.host.c_str(), std::to_string(target.port).c_str(),
-                  &hints, &found) != 0) {
-    return Fd();
+  if (getaddrinfo(lookup->host.c_str(), lookup->port.c_str(), &lookup->hints,
+                  &found) == 0) {
+    return Addresses(found);
   }
-  const std::unique_ptr<addrinfo, x509::Freer<freeaddrinfo>> list(found);
+  // How long a name takes the system's settings say: many seconds where a name
+  // server does not answer.
+  lookup->hints.ai_flags = 0;
+  lookup->request.ar_name = lookup->host.c_str();
+  lookup->request.ar_service = lookup->port.c_str();
+  lookup->request.ar_request = &lookup->hints;
+  gaicb* requests[] = {&lookup->request};
+  if (getaddrinfo_a(GAI_NOWAIT, requests, 1, nullptr) != 0) return nullptr;
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(
+        deadline - MonotonicNow());
+    if (left.count() <= 0) break;
+    const timespec wait{static_cast<time_t>(left.count() / 1'000'000'000),
+                        static_cast<long>(left.count() % 1'000'000'000)};
+    const int state = gai_suspend(requests, 1, &wait);
+    if (state != 0 && state != EAI_INTR && state != EAI_ALLDONE) break;
+    const int error = gai_error(&lookup->request);
+    if (error == 0) return Addresses(lookup->request.ar_result);
+    if (error != EAI_INPROGRESS) return nullptr;
+  }
+  // Not answered: what cannot be called off stays until the program ends.
+  const int cancelled = gai_cancel(&lookup->request);
+  if (cancelled == EAI_NOTCANCELED) {
+    (void)lookup.release();
+  } else if (cancelled == EAI_ALLDONE && gai_error(&lookup->request) == 0) {
+    return Addresses(lookup->request.ar_result);
+  }
+  return nullptr;
+}
+
+Fd ConnectTo(const HostPort& target, MonoTime deadline) {
+  const Addresses list = Resolve(target, deadline);
   for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
-    Fd fd(socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, 0));
+    Fd fd(socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                 0));
     if (!fd) continue;
-    SetPatience(fd.get(), patience);
     if (connect(fd.get(), at->ai_addr, at->ai_addrlen) == 0) return fd;
+    if (errno != EINPROGRESS || !AwaitEvents(fd.get(), POLLOUT, deadline)) {
+      continue;
+    }
+    int error = 0;
+    socklen_t size = sizeof(error);
+    if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 &&
+        error == 0) {
+      return fd;
+    }
   }
   return Fd();
 }
@@ -74,7 +135,7 @@ class NoSigpipe {
 
 // What the server shows; null: nothing. The handshake need not succeed, as a
 // coordinator wants a certificate of ours.
-x509::CertPtr Peek(int fd) {
+x509::CertPtr Peek(int fd, MonoTime deadline) {
   static constexpr unsigned char kHttp2[] = {2, 'h', '2'};
   const std::unique_ptr<SSL_CTX, x509::Freer<SSL_CTX_free>> context(
       SSL_CTX_new(TLS_client_method()));
@@ -87,7 +148,15 @@ x509::CertPtr Peek(int fd) {
     return nullptr;
   }
   const NoSigpipe guard;
-  (void)SSL_connect(tls.get());
+  for (;;) {
+    const int done = SSL_connect(tls.get());
+    if (done == 1) break;
+    const int wants = SSL_get_error(tls.get(), done);
+    if (wants != SSL_ERROR_WANT_READ && wants != SSL_ERROR_WANT_WRITE) break;
+    const short events = wants == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT;
+    // However often there is another byte.
+    if (!AwaitEvents(fd, events, deadline)) break;
+  }
   return x509::CertPtr(SSL_get1_peer_certificate(tls.get()));
 }
 
@@ -106,9 +175,10 @@ Status CheckServerDates(const std::string& address, WallTime now,
   const x509::ErrorQueueGuard guard;
   const auto target = ParseHostPort(address);
   if (!target.ok()) return OkStatus();
-  const Fd fd = ConnectTo(*target, patience);
+  const MonoTime deadline = MonotonicNow() + patience;
+  const Fd fd = ConnectTo(*target, deadline);
   if (!fd) return OkStatus();
-  const x509::CertPtr certificate = Peek(fd.get());
+  const x509::CertPtr certificate = Peek(fd.get(), deadline);
   if (certificate == nullptr) return OkStatus();
   return x509::CheckDates(
       certificate.get(), "the certificate of the coordinator at " + address,

@@ -18,8 +18,9 @@ Status CheckCertificateDates(const std::string& pem, std::string_view what,
                              std::string_view renew, WallTime now);
 
 // Of what the coordinator at `address` (HOST:PORT) shows to whoever connects.
-// Connects, waits up to `patience` and sends nothing of ours: to be asked after
-// a handshake has failed, as gRPC does not say why. OK also where no
+// Looks the name up, connects and waits, up to `patience` in all, and sends
+// nothing of ours: to be asked after a handshake has failed, as gRPC does not
+// say why. OK also where no
 // certificate is seen. It proves nothing about who shows it.
 Status CheckServerDates(const std::string& address, WallTime now,
                         Duration patience);

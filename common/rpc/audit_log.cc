@@ -1,14 +1,18 @@
 #include "common/rpc/audit_log.h"
 
-#include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/rotating_file_sink.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/base/fd.h"
 #include "common/base/logging.h"
+#include "common/base/mutex.h"
 
 namespace lockstep {
 namespace {
@@ -45,36 +49,120 @@ std::string AuditJson(const AuditRecord& record, WallTime now) {
                    nlohmann::json::error_handler_t::replace);
 }
 
+// The file. One that is open stays open until another one is, so that a record
+// is lost only where the kernel does not take it.
 struct AuditLog::Sink {
-  explicit Sink(const AuditLogOptions& options)
-      : file(options.path, options.max_bytes, options.keep,
-             /*rotate_on_open=*/false, OnOpen()) {
-    file.set_formatter(std::make_unique<spdlog::pattern_formatter>("%v"));
-  }
-  static spdlog::file_event_handlers OnOpen() {
-    spdlog::file_event_handlers handlers;
-    handlers.after_open = [](const std::string& /*path*/, std::FILE* opened) {
-      struct stat info = {};
-      if (::fstat(::fileno(opened), &info) == 0 && S_ISREG(info.st_mode)) {
-        // A file that keeps the mode of the umask is still an audit log.
-        (void)::fchmod(::fileno(opened), kMode);
-      }
-    };
-    return handlers;
+  explicit Sink(const AuditLogOptions& o) : options(o) {}
+
+  // NAME.1.EXT of NAME.EXT.
+  std::string NameOf(size_t number) const {
+    const std::string& path = options.path;
+    if (number == 0) return path;
+    const size_t slash = path.rfind('/');
+    const size_t begin = slash == path.npos ? 0 : slash + 1;
+    const size_t dot = path.rfind('.');
+    if (dot == path.npos || dot <= begin) {
+      return fmt::format("{}.{}", path, number);
+    }
+    return fmt::format("{}.{}{}", path.substr(0, dot), number,
+                       path.substr(dot));
   }
 
-  spdlog::sinks::rotating_file_sink_mt file;
+  Status Open() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    Fd opened(::open(options.path.c_str(),
+                     O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kMode));
+    if (!opened) return ErrnoStatus(errno, "opening " + options.path);
+    struct stat info = {};
+    if (::fstat(opened.get(), &info) != 0) {
+      return ErrnoStatus(errno, "looking at " + options.path);
+    }
+    regular = S_ISREG(info.st_mode);
+    size = static_cast<size_t>(std::max<off_t>(0, info.st_size));
+    // A file that keeps the mode of the umask is still an audit log.
+    if (regular) (void)::fchmod(opened.get(), kMode);
+    file = std::move(opened);
+    return OkStatus();
+  }
+
+  // Whether a file can be made beside it, as each rotation does.
+  Status CheckDirectory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (!regular) return OkStatus();
+    const std::string probe = options.path + ".check";
+    const Fd made(::open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, kMode));
+    if (!made) return ErrnoStatus(errno, "making " + probe);
+    (void)::unlink(probe.c_str());
+    return OkStatus();
+  }
+
+  Status Rotate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    // Where the last try moved the file and could not make the next one, only
+    // that is left to do.
+    if (::access(options.path.c_str(), F_OK) == 0) {
+      for (size_t i = std::max<size_t>(1, options.keep); i > 0; --i) {
+        const std::string from = NameOf(i - 1);
+        if (::access(from.c_str(), F_OK) != 0) continue;
+        if (::rename(from.c_str(), NameOf(i).c_str()) != 0) {
+          return ErrnoStatus(errno, "renaming " + from);
+        }
+      }
+    }
+    return Open();
+  }
+
+  Status Write(std::string_view line) {
+    MutexLock lock(&mu);
+    const MonoTime now = MonotonicNow();
+    if (regular && size > 0 && size + line.size() > options.max_bytes &&
+        now >= next_rotation) {
+      next_rotation = {};
+      if (const Status status = Rotate(); !status.ok()) {
+        next_rotation = now + options.retry;
+        LOG_ERROR(
+            "the audit log {} grows above {} bytes, as it cannot be "
+            "rotated: {}",
+            options.path, options.max_bytes, Message(status));
+      }
+    }
+    for (size_t done = 0; done < line.size();) {
+      const ssize_t n =
+          ::write(file.get(), line.data() + done, line.size() - done);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) {
+        const int error = n < 0 ? errno : EIO;
+        // No record begins in the midst of another one's line.
+        if (regular && done > 0) {
+          (void)!::ftruncate(file.get(), static_cast<off_t>(size));
+        }
+        return ErrnoStatus(error, "writing");
+      }
+      done += static_cast<size_t>(n);
+    }
+    size += line.size();
+    return OkStatus();
+  }
+
+  const AuditLogOptions options;
+  Mutex mu;
+  Fd file ABSL_GUARDED_BY(mu);
+  // Not a device or a pipe: it can be rotated.
+  bool regular ABSL_GUARDED_BY(mu) = false;
+  size_t size ABSL_GUARDED_BY(mu) = 0;
+  MonoTime next_rotation ABSL_GUARDED_BY(mu);
 };
 
 StatusOr<std::unique_ptr<AuditLog>> AuditLog::Open(AuditLogOptions options) {
-  try {
-    auto sink = std::make_unique<Sink>(options);
-    return std::unique_ptr<AuditLog>(
-        new AuditLog(std::move(options.path), std::move(sink)));
-  } catch (const spdlog::spdlog_ex& e) {
-    return FailedPrecondition("the audit log {} cannot be opened: {}",
-                              options.path, e.what());
+  auto sink = std::make_unique<Sink>(options);
+  {
+    MutexLock lock(&sink->mu);
+    Status status = sink->Open();
+    if (status.ok()) status = sink->CheckDirectory();
+    if (!status.ok()) {
+      return FailedPrecondition("the audit log {} cannot be opened: {}",
+                                options.path, Message(status));
+    }
   }
+  return std::unique_ptr<AuditLog>(
+      new AuditLog(std::move(options.path), std::move(sink)));
 }
 
 AuditLog::AuditLog(std::string path, std::unique_ptr<Sink> sink)
@@ -83,15 +171,10 @@ AuditLog::AuditLog(std::string path, std::unique_ptr<Sink> sink)
 AuditLog::~AuditLog() = default;
 
 void AuditLog::Write(const AuditRecord& record, WallTime now) {
-  const std::string line = AuditJson(record, now);
-  try {
-    sink_->file.log(
-        spdlog::details::log_msg("audit", spdlog::level::info, line));
-    sink_->file.flush();
-  } catch (const spdlog::spdlog_ex& e) {
-    LOG_ERROR("the audit log {} cannot be written ({}): {}", path_, e.what(),
-              AuditLine(record));
-  }
+  const Status status = sink_->Write(AuditJson(record, now) + "\n");
+  if (status.ok()) return;
+  LOG_ERROR("the audit log {} cannot be written ({}): {}", path_,
+            Message(status), AuditLine(record));
 }
 
 }  // namespace lockstep

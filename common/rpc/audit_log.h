@@ -25,16 +25,19 @@ namespace lockstep {
 struct AuditLogOptions {
   std::string path;
   // A file that would grow above this becomes NAME.1.EXT, NAME.1.EXT becomes
-  // NAME.2.EXT, and so on up to `keep`.
+  // NAME.2.EXT, and so on up to `keep`, which is at least 1. Where that fails
+  // the file grows on, and it is tried again after `retry`.
   size_t max_bytes = size_t{64} << 20;
   size_t keep = 8;
+  Duration retry = std::chrono::seconds(10);
 };
 
 // Thread-safe.
 class AuditLog {
  public:
-  // Appends to what is there. FailedPrecondition: the file cannot be opened;
-  // says why.
+  // Appends to what is there. FailedPrecondition: the file cannot be opened, or
+  // its directory takes no other file, so that it could not be rotated; says
+  // why.
   static StatusOr<std::unique_ptr<AuditLog>> Open(AuditLogOptions options);
   ~AuditLog();
   AuditLog(const AuditLog&) = delete;

@@ -105,6 +105,51 @@ TEST_F(AuditLogTest, FilesAreRotatedAndCounted) {
   }
 }
 
+// A directory in its way, as a file system that refuses for a while.
+TEST_F(AuditLogTest, WhatCannotBeRotatedGrowsOnAndIsRotatedLater) {
+  const std::string in_the_way = JoinPath(dir_, "audit.1.log");
+  ASSERT_TRUE(RealFileSystem()->MakeDirs(JoinPath(in_the_way, "x")).ok());
+  auto log = AuditLog::Open(
+      {.path = path_, .max_bytes = 1000, .keep = 1, .retry = Duration()});
+  ASSERT_TRUE(log.ok()) << Message(log.status());
+  const auto write = [&](int i) {
+    (*log)->Write(
+        {"user ann (admin)", "", "/a.B/C", std::to_string(i), OkStatus()},
+        kNow);
+  };
+  for (int i = 0; i < 20; ++i) write(i);
+  const std::vector<json> lines = Lines(path_);
+  ASSERT_EQ(lines.size(), 20u) << "none is lost";
+  EXPECT_EQ(lines.front()["target"], "0");
+  ASSERT_TRUE(RealFileSystem()->RemoveAll(in_the_way).ok());
+  write(20);
+  EXPECT_EQ(Lines(in_the_way).size(), 20u);
+  EXPECT_EQ(Lines(path_).size(), 1u);
+}
+
+TEST_F(AuditLogTest, AFailedRotationIsNotTriedWithEachRecord) {
+  const std::string in_the_way = JoinPath(dir_, "audit.1.log");
+  ASSERT_TRUE(RealFileSystem()->MakeDirs(JoinPath(in_the_way, "x")).ok());
+  auto log = AuditLog::Open({.path = path_,
+                             .max_bytes = 1,
+                             .keep = 1,
+                             .retry = std::chrono::hours(1)});
+  ASSERT_TRUE(log.ok()) << Message(log.status());
+  const AuditRecord record{"user ann (admin)", "", "/a.B/C", "x", OkStatus()};
+  for (int i = 0; i < 3; ++i) (*log)->Write(record, kNow);
+  ASSERT_TRUE(RealFileSystem()->RemoveAll(in_the_way).ok());
+  (*log)->Write(record, kNow);
+  EXPECT_EQ(Lines(path_).size(), 4u);
+}
+
+// Root may write where /proc makes no files.
+TEST_F(AuditLogTest, ADirectoryThatTakesNoFileIsRefusedAtTheStart) {
+  const auto log = AuditLog::Open({.path = "/proc/self/comm"});
+  ASSERT_FALSE(log.ok());
+  EXPECT_EQ(log.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(log.status()), testing::HasSubstr("/proc/self/comm"));
+}
+
 TEST_F(AuditLogTest, ThreadsWriteWholeLines) {
   auto log = AuditLog::Open({.path = path_});
   ASSERT_TRUE(log.ok()) << Message(log.status());

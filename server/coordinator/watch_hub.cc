@@ -93,7 +93,8 @@ void WatchHub::Close() {
 }
 
 WatchHub::News WatchHub::Collect(const JobName& job, int64_t version,
-                                 uint64_t progress_sequence) const {
+                                 uint64_t progress_sequence,
+                                 size_t most) const {
   News news;
   // A commit of nodes alone is not published, so a watcher may be ahead.
   news.version = std::max(version, newest_);
@@ -103,8 +104,17 @@ WatchHub::News WatchHub::Collect(const JobName& job, int64_t version,
   auto change = std::partition_point(
       changes_.begin(), changes_.end(),
       [&](const Change& known) { return known.version <= version; });
+  size_t bytes = 0;
   for (; change != changes_.end(); ++change) {
-    if (job.empty() || change->name == job) news.changes.push_back(*change);
+    if (!job.empty() && change->name != job) continue;
+    if (bytes >= most && change->version > news.changes.back().version) {
+      // Progress is newer than what is left for the next time.
+      news.version = news.changes.back().version;
+      news.progress_sequence = progress_sequence;
+      return news;
+    }
+    bytes += change->bytes;
+    news.changes.push_back(*change);
   }
   const auto first = job.empty() ? progress_.begin() : progress_.find(job);
   const auto last = job.empty() || first == progress_.end() ? progress_.end()
@@ -171,7 +181,7 @@ WatchHub::Watch::~Watch() {
   hub_->watches_.erase(at_);
 }
 
-StatusOr<WatchHub::News> WatchHub::Watch::Take() {
+StatusOr<WatchHub::News> WatchHub::Watch::Take(size_t most) {
   MutexLock lock(&hub_->mu_);
   if (waits_ && !hub_->closed_) {
     // Nothing of its own has come since: what others published may be gone.
@@ -179,7 +189,7 @@ StatusOr<WatchHub::News> WatchHub::Watch::Take() {
     progress_sequence_ = hub_->progress_sequence_;
   }
   LOCKSTEP_RETURN_IF_ERROR(hub_->CheckKept(version_));
-  News news = hub_->Collect(job_, version_, progress_sequence_);
+  News news = hub_->Collect(job_, version_, progress_sequence_, most);
   version_ = news.version;
   progress_sequence_ = news.progress_sequence;
   waits_ = news.changes.empty() && news.progress.empty();

@@ -57,8 +57,10 @@ class WatchHub {
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
 
-    // What is new since the last call; News may be empty. Errors as Wait.
-    StatusOr<News> Take();
+    // What is new since the last call; News may be empty. Errors as Wait. Of
+    // changes, those of one version after another until they are of `most`
+    // bytes; the others stay for the next call.
+    StatusOr<News> Take(size_t most = SIZE_MAX);
     // Everything up to here was looked at.
     int64_t version() const;
     // Changes that wait to be taken. From any thread.
@@ -115,9 +117,8 @@ class WatchHub {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t Count(const JobName& job, int64_t version) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  News Collect(const JobName& job, int64_t version,
-               uint64_t progress_sequence) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  News Collect(const JobName& job, int64_t version, uint64_t progress_sequence,
+               size_t most = SIZE_MAX) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t kept_;
   const size_t kept_bytes_;

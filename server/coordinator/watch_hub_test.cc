@@ -226,5 +226,31 @@ TEST_F(WatchHubTest, NothingIsMissedInARace) {
   publisher.join();
 }
 
+TEST(WatchHubTakeTest, AWatcherTakesAsMuchAsItWantsAndTheHubKeepsTheRest) {
+  WatchHub hub;
+  hub.Start(10);
+  WatchHub::Watch watch(&hub, "", 10, [] {});
+  const auto job = [](const JobName& name) {
+    auto made = std::make_shared<Job>();
+    made->spec.name = name;
+    return std::shared_ptr<const Job>(std::move(made));
+  };
+  hub.Publish(11, {job("a"), job("b")});
+  hub.Publish(12, {job("a")});
+  hub.PublishProgress({{"a", JobProgressInfo()}});
+  auto news = watch.Take(1);
+  ASSERT_TRUE(news.ok());
+  EXPECT_THAT(news->changes, SizeIs(2)) << "those of one version together";
+  EXPECT_EQ(news->version, 11);
+  EXPECT_THAT(news->progress, IsEmpty());
+  EXPECT_EQ(watch.Behind(), 1);
+  news = watch.Take(1);
+  ASSERT_TRUE(news.ok());
+  EXPECT_THAT(news->changes, SizeIs(1));
+  EXPECT_EQ(news->version, 12);
+  EXPECT_THAT(news->progress, SizeIs(1));
+  EXPECT_THAT(watch.Take(1)->changes, IsEmpty());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -222,6 +222,23 @@ TEST(LostPairTest, TheEleventhWithinAnHourUsesUpATry) {
   EXPECT_EQ(s.job.failures_without_progress, 1) << "the hour is over";
 }
 
+TEST(LostPairTest, AProgramThatMakesManyEventsIsCountedAllTheSame) {
+  Scene s = Running();
+  for (int i = 0; i < kMostUncharged; ++i) {
+    Cut(&s);
+    ASSERT_EQ(s.job.failures_without_progress, 0) << i;
+    s.Advance(1min);
+    s.Run({"a", "b"});
+    // All that are kept, and no two alike.
+    for (size_t k = 0; k < kMaxEvents; ++k) {
+      AddEvent(&s.job, Reason::kNone, fmt::format("{} {}", i, k), s.now);
+    }
+  }
+  Cut(&s);
+  EXPECT_EQ(s.job.failures_without_progress, 1);
+  EXPECT_LE(s.job.uncharged_failures.size(), size_t{kMostUncharged});
+}
+
 TEST(LostPairTest, AProgramThatFailsByItselfUsesUpATry) {
   Scene s = Running();
   s.Exited(1, At(&s, 0s, Signal(SIGSEGV)));

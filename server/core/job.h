@@ -128,6 +128,8 @@ struct Job {
   std::map<NodeName, uint32_t> event_numbers;
   // When ranks exited 42 in the last minute.
   std::vector<WallTime> free_restarts;
+  // When it failed in the last hour by what nothing says is the program's.
+  std::vector<WallTime> uncharged_failures;
   // Of `generation`, by rank: those that failed alone.
   std::map<int32_t, LoneRank> lone_ranks;
   // How the last attempt failed, see Failure::signature in verdict.h; empty:

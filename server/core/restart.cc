@@ -59,6 +59,10 @@ void Account(Job* job, const Failure& failure, const RestartPlan& plan,
   if (plan.restart && failure.free_restart) {
     job->free_restarts.push_back(now.wall);
   }
+  std::erase_if(job->uncharged_failures, [&](WallTime time) {
+    return now.wall - time >= kUnchargedWindow;
+  });
+  if (plan.uncharged) job->uncharged_failures.push_back(now.wall);
 }
 
 std::string WhatNow(const Job& job, const Failure& failure,
@@ -68,7 +72,7 @@ std::string WhatNow(const Job& job, const Failure& failure,
     const std::string lost = Describe(evidence.pairs);
     return fmt::format("{}{}uses up no try ({} of {} such failures an hour)",
                        lost, lost.empty() ? "" : "; ",
-                       UnchargedFailures(job, now.wall) + 1, kMostUncharged);
+                       UnchargedFailures(job, now.wall), kMostUncharged);
   }
   if (failure.moved) return "going on elsewhere";
   if (failure.ordered) return "starting again";

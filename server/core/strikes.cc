@@ -9,6 +9,9 @@ namespace {
 
 // Of a job; more places than these are not remembered.
 constexpr size_t kMaxKillers = 8;
+// All see what a node is kept apart for, and ranks are their users': their
+// words are for the eyes of those who see their job.
+constexpr char kSaidByRanks[] = "their ranks lost each other";
 
 }  // namespace
 
@@ -48,7 +51,7 @@ void Strikes::Part(const LostPair& lost, Time now, News* news) {
                     in_order ? lost.to : lost.from);
   Pair& pair = pairs_[key];
   if (pair.parted) return;
-  const bool believed = !lost.reached_since || pair.doubted || pair.times > 0;
+  const bool believed = lost.tested || pair.doubted || pair.times > 0;
   pair.end = now.mono;
   if (!believed) {
     pair.doubted = true;
@@ -58,8 +61,9 @@ void Strikes::Part(const LostPair& lost, Time now, News* news) {
   pair.doubted = false;
   pair.parted = true;
   pair.end = now.mono + wait;
-  pair.apart = {key.first, key.second,      Describe({lost}),
-                now,       now.wall + wait, lost.tested};
+  pair.apart = {
+      key.first, key.second,      lost.tested ? Describe({lost}) : kSaidByRanks,
+      now,       now.wall + wait, lost.tested};
   news->apart.push_back(pair.apart);
 }
 
@@ -70,11 +74,12 @@ Strikes::News Strikes::Take(const std::string& uid, Generation generation,
   Generation& taken = taken_[uid];
   if (generation <= taken) return news;
   taken = generation;
-  // Ranks are their users'. What they say, and nodes do not, is no strike.
+  // Ranks are their users'. What they say is no strike where the nodes say
+  // otherwise, and where they were not asked or did not answer.
   std::vector<LostPair> lost;
   for (const LostPair& pair : evidence.pairs) {
     Part(pair, now, &news);
-    if (!pair.reached_since) lost.push_back(pair);
+    if (pair.tested) lost.push_back(pair);
   }
   for (const NodeName& node : SmallestCover(lost, keep)) {
     std::vector<LostPair> own;

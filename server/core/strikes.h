@@ -5,15 +5,17 @@
 //
 // A node gets a strike where the evidence points at it: it was too slow to
 // prepare or to start its ranks, it is among the fewest that explain which
-// pairs lost each other and part of several, or it killed ranks of a job that
-// then ran elsewhere. The second within ten minutes, never the first, makes it
-// cool down: for a minute, and twice as long each time, up to an hour. That has
-// an end in any case; who gets no strike for an hour after it begins anew.
+// pairs did not reach each other when they were asked (pair_probe.h) and part
+// of several, or it killed ranks of a job that then ran elsewhere. The second
+// within ten minutes, never the first, makes it cool down: for a minute, and
+// twice as long each time, up to an hour. That has an end in any case; who gets
+// no strike for an hour after it begins anew.
 //
-// Two nodes that lost each other are apart from the first time: for a minute,
-// twice as long each time, up to an hour; forgotten ten minutes after it ended.
-// Where the two reach each other again when they are asked (pair_probe.h) they
-// are apart from the second time within ten minutes only.
+// Two nodes that did not reach each other when they were asked are apart from
+// the first time: for a minute, twice as long each time, up to an hour;
+// forgotten ten minutes after it ended. Where only their ranks say that they
+// lost each other, as the two reach each other or nothing was heard of them,
+// they are apart from the second time within ten minutes only.
 //
 // A coordinator that is started again has forgotten all of this, which is safe:
 // no promise rests on it, and what it meant is seen again at the price of a
@@ -52,7 +54,7 @@ class Strikes {
   struct Apart {
     NodeName a;  // Before `b` by name.
     NodeName b;
-    // "a did not reach b (Connection timed out)".
+    // "a did not reach b (Connection timed out)"; none of a rank's words.
     std::string why;
     Time since;
     WallTime until{};

@@ -17,8 +17,14 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
+// The nodes say so themselves.
 LostPair Lost(const NodeName& from, const NodeName& to) {
-  return {from, to, "Connection timed out"};
+  return {from, to, "Connection timed out", /*reached_since=*/false,
+          /*tested=*/true};
+}
+// Only a rank does, and these are its words.
+LostPair Claimed(const NodeName& from, const NodeName& to) {
+  return {from, to, "s3cret"};
 }
 
 class StrikesTest : public testing::Test {
@@ -135,17 +141,27 @@ TEST_F(StrikesTest, AHostThatSeveralPairsShareGetsTheStrike) {
 }
 
 TEST_F(StrikesTest, APairThatReachesEachOtherIsApartFromTheSecondTimeOn) {
-  LostPair doubted = Lost("b", "c");
+  LostPair doubted = Claimed("b", "c");
   doubted.reached_since = true;
   EXPECT_THAT(Loses({doubted}).apart, IsEmpty());
   EXPECT_THAT(Loses({doubted}).apart, SizeIs(1));
 }
 
 TEST_F(StrikesTest, WhatOnlyRanksSayIsNoStrike) {
-  std::vector<LostPair> pairs = {Lost("a", "d"), Lost("b", "d")};
-  for (LostPair& pair : pairs) pair.reached_since = true;
-  for (int i = 0; i < 5; ++i) Loses(pairs);
-  EXPECT_FALSE(Cools("d"));
+  for (const bool reached : {true, false}) {
+    std::vector<LostPair> pairs = {Claimed("a", "d"), Claimed("b", "d")};
+    for (LostPair& pair : pairs) pair.reached_since = reached;
+    for (int i = 0; i < 5; ++i) Loses(pairs);
+    EXPECT_FALSE(Cools("d"));
+  }
+}
+
+TEST_F(StrikesTest, OfNodesThatWereNotAskedRanksAreBelievedTheSecondTime) {
+  EXPECT_THAT(Loses({Claimed("b", "c")}).apart, IsEmpty());
+  const Strikes::News news = Loses({Claimed("b", "c")});
+  ASSERT_THAT(news.apart, SizeIs(1));
+  EXPECT_EQ(news.apart[0].why, "their ranks lost each other")
+      << "all see it, and a rank's words are not for all";
 }
 
 TEST_F(StrikesTest, WhatMendsIsTogetherAndItsTimesAreRemembered) {

@@ -313,10 +313,8 @@ bool IsOfTheHost(Reason reason) {
 
 int UnchargedFailures(const Job& job, WallTime now) {
   return static_cast<int>(std::count_if(
-      job.events.begin(), job.events.end(), [&](const Event& event) {
-        return event.reason == Reason::kNotCharged &&
-               now - event.time < kUnchargedWindow;
-      }));
+      job.uncharged_failures.begin(), job.uncharged_failures.end(),
+      [&](WallTime time) { return now - time < kUnchargedWindow; }));
 }
 
 RestartPlan PlanRestart(const Job& job, const Failure& failure,

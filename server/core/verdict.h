@@ -89,7 +89,8 @@ inline constexpr int kMostUncharged = 10;
 inline constexpr Duration kUnchargedWindow = std::chrono::hours(1);
 // The host of some ranks is gone, by silence or by an operator's word.
 bool IsOfTheHost(Reason reason);
-// Of the last hour, by the job's history (NOT_CHARGED).
+// Of the last hour. Not by the job's events, of which only the newest are kept:
+// a program may make as many as it likes.
 int UnchargedFailures(const Job& job, WallTime now);
 
 // A program shows progress by running for so long.

@@ -230,10 +230,12 @@ grpc::Status JobService::DoListJobs(grpc::ServerContextBase* context,
 grpc::ServerWriteReactor<v1::WatchJobsResponse>* JobService::WatchJobs(
     grpc::CallbackServerContext* context, const v1::WatchJobsRequest* request) {
   return StartCall<StreamReactor<v1::WatchJobsResponse>>(
-      context, pools_, [&](StreamPeer* peer) {
+      context, pools_,
+      [&](StreamPeer* peer) {
         return std::make_unique<JobWatch>(coordinator_, hub_, streams_,
                                           ReaderFor(*context), *request, peer);
-      });
+      },
+      options_.readers);
 }
 
 grpc::Status JobService::DoCancelJob(grpc::ServerContextBase* context,
@@ -267,17 +269,14 @@ grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobService::StreamLogs(
     const v1::StreamLogsRequest* request) {
   Status status = CheckJobName(request->name());
   if (status.ok()) status = CheckLogRequest(*request);
-  // Of a job that is not there the stream says so.
-  const std::string owner = coordinator_->OwnerOf(request->name());
-  if (status.ok() && !owner.empty()) {
-    status = CheckSees(ReaderFor(*context), request->name(), owner, "logs");
-  }
   if (!status.ok()) return new RefusedStream<v1::StreamLogsResponse>(status);
   return StartCall<StreamReactor<v1::StreamLogsResponse>>(
-      context, pools_, [&](StreamPeer* peer) {
+      context, pools_,
+      [&](StreamPeer* peer) {
         return std::make_unique<LogStream>(coordinator_, hub_, logs_, streams_,
-                                           *request, peer);
-      });
+                                           ReaderFor(*context), *request, peer);
+      },
+      options_.readers);
 }
 
 grpc::Status JobService::DoRequestCheckpoint(

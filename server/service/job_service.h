@@ -11,6 +11,7 @@
 #include "server/logs/log_store.h"
 #include "server/packages/package_store.h"
 #include "server/service/stream_metrics.h"
+#include "server/service/stream_readers.h"
 #include "server/service/unary.h"
 #include "server/service/visibility.h"
 #include "server/service/work_files.h"
@@ -23,6 +24,9 @@ struct JobServiceOptions {
   int32_t max_submitter_priority = 0;
   // ResourceExhausted: new jobs are refused with it; empty: never.
   std::function<Status()> space = nullptr;
+  // Of WatchJobs and StreamLogs. It outlives the service's calls; null: readers
+  // have no limits.
+  StreamReaders* readers = nullptr;
 };
 
 // A part of a task's working directory, and who has it.

@@ -1,7 +1,7 @@
 #include "server/service/job_watch.h"
 
+#include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "server/service/messages.h"
 #include "server/service/request.h"
@@ -12,6 +12,15 @@ namespace {
 // As Kubernetes does, about. Thousands of idle watches cost little only if they
 // are sent little.
 constexpr Duration kBookmarkInterval = std::chrono::seconds(60);
+
+// Of what the hub has, so much is taken at a time: what waits for a slow reader
+// stays in the hub, which drops it when it gets too much.
+constexpr size_t kNewsBytes = 1 << 20;
+
+int64_t NameBytes(const JobName& name) {
+  return static_cast<int64_t>(sizeof(JobName) + 2 * sizeof(void*) +
+                              name.size());
+}
 
 }  // namespace
 
@@ -52,7 +61,7 @@ Status JobWatch::Start() {
     // Read before the jobs are: what changes meanwhile is sent twice, never
     // missed.
     version = coordinator_->version();
-    PushJobs(version);
+    NoteJobs(version);
   } else {
     // Who comes back may have seen the end already.
     ended_ = IsOver(version);
@@ -64,72 +73,105 @@ Status JobWatch::Start() {
   return OkStatus();
 }
 
-void JobWatch::PushJobs(int64_t version) {
-  std::vector<JobSnapshot> jobs;
-  if (name_.empty()) {
-    jobs = coordinator_->ListJobs();
-  } else if (auto job = coordinator_->GetJob(name_); job.ok()) {
-    jobs.push_back(*std::move(job));
+void JobWatch::NoteJobs(int64_t version) {
+  if (!name_.empty()) {
+    first_jobs_.push_back(name_);
+  } else {
+    for (const JobSnapshot& job : coordinator_->ListJobs()) {
+      first_jobs_.push_back(job.job->spec.name);
+    }
   }
-  for (JobSnapshot& job : jobs) {
-    Item item;
-    item.job = std::move(job);
-    item.complete = true;
-    Push(std::move(item));
-  }
-  Item synced;
-  synced.synced = version;
-  Push(std::move(synced));
-  first_jobs_ = true;
+  for (const JobName& name : first_jobs_) kept_ += NameBytes(name);
+  waiting_ = static_cast<int64_t>(first_jobs_.size()) + 1;
+  synced_ = version;
 }
 
 void JobWatch::PushNews(WatchHub::News news) {
   for (WatchHub::Change& change : news.changes) {
     Item item;
-    if (change.job == nullptr) {
-      item.deleted = std::move(change.name);
-    } else {
-      item.job.emplace().job = std::move(change.job);
-    }
+    item.job = std::move(change.job);
+    item.version = change.version;
+    item.name = std::move(change.name);
+    item.bytes = static_cast<int64_t>(change.bytes);
     Push(std::move(item));
   }
   for (auto& [job, progress] : news.progress) {
     Item item;
-    item.progress_of = job;
+    item.name = job;
     item.progress = std::move(progress);
     Push(std::move(item));
   }
 }
 
 void JobWatch::Push(Item item) {
+  item.bytes += static_cast<int64_t>(sizeof(Item) + item.name.size());
+  kept_ += item.bytes;
   items_.push_back(std::move(item));
   ++waiting_;
 }
 
 bool JobWatch::Fill(v1::WatchJobsResponse* message) {
-  // What comes after the end of the one job is nobody's.
-  if (ended_ && !first_jobs_) items_.clear();
-  waiting_ = static_cast<int64_t>(items_.size());
-  if (items_.empty()) return false;
-  Item item = std::move(items_.front());
-  items_.pop_front();
-  if (item.synced) {
-    message->set_synced(*item.synced);
-    first_jobs_ = false;
-  } else if (item.progress) {
-    *message->mutable_progress() = ToMessage(
-        item.progress_of,
-        ShownTo(reader_,
-                reader_.sees_all ? "" : coordinator_->OwnerOf(item.progress_of),
-                *item.progress));
-  } else if (!item.job) {
-    message->set_deleted(item.deleted);
-    ended_ = !name_.empty();
-  } else {
-    if (!item.complete) Complete(&*item.job);
-    ended_ = !name_.empty() && IsFinal(item.job->job->state);
-    *message->mutable_job() = ToMessage(ShownTo(reader_, *item.job));
+  if (synced_) {
+    FillFirst(message);
+    return true;
   }
+  while (!items_.empty()) {
+    // What comes after the end of the one job is nobody's.
+    const bool wanted = !ended_ && FillItem(items_.front(), message);
+    kept_ -= items_.front().bytes;
+    items_.pop_front();
+    if (!wanted) continue;
+    waiting_ = static_cast<int64_t>(items_.size()) + 1;
+    return true;
+  }
+  waiting_ = 0;
+  return false;
+}
+
+void JobWatch::FillFirst(v1::WatchJobsResponse* message) {
+  waiting_ = static_cast<int64_t>(first_jobs_.size()) + 1;
+  while (!first_jobs_.empty()) {
+    const JobName name = std::move(first_jobs_.front());
+    first_jobs_.pop_front();
+    kept_ -= NameBytes(name);
+    const auto job = coordinator_->GetJob(name);
+    // That it was deleted meanwhile is a change that comes.
+    if (!job.ok()) continue;
+    const int64_t version = job->job->resource_version;
+    if (version > *synced_) {
+      sent_ahead_[name] = version;
+      newest_ahead_ = std::max(newest_ahead_, version);
+    }
+    ended_ = !name_.empty() && IsFinal(job->job->state);
+    *message->mutable_job() = ToMessage(ShownTo(reader_, *job));
+    return;
+  }
+  message->set_synced(*synced_);
+  synced_.reset();
+}
+
+bool JobWatch::FillItem(const Item& item, v1::WatchJobsResponse* message) {
+  if (item.progress) {
+    *message->mutable_progress() = ToMessage(
+        item.name,
+        ShownTo(reader_,
+                reader_.sees_all ? "" : coordinator_->OwnerOf(item.name),
+                *item.progress));
+    return true;
+  }
+  if (item.version > newest_ahead_) sent_ahead_.clear();
+  const auto ahead = sent_ahead_.find(item.name);
+  if (ahead != sent_ahead_.end() && item.version <= ahead->second) return false;
+  if (item.job == nullptr) {
+    message->set_deleted(item.name);
+    ended_ = !name_.empty();
+    return true;
+  }
+  JobSnapshot job;
+  job.job = item.job;
+  Complete(&job);
+  ended_ = !name_.empty() && IsFinal(job.job->state);
+  *message->mutable_job() = ToMessage(ShownTo(reader_, job));
   return true;
 }
 
@@ -155,7 +197,7 @@ StreamStep JobWatch::Next(v1::WatchJobsResponse* message) {
   for (;;) {
     if (Fill(message)) return StreamStep::Send();
     if (ended_) return StreamStep::End(OkStatus());
-    auto news = watch_->Take();
+    auto news = watch_->Take(kNewsBytes);
     if (!news.ok()) return StreamStep::End(news.status());
     if (!news->changes.empty() || !news->progress.empty()) {
       PushNews(*std::move(news));

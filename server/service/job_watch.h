@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdint>
 #include <list>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -31,27 +33,33 @@ class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
   // not known, or the reader fell behind what the hub keeps. Unavailable: the
   // coordinator stops.
   StreamStep Next(v1::WatchJobsResponse* message) override;
+  int64_t KeptBytes() const override { return kept_; }
 
  private:
-  // One of: a change, a job's progress, the end of the first jobs.
+  // One of: a change, a job's progress.
   struct Item {
-    std::optional<JobSnapshot> job;
-    // With what is not in the store, as it is when the job is sent.
-    bool complete = false;
-    JobName deleted;
+    // Of a change; null: the job was deleted.
+    std::shared_ptr<const Job> job;
+    int64_t version = 0;
+    JobName name;
     std::optional<JobProgressInfo> progress;
-    JobName progress_of;
-    std::optional<int64_t> synced;
+    // About what it takes.
+    int64_t bytes = 0;
   };
 
   Status CheckRequest();
   Status Start();
-  // The jobs as they are, and that these were all.
-  void PushJobs(int64_t version);
+  // The names of the jobs that there are. Each is sent as it is when its turn
+  // comes: what is kept of it until then is its name.
+  void NoteJobs(int64_t version);
   void PushNews(WatchHub::News news);
   void Push(Item item);
   // The first that waits; false: nothing does.
   bool Fill(v1::WatchJobsResponse* message);
+  // Of the first jobs, or that these were all.
+  void FillFirst(v1::WatchJobsResponse* message);
+  // False: nothing is to be sent of it.
+  bool FillItem(const Item& item, v1::WatchJobsResponse* message);
   // Adds what is not in the store, where `job` is still the newest: a reader
   // that is behind need not see what is over, but no state is left out.
   void Complete(JobSnapshot* job);
@@ -65,12 +73,20 @@ class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
   const JobReader reader_;
   const JobName name_;
   const int64_t first_version_;
+  // The first jobs that are not sent yet; and at which version they were noted,
+  // until it has been said that these were all.
+  std::list<JobName> first_jobs_;
+  std::optional<int64_t> synced_;
+  // Of the first jobs, those that were sent as they were after that version: no
+  // change before that is sent of them. Until the changes are newer.
+  std::map<JobName, int64_t> sent_ahead_;
+  int64_t newest_ahead_ = 0;
   // A list: an idle watch has none, and then keeps no memory for them.
   std::list<Item> items_;
-  // Of items_: for the lag, which other threads ask for.
+  // Of both lists.
+  int64_t kept_ = 0;
+  // Of both: for the lag, which other threads ask for.
   std::atomic<int64_t> waiting_ = 0;
-  // The first jobs have been pushed, and not all sent.
-  bool first_jobs_ = false;
   bool ended_ = false;
   MonoTime next_bookmark_{};
   // Null before Start.

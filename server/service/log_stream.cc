@@ -39,12 +39,13 @@ constexpr Duration kLookAround = std::chrono::milliseconds(100);
 }  // namespace
 
 LogStream::LogStream(Coordinator* coordinator, WatchHub* hub, LogStore* logs,
-                     StreamMetrics* streams, v1::StreamLogsRequest request,
-                     StreamPeer* peer)
+                     StreamMetrics* streams, JobReader reader,
+                     v1::StreamLogsRequest request, StreamPeer* peer)
     : coordinator_(coordinator),
       hub_(hub),
       logs_(logs),
       peer_(peer),
+      reader_(std::move(reader)),
       request_(std::move(request)),
       // REQUIRES says that it is OK.
       filter_(*LogFilter::Make(SelectionOf(request_))),
@@ -251,6 +252,15 @@ int64_t LogStream::LinesRead() const {
   return read;
 }
 
+int64_t LogStream::KeptBytes() const {
+  size_t kept = 0;
+  for (const auto& [key, source] : sources_) {
+    kept += source.bytes + source.rest.capacity();
+    for (const auto& [stream, open] : source.open) kept += open.text.capacity();
+  }
+  return static_cast<int64_t>(kept);
+}
+
 StreamStep LogStream::AfterAll(const JobSnapshot& snapshot, bool follow,
                                const Merged& merged) const {
   const bool final = IsFinal(snapshot.job->state);
@@ -277,6 +287,9 @@ StatusOr<StreamStep> LogStream::Pass(Sender* sender) {
   ListenToJob();
   LOCKSTEP_ASSIGN_OR_RETURN(const JobSnapshot snapshot,
                             coordinator_->GetJob(request_.name()));
+  // Each time: another job may have come to have the name.
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckSees(reader_, request_.name(), snapshot.job->owner, "logs"));
   LOCKSTEP_RETURN_IF_ERROR(CheckLogSelection(request_, *snapshot.job));
   ListenToLogs(snapshot.job->uid);
   FindSources(*snapshot.job);

@@ -23,6 +23,7 @@
 #include "server/service/log_request.h"
 #include "server/service/stream_metrics.h"
 #include "server/service/stream_reactor.h"
+#include "server/service/visibility.h"
 
 namespace lockstep {
 
@@ -30,8 +31,8 @@ class LogStream final : public StreamSource<v1::StreamLogsResponse> {
  public:
   // All outlive it; `streams` may be null. REQUIRES: CheckLogRequest is OK.
   LogStream(Coordinator* coordinator, WatchHub* hub, LogStore* logs,
-            StreamMetrics* streams, v1::StreamLogsRequest request,
-            StreamPeer* peer);
+            StreamMetrics* streams, JobReader reader,
+            v1::StreamLogsRequest request, StreamPeer* peer);
 
   // Sends what is there, merged by time over all ranks, each rank's lines in
   // their own order; and with `follow` what comes, until the job has ended and
@@ -44,8 +45,10 @@ class LogStream final : public StreamSource<v1::StreamLogsResponse> {
   // With `follow` and `partial_lines` the state of a line that has no end yet
   // comes as soon as the node has sent it, but of lines above 16 KiB.
   // NotFound: what was being read has been deleted; the lines before it were
-  // sent.
+  // sent. PermissionDenied: the job that has the name by now is not `reader`'s
+  // to see.
   StreamStep Next(v1::StreamLogsResponse* message) override;
+  int64_t KeptBytes() const override;
 
  private:
   struct Source {
@@ -159,6 +162,7 @@ class LogStream final : public StreamSource<v1::StreamLogsResponse> {
   WatchHub* const hub_;
   LogStore* const logs_;
   StreamPeer* const peer_;
+  const JobReader reader_;
   const v1::StreamLogsRequest request_;
   const LogFilter filter_;
   // Whose lines are wanted; empty: of all. Without "service".

@@ -26,6 +26,7 @@
 #include "common/rpc/call_pools.h"
 #include "common/rpc/caller.h"
 #include "common/rpc/status_conversion.h"
+#include "server/service/stream_readers.h"
 
 namespace lockstep {
 
@@ -77,6 +78,9 @@ class StreamSource {
   virtual StreamStep OnRead(Message* message, bool ended) {
     return ended ? StreamStep::End(OkStatus()) : Next(message);
   }
+  // About what it keeps in memory for its reader, beside `message`. Between
+  // calls of the others.
+  virtual int64_t KeptBytes() const { return 0; }
 };
 
 // Drives a source. Base is gRPC's reactor; those below say what a transfer is.
@@ -112,8 +116,13 @@ class CallDriver
   template <typename MakeSource>
   void Start(const MakeSource& make_source) {
     self_ = this->shared_from_this();
+    {
+      // A source may be woken before it is made: Run waits until it is here.
+      MutexLock lock(&mu_);
+      busy_ = true;
+    }
     source_ = make_source(this);
-    Wake();
+    Post();
   }
 
  protected:
@@ -128,6 +137,12 @@ class CallDriver
   virtual void Transfer(Message*) {}
   // Before the end of a call that is OK.
   virtual void Deliver(Message*) {}
+  // After each step but the last one. Not OK: the call ends with it.
+  virtual Status Keep(const Source& /*source*/, const Message* /*sent*/) {
+    return OkStatus();
+  }
+  // Before the call ends.
+  virtual void Leave() {}
   // A transfer has ended.
   void OnTransferred(bool ok) {
     transferred_ = ok;
@@ -161,6 +176,11 @@ class CallDriver
         woken_ = false;
       }
       const StreamStep step = Step();
+      if (step.kind != StreamStep::Kind::kEnd) {
+        const bool sends = step.kind == StreamStep::Kind::kSend;
+        const Status kept = Keep(*source_, sends ? message_.get() : nullptr);
+        if (!kept.ok()) return End(kept);
+      }
       switch (step.kind) {
         case StreamStep::Kind::kRead:
           reads_ = true;
@@ -191,6 +211,7 @@ class CallDriver
       SetTimer(std::nullopt);
     }
     if (status.ok()) Deliver(message_.get());
+    Leave();
     source_.reset();
     message_.reset();
     this->Finish(ToGrpc(status));
@@ -227,18 +248,42 @@ class CallDriver
   std::optional<Timers::Id> timer_ ABSL_GUARDED_BY(mu_);
 };
 
-// Of a stream that the server sends.
+// Of a stream that the server sends. `readers`, which outlives the call, holds
+// its reader to its limits; null: it has none.
 template <typename Message>
 class StreamReactor final
     : public CallDriver<grpc::ServerWriteReactor<Message>, Message> {
  public:
-  StreamReactor(grpc::CallbackServerContext* context, CallPools* pools)
-      : CallDriver<grpc::ServerWriteReactor<Message>, Message>(
-            context, pools, pools->streams(CallRoleOf(CallerOf(*context)))) {}
-  void OnWriteDone(bool ok) override { this->OnTransferred(ok); }
+  using Driver = CallDriver<grpc::ServerWriteReactor<Message>, Message>;
+
+  StreamReactor(grpc::CallbackServerContext* context, CallPools* pools,
+                StreamReaders* readers = nullptr)
+      : Driver(context, pools, pools->streams(CallRoleOf(CallerOf(*context)))) {
+    if (readers == nullptr) return;
+    reader_.emplace(
+        readers, CallerOf(*context),
+        [context](const Status& status) { EndCall(context, status); });
+  }
+  void OnWriteDone(bool ok) override {
+    if (reader_) reader_->SetWaiting(false);
+    this->OnTransferred(ok);
+  }
 
  private:
-  void Transfer(Message* message) override { this->StartWrite(message); }
+  void Transfer(Message* message) override {
+    if (reader_) reader_->SetWaiting(true);
+    this->StartWrite(message);
+  }
+  Status Keep(const typename Driver::Source& source,
+              const Message* sent) override {
+    if (!reader_) return OkStatus();
+    // As it is, and encoded.
+    const size_t message = sent == nullptr ? 0 : 2 * sent->ByteSizeLong();
+    return reader_->Keep(source.KeptBytes() + static_cast<int64_t>(message));
+  }
+  void Leave() override { reader_.reset(); }
+
+  std::optional<StreamReaders::Reader> reader_;
 };
 
 // Of a stream that the client sends. The source fills the response.

@@ -15,10 +15,7 @@ Turns::Turn::Turn(Turns* turns, const Identity& caller, StreamPeer* peer)
     turns_->Give(this);
     return;
   }
-  const auto waiting =
-      std::count_if(turns_->waiting_.begin(), turns_->waiting_.end(),
-                    [&](const Turn* other) { return other->role_ == role_; });
-  if (waiting >= turns_->limits_.waiting) {
+  if (!turns_->MayWait(*this)) {
     state_ = State::kRefused;
   } else {
     turns_->waiting_.push_back(this);
@@ -59,6 +56,16 @@ bool Turns::IsFull(const Turn& turn) const {
       [&](const Turn* other) { return other->caller_ == turn.caller_; });
   return OpenOf(turn.role_) >= limits_.at_once ||
          of_caller >= limits_.of_caller;
+}
+
+bool Turns::MayWait(const Turn& turn) const {
+  int of_role = 0, of_caller = 0;
+  for (const Turn* other : waiting_) {
+    if (other->role_ == turn.role_) ++of_role;
+    if (other->caller_ == turn.caller_) ++of_caller;
+  }
+  return of_role < limits_.waiting &&
+         of_caller < limits_.of_caller * limits_.waiting_per_turn;
 }
 
 Status Turns::Busy(CallRole role) const {

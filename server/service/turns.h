@@ -27,6 +27,9 @@ struct TurnLimits {
   // Calls that wait, of each role, and for how long.
   int waiting = 256;
   Duration patience = std::chrono::seconds(20);
+  // Of these, of one caller, so many times `of_caller`: no caller takes all
+  // places of its role.
+  int waiting_per_turn = 4;
 };
 
 // Thread-safe.
@@ -69,6 +72,8 @@ class Turns {
 
  private:
   bool IsFull(const Turn& turn) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // There is a place for it among those that wait.
+  bool MayWait(const Turn& turn) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Those who have their turn and are of its role.
   int OpenOf(CallRole role) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status Busy(CallRole role) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -68,6 +69,29 @@ TEST(TurnsTest, UsersKeepNoAdminWaiting) {
   EXPECT_EQ(ReasonOf(*cid.Take()), "BUSY") << "one waits already";
   Turns::Turn root(&turns, kRoot, &peer);
   EXPECT_TRUE(Has(&root));
+}
+
+TEST(TurnsTest, OneCallerDoesNotTakeAllPlacesOfItsRole) {
+  Turns turns("uploads", Limits(2, 1));
+  Peer peer;
+  std::vector<std::unique_ptr<Turns::Turn>> own;
+  int waiting = 0, refused = 0;
+  for (int i = 0; i < 300; ++i) {
+    own.push_back(std::make_unique<Turns::Turn>(&turns, kBob, &peer));
+    const auto taken = own.back()->Take();
+    if (!taken) {
+      ++waiting;
+    } else if (!taken->ok()) {
+      ++refused;
+      EXPECT_EQ(ReasonOf(*taken), "BUSY");
+    }
+  }
+  EXPECT_EQ(waiting, 4);
+  EXPECT_EQ(refused, 295);
+  Turns::Turn cid(&turns, kCid, &peer);
+  ASSERT_TRUE(Has(&cid));
+  Turns::Turn ann(&turns, kAnn, &peer);
+  EXPECT_FALSE(ann.Take()) << "there is a place for the other one";
 }
 
 TEST(TurnsTest, WhoStandsStillIsCancelled) {

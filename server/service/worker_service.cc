@@ -205,10 +205,10 @@ uint64_t ObeyedEpoch(const grpc::CallbackServerContext& context) {
 
 class Stream final : public Reactor {
  public:
-  Stream(const WorkerServiceOptions& options, WorkPool* pool,
-         Coordinator* coordinator, LogStore* logs, StreamMetrics* streams,
-         WorkFiles* files, Identity caller, uint64_t obeyed_epoch)
-      : options_(options),
+  Stream(WorkerServiceOptions options, WorkPool* pool, Coordinator* coordinator,
+         LogStore* logs, StreamMetrics* streams, WorkFiles* files,
+         Identity caller, uint64_t obeyed_epoch)
+      : options_(std::move(options)),
         pool_(pool),
         coordinator_(coordinator),
         logs_(logs),
@@ -452,7 +452,8 @@ class Stream final : public Reactor {
                                                            : queued;
   }
 
-  const WorkerServiceOptions& options_;
+  // A copy: what is taken last may be taken after the service is gone.
+  const WorkerServiceOptions options_;
   WorkPool* const pool_;
   Coordinator* const coordinator_;
   LogStore* const logs_;

@@ -21,7 +21,7 @@ struct WorkerServiceOptions {
   Duration heartbeat_interval = std::chrono::milliseconds(500);
   Duration lease = std::chrono::seconds(3);
   // Not OK: logs are not taken, so that nodes keep them and send them again;
-  // empty: they always are.
+  // empty: they always are. What it asks outlives the call pools.
   std::function<Status()> space = nullptr;
 };
 

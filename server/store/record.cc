@@ -58,6 +58,9 @@ void PutDecisionState(const Job& job, v1::StoredJob* out) {
   for (const WallTime time : job.free_restarts) {
     *out->add_free_restarts() = ToProto(time);
   }
+  for (const WallTime time : job.uncharged_failures) {
+    *out->add_uncharged_failures() = ToProto(time);
+  }
   for (const auto& [rank, lone] : job.lone_ranks) {
     v1::LoneRank& message = (*out->mutable_lone_ranks())[rank];
     message.set_waits(lone.waits);
@@ -103,6 +106,8 @@ Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
     job->event_numbers[node] = number;
   }
   LOCKSTEP_RETURN_IF_ERROR(Get(stored.free_restarts(), &job->free_restarts));
+  LOCKSTEP_RETURN_IF_ERROR(
+      Get(stored.uncharged_failures(), &job->uncharged_failures));
   for (const auto& [rank, message] : stored.lone_ranks()) {
     LoneRank& lone = job->lone_ranks[rank];
     lone.waits = message.waits();

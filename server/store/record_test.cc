@@ -50,7 +50,8 @@ TEST(RecordTest, TheFullJobIsFull) {
   EXPECT_TRUE(job.cancel_requested);
   EXPECT_FALSE(job.images.empty() || job.artifacts.empty() ||
                job.lineage.empty() || job.directives.empty() ||
-               job.event_numbers.empty() || job.free_restarts.empty());
+               job.event_numbers.empty() || job.free_restarts.empty() ||
+               job.uncharged_failures.empty());
   EXPECT_TRUE(job.start_time && job.end_time && job.last_checkpoint &&
               job.committed_step && job.cluster && job.failing && job.outcome &&
               job.not_before.has_value());

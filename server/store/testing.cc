@@ -218,6 +218,7 @@ Job FullJob() {
   job.failed_formings = 3;
   job.event_numbers = {{"a", 9}, {"b", 1}};
   job.free_restarts = {At(15), At(16)};
+  job.uncharged_failures = {At(13), At(17)};
   job.generation_floor = 1003;
   job.failure_signature = "ZeroDivisionError at train.py:12";
   job.output_identity = std::string(32, 'a');

@@ -96,8 +96,8 @@ class LogSinkTest : public ServiceTest {
   }
   std::string Log() const { return RealFileSystem()->Read(path_).value(); }
   bool LogHas(const std::string& text) const {
-    const MonoTime deadline = SystemClock().Now().mono + kPatience;
-    while (SystemClock().Now().mono < deadline) {
+    const MonoTime deadline = MonotonicNow() + kPatience;
+    while (MonotonicNow() < deadline) {
       if (Log().find(text) != std::string::npos) return true;
       std::this_thread::sleep_for(10ms);
     }

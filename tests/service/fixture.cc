@@ -207,12 +207,13 @@ void ServiceTest::SetUp() {
   packages_ = *std::move(packages);
   files_ = std::make_unique<WorkFiles>(files_options_);
   pools_ = std::make_unique<CallPools>();
+  readers_ = std::make_unique<StreamReaders>(reader_limits_);
   package_service_ = std::make_unique<PackageService>(
       package_service_options_, pools_.get(), packages_.get());
   job_service_ = std::make_unique<JobService>(
       pools_.get(), coordinator_.get(), hub_.get(), logs_.get(), tables_.get(),
       packages_.get(), &streams_, files_.get(),
-      JobServiceOptions{max_submitter_priority_, space_});
+      JobServiceOptions{max_submitter_priority_, space_, readers_.get()});
   cluster_service_ = std::make_unique<ClusterService>(coordinator_.get());
   WorkerServiceOptions worker_options;
   worker_options.cluster = kCluster;
@@ -235,8 +236,14 @@ void ServiceTest::TearDown() {
   hub_->Close();
   logs_->Close();
   coordinator_->CloseStreams();
+  // As App's members are: what waits in the pools outlives the services.
   server_.reset();
+  worker_service_.reset();
+  cluster_service_.reset();
+  package_service_.reset();
+  job_service_.reset();
   pools_.reset();
+  files_.reset();
   logs_.reset();
   EXPECT_TRUE(RealFileSystem()->RemoveAll(dir_).ok());
 }

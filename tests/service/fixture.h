@@ -137,6 +137,9 @@ class ServiceTest : public testing::Test {
   MemoryStore store_;
   std::string dir_;
   StreamMetrics streams_;
+  // Set it before SetUp.
+  ReaderLimits reader_limits_;
+  std::unique_ptr<StreamReaders> readers_;
   std::unique_ptr<WatchHub> hub_;
   std::unique_ptr<LogStore> logs_;
   std::unique_ptr<SiteTables> tables_;

@@ -41,6 +41,54 @@ TEST_F(LogStreamTest, LongLogsAreMergedByTime) {
   }
 }
 
+// Far more than gRPC takes of a stream that is not read.
+class SlowReaderTest : public LogStreamTest {
+ protected:
+  void WriteMuch() {
+    const std::string padding(1000, 'x');
+    for (int i = 0; i < 32; ++i) {
+      std::string lines;
+      while (lines.size() < (256 << 10)) lines += Line(i, padding);
+      Write(0, lines);
+    }
+  }
+};
+
+TEST_F(SlowReaderTest, AReaderThatTakesNothingForAMinuteIsToldSo) {
+  WriteMuch();
+  v1::StreamLogsRequest request;
+  request.set_follow(true);
+  const auto reader = Start(request);
+  ASSERT_TRUE(reader->Next());
+  // Its time passes for the sweep alone. A message that is on its way just now
+  // counts, too: what is the last is found in the end.
+  const MonoTime deadline = MonotonicNow() + kPatience;
+  EXPECT_EQ(readers_->EndStalled(MonotonicNow()), 0);
+  while (readers_->EndStalled(MonotonicNow() + std::chrono::seconds(61)) == 0) {
+    ASSERT_LT(MonotonicNow(), deadline);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const Status end = reader->End();
+  EXPECT_EQ(end.code(), StatusCode::kResourceExhausted) << Message(end);
+  EXPECT_THAT(Message(end), HasSubstr("the reader has taken nothing for"));
+}
+
+class SmallReaderTest : public SlowReaderTest {
+ protected:
+  SmallReaderTest() { reader_limits_.caller_bytes = 1 << 20; }
+};
+
+TEST_F(SmallReaderTest, WhatWaitsForTheReadersOfOneCallerIsBounded) {
+  Write(1, Line(0, "short"));
+  v1::StreamLogsRequest request;
+  request.add_ranks(1);
+  EXPECT_THAT(Start(request)->Next()->text(), "short");
+  WriteMuch();
+  const Status refused = Refusal({});
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(refused), "READERS_TOO_SLOW");
+}
+
 // A host's clock that steps back does not change the order of a rank's lines.
 TEST_F(LogStreamTest, ARanksLinesKeepTheirOrder) {
   Write(0, Line(5, "a") + Line(1, "b") + Line(6, "c"));

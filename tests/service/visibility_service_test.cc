@@ -1,6 +1,7 @@
 // What the owner of a job, an admin and others are shown of it.
 #include <gmock/gmock.h>
 
+#include "server/service/log_stream.h"
 #include "tests/service/fixture.h"
 
 namespace lockstep {
@@ -166,6 +167,36 @@ TEST_F(VisibilityServiceTest, OthersSeeThatAndNotWhat) {
 }
 
 // A watch that goes on: changes and progress.
+// A reader whose request was taken before the job came to be, or while the name
+// was another job's.
+TEST_F(VisibilityServiceTest, AReaderOfANameThatAnotherTakesSeesNothing) {
+  struct Peer final : StreamPeer {
+    void Wake() override {}
+    bool IsCancelled() const override { return false; }
+    void Cancel() override {}
+  } peer;
+  v1::StreamLogsRequest request;
+  request.set_name("next");
+  request.set_follow(true);
+  request.set_include_events(true);
+  const auto reader_of = [](const std::string& name) {
+    return ReaderOf(name, /*admin=*/false, Visibility::kOwner);
+  };
+  LogStream bob(coordinator_.get(), hub_.get(), logs_.get(), nullptr,
+                reader_of("user/bob"), request, &peer);
+  LogStream ann(coordinator_.get(), hub_.get(), logs_.get(), nullptr,
+                reader_of("user/ann"), request, &peer);
+  MustSubmit("next");
+  v1::StreamLogsResponse message;
+  const StreamStep step = bob.Next(&message);
+  EXPECT_EQ(step.kind, StreamStep::Kind::kEnd);
+  EXPECT_EQ(step.status.code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(ReasonOf(step.status), "DETAILS_HIDDEN");
+  EXPECT_EQ(message.lines_size(), 0);
+  EXPECT_EQ(ann.Next(&message).kind, StreamStep::Kind::kSend);
+  EXPECT_GT(message.lines_size(), 0);
+}
+
 TEST_F(VisibilityServiceTest, WhatChangesIsHiddenToo) {
   const auto stub = v1::JobService::NewStub(User("bob"));
   const auto context = Context();

@@ -1,6 +1,7 @@
 // Jobs as clients watch them.
 #include <gmock/gmock.h>
 
+#include "server/service/job_watch.h"
 #include "tests/service/fixture.h"
 
 namespace lockstep {
@@ -58,6 +59,54 @@ class WatchServiceTest : public ServiceTest {
                                    version);
   }
 };
+
+// What waits for a slow reader are names: a job is sent as it is by then, and
+// what happened to it before is not sent after that.
+TEST_F(WatchServiceTest, ASlowReaderSeesTheFirstJobsAsTheyAreWhenSent) {
+  struct Peer final : StreamPeer {
+    void Wake() override {}
+    bool IsCancelled() const override { return false; }
+    void Cancel() override {}
+  } peer;
+  for (const char* name : {"a", "b", "c"}) MustSubmit(name);
+  JobWatch watch(coordinator_.get(), hub_.get(), nullptr,
+                 ReaderOf("user/ann", false, Visibility::kOwner),
+                 v1::WatchJobsRequest(), &peer);
+  std::vector<std::string> seen;
+  const auto next = [&] {
+    v1::WatchJobsResponse message;
+    if (watch.Next(&message).kind != StreamStep::Kind::kSend) return false;
+    if (message.has_job()) {
+      seen.push_back(message.job().name() + " " +
+                     v1::JobState_Name(message.job().state()));
+    } else if (!message.deleted().empty()) {
+      seen.push_back(message.deleted() + " deleted");
+    } else if (message.event_case() == v1::WatchJobsResponse::kSynced) {
+      seen.push_back("synced");
+    }
+    return true;
+  };
+  ASSERT_TRUE(next());
+  const std::string first = seen.at(0).substr(0, 1);
+  const std::string cancelled = first == "c" ? "b" : "c";
+  const std::string deleted = first == "a" ? "b" : "a";
+  ASSERT_TRUE(Cancel(cancelled, "cancel").ok());
+  ASSERT_TRUE(Cancel(deleted, "cancel-too").ok());
+  const auto stub = v1::JobService::NewStub(User("ann"));
+  v1::DeleteJobRequest request;
+  request.set_name(deleted);
+  request.set_request_id("delete");
+  ASSERT_TRUE(Answer<v1::DeleteJobResponse>([&](auto* context, auto* response) {
+                return stub->DeleteJob(context, request, response);
+              }).ok());
+  while (next()) {
+  }
+  EXPECT_THAT(seen, ElementsAre(first + " JOB_STATE_QUEUED",
+                                cancelled + " JOB_STATE_CANCELLED", "synced",
+                                deleted + " JOB_STATE_CANCELLED",
+                                deleted + " deleted"));
+  EXPECT_EQ(watch.KeptBytes(), 0);
+}
 
 TEST_F(WatchServiceTest, SnapshotThenSyncedThenChangesThenTheEnd) {
   DaemonStream daemon(Worker("a"));

@@ -79,7 +79,7 @@ struct AgentConfig {
   std::vector<std::string> inherit = DefaultInherit();
   std::vector<PortRange> port_ranges;
   // Says which certificate is out of its dates, after the connection ended with
-  // this; may take half a second. May be empty.
+  // this; may take half a second, and is called on probe_work_. May be empty.
   std::function<Status(const Status&)> check_dates;
   Duration reconnect_first = std::chrono::milliseconds(100);
   Duration reconnect_most = std::chrono::seconds(1);

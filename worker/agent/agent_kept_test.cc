@@ -388,6 +388,42 @@ TEST_F(AgentTest, DatesAreLookedAtWhenTheCoordinatorCannotBeReached) {
   StopDaemon();  // It calls what is on this stack.
 }
 
+TEST_F(AgentTest, WhileDatesAreLookedAtTheDaemonDoesTheRest) {
+  Mutex mu;
+  CondVar changed;
+  bool asked = false, seen = false, in_time = false;
+  config_.check_dates = [&](const Status&) {
+    MutexLock lock(&mu);
+    asked = true;
+    changed.NotifyAll();
+    const MonoTime deadline = MonotonicNow() + std::chrono::seconds(20);
+    while (!seen && changed.WaitUntil(&mu, deadline)) {
+    }
+    in_time = seen;
+    return OkStatus();
+  };
+  StartAgain();
+  coordinator_.Stop();
+  {
+    MutexLock lock(&mu);
+    const MonoTime deadline = MonotonicNow() + std::chrono::seconds(20);
+    while (!asked && changed.WaitUntil(&mu, deadline)) {
+    }
+    ASSERT_TRUE(asked);
+  }
+  coordinator_.Locked([&] { coordinator_.beats.clear(); });
+  ASSERT_TRUE(coordinator_.Start().ok());
+  EXPECT_TRUE(
+      coordinator_.Eventually([&] { return !coordinator_.beats.empty(); }));
+  {
+    MutexLock lock(&mu);
+    seen = true;
+    changed.NotifyAll();
+  }
+  StopDaemon();
+  EXPECT_TRUE(in_time) << "it was back while the look went on";
+}
+
 TEST_F(AgentTest, SocketsOfShimsThatWereKilledAreRemovedAtTheStart) {
   const std::string path = config_.runtime_dir + "/0123456789abcdef.sock";
   sockaddr_un address{};

@@ -138,8 +138,11 @@ void Agent::OnClosed(uint64_t stream, const Status& status) {
     last_complaint_ = complaint;
     const bool unreachable = status.code() == StatusCode::kUnavailable;
     if (unreachable && config_.check_dates) {
-      const Status dates = config_.check_dates(status);
-      if (!dates.ok()) LOG_ERROR("{}", Message(dates));
+      // Not here: it may wait for a host that does not answer.
+      probe_work_->Add([check = config_.check_dates, status] {
+        const Status dates = check(status);
+        if (!dates.ok()) LOG_ERROR("{}", Message(dates));
+      });
     }
   }
   backoff_ = backoff_ == Duration{}

@@ -16,6 +16,8 @@ namespace {
 
 // A rank with more is not counted to its end.
 constexpr size_t kMostProcesses = 4096;
+// An execve takes milliseconds.
+constexpr Duration kExecTime = std::chrono::seconds(1);
 
 bool IsSubreaper() {
   int is = 0;
@@ -33,6 +35,14 @@ std::string ProgramOf(const std::string& pid) {
 bool IsAboutToExec(pid_t pid) {
   const std::string program = ProgramOf(std::to_string(pid));
   return !program.empty() && program == ProgramOf("self");
+}
+
+// Whether it has no kToolVariable. What a caller has read before the program
+// was read may have been this process's own environment, of a fork that has
+// become a tool since: so it is read once more, afterwards.
+bool IsNoTool(pid_t pid) {
+  const auto environ = EnvironOf(pid, MonotonicNow() + kExecTime);
+  return environ && VariableIn(*environ, kToolVariable).empty();
 }
 
 // The engine ends its containers, and these with them.
@@ -68,7 +78,7 @@ bool IsOrphan(const ProcessStat& process, const std::string& environ,
   return process.parent == getpid() && process.start_time >= since &&
          VariableIn(environ, kToolVariable).empty() &&
          !IsOfAnEngine(process.command) && IsSubreaper() &&
-         !IsAboutToExec(process.pid);
+         !IsAboutToExec(process.pid) && IsNoTool(process.pid);
 }
 
 std::vector<ProcessId> DescendantsOf(pid_t shim,

@@ -109,6 +109,19 @@ TEST_F(OrphansTest, WhatWeStartedOurselvesIsLeftAlone) {
   EXPECT_FALSE(HasEnded(tool));
 }
 
+// What was read of it was read before its execve: it was a fork of this one.
+TEST_F(OrphansTest, WhatBecameAToolAfterItWasReadIsLeftAlone) {
+  const Process& tool = Child({std::string(kToolVariable) + "=x"});
+  const auto stat = ReadProcessStat(tool.id.pid);
+  ASSERT_TRUE(stat.ok());
+  const std::string before("PATH=/usr/bin:/bin\0", 19);
+  EXPECT_FALSE(IsOrphan(*stat, before, record_.shim.start_time));
+  const Process& orphan = Orphan();
+  const auto other = ReadProcessStat(orphan.id.pid);
+  ASSERT_TRUE(other.ok());
+  EXPECT_TRUE(IsOrphan(*other, before, record_.shim.start_time));
+}
+
 TEST_F(OrphansTest, WhatIsOlderThanTheShimIsLeftAlone) {
   const Process& orphan = Orphan();
   record_.shim.start_time = orphan.id.start_time + 1;
