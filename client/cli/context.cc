@@ -1,7 +1,6 @@
 // `lockstep context`: the named clusters of the configuration file.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cctype>
 #include <map>
 #include <memory>
@@ -315,72 +314,75 @@ StatusOr<int> Delete(const Cli& cli, const std::string& name) {
 
 }  // namespace
 
-void AddContextList(CLI::App* parent, Cli* cli) {
-  CLI::App* const app = AddCommand(
-      parent, "list", "The contexts of the configuration files",
+Command ContextListCommand(Cli* cli) {
+  Command command = LeafCommand(
+      "list", "The contexts of the configuration files",
       "  lockstep context list\n"
       "  lockstep context list -o wide\n"
       "\nThey are those of the user's file, then those of the site's, which is"
       "\n/etc/lockstep/config.yaml.");
-  AddOutputOption(app, cli);
-  app->callback([=] { cli->run = [=] { return List(*cli); }; });
+  AddOutputOption(&command, cli);
+  command.run = [=] { return List(*cli); };
+  return command;
 }
 
-void AddContextShow(CLI::App* parent, Cli* cli) {
-  auto name = std::make_shared<std::string>();
-  CLI::App* const app =
-      AddCommand(parent, "show", "One context, and who you are with it",
-                 "  lockstep context show\n"
-                 "  lockstep context show lab -o json");
-  app->add_option("name", *name, "The context (default: the current one)");
-  AddOutputOption(app, cli);
-  app->callback([=] { cli->run = [=] { return Show(*cli, *name); }; });
+Command ContextShowCommand(Cli* cli) {
+  const auto name = std::make_shared<std::string>();
+  Command command = LeafCommand("show", "One context, and who you are with it",
+                                "  lockstep context show\n"
+                                "  lockstep context show lab -o json");
+  command.Add("name", name.get(), "The context (default: the current one)");
+  AddOutputOption(&command, cli);
+  command.run = [=] { return Show(*cli, *name); };
+  return command;
 }
 
-void AddContextUse(CLI::App* parent, Cli* cli) {
-  auto name = std::make_shared<std::string>();
-  CLI::App* const app =
-      AddCommand(parent, "use", "Make a context the current one",
-                 "  lockstep context use lab\n"
-                 "\nCommands connect to it unless --context, --address or a"
-                 "\nLOCKSTEP_* variable says otherwise.");
-  app->add_option("name", *name, "The context")->required();
-  app->callback([=] { cli->run = [=] { return Use(*cli, *name); }; });
+Command ContextUseCommand(Cli* cli) {
+  const auto name = std::make_shared<std::string>();
+  Command command =
+      LeafCommand("use", "Make a context the current one",
+                  "  lockstep context use lab\n"
+                  "\nCommands connect to it unless --context, --address or a"
+                  "\nLOCKSTEP_* variable says otherwise.");
+  command.Add("name", name.get(), "The context").Required();
+  command.run = [=] { return Use(*cli, *name); };
+  return command;
 }
 
-void AddContextSet(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<SetOptions>();
-  CLI::App* const app = AddCommand(
-      parent, "set", "Add a context, or change what is given of one",
+Command ContextSetCommand(Cli* cli) {
+  const auto options = std::make_shared<SetOptions>();
+  Command command = LeafCommand(
+      "set", "Add a context, or change what is given of one",
       "  lockstep context set lab --address head.example.com:7443 \\\n"
       "    --credentials ~/.config/lockstep/pki/user-ann --use\n"
       "  lockstep context set lab --address 10.0.0.1:7443\n"
       "\nThe first context is made the current one. Paths are kept as absolute"
       "\nones; the files are not copied.");
   ContextEntry* const given = &options->given;
-  app->add_option("name", options->name, "The context")->required();
-  app->add_option("--address", given->address, "HOST:PORT of the coordinator");
-  app->add_option("--credentials", options->credentials,
-                  "Folder with ca.crt, tls.crt and tls.key, as `lockstep cert "
-                  "issue` writes it")
-      ->type_name("DIR");
-  app->add_option("--ca", given->ca, "PEM file of the cluster's CA");
-  app->add_option("--cert", given->cert, "PEM file of your certificate");
-  app->add_option("--key", given->key, "PEM file of its key");
-  app->add_flag("--insecure-loopback,--insecure_loopback",
-                given->insecure_loopback, "No TLS; on this machine only");
-  app->add_flag("--use", options->use, "Also make it the current one");
-  app->callback([=] { cli->run = [=] { return Set(*cli, *options); }; });
+  command.Add("name", &options->name, "The context").Required();
+  command.Add("--address", &given->address, "HOST:PORT of the coordinator");
+  command.Add("--credentials DIR", &options->credentials,
+              "Folder with ca.crt, tls.crt and tls.key, as `lockstep cert "
+              "issue` writes it");
+  command.Add("--ca", &given->ca, "PEM file of the cluster's CA");
+  command.Add("--cert", &given->cert, "PEM file of your certificate");
+  command.Add("--key", &given->key, "PEM file of its key");
+  command.Add("--insecure-loopback,--insecure_loopback",
+              &given->insecure_loopback, "No TLS; on this machine only");
+  command.Add("--use", &options->use, "Also make it the current one");
+  command.run = [=] { return Set(*cli, *options); };
+  return command;
 }
 
-void AddContextDelete(CLI::App* parent, Cli* cli) {
-  auto name = std::make_shared<std::string>();
-  CLI::App* const app = AddCommand(
-      parent, "delete", "Remove a context from the user's file",
+Command ContextDeleteCommand(Cli* cli) {
+  const auto name = std::make_shared<std::string>();
+  Command command = LeafCommand(
+      "delete", "Remove a context from the user's file",
       "  lockstep context delete lab\n"
       "\nNeither the cluster nor the certificate's files are touched.");
-  app->add_option("name", *name, "The context; its whole name")->required();
-  app->callback([=] { cli->run = [=] { return Delete(*cli, *name); }; });
+  command.Add("name", name.get(), "The context; its whole name").Required();
+  command.run = [=] { return Delete(*cli, *name); };
+  return command;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,19 +14,19 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct CancelFlags {
   std::vector<std::string> names;
   bool wait = false;
 };
 
 // What came of the names, in their order; the exit code is the worst of them.
-struct Outcome {
+struct CancelOutcome {
   std::vector<v1::Job> jobs;
   int code = 0;
 };
 
 void Take(const Cli& cli, const std::string& name, StatusOr<v1::Job> job,
-          Outcome* outcome) {
+          CancelOutcome* outcome) {
   if (job.ok()) {
     outcome->jobs.push_back(*std::move(job));
     return;
@@ -78,9 +77,9 @@ StatusOr<v1::Job> Cancel(Client* client, const std::string& name) {
   return NoSuchJob(client, name);
 }
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunCancel(const Cli& cli, const CancelFlags& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
-  Outcome outcome;
+  CancelOutcome outcome;
   for (const std::string& name : options.names) {
     Take(cli, name, Cancel(client.get(), name), &outcome);
   }
@@ -100,23 +99,23 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
 
 }  // namespace
 
-void AddJobsCancel(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "cancel", "End jobs: SIGTERM to their ranks, 30 s later SIGKILL",
+Command JobsCancelCommand(Cli* cli) {
+  const auto options = std::make_shared<CancelFlags>();
+  Command command = LeafCommand(
+      "cancel", "End jobs: SIGTERM to their ranks, 30 s later SIGKILL",
       "  lockstep jobs cancel fashion\n"
       "  lockstep jobs cancel fashion other --wait\n"
       "\nA job that has ended already stays as it is. It returns when the"
       "\ncoordinator knows; a job whose ranks still end is CANCELLING. No"
       "\ncheckpoint is made; `lockstep jobs checkpoint` makes one before.");
-  app->add_option("name", options->names, "The jobs; their whole names")
-      ->type_name("JOB")
-      ->required();
-  app->add_flag("--wait", options->wait,
-                "Return when they have ended, at most 2 minutes each");
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  command.Add("name JOB", &options->names, "The jobs; their whole names")
+      .Required();
+  command.Add("--wait", &options->wait,
+              "Return when they have ended, at most 2 minutes each");
+  AddOutputOption(&command, cli);
+  AddConnectionOptions(&command, cli);
+  command.run = [=] { return RunCancel(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

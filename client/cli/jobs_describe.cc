@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -18,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct DescribeFlags {
   std::string name;
   std::string format;
   bool summarize = false;
@@ -56,7 +55,7 @@ std::string BadGpus(Client* client, const v1::Job& job, const Style& style) {
   return text.empty() ? "" : "\n" + style.Bold("Bad GPUs") + "\n" + text;
 }
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunDescribe(const Cli& cli, const DescribeFlags& options) {
   ResourceFormat format;
   if (!options.format.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(format, ParseResourceFormat(options.format));
@@ -104,10 +103,10 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
 
 }  // namespace
 
-void AddJobsDescribe(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "describe",
+Command JobsDescribeCommand(Cli* cli) {
+  const auto options = std::make_shared<DescribeFlags>();
+  Command command = LeafCommand(
+      "describe",
       "A job: its state and why, where it runs, how fast, what it uses, what "
       "happened",
       "  lockstep jobs describe fashion\n"
@@ -118,21 +117,20 @@ void AddJobsDescribe(CLI::App* parent, Cli* cli) {
       "  lockstep jobs describe fashion --reduction-plan > fashion.plan\n"
       "\n-o json and -o yaml are AI Platform's Job resource (jobId, state,"
       "\ncreateTime, trainingInput ...) with all else under \"lockstep\".");
-  app->add_option("name", options->name, "The job, or how its name begins")
-      ->type_name("JOB")
-      ->required();
-  CLI::Option* const summarize =
-      app->add_flag("--summarize", options->summarize,
-                    "Tables of the job, its input and its output");
-  CLI::Option* const plan =
-      app->add_flag("--reduction-plan", options->reduction_plan,
-                    "Only how its ranks sum gradients, for `submit "
-                    "--reduction-plan FILE`")
-          ->excludes(summarize);
-  AddFormatOption(app, &options->format)->excludes(summarize)->excludes(plan);
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  AddJobArgument(&command, &options->name);
+  command.Add("--summarize", &options->summarize,
+              "Tables of the job, its input and its output");
+  command
+      .Add("--reduction-plan", &options->reduction_plan,
+           "Only how its ranks sum gradients, for `submit "
+           "--reduction-plan FILE`")
+      .Excludes({"--summarize"});
+  AddFormatOption(&command, &options->format)
+      .Excludes({"--summarize", "--reduction-plan"});
+  AddOutputOption(&command, cli);
+  AddConnectionOptions(&command, cli);
+  command.run = [=] { return RunDescribe(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

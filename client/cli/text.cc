@@ -4,6 +4,7 @@
 #include <google/protobuf/util/time_util.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "client/cli/terminal_text.h"
@@ -236,6 +237,44 @@ std::string RenderTable(const Table& table, bool headers) {
   if (headers) render(header);
   for (const auto& row : rows) render(row);
   return text;
+}
+
+std::string DescribeRow(const std::string& label, const std::string& text) {
+  if (text.empty()) return "";
+  return fmt::format("{:<12} {}\n", label, text);
+}
+
+std::string DescribeSection(const std::string& title, const std::string& body,
+                            const Style& style) {
+  if (body.empty()) return "";
+  std::string text = "\n" + style.Bold(title) + "\n";
+  for (size_t begin = 0; begin < body.size();) {
+    const size_t end = std::min(body.find('\n', begin), body.size() - 1);
+    text += "  " + body.substr(begin, end + 1 - begin);
+    begin = end + 1;
+  }
+  return text;
+}
+
+std::string LowerCase(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(c));
+  return text;
+}
+
+StatusOr<int> ParseState(const std::string& text,
+                         const std::vector<std::string>& names) {
+  std::string wanted = text;
+  for (char& c : wanted) c = static_cast<char>(std::toupper(c));
+  std::string known;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == wanted) return static_cast<int>(i) + 1;
+    known += (i == 0                  ? ""
+              : i + 1 == names.size() ? " and "
+                                      : ", ") +
+             LowerCase(names[i]);
+  }
+  return InvalidArgument("--state: there is no {}; there are {}", wanted,
+                         known);
 }
 
 bool IsUtf8(std::string_view text) {

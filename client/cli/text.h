@@ -9,6 +9,7 @@
 
 #include "client/cli/environment.h"
 #include "common/base/clock.h"
+#include "common/base/status.h"
 #include "lockstep/v1/types.pb.h"
 
 namespace lockstep {
@@ -52,6 +53,18 @@ std::string Number(double value);
 
 Duration ToDuration(const google::protobuf::Duration& d);
 WallTime ToWallTime(const google::protobuf::Timestamp& t);
+// What the value of --state, in any case, stands for: the index from 1 of the
+// one of `names`, as Text() has them. InvalidArgument lists them.
+StatusOr<int> ParseState(const std::string& text,
+                         const std::vector<std::string>& names);
+template <typename State>
+std::vector<std::string> StateNames(int max) {
+  std::vector<std::string> names;
+  for (int i = 1; i <= max; ++i) names.push_back(Text(static_cast<State>(i)));
+  return names;
+}
+std::string LowerCase(std::string text);
+
 // "2026-01-31 12:00:00 UTC", "-" where it is not set.
 std::string TimeText(bool set, const google::protobuf::Timestamp& t);
 // The coarsest unit that says enough: "12s", "5m", "3h", "2d".
@@ -60,6 +73,12 @@ std::string Age(Duration d);
 // Without escape sequences; one column a UTF-8 code point.
 size_t VisibleWidth(std::string_view text);
 std::string PadRight(std::string text, size_t width);
+
+// "label        text\n"; without a text nothing.
+std::string DescribeRow(const std::string& label, const std::string& text);
+// `body` indented under its title; without a body nothing.
+std::string DescribeSection(const std::string& title, const std::string& body,
+                            const Style& style);
 
 struct Table {
   std::vector<std::string> header;

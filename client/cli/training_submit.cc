@@ -1,7 +1,6 @@
 // `lockstep jobs submit training`: AI Platform's command line.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <ostream>
 
@@ -26,7 +25,7 @@ namespace {
 
 constexpr uint64_t kMaxConfig = 1 << 20;
 
-constexpr char kExamples[] =
+constexpr char kTrainingExamples[] =
     "  lockstep jobs submit training vision_1 --config config.yaml \\\n"
     "      --master-image-uri gcr.io/my-project/trainer:1 -- trainer/task.py\n"
     "  lockstep jobs submit training vision_2 --package-path trainer \\\n"
@@ -51,7 +50,7 @@ constexpr char kExamples[] =
     "not"
     "\nSUCCEEDED; 2 for wrong usage.";
 
-constexpr char kPlanExamples[] =
+constexpr char kPlanTrainingExamples[] =
     "  lockstep plan training vision_1 --config config.yaml\n"
     "  lockstep plan training vision_2 --package-path trainer \\\n"
     "      --module-name trainer.task --runtime-version 2.11 -- --epochs 5\n"
@@ -230,7 +229,7 @@ StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
 }
 
 // 0 or 1, and 2 of usage, as gcloud's.
-StatusOr<int> Run(const Cli& cli, TrainingFlags flags) {
+StatusOr<int> RunTraining(const Cli& cli, TrainingFlags flags) {
   if (cli.has_program && !cli.program.empty()) flags.args = cli.program;
   bool refused = false;
   StatusOr<int> code = Submit(cli, flags, &refused);
@@ -246,30 +245,30 @@ StatusOr<int> Run(const Cli& cli, TrainingFlags flags) {
                                                         : kExitError;
 }
 
-CLI::App* Add(CLI::App* parent, Cli* cli, const std::string& description,
-              bool plan) {
-  auto flags = std::make_shared<TrainingFlags>();
-  CLI::App* const app = AddCommand(parent, "training", description,
-                                   plan ? kPlanExamples : kExamples);
-  AddTrainingOptions(app, flags.get(), plan);
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] {
+Command MakeTraining(Cli* cli, const std::string& description, bool plan) {
+  const auto flags = std::make_shared<TrainingFlags>();
+  Command command =
+      LeafCommand("training", description,
+                  plan ? kPlanTrainingExamples : kTrainingExamples);
+  AddTrainingOptions(&command, flags.get(), plan);
+  AddOutputOption(&command, cli);
+  AddConnectionOptions(&command, cli);
+  command.run = [=] {
     flags->dry_run = flags->dry_run || plan;
-    cli->run = [=] { return Run(*cli, *flags); };
-  });
-  return app;
+    return RunTraining(*cli, *flags);
+  };
+  return command;
 }
 
 }  // namespace
 
-void AddJobsSubmitTraining(CLI::App* parent, Cli* cli) {
-  Add(parent, cli, "Submit a job as AI Platform's: JOB [OPTIONS] [-- ARGS...]",
-      false);
+Command JobsSubmitTrainingCommand(Cli* cli) {
+  return MakeTraining(
+      cli, "Submit a job as AI Platform's: JOB [OPTIONS] [-- ARGS...]", false);
 }
 
-void AddPlanTraining(CLI::App* parent, Cli* cli) {
-  Add(parent, cli, "What `jobs submit training` would do", true);
+Command PlanTrainingCommand(Cli* cli) {
+  return MakeTraining(cli, "What `jobs submit training` would do", true);
 }
 
 }  // namespace lockstep
