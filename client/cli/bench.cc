@@ -52,8 +52,8 @@ struct BenchFlags {
 
 // The value of one of `names` in `arguments`, as "-g 2", "--ranks=2" or "-g2";
 // takes it out of there.
-std::optional<std::string> Take(const std::vector<std::string>& names,
-                                std::vector<std::string>* arguments) {
+std::optional<std::string> TakeOption(const std::vector<std::string>& names,
+                                      std::vector<std::string>* arguments) {
   for (auto it = arguments->begin(); it != arguments->end(); ++it) {
     for (const std::string& name : names) {
       const bool is_long = name.size() > 2;
@@ -83,12 +83,12 @@ StatusOr<BenchJob> BuildBench(const Cli& cli, const BenchFlags& options) {
   BenchJob bench;
   SubmitFlags job = options.job;
   std::vector<std::string> arguments = cli.program;
-  if (const auto json = Take({"--json"}, &arguments)) {
+  if (const auto json = TakeOption({"--json"}, &arguments)) {
     bench.json = JoinPath(cli.env->working_directory, *json);
     arguments.push_back("--json-line");
   }
   job.ranks_per_task = 1;
-  if (const auto ranks = Take({"-g", "--ranks", "--ngpus"}, &arguments)) {
+  if (const auto ranks = TakeOption({"-g", "--ranks", "--ngpus"}, &arguments)) {
     int32_t value = 0;
     const auto [end, error] =
         std::from_chars(ranks->data(), ranks->data() + ranks->size(), value);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <istream>
 #include <ostream>
 #include <string_view>
@@ -102,8 +101,8 @@ std::vector<std::string> TakeConnectionOptions(std::vector<std::string>* args) {
   return taken;
 }
 
-// The first "--name" behind args[begin] that is no flag of `command`; empty:
-// there is none. The value of a flag is none.
+// Returns the first "--name" from args[begin] on that is not a flag of
+// `command`, or an empty string. Values of flags are skipped.
 std::string UnknownFlag(const Command& command,
                         const std::vector<std::string>& args, size_t begin) {
   for (size_t i = begin; i < args.size(); ++i) {
@@ -129,8 +128,8 @@ std::vector<std::string> LongNames(const Command& command) {
   return all;
 }
 
-// "KIND NAME", which is not there, with the nearest of `known`. Returns the
-// exit code.
+// Reports a command or option that does not exist, and the nearest of `known`.
+// Returns the exit code.
 int Refuse(const Walk& walk, const std::string& kind, const std::string& name,
            const std::vector<std::string>& known, CliEnvironment* env) {
   const std::string near = Nearest(name, known);
@@ -142,7 +141,7 @@ int Refuse(const Walk& walk, const std::string& kind, const std::string& name,
   return kExitUsage;
 }
 
-// `names`: its name, and "," and an alias where it has one.
+// `names` is its name, followed by "," and an alias if it has one.
 template <typename... Children>
 Command GroupCommand(const std::string& names, const std::string& description,
                      const std::string& example, Children... children) {
@@ -152,21 +151,6 @@ Command GroupCommand(const std::string& names, const std::string& description,
   if (comma < names.size()) group.alias = names.substr(comma + 1);
   (group.children.push_back(std::move(children)), ...);
   return group;
-}
-
-void AddFormats(Command* command, Cli* cli,
-                const std::vector<std::string>& all) {
-  std::string text;
-  for (const std::string& format : all) {
-    text += text.empty() ? "" : format == all.back() ? " or " : ", ";
-    text += format;
-  }
-  command->Add("-o,--output-format FORMAT", &cli->output, text)
-      .OneOf(all)
-      .ShowDefault();
-  command->Add(
-      "--json", [cli] { cli->output = "json"; }, "As -o json");
-  AddColorOption(command, cli);
 }
 
 // A certificate that ends soon is told of while there is time to replace it.
@@ -241,77 +225,6 @@ StatusOr<bool> Cli::Confirm(const std::string& question, bool yes) const {
   std::string answer;
   std::getline(*env->in, answer);
   return answer == "y" || answer == "Y" || answer == "yes";
-}
-
-void AddConnectionOptions(Command* command, Cli* cli) {
-  ConnectionFlags* const c = &cli->connection;
-  const FlagGroup group =
-      command->Group("Connection (else LOCKSTEP_*, else the context)");
-  group.Add("--context", &c->context, "Context of the configuration file");
-  group.Add("--address", &c->address, "HOST:PORT of the coordinator");
-  group.Add("--ca", &c->ca, "PEM file of the cluster's CA");
-  group.Add("--cert", &c->cert, "PEM file of our certificate");
-  group.Add("--key", &c->key, "PEM file of its key");
-  group.Add("--insecure-loopback,--insecure_loopback", &c->insecure_loopback,
-            "No TLS; on this machine only");
-}
-
-void AddOutputOption(Command* command, Cli* cli) {
-  AddFormats(command, cli, {"table", "wide", "json", "yaml", "name"});
-}
-
-void AddListOptions(Command* command, Cli* cli) {
-  AddFormats(command, cli,
-             {"table", "wide", "json", "jsonl", "yaml", "csv", "name"});
-  command->Add("--no-headers", &cli->no_headers,
-               "Without the line of column names");
-  command->Add("--uri", &cli->uri, "Only the URI of each, as gcloud's");
-  command
-      ->Add("--columns NAMES", &cli->columns,
-            "Only these columns of -o wide, in this order, as NAME,STATE")
-      .Delimiter(',');
-}
-
-void AddColorOption(Command* command, Cli* cli) {
-  command->Add("--color WHEN", &cli->color, "auto, always or never")
-      .OneOf({"auto", "always", "never"})
-      .ShowDefault();
-}
-
-Flag& AddFormatOption(Command* command, std::string* format) {
-  return command->Add(
-      "--format FORMAT", format,
-      "As gcloud takes it, instead of -o: json, yaml, value(FIELDS), "
-      "csv(FIELDS), table(FIELDS) or default; FIELDS as "
-      "jobId,trainingInput.scaleTier,lockstep.owner");
-}
-
-void AddJobArgument(Command* command, std::string* name) {
-  command->Add("name JOB", name, "The job, or how its name begins").Required();
-}
-
-void AddNodeArgument(Command* command, std::string* name) {
-  command->Add("node NODE", name, "The node, or how its name begins")
-      .Required();
-}
-
-FlagCheck AtLeast(int64_t least) {
-  return [least](const std::string& text) -> std::string {
-    char* end = nullptr;
-    const double value = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != '\0') {
-      return fmt::format("\"{}\" is not a number", Printable(text));
-    }
-    if (!(value >= static_cast<double>(least))) {
-      return fmt::format("{} is less than {}", Printable(text), least);
-    }
-    return "";
-  };
-}
-
-Command LeafCommand(const std::string& name, const std::string& description,
-                    const std::string& examples) {
-  return Command(name, description, "\nExamples:\n" + examples);
 }
 
 Command BuildCommands(Cli* cli) {

@@ -1,7 +1,7 @@
 // The command line program `lockstep`: its tree of commands and how one runs.
 //
-// Each command is a file of its own with a function, listed below, that
-// describes it; parsing picks one and fills what its flags are bound to.
+// Each command has a file of its own, with a function listed below that
+// returns its description. Parsing picks one and sets what its flags point to.
 #ifndef LOCKSTEP_CLIENT_CLI_CLI_H_
 #define LOCKSTEP_CLIENT_CLI_CLI_H_
 
@@ -57,7 +57,7 @@ struct Cli {
   StatusOr<bool> Confirm(const std::string& question, bool yes) const;
 };
 
-// The whole tree. Flags are bound to `cli`, which outlives it.
+// The whole tree. Its flags point into `cli`, which must outlive it.
 Command BuildCommands(Cli* cli);
 
 // Runs one command line (without the program's name). Writes errors to
@@ -73,12 +73,12 @@ void AddListOptions(Command* command, Cli* cli);
 void AddColorOption(Command* command, Cli* cli);
 // gcloud's --format=json|yaml|value(...)|..., instead of -o.
 Flag& AddFormatOption(Command* command, std::string* format);
-// The job or node that a command is about, by its name or how that begins.
+// The positional argument that names a job or node, or how its name begins.
 void AddJobArgument(Command* command, std::string* name);
 void AddNodeArgument(Command* command, std::string* name);
-// A number, not below `least`.
+// Accepts numbers that are not below `least`.
 FlagCheck AtLeast(int64_t least);
-// What it does in one line, and examples for its --help.
+// A command without children; --help shows the examples.
 Command LeafCommand(const std::string& name, const std::string& description,
                     const std::string& examples);
 

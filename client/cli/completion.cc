@@ -22,7 +22,7 @@ void Offer(const std::string& word, const std::string& meaning,
   out->words.emplace_back(out->kept + word, meaning);
 }
 
-// Of a list, its last part.
+// Completes the last part of a list.
 void OfferStates(const std::vector<std::string>& names, Completion* out) {
   const size_t comma = out->prefix.rfind(',');
   if (comma != std::string::npos) {
@@ -32,8 +32,8 @@ void OfferStates(const std::vector<std::string>& names, Completion* out) {
   for (const std::string& name : names) Offer(LowerCase(name), "", out);
 }
 
-// What a value of `flag` may be, by its type's name and its checks. `group` is
-// the name of the command above its own.
+// Completes a value of `flag` by its choices or its type. `group` is the name
+// of the command above.
 void CompleteValue(const std::string& group, const Flag& flag,
                    Completion* out) {
   for (const std::string& value : flag.one_of) Offer(value, "", out);
@@ -67,7 +67,7 @@ void CompleteFlags(const Command& command, Completion* out) {
 // The words before the last one, followed through the tree.
 struct Place {
   const Command* command = nullptr;
-  // The command above; empty: there is none.
+  // The name of the command above it, or empty.
   std::string group;
   size_t positionals = 0;
   // Whose value comes next.
@@ -96,7 +96,7 @@ Place FollowWords(const Command& root, const std::vector<std::string>& words) {
   return place;
 }
 
-// The positional that stands there.
+// Completes the positional argument at that place.
 void CompletePositional(const Place& place, Completion* out) {
   size_t before = place.positionals;
   for (const Flag& flag : place.command->flags) {

@@ -108,7 +108,7 @@ Table ContextTable(const Contexts& contexts, bool wide) {
   return table;
 }
 
-StatusOr<int> List(const Cli& cli) {
+StatusOr<int> ListContexts(const Cli& cli) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Contexts contexts, ReadContexts(*cli.env));
   Listing listing;
   ordered_json all = ordered_json::array();
@@ -143,7 +143,7 @@ std::string WhoText(const ContextEntry& entry, WallTime now) {
                      FormatWallTime(credentials->not_after).substr(0, 10));
 }
 
-StatusOr<int> Show(const Cli& cli, const std::string& wanted) {
+StatusOr<int> ShowContext(const Cli& cli, const std::string& wanted) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
   LOCKSTEP_ASSIGN_OR_RETURN(const Contexts contexts, ReadContexts(*env));
@@ -182,7 +182,7 @@ StatusOr<int> Show(const Cli& cli, const std::string& wanted) {
 
 // ---- use --------------------------------------------------------------------
 
-StatusOr<int> Use(const Cli& cli, const std::string& name) {
+StatusOr<int> UseContext(const Cli& cli, const std::string& name) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_ASSIGN_OR_RETURN(const Contexts contexts, ReadContexts(*env));
   if (!contexts.by_name.contains(name)) return NoContext(contexts, name);
@@ -197,7 +197,7 @@ StatusOr<int> Use(const Cli& cli, const std::string& name) {
 
 // ---- set --------------------------------------------------------------------
 
-struct SetOptions {
+struct SetContextFlags {
   std::string name;
   ContextEntry given;
   // A folder with ca.crt, tls.crt and tls.key.
@@ -205,7 +205,7 @@ struct SetOptions {
   bool use = false;
 };
 
-Status CheckName(const std::string& name) {
+Status CheckContextName(const std::string& name) {
   bool good = !name.empty() && name.size() <= 63 && name[0] != '-';
   for (const char c : name) {
     good = good && (std::isalnum(static_cast<unsigned char>(c)) || c == '-' ||
@@ -219,8 +219,8 @@ Status CheckName(const std::string& name) {
 }
 
 // What was given takes the place of what was there; paths become absolute.
-void Merge(const SetOptions& options, const std::string& directory,
-           ContextEntry* entry) {
+void MergeInto(const SetContextFlags& options, const std::string& directory,
+               ContextEntry* entry) {
   const ContextEntry& given = options.given;
   if (!given.address.empty()) entry->address = given.address;
   const auto take = [&](const std::string& path, std::string* field) {
@@ -267,13 +267,13 @@ Status CheckEntry(const std::string& name, const ContextEntry& entry) {
   return OkStatus();
 }
 
-StatusOr<int> Set(const Cli& cli, const SetOptions& options) {
+StatusOr<int> SetContext(const Cli& cli, const SetContextFlags& options) {
   CliEnvironment* const env = cli.env;
-  LOCKSTEP_RETURN_IF_ERROR(CheckName(options.name));
+  LOCKSTEP_RETURN_IF_ERROR(CheckContextName(options.name));
   LOCKSTEP_ASSIGN_OR_RETURN(const Contexts contexts, ReadContexts(*env));
   LOCKSTEP_ASSIGN_OR_RETURN(Config config, LoadConfig(UserConfigPath(*env)));
   ContextEntry& entry = config.contexts[options.name];
-  Merge(options, env->working_directory, &entry);
+  MergeInto(options, env->working_directory, &entry);
   LOCKSTEP_RETURN_IF_ERROR(CheckEntry(options.name, entry));
   // The first context becomes the current one.
   if (options.use || contexts.current.empty()) config.current = options.name;
@@ -292,7 +292,7 @@ StatusOr<int> Set(const Cli& cli, const SetOptions& options) {
 
 // ---- delete -----------------------------------------------------------------
 
-StatusOr<int> Delete(const Cli& cli, const std::string& name) {
+StatusOr<int> DeleteContext(const Cli& cli, const std::string& name) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_ASSIGN_OR_RETURN(Config config, LoadConfig(UserConfigPath(*env)));
   if (config.contexts.erase(name) == 0) {
@@ -322,7 +322,7 @@ Command ContextListCommand(Cli* cli) {
       "\nThey are those of the user's file, then those of the site's, which is"
       "\n/etc/lockstep/config.yaml.");
   AddOutputOption(&command, cli);
-  command.run = [=] { return List(*cli); };
+  command.run = [=] { return ListContexts(*cli); };
   return command;
 }
 
@@ -333,7 +333,7 @@ Command ContextShowCommand(Cli* cli) {
                                 "  lockstep context show lab -o json");
   command.Add("name", name.get(), "The context (default: the current one)");
   AddOutputOption(&command, cli);
-  command.run = [=] { return Show(*cli, *name); };
+  command.run = [=] { return ShowContext(*cli, *name); };
   return command;
 }
 
@@ -345,12 +345,12 @@ Command ContextUseCommand(Cli* cli) {
                   "\nCommands connect to it unless --context, --address or a"
                   "\nLOCKSTEP_* variable says otherwise.");
   command.Add("name", name.get(), "The context").Required();
-  command.run = [=] { return Use(*cli, *name); };
+  command.run = [=] { return UseContext(*cli, *name); };
   return command;
 }
 
 Command ContextSetCommand(Cli* cli) {
-  const auto options = std::make_shared<SetOptions>();
+  const auto options = std::make_shared<SetContextFlags>();
   Command command = LeafCommand(
       "set", "Add a context, or change what is given of one",
       "  lockstep context set lab --address head.example.com:7443 \\\n"
@@ -370,7 +370,7 @@ Command ContextSetCommand(Cli* cli) {
   command.Add("--insecure-loopback,--insecure_loopback",
               &given->insecure_loopback, "No TLS; on this machine only");
   command.Add("--use", &options->use, "Also make it the current one");
-  command.run = [=] { return Set(*cli, *options); };
+  command.run = [=] { return SetContext(*cli, *options); };
   return command;
 }
 
@@ -381,7 +381,7 @@ Command ContextDeleteCommand(Cli* cli) {
       "  lockstep context delete lab\n"
       "\nNeither the cluster nor the certificate's files are touched.");
   command.Add("name", name.get(), "The context; its whole name").Required();
-  command.run = [=] { return Delete(*cli, *name); };
+  command.run = [=] { return DeleteContext(*cli, *name); };
   return command;
 }
 

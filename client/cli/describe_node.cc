@@ -24,7 +24,7 @@ std::string Memory(const v1::Node& node) {
   return fmt::format("{}/{}", FormatBytes(node.allocated().memory_bytes()),
                      FormatBytes(node.capacity().memory_bytes()));
 }
-int BadGpus(const v1::Node& node) {
+int CountBadGpus(const v1::Node& node) {
   return static_cast<int>(
       std::count_if(node.gpus().begin(), node.gpus().end(),
                     [](const v1::Gpu& gpu) { return !gpu.fault().empty(); }));
@@ -34,7 +34,7 @@ int BadGpus(const v1::Node& node) {
 std::string Gpus(const v1::Node& node, const Style& style) {
   std::string text =
       fmt::format("{}/{}", node.allocated().gpus(), node.capacity().gpus());
-  if (const int bad = BadGpus(node); bad > 0) {
+  if (const int bad = CountBadGpus(node); bad > 0) {
     text += style.Red(fmt::format(", {} bad", bad));
   }
   return text;
@@ -60,7 +60,7 @@ std::string DrainText(const v1::Node& node, WallTime now) {
               : "; what still runs is being killed");
 }
 
-std::string Percent(bool known, double ratio) {
+std::string KnownPercent(bool known, double ratio) {
   return known ? fmt::format("{:.0f} %", ratio * 100) : "-";
 }
 
@@ -76,8 +76,8 @@ std::string GpuTable(const v1::Node& node, const Style& style) {
     table.rows.push_back(
         {fmt::format("{}", gpu.index()), Printable(gpu.model()),
          gpu.fault().empty() ? "ok" : style.Red(Printable(gpu.fault())),
-         Percent(usage.has_utilization(), usage.utilization()),
-         Percent(usage.has_memory_access(), usage.memory_access()),
+         KnownPercent(usage.has_utilization(), usage.utilization()),
+         KnownPercent(usage.has_memory_access(), usage.memory_access()),
          usage.has_memory_used_bytes()
              ? FormatBytes(usage.memory_used_bytes()) + "/" +
                    FormatBytes(gpu.memory_bytes())

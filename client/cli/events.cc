@@ -101,8 +101,8 @@ std::string ReasonText(const v1::Event& event) {
   return event.reason() == v1::REASON_UNSPECIFIED ? "-" : Text(event.reason());
 }
 
-void Write(const Cli& cli, Output output, const std::vector<EventRow>& rows,
-           bool first) {
+void WriteEvents(const Cli& cli, Output output,
+                 const std::vector<EventRow>& rows, bool first) {
   std::ostream& out = *cli.env->out;
   if (output == Output::kJson || output == Output::kJsonl) {
     for (const EventRow& row : rows) {
@@ -149,7 +149,7 @@ StatusOr<int> RunEvents(const Cli& cli, const EventsFlags& options) {
     std::erase_if(*rows, [&](const EventRow& row) {
       return ToWallTime(row.event.time()) < since;
     });
-    if (first || !rows->empty()) Write(cli, output, *rows, first);
+    if (first || !rows->empty()) WriteEvents(cli, output, *rows, first);
     if (!options.follow || !env->out->good()) return 0;
     if (env->interrupted && env->interrupted()) return kExitInterrupted;
     pause.WaitFor(kEventsPoll);

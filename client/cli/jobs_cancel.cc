@@ -25,8 +25,8 @@ struct CancelOutcome {
   int code = 0;
 };
 
-void Take(const Cli& cli, const std::string& name, StatusOr<v1::Job> job,
-          CancelOutcome* outcome) {
+void TakeOutcome(const Cli& cli, const std::string& name, StatusOr<v1::Job> job,
+                 CancelOutcome* outcome) {
   if (job.ok()) {
     outcome->jobs.push_back(*std::move(job));
     return;
@@ -49,7 +49,8 @@ bool IsBeingCancelled(const v1::Job& job) {
 
 // One job as it is; of several one JSON message, as `jobs list` has it, or a
 // YAML document each.
-Status Write(const Cli& cli, const std::vector<v1::Job>& jobs, bool several) {
+Status WriteCancelled(const Cli& cli, const std::vector<v1::Job>& jobs,
+                      bool several) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
   std::ostream& out = *cli.env->out;
   if (output == Output::kJson && several) {
@@ -81,19 +82,20 @@ StatusOr<int> RunCancel(const Cli& cli, const CancelFlags& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   CancelOutcome outcome;
   for (const std::string& name : options.names) {
-    Take(cli, name, Cancel(client.get(), name), &outcome);
+    TakeOutcome(cli, name, Cancel(client.get(), name), &outcome);
   }
   if (options.wait) {
     // Only now: none waits for another to end before it is told to.
     const std::vector<v1::Job> cancelled = std::move(outcome.jobs);
     outcome.jobs.clear();
     for (const v1::Job& job : cancelled) {
-      Take(cli, job.name(),
-           client->WaitJob(job.name(), std::chrono::minutes(2), nullptr),
-           &outcome);
+      TakeOutcome(cli, job.name(),
+                  client->WaitJob(job.name(), std::chrono::minutes(2), nullptr),
+                  &outcome);
     }
   }
-  LOCKSTEP_RETURN_IF_ERROR(Write(cli, outcome.jobs, options.names.size() > 1));
+  LOCKSTEP_RETURN_IF_ERROR(
+      WriteCancelled(cli, outcome.jobs, options.names.size() > 1));
   return outcome.code;
 }
 

@@ -60,7 +60,8 @@ std::string TaskOfRank(const v1::Job& job, int32_t rank) {
   return "";
 }
 
-Status Write(const Cli& cli, const std::vector<Folder>& folders, bool one) {
+Status WriteFolders(const Cli& cli, const std::vector<Folder>& folders,
+                    bool one) {
   Listing listing;
   std::string json;
   for (const Folder& folder : folders) {
@@ -101,7 +102,7 @@ StatusOr<int> RunFiles(const Cli& cli, const FilesFlags& options) {
     folders = {{place->rank, TaskOfRank(job, place->rank), {}}};
     LOCKSTEP_ASSIGN_OR_RETURN(
         folders[0].files, client->ListFiles(name, place->rank, place->path));
-    LOCKSTEP_RETURN_IF_ERROR(Write(cli, folders, true));
+    LOCKSTEP_RETURN_IF_ERROR(WriteFolders(cli, folders, true));
     return 0;
   }
   int code = 0;
@@ -122,7 +123,7 @@ StatusOr<int> RunFiles(const Cli& cli, const FilesFlags& options) {
     folder.files = *std::move(files);
     folders.push_back(std::move(folder));
   }
-  LOCKSTEP_RETURN_IF_ERROR(Write(cli, folders, false));
+  LOCKSTEP_RETURN_IF_ERROR(WriteFolders(cli, folders, false));
   return code;
 }
 

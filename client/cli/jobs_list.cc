@@ -106,8 +106,8 @@ std::string DefaultTable(const std::vector<v1::Job>& jobs, bool headers) {
   return RenderTable(table, headers);
 }
 
-Status Write(const Cli& cli, const ResourceFormat& format,
-             const std::vector<v1::Job>& jobs) {
+Status WriteResources(const Cli& cli, const ResourceFormat& format,
+                      const std::vector<v1::Job>& jobs) {
   if (format.kind == ResourceFormat::Kind::kDefault) {
     *cli.env->out << DefaultTable(jobs, !cli.no_headers);
     return OkStatus();
@@ -164,8 +164,9 @@ StatusOr<int> RunListJobs(const Cli& cli, const ListJobsFlags& options) {
     return !Matches(job, filters.patterns);
   });
   SortAndCut(sort, options.limit, &jobs);
-  LOCKSTEP_RETURN_IF_ERROR(options.format.empty() ? WriteList(cli, jobs)
-                                                  : Write(cli, format, jobs));
+  LOCKSTEP_RETURN_IF_ERROR(options.format.empty()
+                               ? WriteList(cli, jobs)
+                               : WriteResources(cli, format, jobs));
   return 0;
 }
 

@@ -22,8 +22,8 @@ struct StreamLogsFlags {
 };
 
 // Without value when it goes on and we were interrupted.
-StatusOr<std::optional<v1::Job>> Stream(const Cli& cli,
-                                        const StreamLogsFlags& options) {
+StatusOr<std::optional<v1::Job>> StreamToEnd(const Cli& cli,
+                                             const StreamLogsFlags& options) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   StreamJobOptions stream;
@@ -42,7 +42,7 @@ StatusOr<std::optional<v1::Job>> Stream(const Cli& cli,
 
 // 0 or 1, as of gcloud.
 StatusOr<int> RunStreamLogs(const Cli& cli, const StreamLogsFlags& options) {
-  const auto job = Stream(cli, options);
+  const auto job = StreamToEnd(cli, options);
   if (job.ok()) {
     if (!*job) return kExitInterrupted;
     return (*job)->state() == v1::JOB_STATE_SUCCEEDED ? 0 : kExitError;

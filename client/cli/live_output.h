@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-// Back to the begin of a terminal's line, which is empty then.
+// Clears the current line of a terminal.
 inline constexpr char kClearLine[] = "\r\x1b[K";
 
 // What can stand in one line of a terminal and be written over: control

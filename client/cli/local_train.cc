@@ -44,7 +44,7 @@ constexpr char kLocalTrainExamples[] =
 
 struct TrainCommandFlags {
   LocalTrainFlags flags;
-  // Which of their counts were given.
+  // Whether the counts were given.
   bool workers = false;
   bool parameter_servers = false;
   bool evaluators = false;
@@ -185,7 +185,8 @@ int ExitOf(const v1::Job& job) {
   return ExitCodeOf(job);
 }
 
-StatusOr<int> Follow(const Cli& cli, Client* client, const std::string& name) {
+StatusOr<int> FollowLocalTrain(const Cli& cli, Client* client,
+                               const std::string& name) {
   CliEnvironment* const env = cli.env;
   StreamJobOptions stream;
   stream.job = name;
@@ -242,7 +243,7 @@ StatusOr<int> RunLocalTrain(const Cli& cli, LocalTrainFlags flags) {
     *spec.add_packages() = package;
   }
   LOCKSTEP_RETURN_IF_ERROR(client->SubmitJob(spec).status());
-  return Follow(cli, client.get(), spec.name());
+  return FollowLocalTrain(cli, client.get(), spec.name());
 }
 
 }  // namespace

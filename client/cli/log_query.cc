@@ -27,7 +27,7 @@ int64_t NanosOf(const v1::LogLine& line) {
 }
 
 template <typename Number>
-bool Compare(QueryOp op, Number a, Number b) {
+bool CompareNumber(QueryOp op, Number a, Number b) {
   switch (op) {
     case QueryOp::kEqual:
       return a == b;
@@ -91,13 +91,13 @@ bool CompareTerm(const QueryNode& node, const std::string& job,
     case QueryField::kStream:
       return CompareText(node, line.stream());
     case QueryField::kSeverity:
-      return Compare<int64_t>(node.op, line.severity(), node.number);
+      return CompareNumber<int64_t>(node.op, line.severity(), node.number);
     case QueryField::kTime:
-      return Compare(node.op, NanosOf(line), node.number);
+      return CompareNumber(node.op, NanosOf(line), node.number);
     case QueryField::kRank:
-      return Compare<int64_t>(node.op, line.rank(), node.number);
+      return CompareNumber<int64_t>(node.op, line.rank(), node.number);
     case QueryField::kAttempt:
-      return Compare<int64_t>(node.op, line.attempt(), node.number);
+      return CompareNumber<int64_t>(node.op, line.attempt(), node.number);
   }
   return false;
 }

@@ -47,8 +47,9 @@ struct RunCommandFlags {
   std::string script;
 };
 
-StatusOr<int> Follow(const Cli& cli, Client* client,
-                     const RunCommandFlags& options, const std::string& name) {
+StatusOr<int> FollowRun(const Cli& cli, Client* client,
+                        const RunCommandFlags& options,
+                        const std::string& name) {
   CliEnvironment* const env = cli.env;
   StreamJobOptions stream;
   stream.job = name;
@@ -98,7 +99,7 @@ StatusOr<int> SubmitRun(const Cli& cli, const RunCommandFlags& options) {
   *cli.env->err << fmt::format("job {} submitted: {}, {}\n", name,
                                Count(TaskCount(request.spec), "task"),
                                Count(RankCount(request.spec), "rank"));
-  return Follow(cli, client.get(), options, name);
+  return FollowRun(cli, client.get(), options, name);
 }
 
 void AddTorchrunOptions(const FlagGroup& group, RunFlags* f) {
@@ -151,7 +152,7 @@ void AddOwnOptions(const FlagGroup& group, SubmitFlags* f,
             "End it after so long, as 2h (default: no limit)");
 }
 
-// `plan`: takes the same command line, and hides what has no effect.
+// `plan` accepts the same command line, but hides flags without effect there.
 Command MakeRun(Cli* cli, const std::string& description, bool plan) {
   const auto options = std::make_shared<RunCommandFlags>();
   Command command =

@@ -174,7 +174,7 @@ void AddJobOptions(const FlagGroup& group, SubmitFlags* f) {
   group.Add("--comment", &f->comment, "Free text");
 }
 
-// `plan`: takes the same command line, and hides what has no effect.
+// `plan` accepts the same command line, but hides flags without effect there.
 Command MakeSubmit(Cli* cli, const std::string& description, bool plan) {
   const auto options = std::make_shared<SubmitCommandFlags>();
   Command command = LeafCommand("submit", description,

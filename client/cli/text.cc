@@ -24,13 +24,6 @@ std::string Strip(std::string name, std::string_view prefix, int value) {
   return name.substr(prefix.size());
 }
 
-std::string Lower(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string Style::Bold(std::string_view text) const {
@@ -89,10 +82,10 @@ std::string Text(v1::NodeState state) {
   return Strip(v1::NodeState_Name(state), "NODE_STATE_", state);
 }
 std::string Text(v1::TaskType type) {
-  return Lower(Strip(v1::TaskType_Name(type), "TASK_TYPE_", type));
+  return LowerCase(Strip(v1::TaskType_Name(type), "TASK_TYPE_", type));
 }
 std::string Text(v1::JobKind kind) {
-  return Lower(Strip(v1::JobKind_Name(kind), "JOB_KIND_", kind));
+  return LowerCase(Strip(v1::JobKind_Name(kind), "JOB_KIND_", kind));
 }
 std::string Text(v1::Reason reason) {
   return Strip(v1::Reason_Name(reason), "REASON_", reason);
@@ -114,7 +107,7 @@ std::string PhaseText(v1::JobState state) {
     case v1::JOB_STATE_FORMING:
     case v1::JOB_STATE_RUNNING:
     case v1::JOB_STATE_FINISHING:
-      return Lower(Text(state));
+      return LowerCase(Text(state));
     default:
       return "";
   }
@@ -257,7 +250,9 @@ std::string DescribeSection(const std::string& title, const std::string& body,
 }
 
 std::string LowerCase(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(c));
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
   return text;
 }
 

@@ -53,8 +53,8 @@ std::string Number(double value);
 
 Duration ToDuration(const google::protobuf::Duration& d);
 WallTime ToWallTime(const google::protobuf::Timestamp& t);
-// What the value of --state, in any case, stands for: the index from 1 of the
-// one of `names`, as Text() has them. InvalidArgument lists them.
+// Parses a value of --state. Returns the index, from 1, of the entry of `names`
+// that equals it in any case. InvalidArgument lists them.
 StatusOr<int> ParseState(const std::string& text,
                          const std::vector<std::string>& names);
 template <typename State>
@@ -74,9 +74,9 @@ std::string Age(Duration d);
 size_t VisibleWidth(std::string_view text);
 std::string PadRight(std::string text, size_t width);
 
-// "label        text\n"; without a text nothing.
+// Returns "label        text\n", or an empty string if there is no text.
 std::string DescribeRow(const std::string& label, const std::string& text);
-// `body` indented under its title; without a body nothing.
+// Indents `body` under its title. Returns an empty string if it is empty.
 std::string DescribeSection(const std::string& title, const std::string& body,
                             const Style& style);
 

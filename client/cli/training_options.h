@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-// `flags` outlives `command`. `plan`: hides those that have no effect there.
+// `flags` outlives `command`. `plan` hides the flags that
+// have no effect there.
 void AddTrainingOptions(Command* command, TrainingFlags* flags, bool plan);
 
 }  // namespace lockstep

@@ -61,8 +61,8 @@ constexpr char kPlanTrainingExamples[] =
     "\nReturns 0, also where the job would wait; 1 when it was refused or can"
     "\nnever run here; 2 for wrong usage.";
 
-StatusOr<TrainingJob> ReadConfig(const std::string& path,
-                                 const CliEnvironment& env) {
+StatusOr<TrainingJob> ReadTrainingConfig(const std::string& path,
+                                         const CliEnvironment& env) {
   if (path.empty()) return TrainingJob();
   const std::string full = JoinPath(env.working_directory, path);
   const auto text = RealFileSystem()->Read(full, kMaxConfig);
@@ -114,7 +114,8 @@ StatusOr<bool> CheckFits(const std::string& job,
 }
 
 // Streams to its end; exit code.
-StatusOr<int> Stream(const Cli& cli, Client* client, const std::string& name) {
+StatusOr<int> StreamSubmitted(const Cli& cli, Client* client,
+                              const std::string& name) {
   CliEnvironment* const env = cli.env;
   if (env->end_with_reader) env->end_with_reader();
   StreamJobOptions options;
@@ -179,7 +180,7 @@ StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
                      bool* refused) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_ASSIGN_OR_RETURN(const TrainingJob file,
-                            ReadConfig(flags.config, *env));
+                            ReadTrainingConfig(flags.config, *env));
   LOCKSTEP_ASSIGN_OR_RETURN(TrainingRequest request,
                             BuildTraining(flags, file, *env));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PackedPackage> packages,
@@ -218,7 +219,7 @@ StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
   WriteNotes(
       cli, NotesFor(flags, {response.notes().begin(), response.notes().end()}));
   *env->err << fmt::format("Job [{}] submitted successfully.\n", flags.job);
-  if (flags.stream_logs) return Stream(cli, client.get(), flags.job);
+  if (flags.stream_logs) return StreamSubmitted(cli, client.get(), flags.job);
   *env->err << fmt::format(
       "Your job is still active. You may view the status of your job with the "
       "command\n\n  $ lockstep jobs describe {0}\n\nor continue streaming the "

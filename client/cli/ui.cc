@@ -19,7 +19,7 @@ struct UiFlags {
 };
 
 // Where the pages are, and the token's file (empty: none is asked for).
-StatusOr<UiFlags> Find(const Cli& cli, UiFlags options) {
+StatusOr<UiFlags> FindPages(const Cli& cli, UiFlags options) {
   if (options.url.empty() != options.token_file.empty()) {
     return InvalidArgument(
         "--url and --token-file go together: the address of a daemon's HTTP "
@@ -47,7 +47,8 @@ StatusOr<UiFlags> Find(const Cli& cli, UiFlags options) {
 
 StatusOr<int> RunUi(const Cli& cli, UiFlags given) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
-  LOCKSTEP_ASSIGN_OR_RETURN(const UiFlags options, Find(cli, std::move(given)));
+  LOCKSTEP_ASSIGN_OR_RETURN(const UiFlags options,
+                            FindPages(cli, std::move(given)));
   std::string target = "/";
   if (!options.token_file.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(std::string token,

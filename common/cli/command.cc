@@ -82,7 +82,8 @@ bool Flag::TakesMany() const {
 }
 
 std::string Flag::TypeName() const {
-  if (!TakesValue() || !type.empty()) return type;
+  if (!TakesValue()) return "";
+  if (!type.empty()) return type;
   return std::visit(
       [](const auto& to) -> std::string {
         using T = std::decay_t<decltype(to)>;

@@ -1,5 +1,5 @@
 // The command line of a program as a value: its commands and their flags.
-// Parsing, --help, the manual page, completion and configuration files all read
+// Parsing, --help, the manual page, completion and configuration files all use
 // this one description.
 //
 //   Command command("wait", "Follow a job to its end", "Example:\n  ...");
@@ -11,7 +11,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <istream>
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,11 +23,11 @@
 
 namespace lockstep {
 
-// What Parse itself does something about.
+// Flags that Parse itself handles.
 enum class BuiltIn { kHelp, kVersion, kManual, kConfigFile };
 
-// What a flag sets; it outlives the parsing. A function is called when the flag
-// is there, with its value where it takes one.
+// The variable that a flag sets, which must outlive the parsing. A function is
+// called when the flag is given, with its value if it takes one.
 using FlagTarget =
     std::variant<BuiltIn, bool*, int32_t*, int64_t*, uint64_t*, double*,
                  std::string*, std::vector<int32_t>*, std::vector<std::string>*,
@@ -36,30 +36,30 @@ using FlagTarget =
                  std::optional<std::string>*, std::function<void()>,
                  std::function<void(const std::string&)>>;
 
-// What is wrong with a value; empty: nothing.
+// Returns what is wrong with a value, or an empty string.
 using FlagCheck = std::function<std::string(const std::string&)>;
 
 struct Flag {
-  // "-q,--quiet". Without dashes it is an argument that has its place.
+  // "-q,--quiet". A name without dashes makes it a positional argument.
   std::string names;
-  // "FILE"; empty: what the target's type is called.
+  // "FILE". If it is empty, the type of the target decides (see TypeName).
   std::string type;
   FlagTarget target;
   std::string help;
 
-  // The heading that --help has above it; empty: the usual one.
+  // The section of --help that lists it. If it is empty: "Options".
   std::string heading;
   std::string default_text;
-  // The variable that is read where the flag is not there.
+  // The environment variable that is read if the flag is not given.
   std::string variable;
   std::vector<std::string> one_of;
-  // The names of flags that it does not go with.
+  // Flags that must not be given together with it.
   std::vector<std::string> excludes;
   std::vector<FlagCheck> checks;
   std::variant<std::monostate, std::pair<int, int>,
                std::pair<uint64_t, uint64_t>, std::pair<double, double>>
       range;
-  // Set to whether the flag is there.
+  // If it is not null, Parse stores there whether the flag was given.
   bool* given = nullptr;
   char delimiter = '\0';
   bool required = false;
@@ -74,7 +74,7 @@ struct Flag {
   bool value_is_optional = false;
 
   Flag& Required() { return Set(&Flag::required, true); }
-  // Says `text`, or what the target is now, in --help.
+  // --help shows `text`, or the present value of the target, as the default.
   Flag& Default(std::string text) {
     return Set(&Flag::default_text, std::move(text));
   }
@@ -95,29 +95,29 @@ struct Flag {
   Flag& Excludes(std::vector<std::string> others) {
     return Set(&Flag::excludes, std::move(others));
   }
-  // A value is a list, cut at this.
+  // The value is a list whose parts this character separates.
   Flag& Delimiter(char c) { return Set(&Flag::delimiter, c); }
-  // It may be there several times, each time with one value.
+  // It may be given several times, each time with one value.
   Flag& Repeated() { return Set(&Flag::is_repeated, true); }
   Flag& Given(bool* value) { return Set(&Flag::given, value); }
-  // Taken, but told nowhere.
+  // It is accepted, but neither documented nor completed.
   Flag& Hidden(bool value = true) { return Set(&Flag::hidden, value); }
-  // Not for a configuration file.
+  // A configuration file must not set it.
   Flag& NotConfigurable() { return Set(&Flag::configurable, false); }
   Flag& OrVariable(std::string name) {
     return Set(&Flag::variable, std::move(name));
   }
-  // Bytes, or as 16GiB.
+  // The value is a number of bytes, or has a unit as in 16GiB.
   Flag& Size() { return Set(&Flag::is_size, true); }
-  // Seconds in the target, and always a unit in the text: 30d, 12h.
+  // The value must have a unit, as in 30d or 12h; the target gets seconds.
   Flag& Time() { return Set(&Flag::is_time, true); }
   Flag& NotNegative() { return Set(&Flag::not_negative, true); }
-  // Of a bool: "1" or "false" follows.
+  // The bool takes a value, such as "1" or "false".
   Flag& BoolWithValue() { return Set(&Flag::bool_takes_value, true); }
-  // Without one the value is the default.
+  // Given without a value, it has its default.
   Flag& ValueOptional() { return Set(&Flag::value_is_optional, true); }
 
-  // "-q", "--quiet".
+  // As in {"-q", "--quiet"}.
   std::vector<std::string> Names() const;
   bool HasName(std::string_view name) const;
   bool IsPositional() const { return names[0] != '-'; }
@@ -125,8 +125,8 @@ struct Flag {
   bool TakesValue() const;
   // It takes any number of values.
   bool TakesMany() const;
-  // `type`, or by the target: INT, UINT, FLOAT, TEXT, BOOLEAN; empty where it
-  // takes no value.
+  // Returns `type`, or else INT, UINT, FLOAT, TEXT or BOOLEAN by the target.
+  // Returns an empty string if the flag takes no value.
   std::string TypeName() const;
 
  private:
@@ -139,19 +139,20 @@ struct Flag {
 
 inline bool IsLongName(std::string_view name) { return name.starts_with("--"); }
 
-// Of a program.
+// What the manual page says about a program besides its commands.
 struct ManualInfo {
-  // 1: users' programs; 8: daemons.
+  // 1 is for users' programs, 8 for daemons.
   int section = 1;
   std::string version;
-  // Flags under a heading that begins with this are told once, at the end,
-  // and not with each command; empty: none.
+  // Flags whose heading begins with this are described once, in a section of
+  // their own, and not with each command. If it is empty, there are none.
   std::string shared_heading;
-  // Other pages, as "lockstep(1)".
+  // Other pages, as in "lockstep(1)".
   std::vector<std::string> see_also;
 };
 
-// A flag's name without dashes, and its values, out of a file.
+// One entry of a configuration file: the name of a flag without its dashes, and
+// its values.
 struct ConfigItem {
   std::string name;
   std::vector<std::string> values;
@@ -160,43 +161,44 @@ struct ConfigItem {
 struct FlagGroup;
 
 struct Command {
-  // It has --help.
+  // Every command has --help.
   Command(std::string name, std::string description, std::string footer = "");
 
-  // As --help says it: "-n,--frames N", "--wait", "name JOB", where the type N
-  // may be left out. The reference lasts until the next call.
+  // `usage` holds the names and perhaps the type, as --help shows them:
+  // "-n,--frames N", "--wait", "name JOB". The reference is valid until the
+  // next call.
   Flag& Add(const std::string& usage, FlagTarget target, std::string help);
   FlagGroup Group(std::string heading);
-  // --version, and a hidden --help-man.
+  // Adds --version, and a hidden --help-man that prints the manual page.
   void AddProgramFlags(ManualInfo info);
 
-  // By "-q" or "--quiet". Null: there is none.
+  // Finds a flag by "-q" or "--quiet". Returns null if there is none.
   const Flag* Find(std::string_view name) const;
-  // By its name or alias. Null: there is none.
+  // Finds a child by its name or alias. Returns null if there is none.
   const Command* Child(std::string_view word) const;
 
   std::string name;
   std::string alias;
   std::string description;
-  // Below the flags in --help.
+  // --help prints it below the flags.
   std::string footer;
   std::vector<Flag> flags;
-  // Where there are some, one of them must be named.
+  // If there are any, the command line must name one of them.
   std::vector<Command> children;
-  // Returns an exit code. Of commands without children.
+  // Runs a command without children, and returns its exit code.
   std::function<StatusOr<int>()> run;
 
   ManualInfo manual;
-  // Of --config (common/config/config_file.h).
+  // Reads the file of --config (common/config/config_file.h).
   std::function<StatusOr<std::vector<ConfigItem>>(const std::string& path,
                                                   std::istream& in)>
       read_config;
-  // A flag that is there again replaces what was there before; else it is
-  // refused. Lists grow.
+  // A flag that is given again replaces the earlier value, where otherwise it
+  // is an error. Lists grow in either case.
   bool last_wins = false;
 };
 
-// Adds flags under one heading to a command, which outlives it.
+// Adds flags under one heading to a command, which must outlive the group.
 struct FlagGroup {
   Command* command;
   std::string heading;
@@ -205,21 +207,22 @@ struct FlagGroup {
             std::string help) const;
 };
 
-// What came of a command line.
+// The outcome of parsing a command line.
 struct ParsedCommand {
-  // Points into what was parsed. Null: there is nothing to be done, for one of
-  // the following.
+  // The command to run; it points into the description that was parsed. It is
+  // null if there is an error, or a text to print instead.
   const Command* command = nullptr;
-  // Wrong usage.
+  // Why the command line is wrong.
   std::string error;
-  // --help, --version or the manual page was asked for: for stdout.
+  // What --help, --version or --help-man asks for.
   std::string text;
 
-  // Where `command` is null: writes what is to be said, an error behind
-  // `prefix`. Returns the exit code, 0 or 2.
+  // For a null `command`: prints the text to `out`, or the error behind
+  // `prefix` to `err`. Returns the exit code: 0, or 2 for an error.
   int Tell(std::string_view prefix, std::ostream& out, std::ostream& err) const;
 };
-// `args` are those behind the program's name.
+// `args` are the arguments without the program's name. It sets the targets of
+// the flags that were given.
 ParsedCommand Parse(const Command& root, std::vector<std::string> args);
 ParsedCommand Parse(const Command& root, int argc, char** argv);
 

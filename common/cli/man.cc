@@ -6,11 +6,6 @@
 namespace lockstep {
 namespace {
 
-// "FORMAT"; empty for what takes no value.
-std::string TypeOf(const Flag& flag) {
-  return flag.TakesValue() ? flag.TypeName() : "";
-}
-
 // "\fB\-o\fR, \fB\-\-output\-format\fR \fIFORMAT\fR".
 std::string NamesOf(const Flag& flag) {
   if (flag.IsPositional()) return "\\fI" + RoffText(flag.names) + "\\fR";
@@ -18,11 +13,11 @@ std::string NamesOf(const Flag& flag) {
   const auto longs = std::count_if(names.begin(), names.end(), IsLongName);
   std::string out;
   for (const std::string& name : names) {
-    // A second spelling with "_" is not worth reading.
+    // The page omits a second spelling with "_".
     if (longs > 1 && name.find('_') != std::string::npos) continue;
     out += (out.empty() ? "" : ", ") + ("\\fB" + RoffText(name)) + "\\fR";
   }
-  const std::string type = TypeOf(flag);
+  const std::string type = flag.TypeName();
   if (!type.empty()) out += " \\fI" + RoffText(type) + "\\fR";
   return out;
 }
@@ -32,8 +27,8 @@ bool IsShared(const Flag& flag, const ManualInfo& info) {
          flag.heading.starts_with(info.shared_heading);
 }
 
-// `shared`: those under the shared heading, else the others. All commands have
-// --help: it is told once, with the root.
+// Lists the flags under the shared heading, or all others. Every command has
+// --help, so the page describes it only for the root.
 std::string FlagList(const Command& command, const ManualInfo& info,
                      bool shared, bool with_help) {
   std::string out;
@@ -61,7 +56,7 @@ std::string Synopsis(const Command& command, const std::string& full_name) {
   return out;
 }
 
-// The leaves below `command`; groups are only their leaves' names.
+// Describes the leaves below `command`. A group appears only in their names.
 void AddCommands(const Command& command, const std::string& full_name,
                  const ManualInfo& info, std::string* out) {
   for (const Command& child : command.children) {
@@ -76,7 +71,7 @@ void AddCommands(const Command& command, const std::string& full_name,
   }
 }
 
-// The flags of the first command that has some under the shared heading.
+// Lists the shared flags of the first command that has any.
 std::string SharedFlags(const Command& command, const ManualInfo& info) {
   std::string list = FlagList(command, info, true, false);
   for (const Command& child : command.children) {
@@ -91,7 +86,7 @@ std::string Upper(std::string text) {
   return text;
 }
 
-// The first sentence, which goes on behind the program's name.
+// The first sentence, in a form that can follow the program's name.
 std::string Summary(const std::string& description) {
   std::string text = description.substr(0, description.find_first_of(".\n:"));
   if (text.size() > 1 && std::islower(static_cast<unsigned char>(text[1]))) {

@@ -1,5 +1,5 @@
-// A program's manual page out of its description: the source of --help and of
-// the page are one. Pure.
+// The manual page of a program, made of the same description as its --help.
+// Pure.
 #ifndef LOCKSTEP_COMMON_CLI_MAN_H_
 #define LOCKSTEP_COMMON_CLI_MAN_H_
 
@@ -9,15 +9,15 @@
 
 namespace lockstep {
 
-// The page of `root` and all its commands, for man(1).
+// Describes `root` and all its commands, for man(1).
 std::string ManualPage(const Command& root);
 
-// Text as roff shows it unchanged.
+// Escapes text so that roff shows it unchanged.
 std::string RoffText(const std::string& text);
-// An argument of a macro.
+// Quotes text as one argument of a macro.
 std::string RoffQuoted(const std::string& text);
-// Paragraphs as the footers of our commands have them: indented lines stay as
-// they are, others are filled.
+// Formats paragraphs such as the footer of a command: indented lines stay as
+// they are, other lines are filled.
 std::string RoffProse(const std::string& text);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The only file that knows CLI11.
+// Parses with CLI11, which no other file includes.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// --help-man was there.
+// Thrown for --help-man.
 struct CallForManual : CLI::Success {};
 
 class ConfigFile final : public CLI::Config {
@@ -42,7 +42,7 @@ class ConfigFile final : public CLI::Config {
   const Command* const command_;
 };
 
-// A description as CLI11's, which points into it.
+// Translates a description to CLI11, and keeps pointers into it.
 class Translation {
  public:
   explicit Translation(const Command& root)
@@ -51,7 +51,7 @@ class Translation {
   }
 
   CLI::App* app() { return &app_; }
-  // After parsing.
+  // Stores which flags were given. Call it after parsing.
   void SetGiven() const {
     for (const auto& [flag, option] : options_) {
       if (flag->given) *flag->given = option->count() > 0;
@@ -151,7 +151,7 @@ class Translation {
           CLI::AsNumberWithUnit(seconds, CLI::AsNumberWithUnit::UNIT_REQUIRED));
     }
     if (flag.not_negative) {
-      // The transformation that is named last comes first.
+      // CLI11 applies the transformation that is added last first.
       option->transform(CLI::Validator(
           [](const std::string& text) {
             return text.starts_with('-') ? text + " is less than nothing" : "";
@@ -184,7 +184,7 @@ class Translation {
 ParsedCommand Parse(const Command& root, std::vector<std::string> args) {
   Translation translation(root);
   CLI::App* app = translation.app();
-  // CLI11 wants them back to front.
+  // CLI11 takes the arguments in reverse order.
   std::reverse(args.begin(), args.end());
   try {
     app->parse(args);
