@@ -94,8 +94,8 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
       .ShowDefault();
   command
       .Add("--http_listen", &config->http_listen,
-           "HOST:PORT for the status page, /metrics, /sd and health; "
-           "loopback unless TLS")
+           "HOST:PORT for the status page, /metrics, /sd and health; loopback "
+           "unless TLS")
       .ShowDefault();
   command.Add("--web_config", &config->web_config,
               "TLS, client certificates and passwords of the HTTP port: a "
@@ -107,8 +107,8 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   command.Add("--cert", &config->cert, "PEM certificate of this coordinator");
   command.Add("--key", &config->key, "PEM key of this coordinator");
   command.Add("--insecure_loopback", &config->insecure_loopback,
-              "No TLS: everybody on this machine may do everything; refused "
-              "on any address but loopback");
+              "No TLS: everybody on this machine may do everything; refused on "
+              "any address but loopback");
   command
       .Add("--cluster", &config->cluster,
            "Name of the cluster, as in its certificates")
@@ -117,8 +117,8 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
               "Price table (YAML); read again on SIGHUP");
   command
       .Add("--max_submitter_priority", &config->max_submitter_priority,
-           "Highest priority that users with the role submitter may ask "
-           "for, 0 to 1000; admins may ask for any")
+           "Highest priority that users with the role submitter may ask for, 0 "
+           "to 1000; admins may ask for any")
       .Range(0, 1000)
       .ShowDefault();
   command
@@ -148,8 +148,8 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
       .ShowDefault();
   command
       .Add("--fatal_xids", &config->fatal_xids,
-           "NVIDIA Xids after which a GPU gets no new work until its "
-           "host boots or an operator undrains the node")
+           "NVIDIA Xids after which a GPU gets no new work until its host "
+           "boots or an operator undrains the node")
       .Delimiter(',')
       .Default("48,74,79,94,95,119,120");
   command.Add("--machines_file", &config->machines_file,
@@ -157,8 +157,7 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
               "jobs stand for at this site (YAML); read again on SIGHUP");
   command
       .Add("--retain_jobs", &config->retain_jobs,
-           "Jobs that ended longer ago are deleted with their logs: 30d, "
-           "12h")
+           "Jobs that ended longer ago are deleted with their logs: 30d, 12h")
       .Time()
       .NotNegative()
       .Default("30d");
@@ -175,8 +174,8 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
       .Default("30d");
   command
       .Add("--retain_log_bytes", &config->retain_log_bytes,
-           "More bytes of logs than this: those of the job that ended "
-           "first are deleted")
+           "More bytes of logs than this: those of the job that ended first "
+           "are deleted")
       .Size()
       .NotNegative()
       .Default("64GiB");
@@ -188,8 +187,8 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
       .Default("2GiB");
   command
       .Add("--package_quota", &config->package_quota,
-           "Most bytes of packages that one user may keep here; those "
-           "that no job needs go after an hour")
+           "Most bytes of packages that one user may keep here; those that no "
+           "job needs go after an hour")
       .Size()
       .NotNegative()
       .Default("20GiB");
@@ -208,8 +207,8 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
       .Default("1GiB");
   command
       .Add("--backup_to", &config->backup_to,
-           "Copies the store of --dir, which may be in use, to this new "
-           "file, and ends")
+           "Copies the store of --dir, which may be in use, to this new file, "
+           "and ends")
       // Something to do, not something to be.
       .NotConfigurable();
   command.Add("--backup_dir", &config->backup_dir,
@@ -217,8 +216,8 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
               "DIR/backups where it is not said");
   command
       .Add("--backup_interval", &config->backup_interval,
-           "Time between two backups of the store, 1s or more; 0s: none "
-           "are made")
+           "Time between two backups of the store, 1s or more; 0s: none are "
+           "made")
       .Time()
       .NotNegative()
       .Default("1h");

@@ -95,18 +95,17 @@ void AddTaskFlags(Command* command, AgentFlags* flags) {
             "Cgroup (v2) that another program keeps for ranks, such as "
             "/system.slice/lockstep-ranks.service (the daemon's own)")
       .OrVariable("LOCKSTEP_RANK_CGROUP");
-  command->Add("--ports", &flags->ports,
-               "Ports that tasks are given, the first free ones in this "
-               "order, as 27182,27190-27199 (any outside the kernel's "
-               "ephemeral range)");
+  command->Add(
+      "--ports", &flags->ports,
+      "Ports that tasks are given, the first free ones in this order, as "
+      "27182,27190-27199 (any outside the kernel's ephemeral range)");
   command
       ->Add("--container_engine", &flags->container_engine,
-            "What runs containers: auto, podman, docker, the path of one "
-            "of them, or none")
+            "What runs containers: auto, podman, docker, the path of one of "
+            "them, or none")
       .ShowDefault();
   command->Add("--container_options", &flags->container_options,
-               "Options of its \"run\" for every container, as "
-               "--runtime=runc");
+               "Options of its \"run\" for every container, as --runtime=runc");
   command->Add("--container_root", &flags->container_root,
                "Without --task_user, root in a container is this host's root");
   command
@@ -116,9 +115,8 @@ void AddTaskFlags(Command* command, AgentFlags* flags) {
       .Default("20GiB");
   command
       ->Add("--inherit", &flags->inherit,
-            "Variables of the daemon that a job may ask for: names, "
-            "NCCL_* for all that begin so, * for all (proxies, time zone "
-            "and language)")
+            "Variables of the daemon that a job may ask for: names, NCCL_* for "
+            "all that begin so, * for all (proxies, time zone and language)")
       .Delimiter(',');
 }
 

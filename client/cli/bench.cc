@@ -265,9 +265,9 @@ Command BenchCommand(Cli* cli) {
       })
       .Check(AtLeast(1));
   const FlagGroup group = command.Group("Of the job");
-  group.Add("--name", &options->job.name,
-            "Unique for ever (default: lockstep-bench and six "
-            "hexadecimal digits)");
+  group.Add(
+      "--name", &options->job.name,
+      "Unique for ever (default: lockstep-bench and six hexadecimal digits)");
   group
       .Add("--cpus", &options->job.cpus,
            "Cores of a task (default: all of a host)")

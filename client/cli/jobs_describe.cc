@@ -122,8 +122,8 @@ Command JobsDescribeCommand(Cli* cli) {
               "Tables of the job, its input and its output");
   command
       .Add("--reduction-plan", &options->reduction_plan,
-           "Only how its ranks sum gradients, for `submit "
-           "--reduction-plan FILE`")
+           "Only how its ranks sum gradients, for `submit --reduction-plan "
+           "FILE`")
       .Excludes({"--summarize"});
   AddFormatOption(&command, &options->format)
       .Excludes({"--summarize", "--reduction-plan"});

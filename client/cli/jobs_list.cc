@@ -188,16 +188,16 @@ Command JobsListCommand(Cli* cli) {
       .Delimiter(',');
   command
       .Add("--filter FIELD=PATTERN", &options->filters,
-           "Only where FIELD (name, owner, kind or label.KEY) matches "
-           "PATTERN, which may have * and ?; or as gcloud takes it: "
-           "jobId:rnn* AND (state:FAILED OR createTime>-P1D) AND NOT "
-           "labels.team=*; may be given several times")
+           "Only where FIELD (name, owner, kind or label.KEY) matches PATTERN, "
+           "which may have * and ?; or as gcloud takes it: jobId:rnn* AND "
+           "(state:FAILED OR createTime>-P1D) AND NOT labels.team=*; may be "
+           "given several times")
       .Repeated();
   command.Add("--limit", &options->limit, "At most so many (default: all)")
       .Check(AtLeast(0));
   command.Add("--sort-by FIELDS", &options->sort_by,
-              "By these fields of --format, as createTime or ~endTime: ~ "
-              "for the greatest first");
+              "By these fields of --format, as createTime or ~endTime: ~ for "
+              "the greatest first");
   command.Add("--page-size", &options->page_size, "Ask for so many at a time")
       .Check(AtLeast(1));
   AddFormatOption(&command, &options->format);

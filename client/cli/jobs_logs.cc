@@ -119,8 +119,8 @@ void AddSelection(Command* command, LogsFlags* options) {
                "Only these ranks, as 0-3,5 (default: all)");
   command
       ->Add("--task TASKS", &log->tasks,
-            "Only these tasks, as worker-replica-1,service (default: "
-            "all but the service)")
+            "Only these tasks, as worker-replica-1,service (default: all but "
+            "the service)")
       .Delimiter(',');
   command->Add("--events", &log->include_events,
                "Also what happened to the job, as lines of the task service");
@@ -143,13 +143,13 @@ void AddSelection(Command* command, LogsFlags* options) {
             "Only these and worse, guessed from the text")
       .OneOf({"debug", "info", "warning", "error", "critical"})
       .AnyCase();
-  command->Add("--filter QUERY", &options->filter,
-               "As AI Platform's users write them: fields "
-               "resource.labels.task_name (or "
-               "labels.\"ml.googleapis.com/task_name\"), severity, "
-               "textPayload (or jsonPayload.message), timestamp, "
-               "labels.rank, labels.attempt, labels.stream, resource.type; "
-               "= != : =~ !~ < <= > >=; AND, OR, NOT and brackets");
+  command->Add(
+      "--filter QUERY", &options->filter,
+      "As AI Platform's users write them: fields resource.labels.task_name (or "
+      "labels.\"ml.googleapis.com/task_name\"), severity, textPayload (or "
+      "jsonPayload.message), timestamp, labels.rank, labels.attempt, "
+      "labels.stream, resource.type; = != : =~ !~ < <= > >=; AND, OR, NOT and "
+      "brackets");
 }
 
 }  // namespace
@@ -180,8 +180,7 @@ Command JobsLogsCommand(Cli* cli) {
               "Go on until the job has ended");
   command
       .Add("-o,--output-format FORMAT", &options->output,
-           "text, or json: one object a line, with the names of "
-           "--filter")
+           "text, or json: one object a line, with the names of --filter")
       .OneOf({"text", "json"})
       .ShowDefault();
   command.Add("--timestamps", &options->format.timestamps,

@@ -65,9 +65,8 @@ Command JobsRestoreToCommand(Cli* cli) {
   AddJobArgument(&command, &options->name);
   command
       .Add("target STEP|start", &options->target,
-           "The step of a checkpoint; or `start`: without one, and in "
-           "the output directory that is there now where the known one "
-           "is missing")
+           "The step of a checkpoint; or `start`: without one, and in the "
+           "output directory that is there now where the known one is missing")
       .Required();
   AddOutputOption(&command, cli);
   AddConnectionOptions(&command, cli);

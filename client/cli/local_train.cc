@@ -285,9 +285,9 @@ Command LocalTrainCommand(Cli* cli) {
       .ShowDefault();
   command.Add("--job-dir DIR", &f->job_dir,
               "Where it writes, handed to the program as --job-dir");
-  command.Add("--python", &f->python,
-              "Interpreter (default: of the active virtual environment, "
-              "else python3)");
+  command.Add(
+      "--python", &f->python,
+      "Interpreter (default: of the active virtual environment, else python3)");
   command.run = [=] {
     LocalTrainFlags flags = options->flags;
     const std::pair<const char*, bool> counts[] = {

@@ -126,8 +126,8 @@ Command NodesDrainCommand(Cli* cli) {
   AddNodeArgument(&command, &flags->node);
   command.Add("--reason TEXT", &flags->reason, "Why, for people");
   command.Add("--grace DURATION", &flags->grace,
-              "Move its jobs away, and kill what is left after so long, "
-              "as 30s (default: they run to their end)");
+              "Move its jobs away, and kill what is left after so long, as 30s "
+              "(default: they run to their end)");
   command.Add("--wait", &flags->wait, "Return when nothing runs there");
   command.Add("--timeout DURATION", &flags->timeout,
               "Give up waiting after so long: exit 124 (default: never)");

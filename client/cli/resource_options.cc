@@ -22,25 +22,25 @@ void AddResourceOptions(const FlagGroup& group, SubmitFlags* f,
   group.Add("--pool", &f->pool, "Only nodes of this pool (default: any node)");
   group
       .Add("--env", &f->env,
-           "NAME=VALUE for every rank, or NAME as it is set here; may "
-           "be given several times")
+           "NAME=VALUE for every rank, or NAME as it is set here; may be given "
+           "several times")
       .Repeated();
   group.Add("--slurm-env", &f->slurm_env,
-            "Also set SLURM_PROCID and the other names by which programs "
-            "find each other under Slurm");
+            "Also set SLURM_PROCID and the other names by which programs find "
+            "each other under Slurm");
 }
 
 void AddEndOptions(const FlagGroup& group, SubmitFlags* f) {
   group
       .Add("--end-with", &f->end_with,
-           "all: it has succeeded when every rank of chief and workers "
-           "has exited with 0; chief: when the chief's first rank has "
-           "(default: chief with parameter servers, else all)")
+           "all: it has succeeded when every rank of chief and workers has "
+           "exited with 0; chief: when the chief's first rank has (default: "
+           "chief with parameter servers, else all)")
       .OneOf({"all", "chief"});
-  group.Add("--end-grace DURATION", &f->end_grace,
-            "With --end-with chief: how long workers may run on after "
-            "the chief's end; with parameter servers they are stopped "
-            "at once (default: 5m)");
+  group.Add(
+      "--end-grace DURATION", &f->end_grace,
+      "With --end-with chief: how long workers may run on after the chief's "
+      "end; with parameter servers they are stopped at once (default: 5m)");
 }
 
 }  // namespace lockstep

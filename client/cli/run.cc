@@ -134,20 +134,19 @@ void AddTorchrunOptions(const FlagGroup& group, RunFlags* f) {
 
 void AddOwnOptions(const FlagGroup& group, SubmitFlags* f,
                    std::string* python) {
-  group.Add("--name", &f->name,
-            "Unique for ever (default: the script's, and six "
-            "hexadecimal digits)");
+  group.Add(
+      "--name", &f->name,
+      "Unique for ever (default: the script's, and six hexadecimal digits)");
   group.Add("--python", python,
-            "Interpreter (default: of the active virtual environment, "
-            "else python3 of the nodes)");
+            "Interpreter (default: of the active virtual environment, else "
+            "python3 of the nodes)");
   AddResourceOptions(group, f, "node");
   group.Add("--output DIR", &f->output,
             "Output directory, seen by all hosts (default: none)");
   AddEndOptions(group, f);
   group.Add("--workdir DIR", &f->working_directory,
-            "Where ranks start: a folder that the nodes have, or "
-            "\"output\", the output directory (default: the working "
-            "directory)");
+            "Where ranks start: a folder that the nodes have, or \"output\", "
+            "the output directory (default: the working directory)");
   group.Add("--max-running-time DURATION", &f->max_running_time,
             "End it after so long, as 2h (default: no limit)");
 }
@@ -157,9 +156,9 @@ Command MakeRun(Cli* cli, const std::string& description, bool plan) {
   const auto options = std::make_shared<RunCommandFlags>();
   Command command =
       LeafCommand("run", description, plan ? kPlanRunExamples : kRunExamples);
-  command.Add("script FILE", &options->script,
-              "The script (or module, or program), behind which all is its "
-              "own");
+  command.Add(
+      "script FILE", &options->script,
+      "The script (or module, or program), behind which all is its own");
   AddTorchrunOptions(command.Group("torchrun's"), &options->flags);
   AddOwnOptions(command.Group("lockstep's"), &options->flags.job,
                 &options->flags.python);

@@ -61,11 +61,10 @@ void AddColorOption(Command* command, Cli* cli) {
 }
 
 Flag& AddFormatOption(Command* command, std::string* format) {
-  return command->Add(
-      "--format FORMAT", format,
-      "As gcloud takes it, instead of -o: json, yaml, value(FIELDS), "
-      "csv(FIELDS), table(FIELDS) or default; FIELDS as "
-      "jobId,trainingInput.scaleTier,lockstep.owner");
+  return command->Add("--format FORMAT", format,
+                      "As gcloud takes it, instead of -o: json, yaml, "
+                      "value(FIELDS), csv(FIELDS), table(FIELDS) or default; "
+                      "FIELDS as jobId,trainingInput.scaleTier,lockstep.owner");
 }
 
 void AddJobArgument(Command* command, std::string* name) {

@@ -131,9 +131,9 @@ void AddTaskOptions(const FlagGroup& group, SubmitFlags* f) {
       .Check(AtLeast(1));
   AddResourceOptions(group, f, "task");
   group.Add("--working-directory,--workdir DIR", &f->working_directory,
-            "Where ranks start: a folder that the nodes have, or "
-            "\"output\", the output directory (default: a folder of the "
-            "task's own, see `lockstep jobs files`)");
+            "Where ranks start: a folder that the nodes have, or \"output\", "
+            "the output directory (default: a folder of the task's own, see "
+            "`lockstep jobs files`)");
 }
 
 void AddJobOptions(const FlagGroup& group, SubmitFlags* f) {
@@ -142,12 +142,12 @@ void AddJobOptions(const FlagGroup& group, SubmitFlags* f) {
       "Unique for ever (default: the program's, and six hexadecimal digits)");
   group
       .Add("--kind", &f->kind,
-           "native or program (default: native for lockstep-train, "
-           "else program)")
+           "native or program (default: native for lockstep-train, else "
+           "program)")
       .OneOf({"native", "program"});
   group.Add("--output DIR", &f->output,
-            "Output directory, seen by all hosts (default: of native "
-            "jobs ~/lockstep/NAME, of programs none)");
+            "Output directory, seen by all hosts (default: of native jobs "
+            "~/lockstep/NAME, of programs none)");
   group
       .Add("--checkpoint-interval-steps", &f->checkpoint_interval_steps,
            "A checkpoint every N steps (default: none by step)")
@@ -158,17 +158,17 @@ void AddJobOptions(const FlagGroup& group, SubmitFlags* f) {
       .Check(AtLeast(1));
   group
       .Add("--restart-budget,--max-restarts", &f->restart_budget,
-           "Restarts without progress before the job fails; 0: none "
-           "(default: 3)")
+           "Restarts without progress before the job fails; 0: none (default: "
+           "3)")
       .Check(AtLeast(0));
   AddEndOptions(group, f);
   group.Add("--priority", &f->priority, "0 to 1000, larger first (default: 0)")
       .Range(0, 1000);
   group.Add("--max-running-time DURATION", &f->max_running_time,
             "End it after so long, as 2h (default: no limit)");
-  group.Add("--max-wait-time DURATION", &f->max_wait_time,
-            "End it when it does not run after so long, as 10m "
-            "(default: no limit)");
+  group.Add(
+      "--max-wait-time DURATION", &f->max_wait_time,
+      "End it when it does not run after so long, as 10m (default: no limit)");
   group.Add("--label", &f->labels, "KEY=VALUE; may be given several times")
       .Repeated();
   group.Add("--comment", &f->comment, "Free text");
@@ -189,9 +189,9 @@ Command MakeSubmit(Cli* cli, const std::string& description, bool plan) {
   const FlagGroup job = command.Group("Job");
   AddJobOptions(job, &options->flags);
   job.Add("--reduction-plan FILE", &options->reduction_plan,
-          "Of native jobs: sum gradients as this file says, which "
-          "`jobs describe JOB --reduction-plan` wrote (default: the "
-          "first generation makes a plan)");
+          "Of native jobs: sum gradients as this file says, which `jobs "
+          "describe JOB --reduction-plan` wrote (default: the first generation "
+          "makes a plan)");
   AddTaskOptions(command.Group("Tasks"), &options->flags);
   AddOutputOption(&command, cli);
   AddConnectionOptions(&command, cli);

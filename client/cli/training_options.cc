@@ -34,28 +34,28 @@ void AddProgram(const FlagGroup& group, TrainingFlags* f) {
             "The interpreter by its name in the site's table");
   group.Add("--python-version VERSION", &f->python_version, "As 3.11");
   group.Add("--job-dir DIR", &f->job_dir,
-            "Where it writes, handed to the program as --job-dir; a path "
-            "that all hosts see, or a URL");
+            "Where it writes, handed to the program as --job-dir; a path that "
+            "all hosts see, or a URL");
   group
       .Add("--use-chief-in-tf-config BOOL", &f->use_chief_in_tf_config,
-           "Whether the first task is \"chief\" in TF_CONFIG, or "
-           "\"master\" (default: true)")
+           "Whether the first task is \"chief\" in TF_CONFIG, or \"master\" "
+           "(default: true)")
       .ValueOptional()
       .Default("true");
   group
       .Add("--env", &f->env,
-           "NAME=VALUE for every task, or NAME as it is set here; may "
-           "be given several times")
+           "NAME=VALUE for every task, or NAME as it is set here; may be given "
+           "several times")
       .Repeated();
   group.Add("--ranks-per-task N", &f->ranks_per_task,
-            "Processes of the master and each worker: a number, or gpu, "
-            "one for each GPU (default: 1)");
+            "Processes of the master and each worker: a number, or gpu, one "
+            "for each GPU (default: 1)");
 }
 
 void AddMachines(const FlagGroup& group, TrainingFlags* f) {
   group.Add("--scale-tier TIER", &f->scale_tier,
-            "basic, standard-1, premium-1, basic-gpu, basic-tpu or "
-            "custom; or one of the site's (default: basic)");
+            "basic, standard-1, premium-1, basic-gpu, basic-tpu or custom; or "
+            "one of the site's (default: basic)");
   AddReplica(group, "--master", "the master", &f->master);
   AddReplica(group, "--worker", "the workers", &f->worker);
   AddReplica(group, "--parameter-server", "the parameter servers",
@@ -87,8 +87,8 @@ void AddTaken(const FlagGroup& group, TrainingFlags* f) {
 void AddTrainingOptions(Command* command, TrainingFlags* f, bool plan) {
   command
       ->Add("name NAME", &f->job,
-            "The job's name: a letter, then letters, digits, _ or -; "
-            "unique for ever")
+            "The job's name: a letter, then letters, digits, _ or -; unique "
+            "for ever")
       .Required();
   command->Add("--config FILE", &f->config,
                "AI Platform's Job in YAML or JSON; flags win over it");

@@ -46,8 +46,8 @@ void AddSizes(const FlagGroup& group, BenchOptions* o) {
 void AddRuns(const FlagGroup& group, BenchOptions* o, Raw* raw) {
   group
       .Add("-n,--iters N", &raw->iterations,
-           "Timed operations of each size (default: 20), or steps "
-           "(default: 100)")
+           "Timed operations of each size (default: 20), or steps (default: "
+           "100)")
       .Range(1, 1000000);
   group.Add("-w,--warmup_iters N", &o->warm_up, "Operations before these")
       .Range(0, 1000000)
@@ -67,8 +67,8 @@ void AddRuns(const FlagGroup& group, BenchOptions* o, Raw* raw) {
 void AddRanks(const FlagGroup& group, BenchOptions* o, Raw* raw) {
   group
       .Add("-g,--ranks,--ngpus N", &o->ranks,
-           "Ranks to start on this host, each a process; as a rank "
-           "of a job not used")
+           "Ranks to start on this host, each a process; as a rank of a job "
+           "not used")
       .Range(1, kMostRanks)
       .ShowDefault()
       .Given(&o->ranks_given);
@@ -174,8 +174,8 @@ ParsedBench ParseBench(int argc, char** argv) {
       {1, kVersion, "", {"lockstep(1)", "lockstep-train(1)"}});
   command
       .Add("what WHAT", &raw.what,
-           "allreduce, reduce_scatter, all_gather, broadcast, step, "
-           "model or all (but model)")
+           "allreduce, reduce_scatter, all_gather, broadcast, step, model or "
+           "all (but model)")
       .Required();
   AddSizes(command.Group("Sizes, as nccl-tests"), o);
   AddRuns(command.Group("What is run, as nccl-tests"), o, &raw);

@@ -67,8 +67,8 @@ void AddStepOptions(const FlagGroup& group, StepBenchOptions* o,
       .ShowDefault();
   group
       .Add("--compute MS", &texts->compute_ms,
-           "Milliseconds of computing a micro-batch, a third of it "
-           "forward; measured on rank 0, all do as much work")
+           "Milliseconds of computing a micro-batch, a third of it forward; "
+           "measured on rank 0, all do as much work")
       .Range(0.0, 1e6)
       .ShowDefault();
   group
@@ -77,8 +77,7 @@ void AddStepOptions(const FlagGroup& group, StepBenchOptions* o,
       .Excludes({"--compute"});
   group
       .Add("--bucket SIZE", &o->bucket_bytes,
-           "Largest part that is reduced at once (default: the "
-           "backend's)")
+           "Largest part that is reduced at once (default: the backend's)")
       .Size();
   group
       .Add("--wire TYPE", &texts->wire,
@@ -89,9 +88,9 @@ void AddStepOptions(const FlagGroup& group, StepBenchOptions* o,
            "Micro-batches that are added up before a reduction")
       .Range(1, 10000)
       .ShowDefault();
-  group.Add("--slow RANK=PERCENT", &texts->slow,
-            "Let a rank compute so much longer, as 1=25: what a slow "
-            "host costs");
+  group.Add(
+      "--slow RANK=PERCENT", &texts->slow,
+      "Let a rank compute so much longer, as 1=25: what a slow host costs");
 }
 
 std::string SettleSteps(const StepBenchTexts& texts, StepBenchOptions* o) {

@@ -56,15 +56,14 @@ Status CheckFaults(const FaultOptions& faults) {
 void AddDataFlags(Command* command, TrainerOptions* o) {
   command
       ->Add("--train PATH", &o->train,
-            "Training data: a directory, files or globs of TFRecord "
-            "shards")
+            "Training data: a directory, files or globs of TFRecord shards")
       .Required();
   command->Add("--eval PATH", &o->eval,
                "Held-out data for the accuracy; without it there is none");
   command
       ->Add("--model", &o->model,
-            "cnn (small images), shallow (one convolution, two dense "
-            "layers) or resnet")
+            "cnn (small images), shallow (one convolution, two dense layers) "
+            "or resnet")
       .ShowDefault();
   command->Add("--classes", &o->classes,
                "Number of classes; 0: the largest training label + 1, for "
@@ -78,13 +77,13 @@ void AddTrainingFlags(Command* command, TrainerOptions* o) {
                "End after so many steps; 0: after the epochs");
   command
       ->Add("--batch-size", &o->batch_size,
-            "Samples of each replica in a forward and backward pass; "
-            "without --accumulate that is a step")
+            "Samples of each replica in a forward and backward pass; without "
+            "--accumulate that is a step")
       .ShowDefault();
   command
       ->Add("--accumulate", &o->accumulate,
-            "Passes in a step: gradients are added up on each replica "
-            "and reduced once")
+            "Passes in a step: gradients are added up on each replica and "
+            "reduced once")
       .ShowDefault();
   command->Add("--optimizer", &o->optimizer, "sgd or adam").ShowDefault();
   command->Add("--learning-rate", &o->learning_rate,
@@ -99,8 +98,8 @@ void AddTrainingFlags(Command* command, TrainerOptions* o) {
                "scaled down to it; 0: never");
   command
       ->Add("--scale-lr", &o->scale_lr,
-            "linear: the learning rate is meant for --reference-batch "
-            "samples a step and grows with the global batch; or none")
+            "linear: the learning rate is meant for --reference-batch samples "
+            "a step and grows with the global batch; or none")
       .ShowDefault();
   command->Add("--reference-batch", &o->reference_batch, "See --scale-lr")
       .ShowDefault();
@@ -129,27 +128,25 @@ void AddRunFlags(Command* command, TrainerOptions* o) {
   command->Add("--checkpoint-dir DIR", &o->checkpoint_dir,
                "Default: checkpoints in the output directory");
   command->Add("--checkpoint-interval", &o->checkpoint_interval,
-               "Steps between checkpoints of a run without a job; a job's "
-               "own interval counts in a job");
+               "Steps between checkpoints of a run without a job; a job's own "
+               "interval counts in a job");
   command
       ->Add("--backend", &o->backend,
-            "How the ranks reduce: shm (all on one host), tcp, "
-            "hierarchical (shm in each host, tcp between them), gloo, "
-            "nccl (copies to the rank's GPU and back), or auto: what "
-            "suits where they are")
+            "How the ranks reduce: shm (all on one host), tcp, hierarchical "
+            "(shm in each host, tcp between them), gloo, nccl (copies to the "
+            "rank's GPU and back), or auto: what suits where they are")
       .ShowDefault();
   command
       ->Add("--wire", &o->wire,
-            "Type in which gradients are reduced: fp32, or bf16 (half "
-            "the bytes; the sum is off by up to 1/128 of the replicas' "
-            "absolute values, between several ranks on several hosts "
-            "1/85)")
+            "Type in which gradients are reduced: fp32, or bf16 (half the "
+            "bytes; the sum is off by up to 1/128 of the replicas' absolute "
+            "values, between several ranks on several hosts 1/85)")
       .ShowDefault();
   command->Add("--log-every", &o->log_every, "Steps between lines; 0: none")
       .ShowDefault();
   command->Add("--threads", &o->threads,
-               "Threads of one rank's arithmetic; 0: OMP_NUM_THREADS, else "
-               "the rank's cpus, else 1");
+               "Threads of one rank's arithmetic; 0: OMP_NUM_THREADS, else the "
+               "rank's cpus, else 1");
   command
       ->Add("--input-threads", &o->input_threads,
             "Threads of one rank that read and decode samples")
