@@ -77,24 +77,23 @@ bool RunStoreCommand(int argc, char** argv, std::ostream& out,
       "Reads all of the store in DIR, or of a backup: checksums of pages, "
       "digests of tables, records, and the mark of what was answered. Changes "
       "nothing; a coordinator may run on it");
-  verify.Add("DIR", &dir, "State directory, or a backup").Required();
+  verify.Add("DIR", &dir, "State directory, or a backup", Required);
   Command restore(
       "restore",
       "Puts a backup in place of the store in DIR, on which no coordinator "
       "runs. What was there is kept beside it");
-  restore.Add("FILE", &file, "What --backup_to or --backup_dir made")
-      .Required();
-  restore.Add("DIR", &dir, "State directory").Required();
+  restore.Add("FILE", &file, "What --backup_to or --backup_dir made", Required);
+  restore.Add("DIR", &dir, "State directory", Required);
   Command accept(
       "accept-loss",
       "Takes the store in DIR as it is, although commits are lost that were "
       "answered, or nodes have obeyed a later coordinator");
-  accept.Add("DIR", &dir, "State directory").Required();
+  accept.Add("DIR", &dir, "State directory", Required);
   Command store("lockstep-coordinator", "The store of a lockstep coordinator");
   store.children = {verify, restore, accept};
   const ParsedCommand parsed = Parse(store, argc, argv);
   if (!parsed.command) {
-    *exit_code = parsed.Tell("", out, err);
+    *exit_code = parsed.Tell("", kRunWithHelp, out, err);
     return true;
   }
   const Status status = name == "verify"    ? Verify(dir, out)

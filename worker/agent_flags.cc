@@ -40,22 +40,19 @@ Status CheckFlags(const AgentFlags& flags) {
 
 // Where it is, and who.
 void AddPlaceFlags(Command* command, AgentFlags* flags) {
-  command->Add("--dir", &flags->dir, "Directory of its state").Required();
+  command->Add("--dir", &flags->dir, "Directory of its state", Required);
   command->Add("--runtime_dir", &flags->runtime_dir,
                "Directory of its sockets; short (DIR/run)");
-  command
-      ->Add("--coordinator", &flags->coordinator,
-            "HOST:PORT of the coordinator")
-      .Required();
+  command->Add("--coordinator", &flags->coordinator,
+               "HOST:PORT of the coordinator", Required);
   command->Add("--node", &flags->node,
                "Name of this node (the certificate's, else the host's)");
   command->Add("--address", &flags->address,
                "IP address that other nodes' ranks reach this host's by (the "
                "one that leads to the coordinator)");
-  command
-      ->Add("--http_address", &flags->http_address,
-            "HOST:PORT for /metrics and health; loopback unless TLS")
-      .ShowDefault();
+  command->Add("--http_address", &flags->http_address,
+               "HOST:PORT for /metrics and health; loopback unless TLS",
+               ShowDefault);
   command->Add("--web_config", &flags->web_config,
                "TLS, client certificates and passwords of the HTTP port: a "
                "web-config.yml as Prometheus's exporters take");
@@ -71,17 +68,15 @@ void AddPlaceFlags(Command* command, AgentFlags* flags) {
 
 // What it offers.
 void AddOfferFlags(Command* command, AgentFlags* flags) {
-  command->Add("--cpus", &flags->cpus, "Cores offered (all)")
-      .Range(0.001, 65536.0);
-  command
-      ->Add("--memory", &flags->memory, "Memory offered: bytes, or 16GiB (all)")
-      .Size();
-  command->Add("--gpus", &flags->gpus, "GPUs offered, the first so many (all)")
-      .Range(0, 4096);
-  command
-      ->Add("--pool", &flags->pool,
-            "Group of nodes that a job or a region may ask for")
-      .ShowDefault();
+  command->Add("--cpus", &flags->cpus, "Cores offered (all)",
+               InRange(0.001, 65536.0));
+  command->Add("--memory", &flags->memory,
+               "Memory offered: bytes, or 16GiB (all)", AsSize);
+  command->Add("--gpus", &flags->gpus, "GPUs offered, the first so many (all)",
+               InRange(0, 4096));
+  command->Add("--pool", &flags->pool,
+               "Group of nodes that a job or a region may ask for",
+               ShowDefault);
 }
 
 // How it runs ranks.
@@ -90,34 +85,30 @@ void AddTaskFlags(Command* command, AgentFlags* flags) {
                "Path of lockstep-shim (beside this program)");
   command->Add("--task_user", &flags->task_user,
                "User that ranks run as; needs root (the daemon's own)");
-  command
-      ->Add("--rank_cgroup", &flags->rank_cgroup,
-            "Cgroup (v2) that another program keeps for ranks, such as "
-            "/system.slice/lockstep-ranks.service (the daemon's own)")
-      .OrVariable("LOCKSTEP_RANK_CGROUP");
+  command->Add("--rank_cgroup", &flags->rank_cgroup,
+               "Cgroup (v2) that another program keeps for ranks, such as "
+               "/system.slice/lockstep-ranks.service (the daemon's own)",
+               OrVariable("LOCKSTEP_RANK_CGROUP"));
   command->Add(
       "--ports", &flags->ports,
       "Ports that tasks are given, the first free ones in this order, as "
       "27182,27190-27199 (any outside the kernel's ephemeral range)");
-  command
-      ->Add("--container_engine", &flags->container_engine,
-            "What runs containers: auto, podman, docker, the path of one of "
-            "them, or none")
-      .ShowDefault();
+  command->Add("--container_engine", &flags->container_engine,
+               "What runs containers: auto, podman, docker, the path of one of "
+               "them, or none",
+               ShowDefault);
   command->Add("--container_options", &flags->container_options,
                "Options of its \"run\" for every container, as --runtime=runc");
   command->Add("--container_root", &flags->container_root,
                "Without --task_user, root in a container is this host's root");
-  command
-      ->Add("--package_cache", &flags->package_cache,
-            "Bytes of jobs' packages that are kept when no job uses them")
-      .Size()
-      .Default("20GiB");
-  command
-      ->Add("--inherit", &flags->inherit,
-            "Variables of the daemon that a job may ask for: names, NCCL_* for "
-            "all that begin so, * for all (proxies, time zone and language)")
-      .Delimiter(',');
+  command->Add("--package_cache", &flags->package_cache,
+               "Bytes of jobs' packages that are kept when no job uses them",
+               AsSize, WithDefault("20GiB"));
+  command->Add(
+      "--inherit", &flags->inherit,
+      "Variables of the daemon that a job may ask for: names, NCCL_* for "
+      "all that begin so, * for all (proxies, time zone and language)",
+      SplitAt(','));
 }
 
 }  // namespace
@@ -133,30 +124,20 @@ bool ParseAgentFlags(int argc, char** argv, AgentFlags* flags, int* exit_code) {
   AddPlaceFlags(&command, flags);
   AddOfferFlags(&command, flags);
   AddTaskFlags(&command, flags);
-  command
-      .Add("--nvml_library", &flags->nvml_library,
-           "Library that knows the GPUs")
-      .ShowDefault();
-  command
-      .Add("--gpu_sample_seconds", &flags->gpu_sample_seconds,
-           "How often the GPUs are read")
-      .Range(0.1, 60.0)
-      .ShowDefault();
-  command.Add("--log_level", &flags->log_level, "debug, info, warn or error")
-      .ShowDefault();
+  command.Add("--nvml_library", &flags->nvml_library,
+              "Library that knows the GPUs", ShowDefault);
+  command.Add("--gpu_sample_seconds", &flags->gpu_sample_seconds,
+              "How often the GPUs are read", InRange(0.1, 60.0), ShowDefault);
+  command.Add("--log_level", &flags->log_level, "debug, info, warn or error",
+              ShowDefault);
   command.Add("--allow_faults", &flags->allow_faults,
               "For tests: NAME=crash@N,NAME=error@N");
   AddConfigFile(&command);
   const ParsedCommand parsed = Parse(command, argc, argv);
-  if (!parsed.command && parsed.error.empty()) {
-    std::cout << parsed.text;
-    *exit_code = 0;
-    return false;
-  }
   if (!parsed.command) {
-    fprintf(stderr, "%slockstep-worker: %s (see lockstep-worker --help)\n",
-            std::string(ErrorPrefix()).c_str(), parsed.error.c_str());
-    *exit_code = 2;
+    *exit_code =
+        parsed.Tell(std::string(ErrorPrefix()) + "lockstep-worker: ",
+                    " (see lockstep-worker --help)", std::cout, std::cerr);
     return false;
   }
   if (const Status status = CheckFlags(*flags); !status.ok()) {

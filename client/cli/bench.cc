@@ -250,31 +250,28 @@ Command BenchCommand(Cli* cli) {
       "bench",
       "Measure collectives here or on hosts: WHAT [OPTIONS of lockstep-bench]",
       kBenchExamples);
-  command
-      .Add("--hosts N", &options->hosts,
-           "As a job on so many hosts; without it ranks of this host")
-      .Check([](const std::string& text) {
-        const bool number =
-            !text.empty() &&
-            text.find_first_not_of("0123456789") == std::string::npos;
-        return number ? ""
-                      : fmt::format(
-                            "{} is not a number: say how many; which "
-                            "ones is up to the coordinator and --pool",
-                            Printable(text));
-      })
-      .Check(AtLeast(1));
+  command.Add("--hosts N", &options->hosts,
+              "As a job on so many hosts; without it ranks of this host",
+              Checked([](const std::string& text) {
+                const bool number =
+                    !text.empty() &&
+                    text.find_first_not_of("0123456789") == std::string::npos;
+                return number ? ""
+                              : fmt::format(
+                                    "{} is not a number: say how many; which "
+                                    "ones is up to the coordinator and --pool",
+                                    Printable(text));
+              }),
+              AtLeast(1));
   const FlagGroup group = command.Group("Of the job");
   group.Add(
       "--name", &options->job.name,
       "Unique for ever (default: lockstep-bench and six hexadecimal digits)");
-  group
-      .Add("--cpus", &options->job.cpus,
-           "Cores of a task (default: all of a host)")
-      .Check(AtLeast(0));
+  group.Add("--cpus", &options->job.cpus,
+            "Cores of a task (default: all of a host)", AtLeast(0));
   group.Add("--memory SIZE", &options->job.memory, "Memory of a task, as 2GiB");
-  group.Add("--gpus", &options->job.gpus, "GPUs of a task (default: 0)")
-      .Check(AtLeast(0));
+  group.Add("--gpus", &options->job.gpus, "GPUs of a task (default: 0)",
+            AtLeast(0));
   group.Add("--pool", &options->job.pool, "Only hosts of this pool");
   group.Add("--max-wait-time DURATION", &options->job.max_wait_time,
             "Give up when there is no room for so long, as 10m");

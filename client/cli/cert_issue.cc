@@ -60,14 +60,12 @@ Command CertIssueCommand(Cli* cli) {
       "  lockstep cert issue user ann --role viewer --to /tmp/ann\n"
       "\nViewers read; submitters also submit, and change their own jobs;"
       "\nadmins change all. A worker's NAME is that of its node (--node).");
-  command.Add("kind", &options->kind, "worker, user or coordinator")
-      .OneOf({"worker", "user", "coordinator"})
-      .Required();
-  command.Add("name", &options->name, "Of the node or user").Required();
-  command.Add("--role", &options->role, "Of users: viewer, submitter or admin")
-      .OneOf({"viewer", "submitter", "admin"})
-      .ShowDefault()
-      .Given(&options->has_role);
+  command.Add("kind", &options->kind, "worker, user or coordinator",
+              OneOf({"worker", "user", "coordinator"}), Required);
+  command.Add("name", &options->name, "Of the node or user", Required);
+  command.Add("--role", &options->role, "Of users: viewer, submitter or admin",
+              OneOf({"viewer", "submitter", "admin"}), ShowDefault,
+              SetsGiven(&options->has_role));
   AddPkiDirOption(&command, &options->dir);
   command.Add("--to DIR", &options->output,
               "Folder for the files (default: beside the CA)");

@@ -235,19 +235,19 @@ Command BuildCommands(Cli* cli) {
                    "lockstep local up --workers 2", LocalUpCommand(cli),
                    LocalDownCommand(cli), LocalStatusCommand(cli),
                    LocalTrainCommand(cli)),
-      SubmitCommand(cli), RunCommand(cli),
+      SubmitCommand(cli, false), RunCommand(cli, false),
       GroupCommand(
           "plan",
           "What a submission would come to: place, price; changes nothing",
           "lockstep plan submit --tasks 2 --gpus 1 -- python3 train.py",
-          PlanSubmitCommand(cli), PlanRunCommand(cli),
-          PlanTrainingCommand(cli)),
+          SubmitCommand(cli, true), RunCommand(cli, true),
+          TrainingCommand(cli, true)),
       GroupCommand(
           "jobs,job", "Jobs", "lockstep jobs describe fashion",
           GroupCommand(
               "submit", "Submit a job as `gcloud ai-platform` does",
               "lockstep jobs submit training vision_1 --config config.yaml",
-              JobsSubmitTrainingCommand(cli)),
+              TrainingCommand(cli, false)),
           JobsListCommand(cli), JobsDescribeCommand(cli), JobsWaitCommand(cli),
           JobsCancelCommand(cli), JobsLogsCommand(cli),
           JobsCheckpointCommand(cli), JobsRestoreToCommand(cli),

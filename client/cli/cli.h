@@ -68,6 +68,8 @@ int RunCli(const std::vector<std::string>& args, CliEnvironment* env);
 // For command files.
 void AddConnectionOptions(Command* command, Cli* cli);
 void AddOutputOption(Command* command, Cli* cli);
+// Both of a command that shows what the coordinator answers.
+void AddRequestOptions(Command* command, Cli* cli);
 // AddOutputOption for lists: jsonl, csv, --no-headers and --columns, too.
 void AddListOptions(Command* command, Cli* cli);
 void AddColorOption(Command* command, Cli* cli);
@@ -77,7 +79,7 @@ Flag& AddFormatOption(Command* command, std::string* format);
 void AddJobArgument(Command* command, std::string* name);
 void AddNodeArgument(Command* command, std::string* name);
 // Accepts numbers that are not below `least`.
-FlagCheck AtLeast(int64_t least);
+FlagSetting AtLeast(int64_t least);
 // A command without children; --help shows the examples.
 Command LeafCommand(const std::string& name, const std::string& description,
                     const std::string& examples);
@@ -86,13 +88,11 @@ Command LocalUpCommand(Cli* cli);
 Command LocalDownCommand(Cli* cli);
 Command LocalStatusCommand(Cli* cli);
 Command LocalTrainCommand(Cli* cli);
-Command SubmitCommand(Cli* cli);
-Command RunCommand(Cli* cli);
-Command JobsSubmitTrainingCommand(Cli* cli);
-// The same commands as children of `plan`: they change nothing.
-Command PlanSubmitCommand(Cli* cli);
-Command PlanRunCommand(Cli* cli);
-Command PlanTrainingCommand(Cli* cli);
+// `plan` accepts the same command line, changes nothing, and hides the flags
+// that have no effect then.
+Command SubmitCommand(Cli* cli, bool plan);
+Command RunCommand(Cli* cli, bool plan);
+Command TrainingCommand(Cli* cli, bool plan);
 Command JobsListCommand(Cli* cli);
 Command JobsDescribeCommand(Cli* cli);
 Command JobsWaitCommand(Cli* cli);

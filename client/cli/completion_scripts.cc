@@ -88,9 +88,8 @@ Command CompletionCommand(Cli* cli) {
       "  lockstep completion fish > ~/.config/fish/completions/lockstep.fish\n"
       "\nNames of jobs and nodes are asked of the coordinator, for at most"
       "\n300 ms.");
-  command.Add("shell", shell.get(), "bash, zsh or fish")
-      .OneOf({"bash", "zsh", "fish"})
-      .Required();
+  command.Add("shell", shell.get(), "bash, zsh or fish",
+              OneOf({"bash", "zsh", "fish"}), Required);
   command.run = [=] { return PrintScript(*cli, *shell); };
   return command;
 }

@@ -344,7 +344,7 @@ Command ContextUseCommand(Cli* cli) {
                   "  lockstep context use lab\n"
                   "\nCommands connect to it unless --context, --address or a"
                   "\nLOCKSTEP_* variable says otherwise.");
-  command.Add("name", name.get(), "The context").Required();
+  command.Add("name", name.get(), "The context", Required);
   command.run = [=] { return UseContext(*cli, *name); };
   return command;
 }
@@ -359,7 +359,7 @@ Command ContextSetCommand(Cli* cli) {
       "\nThe first context is made the current one. Paths are kept as absolute"
       "\nones; the files are not copied.");
   ContextEntry* const given = &options->given;
-  command.Add("name", &options->name, "The context").Required();
+  command.Add("name", &options->name, "The context", Required);
   command.Add("--address", &given->address, "HOST:PORT of the coordinator");
   command.Add("--credentials DIR", &options->credentials,
               "Folder with ca.crt, tls.crt and tls.key, as `lockstep cert "
@@ -380,7 +380,7 @@ Command ContextDeleteCommand(Cli* cli) {
       "delete", "Remove a context from the user's file",
       "  lockstep context delete lab\n"
       "\nNeither the cluster nor the certificate's files are touched.");
-  command.Add("name", name.get(), "The context; its whole name").Required();
+  command.Add("name", name.get(), "The context; its whole name", Required);
   command.run = [=] { return DeleteContext(*cli, *name); };
   return command;
 }

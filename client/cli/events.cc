@@ -169,11 +169,9 @@ Command EventsCommand(Cli* cli) {
   command.Add("-f,--follow", &options->follow, "Go on with what comes");
   command.Add("--since TIME", &options->since,
               "Those after this, as 10m (ago) or 2026-01-31T12:00:00Z");
-  command
-      .Add("-o,--output-format FORMAT", &cli->output,
-           "table, or json or jsonl: one object a line")
-      .OneOf({"table", "json", "jsonl"})
-      .ShowDefault();
+  command.Add("-o,--output-format FORMAT", &cli->output,
+              "table, or json or jsonl: one object a line",
+              OneOf({"table", "json", "jsonl"}), ShowDefault);
   command.Add("--no-headers", &cli->no_headers,
               "Without the line of column names");
   AddConnectionOptions(&command, cli);

@@ -57,10 +57,8 @@ Command InitCommand(Cli* cli) {
       "\nThe CA is valid for 10 years, certificates for 1 year. It never"
       "\nreplaces a CA that is there.");
   AddPkiDirOption(&command, &options->dir);
-  command
-      .Add("--cluster", &options->cluster,
-           "The cluster's name, part of every certificate")
-      .ShowDefault();
+  command.Add("--cluster", &options->cluster,
+              "The cluster's name, part of every certificate", ShowDefault);
   command.run = [=] { return RunInit(*cli, *options); };
   return command;
 }

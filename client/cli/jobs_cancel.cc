@@ -110,12 +110,11 @@ Command JobsCancelCommand(Cli* cli) {
       "\nA job that has ended already stays as it is. It returns when the"
       "\ncoordinator knows; a job whose ranks still end is CANCELLING. No"
       "\ncheckpoint is made; `lockstep jobs checkpoint` makes one before.");
-  command.Add("name JOB", &options->names, "The jobs; their whole names")
-      .Required();
+  command.Add("name JOB", &options->names, "The jobs; their whole names",
+              Required);
   command.Add("--wait", &options->wait,
               "Return when they have ended, at most 2 minutes each");
-  AddOutputOption(&command, cli);
-  AddConnectionOptions(&command, cli);
+  AddRequestOptions(&command, cli);
   command.run = [=] { return RunCancel(*cli, *options); };
   return command;
 }

@@ -98,12 +98,9 @@ Command JobsCheckpointCommand(Cli* cli) {
       "lockstep jobs cancel fashion");
   AddJobArgument(&command, &options->name);
   command.Add("--wait", &options->wait, "Return when it is complete");
-  command
-      .Add("--timeout DURATION", &options->timeout,
-           "Give up waiting after so long: exit 124")
-      .ShowDefault();
-  AddOutputOption(&command, cli);
-  AddConnectionOptions(&command, cli);
+  command.Add("--timeout DURATION", &options->timeout,
+              "Give up waiting after so long: exit 124", ShowDefault);
+  AddRequestOptions(&command, cli);
   command.run = [=] { return RunCheckpoint(*cli, *options); };
   return command;
 }

@@ -130,11 +130,9 @@ Command JobsCpCommand(Cli* cli) {
       "\nprogram is still writing may be out of date, or refused when it "
       "shrinks."
       "\n`lockstep jobs files` lists what there is.");
-  command.Add("source SOURCE", &options->source, "JOB:RANK/PATH").Required();
-  command
-      .Add("destination FILE", &options->destination,
-           "A file, or a folder that is there")
-      .ShowDefault();
+  command.Add("source SOURCE", &options->source, "JOB:RANK/PATH", Required);
+  command.Add("destination FILE", &options->destination,
+              "A file, or a folder that is there", ShowDefault);
   command.Add("--force", &options->force, "Replace a file that is there");
   AddConnectionOptions(&command, cli);
   command.run = [=] { return RunCopy(*cli, *options); };

@@ -70,8 +70,8 @@ Command JobsDeleteCommand(Cli* cli) {
       "\nWorking directories of its tasks go, too. What it wrote to its output"
       "\ndirectory stays, and its name stays taken. One that has not ended is"
       "\nrefused: cancel it first.");
-  command.Add("name JOB", &options->names, "The jobs; their whole names")
-      .Required();
+  command.Add("name JOB", &options->names, "The jobs; their whole names",
+              Required);
   command.Add("-y,--yes", &options->yes, "Do not ask");
   AddConnectionOptions(&command, cli);
   command.run = [=] { return RunDelete(*cli, *options); };

@@ -120,15 +120,13 @@ Command JobsDescribeCommand(Cli* cli) {
   AddJobArgument(&command, &options->name);
   command.Add("--summarize", &options->summarize,
               "Tables of the job, its input and its output");
-  command
-      .Add("--reduction-plan", &options->reduction_plan,
-           "Only how its ranks sum gradients, for `submit --reduction-plan "
-           "FILE`")
-      .Excludes({"--summarize"});
-  AddFormatOption(&command, &options->format)
-      .Excludes({"--summarize", "--reduction-plan"});
-  AddOutputOption(&command, cli);
-  AddConnectionOptions(&command, cli);
+  command.Add("--reduction-plan", &options->reduction_plan,
+              "Only how its ranks sum gradients, for `submit --reduction-plan "
+              "FILE`",
+              Excludes({"--summarize"}));
+  AddFormatOption(&command, &options->format).excludes = {"--summarize",
+                                                          "--reduction-plan"};
+  AddRequestOptions(&command, cli);
   command.run = [=] { return RunDescribe(*cli, *options); };
   return command;
 }

@@ -182,24 +182,22 @@ Command JobsListCommand(Cli* cli) {
                   "label.team=vision -o csv\n"
                   "  lockstep jobs list --filter 'jobId:rnn* AND state:FAILED' "
                   "--sort-by ~endTime --format default");
-  command
-      .Add("--state STATES", &options->states,
-           "Only in these states, as running,queued")
-      .Delimiter(',');
-  command
-      .Add("--filter FIELD=PATTERN", &options->filters,
-           "Only where FIELD (name, owner, kind or label.KEY) matches PATTERN, "
-           "which may have * and ?; or as gcloud takes it: jobId:rnn* AND "
-           "(state:FAILED OR createTime>-P1D) AND NOT labels.team=*; may be "
-           "given several times")
-      .Repeated();
-  command.Add("--limit", &options->limit, "At most so many (default: all)")
-      .Check(AtLeast(0));
+  command.Add("--state STATES", &options->states,
+              "Only in these states, as running,queued", SplitAt(','));
+  command.Add(
+      "--filter FIELD=PATTERN", &options->filters,
+      "Only where FIELD (name, owner, kind or label.KEY) matches PATTERN, "
+      "which may have * and ?; or as gcloud takes it: jobId:rnn* AND "
+      "(state:FAILED OR createTime>-P1D) AND NOT labels.team=*; may be "
+      "given several times",
+      MayRepeat);
+  command.Add("--limit", &options->limit, "At most so many (default: all)",
+              AtLeast(0));
   command.Add("--sort-by FIELDS", &options->sort_by,
               "By these fields of --format, as createTime or ~endTime: ~ for "
               "the greatest first");
-  command.Add("--page-size", &options->page_size, "Ask for so many at a time")
-      .Check(AtLeast(1));
+  command.Add("--page-size", &options->page_size, "Ask for so many at a time",
+              AtLeast(1));
   AddFormatOption(&command, &options->format);
   AddListOptions(&command, cli);
   AddConnectionOptions(&command, cli);

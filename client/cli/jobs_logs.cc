@@ -117,32 +117,28 @@ void AddSelection(Command* command, LogsFlags* options) {
   LogOptions* const log = &options->log;
   command->Add("--rank RANKS", &options->ranks,
                "Only these ranks, as 0-3,5 (default: all)");
-  command
-      ->Add("--task TASKS", &log->tasks,
-            "Only these tasks, as worker-replica-1,service (default: all but "
-            "the service)")
-      .Delimiter(',');
+  command->Add(
+      "--task TASKS", &log->tasks,
+      "Only these tasks, as worker-replica-1,service (default: all but "
+      "the service)",
+      SplitAt(','));
   command->Add("--events", &log->include_events,
                "Also what happened to the job, as lines of the task service");
-  command
-      ->Add("--attempt", &log->attempt,
-            "Only of this attempt, from 1 (default: all)")
-      .Check(AtLeast(1));
-  command
-      ->Add("--tail", &log->tail,
-            "The last N lines of each rank, at least 1 (default: all)")
-      .Check(AtLeast(1));
+  command->Add("--attempt", &log->attempt,
+               "Only of this attempt, from 1 (default: all)", AtLeast(1));
+  command->Add("--tail", &log->tail,
+               "The last N lines of each rank, at least 1 (default: all)",
+               AtLeast(1));
   command->Add("--since TIME", &options->since,
                "Lines after this, as 10m (ago) or 2026-01-31T12:00:00Z");
   command->Add("--until TIME", &options->until, "Lines up to this, as --since");
   command->Add("--grep PATTERN", &log->grep,
                "Only lines in which this regular expression (RE2) matches; "
                "(?i) before it for any case");
-  command
-      ->Add("--severity SEVERITY", &options->severity,
-            "Only these and worse, guessed from the text")
-      .OneOf({"debug", "info", "warning", "error", "critical"})
-      .AnyCase();
+  command->Add("--severity SEVERITY", &options->severity,
+               "Only these and worse, guessed from the text",
+               OneOf({"debug", "info", "warning", "error", "critical"}),
+               AnyCase);
   command->Add(
       "--filter QUERY", &options->filter,
       "As AI Platform's users write them: fields resource.labels.task_name (or "
@@ -178,11 +174,9 @@ Command JobsLogsCommand(Cli* cli) {
   AddSelection(&command, options.get());
   command.Add("-f,--follow", &options->log.follow,
               "Go on until the job has ended");
-  command
-      .Add("-o,--output-format FORMAT", &options->output,
-           "text, or json: one object a line, with the names of --filter")
-      .OneOf({"text", "json"})
-      .ShowDefault();
+  command.Add("-o,--output-format FORMAT", &options->output,
+              "text, or json: one object a line, with the names of --filter",
+              OneOf({"text", "json"}), ShowDefault);
   command.Add("--timestamps", &options->format.timestamps,
               "Each line's time first");
   command.Add("--prefix", &options->format.prefix,

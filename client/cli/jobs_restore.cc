@@ -63,13 +63,12 @@ Command JobsRestoreToCommand(Cli* cli) {
       "  lockstep jobs restore-to fashion 4000\n"
       "  lockstep jobs restore-to fashion start");
   AddJobArgument(&command, &options->name);
-  command
-      .Add("target STEP|start", &options->target,
-           "The step of a checkpoint; or `start`: without one, and in the "
-           "output directory that is there now where the known one is missing")
-      .Required();
-  AddOutputOption(&command, cli);
-  AddConnectionOptions(&command, cli);
+  command.Add(
+      "target STEP|start", &options->target,
+      "The step of a checkpoint; or `start`: without one, and in the "
+      "output directory that is there now where the known one is missing",
+      Required);
+  AddRequestOptions(&command, cli);
   command.run = [=] { return RunRestore(*cli, *options); };
   return command;
 }

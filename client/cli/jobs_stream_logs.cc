@@ -69,10 +69,8 @@ Command JobsStreamLogsCommand(Cli* cli) {
               "Only of this task, as worker-replica-0 (default: all)");
   command.Add("--allow-multiline-logs", &options->allow_multiline,
               "No effect: each line is a message of its own");
-  command
-      .Add("--polling-interval SECONDS", &options->polling_interval,
-           "No effect: lines come as they are written")
-      .Check(AtLeast(1));
+  command.Add("--polling-interval SECONDS", &options->polling_interval,
+              "No effect: lines come as they are written", AtLeast(1));
   AddConnectionOptions(&command, cli);
   command.run = [=] { return RunStreamLogs(*cli, *options); };
   return command;

@@ -73,23 +73,17 @@ Command JobsUpdateCommand(Cli* cli) {
       "  lockstep jobs update fashion --priority 5\n"
       "\nLabels are removed first, then set. Which priority a submitter may"
       "\nask for is the site's choice (default: 0); admins may ask for any.");
-  command.Add("name JOB", &options->name, "The job").Required();
-  command
-      .Add("--update-labels KEY=VALUE", &options->update,
-           "Set these, as team=vision,best=yes")
-      .Delimiter(',');
-  command
-      .Add("--remove-labels KEYS", &options->remove,
-           "Take these away, as team,best")
-      .Delimiter(',');
-  command.Add("--clear-labels", &options->clear, "Take all away")
-      .Excludes({"--remove-labels"});
-  command
-      .Add("--priority", &options->priority,
-           "Its place in the queue: 0 to 1000, larger first")
-      .Range(0, 1000);
-  AddOutputOption(&command, cli);
-  AddConnectionOptions(&command, cli);
+  command.Add("name JOB", &options->name, "The job", Required);
+  command.Add("--update-labels KEY=VALUE", &options->update,
+              "Set these, as team=vision,best=yes", SplitAt(','));
+  command.Add("--remove-labels KEYS", &options->remove,
+              "Take these away, as team,best", SplitAt(','));
+  command.Add("--clear-labels", &options->clear, "Take all away",
+              Excludes({"--remove-labels"}));
+  command.Add("--priority", &options->priority,
+              "Its place in the queue: 0 to 1000, larger first",
+              InRange(0, 1000));
+  AddRequestOptions(&command, cli);
   command.run = [=] { return RunUpdate(*cli, *options); };
   return command;
 }

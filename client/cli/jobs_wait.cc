@@ -41,8 +41,7 @@ Command JobsWaitCommand(Cli* cli) {
               "Give up after so long, as 10m (default: never)");
   command.Add("-q,--quiet", &options->follow.quiet,
               "Nothing on the way, only the end");
-  AddOutputOption(&command, cli);
-  AddConnectionOptions(&command, cli);
+  AddRequestOptions(&command, cli);
   command.run = [=] { return RunWait(*cli, *options); };
   return command;
 }

@@ -254,35 +254,23 @@ Command LocalTrainCommand(Cli* cli) {
       "train", "Run a training program on this machine: [OPTIONS] [-- ARGS...]",
       kLocalTrainExamples);
   LocalTrainFlags* const f = &options->flags;
-  command
-      .Add("--module-name MODULE", &f->module_name,
-           "Module to run, as trainer.task")
-      .Required();
+  command.Add("--module-name MODULE", &f->module_name,
+              "Module to run, as trainer.task", Required);
   command.Add("--package-path DIR", &f->package_path,
               "Folder of its Python package (default: .)");
   command.Add("--distributed", &f->distributed,
               "Also workers, parameter servers and evaluators");
-  command.Add("--worker-count", &f->worker_count, "With --distributed")
-      .Range(0, 1000)
-      .ShowDefault()
-      .Given(&options->workers);
-  command
-      .Add("--parameter-server-count", &f->parameter_server_count,
-           "With --distributed")
-      .Range(0, 1000)
-      .ShowDefault()
-      .Given(&options->parameter_servers);
-  command
-      .Add("--evaluator-count", &f->evaluator_count,
-           "With --distributed; at most 1")
-      .Check(AtLeast(0))
-      .ShowDefault()
-      .Given(&options->evaluators);
-  command
-      .Add("--start-port", &f->start_port,
-           "Of the chief; a later one where others use it")
-      .Range(1024, kHighestStartPort)
-      .ShowDefault();
+  command.Add("--worker-count", &f->worker_count, "With --distributed",
+              InRange(0, 1000), ShowDefault, SetsGiven(&options->workers));
+  command.Add("--parameter-server-count", &f->parameter_server_count,
+              "With --distributed", InRange(0, 1000), ShowDefault,
+              SetsGiven(&options->parameter_servers));
+  command.Add("--evaluator-count", &f->evaluator_count,
+              "With --distributed; at most 1", AtLeast(0), ShowDefault,
+              SetsGiven(&options->evaluators));
+  command.Add("--start-port", &f->start_port,
+              "Of the chief; a later one where others use it",
+              InRange(1024, kHighestStartPort), ShowDefault);
   command.Add("--job-dir DIR", &f->job_dir,
               "Where it writes, handed to the program as --job-dir");
   command.Add(

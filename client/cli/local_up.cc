@@ -105,16 +105,11 @@ Command LocalUpCommand(Cli* cli) {
   command.Add("--gpus", &c->gpus, "GPUs of all workers together");
   command.Add("--prices FILE", &c->prices, "Price table for the coordinator");
   command.Add("--log-level", &c->log_level, "debug, info, warn or error");
-  command
-      .Add("--context-name", &options->context,
-           "Name of the context that is written")
-      .ShowDefault();
+  command.Add("--context-name", &options->context,
+              "Name of the context that is written", ShowDefault);
   command.Add("--no-context", &options->no_context, "Write no context");
-  command
-      .Add("--timeout", &options->timeout_seconds,
-           "Seconds until all must be ready")
-      .Check(AtLeast(1))
-      .ShowDefault();
+  command.Add("--timeout", &options->timeout_seconds,
+              "Seconds until all must be ready", AtLeast(1), ShowDefault);
   AddOutputOption(&command, cli);
   command.run = [=] { return RunUp(*cli, *options); };
   return command;

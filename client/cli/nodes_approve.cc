@@ -42,8 +42,7 @@ Command NodesApproveCommand(Cli* cli) {
       "\nused before it is approved. Approve what the host really has: jobs and"
       "\ntheir secrets go to where there is room.");
   AddNodeArgument(&command, name.get());
-  AddOutputOption(&command, cli);
-  AddConnectionOptions(&command, cli);
+  AddRequestOptions(&command, cli);
   command.run = [=] { return Approve(*cli, *name); };
   return command;
 }

@@ -25,8 +25,7 @@ Command NodesDescribeCommand(Cli* cli) {
       "A node: its state and why, what it has, what runs there, what happened",
       "  lockstep nodes describe worker-0");
   AddNodeArgument(&command, name.get());
-  AddOutputOption(&command, cli);
-  AddConnectionOptions(&command, cli);
+  AddRequestOptions(&command, cli);
   command.run = [=] { return DescribeNode(*cli, *name); };
   return command;
 }

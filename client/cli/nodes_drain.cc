@@ -131,8 +131,7 @@ Command NodesDrainCommand(Cli* cli) {
   command.Add("--wait", &flags->wait, "Return when nothing runs there");
   command.Add("--timeout DURATION", &flags->timeout,
               "Give up waiting after so long: exit 124 (default: never)");
-  AddOutputOption(&command, cli);
-  AddConnectionOptions(&command, cli);
+  AddRequestOptions(&command, cli);
   command.run = [=] { return Drain(*cli, *flags); };
   return command;
 }
@@ -142,8 +141,7 @@ Command NodesUndrainCommand(Cli* cli) {
   Command command = LeafCommand("undrain", "Give a node work again",
                                 "  lockstep nodes undrain host-a");
   AddNodeArgument(&command, name.get());
-  AddOutputOption(&command, cli);
-  AddConnectionOptions(&command, cli);
+  AddRequestOptions(&command, cli);
   command.run = [=] { return Undrain(*cli, *name); };
   return command;
 }
@@ -158,7 +156,7 @@ Command NodesForgetCommand(Cli* cli) {
       "\nfor it go on elsewhere. Do it only when the host is off: ranks that"
       "\nstill run there would write beside the new ones. A node that is"
       "\nconnected is refused.");
-  command.Add("node NODE", name.get(), "The node; its whole name").Required();
+  command.Add("node NODE", name.get(), "The node; its whole name", Required);
   command.Add("-y,--yes", yes.get(), "Do not ask");
   AddConnectionOptions(&command, cli);
   command.run = [=] { return Forget(*cli, *name, *yes); };

@@ -50,10 +50,8 @@ Command NodesListCommand(Cli* cli) {
                   "  lockstep nodes list\n"
                   "  lockstep nodes list -o wide --state draining,drained\n"
                   "  lockstep nodes list --columns NAME,STATE --no-headers");
-  command
-      .Add("--state STATES", states.get(),
-           "Only in these states, as draining,drained")
-      .Delimiter(',');
+  command.Add("--state STATES", states.get(),
+              "Only in these states, as draining,drained", SplitAt(','));
   AddListOptions(&command, cli);
   AddConnectionOptions(&command, cli);
   command.run = [=] { return RunListNodes(*cli, *states); };

@@ -106,10 +106,9 @@ void AddTorchrunOptions(const FlagGroup& group, RunFlags* f) {
   group.Add("--nnodes N", &f->nnodes, "Nodes, each one task (default: 1)");
   group.Add("--nproc-per-node,--nproc_per_node N", &f->nproc_per_node,
             "Ranks of a node: a number, gpu, cpu or auto (default: 1)");
-  group
-      .Add("--max-restarts,--max_restarts", &f->max_restarts,
-           "Failures without progress before it fails (default: 0)")
-      .Check(AtLeast(0));
+  group.Add("--max-restarts,--max_restarts", &f->max_restarts,
+            "Failures without progress before it fails (default: 0)",
+            AtLeast(0));
   group.Add("-m,--module", &f->module, "SCRIPT is a Python module");
   group.Add("--no-python,--no_python", &f->no_python,
             "SCRIPT is a program of its own");
@@ -151,43 +150,33 @@ void AddOwnOptions(const FlagGroup& group, SubmitFlags* f,
             "End it after so long, as 2h (default: no limit)");
 }
 
-// `plan` accepts the same command line, but hides flags without effect there.
-Command MakeRun(Cli* cli, const std::string& description, bool plan) {
+}  // namespace
+
+Command RunCommand(Cli* cli, bool plan) {
   const auto options = std::make_shared<RunCommandFlags>();
   Command command =
-      LeafCommand("run", description, plan ? kPlanRunExamples : kRunExamples);
+      LeafCommand("run",
+                  plan ? "What `run` would do: [OPTIONS] SCRIPT ARGS..."
+                       : "Run a script on several nodes, as torchrun: "
+                         "[OPTIONS] SCRIPT ARGS...",
+                  plan ? kPlanRunExamples : kRunExamples);
   command.Add(
       "script FILE", &options->script,
       "The script (or module, or program), behind which all is its own");
   AddTorchrunOptions(command.Group("torchrun's"), &options->flags);
   AddOwnOptions(command.Group("lockstep's"), &options->flags.job,
                 &options->flags.python);
-  command
-      .Add("--dry-run", &options->dry_run,
-           "Check it and show where it would go; submit nothing")
-      .Hidden(plan);
-  command.Add("--prefix", &options->prefix, "Each line's rank and task first")
-      .Hidden(plan);
-  AddOutputOption(&command, cli);
-  AddConnectionOptions(&command, cli);
+  command.Add("--dry-run", &options->dry_run,
+              "Check it and show where it would go; submit nothing",
+              HiddenIf(plan));
+  command.Add("--prefix", &options->prefix, "Each line's rank and task first",
+              HiddenIf(plan));
+  AddRequestOptions(&command, cli);
   command.run = [=] {
     options->dry_run = options->dry_run || plan;
     return SubmitRun(*cli, *options);
   };
   return command;
-}
-
-}  // namespace
-
-Command RunCommand(Cli* cli) {
-  return MakeRun(
-      cli,
-      "Run a script on several nodes, as torchrun: [OPTIONS] SCRIPT ARGS...",
-      false);
-}
-
-Command PlanRunCommand(Cli* cli) {
-  return MakeRun(cli, "What `run` would do: [OPTIONS] SCRIPT ARGS...", true);
 }
 
 }  // namespace lockstep

@@ -15,9 +15,8 @@ void AddFormats(Command* command, Cli* cli,
     text += text.empty() ? "" : format == all.back() ? " or " : ", ";
     text += format;
   }
-  command->Add("-o,--output-format FORMAT", &cli->output, text)
-      .OneOf(all)
-      .ShowDefault();
+  command->Add("-o,--output-format FORMAT", &cli->output, text, OneOf(all),
+               ShowDefault);
   command->Add(
       "--json", [cli] { cli->output = "json"; }, "As -o json");
   AddColorOption(command, cli);
@@ -42,22 +41,25 @@ void AddOutputOption(Command* command, Cli* cli) {
   AddFormats(command, cli, {"table", "wide", "json", "yaml", "name"});
 }
 
+void AddRequestOptions(Command* command, Cli* cli) {
+  AddOutputOption(command, cli);
+  AddConnectionOptions(command, cli);
+}
+
 void AddListOptions(Command* command, Cli* cli) {
   AddFormats(command, cli,
              {"table", "wide", "json", "jsonl", "yaml", "csv", "name"});
   command->Add("--no-headers", &cli->no_headers,
                "Without the line of column names");
   command->Add("--uri", &cli->uri, "Only the URI of each, as gcloud's");
-  command
-      ->Add("--columns NAMES", &cli->columns,
-            "Only these columns of -o wide, in this order, as NAME,STATE")
-      .Delimiter(',');
+  command->Add("--columns NAMES", &cli->columns,
+               "Only these columns of -o wide, in this order, as NAME,STATE",
+               SplitAt(','));
 }
 
 void AddColorOption(Command* command, Cli* cli) {
-  command->Add("--color WHEN", &cli->color, "auto, always or never")
-      .OneOf({"auto", "always", "never"})
-      .ShowDefault();
+  command->Add("--color WHEN", &cli->color, "auto, always or never",
+               OneOf({"auto", "always", "never"}), ShowDefault);
 }
 
 Flag& AddFormatOption(Command* command, std::string* format) {
@@ -68,16 +70,15 @@ Flag& AddFormatOption(Command* command, std::string* format) {
 }
 
 void AddJobArgument(Command* command, std::string* name) {
-  command->Add("name JOB", name, "The job, or how its name begins").Required();
+  command->Add("name JOB", name, "The job, or how its name begins", Required);
 }
 
 void AddNodeArgument(Command* command, std::string* name) {
-  command->Add("node NODE", name, "The node, or how its name begins")
-      .Required();
+  command->Add("node NODE", name, "The node, or how its name begins", Required);
 }
 
-FlagCheck AtLeast(int64_t least) {
-  return [least](const std::string& text) -> std::string {
+FlagSetting AtLeast(int64_t least) {
+  return Checked([least](const std::string& text) -> std::string {
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
     if (text.empty() || *end != '\0') {
@@ -87,7 +88,7 @@ FlagCheck AtLeast(int64_t least) {
       return fmt::format("{} is less than {}", Printable(text), least);
     }
     return "";
-  };
+  });
 }
 
 Command LeafCommand(const std::string& name, const std::string& description,

@@ -117,18 +117,12 @@ StatusOr<int> RunSubmit(const Cli& cli, const SubmitCommandFlags& options) {
 }
 
 void AddTaskOptions(const FlagGroup& group, SubmitFlags* f) {
-  group
-      .Add("--tasks", &f->tasks,
-           "Tasks: a chief and N - 1 workers (default: 1)")
-      .Check(AtLeast(1));
-  group
-      .Add("--workers", &f->workers,
-           "N workers and no chief, instead of --tasks")
-      .Check(AtLeast(1));
-  group
-      .Add("--ranks-per-task", &f->ranks_per_task,
-           "Processes of a task (default: 1)")
-      .Check(AtLeast(1));
+  group.Add("--tasks", &f->tasks,
+            "Tasks: a chief and N - 1 workers (default: 1)", AtLeast(1));
+  group.Add("--workers", &f->workers,
+            "N workers and no chief, instead of --tasks", AtLeast(1));
+  group.Add("--ranks-per-task", &f->ranks_per_task,
+            "Processes of a task (default: 1)", AtLeast(1));
   AddResourceOptions(group, f, "task");
   group.Add("--working-directory,--workdir DIR", &f->working_directory,
             "Where ranks start: a folder that the nodes have, or \"output\", "
@@ -140,52 +134,49 @@ void AddJobOptions(const FlagGroup& group, SubmitFlags* f) {
   group.Add(
       "--name", &f->name,
       "Unique for ever (default: the program's, and six hexadecimal digits)");
-  group
-      .Add("--kind", &f->kind,
-           "native or program (default: native for lockstep-train, else "
-           "program)")
-      .OneOf({"native", "program"});
+  group.Add("--kind", &f->kind,
+            "native or program (default: native for lockstep-train, else "
+            "program)",
+            OneOf({"native", "program"}));
   group.Add("--output DIR", &f->output,
             "Output directory, seen by all hosts (default: of native jobs "
             "~/lockstep/NAME, of programs none)");
-  group
-      .Add("--checkpoint-interval-steps", &f->checkpoint_interval_steps,
-           "A checkpoint every N steps (default: none by step)")
-      .Check(AtLeast(0));
-  group
-      .Add("--checkpoint-keep", &f->checkpoint_keep,
-           "How many checkpoints are kept (default: 3)")
-      .Check(AtLeast(1));
-  group
-      .Add("--restart-budget,--max-restarts", &f->restart_budget,
-           "Restarts without progress before the job fails; 0: none (default: "
-           "3)")
-      .Check(AtLeast(0));
+  group.Add("--checkpoint-interval-steps", &f->checkpoint_interval_steps,
+            "A checkpoint every N steps (default: none by step)", AtLeast(0));
+  group.Add("--checkpoint-keep", &f->checkpoint_keep,
+            "How many checkpoints are kept (default: 3)", AtLeast(1));
+  group.Add("--restart-budget,--max-restarts", &f->restart_budget,
+            "Restarts without progress before the job fails; 0: none (default: "
+            "3)",
+            AtLeast(0));
   AddEndOptions(group, f);
-  group.Add("--priority", &f->priority, "0 to 1000, larger first (default: 0)")
-      .Range(0, 1000);
+  group.Add("--priority", &f->priority, "0 to 1000, larger first (default: 0)",
+            InRange(0, 1000));
   group.Add("--max-running-time DURATION", &f->max_running_time,
             "End it after so long, as 2h (default: no limit)");
   group.Add(
       "--max-wait-time DURATION", &f->max_wait_time,
       "End it when it does not run after so long, as 10m (default: no limit)");
-  group.Add("--label", &f->labels, "KEY=VALUE; may be given several times")
-      .Repeated();
+  group.Add("--label", &f->labels, "KEY=VALUE; may be given several times",
+            MayRepeat);
   group.Add("--comment", &f->comment, "Free text");
 }
 
-// `plan` accepts the same command line, but hides flags without effect there.
-Command MakeSubmit(Cli* cli, const std::string& description, bool plan) {
+}  // namespace
+
+Command SubmitCommand(Cli* cli, bool plan) {
   const auto options = std::make_shared<SubmitCommandFlags>();
-  Command command = LeafCommand("submit", description,
-                                plan ? kPlanSubmitExamples : kSubmitExamples);
+  Command command =
+      LeafCommand("submit",
+                  plan ? "What `submit` would do: [OPTIONS] -- PROGRAM ARGS..."
+                       : "Submit a job: [OPTIONS] -- PROGRAM ARGS...",
+                  plan ? kPlanSubmitExamples : kSubmitExamples);
   command.Add("-f,--file FILE", &options->file,
               "Job file in YAML; - reads it from stdin");
-  command
-      .Add("--dry-run", &options->dry_run,
-           "Check it and show where it would go; submit nothing")
-      .Hidden(plan);
-  command.Add("--detach", &options->detach, "Do not follow it").Hidden(plan);
+  command.Add("--dry-run", &options->dry_run,
+              "Check it and show where it would go; submit nothing",
+              HiddenIf(plan));
+  command.Add("--detach", &options->detach, "Do not follow it", HiddenIf(plan));
   const FlagGroup job = command.Group("Job");
   AddJobOptions(job, &options->flags);
   job.Add("--reduction-plan FILE", &options->reduction_plan,
@@ -193,24 +184,12 @@ Command MakeSubmit(Cli* cli, const std::string& description, bool plan) {
           "describe JOB --reduction-plan` wrote (default: the first generation "
           "makes a plan)");
   AddTaskOptions(command.Group("Tasks"), &options->flags);
-  AddOutputOption(&command, cli);
-  AddConnectionOptions(&command, cli);
+  AddRequestOptions(&command, cli);
   command.run = [=] {
     options->dry_run = options->dry_run || plan;
     return RunSubmit(*cli, *options);
   };
   return command;
-}
-
-}  // namespace
-
-Command SubmitCommand(Cli* cli) {
-  return MakeSubmit(cli, "Submit a job: [OPTIONS] -- PROGRAM ARGS...", false);
-}
-
-Command PlanSubmitCommand(Cli* cli) {
-  return MakeSubmit(cli, "What `submit` would do: [OPTIONS] -- PROGRAM ARGS...",
-                    true);
 }
 
 }  // namespace lockstep

@@ -265,19 +265,15 @@ Command TopCommand(Cli* cli) {
       "\naccess\" that in which its memory was read or written.");
   command.Add("-b,--batch", &options->batch,
               "Frames as plain text, one after the other, without end or -n");
-  command
-      .Add("-n,--frames N", &options->frames,
-           "End after N frames (default: never; with -o json 1)")
-      .Check(AtLeast(1));
-  command
-      .Add("-d,--interval DURATION", &options->interval, "Time between frames")
-      .ShowDefault();
+  command.Add("-n,--frames N", &options->frames,
+              "End after N frames (default: never; with -o json 1)",
+              AtLeast(1));
+  command.Add("-d,--interval DURATION", &options->interval,
+              "Time between frames", ShowDefault);
   command.Add("--nodes", &options->nodes, "Begin with the nodes");
-  command
-      .Add("-o,--output-format FORMAT", &cli->output,
-           "table, or json: one object a frame and line")
-      .OneOf({"table", "json"})
-      .ShowDefault();
+  command.Add("-o,--output-format FORMAT", &cli->output,
+              "table, or json: one object a frame and line",
+              OneOf({"table", "json"}), ShowDefault);
   AddColorOption(&command, cli);
   AddConnectionOptions(&command, cli);
   command.run = [=] { return RunTop(*cli, *options); };

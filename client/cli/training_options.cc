@@ -8,7 +8,7 @@ void AddReplica(const FlagGroup& group, const std::string& flag,
   group.Add(flag + "-machine-type TYPE", &f->machine_type,
             "Machine of " + what + ", as n1-standard-8");
   if (flag != "--master") {
-    group.Add(flag + "-count", &f->count, "How many of them").Check(AtLeast(0));
+    group.Add(flag + "-count", &f->count, "How many of them", AtLeast(0));
   }
   group.Add(flag + "-accelerator TYPE,COUNT", &f->accelerator,
             "GPUs of each, as type=nvidia-tesla-t4,count=1");
@@ -21,11 +21,9 @@ void AddReplica(const FlagGroup& group, const std::string& flag,
 void AddProgram(const FlagGroup& group, TrainingFlags* f) {
   group.Add("--package-path DIR", &f->package_path,
             "Folder of a Python package, packed and uploaded");
-  group
-      .Add("--packages FILES", &f->packages,
-           "sdists (.tar.gz) and wheels, as a.whl,b.tar.gz")
-      .Delimiter(',')
-      .Repeated();
+  group.Add("--packages FILES", &f->packages,
+            "sdists (.tar.gz) and wheels, as a.whl,b.tar.gz", SplitAt(','),
+            MayRepeat);
   group.Add("--module-name MODULE", &f->module_name,
             "Module to run, as trainer.task");
   group.Add("--runtime-version VERSION", &f->runtime_version,
@@ -36,17 +34,15 @@ void AddProgram(const FlagGroup& group, TrainingFlags* f) {
   group.Add("--job-dir DIR", &f->job_dir,
             "Where it writes, handed to the program as --job-dir; a path that "
             "all hosts see, or a URL");
-  group
-      .Add("--use-chief-in-tf-config BOOL", &f->use_chief_in_tf_config,
-           "Whether the first task is \"chief\" in TF_CONFIG, or \"master\" "
-           "(default: true)")
-      .ValueOptional()
-      .Default("true");
-  group
-      .Add("--env", &f->env,
-           "NAME=VALUE for every task, or NAME as it is set here; may be given "
-           "several times")
-      .Repeated();
+  group.Add("--use-chief-in-tf-config BOOL", &f->use_chief_in_tf_config,
+            "Whether the first task is \"chief\" in TF_CONFIG, or \"master\" "
+            "(default: true)",
+            ValueOptional, WithDefault("true"));
+  group.Add(
+      "--env", &f->env,
+      "NAME=VALUE for every task, or NAME as it is set here; may be given "
+      "several times",
+      MayRepeat);
   group.Add("--ranks-per-task N", &f->ranks_per_task,
             "Processes of the master and each worker: a number, or gpu, one "
             "for each GPU (default: 1)");
@@ -85,23 +81,21 @@ void AddTaken(const FlagGroup& group, TrainingFlags* f) {
 }  // namespace
 
 void AddTrainingOptions(Command* command, TrainingFlags* f, bool plan) {
-  command
-      ->Add("name NAME", &f->job,
-            "The job's name: a letter, then letters, digits, _ or -; unique "
-            "for ever")
-      .Required();
+  command->Add("name NAME", &f->job,
+               "The job's name: a letter, then letters, digits, _ or -; unique "
+               "for ever",
+               Required);
   command->Add("--config FILE", &f->config,
                "AI Platform's Job in YAML or JSON; flags win over it");
   command->Add("--region", &f->region,
                "Taken by the nodes that the site's table says");
-  command->Add("--labels KEY=VALUE", &f->labels, "As team=vision,stage=test")
-      .Delimiter(',')
-      .Repeated();
+  command->Add("--labels KEY=VALUE", &f->labels, "As team=vision,stage=test",
+               SplitAt(','), MayRepeat);
   command->Add("--strict", &f->strict,
                "Refuse what has no effect here, rather than note it");
   // `plan` takes the same command line, and does nothing with these.
   const auto flag = [&](const char* name, bool* value, const char* what) {
-    command->Add(name, value, what).Hidden(plan);
+    command->Add(name, value, what, HiddenIf(plan));
   };
   flag("--dry-run", &f->dry_run,
        "Check it and show where it would go; submit nothing");

@@ -246,30 +246,22 @@ StatusOr<int> RunTraining(const Cli& cli, TrainingFlags flags) {
                                                         : kExitError;
 }
 
-Command MakeTraining(Cli* cli, const std::string& description, bool plan) {
+}  // namespace
+
+Command TrainingCommand(Cli* cli, bool plan) {
   const auto flags = std::make_shared<TrainingFlags>();
-  Command command =
-      LeafCommand("training", description,
-                  plan ? kPlanTrainingExamples : kTrainingExamples);
+  Command command = LeafCommand(
+      "training",
+      plan ? "What `jobs submit training` would do"
+           : "Submit a job as AI Platform's: JOB [OPTIONS] [-- ARGS...]",
+      plan ? kPlanTrainingExamples : kTrainingExamples);
   AddTrainingOptions(&command, flags.get(), plan);
-  AddOutputOption(&command, cli);
-  AddConnectionOptions(&command, cli);
+  AddRequestOptions(&command, cli);
   command.run = [=] {
     flags->dry_run = flags->dry_run || plan;
     return RunTraining(*cli, *flags);
   };
   return command;
-}
-
-}  // namespace
-
-Command JobsSubmitTrainingCommand(Cli* cli) {
-  return MakeTraining(
-      cli, "Submit a job as AI Platform's: JOB [OPTIONS] [-- ARGS...]", false);
-}
-
-Command PlanTrainingCommand(Cli* cli) {
-  return MakeTraining(cli, "What `jobs submit training` would do", true);
 }
 
 }  // namespace lockstep

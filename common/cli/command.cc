@@ -30,21 +30,20 @@ std::string NameOfType() {
 
 }  // namespace
 
-Flag& Flag::ShowDefault() {
+void ShowDefault(Flag* flag) {
   std::visit(
-      [this](const auto& to) {
+      [flag](const auto& to) {
         using T = std::decay_t<decltype(to)>;
         if constexpr (std::is_pointer_v<T>) {
           using Value = std::remove_pointer_t<T>;
           if constexpr (std::is_same_v<Value, typename Held<Value>::Type>) {
             std::ostringstream text;
             text << *to;
-            default_text = text.str();
+            flag->default_text = text.str();
           }
         }
       },
-      target);
-  return *this;
+      flag->target);
 }
 
 std::vector<std::string> Flag::Names() const {
@@ -97,48 +96,38 @@ Command::Command(std::string name, std::string description, std::string footer)
     : name(std::move(name)),
       description(std::move(description)),
       footer(std::move(footer)) {
-  Add("-h,--help", BuiltIn::kHelp, "Print this help message and exit")
-      .NotConfigurable();
+  Add("-h,--help", BuiltIn::kHelp, "Print this help message and exit",
+      NotInFile);
 }
 
-Flag& Command::Add(const std::string& usage, FlagTarget target,
-                   std::string help) {
+Flag* Command::AddFlag(const std::string& usage, FlagTarget target,
+                       std::string help) {
   Flag& flag = flags.emplace_back();
   const size_t space = usage.find(' ');
   flag.names = usage.substr(0, space);
   if (space != std::string::npos) flag.type = usage.substr(space + 1);
   flag.target = std::move(target);
   flag.help = std::move(help);
-  return flag;
+  return &flag;
 }
 
 FlagGroup Command::Group(std::string heading) {
   return {this, std::move(heading)};
 }
 
-Flag& FlagGroup::Add(const std::string& usage, FlagTarget target,
-                     std::string help) const {
-  Flag& flag = command->Add(usage, std::move(target), std::move(help));
-  flag.heading = heading;
-  return flag;
-}
-
 void Command::AddProgramFlags(ManualInfo info) {
   manual = std::move(info);
   Add("--version", BuiltIn::kVersion,
-      "Display program version information and exit")
-      .NotConfigurable();
-  Add("--help-man", BuiltIn::kManual, "The manual page, for man(1)")
-      .NotConfigurable()
-      .Hidden();
+      "Display program version information and exit", NotInFile);
+  Add("--help-man", BuiltIn::kManual, "The manual page, for man(1)", NotInFile,
+      Hidden);
 }
 
-int ParsedCommand::Tell(std::string_view prefix, std::ostream& out,
-                        std::ostream& err) const {
+int ParsedCommand::Tell(std::string_view prefix, std::string_view hint,
+                        std::ostream& out, std::ostream& err) const {
   out << text << std::flush;
   if (error.empty()) return 0;
-  err << prefix << error << "\nRun with --help for more information.\n"
-      << std::flush;
+  err << prefix << error << hint << std::endl;
   return 2;
 }
 

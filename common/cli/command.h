@@ -3,7 +3,7 @@
 // this one description.
 //
 //   Command command("wait", "Follow a job to its end", "Example:\n  ...");
-//   command.Add("name JOB", &options->name, "The job").Required();
+//   command.Add("name JOB", &options->name, "The job", Required);
 //   command.Add("-q,--quiet", &options->quiet, "Only the end");
 //   const ParsedCommand parsed = Parse(command, argc, argv);
 #ifndef LOCKSTEP_COMMON_CLI_COMMAND_H_
@@ -39,6 +39,11 @@ using FlagTarget =
 // Returns what is wrong with a value, or an empty string.
 using FlagCheck = std::function<std::string(const std::string&)>;
 
+// The least and the most value.
+using FlagRange =
+    std::variant<std::monostate, std::pair<int, int>,
+                 std::pair<uint64_t, uint64_t>, std::pair<double, double>>;
+
 struct Flag {
   // "-q,--quiet". A name without dashes makes it a positional argument.
   std::string names;
@@ -56,9 +61,7 @@ struct Flag {
   // Flags that must not be given together with it.
   std::vector<std::string> excludes;
   std::vector<FlagCheck> checks;
-  std::variant<std::monostate, std::pair<int, int>,
-               std::pair<uint64_t, uint64_t>, std::pair<double, double>>
-      range;
+  FlagRange range;
   // If it is not null, Parse stores there whether the flag was given.
   bool* given = nullptr;
   char delimiter = '\0';
@@ -66,56 +69,12 @@ struct Flag {
   bool hidden = false;
   bool configurable = true;
   bool any_case = false;
-  bool is_repeated = false;
+  bool may_repeat = false;
   bool is_size = false;
   bool is_time = false;
   bool not_negative = false;
   bool bool_takes_value = false;
   bool value_is_optional = false;
-
-  Flag& Required() { return Set(&Flag::required, true); }
-  // --help shows `text`, or the present value of the target, as the default.
-  Flag& Default(std::string text) {
-    return Set(&Flag::default_text, std::move(text));
-  }
-  Flag& ShowDefault();
-  Flag& OneOf(std::vector<std::string> values) {
-    return Set(&Flag::one_of, std::move(values));
-  }
-  Flag& AnyCase() { return Set(&Flag::any_case, true); }
-  template <typename T>
-  Flag& Range(T least, T most) {
-    range = std::pair<T, T>(least, most);
-    return *this;
-  }
-  Flag& Check(FlagCheck check) {
-    checks.push_back(std::move(check));
-    return *this;
-  }
-  Flag& Excludes(std::vector<std::string> others) {
-    return Set(&Flag::excludes, std::move(others));
-  }
-  // The value is a list whose parts this character separates.
-  Flag& Delimiter(char c) { return Set(&Flag::delimiter, c); }
-  // It may be given several times, each time with one value.
-  Flag& Repeated() { return Set(&Flag::is_repeated, true); }
-  Flag& Given(bool* value) { return Set(&Flag::given, value); }
-  // It is accepted, but neither documented nor completed.
-  Flag& Hidden(bool value = true) { return Set(&Flag::hidden, value); }
-  // A configuration file must not set it.
-  Flag& NotConfigurable() { return Set(&Flag::configurable, false); }
-  Flag& OrVariable(std::string name) {
-    return Set(&Flag::variable, std::move(name));
-  }
-  // The value is a number of bytes, or has a unit as in 16GiB.
-  Flag& Size() { return Set(&Flag::is_size, true); }
-  // The value must have a unit, as in 30d or 12h; the target gets seconds.
-  Flag& Time() { return Set(&Flag::is_time, true); }
-  Flag& NotNegative() { return Set(&Flag::not_negative, true); }
-  // The bool takes a value, such as "1" or "false".
-  Flag& BoolWithValue() { return Set(&Flag::bool_takes_value, true); }
-  // Given without a value, it has its default.
-  Flag& ValueOptional() { return Set(&Flag::value_is_optional, true); }
 
   // As in {"-q", "--quiet"}.
   std::vector<std::string> Names() const;
@@ -128,14 +87,68 @@ struct Flag {
   // Returns `type`, or else INT, UINT, FLOAT, TEXT or BOOLEAN by the target.
   // Returns an empty string if the flag takes no value.
   std::string TypeName() const;
-
- private:
-  template <typename T>
-  Flag& Set(T Flag::*field, T value) {
-    this->*field = std::move(value);
-    return *this;
-  }
 };
+
+// Settings of a flag, for Command::Add. FlagSetting holds any of them.
+using FlagSetting = std::function<void(Flag*)>;
+
+inline void Required(Flag* flag) { flag->required = true; }
+inline void AnyCase(Flag* flag) { flag->any_case = true; }
+// It may be given several times, each time with one value.
+inline void MayRepeat(Flag* flag) { flag->may_repeat = true; }
+// It is accepted, but neither documented nor completed.
+inline void Hidden(Flag* flag) { flag->hidden = true; }
+// A configuration file must not set it.
+inline void NotInFile(Flag* flag) { flag->configurable = false; }
+// The value is a number of bytes, or has a unit as in 16GiB.
+inline void AsSize(Flag* flag) { flag->is_size = true; }
+// The value must have a unit, as in 30d or 12h; the target gets seconds.
+inline void AsTime(Flag* flag) { flag->is_time = true; }
+inline void NotNegative(Flag* flag) { flag->not_negative = true; }
+// A bool takes a value, such as "1" or "false".
+inline void WithValue(Flag* flag) { flag->bool_takes_value = true; }
+// Given without a value, it has its default.
+inline void ValueOptional(Flag* flag) { flag->value_is_optional = true; }
+// --help shows the present value of the target as the default.
+void ShowDefault(Flag* flag);
+
+// Sets one field of a flag.
+template <typename T>
+struct FieldSetting {
+  T Flag::*field;
+  T value;
+  void operator()(Flag* flag) const { flag->*field = value; }
+};
+inline FieldSetting<bool> HiddenIf(bool value) {
+  return {&Flag::hidden, value};
+}
+inline FieldSetting<bool*> SetsGiven(bool* given) {
+  return {&Flag::given, given};
+}
+inline FieldSetting<char> SplitAt(char delimiter) {
+  return {&Flag::delimiter, delimiter};
+}
+inline FieldSetting<std::string> WithDefault(std::string text) {
+  return {&Flag::default_text, std::move(text)};
+}
+inline FieldSetting<std::string> OrVariable(std::string name) {
+  return {&Flag::variable, std::move(name)};
+}
+inline FieldSetting<std::vector<std::string>> OneOf(
+    std::vector<std::string> values) {
+  return {&Flag::one_of, std::move(values)};
+}
+inline FieldSetting<std::vector<std::string>> Excludes(
+    std::vector<std::string> others) {
+  return {&Flag::excludes, std::move(others)};
+}
+template <typename T>
+FieldSetting<FlagRange> InRange(T least, T most) {
+  return {&Flag::range, std::pair(least, most)};
+}
+inline FlagSetting Checked(FlagCheck check) {
+  return [=](Flag* flag) { flag->checks.push_back(check); };
+}
 
 inline bool IsLongName(std::string_view name) { return name.starts_with("--"); }
 
@@ -167,7 +180,13 @@ struct Command {
   // `usage` holds the names and perhaps the type, as --help shows them:
   // "-n,--frames N", "--wait", "name JOB". The reference is valid until the
   // next call.
-  Flag& Add(const std::string& usage, FlagTarget target, std::string help);
+  template <typename... Settings>
+  Flag& Add(const std::string& usage, FlagTarget target, std::string help,
+            const Settings&... settings) {
+    Flag* const flag = AddFlag(usage, std::move(target), std::move(help));
+    (settings(flag), ...);
+    return *flag;
+  }
   FlagGroup Group(std::string heading);
   // Adds --version, and a hidden --help-man that prints the manual page.
   void AddProgramFlags(ManualInfo info);
@@ -196,6 +215,9 @@ struct Command {
   // A flag that is given again replaces the earlier value, where otherwise it
   // is an error. Lists grow in either case.
   bool last_wins = false;
+
+ private:
+  Flag* AddFlag(const std::string& usage, FlagTarget target, std::string help);
 };
 
 // Adds flags under one heading to a command, which must outlive the group.
@@ -203,9 +225,17 @@ struct FlagGroup {
   Command* command;
   std::string heading;
 
-  Flag& Add(const std::string& usage, FlagTarget target,
-            std::string help) const;
+  template <typename... Settings>
+  Flag& Add(const std::string& usage, FlagTarget target, std::string help,
+            const Settings&... settings) const {
+    return command->Add(usage, std::move(target), std::move(help),
+                        FieldSetting<std::string>{&Flag::heading, heading},
+                        settings...);
+  }
 };
+
+inline constexpr char kRunWithHelp[] =
+    "\nRun with --help for more information.";
 
 // The outcome of parsing a command line.
 struct ParsedCommand {
@@ -217,9 +247,10 @@ struct ParsedCommand {
   // What --help, --version or --help-man asks for.
   std::string text;
 
-  // For a null `command`: prints the text to `out`, or the error behind
-  // `prefix` to `err`. Returns the exit code: 0, or 2 for an error.
-  int Tell(std::string_view prefix, std::ostream& out, std::ostream& err) const;
+  // For a null `command`: prints the text to `out`, or the error to `err`
+  // between `prefix` and `hint`. Returns the exit code: 0, or 2 for an error.
+  int Tell(std::string_view prefix, std::string_view hint, std::ostream& out,
+           std::ostream& err) const;
 };
 // `args` are the arguments without the program's name. It sets the targets of
 // the flags that were given.

@@ -32,24 +32,20 @@ Command All(Values* v) {
   command.AddProgramFlags({1, "1.2", "", {}});
   command.Add("place PLACE", &v->place, "Where");
   command.Add("-f,--flag", &v->flag, "A flag");
-  command.Add("--check 0|1", &v->check, "A bool").BoolWithValue().ShowDefault();
-  command.Add("-n,--number", &v->number, "A number")
-      .Range(1, 9)
-      .ShowDefault()
-      .Given(&v->given);
-  command.Add("--seconds", &v->seconds, "A time").Time().NotNegative();
-  command.Add("--bytes SIZE", &v->bytes, "A size").Size().NotNegative();
-  command.Add("--text", &v->text, "A text")
-      .OneOf({"abc", "def"})
-      .ShowDefault()
-      .Excludes({"--flag"})
-      .OrVariable("LOCKSTEP_COMMAND_TEST");
-  command.Add("--maybe", &v->maybe, "Perhaps").Check([](const std::string& t) {
-    return t == "13" ? "brings bad luck" : "";
-  });
-  command.Add("--list", &v->list, "A list").Delimiter(',');
-  command.Add("--repeated", &v->repeated, "Of one each").Repeated();
-  command.Add("--hidden", &v->flag, "Not told").Hidden();
+  command.Add("--check 0|1", &v->check, "A bool", WithValue, ShowDefault);
+  command.Add("-n,--number", &v->number, "A number", InRange(1, 9), ShowDefault,
+              SetsGiven(&v->given));
+  command.Add("--seconds", &v->seconds, "A time", AsTime, NotNegative);
+  command.Add("--bytes SIZE", &v->bytes, "A size", AsSize, NotNegative);
+  command.Add("--text", &v->text, "A text", OneOf({"abc", "def"}), ShowDefault,
+              Excludes({"--flag"}), OrVariable("LOCKSTEP_COMMAND_TEST"));
+  command.Add("--maybe", &v->maybe, "Perhaps",
+              Checked([](const std::string& t) {
+                return t == "13" ? "brings bad luck" : "";
+              }));
+  command.Add("--list", &v->list, "A list", SplitAt(','));
+  command.Add("--repeated", &v->repeated, "Of one each", MayRepeat);
+  command.Add("--hidden", &v->flag, "Not told", Hidden);
   return command;
 }
 
@@ -129,10 +125,10 @@ TEST(CommandTest, TextsThatAreAskedFor) {
   EXPECT_THAT(Parse(command, {"--help-man"}).text,
               HasSubstr(".TH \"PROGRAM\""));
   std::ostringstream out, err;
-  EXPECT_EQ(help.Tell("oh: ", out, err), 0);
+  EXPECT_EQ(help.Tell("oh: ", kRunWithHelp, out, err), 0);
   EXPECT_EQ(out.str(), help.text);
   EXPECT_EQ(err.str(), "");
-  EXPECT_EQ(Parse(command, {"--no"}).Tell("oh: ", out, err), 2);
+  EXPECT_EQ(Parse(command, {"--no"}).Tell("oh: ", kRunWithHelp, out, err), 2);
   EXPECT_EQ(err.str(),
             "oh: The following argument was not expected: --no\n"
             "Run with --help for more information.\n");
@@ -141,7 +137,7 @@ TEST(CommandTest, TextsThatAreAskedFor) {
 TEST(CommandTest, ACommandOfATreeIsFound) {
   std::string name;
   Command leaf("show", "Shows it");
-  leaf.Add("name", &name, "What").Required();
+  leaf.Add("name", &name, "What", Required);
   Command group("things", "Of things");
   group.alias = "thing";
   group.children = {leaf};

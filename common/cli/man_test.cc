@@ -16,9 +16,9 @@ TEST(ManTest, APageTellsSharedFlagsOnceAndHiddenOnesNever) {
   bool quiet = false;
   std::string address, key, name;
   Command leaf("send", "Send a letter", "\nExamples:\n  post send a");
-  leaf.Add("name NAME", &name, "To whom").Required();
+  leaf.Add("name NAME", &name, "To whom", Required);
   leaf.Add("-q,--quiet", &quiet, "Say nothing");
-  leaf.Add("--old", &quiet, "As before").Hidden();
+  leaf.Add("--old", &quiet, "As before", Hidden);
   const FlagGroup shared = leaf.Group("Connection (or else)");
   shared.Add("--address", &address, "Where it is");
   shared.Add("--key-file,--key_file FILE", &key, "Of the door");

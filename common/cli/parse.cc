@@ -133,7 +133,7 @@ class Translation {
       option->group(flag.heading);
     }
     if (!flag.type.empty()) option->type_name(flag.type);
-    if (flag.is_repeated) option->take_all()->allow_extra_args(false);
+    if (flag.may_repeat) option->take_all()->allow_extra_args(false);
     if (flag.value_is_optional) option->expected(0, 1);
     if (flag.delimiter != '\0') option->delimiter(flag.delimiter);
     if (!flag.default_text.empty()) option->default_str(flag.default_text);
@@ -186,26 +186,25 @@ ParsedCommand Parse(const Command& root, std::vector<std::string> args) {
   CLI::App* app = translation.app();
   // CLI11 takes the arguments in reverse order.
   std::reverse(args.begin(), args.end());
+  ParsedCommand parsed;
   try {
     app->parse(args);
+    translation.SetGiven();
+    parsed.command = &root;
+    while (!app->get_subcommands().empty()) {
+      app = app->get_subcommands().front();
+      parsed.command = parsed.command->Child(app->get_name());
+    }
   } catch (const CLI::CallForHelp&) {
-    return {.command = nullptr, .error = "", .text = app->help()};
+    parsed.text = app->help();
   } catch (const CLI::CallForVersion& version) {
-    return {.command = nullptr,
-            .error = "",
-            .text = std::string(version.what()) + "\n"};
+    parsed.text = std::string(version.what()) + "\n";
   } catch (const CallForManual&) {
-    return {.command = nullptr, .error = "", .text = ManualPage(root)};
+    parsed.text = ManualPage(root);
   } catch (const CLI::ParseError& error) {
-    return {.command = nullptr, .error = error.what(), .text = ""};
+    parsed.error = error.what();
   }
-  translation.SetGiven();
-  const Command* command = &root;
-  while (!app->get_subcommands().empty()) {
-    app = app->get_subcommands().front();
-    command = command->Child(app->get_name());
-  }
-  return {.command = command, .error = "", .text = ""};
+  return parsed;
 }
 
 ParsedCommand Parse(const Command& root, int argc, char** argv) {

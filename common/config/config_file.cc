@@ -98,10 +98,9 @@ void AddConfigFile(Command* command) {
                                                      std::istream& in) {
     return Read(path, in, known);
   };
-  command
-      ->Add("--config FILE", BuiltIn::kConfigFile,
-            "YAML file with these flags by name; what is given here wins")
-      .NotConfigurable();
+  command->Add("--config FILE", BuiltIn::kConfigFile,
+               "YAML file with these flags by name; what is given here wins",
+               NotInFile);
 }
 
 }  // namespace lockstep

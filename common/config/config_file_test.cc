@@ -23,10 +23,10 @@ class ConfigFileTest : public testing::Test {
     close(mkstemp(path));
     path_ = path;
     command_.AddProgramFlags({});
-    command_.Add("--dir", &dir_, "").Required();
-    command_.Add("--listen", &listen_, "").ShowDefault();
-    command_.Add("--gpus", &gpus_, "").Range(0, 16);
-    command_.Add("--memory", &memory_, "").Size();
+    command_.Add("--dir", &dir_, "", Required);
+    command_.Add("--listen", &listen_, "", ShowDefault);
+    command_.Add("--gpus", &gpus_, "", InRange(0, 16));
+    command_.Add("--memory", &memory_, "", AsSize);
     command_.Add("--hosts", &hosts_, "");
     command_.Add("--insecure_loopback", &insecure_, "");
     AddConfigFile(&command_);

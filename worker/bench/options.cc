@@ -30,58 +30,45 @@ struct Raw {
 
 void AddSizes(const FlagGroup& group, BenchOptions* o) {
   const auto size = [&](const char* name, uint64_t* value, const char* text) {
-    group.Add(name, value, text).Size();
+    group.Add(name, value, text, AsSize);
   };
   size("-b,--minbytes SIZE", &o->min_bytes, "Least size, as 1K (default: 1K)");
   size("-e,--maxbytes SIZE", &o->max_bytes, "Largest size (default: 64M)");
   size("-i,--stepbytes SIZE", &o->increment,
        "Add so much from one size to the next, instead of multiplying");
-  group
-      .Add("-f,--stepfactor N", &o->factor,
-           "Multiply by so much from one size to the next")
-      .Range(uint64_t{2}, uint64_t{1} << 20)
-      .ShowDefault();
+  group.Add("-f,--stepfactor N", &o->factor,
+            "Multiply by so much from one size to the next",
+            InRange(uint64_t{2}, uint64_t{1} << 20), ShowDefault);
 }
 
 void AddRuns(const FlagGroup& group, BenchOptions* o, Raw* raw) {
-  group
-      .Add("-n,--iters N", &raw->iterations,
-           "Timed operations of each size (default: 20), or steps (default: "
-           "100)")
-      .Range(1, 1000000);
-  group.Add("-w,--warmup_iters N", &o->warm_up, "Operations before these")
-      .Range(0, 1000000)
-      .ShowDefault();
-  group
-      .Add("-c,--check 0|1", &o->check,
-           "1: compare a result of each size with float64; 0: do not")
-      .BoolWithValue()
-      .ShowDefault();
-  group.Add("-d,--datatype TYPE", &raw->type, TypeNames()).ShowDefault();
-  group.Add("-o,--op OP", &raw->op, OpNames()).ShowDefault();
-  group.Add("-r,--root RANK", &o->root, "Of a broadcast")
-      .Range(0, 1 << 20)
-      .ShowDefault();
+  group.Add("-n,--iters N", &raw->iterations,
+            "Timed operations of each size (default: 20), or steps (default: "
+            "100)",
+            InRange(1, 1000000));
+  group.Add("-w,--warmup_iters N", &o->warm_up, "Operations before these",
+            InRange(0, 1000000), ShowDefault);
+  group.Add("-c,--check 0|1", &o->check,
+            "1: compare a result of each size with float64; 0: do not",
+            WithValue, ShowDefault);
+  group.Add("-d,--datatype TYPE", &raw->type, TypeNames(), ShowDefault);
+  group.Add("-o,--op OP", &raw->op, OpNames(), ShowDefault);
+  group.Add("-r,--root RANK", &o->root, "Of a broadcast", InRange(0, 1 << 20),
+            ShowDefault);
 }
 
 void AddRanks(const FlagGroup& group, BenchOptions* o, Raw* raw) {
-  group
-      .Add("-g,--ranks,--ngpus N", &o->ranks,
-           "Ranks to start on this host, each a process; as a rank of a job "
-           "not used")
-      .Range(1, kMostRanks)
-      .ShowDefault()
-      .Given(&o->ranks_given);
-  group.Add("--backend NAME", &o->backend, "auto, shm, tcp, gloo, nccl, ...")
-      .ShowDefault();
-  group
-      .Add("--bind ADDRESS", &o->bind_address,
-           "Address that ranks started here listen on")
-      .ShowDefault();
+  group.Add("-g,--ranks,--ngpus N", &o->ranks,
+            "Ranks to start on this host, each a process; as a rank of a job "
+            "not used",
+            InRange(1, kMostRanks), ShowDefault, SetsGiven(&o->ranks_given));
+  group.Add("--backend NAME", &o->backend, "auto, shm, tcp, gloo, nccl, ...",
+            ShowDefault);
+  group.Add("--bind ADDRESS", &o->bind_address,
+            "Address that ranks started here listen on", ShowDefault);
   group.Add("--pin", &o->pin, "Rank i stays on core i of those allowed");
-  group.Add("--timeout S", &raw->timeout, "Seconds for one operation")
-      .Range(0.001, 86400.0)
-      .ShowDefault();
+  group.Add("--timeout S", &raw->timeout, "Seconds for one operation",
+            InRange(0.001, 86400.0), ShowDefault);
 }
 
 void AddOutput(Command* command, BenchOptions* o) {
@@ -172,11 +159,11 @@ ParsedBench ParseBench(int argc, char** argv) {
       "  lockstep-bench step --slow 1=25 -n 50");
   command.AddProgramFlags(
       {1, kVersion, "", {"lockstep(1)", "lockstep-train(1)"}});
-  command
-      .Add("what WHAT", &raw.what,
-           "allreduce, reduce_scatter, all_gather, broadcast, step, model or "
-           "all (but model)")
-      .Required();
+  command.Add(
+      "what WHAT", &raw.what,
+      "allreduce, reduce_scatter, all_gather, broadcast, step, model or "
+      "all (but model)",
+      Required);
   AddSizes(command.Group("Sizes, as nccl-tests"), o);
   AddRuns(command.Group("What is run, as nccl-tests"), o, &raw);
   AddRanks(command.Group("Ranks"), o, &raw);

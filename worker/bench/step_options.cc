@@ -56,38 +56,27 @@ bool ParseCount(const std::string& text, double* value) {
 
 void AddStepOptions(const FlagGroup& group, StepBenchOptions* o,
                     StepBenchTexts* texts) {
-  group
-      .Add("--parameters COUNT", &texts->parameters,
-           "Of the model, float32, as 25.6M")
-      .ShowDefault();
-  group
-      .Add("--tensors N", &o->tensors,
-           "That these are cut in; each is ready at once")
-      .Range(1, 100000)
-      .ShowDefault();
-  group
-      .Add("--compute MS", &texts->compute_ms,
-           "Milliseconds of computing a micro-batch, a third of it forward; "
-           "measured on rank 0, all do as much work")
-      .Range(0.0, 1e6)
-      .ShowDefault();
-  group
-      .Add("--flops COUNT", &texts->flops,
-           "Floating-point operations of a micro-batch instead, as 2G")
-      .Excludes({"--compute"});
-  group
-      .Add("--bucket SIZE", &o->bucket_bytes,
-           "Largest part that is reduced at once (default: the backend's)")
-      .Size();
-  group
-      .Add("--wire TYPE", &texts->wire,
-           "What gradients are sent as: fp32, bf16 (half the bytes)")
-      .ShowDefault();
-  group
-      .Add("--accumulate N", &o->accumulate,
-           "Micro-batches that are added up before a reduction")
-      .Range(1, 10000)
-      .ShowDefault();
+  group.Add("--parameters COUNT", &texts->parameters,
+            "Of the model, float32, as 25.6M", ShowDefault);
+  group.Add("--tensors N", &o->tensors,
+            "That these are cut in; each is ready at once", InRange(1, 100000),
+            ShowDefault);
+  group.Add("--compute MS", &texts->compute_ms,
+            "Milliseconds of computing a micro-batch, a third of it forward; "
+            "measured on rank 0, all do as much work",
+            InRange(0.0, 1e6), ShowDefault);
+  group.Add("--flops COUNT", &texts->flops,
+            "Floating-point operations of a micro-batch instead, as 2G",
+            Excludes({"--compute"}));
+  group.Add("--bucket SIZE", &o->bucket_bytes,
+            "Largest part that is reduced at once (default: the backend's)",
+            AsSize);
+  group.Add("--wire TYPE", &texts->wire,
+            "What gradients are sent as: fp32, bf16 (half the bytes)",
+            ShowDefault);
+  group.Add("--accumulate N", &o->accumulate,
+            "Micro-batches that are added up before a reduction",
+            InRange(1, 10000), ShowDefault);
   group.Add(
       "--slow RANK=PERCENT", &texts->slow,
       "Let a rank compute so much longer, as 1=25: what a slow host costs");

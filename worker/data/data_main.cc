@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -179,28 +180,21 @@ int RunPackJpeg(Flags* flags) {
 }
 
 void AddOutput(Command* command, Flags* flags) {
-  command->Add("-o,--output", &flags->output, "table or json")
-      .OneOf({"table", "json"})
-      .ShowDefault();
+  command->Add("-o,--output", &flags->output, "table or json",
+               OneOf({"table", "json"}), ShowDefault);
 }
 
 void AddShardOptions(Command* command, Flags* flags) {
-  command
-      ->Add("--out DIR", &flags->shards.directory,
-            "Directory of the shards; made where it is missing")
-      .Required();
-  command
-      ->Add("--name NAME", &flags->shards.name,
-            "First part of each shard's name, NAME-NN-COUNT.tfrec")
-      .Required()
-      .Check([](const std::string& name) {
-        return Message(CheckDatasetName(name));
-      });
-  command
-      ->Add("--records-per-shard N", &flags->shards.records_per_shard,
-            "Samples a shard; the last has the rest")
-      .Range(uint64_t{1}, uint64_t{1} << 40)
-      .ShowDefault();
+  command->Add("--out DIR", &flags->shards.directory,
+               "Directory of the shards; made where it is missing", Required);
+  command->Add("--name NAME", &flags->shards.name,
+               "First part of each shard's name, NAME-NN-COUNT.tfrec", Required,
+               Checked([](const std::string& name) {
+                 return Message(CheckDatasetName(name));
+               }));
+  command->Add("--records-per-shard N", &flags->shards.records_per_shard,
+               "Samples a shard; the last has the rest",
+               InRange(uint64_t{1}, uint64_t{1} << 40), ShowDefault);
   command->Add("--overwrite", &flags->shards.overwrite,
                "Replace the shards of this name that are there");
   AddOutput(command, flags);
@@ -212,10 +206,10 @@ Command PackIdxCommand(Flags* flags) {
       "Example:\n  lockstep-data pack idx --images train-images-idx3-ubyte.gz "
       "\\\n      --labels train-labels-idx1-ubyte.gz --out data/train --name "
       "fashion");
-  command.Add("--images FILE", &flags->images, "IDX file of the images")
-      .Required();
-  command.Add("--labels FILE", &flags->labels, "IDX file of the labels")
-      .Required();
+  command.Add("--images FILE", &flags->images, "IDX file of the images",
+              Required);
+  command.Add("--labels FILE", &flags->labels, "IDX file of the labels",
+              Required);
   AddShardOptions(&command, flags);
   command.run = [flags] {
     return PrintPacked(*flags, PackIdx(RealFileSystem(), flags->images,
@@ -229,21 +223,17 @@ Command PackJpegCommand(Flags* flags) {
       "jpeg", "Pack a directory that has a directory of JPEGs for each class",
       "Example:\n  lockstep-data pack jpeg --dir cats_vs_dogs --size 224 \\\n"
       "      --records-per-shard 128 --out data/train --name catsdogs");
-  command.Add("--dir DIR", &flags->directory, "DIR/CLASS/*.jpg").Required();
+  command.Add("--dir DIR", &flags->directory, "DIR/CLASS/*.jpg", Required);
   command.Add("--size N", &flags->size,
               "Stretch every picture to N x N or HEIGHTxWIDTH; without it "
               "files are stored as they are");
-  command
-      .Add("--quality Q", &flags->folder.quality,
-           "JPEG quality of pictures that --size changes")
-      .Range(1, 100)
-      .ShowDefault();
+  command.Add("--quality Q", &flags->folder.quality,
+              "JPEG quality of pictures that --size changes", InRange(1, 100),
+              ShowDefault);
   command.Add("--raw", &flags->folder.raw,
               "Store decoded RGB bytes: larger, no decoding later");
-  command
-      .Add("--seed N", &flags->folder.seed,
-           "Of the order in which pictures are stored")
-      .ShowDefault();
+  command.Add("--seed N", &flags->folder.seed,
+              "Of the order in which pictures are stored", ShowDefault);
   command.Add("--skip-damaged", &flags->folder.skip_damaged,
               "Leave damaged pictures out and name them on stderr");
   AddShardOptions(&command, flags);
@@ -255,9 +245,8 @@ Command CheckCommand(Flags* flags) {
   Command command(
       "check", "Verify shards, count records and classes; 1 if any is damaged",
       "Example:\n  lockstep-data check data/train 'data/eval/*.tfrec'");
-  command
-      .Add("path PATH", &flags->paths, "Shards: files, directories or patterns")
-      .Required();
+  command.Add("path PATH", &flags->paths,
+              "Shards: files, directories or patterns", Required);
   command.Add("--decode", &flags->check.decode,
               "Decode every JPEG too, not only its header");
   AddOutput(&command, flags);
@@ -279,13 +268,11 @@ int Main(int argc, char** argv) {
   pack.children = {PackIdxCommand(&flags), PackJpegCommand(&flags)};
   command.children = {std::move(pack), CheckCommand(&flags)};
   const ParsedCommand parsed = Parse(command, argc, argv);
-  if (!parsed.error.empty()) {
-    fmt::print(stderr, "lockstep-data: {} (see lockstep-data --help)\n",
-               parsed.error);
-    return kUsage;
+  if (!parsed.command) {
+    return parsed.Tell("lockstep-data: ", " (see lockstep-data --help)",
+                       std::cout, std::cerr);
   }
-  fmt::print("{}", parsed.text);
-  return parsed.command ? *parsed.command->run() : 0;
+  return *parsed.command->run();
 }
 
 }  // namespace

@@ -54,68 +54,60 @@ Status CheckFaults(const FaultOptions& faults) {
 }
 
 void AddDataFlags(Command* command, TrainerOptions* o) {
-  command
-      ->Add("--train PATH", &o->train,
-            "Training data: a directory, files or globs of TFRecord shards")
-      .Required();
+  command->Add("--train PATH", &o->train,
+               "Training data: a directory, files or globs of TFRecord shards",
+               Required);
   command->Add("--eval PATH", &o->eval,
                "Held-out data for the accuracy; without it there is none");
-  command
-      ->Add("--model", &o->model,
-            "cnn (small images), shallow (one convolution, two dense layers) "
-            "or resnet")
-      .ShowDefault();
+  command->Add(
+      "--model", &o->model,
+      "cnn (small images), shallow (one convolution, two dense layers) "
+      "or resnet",
+      ShowDefault);
   command->Add("--classes", &o->classes,
                "Number of classes; 0: the largest training label + 1, for "
                "which all training data is read once");
 }
 
 void AddTrainingFlags(Command* command, TrainerOptions* o) {
-  command->Add("--epochs", &o->epochs, "Times through the training data")
-      .ShowDefault();
+  command->Add("--epochs", &o->epochs, "Times through the training data",
+               ShowDefault);
   command->Add("--max-steps", &o->max_steps,
                "End after so many steps; 0: after the epochs");
-  command
-      ->Add("--batch-size", &o->batch_size,
-            "Samples of each replica in a forward and backward pass; without "
-            "--accumulate that is a step")
-      .ShowDefault();
-  command
-      ->Add("--accumulate", &o->accumulate,
-            "Passes in a step: gradients are added up on each replica and "
-            "reduced once")
-      .ShowDefault();
-  command->Add("--optimizer", &o->optimizer, "sgd or adam").ShowDefault();
+  command->Add(
+      "--batch-size", &o->batch_size,
+      "Samples of each replica in a forward and backward pass; without "
+      "--accumulate that is a step",
+      ShowDefault);
+  command->Add("--accumulate", &o->accumulate,
+               "Passes in a step: gradients are added up on each replica and "
+               "reduced once",
+               ShowDefault);
+  command->Add("--optimizer", &o->optimizer, "sgd or adam", ShowDefault);
   command->Add("--learning-rate", &o->learning_rate,
                "Default: 0.05 for sgd, 0.001 for adam");
-  command->Add("--momentum", &o->momentum, "Of sgd; 0: none").ShowDefault();
-  command
-      ->Add("--weight-decay", &o->weight_decay,
-            "Adds so much of each weight to its gradient")
-      .ShowDefault();
+  command->Add("--momentum", &o->momentum, "Of sgd; 0: none", ShowDefault);
+  command->Add("--weight-decay", &o->weight_decay,
+               "Adds so much of each weight to its gradient", ShowDefault);
   command->Add("--clip-norm", &o->clip_norm,
                "A gradient whose norm, over all parameters, is larger is "
                "scaled down to it; 0: never");
-  command
-      ->Add("--scale-lr", &o->scale_lr,
-            "linear: the learning rate is meant for --reference-batch samples "
-            "a step and grows with the global batch; or none")
-      .ShowDefault();
-  command->Add("--reference-batch", &o->reference_batch, "See --scale-lr")
-      .ShowDefault();
-  command
-      ->Add("--lr-schedule", &o->lr_schedule,
-            "cosine: falls to 0 until the last step; or constant")
-      .ShowDefault();
-  command
-      ->Add("--warmup-steps", &o->warmup_steps,
-            "Steps in which the learning rate rises from 0")
-      .ShowDefault();
-  command->Add("--seed", &o->seed, "Of weights and of the samples' order")
-      .ShowDefault();
-  command
-      ->Add("--eval-every-epochs", &o->eval_every_epochs, "0: only at the end")
-      .ShowDefault();
+  command->Add(
+      "--scale-lr", &o->scale_lr,
+      "linear: the learning rate is meant for --reference-batch samples "
+      "a step and grows with the global batch; or none",
+      ShowDefault);
+  command->Add("--reference-batch", &o->reference_batch, "See --scale-lr",
+               ShowDefault);
+  command->Add("--lr-schedule", &o->lr_schedule,
+               "cosine: falls to 0 until the last step; or constant",
+               ShowDefault);
+  command->Add("--warmup-steps", &o->warmup_steps,
+               "Steps in which the learning rate rises from 0", ShowDefault);
+  command->Add("--seed", &o->seed, "Of weights and of the samples' order",
+               ShowDefault);
+  command->Add("--eval-every-epochs", &o->eval_every_epochs,
+               "0: only at the end", ShowDefault);
   command->Add("--early-stopping-patience", &o->early_stopping_patience,
                "End after so many evaluations in a row without a better "
                "accuracy; 0: never");
@@ -130,27 +122,24 @@ void AddRunFlags(Command* command, TrainerOptions* o) {
   command->Add("--checkpoint-interval", &o->checkpoint_interval,
                "Steps between checkpoints of a run without a job; a job's own "
                "interval counts in a job");
-  command
-      ->Add("--backend", &o->backend,
-            "How the ranks reduce: shm (all on one host), tcp, hierarchical "
-            "(shm in each host, tcp between them), gloo, nccl (copies to the "
-            "rank's GPU and back), or auto: what suits where they are")
-      .ShowDefault();
-  command
-      ->Add("--wire", &o->wire,
-            "Type in which gradients are reduced: fp32, or bf16 (half the "
-            "bytes; the sum is off by up to 1/128 of the replicas' absolute "
-            "values, between several ranks on several hosts 1/85)")
-      .ShowDefault();
-  command->Add("--log-every", &o->log_every, "Steps between lines; 0: none")
-      .ShowDefault();
+  command->Add(
+      "--backend", &o->backend,
+      "How the ranks reduce: shm (all on one host), tcp, hierarchical "
+      "(shm in each host, tcp between them), gloo, nccl (copies to the "
+      "rank's GPU and back), or auto: what suits where they are",
+      ShowDefault);
+  command->Add("--wire", &o->wire,
+               "Type in which gradients are reduced: fp32, or bf16 (half the "
+               "bytes; the sum is off by up to 1/128 of the replicas' absolute "
+               "values, between several ranks on several hosts 1/85)",
+               ShowDefault);
+  command->Add("--log-every", &o->log_every, "Steps between lines; 0: none",
+               ShowDefault);
   command->Add("--threads", &o->threads,
                "Threads of one rank's arithmetic; 0: OMP_NUM_THREADS, else the "
                "rank's cpus, else 1");
-  command
-      ->Add("--input-threads", &o->input_threads,
-            "Threads of one rank that read and decode samples")
-      .ShowDefault();
+  command->Add("--input-threads", &o->input_threads,
+               "Threads of one rank that read and decode samples", ShowDefault);
   command->Add("--param-hash", &o->param_hash,
                "Print a hash of the final parameters");
 }
@@ -160,9 +149,9 @@ void AddFaultFlags(const FlagGroup& group, FaultOptions* f, int64_t* delay_ms) {
   group.Add("--fail-at-step", &f->fail_at_step, "Fail in this step");
   group.Add("--kill-at-step", &f->kill_at_step, "Die by SIGKILL in it");
   group.Add("--nan-at-step", &f->nan_at_step, "A gradient becomes NaN");
-  group.Add("--on-rank", &f->on_rank, "On which rank").ShowDefault();
-  group.Add("--fault-attempts", &f->attempts, "Only in so many first attempts")
-      .ShowDefault();
+  group.Add("--on-rank", &f->on_rank, "On which rank", ShowDefault);
+  group.Add("--fault-attempts", &f->attempts, "Only in so many first attempts",
+            ShowDefault);
   group.Add("--step-delay-ms", delay_ms, "Make each step longer");
   group.Add("--faults", &f->points, "Fault points: name=crash@2,...");
 }
