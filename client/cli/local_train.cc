@@ -42,14 +42,6 @@ constexpr char kLocalTrainExamples[] =
     "\ntask that fails ends all; Ctrl-C does, too. Returns the chief's exit"
     "\ncode, or that of the task that failed before it.";
 
-struct TrainCommandFlags {
-  LocalTrainFlags flags;
-  // Whether the counts were given.
-  bool workers = false;
-  bool parameter_servers = false;
-  bool evaluators = false;
-};
-
 // Puts a throw-away cluster away where we are killed and cannot: a process in a
 // session of its own that waits for the end of a pipe.
 class ClusterGuard {
@@ -249,11 +241,11 @@ StatusOr<int> RunLocalTrain(const Cli& cli, LocalTrainFlags flags) {
 }  // namespace
 
 Command LocalTrainCommand(Cli* cli) {
-  const auto options = std::make_shared<TrainCommandFlags>();
+  const auto flags = std::make_shared<LocalTrainFlags>();
   Command command = LeafCommand(
       "train", "Run a training program on this machine: [OPTIONS] [-- ARGS...]",
       kLocalTrainExamples);
-  LocalTrainFlags* const f = &options->flags;
+  LocalTrainFlags* const f = flags.get();
   command.Add("--module-name MODULE", &f->module_name,
               "Module to run, as trainer.task", Required);
   command.Add("--package-path DIR", &f->package_path,
@@ -261,13 +253,13 @@ Command LocalTrainCommand(Cli* cli) {
   command.Add("--distributed", &f->distributed,
               "Also workers, parameter servers and evaluators");
   command.Add("--worker-count", &f->worker_count, "With --distributed",
-              InRange(0, 1000), ShowDefault, SetsGiven(&options->workers));
+              InRange(0, 1000), ShowDefault, SetsGiven(&f->workers_given));
   command.Add("--parameter-server-count", &f->parameter_server_count,
               "With --distributed", InRange(0, 1000), ShowDefault,
-              SetsGiven(&options->parameter_servers));
+              SetsGiven(&f->parameter_servers_given));
   command.Add("--evaluator-count", &f->evaluator_count,
               "With --distributed; at most 1", AtLeast(0), ShowDefault,
-              SetsGiven(&options->evaluators));
+              SetsGiven(&f->evaluators_given));
   command.Add("--start-port", &f->start_port,
               "Of the chief; a later one where others use it",
               InRange(1024, kHighestStartPort), ShowDefault);
@@ -276,17 +268,7 @@ Command LocalTrainCommand(Cli* cli) {
   command.Add(
       "--python", &f->python,
       "Interpreter (default: of the active virtual environment, else python3)");
-  command.run = [=] {
-    LocalTrainFlags flags = options->flags;
-    const std::pair<const char*, bool> counts[] = {
-        {"--worker-count", options->workers},
-        {"--parameter-server-count", options->parameter_servers},
-        {"--evaluator-count", options->evaluators}};
-    for (const auto& [name, given] : counts) {
-      if (given) flags.counts_given.push_back(name);
-    }
-    return RunLocalTrain(*cli, std::move(flags));
-  };
+  command.run = [=] { return RunLocalTrain(*cli, *flags); };
   return command;
 }
 
