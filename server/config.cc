@@ -2,14 +2,13 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <iostream>
 #include <map>
 
 #include "common/base/logging.h"
 #include "common/base/version.h"
-#include "common/cli/man.h"
+#include "common/cli/command.h"
 #include "common/config/config_file.h"
 #include "server/store_commands.h"
 
@@ -78,163 +77,121 @@ StatusOr<Prices> LoadPrices(const std::string& path) {
 }
 
 bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
-  CLI::App app(
+  Command command(
+      "lockstep-coordinator",
       "The coordinator of a lockstep cluster: queues and places jobs, drives "
       "worker daemons, answers clients.\nExample: lockstep-coordinator --dir "
       "/var/lib/lockstep --listen 0.0.0.0:7443 --ca ca.crt --cert tls.crt "
-      "--key tls.key");
-  app.set_version_flag("--version",
-                       std::string("lockstep-coordinator ") + kVersion);
-  app.footer(kStoreCommandsHelp);
-  AddManOption(&app, {8, kVersion, "", {"lockstep(1)", "lockstep-worker(8)"}},
-               &std::cout);
-  app.add_option("--dir", config->dir, "State directory: store and logs")
-      ->required();
-  app.add_option("--listen", config->listen,
-                 "HOST:PORT for gRPC; port 0 takes a free one")
-      ->capture_default_str();
-  app.add_option("--http_listen", config->http_listen,
-                 "HOST:PORT for the status page, /metrics, /sd and health; "
-                 "loopback unless TLS")
-      ->capture_default_str();
-  app.add_option("--web_config", config->web_config,
-                 "TLS, client certificates and passwords of the HTTP port: a "
-                 "web-config.yml as Prometheus's exporters take");
-  app.add_option("--http_token_file", config->http_token_file,
-                 "File with the token that the HTTP port asks for, on loopback "
-                 "too; made if it is missing. Health is for everybody");
-  app.add_option("--ca", config->ca, "PEM certificate of the cluster's CA");
-  app.add_option("--cert", config->cert, "PEM certificate of this coordinator");
-  app.add_option("--key", config->key, "PEM key of this coordinator");
-  app.add_flag("--insecure_loopback", config->insecure_loopback,
-               "No TLS: everybody on this machine may do everything; refused "
-               "on any address but loopback");
-  app.add_option("--cluster", config->cluster,
-                 "Name of the cluster, as in its certificates")
-      ->capture_default_str();
-  app.add_option("--prices", config->prices_file,
-                 "Price table (YAML); read again on SIGHUP");
-  app.add_option("--max_submitter_priority", config->max_submitter_priority,
-                 "Highest priority that users with the role submitter may ask "
-                 "for, 0 to 1000; admins may ask for any")
-      ->check(CLI::Range(0, 1000))
-      ->capture_default_str();
-  // The transformation that is named last comes first.
-  const CLI::Validator not_negative(
-      [](std::string& text) {
-        return text.rfind('-', 0) == 0 ? text + " is less than nothing" : "";
-      },
-      "");
-  app.add_option("--max_user_jobs", config->max_user_jobs,
-                 "Most jobs of one user that have not ended")
-      ->transform(not_negative)
-      ->capture_default_str();
-  app.add_option("--max_user_job_bytes", config->max_user_job_bytes,
-                 "Most bytes of arguments, variables and other texts in these")
-      ->transform(CLI::AsSizeValue(false))
-      ->transform(not_negative)
-      ->default_str("64MiB");
+      "--key tls.key",
+      kStoreCommandsHelp);
+  command.AddProgramFlags(
+      {8, kVersion, "", {"lockstep(1)", "lockstep-worker(8)"}});
+  command.Add("--dir", &config->dir, "State directory: store and logs",
+              Required);
+  command.Add("--listen", &config->listen,
+              "HOST:PORT for gRPC; port 0 takes a free one", ShowDefault);
+  command.Add(
+      "--http_listen", &config->http_listen,
+      "HOST:PORT for the status page, /metrics, /sd and health; loopback "
+      "unless TLS",
+      ShowDefault);
+  command.Add("--web_config", &config->web_config,
+              "TLS, client certificates and passwords of the HTTP port: a "
+              "web-config.yml as Prometheus's exporters take");
+  command.Add("--http_token_file", &config->http_token_file,
+              "File with the token that the HTTP port asks for, on loopback "
+              "too; made if it is missing. Health is for everybody");
+  command.Add("--ca", &config->ca, "PEM certificate of the cluster's CA");
+  command.Add("--cert", &config->cert, "PEM certificate of this coordinator");
+  command.Add("--key", &config->key, "PEM key of this coordinator");
+  command.Add("--insecure_loopback", &config->insecure_loopback,
+              "No TLS: everybody on this machine may do everything; refused on "
+              "any address but loopback");
+  command.Add("--cluster", &config->cluster,
+              "Name of the cluster, as in its certificates", ShowDefault);
+  command.Add("--prices", &config->prices_file,
+              "Price table (YAML); read again on SIGHUP");
+  command.Add(
+      "--max_submitter_priority", &config->max_submitter_priority,
+      "Highest priority that users with the role submitter may ask for, 0 "
+      "to 1000; admins may ask for any",
+      InRange(0, 1000), ShowDefault);
+  command.Add("--max_user_jobs", &config->max_user_jobs,
+              "Most jobs of one user that have not ended", NotNegative,
+              ShowDefault);
+  command.Add("--max_user_job_bytes", &config->max_user_job_bytes,
+              "Most bytes of arguments, variables and other texts in these",
+              AsSize, NotNegative, WithDefault("64MiB"));
   const std::string more = " that a new node may have without approval";
-  app.add_option("--max_node_cpus", config->max_node_cpus, "Cores" + more)
-      ->check(CLI::Range(0.0, 65536.0))
-      ->capture_default_str();
-  app.add_option("--max_node_memory", config->max_node_memory,
-                 "Bytes of memory" + more)
-      ->transform(CLI::Range(uint64_t{0}, uint64_t{1} << 60))
-      ->transform(CLI::AsSizeValue(false))
-      ->transform(not_negative)
-      ->default_str("16TiB");
-  app.add_option("--max_node_gpus", config->max_node_gpus, "GPUs" + more)
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
-  app.add_option("--fatal_xids", config->fatal_xids,
-                 "NVIDIA Xids after which a GPU gets no new work until its "
-                 "host boots or an operator undrains the node")
-      ->delimiter(',')
-      ->default_str("48,74,79,94,95,119,120");
-  app.add_option("--machines_file", config->machines_file,
-                 "What machine types, runtimes, images and regions of training "
-                 "jobs stand for at this site (YAML); read again on SIGHUP");
-  const std::map<std::string, double> seconds = {
-      {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
-  app.add_option("--retain_jobs", config->retain_jobs,
-                 "Jobs that ended longer ago are deleted with their logs: 30d, "
-                 "12h")
-      ->transform(
-          CLI::AsNumberWithUnit(seconds, CLI::AsNumberWithUnit::UNIT_REQUIRED))
-      ->transform(not_negative)
-      ->default_str("30d");
-  app.add_option("--retain_job_count", config->retain_job_count,
-                 "More ended jobs than this: the oldest are deleted")
-      ->transform(not_negative)
-      ->capture_default_str();
-  app.add_option("--retain_logs", config->retain_logs,
-                 "Logs of jobs that ended longer ago are deleted: 30d, 12h")
-      ->transform(
-          CLI::AsNumberWithUnit(seconds, CLI::AsNumberWithUnit::UNIT_REQUIRED))
-      ->transform(not_negative)
-      ->default_str("30d");
-  app.add_option("--retain_log_bytes", config->retain_log_bytes,
-                 "More bytes of logs than this: those of the job that ended "
-                 "first are deleted")
-      ->transform(CLI::AsSizeValue(false))
-      ->transform(not_negative)
-      ->default_str("64GiB");
-  app.add_option("--max_package_bytes", config->max_package_bytes,
-                 "Most bytes of one package of code that a job brings")
-      ->transform(CLI::AsSizeValue(false))
-      ->transform(not_negative)
-      ->default_str("2GiB");
-  app.add_option("--package_quota", config->package_quota,
-                 "Most bytes of packages that one user may keep here; those "
-                 "that no job needs go after an hour")
-      ->transform(CLI::AsSizeValue(false))
-      ->transform(not_negative)
-      ->default_str("20GiB");
-  app.add_option("--package_reserve", config->package_reserve,
-                 "Bytes of the disk that packages leave free")
-      ->transform(CLI::AsSizeValue(false))
-      ->transform(not_negative)
-      ->default_str("1GiB");
-  app.add_option("--max_file_bytes", config->max_file_bytes,
-                 "Most bytes of one file of a task's working directory that "
-                 "`lockstep jobs cp` may read")
-      ->transform(CLI::AsSizeValue(false))
-      ->transform(not_negative)
-      ->default_str("1GiB");
-  app.add_option("--backup_to", config->backup_to,
-                 "Copies the store of --dir, which may be in use, to this new "
-                 "file, and ends")
-      // Something to do, not something to be.
-      ->configurable(false);
-  app.add_option("--backup_dir", config->backup_dir,
-                 "Folder of the store's regular backups, best on another disk; "
-                 "DIR/backups where it is not said");
-  app.add_option("--backup_interval", config->backup_interval,
-                 "Time between two backups of the store, 1s or more; 0s: none "
-                 "are made")
-      ->transform(
-          CLI::AsNumberWithUnit(seconds, CLI::AsNumberWithUnit::UNIT_REQUIRED))
-      ->transform(not_negative)
-      ->default_str("1h");
-  app.add_option("--backup_keep", config->backup_keep,
-                 "More backups than this: the oldest are deleted")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
-  app.add_option("--audit_log", config->audit_log,
-                 "File of who did what, one JSON object a line; 64 MiB, and 8 "
-                 "older ones (default: DIR/audit.log)");
-  app.add_option("--log_level", config->log_level, "debug, info, warn or error")
-      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
-      ->capture_default_str();
-  app.add_option("--allow_faults", config->allow_faults,
-                 "For tests: NAME=crash@N,NAME=error@N");
-  AddConfigFile(&app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() != 0) std::cerr << ErrorPrefix();
-    *exit_code = app.exit(e) == 0 ? 0 : 2;
+  command.Add("--max_node_cpus", &config->max_node_cpus, "Cores" + more,
+              InRange(0.0, 65536.0), ShowDefault);
+  command.Add("--max_node_memory", &config->max_node_memory,
+              "Bytes of memory" + more, InRange(uint64_t{0}, uint64_t{1} << 60),
+              AsSize, NotNegative, WithDefault("16TiB"));
+  command.Add("--max_node_gpus", &config->max_node_gpus, "GPUs" + more,
+              InRange(0, 4096), ShowDefault);
+  command.Add("--fatal_xids", &config->fatal_xids,
+              "NVIDIA Xids after which a GPU gets no new work until its host "
+              "boots or an operator undrains the node",
+              SplitAt(','), WithDefault("48,74,79,94,95,119,120"));
+  command.Add("--machines_file", &config->machines_file,
+              "What machine types, runtimes, images and regions of training "
+              "jobs stand for at this site (YAML); read again on SIGHUP");
+  command.Add(
+      "--retain_jobs", &config->retain_jobs,
+      "Jobs that ended longer ago are deleted with their logs: 30d, 12h",
+      AsTime, NotNegative, WithDefault("30d"));
+  command.Add("--retain_job_count", &config->retain_job_count,
+              "More ended jobs than this: the oldest are deleted", NotNegative,
+              ShowDefault);
+  command.Add("--retain_logs", &config->retain_logs,
+              "Logs of jobs that ended longer ago are deleted: 30d, 12h",
+              AsTime, NotNegative, WithDefault("30d"));
+  command.Add("--retain_log_bytes", &config->retain_log_bytes,
+              "More bytes of logs than this: those of the job that ended first "
+              "are deleted",
+              AsSize, NotNegative, WithDefault("64GiB"));
+  command.Add("--max_package_bytes", &config->max_package_bytes,
+              "Most bytes of one package of code that a job brings", AsSize,
+              NotNegative, WithDefault("2GiB"));
+  command.Add(
+      "--package_quota", &config->package_quota,
+      "Most bytes of packages that one user may keep here; those that no "
+      "job needs go after an hour",
+      AsSize, NotNegative, WithDefault("20GiB"));
+  command.Add("--package_reserve", &config->package_reserve,
+              "Bytes of the disk that packages leave free", AsSize, NotNegative,
+              WithDefault("1GiB"));
+  command.Add("--max_file_bytes", &config->max_file_bytes,
+              "Most bytes of one file of a task's working directory that "
+              "`lockstep jobs cp` may read",
+              AsSize, NotNegative, WithDefault("1GiB"));
+  command.Add(
+      "--backup_to", &config->backup_to,
+      "Copies the store of --dir, which may be in use, to this new file, "
+      "and ends",  // Something to do, not something to be.
+      NotInFile);
+  command.Add("--backup_dir", &config->backup_dir,
+              "Folder of the store's regular backups, best on another disk; "
+              "DIR/backups where it is not said");
+  command.Add("--backup_interval", &config->backup_interval,
+              "Time between two backups of the store, 1s or more; 0s: none are "
+              "made",
+              AsTime, NotNegative, WithDefault("1h"));
+  command.Add("--backup_keep", &config->backup_keep,
+              "More backups than this: the oldest are deleted",
+              InRange(1, 100'000), ShowDefault);
+  command.Add("--audit_log", &config->audit_log,
+              "File of who did what, one JSON object a line; 64 MiB, and 8 "
+              "older ones (default: DIR/audit.log)");
+  command.Add("--log_level", &config->log_level, "debug, info, warn or error",
+              OneOf({"debug", "info", "warn", "error"}), ShowDefault);
+  command.Add("--allow_faults", &config->allow_faults,
+              "For tests: NAME=crash@N,NAME=error@N");
+  AddConfigFile(&command);
+  const ParsedCommand parsed = Parse(command, argc, argv);
+  if (!parsed.command) {
+    *exit_code = parsed.Tell(ErrorPrefix(), kRunWithHelp, std::cout, std::cerr);
     return false;
   }
   config->retain_jobs = std::fmin(config->retain_jobs, kForever);

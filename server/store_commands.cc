@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <ostream>
 #include <string>
 #include <string_view>
 
 #include "common/base/file.h"
+#include "common/cli/command.h"
 #include "server/store/commit_mark.h"
 #include "server/store/sqlite_store.h"
 #include "server/store_file_name.h"
@@ -71,35 +71,33 @@ bool RunStoreCommand(int argc, char** argv, std::ostream& out,
   if (name != "verify" && name != "restore" && name != "accept-loss") {
     return false;
   }
-  CLI::App app("The store of a lockstep coordinator");
-  app.require_subcommand(1);
   std::string dir, file;
-  CLI::App* const verify = app.add_subcommand(
+  Command verify(
       "verify",
       "Reads all of the store in DIR, or of a backup: checksums of pages, "
       "digests of tables, records, and the mark of what was answered. Changes "
       "nothing; a coordinator may run on it");
-  verify->add_option("DIR", dir, "State directory, or a backup")->required();
-  CLI::App* const restore = app.add_subcommand(
+  verify.Add("DIR", &dir, "State directory, or a backup", Required);
+  Command restore(
       "restore",
       "Puts a backup in place of the store in DIR, on which no coordinator "
       "runs. What was there is kept beside it");
-  restore->add_option("FILE", file, "What --backup_to or --backup_dir made")
-      ->required();
-  restore->add_option("DIR", dir, "State directory")->required();
-  CLI::App* const accept = app.add_subcommand(
+  restore.Add("FILE", &file, "What --backup_to or --backup_dir made", Required);
+  restore.Add("DIR", &dir, "State directory", Required);
+  Command accept(
       "accept-loss",
       "Takes the store in DIR as it is, although commits are lost that were "
       "answered, or nodes have obeyed a later coordinator");
-  accept->add_option("DIR", dir, "State directory")->required();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    *exit_code = app.exit(e, out, err) == 0 ? 0 : 2;
+  accept.Add("DIR", &dir, "State directory", Required);
+  Command store("lockstep-coordinator", "The store of a lockstep coordinator");
+  store.children = {verify, restore, accept};
+  const ParsedCommand parsed = Parse(store, argc, argv);
+  if (!parsed.command) {
+    *exit_code = parsed.Tell("", kRunWithHelp, out, err);
     return true;
   }
-  const Status status = verify->parsed()    ? Verify(dir, out)
-                        : restore->parsed() ? Restore(file, dir, out)
+  const Status status = name == "verify"    ? Verify(dir, out)
+                        : name == "restore" ? Restore(file, dir, out)
                                             : AcceptLoss(dir, out);
   *exit_code = status.ok() ? 0 : 1;
   if (!status.ok()) {

@@ -18,10 +18,10 @@ using Strings = std::vector<std::string>;
 const std::map<std::string, std::set<std::string>>& Layers() {
   static const auto& layers = *new std::map<std::string, std::set<std::string>>{
       {"common/base", {}},
-      {"common/cli", {}},
+      {"common/cli", {"common/base"}},
       {"common/model", {"common/base"}},
       {"common/os", {"common/base"}},
-      {"common/config", {"common/model"}},
+      {"common/config", {"common/base", "common/cli", "common/model"}},
       {"common/pki", {"common/base", "proto"}},
       {"common/http", {"common/base", "common/os"}},
       {"common/wire",
@@ -179,11 +179,7 @@ const std::map<std::string, Strings>& ForeignLibraries() {
   static const auto& libraries = *new std::map<std::string, Strings>{
       {"archive", {"client/package/", "worker/package/"}},
       {"boost/", {"common/http/engine.cc"}},
-      {"CLI/",
-       {"client/cli/", "common/cli/", "common/config/", "server/config",
-        "server/store_commands", "worker/agent", "worker/bench/options",
-        "worker/bench/step_options", "worker/trainer/options",
-        "worker/data/data_main"}},
+      {"CLI/", {"common/cli/parse.cc"}},
       {"gloo/", {"worker/collective/gloo_"}},
       {"grpc/", {"common/rpc/"}},
       {"grpcpp/",

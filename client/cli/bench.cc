@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <memory>
@@ -31,7 +30,7 @@ constexpr char kProgram[] = "lockstep-bench";
 // What lockstep-bench puts before its results' line.
 constexpr std::string_view kJsonMark = "JSON ";
 constexpr Duration kCheckPatience = std::chrono::seconds(10);
-constexpr char kExamples[] =
+constexpr char kBenchExamples[] =
     "  lockstep bench allreduce -b 8 -e 128M -f 2 -g 2\n"
     "  lockstep bench all --hosts 4 -g 2 --json results.json\n"
     "  lockstep bench model --help\n"
@@ -46,15 +45,15 @@ constexpr char kExamples[] =
     "\nReturns lockstep-bench's code: 0 good, 1 wrong data or another error, 2"
     "\nwrong usage; 5 when there are not so many hosts, 130 after Ctrl-C.";
 
-struct Options {
+struct BenchFlags {
   int32_t hosts = 0;
   SubmitFlags job;
 };
 
 // The value of one of `names` in `arguments`, as "-g 2", "--ranks=2" or "-g2";
 // takes it out of there.
-std::optional<std::string> Take(const std::vector<std::string>& names,
-                                std::vector<std::string>* arguments) {
+std::optional<std::string> TakeOption(const std::vector<std::string>& names,
+                                      std::vector<std::string>* arguments) {
   for (auto it = arguments->begin(); it != arguments->end(); ++it) {
     for (const std::string& name : names) {
       const bool is_long = name.size() > 2;
@@ -80,16 +79,16 @@ struct BenchJob {
   std::string json;  // where the results go, here; may be empty
 };
 
-StatusOr<BenchJob> BuildBench(const Cli& cli, const Options& options) {
+StatusOr<BenchJob> BuildBench(const Cli& cli, const BenchFlags& options) {
   BenchJob bench;
   SubmitFlags job = options.job;
   std::vector<std::string> arguments = cli.program;
-  if (const auto json = Take({"--json"}, &arguments)) {
+  if (const auto json = TakeOption({"--json"}, &arguments)) {
     bench.json = JoinPath(cli.env->working_directory, *json);
     arguments.push_back("--json-line");
   }
   job.ranks_per_task = 1;
-  if (const auto ranks = Take({"-g", "--ranks", "--ngpus"}, &arguments)) {
+  if (const auto ranks = TakeOption({"-g", "--ranks", "--ngpus"}, &arguments)) {
     int32_t value = 0;
     const auto [end, error] =
         std::from_chars(ranks->data(), ranks->data() + ranks->size(), value);
@@ -146,7 +145,7 @@ std::string HostsOf(const v1::Job& job) {
   return fmt::format("{}", fmt::join(nodes, ", "));
 }
 
-StatusOr<int> RunJob(const Cli& cli, Options options) {
+StatusOr<int> RunJob(const Cli& cli, BenchFlags options) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_ASSIGN_OR_RETURN(BenchJob bench, BuildBench(cli, options));
   const std::vector<std::string> arguments(bench.spec.argv().begin() + 1,
@@ -218,7 +217,7 @@ StatusOr<int> RunJob(const Cli& cli, Options options) {
   return ExitCodeOf(*job);
 }
 
-StatusOr<int> RunHere(const Cli& cli, const Options& options) {
+StatusOr<int> RunHere(const Cli& cli, const BenchFlags& options) {
   const std::pair<const char*, bool> of_jobs[] = {
       {"--name", options.job.name.has_value()},
       {"--cpus", options.job.cpus.has_value()},
@@ -245,56 +244,45 @@ StatusOr<int> RunHere(const Cli& cli, const Options& options) {
 
 }  // namespace
 
-void AddBench(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "bench",
+Command BenchCommand(Cli* cli) {
+  const auto options = std::make_shared<BenchFlags>();
+  Command command = LeafCommand(
+      "bench",
       "Measure collectives here or on hosts: WHAT [OPTIONS of lockstep-bench]",
-      kExamples);
-  app->add_option("--hosts", options->hosts,
-                  "As a job on so many hosts; without it ranks of this host")
-      ->check([](const std::string& text) {
-        const bool number =
-            !text.empty() &&
-            text.find_first_not_of("0123456789") == std::string::npos;
-        return number ? ""
-                      : fmt::format(
-                            "{} is not a number: say how many; which "
-                            "ones is up to the coordinator and --pool",
-                            Printable(text));
-      })
-      ->check(AtLeast(1))
-      ->type_name("N");
-  const char* const group = "Of the job";
-  app->add_option("--name", options->job.name,
-                  "Unique for ever (default: lockstep-bench and six "
-                  "hexadecimal digits)")
-      ->group(group);
-  app->add_option("--cpus", options->job.cpus,
-                  "Cores of a task (default: all of a host)")
-      ->check(AtLeast(0))
-      ->group(group);
-  app->add_option("--memory", options->job.memory, "Memory of a task, as 2GiB")
-      ->type_name("SIZE")
-      ->group(group);
-  app->add_option("--gpus", options->job.gpus, "GPUs of a task (default: 0)")
-      ->check(AtLeast(0))
-      ->group(group);
-  app->add_option("--pool", options->job.pool, "Only hosts of this pool")
-      ->group(group);
-  app->add_option("--max-wait-time", options->job.max_wait_time,
-                  "Give up when there is no room for so long, as 10m")
-      ->type_name("DURATION")
-      ->group(group);
-  AddConnectionOptions(app, cli);
-  app->callback([=] {
-    cli->run = [=] {
-      // The hosts of a model exist nowhere.
-      const bool model = !cli->program.empty() && cli->program[0] == "model";
-      const bool here = options->hosts == 0 || AsksForHelp(cli->program);
-      return here || model ? RunHere(*cli, *options) : RunJob(*cli, *options);
-    };
-  });
+      kBenchExamples);
+  command.Add("--hosts N", &options->hosts,
+              "As a job on so many hosts; without it ranks of this host",
+              Checked([](const std::string& text) {
+                const bool number =
+                    !text.empty() &&
+                    text.find_first_not_of("0123456789") == std::string::npos;
+                return number ? ""
+                              : fmt::format(
+                                    "{} is not a number: say how many; which "
+                                    "ones is up to the coordinator and --pool",
+                                    Printable(text));
+              }),
+              AtLeast(1));
+  const FlagGroup group = command.Group("Of the job");
+  group.Add(
+      "--name", &options->job.name,
+      "Unique for ever (default: lockstep-bench and six hexadecimal digits)");
+  group.Add("--cpus", &options->job.cpus,
+            "Cores of a task (default: all of a host)", AtLeast(0));
+  group.Add("--memory SIZE", &options->job.memory, "Memory of a task, as 2GiB");
+  group.Add("--gpus", &options->job.gpus, "GPUs of a task (default: 0)",
+            AtLeast(0));
+  group.Add("--pool", &options->job.pool, "Only hosts of this pool");
+  group.Add("--max-wait-time DURATION", &options->job.max_wait_time,
+            "Give up when there is no room for so long, as 10m");
+  AddConnectionOptions(&command, cli);
+  command.run = [=] {
+    // The hosts of a model exist nowhere.
+    const bool model = !cli->program.empty() && cli->program[0] == "model";
+    const bool here = options->hosts == 0 || AsksForHelp(cli->program);
+    return here || model ? RunHere(*cli, *options) : RunJob(*cli, *options);
+  };
+  return command;
 }
 
 }  // namespace lockstep

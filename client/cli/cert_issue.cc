@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <ostream>
 
@@ -11,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct IssueFlags {
   std::string dir;
   std::string kind;
   std::string name;
@@ -21,7 +20,7 @@ struct Options {
   std::string output;
 };
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunIssue(const Cli& cli, const IssueFlags& options) {
   CliEnvironment* const env = cli.env;
   if (options.has_role && options.kind != "user") {
     return InvalidArgument("--role is of users; a {} has none", options.kind);
@@ -53,33 +52,27 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
 
 }  // namespace
 
-void AddCertIssue(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "issue", "Issue a certificate for a daemon or a user",
+Command CertIssueCommand(Cli* cli) {
+  const auto options = std::make_shared<IssueFlags>();
+  Command command = LeafCommand(
+      "issue", "Issue a certificate for a daemon or a user",
       "  lockstep cert issue worker host-a\n"
       "  lockstep cert issue user ann --role viewer --to /tmp/ann\n"
       "\nViewers read; submitters also submit, and change their own jobs;"
       "\nadmins change all. A worker's NAME is that of its node (--node).");
-  app->add_option("kind", options->kind, "worker, user or coordinator")
-      ->check(CLI::IsMember({"worker", "user", "coordinator"}))
-      ->required();
-  app->add_option("name", options->name, "Of the node or user")->required();
-  CLI::Option* const role =
-      app->add_option("--role", options->role,
-                      "Of users: viewer, submitter or admin")
-          ->check(CLI::IsMember({"viewer", "submitter", "admin"}))
-          ->capture_default_str();
-  AddPkiDirOption(app, &options->dir);
-  app->add_option("--to", options->output,
-                  "Folder for the files (default: beside the CA)")
-      ->type_name("DIR");
-  app->add_flag("--force", options->force,
-                "Replace the key and certificate that are there");
-  app->callback([=] {
-    options->has_role = role->count() > 0;
-    cli->run = [=] { return Run(*cli, *options); };
-  });
+  command.Add("kind", &options->kind, "worker, user or coordinator",
+              OneOf({"worker", "user", "coordinator"}), Required);
+  command.Add("name", &options->name, "Of the node or user", Required);
+  command.Add("--role", &options->role, "Of users: viewer, submitter or admin",
+              OneOf({"viewer", "submitter", "admin"}), ShowDefault,
+              SetsGiven(&options->has_role));
+  AddPkiDirOption(&command, &options->dir);
+  command.Add("--to DIR", &options->output,
+              "Folder for the files (default: beside the CA)");
+  command.Add("--force", &options->force,
+              "Replace the key and certificate that are there");
+  command.run = [=] { return RunIssue(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

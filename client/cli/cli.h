@@ -1,7 +1,7 @@
 // The command line program `lockstep`: its tree of commands and how one runs.
 //
-// Each command is a file of its own with an Add function, listed below, that
-// hangs it into the tree; parsing picks one and sets Cli::run.
+// Each command has a file of its own, with a function listed below that
+// returns its description. Parsing picks one and sets what its flags point to.
 #ifndef LOCKSTEP_CLIENT_CLI_CLI_H_
 #define LOCKSTEP_CLIENT_CLI_CLI_H_
 
@@ -17,11 +17,7 @@
 #include "client/cli/text.h"
 #include "client/lib/client.h"
 #include "common/base/status.h"
-
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
+#include "common/cli/command.h"
 
 namespace lockstep {
 
@@ -48,8 +44,6 @@ struct Cli {
   // What came after "--".
   bool has_program = false;
   std::vector<std::string> program;
-  // Set by the command that was parsed. Returns the exit code.
-  std::function<StatusOr<int>()> run;
 
   // For stdout and stderr.
   Style OutStyle() const { return {WantsColor(color, *env, env->out_is_tty)}; }
@@ -63,8 +57,8 @@ struct Cli {
   StatusOr<bool> Confirm(const std::string& question, bool yes) const;
 };
 
-// The whole tree. Options are bound to `cli`, which outlives it.
-std::unique_ptr<CLI::App> BuildApp(Cli* cli);
+// The whole tree. Its flags point into `cli`, which must outlive it.
+Command BuildCommands(Cli* cli);
 
 // Runs one command line (without the program's name). Writes errors to
 // env->err; returns the exit code. Does not return where it becomes another
@@ -72,61 +66,64 @@ std::unique_ptr<CLI::App> BuildApp(Cli* cli);
 int RunCli(const std::vector<std::string>& args, CliEnvironment* env);
 
 // For command files.
-void AddConnectionOptions(CLI::App* app, Cli* cli);
-void AddOutputOption(CLI::App* app, Cli* cli);
+void AddConnectionOptions(Command* command, Cli* cli);
+void AddOutputOption(Command* command, Cli* cli);
+// Both of a command that shows what the coordinator answers.
+void AddRequestOptions(Command* command, Cli* cli);
 // AddOutputOption for lists: jsonl, csv, --no-headers and --columns, too.
-void AddListOptions(CLI::App* app, Cli* cli);
+void AddListOptions(Command* command, Cli* cli);
+void AddColorOption(Command* command, Cli* cli);
 // gcloud's --format=json|yaml|value(...)|..., instead of -o.
-CLI::Option* AddFormatOption(CLI::App* app, std::string* format);
-// For CLI::Option::check: a number, not below `least`.
-std::function<std::string(const std::string&)> AtLeast(int64_t least);
-// A leaf: what it does in one line, and examples for its --help.
-CLI::App* AddCommand(CLI::App* parent, const std::string& name,
-                     const std::string& description,
-                     const std::string& examples);
+Flag& AddFormatOption(Command* command, std::string* format);
+// The positional argument that names a job or node, or how its name begins.
+void AddJobArgument(Command* command, std::string* name);
+void AddNodeArgument(Command* command, std::string* name);
+// Accepts numbers that are not below `least`.
+FlagSetting AtLeast(int64_t least);
+// A command without children; --help shows the examples.
+Command LeafCommand(const std::string& name, const std::string& description,
+                    const std::string& examples);
 
-void AddLocalUp(CLI::App* parent, Cli* cli);
-void AddLocalDown(CLI::App* parent, Cli* cli);
-void AddLocalStatus(CLI::App* parent, Cli* cli);
-void AddLocalTrain(CLI::App* parent, Cli* cli);
-void AddSubmit(CLI::App* parent, Cli* cli);
-void AddRun(CLI::App* parent, Cli* cli);
-void AddJobsSubmitTraining(CLI::App* parent, Cli* cli);
-// The same commands as children of `plan`: they change nothing.
-void AddPlanSubmit(CLI::App* parent, Cli* cli);
-void AddPlanRun(CLI::App* parent, Cli* cli);
-void AddPlanTraining(CLI::App* parent, Cli* cli);
-void AddJobsList(CLI::App* parent, Cli* cli);
-void AddJobsDescribe(CLI::App* parent, Cli* cli);
-void AddJobsWait(CLI::App* parent, Cli* cli);
-void AddJobsCancel(CLI::App* parent, Cli* cli);
-void AddJobsLogs(CLI::App* parent, Cli* cli);
-void AddJobsCheckpoint(CLI::App* parent, Cli* cli);
-void AddJobsRestoreTo(CLI::App* parent, Cli* cli);
-void AddJobsFiles(CLI::App* parent, Cli* cli);
-void AddJobsCp(CLI::App* parent, Cli* cli);
-void AddJobsDelete(CLI::App* parent, Cli* cli);
-void AddJobsUpdate(CLI::App* parent, Cli* cli);
-void AddJobsStreamLogs(CLI::App* parent, Cli* cli);
-void AddEvents(CLI::App* parent, Cli* cli);
-void AddBench(CLI::App* parent, Cli* cli);
-void AddTop(CLI::App* parent, Cli* cli);
-void AddNodesList(CLI::App* parent, Cli* cli);
-void AddNodesDescribe(CLI::App* parent, Cli* cli);
-void AddNodesDrain(CLI::App* parent, Cli* cli);
-void AddNodesUndrain(CLI::App* parent, Cli* cli);
-void AddNodesApprove(CLI::App* parent, Cli* cli);
-void AddNodesForget(CLI::App* parent, Cli* cli);
-void AddInit(CLI::App* parent, Cli* cli);
-void AddCertIssue(CLI::App* parent, Cli* cli);
-void AddContextList(CLI::App* parent, Cli* cli);
-void AddContextShow(CLI::App* parent, Cli* cli);
-void AddContextUse(CLI::App* parent, Cli* cli);
-void AddContextSet(CLI::App* parent, Cli* cli);
-void AddContextDelete(CLI::App* parent, Cli* cli);
-void AddUi(CLI::App* parent, Cli* cli);
-void AddVersion(CLI::App* parent, Cli* cli);
-void AddCompletion(CLI::App* parent, Cli* cli);
+Command LocalUpCommand(Cli* cli);
+Command LocalDownCommand(Cli* cli);
+Command LocalStatusCommand(Cli* cli);
+Command LocalTrainCommand(Cli* cli);
+// `plan` accepts the same command line, changes nothing, and hides the flags
+// that have no effect then.
+Command SubmitCommand(Cli* cli, bool plan);
+Command RunCommand(Cli* cli, bool plan);
+Command TrainingCommand(Cli* cli, bool plan);
+Command JobsListCommand(Cli* cli);
+Command JobsDescribeCommand(Cli* cli);
+Command JobsWaitCommand(Cli* cli);
+Command JobsCancelCommand(Cli* cli);
+Command JobsLogsCommand(Cli* cli);
+Command JobsCheckpointCommand(Cli* cli);
+Command JobsRestoreToCommand(Cli* cli);
+Command JobsFilesCommand(Cli* cli);
+Command JobsCpCommand(Cli* cli);
+Command JobsDeleteCommand(Cli* cli);
+Command JobsUpdateCommand(Cli* cli);
+Command JobsStreamLogsCommand(Cli* cli);
+Command EventsCommand(Cli* cli);
+Command BenchCommand(Cli* cli);
+Command TopCommand(Cli* cli);
+Command NodesListCommand(Cli* cli);
+Command NodesDescribeCommand(Cli* cli);
+Command NodesDrainCommand(Cli* cli);
+Command NodesUndrainCommand(Cli* cli);
+Command NodesApproveCommand(Cli* cli);
+Command NodesForgetCommand(Cli* cli);
+Command InitCommand(Cli* cli);
+Command CertIssueCommand(Cli* cli);
+Command ContextListCommand(Cli* cli);
+Command ContextShowCommand(Cli* cli);
+Command ContextUseCommand(Cli* cli);
+Command ContextSetCommand(Cli* cli);
+Command ContextDeleteCommand(Cli* cli);
+Command UiCommand(Cli* cli);
+Command VersionCommand(Cli* cli);
+Command CompletionCommand(Cli* cli);
 
 }  // namespace lockstep
 

@@ -8,7 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <sstream>
 
 #include "client/cli/cli_fixture.h"
@@ -18,6 +17,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -34,38 +34,35 @@ bool PrintsData(const std::string& path) {
   return true;
 }
 
-void ExpectFormats(const CLI::App& app, const std::string& path) {
-  const CLI::Option* const output = app.get_option_no_throw("-o");
+void ExpectFormats(const Command& command, const std::string& path) {
+  const Flag* const output = command.Find("-o");
   if (!PrintsData(path)) return;
   ASSERT_NE(output, nullptr) << path << " prints data";
-  EXPECT_THAT(output->get_type_name(), HasSubstr("json")) << path;
+  EXPECT_THAT(output->one_of, Contains("json")) << path;
 }
 
-void WalkApp(const CLI::App& app, const std::string& path, int* leaves) {
-  EXPECT_FALSE(app.get_description().empty()) << path;
-  EXPECT_THAT(app.get_footer(), HasSubstr("Example")) << path;
-  EXPECT_NE(app.get_help_ptr(), nullptr) << path;
-  EXPECT_TRUE(app.get_help_ptr() && app.get_help_ptr()->check_name("-h"))
-      << path;
-  const auto commands =
-      app.get_subcommands([](const CLI::App*) { return true; });
-  *leaves += commands.empty();
-  if (commands.empty()) ExpectFormats(app, path);
-  for (const CLI::Option* option : app.get_options()) {
-    EXPECT_FALSE(option->get_description().empty())
-        << path << " " << option->get_name();
+void WalkCommand(const Command& command, const std::string& path, int* leaves) {
+  EXPECT_FALSE(command.description.empty()) << path;
+  EXPECT_THAT(command.footer, HasSubstr("Example")) << path;
+  const Flag* const help = command.Find("-h");
+  EXPECT_TRUE(help && help->IsHelp()) << path;
+  const bool leaf = command.children.empty();
+  EXPECT_EQ(leaf, command.run != nullptr) << path;
+  *leaves += leaf;
+  if (leaf) ExpectFormats(command, path);
+  for (const Flag& flag : command.flags) {
+    EXPECT_FALSE(flag.help.empty()) << path << " " << flag.names;
   }
-  for (const CLI::App* command : commands) {
-    WalkApp(*command, path + " " + command->get_name(), leaves);
+  for (const Command& child : command.children) {
+    WalkCommand(child, path + " " + child.name, leaves);
   }
 }
 
 TEST_F(CliTest, EveryCommandHasHelpAndAnExample) {
   Cli cli;
   cli.env = &env_;
-  const auto app = BuildApp(&cli);
   int leaves = 0;
-  WalkApp(*app, "lockstep", &leaves);
+  WalkCommand(BuildCommands(&cli), "lockstep", &leaves);
   EXPECT_EQ(leaves, 41);
 }
 

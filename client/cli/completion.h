@@ -27,7 +27,7 @@ struct Completion {
 
 // `words`: those after the program's name up to the cursor, the last one not
 // finished, maybe empty. Pure.
-Completion Complete(const CLI::App& root, std::vector<std::string> words);
+Completion Complete(const Command& root, std::vector<std::string> words);
 
 // `lockstep __complete WORDS...`: a line for each completion, "WORD\tMEANING";
 // ":files" or ":dirs" where a path may stand. Asks the coordinator for names

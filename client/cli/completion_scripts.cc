@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <ostream>
 
@@ -66,7 +65,7 @@ end
 complete -c lockstep -f -a '(__lockstep_complete)'
 )";
 
-StatusOr<int> Run(const Cli& cli, const std::string& shell) {
+StatusOr<int> PrintScript(const Cli& cli, const std::string& shell) {
   *cli.env->out << CompletionScript(shell);
   return 0;
 }
@@ -80,19 +79,19 @@ std::string CompletionScript(const std::string& shell) {
   return "";
 }
 
-void AddCompletion(CLI::App* parent, Cli* cli) {
+Command CompletionCommand(Cli* cli) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* const app = AddCommand(
-      parent, "completion", "A script that lets a shell complete commands",
+  Command command = LeafCommand(
+      "completion", "A script that lets a shell complete commands",
       "  source <(lockstep completion bash)\n"
       "  lockstep completion zsh > ~/.zfunc/_lockstep\n"
       "  lockstep completion fish > ~/.config/fish/completions/lockstep.fish\n"
       "\nNames of jobs and nodes are asked of the coordinator, for at most"
       "\n300 ms.");
-  app->add_option("shell", *shell, "bash, zsh or fish")
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}))
-      ->required();
-  app->callback([=] { cli->run = [=] { return Run(*cli, *shell); }; });
+  command.Add("shell", shell.get(), "bash, zsh or fish",
+              OneOf({"bash", "zsh", "fish"}), Required);
+  command.run = [=] { return PrintScript(*cli, *shell); };
+  return command;
 }
 
 }  // namespace lockstep

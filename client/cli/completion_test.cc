@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <sstream>
 
@@ -60,19 +59,19 @@ class CompletionTest : public testing::Test {
     env_.err = &out_;
     env_.clock = &clock_;
     cli_.env = &env_;
-    app_ = BuildApp(&cli_);
+    root_ = BuildCommands(&cli_);
   }
   void TearDown() override { RealFileSystem()->RemoveAll(dir_).IgnoreError(); }
 
   std::vector<std::string> Words(const std::vector<std::string>& words) {
     std::vector<std::string> out;
-    for (const auto& [word, meaning] : Complete(*app_, words).words) {
+    for (const auto& [word, meaning] : Complete(root_, words).words) {
       out.push_back(word);
     }
     return out;
   }
   Completion::Also Also(const std::vector<std::string>& words) {
-    return Complete(*app_, words).also;
+    return Complete(root_, words).also;
   }
 
   std::string dir_;
@@ -80,7 +79,7 @@ class CompletionTest : public testing::Test {
   std::ostringstream out_;
   CliEnvironment env_;
   Cli cli_;
-  std::unique_ptr<CLI::App> app_;
+  Command root_{"", ""};
 };
 
 TEST_F(CompletionTest, Commands) {
@@ -252,33 +251,25 @@ TEST_F(CompletionTest, HelpOfWhatBenchMeasuresIsLockstepBenchs) {
 }
 
 TEST_F(CompletionTest, ThePageHasEveryCommandAndOption) {
-  const std::string page = ManPage(*app_, {1, "1.0", "Connection", {}});
-  const std::function<void(const CLI::App&)> check = [&](const CLI::App& app) {
-    for (const CLI::Option* option : app.get_options()) {
-      if (option->get_group().empty()) continue;
-      for (const std::string& name : option->get_lnames()) {
-        if (name.find('_') != std::string::npos) continue;
-        EXPECT_THAT(page, HasSubstr(man_internal::Escape("--" + name)));
-      }
-    }
-    for (const CLI::App* command : app.get_subcommands({})) {
-      if (command->get_subcommands({}).empty()) {
-        EXPECT_THAT(
-            page,
-            HasSubstr(man_internal::Escape(man_internal::FullName(*command)) +
-                      "\"\n"));
-      }
-      check(*command);
-    }
-  };
-  check(*app_);
-}
-
-TEST(ManTest, TextIsShownAsItIs) {
-  EXPECT_EQ(man_internal::Escape(".a\\b-c\n'd"), "\\&.a\\eb\\-c\n\\&'d");
-  EXPECT_EQ(man_internal::Quoted("a \"b\""), "\"a \\(dqb\\(dq\"");
-  EXPECT_EQ(man_internal::Prose("Text\n  code\nmore"),
-            ".PP\nText\n.RS 4\n.nf\ncode\n.fi\n.RE\n.PP\nmore\n");
+  const std::string page = ManualPage(root_);
+  const std::function<void(const Command&, const std::string&)> check =
+      [&](const Command& command, const std::string& full_name) {
+        for (const Flag& flag : command.flags) {
+          if (flag.hidden) continue;
+          for (const std::string& name : flag.Names()) {
+            if (name.find('_') != std::string::npos) continue;
+            EXPECT_THAT(page, HasSubstr(RoffText(name)));
+          }
+        }
+        for (const Command& child : command.children) {
+          const std::string name = full_name + " " + child.name;
+          if (child.children.empty()) {
+            EXPECT_THAT(page, HasSubstr(RoffText(name) + "\"\n"));
+          }
+          check(child, name);
+        }
+      };
+  check(root_, root_.name);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // `lockstep context`: the named clusters of the configuration file.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cctype>
 #include <map>
 #include <memory>
@@ -109,7 +108,7 @@ Table ContextTable(const Contexts& contexts, bool wide) {
   return table;
 }
 
-StatusOr<int> List(const Cli& cli) {
+StatusOr<int> ListContexts(const Cli& cli) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Contexts contexts, ReadContexts(*cli.env));
   Listing listing;
   ordered_json all = ordered_json::array();
@@ -144,7 +143,7 @@ std::string WhoText(const ContextEntry& entry, WallTime now) {
                      FormatWallTime(credentials->not_after).substr(0, 10));
 }
 
-StatusOr<int> Show(const Cli& cli, const std::string& wanted) {
+StatusOr<int> ShowContext(const Cli& cli, const std::string& wanted) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
   LOCKSTEP_ASSIGN_OR_RETURN(const Contexts contexts, ReadContexts(*env));
@@ -183,7 +182,7 @@ StatusOr<int> Show(const Cli& cli, const std::string& wanted) {
 
 // ---- use --------------------------------------------------------------------
 
-StatusOr<int> Use(const Cli& cli, const std::string& name) {
+StatusOr<int> UseContext(const Cli& cli, const std::string& name) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_ASSIGN_OR_RETURN(const Contexts contexts, ReadContexts(*env));
   if (!contexts.by_name.contains(name)) return NoContext(contexts, name);
@@ -198,7 +197,7 @@ StatusOr<int> Use(const Cli& cli, const std::string& name) {
 
 // ---- set --------------------------------------------------------------------
 
-struct SetOptions {
+struct SetContextFlags {
   std::string name;
   ContextEntry given;
   // A folder with ca.crt, tls.crt and tls.key.
@@ -206,7 +205,7 @@ struct SetOptions {
   bool use = false;
 };
 
-Status CheckName(const std::string& name) {
+Status CheckContextName(const std::string& name) {
   bool good = !name.empty() && name.size() <= 63 && name[0] != '-';
   for (const char c : name) {
     good = good && (std::isalnum(static_cast<unsigned char>(c)) || c == '-' ||
@@ -220,8 +219,8 @@ Status CheckName(const std::string& name) {
 }
 
 // What was given takes the place of what was there; paths become absolute.
-void Merge(const SetOptions& options, const std::string& directory,
-           ContextEntry* entry) {
+void MergeInto(const SetContextFlags& options, const std::string& directory,
+               ContextEntry* entry) {
   const ContextEntry& given = options.given;
   if (!given.address.empty()) entry->address = given.address;
   const auto take = [&](const std::string& path, std::string* field) {
@@ -268,13 +267,13 @@ Status CheckEntry(const std::string& name, const ContextEntry& entry) {
   return OkStatus();
 }
 
-StatusOr<int> Set(const Cli& cli, const SetOptions& options) {
+StatusOr<int> SetContext(const Cli& cli, const SetContextFlags& options) {
   CliEnvironment* const env = cli.env;
-  LOCKSTEP_RETURN_IF_ERROR(CheckName(options.name));
+  LOCKSTEP_RETURN_IF_ERROR(CheckContextName(options.name));
   LOCKSTEP_ASSIGN_OR_RETURN(const Contexts contexts, ReadContexts(*env));
   LOCKSTEP_ASSIGN_OR_RETURN(Config config, LoadConfig(UserConfigPath(*env)));
   ContextEntry& entry = config.contexts[options.name];
-  Merge(options, env->working_directory, &entry);
+  MergeInto(options, env->working_directory, &entry);
   LOCKSTEP_RETURN_IF_ERROR(CheckEntry(options.name, entry));
   // The first context becomes the current one.
   if (options.use || contexts.current.empty()) config.current = options.name;
@@ -293,7 +292,7 @@ StatusOr<int> Set(const Cli& cli, const SetOptions& options) {
 
 // ---- delete -----------------------------------------------------------------
 
-StatusOr<int> Delete(const Cli& cli, const std::string& name) {
+StatusOr<int> DeleteContext(const Cli& cli, const std::string& name) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_ASSIGN_OR_RETURN(Config config, LoadConfig(UserConfigPath(*env)));
   if (config.contexts.erase(name) == 0) {
@@ -315,72 +314,75 @@ StatusOr<int> Delete(const Cli& cli, const std::string& name) {
 
 }  // namespace
 
-void AddContextList(CLI::App* parent, Cli* cli) {
-  CLI::App* const app = AddCommand(
-      parent, "list", "The contexts of the configuration files",
+Command ContextListCommand(Cli* cli) {
+  Command command = LeafCommand(
+      "list", "The contexts of the configuration files",
       "  lockstep context list\n"
       "  lockstep context list -o wide\n"
       "\nThey are those of the user's file, then those of the site's, which is"
       "\n/etc/lockstep/config.yaml.");
-  AddOutputOption(app, cli);
-  app->callback([=] { cli->run = [=] { return List(*cli); }; });
+  AddOutputOption(&command, cli);
+  command.run = [=] { return ListContexts(*cli); };
+  return command;
 }
 
-void AddContextShow(CLI::App* parent, Cli* cli) {
-  auto name = std::make_shared<std::string>();
-  CLI::App* const app =
-      AddCommand(parent, "show", "One context, and who you are with it",
-                 "  lockstep context show\n"
-                 "  lockstep context show lab -o json");
-  app->add_option("name", *name, "The context (default: the current one)");
-  AddOutputOption(app, cli);
-  app->callback([=] { cli->run = [=] { return Show(*cli, *name); }; });
+Command ContextShowCommand(Cli* cli) {
+  const auto name = std::make_shared<std::string>();
+  Command command = LeafCommand("show", "One context, and who you are with it",
+                                "  lockstep context show\n"
+                                "  lockstep context show lab -o json");
+  command.Add("name", name.get(), "The context (default: the current one)");
+  AddOutputOption(&command, cli);
+  command.run = [=] { return ShowContext(*cli, *name); };
+  return command;
 }
 
-void AddContextUse(CLI::App* parent, Cli* cli) {
-  auto name = std::make_shared<std::string>();
-  CLI::App* const app =
-      AddCommand(parent, "use", "Make a context the current one",
-                 "  lockstep context use lab\n"
-                 "\nCommands connect to it unless --context, --address or a"
-                 "\nLOCKSTEP_* variable says otherwise.");
-  app->add_option("name", *name, "The context")->required();
-  app->callback([=] { cli->run = [=] { return Use(*cli, *name); }; });
+Command ContextUseCommand(Cli* cli) {
+  const auto name = std::make_shared<std::string>();
+  Command command =
+      LeafCommand("use", "Make a context the current one",
+                  "  lockstep context use lab\n"
+                  "\nCommands connect to it unless --context, --address or a"
+                  "\nLOCKSTEP_* variable says otherwise.");
+  command.Add("name", name.get(), "The context", Required);
+  command.run = [=] { return UseContext(*cli, *name); };
+  return command;
 }
 
-void AddContextSet(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<SetOptions>();
-  CLI::App* const app = AddCommand(
-      parent, "set", "Add a context, or change what is given of one",
+Command ContextSetCommand(Cli* cli) {
+  const auto options = std::make_shared<SetContextFlags>();
+  Command command = LeafCommand(
+      "set", "Add a context, or change what is given of one",
       "  lockstep context set lab --address head.example.com:7443 \\\n"
       "    --credentials ~/.config/lockstep/pki/user-ann --use\n"
       "  lockstep context set lab --address 10.0.0.1:7443\n"
       "\nThe first context is made the current one. Paths are kept as absolute"
       "\nones; the files are not copied.");
   ContextEntry* const given = &options->given;
-  app->add_option("name", options->name, "The context")->required();
-  app->add_option("--address", given->address, "HOST:PORT of the coordinator");
-  app->add_option("--credentials", options->credentials,
-                  "Folder with ca.crt, tls.crt and tls.key, as `lockstep cert "
-                  "issue` writes it")
-      ->type_name("DIR");
-  app->add_option("--ca", given->ca, "PEM file of the cluster's CA");
-  app->add_option("--cert", given->cert, "PEM file of your certificate");
-  app->add_option("--key", given->key, "PEM file of its key");
-  app->add_flag("--insecure-loopback,--insecure_loopback",
-                given->insecure_loopback, "No TLS; on this machine only");
-  app->add_flag("--use", options->use, "Also make it the current one");
-  app->callback([=] { cli->run = [=] { return Set(*cli, *options); }; });
+  command.Add("name", &options->name, "The context", Required);
+  command.Add("--address", &given->address, "HOST:PORT of the coordinator");
+  command.Add("--credentials DIR", &options->credentials,
+              "Folder with ca.crt, tls.crt and tls.key, as `lockstep cert "
+              "issue` writes it");
+  command.Add("--ca", &given->ca, "PEM file of the cluster's CA");
+  command.Add("--cert", &given->cert, "PEM file of your certificate");
+  command.Add("--key", &given->key, "PEM file of its key");
+  command.Add("--insecure-loopback,--insecure_loopback",
+              &given->insecure_loopback, "No TLS; on this machine only");
+  command.Add("--use", &options->use, "Also make it the current one");
+  command.run = [=] { return SetContext(*cli, *options); };
+  return command;
 }
 
-void AddContextDelete(CLI::App* parent, Cli* cli) {
-  auto name = std::make_shared<std::string>();
-  CLI::App* const app = AddCommand(
-      parent, "delete", "Remove a context from the user's file",
+Command ContextDeleteCommand(Cli* cli) {
+  const auto name = std::make_shared<std::string>();
+  Command command = LeafCommand(
+      "delete", "Remove a context from the user's file",
       "  lockstep context delete lab\n"
       "\nNeither the cluster nor the certificate's files are touched.");
-  app->add_option("name", *name, "The context; its whole name")->required();
-  app->callback([=] { cli->run = [=] { return Delete(*cli, *name); }; });
+  command.Add("name", name.get(), "The context; its whole name", Required);
+  command.run = [=] { return DeleteContext(*cli, *name); };
+  return command;
 }
 
 }  // namespace lockstep

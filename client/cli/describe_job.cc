@@ -19,27 +19,6 @@ namespace {
 // A report that is younger is as good as new: they come twice a second.
 constexpr Duration kStaleReport = std::chrono::seconds(5);
 
-std::string Row(const std::string& label, const std::string& text) {
-  return DescribeRow(label, text);
-}
-
-std::string Section(const std::string& title, const std::string& body,
-                    const Style& style) {
-  if (body.empty()) return "";
-  return "\n" + style.Bold(title) + "\n" + body;
-}
-
-std::string Indent(const std::string& text) {
-  std::string out;
-  size_t begin = 0;
-  while (begin < text.size()) {
-    const size_t end = std::min(text.find('\n', begin), text.size() - 1);
-    out += "  " + text.substr(begin, end + 1 - begin);
-    begin = end + 1;
-  }
-  return out;
-}
-
 // When the current generation was first heard of.
 std::string CurrentStart(const v1::Job& job) {
   for (const v1::Event& event : job.events()) {
@@ -86,9 +65,9 @@ std::string StateRows(const v1::Job& job, WallTime now, const Style& style,
   if (job.has_training() && theirs != Text(job.state())) {
     state += fmt::format(" (of AI Platform's seven: {})", theirs);
   }
-  std::string text = Row("state", state);
+  std::string text = DescribeRow("state", state);
   for (const std::string& bad : bad_gpus) {
-    text += Row("bad gpu", style.Red(bad));
+    text += DescribeRow("bad gpu", style.Red(bad));
   }
   std::string cause = Printable(job.cause().message());
   // A reason that only says the state again is left out.
@@ -97,29 +76,32 @@ std::string StateRows(const v1::Job& job, WallTime now, const Style& style,
     cause = fmt::format("{}{}{}", Text(job.cause().reason()),
                         cause.empty() ? "" : ": ", cause);
   }
-  text += Row("why", cause);
-  text += Row("not shown", HiddenText(job));
+  text += DescribeRow("why", cause);
+  text += DescribeRow("not shown", HiddenText(job));
   if (job.has_state_time()) {
-    text += Row("since",
-                fmt::format("{} ({} ago)", TimeText(true, job.state_time()),
-                            Age(now - ToWallTime(job.state_time()))));
+    text += DescribeRow(
+        "since", fmt::format("{} ({} ago)", TimeText(true, job.state_time()),
+                             Age(now - ToWallTime(job.state_time()))));
   }
   if (job.queue_position() > 0) {
-    text += Row("queue", fmt::format("position {}", job.queue_position()));
+    text +=
+        DescribeRow("queue", fmt::format("position {}", job.queue_position()));
   }
-  text += Row("submitted",
-              TimeText(job.has_create_time(), job.create_time()) +
-                  (job.owner().empty() ? "" : " by " + Printable(job.owner())));
+  text += DescribeRow(
+      "submitted",
+      TimeText(job.has_create_time(), job.create_time()) +
+          (job.owner().empty() ? "" : " by " + Printable(job.owner())));
   if (job.has_start_time()) {
-    text += Row("running", "since " + TimeText(true, job.start_time()));
+    text += DescribeRow("running", "since " + TimeText(true, job.start_time()));
   }
-  if (job.has_end_time()) text += Row("ended", TimeText(true, job.end_time()));
+  if (job.has_end_time())
+    text += DescribeRow("ended", TimeText(true, job.end_time()));
   std::string phases;
   for (const auto& [phase, took] : PhasesUntil(job, now)) {
     phases += fmt::format("{}{} {}", phases.empty() ? "" : ", ", phase,
                           FormatDuration(took));
   }
-  return text + Row("phases", phases);
+  return text + DescribeRow("phases", phases);
 }
 
 // How old it is, and what a failure now would cost.
@@ -170,23 +152,23 @@ std::string ProgressRow(const v1::Job& job, WallTime now) {
   std::string text = ProgressText(job.progress(), !job.details_hidden());
   const Duration age = ReportAge(job, now);
   if (age >= kStaleReport) text += fmt::format("  (as of {} ago)", Age(age));
-  return Row("progress", text);
+  return DescribeRow("progress", text);
 }
 
 std::string SpeedRows(const v1::Job& job, WallTime now) {
   const std::string progress = ProgressRow(job, now);
   std::string text = progress;
-  text += Row("training", TrainingText(job));
+  text += DescribeRow("training", TrainingText(job));
   // The progress has the loss already, and newer.
-  text += Row("values", ValuesText(job, progress.empty()));
-  text += Row("mean step", StepTimeText(job));
-  text += Row("waiting", StragglerText(job));
-  text += Row("checkpoint", CheckpointRow(job, now));
+  text += DescribeRow("values", ValuesText(job, progress.empty()));
+  text += DescribeRow("mean step", StepTimeText(job));
+  text += DescribeRow("waiting", StragglerText(job));
+  text += DescribeRow("checkpoint", CheckpointRow(job, now));
   std::vector<std::pair<std::string, std::string>> artifacts(
       job.artifacts().begin(), job.artifacts().end());
   std::sort(artifacts.begin(), artifacts.end());
   for (const auto& [name, path] : artifacts) {
-    text += Row(Printable(name), Printable(path));
+    text += DescribeRow(Printable(name), Printable(path));
   }
   return text;
 }
@@ -195,32 +177,31 @@ std::string SpeedRows(const v1::Job& job, WallTime now) {
 
 std::string FormatJob(const v1::Job& job, WallTime now, const Style& style,
                       const std::vector<std::string>& bad_gpus) {
-  std::string text = Row("job", style.Bold(Printable(job.name())));
+  std::string text = DescribeRow("job", style.Bold(Printable(job.name())));
   text += StateRows(job, now, style, bad_gpus);
   // While it waits for nodes it is nowhere: these are the last attempt's.
   if (job.state() != v1::JOB_STATE_QUEUED &&
       job.state() != v1::JOB_STATE_PLACING) {
-    text += Section("Where", Indent(RanksTable(job)), style);
-    text += Section("Getting ready", Indent(PreparationTable(job)), style);
+    text += DescribeSection("Where", RanksTable(job), style);
+    text += DescribeSection("Getting ready", PreparationTable(job), style);
   }
-  text += Section("How fast", Indent(SpeedRows(job, now)), style);
+  text += DescribeSection("How fast", SpeedRows(job, now), style);
   const std::string usage = UsageText(job);
+  text += DescribeSection(
+      "What it uses",
+      usage.empty() ? ""
+                    : usage + "\n" + UseTable(job) +
+                          "network not counted: tasks use that of their host\n",
+      style);
+  text += DescribeSection("What it costs", CostRows(job), style);
   text +=
-      Section("What it uses",
-              usage.empty() ? ""
-                            : Indent(usage + "\n" + UseTable(job) +
-                                     "network not counted: tasks use that of "
-                                     "their host\n"),
-              style);
-  text += Section("What it costs", Indent(CostRows(job)), style);
-  text +=
-      Section("What it left", Indent(OutputsText(job) + WorkText(job)), style);
-  text += Section(
-      "What it is",
-      Indent(SpecRows(job.spec()) + ImageRows(job) + ReductionRow(job)), style);
-  text += Section("Attempts", Indent(AttemptsText(job)), style);
-  return text + Section("What happened",
-                        Indent(FormatEvents(job.events(), true)), style);
+      DescribeSection("What it left", OutputsText(job) + WorkText(job), style);
+  text += DescribeSection(
+      "What it is", SpecRows(job.spec()) + ImageRows(job) + ReductionRow(job),
+      style);
+  text += DescribeSection("Attempts", AttemptsText(job), style);
+  return text + DescribeSection("What happened",
+                                FormatEvents(job.events(), true), style);
 }
 
 std::string FormatEvents(

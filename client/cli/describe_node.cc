@@ -10,11 +10,6 @@
 namespace lockstep {
 namespace {
 
-std::string Row(const std::string& label, const std::string& text) {
-  if (text.empty()) return "";
-  return fmt::format("{:<12} {}\n", label, text);
-}
-
 std::string Heartbeat(const v1::Node& node, WallTime now) {
   if (!node.has_last_heartbeat()) return "-";
   return Age(now - ToWallTime(node.last_heartbeat())) + " ago";
@@ -29,7 +24,7 @@ std::string Memory(const v1::Node& node) {
   return fmt::format("{}/{}", FormatBytes(node.allocated().memory_bytes()),
                      FormatBytes(node.capacity().memory_bytes()));
 }
-int BadGpus(const v1::Node& node) {
+int CountBadGpus(const v1::Node& node) {
   return static_cast<int>(
       std::count_if(node.gpus().begin(), node.gpus().end(),
                     [](const v1::Gpu& gpu) { return !gpu.fault().empty(); }));
@@ -39,7 +34,7 @@ int BadGpus(const v1::Node& node) {
 std::string Gpus(const v1::Node& node, const Style& style) {
   std::string text =
       fmt::format("{}/{}", node.allocated().gpus(), node.capacity().gpus());
-  if (const int bad = BadGpus(node); bad > 0) {
+  if (const int bad = CountBadGpus(node); bad > 0) {
     text += style.Red(fmt::format(", {} bad", bad));
   }
   if (const int missing = node.missing_gpus_size(); missing > 0) {
@@ -68,7 +63,7 @@ std::string DrainText(const v1::Node& node, WallTime now) {
               : "; what still runs is being killed");
 }
 
-std::string Percent(bool known, double ratio) {
+std::string KnownPercent(bool known, double ratio) {
   return known ? fmt::format("{:.0f} %", ratio * 100) : "-";
 }
 
@@ -84,8 +79,8 @@ std::string GpuTable(const v1::Node& node, const Style& style) {
     table.rows.push_back(
         {fmt::format("{}", gpu.index()), Printable(gpu.model()),
          gpu.fault().empty() ? "ok" : style.Red(Printable(gpu.fault())),
-         Percent(usage.has_utilization(), usage.utilization()),
-         Percent(usage.has_memory_access(), usage.memory_access()),
+         KnownPercent(usage.has_utilization(), usage.utilization()),
+         KnownPercent(usage.has_memory_access(), usage.memory_access()),
          usage.has_memory_used_bytes()
              ? FormatBytes(usage.memory_used_bytes()) + "/" +
                    FormatBytes(gpu.memory_bytes())
@@ -174,19 +169,6 @@ std::string CoolDownText(const v1::Node& node, WallTime now) {
       end > now ? fmt::format(" (for another {})", Age(end - now)) : "");
 }
 
-// Indented, under a title.
-std::string Section(const std::string& title, const std::string& body,
-                    const Style& style) {
-  if (body.empty()) return "";
-  std::string text = "\n" + style.Bold(title) + "\n";
-  for (size_t begin = 0; begin < body.size();) {
-    const size_t end = std::min(body.find('\n', begin), body.size() - 1);
-    text += "  " + body.substr(begin, end + 1 - begin);
-    begin = end + 1;
-  }
-  return text;
-}
-
 }  // namespace
 
 Table NodesTable(const std::vector<v1::Node>& nodes, bool wide, WallTime now,
@@ -224,49 +206,52 @@ Table NodesTable(const std::vector<v1::Node>& nodes, bool wide, WallTime now,
 }
 
 std::string FormatNode(const v1::Node& node, WallTime now, const Style& style) {
-  std::string text = Row("node", style.Bold(Printable(node.name())));
-  text += Row("state", style.State(node.state()));
-  text += Row("why", Printable(node.message()));
+  std::string text = DescribeRow("node", style.Bold(Printable(node.name())));
+  text += DescribeRow("state", style.State(node.state()));
+  text += DescribeRow("why", Printable(node.message()));
   if (node.has_state_time()) {
-    text += Row("since",
-                fmt::format("{} ({} ago)", TimeText(true, node.state_time()),
-                            Age(now - ToWallTime(node.state_time()))));
+    text += DescribeRow(
+        "since", fmt::format("{} ({} ago)", TimeText(true, node.state_time()),
+                             Age(now - ToWallTime(node.state_time()))));
   }
-  text += Row("drain", DrainText(node, now));
-  text += Row("cools down", CoolDownText(node, now));
-  text += Row("apart from",
-              Printable(fmt::format("{}", fmt::join(node.apart_from(), ", "))));
-  text += Row("heartbeat", Heartbeat(node, now));
-  text += Row("host", Printable(node.hostname()));
-  text += Row("pool", Printable(node.pool()));
-  text += Row("address", Printable(node.address()));
-  text += Row("http", Printable(node.http_address()));
-  text += Row("metrics",
-              Printable(WhyNotScraped(node.http_address(), node.address())));
-  text += Row("version", Printable(node.version()));
-  text += Row("start", fmt::format("{} (boot {})", node.incarnation(),
-                                   Printable(node.boot_id())));
-  text += Row("cpus", Cpus(node) + " taken");
-  text += Row("memory", Memory(node) + " taken");
-  text += Row("gpus", Gpus(node, style) + " taken");
-  text += Row("offers", OffersText(node));
-  text += Row("load", fmt::format("CPU {:.0f} % busy, {} memory available",
+  text += DescribeRow("drain", DrainText(node, now));
+  text += DescribeRow("cools down", CoolDownText(node, now));
+  text += DescribeRow(
+      "apart from",
+      Printable(fmt::format("{}", fmt::join(node.apart_from(), ", "))));
+  text += DescribeRow("heartbeat", Heartbeat(node, now));
+  text += DescribeRow("host", Printable(node.hostname()));
+  text += DescribeRow("pool", Printable(node.pool()));
+  text += DescribeRow("address", Printable(node.address()));
+  text += DescribeRow("http", Printable(node.http_address()));
+  text += DescribeRow(
+      "metrics", Printable(WhyNotScraped(node.http_address(), node.address())));
+  text += DescribeRow("version", Printable(node.version()));
+  text += DescribeRow("start", fmt::format("{} (boot {})", node.incarnation(),
+                                           Printable(node.boot_id())));
+  text += DescribeRow("cpus", Cpus(node) + " taken");
+  text += DescribeRow("memory", Memory(node) + " taken");
+  text += DescribeRow("gpus", Gpus(node, style) + " taken");
+  text += DescribeRow("offers", OffersText(node));
+  text += DescribeRow("load",
+                      fmt::format("CPU {:.0f} % busy, {} memory available",
                                   node.cpu_utilization() * 100,
                                   FormatBytes(node.memory_available_bytes())));
-  text += Row("limits", LimitsText(node));
-  text += Row("certificate", CertificateText(node, now));
+  text += DescribeRow("limits", LimitsText(node));
+  text += DescribeRow("certificate", CertificateText(node, now));
   if (!node.container_engine().empty()) {
-    text += Row("containers", "by " + Printable(node.container_engine()));
+    text +=
+        DescribeRow("containers", "by " + Printable(node.container_engine()));
   }
-  text +=
-      Row("jobs", Printable(fmt::format("{}", fmt::join(node.jobs(), ", "))));
-  text += Section("GPUs", GpuTable(node, style), style);
-  text += Section("GPUs that it had and does not offer any more",
-                  MissingGpus(node), style);
-  text += Section("Runs what the coordinator does not know", UnknownGangs(node),
-                  style);
-  return text +
-         Section("What happened", FormatEvents(node.events(), false), style);
+  text += DescribeRow(
+      "jobs", Printable(fmt::format("{}", fmt::join(node.jobs(), ", "))));
+  text += DescribeSection("GPUs", GpuTable(node, style), style);
+  text += DescribeSection("GPUs that it had and does not offer any more",
+                          MissingGpus(node), style);
+  text += DescribeSection("Runs what the coordinator does not know",
+                          UnknownGangs(node), style);
+  return text + DescribeSection("What happened",
+                                FormatEvents(node.events(), false), style);
 }
 
 }  // namespace lockstep

@@ -40,11 +40,6 @@ std::string RolesText(const v1::JobSpec& spec) {
 
 }  // namespace
 
-std::string DescribeRow(const std::string& label, const std::string& text) {
-  if (text.empty()) return "";
-  return fmt::format("{:<12} {}\n", label, text);
-}
-
 std::string SpecRows(const v1::JobSpec& spec) {
   // A job that came in AI Platform's words has its program with its roles.
   const bool own = spec.argv().empty() && !spec.roles().empty();

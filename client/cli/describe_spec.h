@@ -9,9 +9,6 @@
 
 namespace lockstep {
 
-// "label        text\n"; without a text nothing.
-std::string DescribeRow(const std::string& label, const std::string& text);
-
 std::string SpecRows(const v1::JobSpec& spec);
 // What it has cost so far, what an hour costs, and what of it is counted.
 std::string CostRows(const v1::Job& job);

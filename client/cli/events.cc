@@ -2,7 +2,6 @@
 // it with each of them.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -15,16 +14,16 @@
 namespace lockstep {
 namespace {
 
-constexpr Duration kPoll = std::chrono::seconds(1);
+constexpr Duration kEventsPoll = std::chrono::seconds(1);
 // Jobs whose events are asked for: the newest.
 constexpr int64_t kMostJobs = 200;
 
-struct Options {
+struct EventsFlags {
   std::string since;
   bool follow = false;
 };
 
-struct Row {
+struct EventRow {
   std::string about;  // "job fashion", "node host-a"
   v1::Event event;
 
@@ -39,8 +38,8 @@ class Collector {
   explicit Collector(Client* client) : client_(client) {}
 
   // Those that are new since the last call, by time.
-  StatusOr<std::vector<Row>> Collect() {
-    std::vector<Row> rows;
+  StatusOr<std::vector<EventRow>> Collect() {
+    std::vector<EventRow> rows;
     ListJobsOptions list;
     list.limit = kMostJobs;
     LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<v1::Job> jobs,
@@ -65,16 +64,17 @@ class Collector {
       }
     }
     // What happened to one thing at one time stays in its order.
-    std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
-      return a.Time() < b.Time();
-    });
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const EventRow& a, const EventRow& b) {
+                       return a.Time() < b.Time();
+                     });
     return rows;
   }
 
  private:
   void Add(const std::string& about, const v1::Event& event,
-           std::vector<Row>* rows) {
-    Row row{about, event};
+           std::vector<EventRow>* rows) {
+    EventRow row{about, event};
     const auto time = std::pair(event.time().seconds(), event.time().nanos());
     // Events of one thing come in order.
     auto& [newest, texts] = seen_[about];
@@ -101,11 +101,11 @@ std::string ReasonText(const v1::Event& event) {
   return event.reason() == v1::REASON_UNSPECIFIED ? "-" : Text(event.reason());
 }
 
-void Write(const Cli& cli, Output output, const std::vector<Row>& rows,
-           bool first) {
+void WriteEvents(const Cli& cli, Output output,
+                 const std::vector<EventRow>& rows, bool first) {
   std::ostream& out = *cli.env->out;
   if (output == Output::kJson || output == Output::kJsonl) {
-    for (const Row& row : rows) {
+    for (const EventRow& row : rows) {
       const size_t space = row.about.find(' ');
       std::string line = ToJsonLine(row.event);
       // {"time":...} gets what it is about in front.
@@ -116,7 +116,7 @@ void Write(const Cli& cli, Output output, const std::vector<Row>& rows,
     return;
   }
   Table table{{"TIME", "ABOUT", "REASON", "WHAT"}, {}};
-  for (const Row& row : rows) {
+  for (const EventRow& row : rows) {
     table.rows.push_back(
         {TimeText(true, row.event.time()), PadRight(Printable(row.about), 20),
          PadRight(ReasonText(row.event), 18), Printable(row.event.message())});
@@ -124,7 +124,7 @@ void Write(const Cli& cli, Output output, const std::vector<Row>& rows,
   out << RenderTable(table, first && !cli.no_headers) << std::flush;
 }
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunEvents(const Cli& cli, const EventsFlags& options) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
   WallTime since;
@@ -144,41 +144,39 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
       if (first || rows.status().code() != StatusCode::kUnavailable) {
         return rows.status();
       }
-      rows = std::vector<Row>();
+      rows = std::vector<EventRow>();
     }
-    std::erase_if(*rows, [&](const Row& row) {
+    std::erase_if(*rows, [&](const EventRow& row) {
       return ToWallTime(row.event.time()) < since;
     });
-    if (first || !rows->empty()) Write(cli, output, *rows, first);
+    if (first || !rows->empty()) WriteEvents(cli, output, *rows, first);
     if (!options.follow || !env->out->good()) return 0;
     if (env->interrupted && env->interrupted()) return kExitInterrupted;
-    pause.WaitFor(kPoll);
+    pause.WaitFor(kEventsPoll);
   }
 }
 
 }  // namespace
 
-void AddEvents(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "events", "What happened to jobs and nodes, by time",
+Command EventsCommand(Cli* cli) {
+  const auto options = std::make_shared<EventsFlags>();
+  Command command = LeafCommand(
+      "events", "What happened to jobs and nodes, by time",
       "  lockstep events --since 1h\n"
       "  lockstep events -f -o jsonl | jq .message\n"
       "\nThose that are kept: a bounded number for each node, and for each of"
       "\nthe 200 newest jobs.");
-  app->add_flag("-f,--follow", options->follow, "Go on with what comes");
-  app->add_option("--since", options->since,
-                  "Those after this, as 10m (ago) or 2026-01-31T12:00:00Z")
-      ->type_name("TIME");
-  app->add_option("-o,--output-format", cli->output,
-                  "table, or json or jsonl: one object a line")
-      ->check(CLI::IsMember({"table", "json", "jsonl"}))
-      ->type_name("FORMAT")
-      ->capture_default_str();
-  app->add_flag("--no-headers", cli->no_headers,
-                "Without the line of column names");
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  command.Add("-f,--follow", &options->follow, "Go on with what comes");
+  command.Add("--since TIME", &options->since,
+              "Those after this, as 10m (ago) or 2026-01-31T12:00:00Z");
+  command.Add("-o,--output-format FORMAT", &cli->output,
+              "table, or json or jsonl: one object a line",
+              OneOf({"table", "json", "jsonl"}), ShowDefault);
+  command.Add("--no-headers", &cli->no_headers,
+              "Without the line of column names");
+  AddConnectionOptions(&command, cli);
+  command.run = [=] { return RunEvents(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <ostream>
 
@@ -12,12 +11,12 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct InitFlags {
   std::string dir;
   std::string cluster = "lockstep";
 };
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunInit(const Cli& cli, const InitFlags& options) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string dir, PkiDir(options.dir, *env));
   const WallTime now = env->clock->Now().wall;
@@ -48,20 +47,20 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
 
 }  // namespace
 
-void AddInit(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "init",
+Command InitCommand(Cli* cli) {
+  const auto options = std::make_shared<InitFlags>();
+  Command command = LeafCommand(
+      "init",
       "Make a cluster's certificate authority and the coordinator's "
       "certificate",
       "  lockstep init --cluster research\n"
       "\nThe CA is valid for 10 years, certificates for 1 year. It never"
       "\nreplaces a CA that is there.");
-  AddPkiDirOption(app, &options->dir);
-  app->add_option("--cluster", options->cluster,
-                  "The cluster's name, part of every certificate")
-      ->capture_default_str();
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  AddPkiDirOption(&command, &options->dir);
+  command.Add("--cluster", &options->cluster,
+              "The cluster's name, part of every certificate", ShowDefault);
+  command.run = [=] { return RunInit(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

@@ -19,7 +19,6 @@ using google::protobuf::Descriptor;
 using google::protobuf::EnumDescriptor;
 using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
 using google::protobuf::Reflection;
 
 std::string Upper(std::string text) {
@@ -43,7 +42,8 @@ class Reader {
                            mark.column + 1, text);
   }
 
-  Status ReadMessage(const YAML::Node& node, Message* message) const {
+  Status ReadMessage(const YAML::Node& node,
+                     google::protobuf::Message* message) const {
     const Descriptor* const type = message->GetDescriptor();
     if (!node.IsMap()) {
       return At(node.Mark(), fmt::format("{} is made of \"field: value\" lines",
@@ -88,7 +88,7 @@ class Reader {
   }
 
   Status ReadField(const YAML::Node& node, const FieldDescriptor* field,
-                   Message* message) const {
+                   google::protobuf::Message* message) const {
     if (field->is_map()) return ReadMap(node, field, message);
     if (!field->is_repeated()) return ReadValue(node, field, message);
     if (!node.IsSequence()) {
@@ -104,7 +104,7 @@ class Reader {
 
   // map<string, string>, which is all there is in a JobSpec.
   Status ReadMap(const YAML::Node& node, const FieldDescriptor* field,
-                 Message* message) const {
+                 google::protobuf::Message* message) const {
     if (!node.IsMap()) {
       return At(node.Mark(), fmt::format("{} is made of \"NAME: value\" lines",
                                          field->json_name()));
@@ -121,7 +121,7 @@ class Reader {
         return At(entry.first.Mark(),
                   fmt::format("{} is there twice", entry.first.Scalar()));
       }
-      Message* const pair =
+      google::protobuf::Message* const pair =
           message->GetReflection()->AddMessage(message, field);
       const Descriptor* const type = pair->GetDescriptor();
       const Reflection* const reflection = pair->GetReflection();
@@ -134,12 +134,12 @@ class Reader {
   }
 
   Status ReadValue(const YAML::Node& node, const FieldDescriptor* field,
-                   Message* message) const {
+                   google::protobuf::Message* message) const {
     const Reflection* const reflection = message->GetReflection();
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      Message* const child = field->is_repeated()
-                                 ? reflection->AddMessage(message, field)
-                                 : reflection->MutableMessage(message, field);
+      google::protobuf::Message* const child =
+          field->is_repeated() ? reflection->AddMessage(message, field)
+                               : reflection->MutableMessage(message, field);
       if (child->GetDescriptor()->full_name() == "google.protobuf.Duration") {
         return ReadDuration(node, field, child);
       }
@@ -153,12 +153,12 @@ class Reader {
   }
 
   Status ReadDuration(const YAML::Node& node, const FieldDescriptor* field,
-                      Message* child) const {
+                      google::protobuf::Message* child) const {
     const auto duration =
         ParseDuration(node.IsScalar() ? node.Scalar() : std::string("a list"));
     if (!duration.ok()) {
       return At(node.Mark(), fmt::format("{}: {}", field->json_name(),
-                                         lockstep::Message(duration.status())));
+                                         Message(duration.status())));
     }
     auto* const out = static_cast<google::protobuf::Duration*>(child);
     out->set_seconds(duration->count() / 1'000'000'000);
@@ -167,7 +167,7 @@ class Reader {
   }
 
   Status ReadScalar(const YAML::Node& node, const FieldDescriptor* field,
-                    Message* message) const {
+                    google::protobuf::Message* message) const {
     const Reflection* const reflection = message->GetReflection();
     switch (field->cpp_type()) {
       case FieldDescriptor::CPPTYPE_STRING:
@@ -206,7 +206,7 @@ class Reader {
   }
 
   Status ReadInteger(const YAML::Node& node, const FieldDescriptor* field,
-                     Message* message) const {
+                     google::protobuf::Message* message) const {
     const bool small = field->cpp_type() == FieldDescriptor::CPPTYPE_INT32;
     int64_t value = 0;
     if (EndsWith(field->name(), "_bytes")) {
@@ -228,7 +228,7 @@ class Reader {
   }
 
   Status ReadEnum(const YAML::Node& node, const FieldDescriptor* field,
-                  Message* message) const {
+                  google::protobuf::Message* message) const {
     const EnumDescriptor* const type = field->enum_type();
     // "JOB_KIND_UNSPECIFIED" tells what all values begin with.
     const std::string zero = type->value(0)->name();

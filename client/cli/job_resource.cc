@@ -30,7 +30,7 @@ JobState OutcomeOf(v1::Reason reason) {
   }
 }
 
-std::string TimeOf(const google::protobuf::Timestamp& time) {
+std::string TimeField(const google::protobuf::Timestamp& time) {
   return google::protobuf::util::TimeUtil::ToString(time);
 }
 
@@ -65,8 +65,8 @@ std::string Etag(int64_t version) {
 ordered_json ServiceFields(const v1::Job& job) {
   ordered_json out = ordered_json::object();
   const std::string state = ResourceState(job);
-  if (job.has_create_time()) out["createTime"] = TimeOf(job.create_time());
-  if (job.has_end_time()) out["endTime"] = TimeOf(job.end_time());
+  if (job.has_create_time()) out["createTime"] = TimeField(job.create_time());
+  if (job.has_end_time()) out["endTime"] = TimeField(job.end_time());
   const bool tells =
       state == "FAILED" || state == "CANCELLING" || state == "CANCELLED";
   const std::string error = job.details_hidden() ? CauseText(job, job.cause())
@@ -81,7 +81,7 @@ ordered_json ServiceFields(const v1::Job& job) {
     out["labels"] = std::map<std::string, std::string>(
         job.spec().labels().begin(), job.spec().labels().end());
   }
-  if (job.has_start_time()) out["startTime"] = TimeOf(job.start_time());
+  if (job.has_start_time()) out["startTime"] = TimeField(job.start_time());
   out["state"] = state;
   if (job.has_training()) {
     out["trainingInput"] =

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,19 +14,19 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct CancelFlags {
   std::vector<std::string> names;
   bool wait = false;
 };
 
 // What came of the names, in their order; the exit code is the worst of them.
-struct Outcome {
+struct CancelOutcome {
   std::vector<v1::Job> jobs;
   int code = 0;
 };
 
-void Take(const Cli& cli, const std::string& name, StatusOr<v1::Job> job,
-          Outcome* outcome) {
+void TakeOutcome(const Cli& cli, const std::string& name, StatusOr<v1::Job> job,
+                 CancelOutcome* outcome) {
   if (job.ok()) {
     outcome->jobs.push_back(*std::move(job));
     return;
@@ -50,7 +49,8 @@ bool IsBeingCancelled(const v1::Job& job) {
 
 // One job as it is; of several one JSON message, as `jobs list` has it, or a
 // YAML document each.
-Status Write(const Cli& cli, const std::vector<v1::Job>& jobs, bool several) {
+Status WriteCancelled(const Cli& cli, const std::vector<v1::Job>& jobs,
+                      bool several) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
   std::ostream& out = *cli.env->out;
   if (output == Output::kJson && several) {
@@ -78,45 +78,45 @@ StatusOr<v1::Job> Cancel(Client* client, const std::string& name) {
   return NoSuchJob(client, name);
 }
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunCancel(const Cli& cli, const CancelFlags& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
-  Outcome outcome;
+  CancelOutcome outcome;
   for (const std::string& name : options.names) {
-    Take(cli, name, Cancel(client.get(), name), &outcome);
+    TakeOutcome(cli, name, Cancel(client.get(), name), &outcome);
   }
   if (options.wait) {
     // Only now: none waits for another to end before it is told to.
     const std::vector<v1::Job> cancelled = std::move(outcome.jobs);
     outcome.jobs.clear();
     for (const v1::Job& job : cancelled) {
-      Take(cli, job.name(),
-           client->WaitJob(job.name(), std::chrono::minutes(2), nullptr),
-           &outcome);
+      TakeOutcome(cli, job.name(),
+                  client->WaitJob(job.name(), std::chrono::minutes(2), nullptr),
+                  &outcome);
     }
   }
-  LOCKSTEP_RETURN_IF_ERROR(Write(cli, outcome.jobs, options.names.size() > 1));
+  LOCKSTEP_RETURN_IF_ERROR(
+      WriteCancelled(cli, outcome.jobs, options.names.size() > 1));
   return outcome.code;
 }
 
 }  // namespace
 
-void AddJobsCancel(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "cancel", "End jobs: SIGTERM to their ranks, 30 s later SIGKILL",
+Command JobsCancelCommand(Cli* cli) {
+  const auto options = std::make_shared<CancelFlags>();
+  Command command = LeafCommand(
+      "cancel", "End jobs: SIGTERM to their ranks, 30 s later SIGKILL",
       "  lockstep jobs cancel fashion\n"
       "  lockstep jobs cancel fashion other --wait\n"
       "\nA job that has ended already stays as it is. It returns when the"
       "\ncoordinator knows; a job whose ranks still end is CANCELLING. No"
       "\ncheckpoint is made; `lockstep jobs checkpoint` makes one before.");
-  app->add_option("name", options->names, "The jobs; their whole names")
-      ->type_name("JOB")
-      ->required();
-  app->add_flag("--wait", options->wait,
-                "Return when they have ended, at most 2 minutes each");
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  command.Add("name JOB", &options->names, "The jobs; their whole names",
+              Required);
+  command.Add("--wait", &options->wait,
+              "Return when they have ended, at most 2 minutes each");
+  AddRequestOptions(&command, cli);
+  command.run = [=] { return RunCancel(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <ostream>
 
@@ -12,9 +11,9 @@
 namespace lockstep {
 namespace {
 
-constexpr Duration kPoll = std::chrono::milliseconds(200);
+constexpr Duration kCheckpointPoll = std::chrono::milliseconds(200);
 
-struct Options {
+struct CheckpointFlags {
   std::string name;
   std::string timeout = "5m";
   bool wait = false;
@@ -61,11 +60,11 @@ StatusOr<int> Wait(const Cli& cli, Client* client, const v1::Job& before,
           name, FormatDuration(timeout));
       return kExitTimedOut;
     }
-    pause.WaitFor(kPoll);
+    pause.WaitFor(kCheckpointPoll);
   }
 }
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunCheckpoint(const Cli& cli, const CheckpointFlags& options) {
   const auto timeout = ParseDuration(options.timeout);
   if (!timeout.ok()) return Annotate(timeout.status(), "--timeout");
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
@@ -89,25 +88,21 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
 
 }  // namespace
 
-void AddJobsCheckpoint(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app =
-      AddCommand(parent, "checkpoint",
-                 "Have a running native job save a checkpoint at its next step",
-                 "  lockstep jobs checkpoint fashion\n"
-                 "  lockstep jobs checkpoint fashion --wait && "
-                 "lockstep jobs cancel fashion");
-  app->add_option("name", options->name, "The job, or how its name begins")
-      ->type_name("JOB")
-      ->required();
-  app->add_flag("--wait", options->wait, "Return when it is complete");
-  app->add_option("--timeout", options->timeout,
-                  "Give up waiting after so long: exit 124")
-      ->type_name("DURATION")
-      ->capture_default_str();
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+Command JobsCheckpointCommand(Cli* cli) {
+  const auto options = std::make_shared<CheckpointFlags>();
+  Command command = LeafCommand(
+      "checkpoint",
+      "Have a running native job save a checkpoint at its next step",
+      "  lockstep jobs checkpoint fashion\n"
+      "  lockstep jobs checkpoint fashion --wait && "
+      "lockstep jobs cancel fashion");
+  AddJobArgument(&command, &options->name);
+  command.Add("--wait", &options->wait, "Return when it is complete");
+  command.Add("--timeout DURATION", &options->timeout,
+              "Give up waiting after so long: exit 124", ShowDefault);
+  AddRequestOptions(&command, cli);
+  command.run = [=] { return RunCheckpoint(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

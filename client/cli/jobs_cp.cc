@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <stdio.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <ostream>
 
@@ -17,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct CopyFlags {
   std::string source;
   std::string destination = ".";
   bool force = false;
@@ -55,7 +54,7 @@ Status AlreadyThere(const std::string& path) {
 }
 
 // A folder gets a file of the same name.
-StatusOr<std::string> Target(const Cli& cli, const Options& options,
+StatusOr<std::string> Target(const Cli& cli, const CopyFlags& options,
                              const WorkPlace& place) {
   FileSystem* const files = RealFileSystem();
   std::string path = JoinPath(cli.env->working_directory, options.destination);
@@ -106,7 +105,7 @@ Status Fetch(const Cli& cli, Client* client, const Source& source,
   return status;
 }
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunCopy(const Cli& cli, const CopyFlags& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(Source source, ParseSource(options.source));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string path,
                             Target(cli, options, source.place));
@@ -121,26 +120,23 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
 
 }  // namespace
 
-void AddJobsCp(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "cp", "Fetch a file of a task's working directory",
+Command JobsCpCommand(Cli* cli) {
+  const auto options = std::make_shared<CopyFlags>();
+  Command command = LeafCommand(
+      "cp", "Fetch a file of a task's working directory",
       "  lockstep jobs cp fashion:0/snapshot.pt\n"
       "  lockstep jobs cp fashion:1/logs/events.1 events --force\n"
       "\nThe file appears under its name only when it is whole. One that the"
       "\nprogram is still writing may be out of date, or refused when it "
       "shrinks."
       "\n`lockstep jobs files` lists what there is.");
-  app->add_option("source", options->source, "JOB:RANK/PATH")
-      ->type_name("SOURCE")
-      ->required();
-  app->add_option("destination", options->destination,
-                  "A file, or a folder that is there")
-      ->type_name("FILE")
-      ->capture_default_str();
-  app->add_flag("--force", options->force, "Replace a file that is there");
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  command.Add("source SOURCE", &options->source, "JOB:RANK/PATH", Required);
+  command.Add("destination FILE", &options->destination,
+              "A file, or a folder that is there", ShowDefault);
+  command.Add("--force", &options->force, "Replace a file that is there");
+  AddConnectionOptions(&command, cli);
+  command.run = [=] { return RunCopy(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

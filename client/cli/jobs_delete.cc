@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <ostream>
@@ -12,13 +11,14 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct DeleteFlags {
   std::vector<std::string> names;
   bool yes = false;
 };
 
 // What is not there is said before anybody is asked about it.
-StatusOr<int> Check(const Cli& cli, Client* client, const Options& options) {
+StatusOr<int> Check(const Cli& cli, Client* client,
+                    const DeleteFlags& options) {
   int code = 0;
   for (const std::string& name : options.names) {
     const Status status = client->GetJob(name).status();
@@ -30,7 +30,7 @@ StatusOr<int> Check(const Cli& cli, Client* client, const Options& options) {
   return code;
 }
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunDelete(const Cli& cli, const DeleteFlags& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   if (!options.yes) {
     LOCKSTEP_ASSIGN_OR_RETURN(const int code,
@@ -60,22 +60,22 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
 
 }  // namespace
 
-void AddJobsDelete(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "delete", "Forget jobs that have ended, with logs and events",
+Command JobsDeleteCommand(Cli* cli) {
+  const auto options = std::make_shared<DeleteFlags>();
+  Command command = LeafCommand(
+      "delete", "Forget jobs that have ended, with logs and events",
       "  lockstep jobs delete fashion --yes\n"
       "  lockstep jobs list --state failed -o name | xargs -r lockstep jobs "
       "delete --yes\n"
       "\nWorking directories of its tasks go, too. What it wrote to its output"
       "\ndirectory stays, and its name stays taken. One that has not ended is"
       "\nrefused: cancel it first.");
-  app->add_option("name", options->names, "The jobs; their whole names")
-      ->type_name("JOB")
-      ->required();
-  app->add_flag("-y,--yes", options->yes, "Do not ask");
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  command.Add("name JOB", &options->names, "The jobs; their whole names",
+              Required);
+  command.Add("-y,--yes", &options->yes, "Do not ask");
+  AddConnectionOptions(&command, cli);
+  command.run = [=] { return RunDelete(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -19,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct DescribeFlags {
   std::string name;
   std::string format;
   bool summarize = false;
@@ -43,7 +42,7 @@ std::vector<std::string> BadGpus(const Cli& cli, Client* client,
   return BadGpusOf(job, *nodes);
 }
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunDescribe(const Cli& cli, const DescribeFlags& options) {
   ResourceFormat format;
   if (!options.format.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(format, ParseResourceFormat(options.format));
@@ -88,10 +87,10 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
 
 }  // namespace
 
-void AddJobsDescribe(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "describe",
+Command JobsDescribeCommand(Cli* cli) {
+  const auto options = std::make_shared<DescribeFlags>();
+  Command command = LeafCommand(
+      "describe",
       "A job: its state and why, where it runs, how fast, what it uses, what "
       "happened",
       "  lockstep jobs describe fashion\n"
@@ -102,21 +101,18 @@ void AddJobsDescribe(CLI::App* parent, Cli* cli) {
       "  lockstep jobs describe fashion --reduction-plan > fashion.plan\n"
       "\n-o json and -o yaml are AI Platform's Job resource (jobId, state,"
       "\ncreateTime, trainingInput ...) with all else under \"lockstep\".");
-  app->add_option("name", options->name, "The job, or how its name begins")
-      ->type_name("JOB")
-      ->required();
-  CLI::Option* const summarize =
-      app->add_flag("--summarize", options->summarize,
-                    "Tables of the job, its input and its output");
-  CLI::Option* const plan =
-      app->add_flag("--reduction-plan", options->reduction_plan,
-                    "Only how its ranks sum gradients, for `submit "
-                    "--reduction-plan FILE`")
-          ->excludes(summarize);
-  AddFormatOption(app, &options->format)->excludes(summarize)->excludes(plan);
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  AddJobArgument(&command, &options->name);
+  command.Add("--summarize", &options->summarize,
+              "Tables of the job, its input and its output");
+  command.Add("--reduction-plan", &options->reduction_plan,
+              "Only how its ranks sum gradients, for `submit --reduction-plan "
+              "FILE`",
+              Excludes({"--summarize"}));
+  AddFormatOption(&command, &options->format).excludes = {"--summarize",
+                                                          "--reduction-plan"};
+  AddRequestOptions(&command, cli);
+  command.run = [=] { return RunDescribe(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

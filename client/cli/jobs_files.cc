@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <ostream>
@@ -16,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct FilesFlags {
   std::string name;
   std::string place;
 };
@@ -61,7 +60,8 @@ std::string TaskOfRank(const v1::Job& job, int32_t rank) {
   return "";
 }
 
-Status Write(const Cli& cli, const std::vector<Folder>& folders, bool one) {
+Status WriteFolders(const Cli& cli, const std::vector<Folder>& folders,
+                    bool one) {
   Listing listing;
   std::string json;
   for (const Folder& folder : folders) {
@@ -88,7 +88,7 @@ Status Write(const Cli& cli, const std::vector<Folder>& folders, bool one) {
   return OkStatus();
 }
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunFiles(const Cli& cli, const FilesFlags& options) {
   std::optional<WorkPlace> place;
   if (!options.place.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(place, ParseWorkPlace(options.place));
@@ -102,7 +102,7 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
     folders = {{place->rank, TaskOfRank(job, place->rank), {}}};
     LOCKSTEP_ASSIGN_OR_RETURN(
         folders[0].files, client->ListFiles(name, place->rank, place->path));
-    LOCKSTEP_RETURN_IF_ERROR(Write(cli, folders, true));
+    LOCKSTEP_RETURN_IF_ERROR(WriteFolders(cli, folders, true));
     return 0;
   }
   int code = 0;
@@ -123,7 +123,7 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
     folder.files = *std::move(files);
     folders.push_back(std::move(folder));
   }
-  LOCKSTEP_RETURN_IF_ERROR(Write(cli, folders, false));
+  LOCKSTEP_RETURN_IF_ERROR(WriteFolders(cli, folders, false));
   return code;
 }
 
@@ -154,10 +154,10 @@ StatusOr<WorkPlace> ParseWorkPlace(const std::string& text) {
   return place;
 }
 
-void AddJobsFiles(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "files", "List files of tasks' working directories",
+Command JobsFilesCommand(Cli* cli) {
+  const auto options = std::make_shared<FilesFlags>();
+  Command command = LeafCommand(
+      "files", "List files of tasks' working directories",
       "  lockstep jobs files fashion\n"
       "  lockstep jobs files fashion 1\n"
       "  lockstep jobs files fashion 0/logs\n"
@@ -165,15 +165,13 @@ void AddJobsFiles(CLI::App* parent, Cli* cli) {
       "\non the task's node until the job's logs are removed; `lockstep jobs "
       "cp`"
       "\nfetches a file. For the job's owner and admins.");
-  app->add_option("name", options->name, "The job, or how its name begins")
-      ->type_name("JOB")
-      ->required();
-  app->add_option("place", options->place,
-                  "A rank, and perhaps a folder of its (default: all tasks)")
-      ->type_name("RANK[/PATH]");
-  AddListOptions(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  AddJobArgument(&command, &options->name);
+  command.Add("place RANK[/PATH]", &options->place,
+              "A rank, and perhaps a folder of its (default: all tasks)");
+  AddListOptions(&command, cli);
+  AddConnectionOptions(&command, cli);
+  command.run = [=] { return RunFiles(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

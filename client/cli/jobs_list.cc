@@ -1,7 +1,5 @@
 #include <fnmatch.h>
 
-#include <CLI/CLI.hpp>
-#include <cctype>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -16,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct ListJobsFlags {
   std::vector<std::string> states;
   std::vector<std::string> filters;
   int64_t limit = 0;
@@ -24,19 +22,6 @@ struct Options {
   std::string sort_by;
   std::string format;
 };
-
-StatusOr<v1::JobState> ParseState(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::toupper(c));
-  for (int i = 1; i <= v1::JobState_MAX; ++i) {
-    if (Text(static_cast<v1::JobState>(i)) == text) {
-      return static_cast<v1::JobState>(i);
-    }
-  }
-  return InvalidArgument(
-      "--state: there is no {}; there are queued, placing, preparing, forming, "
-      "running, finishing, succeeded, failed and cancelled",
-      text);
-}
 
 using Filter = std::pair<std::string, std::string>;
 
@@ -121,8 +106,8 @@ std::string DefaultTable(const std::vector<v1::Job>& jobs, bool headers) {
   return RenderTable(table, headers);
 }
 
-Status Write(const Cli& cli, const ResourceFormat& format,
-             const std::vector<v1::Job>& jobs) {
+Status WriteResources(const Cli& cli, const ResourceFormat& format,
+                      const std::vector<v1::Job>& jobs) {
   if (format.kind == ResourceFormat::Kind::kDefault) {
     *cli.env->out << DefaultTable(jobs, !cli.no_headers);
     return OkStatus();
@@ -149,7 +134,7 @@ Status WriteList(const Cli& cli, const std::vector<v1::Job>& jobs) {
   return WriteListing(cli, listing);
 }
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunListJobs(const Cli& cli, const ListJobsFlags& options) {
   if (cli.uri && !options.format.empty()) {
     return InvalidArgument("--uri goes without --format");
   }
@@ -163,7 +148,10 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
   }
   ListJobsOptions list;
   for (const std::string& state : options.states) {
-    LOCKSTEP_ASSIGN_OR_RETURN(list.states.emplace_back(), ParseState(state));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const int index,
+        ParseState(state, StateNames<v1::JobState>(v1::JobState_MAX)));
+    list.states.push_back(static_cast<v1::JobState>(index));
   }
   const Filters filters = ParseFilters(options.filters);
   list.filter = filters.query;
@@ -176,48 +164,45 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
     return !Matches(job, filters.patterns);
   });
   SortAndCut(sort, options.limit, &jobs);
-  LOCKSTEP_RETURN_IF_ERROR(options.format.empty() ? WriteList(cli, jobs)
-                                                  : Write(cli, format, jobs));
+  LOCKSTEP_RETURN_IF_ERROR(options.format.empty()
+                               ? WriteList(cli, jobs)
+                               : WriteResources(cli, format, jobs));
   return 0;
 }
 
 }  // namespace
 
-void AddJobsList(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app =
-      AddCommand(parent, "list", "Jobs, newest first",
-                 "  lockstep jobs list\n"
-                 "  lockstep jobs list --state running,queued -o name\n"
-                 "  lockstep jobs list --filter 'name=fashion-*' --filter "
-                 "label.team=vision -o csv\n"
-                 "  lockstep jobs list --filter 'jobId:rnn* AND state:FAILED' "
-                 "--sort-by ~endTime --format default");
-  app->add_option("--state", options->states,
-                  "Only in these states, as running,queued")
-      ->delimiter(',')
-      ->type_name("STATES");
-  app->add_option("--filter", options->filters,
-                  "Only where FIELD (name, owner, kind or label.KEY) matches "
-                  "PATTERN, which may have * and ?; or as gcloud takes it: "
-                  "jobId:rnn* AND (state:FAILED OR createTime>-P1D) AND NOT "
-                  "labels.team=*; may be given several times")
-      ->take_all()
-      ->allow_extra_args(false)
-      ->type_name("FIELD=PATTERN");
-  app->add_option("--limit", options->limit, "At most so many (default: all)")
-      ->check(AtLeast(0));
-  app->add_option("--sort-by", options->sort_by,
-                  "By these fields of --format, as createTime or ~endTime: ~ "
-                  "for the greatest first")
-      ->type_name("FIELDS");
-  app->add_option("--page-size", options->page_size,
-                  "Ask for so many at a time")
-      ->check(AtLeast(1));
-  AddFormatOption(app, &options->format);
-  AddListOptions(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+Command JobsListCommand(Cli* cli) {
+  const auto options = std::make_shared<ListJobsFlags>();
+  Command command =
+      LeafCommand("list", "Jobs, newest first",
+                  "  lockstep jobs list\n"
+                  "  lockstep jobs list --state running,queued -o name\n"
+                  "  lockstep jobs list --filter 'name=fashion-*' --filter "
+                  "label.team=vision -o csv\n"
+                  "  lockstep jobs list --filter 'jobId:rnn* AND state:FAILED' "
+                  "--sort-by ~endTime --format default");
+  command.Add("--state STATES", &options->states,
+              "Only in these states, as running,queued", SplitAt(','));
+  command.Add(
+      "--filter FIELD=PATTERN", &options->filters,
+      "Only where FIELD (name, owner, kind or label.KEY) matches PATTERN, "
+      "which may have * and ?; or as gcloud takes it: jobId:rnn* AND "
+      "(state:FAILED OR createTime>-P1D) AND NOT labels.team=*; may be "
+      "given several times",
+      MayRepeat);
+  command.Add("--limit", &options->limit, "At most so many (default: all)",
+              AtLeast(0));
+  command.Add("--sort-by FIELDS", &options->sort_by,
+              "By these fields of --format, as createTime or ~endTime: ~ for "
+              "the greatest first");
+  command.Add("--page-size", &options->page_size, "Ask for so many at a time",
+              AtLeast(1));
+  AddFormatOption(&command, &options->format);
+  AddListOptions(&command, cli);
+  AddConnectionOptions(&command, cli);
+  command.run = [=] { return RunListJobs(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <ostream>
 
@@ -15,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct LogsFlags {
   LogOptions log;
   LogFormat format;
   std::string output = "text";
@@ -26,7 +25,7 @@ struct Options {
   std::string filter;
 };
 
-Status ReadOptions(WallTime now, Options* options) {
+Status ReadOptions(WallTime now, LogsFlags* options) {
   LogOptions& log = options->log;
   if (!options->ranks.empty()) {
     const auto ranks = ParseRanks(options->ranks);
@@ -66,7 +65,7 @@ int TellLostLogs(const Cli& cli, Client* client, const LogOptions& log) {
   return static_cast<int>(lost.size());
 }
 
-StatusOr<int> Run(const Cli& cli, Options options) {
+StatusOr<int> RunLogs(const Cli& cli, LogsFlags options) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_RETURN_IF_ERROR(ReadOptions(env->clock->Now().wall, &options));
   LogQuery query;
@@ -114,54 +113,47 @@ StatusOr<int> Run(const Cli& cli, Options options) {
 }
 
 // Which lines.
-void AddSelection(CLI::App* app, Options* options) {
+void AddSelection(Command* command, LogsFlags* options) {
   LogOptions* const log = &options->log;
-  app->add_option("--rank", options->ranks,
-                  "Only these ranks, as 0-3,5 (default: all)")
-      ->type_name("RANKS");
-  app->add_option("--task", log->tasks,
-                  "Only these tasks, as worker-replica-1,service (default: "
-                  "all but the service)")
-      ->delimiter(',')
-      ->type_name("TASKS");
-  app->add_flag("--events", log->include_events,
-                "Also what happened to the job, as lines of the task service");
-  app->add_option("--attempt", log->attempt,
-                  "Only of this attempt, from 1 (default: all)")
-      ->check(AtLeast(1));
-  app->add_option("--tail", log->tail,
-                  "The last N lines of each rank, at least 1 (default: all)")
-      ->check(AtLeast(1));
-  app->add_option("--since", options->since,
-                  "Lines after this, as 10m (ago) or 2026-01-31T12:00:00Z")
-      ->type_name("TIME");
-  app->add_option("--until", options->until, "Lines up to this, as --since")
-      ->type_name("TIME");
-  app->add_option("--grep", log->grep,
-                  "Only lines in which this regular expression (RE2) matches; "
-                  "(?i) before it for any case")
-      ->type_name("PATTERN");
-  app->add_option("--severity", options->severity,
-                  "Only these and worse, guessed from the text")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error", "critical"},
-                            CLI::ignore_case))
-      ->type_name("SEVERITY");
-  app->add_option("--filter", options->filter,
-                  "As AI Platform's users write them: fields "
-                  "resource.labels.task_name (or "
-                  "labels.\"ml.googleapis.com/task_name\"), severity, "
-                  "textPayload (or jsonPayload.message), timestamp, "
-                  "labels.rank, labels.attempt, labels.stream, resource.type; "
-                  "= != : =~ !~ < <= > >=; AND, OR, NOT and brackets")
-      ->type_name("QUERY");
+  command->Add("--rank RANKS", &options->ranks,
+               "Only these ranks, as 0-3,5 (default: all)");
+  command->Add(
+      "--task TASKS", &log->tasks,
+      "Only these tasks, as worker-replica-1,service (default: all but "
+      "the service)",
+      SplitAt(','));
+  command->Add("--events", &log->include_events,
+               "Also what happened to the job, as lines of the task service");
+  command->Add("--attempt", &log->attempt,
+               "Only of this attempt, from 1 (default: all)", AtLeast(1));
+  command->Add("--tail", &log->tail,
+               "The last N lines of each rank, at least 1 (default: all)",
+               AtLeast(1));
+  command->Add("--since TIME", &options->since,
+               "Lines after this, as 10m (ago) or 2026-01-31T12:00:00Z");
+  command->Add("--until TIME", &options->until, "Lines up to this, as --since");
+  command->Add("--grep PATTERN", &log->grep,
+               "Only lines in which this regular expression (RE2) matches; "
+               "(?i) before it for any case");
+  command->Add("--severity SEVERITY", &options->severity,
+               "Only these and worse, guessed from the text",
+               OneOf({"debug", "info", "warning", "error", "critical"}),
+               AnyCase);
+  command->Add(
+      "--filter QUERY", &options->filter,
+      "As AI Platform's users write them: fields resource.labels.task_name (or "
+      "labels.\"ml.googleapis.com/task_name\"), severity, textPayload (or "
+      "jsonPayload.message), timestamp, labels.rank, labels.attempt, "
+      "labels.stream, resource.type; = != : =~ !~ < <= > >=; AND, OR, NOT and "
+      "brackets");
 }
 
 }  // namespace
 
-void AddJobsLogs(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "logs", "What a job's ranks wrote to stdout and stderr",
+Command JobsLogsCommand(Cli* cli) {
+  const auto options = std::make_shared<LogsFlags>();
+  Command command = LeafCommand(
+      "logs", "What a job's ranks wrote to stdout and stderr",
       "  lockstep jobs logs fashion --rank 0 --tail 20\n"
       "  lockstep jobs logs -f fashion --prefix --since 10m\n"
       "  lockstep jobs logs fashion --task worker-replica-1 --severity error\n"
@@ -178,28 +170,21 @@ void AddJobsLogs(CLI::App* parent, Cli* cli) {
       "\nelsewhere each is a line at most once a second. Returns 0; 1 where a "
       "log is"
       "\nnot here as a whole because its node is silent.");
-  app->add_option("name", options->log.name, "The job, or how its name begins")
-      ->type_name("JOB")
-      ->required();
-  AddSelection(app, options.get());
-  app->add_flag("-f,--follow", options->log.follow,
-                "Go on until the job has ended");
-  app->add_option("-o,--output-format", options->output,
-                  "text, or json: one object a line, with the names of "
-                  "--filter")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->type_name("FORMAT")
-      ->capture_default_str();
-  app->add_flag("--timestamps", options->format.timestamps,
-                "Each line's time first");
-  app->add_flag("--prefix", options->format.prefix,
-                "Each line's rank and task first");
-  app->add_option("--color", cli->color, "auto, always or never")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->type_name("WHEN")
-      ->capture_default_str();
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  AddJobArgument(&command, &options->log.name);
+  AddSelection(&command, options.get());
+  command.Add("-f,--follow", &options->log.follow,
+              "Go on until the job has ended");
+  command.Add("-o,--output-format FORMAT", &options->output,
+              "text, or json: one object a line, with the names of --filter",
+              OneOf({"text", "json"}), ShowDefault);
+  command.Add("--timestamps", &options->format.timestamps,
+              "Each line's time first");
+  command.Add("--prefix", &options->format.prefix,
+              "Each line's rank and task first");
+  AddColorOption(&command, cli);
+  AddConnectionOptions(&command, cli);
+  command.run = [=] { return RunLogs(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

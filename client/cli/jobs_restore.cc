@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <memory>
 #include <optional>
@@ -13,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct RestoreFlags {
   std::string name;
   std::string target;
 };
@@ -32,7 +31,7 @@ StatusOr<std::optional<int64_t>> ParseTarget(const std::string& text) {
   return std::optional<int64_t>(step);
 }
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunRestore(const Cli& cli, const RestoreFlags& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> step,
                             ParseTarget(options.target));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
@@ -54,27 +53,24 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
 
 }  // namespace
 
-void AddJobsRestoreTo(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "restore-to",
+Command JobsRestoreToCommand(Cli* cli) {
+  const auto options = std::make_shared<RestoreFlags>();
+  Command command = LeafCommand(
+      "restore-to",
       "Say what a job that holds resumes from. A job holds where its output "
       "directory or its newest checkpoint is not there, and goes on by itself "
       "when that is back. No checkpoint is deleted",
       "  lockstep jobs restore-to fashion 4000\n"
       "  lockstep jobs restore-to fashion start");
-  app->add_option("name", options->name, "The job, or how its name begins")
-      ->type_name("JOB")
-      ->required();
-  app->add_option("target", options->target,
-                  "The step of a checkpoint; or `start`: without one, and in "
-                  "the output directory that is there now where the known one "
-                  "is missing")
-      ->type_name("STEP|start")
-      ->required();
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  AddJobArgument(&command, &options->name);
+  command.Add(
+      "target STEP|start", &options->target,
+      "The step of a checkpoint; or `start`: without one, and in the "
+      "output directory that is there now where the known one is missing",
+      Required);
+  AddRequestOptions(&command, cli);
+  command.run = [=] { return RunRestore(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,4 @@
 // `lockstep jobs stream-logs`, as gcloud's.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -14,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct StreamLogsFlags {
   std::string name;
   std::string task;
   // Taken for the sake of command lines that have them.
@@ -23,8 +22,8 @@ struct Options {
 };
 
 // Without value when it goes on and we were interrupted.
-StatusOr<std::optional<v1::Job>> Stream(const Cli& cli,
-                                        const Options& options) {
+StatusOr<std::optional<v1::Job>> StreamToEnd(const Cli& cli,
+                                             const StreamLogsFlags& options) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   StreamJobOptions stream;
@@ -42,8 +41,8 @@ StatusOr<std::optional<v1::Job>> Stream(const Cli& cli,
 }
 
 // 0 or 1, as of gcloud.
-StatusOr<int> Run(const Cli& cli, const Options& options) {
-  const auto job = Stream(cli, options);
+StatusOr<int> RunStreamLogs(const Cli& cli, const StreamLogsFlags& options) {
+  const auto job = StreamToEnd(cli, options);
   if (job.ok()) {
     if (!*job) return kExitInterrupted;
     return (*job)->state() == v1::JOB_STATE_SUCCEEDED ? 0 : kExitError;
@@ -55,30 +54,26 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
 
 }  // namespace
 
-void AddJobsStreamLogs(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "stream-logs",
+Command JobsStreamLogsCommand(Cli* cli) {
+  const auto options = std::make_shared<StreamLogsFlags>();
+  Command command = LeafCommand(
+      "stream-logs",
       "A job's lines with severity, time and task, until it has ended",
       "  lockstep jobs stream-logs fashion\n"
       "  lockstep jobs stream-logs fashion --task-name worker-replica-0\n"
       "\nThe columns, between tabs, are severity, time, task, trial (empty) and"
       "\nmessage. What happens to the job comes as task service. Returns 0 when"
       "\nthe job has SUCCEEDED, else 1.");
-  app->add_option("name", options->name, "The job, or how its name begins")
-      ->type_name("JOB")
-      ->required();
-  app->add_option("--task-name", options->task,
-                  "Only of this task, as worker-replica-0 (default: all)")
-      ->type_name("TASK");
-  app->add_flag("--allow-multiline-logs", options->allow_multiline,
-                "No effect: each line is a message of its own");
-  app->add_option("--polling-interval", options->polling_interval,
-                  "No effect: lines come as they are written")
-      ->check(AtLeast(1))
-      ->type_name("SECONDS");
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  AddJobArgument(&command, &options->name);
+  command.Add("--task-name TASK", &options->task,
+              "Only of this task, as worker-replica-0 (default: all)");
+  command.Add("--allow-multiline-logs", &options->allow_multiline,
+              "No effect: each line is a message of its own");
+  command.Add("--polling-interval SECONDS", &options->polling_interval,
+              "No effect: lines come as they are written", AtLeast(1));
+  AddConnectionOptions(&command, cli);
+  command.run = [=] { return RunStreamLogs(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

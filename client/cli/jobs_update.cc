@@ -1,7 +1,6 @@
 // `lockstep jobs update`: a job's labels, as gcloud has it, and its priority.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <ostream>
 
@@ -12,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct UpdateFlags {
   std::string name;
   std::vector<std::string> update;
   std::vector<std::string> remove;
@@ -30,7 +29,7 @@ std::string LabelsText(const v1::Job& job) {
   return text.empty() ? "no labels" : "labels " + text;
 }
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunUpdate(const Cli& cli, const UpdateFlags& options) {
   UpdateJobOptions update;
   update.clear_labels = options.clear;
   update.remove_labels = options.remove;
@@ -63,10 +62,10 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
 
 }  // namespace
 
-void AddJobsUpdate(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "update",
+Command JobsUpdateCommand(Cli* cli) {
+  const auto options = std::make_shared<UpdateFlags>();
+  Command command = LeafCommand(
+      "update",
       "Change the labels of a job, also of one that ended, or the priority of "
       "one that has not",
       "  lockstep jobs update fashion --update-labels team=vision,best=yes\n"
@@ -74,26 +73,19 @@ void AddJobsUpdate(CLI::App* parent, Cli* cli) {
       "  lockstep jobs update fashion --priority 5\n"
       "\nLabels are removed first, then set. Which priority a submitter may"
       "\nask for is the site's choice (default: 0); admins may ask for any.");
-  app->add_option("name", options->name, "The job")
-      ->type_name("JOB")
-      ->required();
-  app->add_option("--update-labels", options->update,
-                  "Set these, as team=vision,best=yes")
-      ->delimiter(',')
-      ->type_name("KEY=VALUE");
-  CLI::Option* const remove =
-      app->add_option("--remove-labels", options->remove,
-                      "Take these away, as team,best")
-          ->delimiter(',')
-          ->type_name("KEYS");
-  app->add_flag("--clear-labels", options->clear, "Take all away")
-      ->excludes(remove);
-  app->add_option("--priority", options->priority,
-                  "Its place in the queue: 0 to 1000, larger first")
-      ->check(CLI::Range(0, 1000));
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  command.Add("name JOB", &options->name, "The job", Required);
+  command.Add("--update-labels KEY=VALUE", &options->update,
+              "Set these, as team=vision,best=yes", SplitAt(','));
+  command.Add("--remove-labels KEYS", &options->remove,
+              "Take these away, as team,best", SplitAt(','));
+  command.Add("--clear-labels", &options->clear, "Take all away",
+              Excludes({"--remove-labels"}));
+  command.Add("--priority", &options->priority,
+              "Its place in the queue: 0 to 1000, larger first",
+              InRange(0, 1000));
+  AddRequestOptions(&command, cli);
+  command.run = [=] { return RunUpdate(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "client/cli/cli.h"
@@ -9,12 +8,12 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct WaitFlags {
   FollowOptions follow;
   std::string timeout;
 };
 
-StatusOr<int> Run(const Cli& cli, Options options) {
+StatusOr<int> RunWait(const Cli& cli, WaitFlags options) {
   if (!options.timeout.empty()) {
     const auto timeout = ParseDuration(options.timeout);
     if (!timeout.ok()) return Annotate(timeout.status(), "--timeout");
@@ -28,27 +27,23 @@ StatusOr<int> Run(const Cli& cli, Options options) {
 
 }  // namespace
 
-void AddJobsWait(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "wait", "Follow a job to its end and return its exit code",
+Command JobsWaitCommand(Cli* cli) {
+  const auto options = std::make_shared<WaitFlags>();
+  Command command = LeafCommand(
+      "wait", "Follow a job to its end and return its exit code",
       "  lockstep jobs wait fashion\n"
       "  lockstep jobs wait fashion --timeout 10m --quiet && echo trained\n"
       "\nExit code: 0 for SUCCEEDED, for FAILED that of the first rank that"
       "\nfailed (else 1), 1 for CANCELLED, 124 when the time was over, 130"
       "\nafter Ctrl-C, which leaves the job running.");
-  app->add_option("name", options->follow.job,
-                  "The job, or how its name begins")
-      ->type_name("JOB")
-      ->required();
-  app->add_option("--timeout", options->timeout,
-                  "Give up after so long, as 10m (default: never)")
-      ->type_name("DURATION");
-  app->add_flag("-q,--quiet", options->follow.quiet,
-                "Nothing on the way, only the end");
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  AddJobArgument(&command, &options->follow.job);
+  command.Add("--timeout DURATION", &options->timeout,
+              "Give up after so long, as 10m (default: never)");
+  command.Add("-q,--quiet", &options->follow.quiet,
+              "Nothing on the way, only the end");
+  AddRequestOptions(&command, cli);
+  command.run = [=] { return RunWait(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

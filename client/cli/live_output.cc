@@ -10,8 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr Duration kPlainInterval = std::chrono::seconds(1);
-constexpr char kClearLine[] = "\r\x1b[K";
+constexpr Duration kPartialLineInterval = std::chrono::seconds(1);
 
 std::string_view WithoutNewline(std::string_view text) {
   if (text.ends_with('\n')) text.remove_suffix(1);
@@ -110,7 +109,7 @@ void LiveOutput::WritePlain(const v1::LogLine& line, const std::string& shown,
   }
   const MonoTime now = env_->clock->Now().mono;
   if (same || (before != printed_.end() &&
-               now - before->second.time < kPlainInterval)) {
+               now - before->second.time < kPartialLineInterval)) {
     return;
   }
   Stream(to_err) << shown;

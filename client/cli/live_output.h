@@ -19,6 +19,9 @@
 
 namespace lockstep {
 
+// Clears the current line of a terminal.
+inline constexpr char kClearLine[] = "\r\x1b[K";
+
 // What can stand in one line of a terminal and be written over: control
 // characters and escape sequences are left out, but for colours where `colors`.
 std::string RedrawableText(std::string_view text, bool colors);

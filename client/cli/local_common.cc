@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -10,11 +9,10 @@
 
 namespace lockstep {
 
-void AddLocalDirOption(CLI::App* app, std::string* dir) {
-  app->add_option("--dir", *dir,
-                  "Where all of it is kept (default: where the context has "
-                  "it, else ~/.local/share/lockstep/local)")
-      ->type_name("DIR");
+void AddLocalDirOption(Command* command, std::string* dir) {
+  command->Add("--dir DIR", dir,
+               "Where all of it is kept (default: where the context has it, "
+               "else ~/.local/share/lockstep/local)");
 }
 
 StatusOr<std::string> LocalDir(const std::string& dir,

@@ -11,7 +11,7 @@
 namespace lockstep {
 
 // --dir of all three.
-void AddLocalDirOption(CLI::App* app, std::string* dir);
+void AddLocalDirOption(Command* command, std::string* dir);
 
 // The context that `lockstep local up` writes.
 inline constexpr char kLocalContext[] = "local";

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <ostream>
 
@@ -9,16 +8,17 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct DownFlags {
   std::string dir;
   bool clean = false;
   bool yes = false;
 };
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunDown(const Cli& cli, const DownFlags& options) {
   CliEnvironment* const env = cli.env;
   LocalClusterOptions cluster_options;
-  LOCKSTEP_ASSIGN_OR_RETURN(cluster_options.dir, LocalDir(options.dir, "", *env));
+  LOCKSTEP_ASSIGN_OR_RETURN(cluster_options.dir,
+                            LocalDir(options.dir, "", *env));
   auto cluster = LocalCluster::Open(cluster_options);
   if (cluster.status().code() == StatusCode::kNotFound) {
     *env->err << Message(cluster.status()) << "\n";
@@ -59,18 +59,19 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
 
 }  // namespace
 
-void AddLocalDown(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "down", "Cancel the local cluster's jobs and stop its daemons",
+Command LocalDownCommand(Cli* cli) {
+  const auto options = std::make_shared<DownFlags>();
+  Command command = LeafCommand(
+      "down", "Cancel the local cluster's jobs and stop its daemons",
       "  lockstep local down\n"
       "  lockstep local down --clean --yes\n"
       "\nJobs have 15 s to end, daemons 10 s; then they are killed.");
-  AddLocalDirOption(app, &options->dir);
-  app->add_flag("--clean", options->clean,
-                "Also remove its jobs, logs, certificates and context");
-  app->add_flag("-y,--yes", options->yes, "Do not ask");
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  AddLocalDirOption(&command, &options->dir);
+  command.Add("--clean", &options->clean,
+              "Also remove its jobs, logs, certificates and context");
+  command.Add("-y,--yes", &options->yes, "Do not ask");
+  command.run = [=] { return RunDown(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "client/cli/local_common.h"
@@ -6,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-StatusOr<int> Run(const Cli& cli, const std::string& dir) {
+StatusOr<int> ShowLocalStatus(const Cli& cli, const std::string& dir) {
   LocalClusterOptions options;
   LOCKSTEP_ASSIGN_OR_RETURN(options.dir, LocalDir(dir, "", *cli.env));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto cluster, LocalCluster::Open(options));
@@ -16,16 +15,17 @@ StatusOr<int> Run(const Cli& cli, const std::string& dir) {
 
 }  // namespace
 
-void AddLocalStatus(CLI::App* parent, Cli* cli) {
+Command LocalStatusCommand(Cli* cli) {
   auto dir = std::make_shared<std::string>();
-  CLI::App* const app = AddCommand(
-      parent, "status", "The local cluster's daemons: pid, addresses, folder",
+  Command command = LeafCommand(
+      "status", "The local cluster's daemons: pid, addresses, folder",
       "  lockstep local status\n"
       "  lockstep local status -o json | jq -r '.daemons[0].grpc'\n"
       "\nExit code 0 where there is a cluster, running or not; else 3.");
-  AddLocalDirOption(app, dir.get());
-  AddOutputOption(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *dir); }; });
+  AddLocalDirOption(&command, dir.get());
+  AddOutputOption(&command, cli);
+  command.run = [=] { return ShowLocalStatus(*cli, *dir); };
+  return command;
 }
 
 }  // namespace lockstep

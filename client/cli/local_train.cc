@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <ostream>
@@ -28,7 +27,7 @@ namespace {
 
 constexpr int32_t kHighestStartPort = 65000;
 
-constexpr char kExamples[] =
+constexpr char kLocalTrainExamples[] =
     "  lockstep local train --package-path trainer --module-name trainer.task "
     "\\\n"
     "      --distributed --worker-count 2 --parameter-server-count 1 -- "
@@ -178,7 +177,8 @@ int ExitOf(const v1::Job& job) {
   return ExitCodeOf(job);
 }
 
-StatusOr<int> Follow(const Cli& cli, Client* client, const std::string& name) {
+StatusOr<int> FollowLocalTrain(const Cli& cli, Client* client,
+                               const std::string& name) {
   CliEnvironment* const env = cli.env;
   StreamJobOptions stream;
   stream.job = name;
@@ -205,7 +205,7 @@ StatusOr<int> Follow(const Cli& cli, Client* client, const std::string& name) {
   return ExitOf(*job);
 }
 
-StatusOr<int> Run(const Cli& cli, LocalTrainFlags flags) {
+StatusOr<int> RunLocalTrain(const Cli& cli, LocalTrainFlags flags) {
   CliEnvironment* const env = cli.env;
   flags.args = cli.program;
   LOCKSTEP_ASSIGN_OR_RETURN(v1::JobSpec spec, BuildLocalTrain(flags, *env));
@@ -235,55 +235,41 @@ StatusOr<int> Run(const Cli& cli, LocalTrainFlags flags) {
     *spec.add_packages() = package;
   }
   LOCKSTEP_RETURN_IF_ERROR(client->SubmitJob(spec).status());
-  return Follow(cli, client.get(), spec.name());
+  return FollowLocalTrain(cli, client.get(), spec.name());
 }
 
 }  // namespace
 
-void AddLocalTrain(CLI::App* parent, Cli* cli) {
-  auto flags = std::make_shared<LocalTrainFlags>();
-  CLI::App* const app = AddCommand(
-      parent, "train",
-      "Run a training program on this machine: [OPTIONS] [-- ARGS...]",
-      kExamples);
+Command LocalTrainCommand(Cli* cli) {
+  const auto flags = std::make_shared<LocalTrainFlags>();
+  Command command = LeafCommand(
+      "train", "Run a training program on this machine: [OPTIONS] [-- ARGS...]",
+      kLocalTrainExamples);
   LocalTrainFlags* const f = flags.get();
-  app->add_option("--module-name", f->module_name,
-                  "Module to run, as trainer.task")
-      ->type_name("MODULE")
-      ->required();
-  app->add_option("--package-path", f->package_path,
-                  "Folder of its Python package (default: .)")
-      ->type_name("DIR");
-  app->add_flag("--distributed", f->distributed,
-                "Also workers, parameter servers and evaluators");
-  app->add_option("--worker-count", f->worker_count, "With --distributed")
-      ->check(CLI::Range(0, 1000))
-      ->capture_default_str();
-  app->add_option("--parameter-server-count", f->parameter_server_count,
-                  "With --distributed")
-      ->check(CLI::Range(0, 1000))
-      ->capture_default_str();
-  app->add_option("--evaluator-count", f->evaluator_count,
-                  "With --distributed; at most 1")
-      ->check(AtLeast(0))
-      ->capture_default_str();
-  app->add_option("--start-port", f->start_port,
-                  "Of the chief; a later one where others use it")
-      ->check(CLI::Range(1024, kHighestStartPort))
-      ->capture_default_str();
-  app->add_option("--job-dir", f->job_dir,
-                  "Where it writes, handed to the program as --job-dir")
-      ->type_name("DIR");
-  app->add_option("--python", f->python,
-                  "Interpreter (default: of the active virtual environment, "
-                  "else python3)");
-  app->callback([=] {
-    for (const char* role :
-         {"--worker-count", "--parameter-server-count", "--evaluator-count"}) {
-      if (app->count(role) > 0) flags->counts_given.push_back(role);
-    }
-    cli->run = [=] { return Run(*cli, *flags); };
-  });
+  command.Add("--module-name MODULE", &f->module_name,
+              "Module to run, as trainer.task", Required);
+  command.Add("--package-path DIR", &f->package_path,
+              "Folder of its Python package (default: .)");
+  command.Add("--distributed", &f->distributed,
+              "Also workers, parameter servers and evaluators");
+  command.Add("--worker-count", &f->worker_count, "With --distributed",
+              InRange(0, 1000), ShowDefault, SetsGiven(&f->workers_given));
+  command.Add("--parameter-server-count", &f->parameter_server_count,
+              "With --distributed", InRange(0, 1000), ShowDefault,
+              SetsGiven(&f->parameter_servers_given));
+  command.Add("--evaluator-count", &f->evaluator_count,
+              "With --distributed; at most 1", AtLeast(0), ShowDefault,
+              SetsGiven(&f->evaluators_given));
+  command.Add("--start-port", &f->start_port,
+              "Of the chief; a later one where others use it",
+              InRange(1024, kHighestStartPort), ShowDefault);
+  command.Add("--job-dir DIR", &f->job_dir,
+              "Where it writes, handed to the program as --job-dir");
+  command.Add(
+      "--python", &f->python,
+      "Interpreter (default: of the active virtual environment, else python3)");
+  command.run = [=] { return RunLocalTrain(*cli, *flags); };
+  return command;
 }
 
 }  // namespace lockstep

@@ -45,8 +45,15 @@ std::string Range(int32_t first, int32_t count) {
 std::vector<std::string> LocalTrainNotes(const LocalTrainFlags& flags) {
   std::vector<std::string> notes;
   if (flags.distributed) return notes;
-  for (const std::string& flag : flags.counts_given) {
-    notes.push_back(flag + ": is not used without --distributed");
+  const std::pair<const char*, bool> counts[] = {
+      {"--worker-count", flags.workers_given},
+      {"--parameter-server-count", flags.parameter_servers_given},
+      {"--evaluator-count", flags.evaluators_given}};
+  for (const auto& [flag, given] : counts) {
+    if (given) {
+      notes.push_back(std::string(flag) +
+                      ": is not used without --distributed");
+    }
   }
   return notes;
 }

@@ -23,8 +23,10 @@ struct LocalTrainFlags {
   std::string job_dir;
   std::string python;
   std::vector<std::string> args;
-  // "--worker-count": those that were given, whatever their value.
-  std::vector<std::string> counts_given;
+  // Whether the counts were given, whatever their value.
+  bool workers_given = false;
+  bool parameter_servers_given = false;
+  bool evaluators_given = false;
 };
 
 // What was given and has no effect.

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <ostream>
 
@@ -11,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct UpFlags {
   std::string dir;
   LocalClusterOptions cluster;
   std::string memory;
@@ -37,7 +36,7 @@ ContextEntry EntryOf(const LocalCluster& cluster) {
           options.insecure_loopback, cluster.layout().dir};
 }
 
-StatusOr<int> Run(const Cli& cli, Options options) {
+StatusOr<int> RunUp(const Cli& cli, UpFlags options) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_ASSIGN_OR_RETURN(options.cluster.dir,
                             LocalDir(options.dir, options.context, *env));
@@ -86,11 +85,10 @@ StatusOr<int> Run(const Cli& cli, Options options) {
 
 }  // namespace
 
-void AddLocalUp(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "up",
-      "Start a cluster on this machine, or what of it does not run",
+Command LocalUpCommand(Cli* cli) {
+  const auto options = std::make_shared<UpFlags>();
+  Command command = LeafCommand(
+      "up", "Start a cluster on this machine, or what of it does not run",
       "  lockstep local up\n"
       "  lockstep local up --workers 4 --dir /tmp/cluster --no-context\n"
       "\nThe machine's CPUs, memory and GPUs are divided between the workers."
@@ -98,27 +96,23 @@ void AddLocalUp(CLI::App* parent, Cli* cli) {
       "\nHTTP asks for the token in DIR/http-token. Run again it starts what"
       "\nhas stopped and leaves the rest.");
   LocalClusterOptions* const c = &options->cluster;
-  app->add_option("--workers", c->workers, "Worker daemons (default: 2)");
-  AddLocalDirOption(app, &options->dir);
-  app->add_option("--cpus", c->cpus,
-                  "CPUs of all workers together (default: this machine's)");
-  app->add_option("--memory", options->memory,
-                  "Memory of all workers together, as 8GiB")
-      ->type_name("SIZE");
-  app->add_option("--gpus", c->gpus, "GPUs of all workers together");
-  app->add_option("--prices", c->prices, "Price table for the coordinator")
-      ->type_name("FILE");
-  app->add_option("--log-level", c->log_level, "debug, info, warn or error");
-  app->add_option("--context-name", options->context,
-                  "Name of the context that is written")
-      ->capture_default_str();
-  app->add_flag("--no-context", options->no_context, "Write no context");
-  app->add_option("--timeout", options->timeout_seconds,
-                  "Seconds until all must be ready")
-      ->check(AtLeast(1))
-      ->capture_default_str();
-  AddOutputOption(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  command.Add("--workers", &c->workers, "Worker daemons (default: 2)");
+  AddLocalDirOption(&command, &options->dir);
+  command.Add("--cpus", &c->cpus,
+              "CPUs of all workers together (default: this machine's)");
+  command.Add("--memory SIZE", &options->memory,
+              "Memory of all workers together, as 8GiB");
+  command.Add("--gpus", &c->gpus, "GPUs of all workers together");
+  command.Add("--prices FILE", &c->prices, "Price table for the coordinator");
+  command.Add("--log-level", &c->log_level, "debug, info, warn or error");
+  command.Add("--context-name", &options->context,
+              "Name of the context that is written", ShowDefault);
+  command.Add("--no-context", &options->no_context, "Write no context");
+  command.Add("--timeout", &options->timeout_seconds,
+              "Seconds until all must be ready", AtLeast(1), ShowDefault);
+  AddOutputOption(&command, cli);
+  command.run = [=] { return RunUp(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

@@ -13,10 +13,6 @@
 namespace lockstep {
 namespace {
 
-using Node = LogQuery::Node;
-using Field = Node::Field;
-using Op = Node::Op;
-
 char Lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
@@ -31,40 +27,40 @@ int64_t NanosOf(const v1::LogLine& line) {
 }
 
 template <typename Number>
-bool Compare(Op op, Number a, Number b) {
+bool CompareNumber(QueryOp op, Number a, Number b) {
   switch (op) {
-    case Op::kEqual:
+    case QueryOp::kEqual:
       return a == b;
-    case Op::kNotEqual:
+    case QueryOp::kNotEqual:
       return a != b;
-    case Op::kLess:
+    case QueryOp::kLess:
       return a < b;
-    case Op::kLessEqual:
+    case QueryOp::kLessEqual:
       return a <= b;
-    case Op::kGreater:
+    case QueryOp::kGreater:
       return a > b;
-    case Op::kGreaterEqual:
+    case QueryOp::kGreaterEqual:
       return a >= b;
     default:
       return false;
   }
 }
 
-bool CompareText(const Node& node, std::string_view text) {
+bool CompareText(const QueryNode& node, std::string_view text) {
   const std::string& value = node.text;
   switch (node.op) {
-    case Op::kEqual:
-    case Op::kNotEqual:
-      return (node.op == Op::kEqual) == std::equal(text.begin(), text.end(),
-                                                   value.begin(), value.end(),
-                                                   SameChar);
-    case Op::kHas:
+    case QueryOp::kEqual:
+    case QueryOp::kNotEqual:
+      return (node.op == QueryOp::kEqual) ==
+             std::equal(text.begin(), text.end(), value.begin(), value.end(),
+                        SameChar);
+    case QueryOp::kHas:
       return std::search(text.begin(), text.end(), value.begin(), value.end(),
                          SameChar) != text.end() ||
              value.empty();
-    case Op::kMatches:
-    case Op::kNotMatches:
-      return (node.op == Op::kMatches) ==
+    case QueryOp::kMatches:
+    case QueryOp::kNotMatches:
+      return (node.op == QueryOp::kMatches) ==
              re2::RE2::PartialMatch(re2::StringPiece(text.data(), text.size()),
                                     *node.pattern);
     default:
@@ -73,68 +69,69 @@ bool CompareText(const Node& node, std::string_view text) {
 }
 
 // Of every line: the name that AI Platform's have, and that of a job.
-bool CompareResource(const Node& node) {
+bool CompareResource(const QueryNode& node) {
   const bool ml = CompareText(node, "ml_job");
   const bool cloud = CompareText(node, "cloudml_job");
-  const bool denies = node.op == Op::kNotEqual || node.op == Op::kNotMatches;
+  const bool denies =
+      node.op == QueryOp::kNotEqual || node.op == QueryOp::kNotMatches;
   return denies ? ml && cloud : ml || cloud;
 }
 
-bool CompareTerm(const Node& node, const std::string& job,
+bool CompareTerm(const QueryNode& node, const std::string& job,
                  const v1::LogLine& line) {
   switch (node.field) {
-    case Field::kTask:
+    case QueryField::kTask:
       return CompareText(node, line.task());
-    case Field::kJob:
+    case QueryField::kJob:
       return CompareText(node, job);
-    case Field::kResource:
+    case QueryField::kResource:
       return CompareResource(node);
-    case Field::kText:
+    case QueryField::kText:
       return CompareText(node, line.text());
-    case Field::kStream:
+    case QueryField::kStream:
       return CompareText(node, line.stream());
-    case Field::kSeverity:
-      return Compare<int64_t>(node.op, line.severity(), node.number);
-    case Field::kTime:
-      return Compare(node.op, NanosOf(line), node.number);
-    case Field::kRank:
-      return Compare<int64_t>(node.op, line.rank(), node.number);
-    case Field::kAttempt:
-      return Compare<int64_t>(node.op, line.attempt(), node.number);
+    case QueryField::kSeverity:
+      return CompareNumber<int64_t>(node.op, line.severity(), node.number);
+    case QueryField::kTime:
+      return CompareNumber(node.op, NanosOf(line), node.number);
+    case QueryField::kRank:
+      return CompareNumber<int64_t>(node.op, line.rank(), node.number);
+    case QueryField::kAttempt:
+      return CompareNumber<int64_t>(node.op, line.attempt(), node.number);
   }
   return false;
 }
 
-bool Evaluate(const Node& node, const std::string& job,
+bool Evaluate(const QueryNode& node, const std::string& job,
               const v1::LogLine& line) {
-  const auto holds = [&](const Node& child) {
+  const auto holds = [&](const QueryNode& child) {
     return Evaluate(child, job, line);
   };
   switch (node.kind) {
-    case Node::Kind::kAnd:
+    case QueryNode::Kind::kAnd:
       return std::all_of(node.children.begin(), node.children.end(), holds);
-    case Node::Kind::kOr:
+    case QueryNode::Kind::kOr:
       return std::any_of(node.children.begin(), node.children.end(), holds);
-    case Node::Kind::kNot:
+    case QueryNode::Kind::kNot:
       return !holds(node.children.at(0));
-    case Node::Kind::kTerm:
+    case QueryNode::Kind::kTerm:
       return CompareTerm(node, job, line);
   }
   return false;
 }
 
 // The tasks that `node` names where it is task="a", or such terms with OR.
-bool TasksOf(const Node& node, std::vector<std::string>* tasks) {
-  if (node.kind == Node::Kind::kOr) {
+bool TasksOf(const QueryNode& node, std::vector<std::string>* tasks) {
+  if (node.kind == QueryNode::Kind::kOr) {
     return std::all_of(
         node.children.begin(), node.children.end(),
-        [&](const Node& child) { return TasksOf(child, tasks); });
+        [&](const QueryNode& child) { return TasksOf(child, tasks); });
   }
   // A name in other letters is none for the coordinator.
   const bool lower = std::all_of(node.text.begin(), node.text.end(),
                                  [](char c) { return Lower(c) == c; });
-  if (node.kind != Node::Kind::kTerm || node.field != Field::kTask ||
-      node.op != Op::kEqual || !lower) {
+  if (node.kind != QueryNode::Kind::kTerm || node.field != QueryField::kTask ||
+      node.op != QueryOp::kEqual || !lower) {
     return false;
   }
   tasks->push_back(node.text);
@@ -148,37 +145,38 @@ void Earlier(int64_t nanos, std::optional<WallTime>* time) {
   if (!*time || **time > FromUnixNanos(nanos)) *time = FromUnixNanos(nanos);
 }
 
-bool NarrowTime(const Node& node, LogOptions* options) {
-  const bool from = node.op == Op::kGreater || node.op == Op::kGreaterEqual ||
-                    node.op == Op::kEqual;
-  const bool to = node.op == Op::kLess || node.op == Op::kLessEqual ||
-                  node.op == Op::kEqual;
+bool NarrowTime(const QueryNode& node, LogOptions* options) {
+  const bool from = node.op == QueryOp::kGreater ||
+                    node.op == QueryOp::kGreaterEqual ||
+                    node.op == QueryOp::kEqual;
+  const bool to = node.op == QueryOp::kLess || node.op == QueryOp::kLessEqual ||
+                  node.op == QueryOp::kEqual;
   if (from) Later(node.number, &options->since);
   if (to) Earlier(node.number, &options->until);
-  return node.op == Op::kGreaterEqual || node.op == Op::kLessEqual;
+  return node.op == QueryOp::kGreaterEqual || node.op == QueryOp::kLessEqual;
 }
 
-bool NarrowSeverity(const Node& node, LogOptions* options) {
+bool NarrowSeverity(const QueryNode& node, LogOptions* options) {
   int64_t least = node.number;
-  if (node.op == Op::kGreater) ++least;
-  if (node.op != Op::kGreater && node.op != Op::kGreaterEqual &&
-      node.op != Op::kEqual) {
+  if (node.op == QueryOp::kGreater) ++least;
+  if (node.op != QueryOp::kGreater && node.op != QueryOp::kGreaterEqual &&
+      node.op != QueryOp::kEqual) {
     return false;
   }
   // Beyond the worst nothing can be asked for.
   if (least > v1::SEVERITY_CRITICAL) return false;
   options->min_severity =
       std::max(options->min_severity, static_cast<v1::Severity>(least));
-  return node.op != Op::kEqual;
+  return node.op != QueryOp::kEqual;
 }
 
-bool NarrowText(const Node& node, LogOptions* options) {
+bool NarrowText(const QueryNode& node, LogOptions* options) {
   if (!options->grep.empty()) return false;
-  if (node.op == Op::kMatches) {
+  if (node.op == QueryOp::kMatches) {
     options->grep = node.text;
     return true;
   }
-  if (node.op != Op::kHas || node.text.empty()) return false;
+  if (node.op != QueryOp::kHas || node.text.empty()) return false;
   // Of letters beyond ASCII ours in any case are fewer than RE2's.
   options->grep = "(?i)" + re2::RE2::QuoteMeta(node.text);
   return std::all_of(node.text.begin(), node.text.end(), [](char c) {
@@ -186,35 +184,37 @@ bool NarrowText(const Node& node, LogOptions* options) {
   });
 }
 
-bool NarrowBy(const Node& node, const std::string& job, LogOptions* options) {
+bool NarrowBy(const QueryNode& node, const std::string& job,
+              LogOptions* options) {
   std::vector<std::string> tasks;
   if (TasksOf(node, &tasks)) {
     if (!options->tasks.empty()) return false;
     options->tasks = std::move(tasks);
     return true;
   }
-  if (node.kind == Node::Kind::kAnd) {
+  if (node.kind == QueryNode::Kind::kAnd) {
     bool all = true;
-    for (const Node& child : node.children) {
+    for (const QueryNode& child : node.children) {
       all = NarrowBy(child, job, options) && all;
     }
     return all;
   }
-  if (node.kind != Node::Kind::kTerm) return false;
+  if (node.kind != QueryNode::Kind::kTerm) return false;
   switch (node.field) {
-    case Field::kTime:
+    case QueryField::kTime:
       return NarrowTime(node, options);
-    case Field::kSeverity:
+    case QueryField::kSeverity:
       return NarrowSeverity(node, options);
-    case Field::kText:
+    case QueryField::kText:
       return NarrowText(node, options);
-    case Field::kJob:
+    case QueryField::kJob:
       // All lines are of one job.
       return CompareText(node, job);
-    case Field::kResource:
+    case QueryField::kResource:
       return CompareResource(node);
-    case Field::kAttempt:
-      if (node.op != Op::kEqual || options->attempt != 0 || node.number < 1 ||
+    case QueryField::kAttempt:
+      if (node.op != QueryOp::kEqual || options->attempt != 0 ||
+          node.number < 1 ||
           node.number > std::numeric_limits<int32_t>::max()) {
         return false;
       }
@@ -233,9 +233,9 @@ LogQuery::LogQuery(LogQuery&&) noexcept = default;
 LogQuery& LogQuery::operator=(LogQuery&&) noexcept = default;
 
 StatusOr<LogQuery> LogQuery::Parse(std::string_view text) {
-  LOCKSTEP_ASSIGN_OR_RETURN(Node root, ParseLogQuery(text));
+  LOCKSTEP_ASSIGN_OR_RETURN(QueryNode root, ParseLogQuery(text));
   LogQuery query;
-  query.root_ = std::make_unique<const Node>(std::move(root));
+  query.root_ = std::make_unique<const QueryNode>(std::move(root));
   return query;
 }
 

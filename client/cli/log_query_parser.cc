@@ -11,31 +11,27 @@
 namespace lockstep {
 namespace {
 
-using Node = LogQuery::Node;
-using Field = Node::Field;
-using Op = Node::Op;
-
 constexpr size_t kMaxQuery = 20'000;
 constexpr int kMaxDepth = 40;
 constexpr int64_t kMaxPatternMemory = 4 << 20;
 
 struct FieldName {
   std::string_view name;
-  Field field;
+  QueryField field;
 };
 constexpr FieldName kFields[] = {
-    {"resource.type", Field::kResource},
-    {"resource.labels.task_name", Field::kTask},
-    {"resource.labels.job_id", Field::kJob},
-    {"labels.ml.googleapis.com/task_name", Field::kTask},
-    {"labels.ml.googleapis.com/job_id", Field::kJob},
-    {"textPayload", Field::kText},
-    {"jsonPayload.message", Field::kText},
-    {"severity", Field::kSeverity},
-    {"timestamp", Field::kTime},
-    {"labels.rank", Field::kRank},
-    {"labels.attempt", Field::kAttempt},
-    {"labels.stream", Field::kStream}};
+    {"resource.type", QueryField::kResource},
+    {"resource.labels.task_name", QueryField::kTask},
+    {"resource.labels.job_id", QueryField::kJob},
+    {"labels.ml.googleapis.com/task_name", QueryField::kTask},
+    {"labels.ml.googleapis.com/job_id", QueryField::kJob},
+    {"textPayload", QueryField::kText},
+    {"jsonPayload.message", QueryField::kText},
+    {"severity", QueryField::kSeverity},
+    {"timestamp", QueryField::kTime},
+    {"labels.rank", QueryField::kRank},
+    {"labels.attempt", QueryField::kAttempt},
+    {"labels.stream", QueryField::kStream}};
 
 // ... of which those are told that one would write.
 constexpr std::string_view kFieldsText =
@@ -46,26 +42,26 @@ enum class TokenKind { kEnd, kWord, kQuoted, kOp, kOpen, kClose, kMinus };
 struct Token {
   TokenKind kind = TokenKind::kEnd;
   std::string text;
-  Op op = Op::kEqual;
+  QueryOp op = QueryOp::kEqual;
   size_t at = 0;
 };
 
-bool IsText(Field field) {
-  return field == Field::kTask || field == Field::kJob ||
-         field == Field::kResource || field == Field::kText ||
-         field == Field::kStream;
+bool IsText(QueryField field) {
+  return field == QueryField::kTask || field == QueryField::kJob ||
+         field == QueryField::kResource || field == QueryField::kText ||
+         field == QueryField::kStream;
 }
 
 // The operators that a field takes, for people.
-std::string OpsText(Field field) {
-  if (field == Field::kStream) return "= and !=";
+std::string OpsText(QueryField field) {
+  if (field == QueryField::kStream) return "= and !=";
   return IsText(field) ? "=, !=, :, =~ and !~" : "=, !=, <, <=, > and >=";
 }
-bool Takes(Field field, Op op) {
-  if (op == Op::kEqual || op == Op::kNotEqual) return true;
-  if (field == Field::kStream) return false;
-  const bool of_text =
-      op == Op::kHas || op == Op::kMatches || op == Op::kNotMatches;
+bool Takes(QueryField field, QueryOp op) {
+  if (op == QueryOp::kEqual || op == QueryOp::kNotEqual) return true;
+  if (field == QueryField::kStream) return false;
+  const bool of_text = op == QueryOp::kHas || op == QueryOp::kMatches ||
+                       op == QueryOp::kNotMatches;
   return IsText(field) == of_text;
 }
 
@@ -73,14 +69,14 @@ class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
 
-  StatusOr<Node> Parse() {
+  StatusOr<QueryNode> Parse() {
     if (text_.size() > kMaxQuery) {
       return InvalidArgument("a filter has at most {} bytes, not {}", kMaxQuery,
                              text_.size());
     }
     LOCKSTEP_RETURN_IF_ERROR(Advance());
     if (token_.kind == TokenKind::kEnd) return Bad("the filter is empty");
-    LOCKSTEP_ASSIGN_OR_RETURN(Node node, ParseAnd(0));
+    LOCKSTEP_ASSIGN_OR_RETURN(QueryNode node, ParseAnd(0));
     if (token_.kind != TokenKind::kEnd) return Bad("nothing may follow here");
     return node;
   }
@@ -95,7 +91,7 @@ class Parser {
 
   Status Advance() {
     while (at_ < text_.size() && IsSpace(text_[at_])) ++at_;
-    token_ = {TokenKind::kEnd, "", Op::kEqual, at_};
+    token_ = {TokenKind::kEnd, "", QueryOp::kEqual, at_};
     if (at_ == text_.size()) return OkStatus();
     const char c = text_[at_];
     if (c == '(' || c == ')') {
@@ -121,15 +117,15 @@ class Parser {
   bool TakeOp() {
     struct OpName {
       std::string_view name;
-      Op op;
+      QueryOp op;
     };
     // The longer ones first.
     constexpr OpName kOps[] = {
-        {"!=", Op::kNotEqual},     {"=~", Op::kMatches},
-        {"!~", Op::kNotMatches},   {"<=", Op::kLessEqual},
-        {">=", Op::kGreaterEqual}, {"=", Op::kEqual},
-        {":", Op::kHas},           {"<", Op::kLess},
-        {">", Op::kGreater}};
+        {"!=", QueryOp::kNotEqual},     {"=~", QueryOp::kMatches},
+        {"!~", QueryOp::kNotMatches},   {"<=", QueryOp::kLessEqual},
+        {">=", QueryOp::kGreaterEqual}, {"=", QueryOp::kEqual},
+        {":", QueryOp::kHas},           {"<", QueryOp::kLess},
+        {">", QueryOp::kGreater}};
     for (const OpName& each : kOps) {
       if (!text_.substr(at_).starts_with(each.name)) continue;
       token_.kind = TokenKind::kOp;
@@ -192,31 +188,31 @@ class Parser {
     return token_.kind == TokenKind::kEnd || token_.kind == TokenKind::kClose;
   }
 
-  StatusOr<Node> ParseAnd(int depth) {
+  StatusOr<QueryNode> ParseAnd(int depth) {
     if (depth > kMaxDepth) return Bad("brackets are nested too deep");
-    LOCKSTEP_ASSIGN_OR_RETURN(Node node, ParseOr(depth));
+    LOCKSTEP_ASSIGN_OR_RETURN(QueryNode node, ParseOr(depth));
     while (!AtEnd()) {
       if (AtWord("AND")) LOCKSTEP_RETURN_IF_ERROR(Advance());
-      LOCKSTEP_ASSIGN_OR_RETURN(Node next, ParseOr(depth));
-      Join(Node::Kind::kAnd, std::move(next), &node);
+      LOCKSTEP_ASSIGN_OR_RETURN(QueryNode next, ParseOr(depth));
+      Join(QueryNode::Kind::kAnd, std::move(next), &node);
     }
     return node;
   }
 
-  StatusOr<Node> ParseOr(int depth) {
-    LOCKSTEP_ASSIGN_OR_RETURN(Node node, ParseNot(depth));
+  StatusOr<QueryNode> ParseOr(int depth) {
+    LOCKSTEP_ASSIGN_OR_RETURN(QueryNode node, ParseNot(depth));
     while (AtWord("OR")) {
       LOCKSTEP_RETURN_IF_ERROR(Advance());
-      LOCKSTEP_ASSIGN_OR_RETURN(Node next, ParseNot(depth));
-      Join(Node::Kind::kOr, std::move(next), &node);
+      LOCKSTEP_ASSIGN_OR_RETURN(QueryNode next, ParseNot(depth));
+      Join(QueryNode::Kind::kOr, std::move(next), &node);
     }
     return node;
   }
 
   // node = node KIND next, flat.
-  static void Join(Node::Kind kind, Node next, Node* node) {
+  static void Join(QueryNode::Kind kind, QueryNode next, QueryNode* node) {
     if (node->kind != kind || node->children.empty()) {
-      Node joined;
+      QueryNode joined;
       joined.kind = kind;
       joined.children.push_back(std::move(*node));
       *node = std::move(joined);
@@ -224,24 +220,24 @@ class Parser {
     node->children.push_back(std::move(next));
   }
 
-  StatusOr<Node> ParseNot(int depth) {
+  StatusOr<QueryNode> ParseNot(int depth) {
     bool negated = false;
     while (AtWord("NOT") || token_.kind == TokenKind::kMinus) {
       negated = !negated;
       LOCKSTEP_RETURN_IF_ERROR(Advance());
     }
-    LOCKSTEP_ASSIGN_OR_RETURN(Node node, ParseOne(depth));
+    LOCKSTEP_ASSIGN_OR_RETURN(QueryNode node, ParseOne(depth));
     if (!negated) return node;
-    Node out;
-    out.kind = Node::Kind::kNot;
+    QueryNode out;
+    out.kind = QueryNode::Kind::kNot;
     out.children.push_back(std::move(node));
     return out;
   }
 
-  StatusOr<Node> ParseOne(int depth) {
+  StatusOr<QueryNode> ParseOne(int depth) {
     if (token_.kind == TokenKind::kOpen) {
       LOCKSTEP_RETURN_IF_ERROR(Advance());
-      LOCKSTEP_ASSIGN_OR_RETURN(Node node, ParseAnd(depth + 1));
+      LOCKSTEP_ASSIGN_OR_RETURN(QueryNode node, ParseAnd(depth + 1));
       if (token_.kind != TokenKind::kClose) return Bad("\")\" is missing");
       LOCKSTEP_RETURN_IF_ERROR(Advance());
       return node;
@@ -256,16 +252,16 @@ class Parser {
     LOCKSTEP_RETURN_IF_ERROR(Advance());
     if (token_.kind != TokenKind::kOp) {
       // A text alone.
-      Node node;
+      QueryNode node;
       node.text = first.text;
       return node;
     }
     return ParseComparison(first, depth);
   }
 
-  StatusOr<Node> ParseComparison(const Token& name, int depth) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Field field, FindField(name));
-    const Op op = token_.op;
+  StatusOr<QueryNode> ParseComparison(const Token& name, int depth) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const QueryField field, FindField(name));
+    const QueryOp op = token_.op;
     if (!Takes(field, op)) {
       return Bad(fmt::format("{} takes {}, not {}", name.text, OpsText(field),
                              token_.text));
@@ -279,20 +275,20 @@ class Parser {
   }
 
   // ("a" OR "b" AND ...): each is compared.
-  StatusOr<Node> ParseValues(Field field, Op op, int depth) {
+  StatusOr<QueryNode> ParseValues(QueryField field, QueryOp op, int depth) {
     if (depth > kMaxDepth) return Bad("brackets are nested too deep");
-    std::optional<Node> node;
+    std::optional<QueryNode> node;
     std::string between;
     do {
       is_value_ = true;
       const Status advanced = Advance();
       is_value_ = false;
       LOCKSTEP_RETURN_IF_ERROR(advanced);
-      LOCKSTEP_ASSIGN_OR_RETURN(Node next, ParseValue(field, op));
+      LOCKSTEP_ASSIGN_OR_RETURN(QueryNode next, ParseValue(field, op));
       if (!node) {
         node = std::move(next);
       } else {
-        Join(between == "OR" ? Node::Kind::kOr : Node::Kind::kAnd,
+        Join(between == "OR" ? QueryNode::Kind::kOr : QueryNode::Kind::kAnd,
              std::move(next), &*node);
       }
       if (!AtWord("OR") && !AtWord("AND")) break;
@@ -306,13 +302,13 @@ class Parser {
     return *std::move(node);
   }
 
-  StatusOr<Node> ParseValue(Field field, Op op) {
+  StatusOr<QueryNode> ParseValue(QueryField field, QueryOp op) {
     const bool minus = token_.kind == TokenKind::kMinus;
     if (minus) LOCKSTEP_RETURN_IF_ERROR(Advance());
     if (token_.kind != TokenKind::kWord && token_.kind != TokenKind::kQuoted) {
       return Bad("a value is missing");
     }
-    Node node;
+    QueryNode node;
     node.field = field;
     node.op = op;
     node.text = (minus ? "-" : "") + token_.text;
@@ -321,9 +317,9 @@ class Parser {
     return node;
   }
 
-  Status ReadValue(Node* node) const {
+  Status ReadValue(QueryNode* node) const {
     const std::string& text = node->text;
-    if (node->op == Op::kMatches || node->op == Op::kNotMatches) {
+    if (node->op == QueryOp::kMatches || node->op == QueryOp::kNotMatches) {
       re2::RE2::Options options;
       options.set_log_errors(false);
       options.set_max_mem(kMaxPatternMemory);
@@ -335,13 +331,13 @@ class Parser {
                       text, node->pattern->error()));
     }
     switch (node->field) {
-      case Field::kSeverity: {
+      case QueryField::kSeverity: {
         const auto severity = ParseSeverity(text);
         if (!severity.ok()) return Bad(Message(severity.status()));
         node->number = *severity;
         return OkStatus();
       }
-      case Field::kTime: {
+      case QueryField::kTime: {
         const std::string full = text.size() == 10 ? text + "T00:00:00Z" : text;
         if (cri::ParseRfc3339Nano(full, &node->number)) return OkStatus();
         return Bad(
@@ -349,8 +345,8 @@ class Parser {
                         "2026-01-31T12:00:00Z",
                         text));
       }
-      case Field::kRank:
-      case Field::kAttempt: {
+      case QueryField::kRank:
+      case QueryField::kAttempt: {
         const auto [end, error] = std::from_chars(
             text.data(), text.data() + text.size(), node->number);
         if (error == std::errc() && end == text.data() + text.size()) {
@@ -358,7 +354,7 @@ class Parser {
         }
         return Bad(fmt::format("\"{}\" is no whole number", text));
       }
-      case Field::kTask:
+      case QueryField::kTask:
         // It goes by both names.
         if (text == "chief-replica-0") node->text = "master-replica-0";
         return OkStatus();
@@ -367,7 +363,7 @@ class Parser {
     }
   }
 
-  static StatusOr<Field> FindField(const Token& name) {
+  static StatusOr<QueryField> FindField(const Token& name) {
     std::vector<std::string> names;
     for (const FieldName& each : kFields) {
       if (each.name == name.text) return each.field;
@@ -391,7 +387,7 @@ class Parser {
 
 }  // namespace
 
-StatusOr<Node> ParseLogQuery(std::string_view text) {
+StatusOr<QueryNode> ParseLogQuery(std::string_view text) {
   return Parser(text).Parse();
 }
 

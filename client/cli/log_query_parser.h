@@ -54,6 +54,10 @@ struct LogQuery::Node {
   int64_t number = 0;
 };
 
+using QueryNode = LogQuery::Node;
+using QueryField = QueryNode::Field;
+using QueryOp = QueryNode::Op;
+
 // InvalidArgument: what is wrong and at which column, from 1.
 StatusOr<LogQuery::Node> ParseLogQuery(std::string_view text);
 

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <ostream>
 
@@ -30,10 +29,10 @@ StatusOr<int> Approve(const Cli& cli, const std::string& text) {
 
 }  // namespace
 
-void AddNodesApprove(CLI::App* parent, Cli* cli) {
-  auto name = std::make_shared<std::string>();
-  CLI::App* const app = AddCommand(
-      parent, "approve", "Let jobs use all that a node offers",
+Command NodesApproveCommand(Cli* cli) {
+  const auto name = std::make_shared<std::string>();
+  Command command = LeafCommand(
+      "approve", "Let jobs use all that a node offers",
       "  lockstep nodes describe host-a      # what it offers\n"
       "  lockstep nodes approve host-a\n"
       "\nA new node may have what it offers up to the site's limit"
@@ -42,12 +41,10 @@ void AddNodesApprove(CLI::App* parent, Cli* cli) {
       "\na node offers beyond that, or beyond what it had when it came, is not"
       "\nused before it is approved. Approve what the host really has: jobs and"
       "\ntheir secrets go to where there is room.");
-  app->add_option("node", *name, "The node, or how its name begins")
-      ->type_name("NODE")
-      ->required();
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Approve(*cli, *name); }; });
+  AddNodeArgument(&command, name.get());
+  AddRequestOptions(&command, cli);
+  command.run = [=] { return Approve(*cli, *name); };
+  return command;
 }
 
 }  // namespace lockstep

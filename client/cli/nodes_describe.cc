@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "client/cli/cli.h"
@@ -8,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-StatusOr<int> Run(const Cli& cli, const std::string& text) {
+StatusOr<int> DescribeNode(const Cli& cli, const std::string& text) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
                             FindNode(client.get(), text));
@@ -19,18 +18,16 @@ StatusOr<int> Run(const Cli& cli, const std::string& text) {
 
 }  // namespace
 
-void AddNodesDescribe(CLI::App* parent, Cli* cli) {
-  auto name = std::make_shared<std::string>();
-  CLI::App* const app = AddCommand(
-      parent, "describe",
+Command NodesDescribeCommand(Cli* cli) {
+  const auto name = std::make_shared<std::string>();
+  Command command = LeafCommand(
+      "describe",
       "A node: its state and why, what it has, what runs there, what happened",
       "  lockstep nodes describe worker-0");
-  app->add_option("node", *name, "The node, or how its name begins")
-      ->type_name("NODE")
-      ->required();
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *name); }; });
+  AddNodeArgument(&command, name.get());
+  AddRequestOptions(&command, cli);
+  command.run = [=] { return DescribeNode(*cli, *name); };
+  return command;
 }
 
 }  // namespace lockstep

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <ostream>
 
@@ -15,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-constexpr Duration kPoll = std::chrono::milliseconds(300);
+constexpr Duration kDrainPoll = std::chrono::milliseconds(300);
 
 struct DrainFlags {
   std::string node;
@@ -53,7 +52,7 @@ StatusOr<int> WaitDrained(const Cli& cli, Client* client,
           Count(node->jobs_size(), "job"), FormatDuration(*timeout));
       return kExitTimedOut;
     }
-    pause.WaitFor(kPoll);
+    pause.WaitFor(kDrainPoll);
   }
 }
 
@@ -113,10 +112,10 @@ StatusOr<int> Forget(const Cli& cli, const std::string& name, bool yes) {
 
 }  // namespace
 
-void AddNodesDrain(CLI::App* parent, Cli* cli) {
+Command NodesDrainCommand(Cli* cli) {
   auto flags = std::make_shared<DrainFlags>();
-  CLI::App* const app = AddCommand(
-      parent, "drain", "Give a node no new work, and have it emptied",
+  Command command = LeafCommand(
+      "drain", "Give a node no new work, and have it emptied",
       "  lockstep nodes drain host-a --reason \"new disk\"\n"
       "  lockstep nodes drain host-a --grace 30s --wait\n"
       "\nWithout --grace its jobs run to their end. With one native jobs save"
@@ -124,52 +123,44 @@ void AddNodesDrain(CLI::App* parent, Cli* cli) {
       "\nelsewhere, and what still runs after the grace is killed. Neither"
       "\ncosts a job anything of its restart budget. It lasts until `lockstep"
       "\nnodes undrain`; given again it replaces reason and grace.");
-  app->add_option("node", flags->node, "The node, or how its name begins")
-      ->type_name("NODE")
-      ->required();
-  app->add_option("--reason", flags->reason, "Why, for people")
-      ->type_name("TEXT");
-  app->add_option("--grace", flags->grace,
-                  "Move its jobs away, and kill what is left after so long, "
-                  "as 30s (default: they run to their end)")
-      ->type_name("DURATION");
-  app->add_flag("--wait", flags->wait, "Return when nothing runs there");
-  app->add_option("--timeout", flags->timeout,
-                  "Give up waiting after so long: exit 124 (default: never)")
-      ->type_name("DURATION");
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Drain(*cli, *flags); }; });
+  AddNodeArgument(&command, &flags->node);
+  command.Add("--reason TEXT", &flags->reason, "Why, for people");
+  command.Add("--grace DURATION", &flags->grace,
+              "Move its jobs away, and kill what is left after so long, as 30s "
+              "(default: they run to their end)");
+  command.Add("--wait", &flags->wait, "Return when nothing runs there");
+  command.Add("--timeout DURATION", &flags->timeout,
+              "Give up waiting after so long: exit 124 (default: never)");
+  AddRequestOptions(&command, cli);
+  command.run = [=] { return Drain(*cli, *flags); };
+  return command;
 }
 
-void AddNodesUndrain(CLI::App* parent, Cli* cli) {
-  auto name = std::make_shared<std::string>();
-  CLI::App* const app = AddCommand(parent, "undrain", "Give a node work again",
-                                   "  lockstep nodes undrain host-a");
-  app->add_option("node", *name, "The node, or how its name begins")
-      ->type_name("NODE")
-      ->required();
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Undrain(*cli, *name); }; });
+Command NodesUndrainCommand(Cli* cli) {
+  const auto name = std::make_shared<std::string>();
+  Command command = LeafCommand("undrain", "Give a node work again",
+                                "  lockstep nodes undrain host-a");
+  AddNodeArgument(&command, name.get());
+  AddRequestOptions(&command, cli);
+  command.run = [=] { return Undrain(*cli, *name); };
+  return command;
 }
 
-void AddNodesForget(CLI::App* parent, Cli* cli) {
-  auto name = std::make_shared<std::string>();
+Command NodesForgetCommand(Cli* cli) {
+  const auto name = std::make_shared<std::string>();
   auto yes = std::make_shared<bool>(false);
-  CLI::App* const app = AddCommand(
-      parent, "forget", "Say that a silent node's host is gone for good",
+  Command command = LeafCommand(
+      "forget", "Say that a silent node's host is gone for good",
       "  lockstep nodes forget host-a --yes\n"
       "\nWhat it held is free and its ranks count as lost, so jobs that wait"
       "\nfor it go on elsewhere. Do it only when the host is off: ranks that"
       "\nstill run there would write beside the new ones. A node that is"
       "\nconnected is refused.");
-  app->add_option("node", *name, "The node; its whole name")
-      ->type_name("NODE")
-      ->required();
-  app->add_flag("-y,--yes", *yes, "Do not ask");
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Forget(*cli, *name, *yes); }; });
+  command.Add("node NODE", name.get(), "The node; its whole name", Required);
+  command.Add("-y,--yes", yes.get(), "Do not ask");
+  AddConnectionOptions(&command, cli);
+  command.run = [=] { return Forget(*cli, *name, *yes); };
+  return command;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,4 @@
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <memory>
 
 #include "client/cli/cli.h"
@@ -10,23 +8,14 @@
 namespace lockstep {
 namespace {
 
-StatusOr<v1::NodeState> ParseState(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::toupper(c));
-  for (int i = 1; i <= v1::NodeState_MAX; ++i) {
-    if (Text(static_cast<v1::NodeState>(i)) == text) {
-      return static_cast<v1::NodeState>(i);
-    }
-  }
-  return InvalidArgument(
-      "--state: there is no {}; there are ready, unknown, lost, draining, "
-      "drained and quarantined",
-      text);
-}
-
-StatusOr<int> Run(const Cli& cli, const std::vector<std::string>& states) {
+StatusOr<int> RunListNodes(const Cli& cli,
+                           const std::vector<std::string>& states) {
   std::vector<v1::NodeState> wanted;
   for (const std::string& state : states) {
-    LOCKSTEP_ASSIGN_OR_RETURN(wanted.emplace_back(), ParseState(state));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const int index,
+        ParseState(state, StateNames<v1::NodeState>(v1::NodeState_MAX)));
+    wanted.push_back(static_cast<v1::NodeState>(index));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   LOCKSTEP_ASSIGN_OR_RETURN(std::vector<v1::Node> nodes, client->ListNodes());
@@ -54,20 +43,19 @@ StatusOr<int> Run(const Cli& cli, const std::vector<std::string>& states) {
 
 }  // namespace
 
-void AddNodesList(CLI::App* parent, Cli* cli) {
+Command NodesListCommand(Cli* cli) {
   auto states = std::make_shared<std::vector<std::string>>();
-  CLI::App* const app = AddCommand(
-      parent, "list", "Nodes: what they have and what of it is taken",
-      "  lockstep nodes list\n"
-      "  lockstep nodes list -o wide --state draining,drained\n"
-      "  lockstep nodes list --columns NAME,STATE --no-headers");
-  app->add_option("--state", *states,
-                  "Only in these states, as draining,drained")
-      ->delimiter(',')
-      ->type_name("STATES");
-  AddListOptions(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *states); }; });
+  Command command =
+      LeafCommand("list", "Nodes: what they have and what of it is taken",
+                  "  lockstep nodes list\n"
+                  "  lockstep nodes list -o wide --state draining,drained\n"
+                  "  lockstep nodes list --columns NAME,STATE --no-headers");
+  command.Add("--state STATES", states.get(),
+              "Only in these states, as draining,drained", SplitAt(','));
+  AddListOptions(&command, cli);
+  AddConnectionOptions(&command, cli);
+  command.run = [=] { return RunListNodes(*cli, *states); };
+  return command;
 }
 
 }  // namespace lockstep

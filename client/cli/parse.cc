@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kMaxRanks = 100'000;
+constexpr size_t kMostRanks = 100'000;
 constexpr double kMaxSeconds = 100.0 * 365 * 86400;
 
 // Takes a number off the front of `text`; false where there is none.
@@ -108,8 +108,8 @@ StatusOr<std::vector<int32_t>> ParseRanks(std::string_view text) {
         !ParseWhole(part.substr(dash + 1), &last)) {
       return bad();
     }
-    if (last < first || static_cast<size_t>(last - first) >= kMaxRanks ||
-        ranks.size() > kMaxRanks) {
+    if (last < first || static_cast<size_t>(last - first) >= kMostRanks ||
+        ranks.size() > kMostRanks) {
       return bad();
     }
     for (int32_t rank = first; rank <= last; ++rank) ranks.insert(rank);

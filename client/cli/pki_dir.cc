@@ -1,16 +1,13 @@
 #include "client/cli/pki_dir.h"
 
-#include <CLI/CLI.hpp>
-
 #include "common/base/file.h"
 #include "common/pki/ca.h"
 
 namespace lockstep {
 
-void AddPkiDirOption(CLI::App* app, std::string* dir) {
-  app->add_option("--dir", *dir,
-                  "The CA's directory (default: ~/.config/lockstep/pki)")
-      ->type_name("DIR");
+void AddPkiDirOption(Command* command, std::string* dir) {
+  command->Add("--dir DIR", dir,
+               "The CA's directory (default: ~/.config/lockstep/pki)");
 }
 
 StatusOr<std::string> PkiDir(const std::string& dir,

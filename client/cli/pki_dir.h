@@ -7,14 +7,11 @@
 #include "client/cli/environment.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
-
-namespace CLI {
-class App;
-}
+#include "common/cli/command.h"
 
 namespace lockstep {
 
-void AddPkiDirOption(CLI::App* app, std::string* dir);
+void AddPkiDirOption(Command* command, std::string* dir);
 
 // `dir`, or $XDG_CONFIG_HOME/lockstep/pki, or ~/.config/lockstep/pki.
 // FailedPrecondition when neither variable is set.

@@ -9,10 +9,6 @@
 
 namespace lockstep {
 
-// The group of flags that `plan` takes, so that the command line of a
-// submission works, and does nothing with: --help leaves them out.
-inline constexpr char kNoEffect[] = "";
-
 // Roles with their machines, each task's place or why it would wait, the price
 // of an hour. Pure.
 std::string FormatPlan(const v1::SubmitJobResponse& response);

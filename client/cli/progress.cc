@@ -15,7 +15,6 @@ constexpr Duration kPlainInterval = std::chrono::seconds(10);
 constexpr Duration kNewsDelay = std::chrono::seconds(1);
 constexpr int kBarWidth = 24;
 constexpr int kLeastBarWidth = 8;
-constexpr char kClearLine[] = "\r\x1b[K";
 
 // 0..1; negative: not known.
 double Done(const v1::RankProgress& chief) {

@@ -1,7 +1,6 @@
 // `lockstep run`: torchrun's command line as a job that is followed.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <ostream>
 
@@ -19,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kRunExamples[] =
     "  lockstep run --nnodes 2 --nproc-per-node 1 train.py --epochs 5\n"
     "  lockstep run --nnodes 2 --nproc-per-node gpu --gpus 4 -m trainer.task\n"
     "\ntorchrun's command line: what follows the script is its own. A job of a"
@@ -32,7 +31,7 @@ constexpr char kExamples[] =
     "\nFAILED the code of the first rank that failed (else 1), 130 after"
     "\nCtrl-C, 143 after SIGTERM, 129 after SIGHUP.";
 
-constexpr char kPlanExamples[] =
+constexpr char kPlanRunExamples[] =
     "  lockstep plan run --nnodes 2 --nproc-per-node 1 train.py --epochs 5\n"
     "\nThe command line of `lockstep run`, without what follows a job. Shows"
     "\neach role with its machine and what it reserves, where its tasks would"
@@ -40,7 +39,7 @@ constexpr char kPlanExamples[] =
     "\nsubmitted. Returns 0, also where the job would wait; 5 where no node"
     "\ncould ever take it.";
 
-struct Options {
+struct RunCommandFlags {
   RunFlags flags;
   bool prefix = false;
   bool dry_run = false;
@@ -48,8 +47,9 @@ struct Options {
   std::string script;
 };
 
-StatusOr<int> Follow(const Cli& cli, Client* client, const Options& options,
-                     const std::string& name) {
+StatusOr<int> FollowRun(const Cli& cli, Client* client,
+                        const RunCommandFlags& options,
+                        const std::string& name) {
   CliEnvironment* const env = cli.env;
   StreamJobOptions stream;
   stream.job = name;
@@ -82,7 +82,7 @@ StatusOr<int> Follow(const Cli& cli, Client* client, const Options& options,
   return ExitCodeOf(*job);
 }
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> SubmitRun(const Cli& cli, const RunCommandFlags& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const RunRequest request,
       BuildRun(options.flags, cli.program, *cli.env, RandomHex(3)));
@@ -99,28 +99,20 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
   *cli.env->err << fmt::format("job {} submitted: {}, {}\n", name,
                                Count(TaskCount(request.spec), "task"),
                                Count(RankCount(request.spec), "rank"));
-  return Follow(cli, client.get(), options, name);
+  return FollowRun(cli, client.get(), options, name);
 }
 
-void AddTorchrunOptions(CLI::App* app, RunFlags* f) {
-  const char* const group = "torchrun's";
-  app->add_option("--nnodes", f->nnodes, "Nodes, each one task (default: 1)")
-      ->type_name("N")
-      ->group(group);
-  app->add_option("--nproc-per-node,--nproc_per_node", f->nproc_per_node,
-                  "Ranks of a node: a number, gpu, cpu or auto (default: 1)")
-      ->type_name("N")
-      ->group(group);
-  app->add_option("--max-restarts,--max_restarts", f->max_restarts,
-                  "Failures without progress before it fails (default: 0)")
-      ->check(AtLeast(0))
-      ->group(group);
-  app->add_flag("-m,--module", f->module, "SCRIPT is a Python module")
-      ->group(group);
-  app->add_flag("--no-python,--no_python", f->no_python,
-                "SCRIPT is a program of its own")
-      ->group(group);
-  app->add_flag("--standalone", f->standalone, "One node")->group(group);
+void AddTorchrunOptions(const FlagGroup& group, RunFlags* f) {
+  group.Add("--nnodes N", &f->nnodes, "Nodes, each one task (default: 1)");
+  group.Add("--nproc-per-node,--nproc_per_node N", &f->nproc_per_node,
+            "Ranks of a node: a number, gpu, cpu or auto (default: 1)");
+  group.Add("--max-restarts,--max_restarts", &f->max_restarts,
+            "Failures without progress before it fails (default: 0)",
+            AtLeast(0));
+  group.Add("-m,--module", &f->module, "SCRIPT is a Python module");
+  group.Add("--no-python,--no_python", &f->no_python,
+            "SCRIPT is a program of its own");
+  group.Add("--standalone", &f->standalone, "One node");
   for (const char* name :
        {"--rdzv-backend,--rdzv_backend", "--rdzv-endpoint,--rdzv_endpoint",
         "--rdzv-id,--rdzv_id", "--rdzv-conf,--rdzv_conf",
@@ -133,79 +125,58 @@ void AddTorchrunOptions(CLI::App* app, RunFlags* f) {
     const std::string all = name;
     const size_t begin = all.find("--");
     const std::string flag = all.substr(begin, all.find(',', begin) - begin);
-    app->add_option_function<std::string>(
-           name, [f, flag](const std::string&) { f->settled.push_back(flag); },
-           "Not used: lockstep settles it")
-        ->group(group);
+    group.Add(
+        name, [f, flag](const std::string&) { f->settled.push_back(flag); },
+        "Not used: lockstep settles it");
   }
 }
 
-void AddOwnOptions(CLI::App* app, SubmitFlags* f, std::string* python) {
-  const char* const group = "lockstep's";
-  app->add_option("--name", f->name,
-                  "Unique for ever (default: the script's, and six "
-                  "hexadecimal digits)")
-      ->group(group);
-  app->add_option("--python", *python,
-                  "Interpreter (default: of the active virtual environment, "
-                  "else python3 of the nodes)")
-      ->group(group);
-  AddResourceOptions(app, f, "node", group);
-  app->add_option("--output", f->output,
-                  "Output directory, seen by all hosts (default: none)")
-      ->type_name("DIR")
-      ->group(group);
-  AddEndOptions(app, f, group);
-  app->add_option("--workdir", f->working_directory,
-                  "Where ranks start: a folder that the nodes have, or "
-                  "\"output\", the output directory (default: the working "
-                  "directory)")
-      ->type_name("DIR")
-      ->group(group);
-  app->add_option("--max-running-time", f->max_running_time,
-                  "End it after so long, as 2h (default: no limit)")
-      ->type_name("DURATION")
-      ->group(group);
-}
-
-void Add(CLI::App* parent, Cli* cli, const std::string& description,
-         bool plan) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app =
-      AddCommand(parent, "run", description, plan ? kPlanExamples : kExamples);
-  app->add_option("script", options->script,
-                  "The script (or module, or program), behind which all is its "
-                  "own")
-      ->type_name("FILE");
-  AddTorchrunOptions(app, &options->flags);
-  AddOwnOptions(app, &options->flags.job, &options->flags.python);
-  CLI::Option* const dry_run =
-      app->add_flag("--dry-run", options->dry_run,
-                    "Check it and show where it would go; submit nothing");
-  CLI::Option* const prefix = app->add_flag("--prefix", options->prefix,
-                                            "Each line's rank and task first");
-  if (plan) {
-    // The same command line is taken.
-    for (CLI::Option* option : {dry_run, prefix}) option->group(kNoEffect);
-  }
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] {
-    options->dry_run = options->dry_run || plan;
-    cli->run = [=] { return Run(*cli, *options); };
-  });
+void AddOwnOptions(const FlagGroup& group, SubmitFlags* f,
+                   std::string* python) {
+  group.Add(
+      "--name", &f->name,
+      "Unique for ever (default: the script's, and six hexadecimal digits)");
+  group.Add("--python", python,
+            "Interpreter (default: of the active virtual environment, else "
+            "python3 of the nodes)");
+  AddResourceOptions(group, f, "node");
+  group.Add("--output DIR", &f->output,
+            "Output directory, seen by all hosts (default: none)");
+  AddEndOptions(group, f);
+  group.Add("--workdir DIR", &f->working_directory,
+            "Where ranks start: a folder that the nodes have, or \"output\", "
+            "the output directory (default: the working directory)");
+  group.Add("--max-running-time DURATION", &f->max_running_time,
+            "End it after so long, as 2h (default: no limit)");
 }
 
 }  // namespace
 
-void AddRun(CLI::App* parent, Cli* cli) {
-  Add(parent, cli,
-      "Run a script on several nodes, as torchrun: [OPTIONS] SCRIPT ARGS...",
-      false);
-}
-
-void AddPlanRun(CLI::App* parent, Cli* cli) {
-  Add(parent, cli, "What `run` would do: [OPTIONS] SCRIPT ARGS...", true);
+Command RunCommand(Cli* cli, bool plan) {
+  const auto options = std::make_shared<RunCommandFlags>();
+  Command command =
+      LeafCommand("run",
+                  plan ? "What `run` would do: [OPTIONS] SCRIPT ARGS..."
+                       : "Run a script on several nodes, as torchrun: "
+                         "[OPTIONS] SCRIPT ARGS...",
+                  plan ? kPlanRunExamples : kRunExamples);
+  command.Add(
+      "script FILE", &options->script,
+      "The script (or module, or program), behind which all is its own");
+  AddTorchrunOptions(command.Group("torchrun's"), &options->flags);
+  AddOwnOptions(command.Group("lockstep's"), &options->flags.job,
+                &options->flags.python);
+  command.Add("--dry-run", &options->dry_run,
+              "Check it and show where it would go; submit nothing",
+              HiddenIf(plan));
+  command.Add("--prefix", &options->prefix, "Each line's rank and task first",
+              HiddenIf(plan));
+  AddRequestOptions(&command, cli);
+  command.run = [=] {
+    options->dry_run = options->dry_run || plan;
+    return SubmitRun(*cli, *options);
+  };
+  return command;
 }
 
 }  // namespace lockstep

@@ -8,10 +8,10 @@
 namespace lockstep {
 namespace {
 
-constexpr Duration kTick = std::chrono::milliseconds(100);
+constexpr Duration kStreamTick = std::chrono::milliseconds(100);
 constexpr Duration kLook = std::chrono::seconds(1);
 // For the last lines, once the job has ended.
-constexpr Duration kLastLines = std::chrono::seconds(10);
+constexpr Duration kLastLinesPatience = std::chrono::seconds(10);
 // For a job to end whose lines have ended.
 constexpr Duration kEndPatience = std::chrono::seconds(60);
 
@@ -65,7 +65,7 @@ class Streamer {
     CliEnvironment* const env = cli_.env;
     MonoTime looked = env->clock->Now().mono;
     std::optional<MonoTime> ended;
-    while (!done_.WaitFor(kTick)) {
+    while (!done_.WaitFor(kStreamTick)) {
       if (!cancelled_ && env->interrupted && env->interrupted()) {
         if (!options_.cancels) return true;
         Cancel();
@@ -78,7 +78,7 @@ class Streamer {
       if (now - looked < kLook) continue;
       looked = now;
       if (HasEnded() && !ended) ended = now;
-      if (ended && now - *ended >= kLastLines) {
+      if (ended && now - *ended >= kLastLinesPatience) {
         gave_up_ = true;
         return false;
       }

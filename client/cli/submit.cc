@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <iterator>
 #include <memory>
 #include <ostream>
@@ -22,7 +21,7 @@ namespace {
 
 constexpr uint64_t kMaxJobFile = 1 << 20;
 
-constexpr char kExamples[] =
+constexpr char kSubmitExamples[] =
     "  lockstep submit --tasks 2 --name hello -- echo hello\n"
     "  lockstep submit --tasks 2 --checkpoint-interval-steps 200 -- "
     "lockstep-train --train /data/fashion\n"
@@ -43,7 +42,7 @@ constexpr char kExamples[] =
     "  argv: [lockstep-train, --train, /data/fashion]\n"
     "  checkpoint: {intervalSteps: 200}";
 
-constexpr char kPlanExamples[] =
+constexpr char kPlanSubmitExamples[] =
     "  lockstep plan submit --tasks 2 --gpus 1 -- python3 train.py\n"
     "  lockstep plan submit -f job.yaml -o json\n"
     "\nThe command line of `lockstep submit`, whose --help explains a job file."
@@ -52,7 +51,7 @@ constexpr char kPlanExamples[] =
     "\nsubmitted. Returns 0, also where the job would wait; 5 where no node"
     "\ncould ever take it.";
 
-struct Options {
+struct SubmitCommandFlags {
   SubmitFlags flags;
   std::string file;
   std::string reduction_plan;
@@ -71,7 +70,7 @@ StatusOr<v1::JobSpec> ReadFile(const std::string& path, CliEnvironment* env) {
   return ParseJobFile(text, path);
 }
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunSubmit(const Cli& cli, const SubmitCommandFlags& options) {
   CliEnvironment* const env = cli.env;
   SubmitFlags flags = options.flags;
   flags.program = cli.program;
@@ -118,122 +117,80 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
   return 0;
 }
 
-void AddTaskOptions(CLI::App* app, SubmitFlags* f) {
-  const char* const group = "Tasks";
-  app->add_option("--tasks", f->tasks,
-                  "Tasks: a chief and N - 1 workers (default: 1)")
-      ->check(AtLeast(1))
-      ->group(group);
-  app->add_option("--workers", f->workers,
-                  "N workers and no chief, instead of --tasks")
-      ->check(AtLeast(1))
-      ->group(group);
-  app->add_option("--ranks-per-task", f->ranks_per_task,
-                  "Processes of a task (default: 1)")
-      ->check(AtLeast(1))
-      ->group(group);
-  AddResourceOptions(app, f, "task", group);
-  app->add_option("--working-directory,--workdir", f->working_directory,
-                  "Where ranks start: a folder that the nodes have, or "
-                  "\"output\", the output directory (default: a folder of the "
-                  "task's own, see `lockstep jobs files`)")
-      ->type_name("DIR")
-      ->group(group);
+void AddTaskOptions(const FlagGroup& group, SubmitFlags* f) {
+  group.Add("--tasks", &f->tasks,
+            "Tasks: a chief and N - 1 workers (default: 1)", AtLeast(1));
+  group.Add("--workers", &f->workers,
+            "N workers and no chief, instead of --tasks", AtLeast(1));
+  group.Add("--ranks-per-task", &f->ranks_per_task,
+            "Processes of a task (default: 1)", AtLeast(1));
+  AddResourceOptions(group, f, "task");
+  group.Add("--working-directory,--workdir DIR", &f->working_directory,
+            "Where ranks start: a folder that the nodes have, or \"output\", "
+            "the output directory (default: a folder of the task's own, see "
+            "`lockstep jobs files`)");
 }
 
-void AddJobOptions(CLI::App* app, SubmitFlags* f) {
-  const char* const group = "Job";
-  app->add_option(
-         "--name", f->name,
-         "Unique for ever (default: the program's, and six hexadecimal digits)")
-      ->group(group);
-  app->add_option("--kind", f->kind,
-                  "native or program (default: native for lockstep-train, "
-                  "else program)")
-      ->check(CLI::IsMember({"native", "program"}))
-      ->group(group);
-  app->add_option("--output", f->output,
-                  "Output directory, seen by all hosts (default: of native "
-                  "jobs ~/lockstep/NAME, of programs none)")
-      ->type_name("DIR")
-      ->group(group);
-  app->add_option("--checkpoint-interval-steps", f->checkpoint_interval_steps,
-                  "A checkpoint every N steps (default: none by step)")
-      ->check(AtLeast(0))
-      ->group(group);
-  app->add_option("--checkpoint-keep", f->checkpoint_keep,
-                  "How many checkpoints are kept (default: 3)")
-      ->check(AtLeast(1))
-      ->group(group);
-  app->add_option("--restart-budget,--max-restarts", f->restart_budget,
-                  "Restarts without progress before the job fails; 0: none "
-                  "(default: 3)")
-      ->check(AtLeast(0))
-      ->group(group);
-  AddEndOptions(app, f, group);
-  app->add_option("--priority", f->priority,
-                  "0 to 1000, larger first (default: 0)")
-      ->check(CLI::Range(0, 1000))
-      ->group(group);
-  app->add_option("--max-running-time", f->max_running_time,
-                  "End it after so long, as 2h (default: no limit)")
-      ->type_name("DURATION")
-      ->group(group);
-  app->add_option("--max-wait-time", f->max_wait_time,
-                  "End it when it does not run after so long, as 10m "
-                  "(default: no limit)")
-      ->type_name("DURATION")
-      ->group(group);
-  app->add_option("--label", f->labels, "KEY=VALUE; may be given several times")
-      ->take_all()
-      ->allow_extra_args(false)
-      ->group(group);
-  app->add_option("--comment", f->comment, "Free text")->group(group);
-}
-
-// `plan`: without what submits.
-void Add(CLI::App* parent, Cli* cli, const std::string& description,
-         bool plan) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(parent, "submit", description,
-                                   plan ? kPlanExamples : kExamples);
-  app->add_option("-f,--file", options->file,
-                  "Job file in YAML; - reads it from stdin")
-      ->type_name("FILE");
-  CLI::Option* const dry_run =
-      app->add_flag("--dry-run", options->dry_run,
-                    "Check it and show where it would go; submit nothing");
-  CLI::Option* const detach =
-      app->add_flag("--detach", options->detach, "Do not follow it");
-  if (plan) {
-    // The same command line is taken.
-    for (CLI::Option* option : {dry_run, detach}) option->group(kNoEffect);
-  }
-  AddJobOptions(app, &options->flags);
-  app->add_option("--reduction-plan", options->reduction_plan,
-                  "Of native jobs: sum gradients as this file says, which "
-                  "`jobs describe JOB --reduction-plan` wrote (default: the "
-                  "first generation makes a plan)")
-      ->type_name("FILE")
-      ->group("Job");
-  AddTaskOptions(app, &options->flags);
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] {
-    options->dry_run = options->dry_run || plan;
-    cli->run = [=] { return Run(*cli, *options); };
-  });
+void AddJobOptions(const FlagGroup& group, SubmitFlags* f) {
+  group.Add(
+      "--name", &f->name,
+      "Unique for ever (default: the program's, and six hexadecimal digits)");
+  group.Add("--kind", &f->kind,
+            "native or program (default: native for lockstep-train, else "
+            "program)",
+            OneOf({"native", "program"}));
+  group.Add("--output DIR", &f->output,
+            "Output directory, seen by all hosts (default: of native jobs "
+            "~/lockstep/NAME, of programs none)");
+  group.Add("--checkpoint-interval-steps", &f->checkpoint_interval_steps,
+            "A checkpoint every N steps (default: none by step)", AtLeast(0));
+  group.Add("--checkpoint-keep", &f->checkpoint_keep,
+            "How many checkpoints are kept (default: 3)", AtLeast(1));
+  group.Add("--restart-budget,--max-restarts", &f->restart_budget,
+            "Restarts without progress before the job fails; 0: none (default: "
+            "3)",
+            AtLeast(0));
+  AddEndOptions(group, f);
+  group.Add("--priority", &f->priority, "0 to 1000, larger first (default: 0)",
+            InRange(0, 1000));
+  group.Add("--max-running-time DURATION", &f->max_running_time,
+            "End it after so long, as 2h (default: no limit)");
+  group.Add(
+      "--max-wait-time DURATION", &f->max_wait_time,
+      "End it when it does not run after so long, as 10m (default: no limit)");
+  group.Add("--label", &f->labels, "KEY=VALUE; may be given several times",
+            MayRepeat);
+  group.Add("--comment", &f->comment, "Free text");
 }
 
 }  // namespace
 
-void AddSubmit(CLI::App* parent, Cli* cli) {
-  Add(parent, cli, "Submit a job: [OPTIONS] -- PROGRAM ARGS...", false);
-}
-
-void AddPlanSubmit(CLI::App* parent, Cli* cli) {
-  Add(parent, cli, "What `submit` would do: [OPTIONS] -- PROGRAM ARGS...",
-      true);
+Command SubmitCommand(Cli* cli, bool plan) {
+  const auto options = std::make_shared<SubmitCommandFlags>();
+  Command command =
+      LeafCommand("submit",
+                  plan ? "What `submit` would do: [OPTIONS] -- PROGRAM ARGS..."
+                       : "Submit a job: [OPTIONS] -- PROGRAM ARGS...",
+                  plan ? kPlanSubmitExamples : kSubmitExamples);
+  command.Add("-f,--file FILE", &options->file,
+              "Job file in YAML; - reads it from stdin");
+  command.Add("--dry-run", &options->dry_run,
+              "Check it and show where it would go; submit nothing",
+              HiddenIf(plan));
+  command.Add("--detach", &options->detach, "Do not follow it", HiddenIf(plan));
+  const FlagGroup job = command.Group("Job");
+  AddJobOptions(job, &options->flags);
+  job.Add("--reduction-plan FILE", &options->reduction_plan,
+          "Of native jobs: sum gradients as this file says, which `jobs "
+          "describe JOB --reduction-plan` wrote (default: the first generation "
+          "makes a plan)");
+  AddTaskOptions(command.Group("Tasks"), &options->flags);
+  AddRequestOptions(&command, cli);
+  command.run = [=] {
+    options->dry_run = options->dry_run || plan;
+    return RunSubmit(*cli, *options);
+  };
+  return command;
 }
 
 }  // namespace lockstep

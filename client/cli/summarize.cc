@@ -19,9 +19,9 @@ struct Column {
 };
 
 // A table of one row; empty where no column is left.
-std::string Table(const nlohmann::ordered_json& resource,
-                  const std::string& title,
-                  const std::vector<Column>& columns) {
+std::string OverviewTable(const nlohmann::ordered_json& resource,
+                          const std::string& title,
+                          const std::vector<Column>& columns) {
   ResourceFormat format;
   format.kind = ResourceFormat::Kind::kTable;
   format.box = true;
@@ -55,32 +55,32 @@ std::string SummarizeJob(const v1::Job& job) {
     resource["cost"] =
         fmt::format("{:.4f} {}", job.bill().cost(), job.bill().currency());
   }
-  std::string text = Table(resource, "Job Overview",
-                           {{{"jobId"}, false, ""},
-                            {{"createTime"}, false, ""},
-                            {{"startTime"}, false, ""},
-                            {{"endTime"}, false, ""},
-                            {{"state"}, false, ""}});
+  std::string text = OverviewTable(resource, "Job Overview",
+                                   {{{"jobId"}, false, ""},
+                                    {{"createTime"}, false, ""},
+                                    {{"startTime"}, false, ""},
+                                    {{"endTime"}, false, ""},
+                                    {{"state"}, false, ""}});
   if (job.has_training()) {
-    text += Table(resource, "Training Input Summary",
-                  Inputs({{{"runtimeVersion"}, true, ""},
-                          {{"region"}, false, ""},
-                          {{"scaleTier"}, true, ""},
-                          {{"pythonModule"}, true, ""},
-                          {{"parameterServerType"}, true, ""},
-                          {{"parameterServerCount"}, true, ""},
-                          {{"masterType"}, true, ""},
-                          {{"masterConfig", "imageUri"}, true, ""},
-                          {{"workerType"}, true, ""},
-                          {{"workerCount"}, true, ""},
-                          {{"evaluatorType"}, true, ""},
-                          {{"evaluatorCount"}, true, ""},
-                          {{"jobDir"}, true, ""}}));
+    text += OverviewTable(resource, "Training Input Summary",
+                          Inputs({{{"runtimeVersion"}, true, ""},
+                                  {{"region"}, false, ""},
+                                  {{"scaleTier"}, true, ""},
+                                  {{"pythonModule"}, true, ""},
+                                  {{"parameterServerType"}, true, ""},
+                                  {{"parameterServerCount"}, true, ""},
+                                  {{"masterType"}, true, ""},
+                                  {{"masterConfig", "imageUri"}, true, ""},
+                                  {{"workerType"}, true, ""},
+                                  {{"workerCount"}, true, ""},
+                                  {{"evaluatorType"}, true, ""},
+                                  {{"evaluatorCount"}, true, ""},
+                                  {{"jobDir"}, true, ""}}));
   }
-  return text +
-         Table(resource, "Training Output Summary",
-               {{{"trainingOutput", "consumedMLUnits"}, true, "ML_UNITS"},
-                {{"cost"}, true, ""}});
+  return text + OverviewTable(
+                    resource, "Training Output Summary",
+                    {{{"trainingOutput", "consumedMLUnits"}, true, "ML_UNITS"},
+                     {{"cost"}, true, ""}});
 }
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 // "  label        text\n", or nothing where there is no text.
-std::string Row(const std::string& label, const std::string& text) {
+std::string SummaryRow(const std::string& label, const std::string& text) {
   if (text.empty()) return "";
   return fmt::format("  {:<11} {}\n", label, text);
 }
@@ -252,24 +252,24 @@ std::string FormatSummary(const v1::Job& job, const Style& style) {
     text += ": " + cause;
   }
   text += "\n";
-  text += Row("phases", PhasesText(job));
-  text += Row("result", ValuesText(job));
-  text += Row("training", TrainingText(job));
+  text += SummaryRow("phases", PhasesText(job));
+  text += SummaryRow("result", ValuesText(job));
+  text += SummaryRow("training", TrainingText(job));
   // "model" first, then the rest by name.
   const auto model = job.artifacts().find("model");
   if (model != job.artifacts().end()) {
-    text += Row("model", Printable(model->second));
+    text += SummaryRow("model", Printable(model->second));
   }
   std::vector<std::pair<std::string, std::string>> artifacts(
       job.artifacts().begin(), job.artifacts().end());
   std::sort(artifacts.begin(), artifacts.end());
   for (const auto& [name, path] : artifacts) {
-    if (name != "model") text += Row(Printable(name), Printable(path));
+    if (name != "model") text += SummaryRow(Printable(name), Printable(path));
   }
-  text += Row("checkpoint", CheckpointText(job));
-  text += Row("used", UsageText(job));
-  text += Row("step time", StepTimeText(job));
-  text += Row("bill", BillText(job));
+  text += SummaryRow("checkpoint", CheckpointText(job));
+  text += SummaryRow("used", UsageText(job));
+  text += SummaryRow("step time", StepTimeText(job));
+  text += SummaryRow("bill", BillText(job));
   return text;
 }
 

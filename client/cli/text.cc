@@ -4,6 +4,7 @@
 #include <google/protobuf/util/time_util.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "client/cli/terminal_text.h"
@@ -21,13 +22,6 @@ std::string Paint(bool color, const char* code, std::string_view text) {
 std::string Strip(std::string name, std::string_view prefix, int value) {
   if (name.empty()) return fmt::format("{}", value);
   return name.substr(prefix.size());
-}
-
-std::string Lower(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
 }
 
 }  // namespace
@@ -88,10 +82,10 @@ std::string Text(v1::NodeState state) {
   return Strip(v1::NodeState_Name(state), "NODE_STATE_", state);
 }
 std::string Text(v1::TaskType type) {
-  return Lower(Strip(v1::TaskType_Name(type), "TASK_TYPE_", type));
+  return LowerCase(Strip(v1::TaskType_Name(type), "TASK_TYPE_", type));
 }
 std::string Text(v1::JobKind kind) {
-  return Lower(Strip(v1::JobKind_Name(kind), "JOB_KIND_", kind));
+  return LowerCase(Strip(v1::JobKind_Name(kind), "JOB_KIND_", kind));
 }
 std::string Text(v1::Reason reason) {
   return Strip(v1::Reason_Name(reason), "REASON_", reason);
@@ -113,7 +107,7 @@ std::string PhaseText(v1::JobState state) {
     case v1::JOB_STATE_FORMING:
     case v1::JOB_STATE_RUNNING:
     case v1::JOB_STATE_FINISHING:
-      return Lower(Text(state));
+      return LowerCase(Text(state));
     default:
       return "";
   }
@@ -236,6 +230,46 @@ std::string RenderTable(const Table& table, bool headers) {
   if (headers) render(header);
   for (const auto& row : rows) render(row);
   return text;
+}
+
+std::string DescribeRow(const std::string& label, const std::string& text) {
+  if (text.empty()) return "";
+  return fmt::format("{:<12} {}\n", label, text);
+}
+
+std::string DescribeSection(const std::string& title, const std::string& body,
+                            const Style& style) {
+  if (body.empty()) return "";
+  std::string text = "\n" + style.Bold(title) + "\n";
+  for (size_t begin = 0; begin < body.size();) {
+    const size_t end = std::min(body.find('\n', begin), body.size() - 1);
+    text += "  " + body.substr(begin, end + 1 - begin);
+    begin = end + 1;
+  }
+  return text;
+}
+
+std::string LowerCase(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+StatusOr<int> ParseState(const std::string& text,
+                         const std::vector<std::string>& names) {
+  std::string wanted = text;
+  for (char& c : wanted) c = static_cast<char>(std::toupper(c));
+  std::string known;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == wanted) return static_cast<int>(i) + 1;
+    known += (i == 0                  ? ""
+              : i + 1 == names.size() ? " and "
+                                      : ", ") +
+             LowerCase(names[i]);
+  }
+  return InvalidArgument("--state: there is no {}; there are {}", wanted,
+                         known);
 }
 
 bool IsUtf8(std::string_view text) {

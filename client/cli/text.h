@@ -9,6 +9,7 @@
 
 #include "client/cli/environment.h"
 #include "common/base/clock.h"
+#include "common/base/status.h"
 #include "lockstep/v1/types.pb.h"
 
 namespace lockstep {
@@ -52,6 +53,18 @@ std::string Number(double value);
 
 Duration ToDuration(const google::protobuf::Duration& d);
 WallTime ToWallTime(const google::protobuf::Timestamp& t);
+// Parses a value of --state. Returns the index, from 1, of the entry of `names`
+// that equals it in any case. InvalidArgument lists them.
+StatusOr<int> ParseState(const std::string& text,
+                         const std::vector<std::string>& names);
+template <typename State>
+std::vector<std::string> StateNames(int max) {
+  std::vector<std::string> names;
+  for (int i = 1; i <= max; ++i) names.push_back(Text(static_cast<State>(i)));
+  return names;
+}
+std::string LowerCase(std::string text);
+
 // "2026-01-31 12:00:00 UTC", "-" where it is not set.
 std::string TimeText(bool set, const google::protobuf::Timestamp& t);
 // The coarsest unit that says enough: "12s", "5m", "3h", "2d".
@@ -60,6 +73,12 @@ std::string Age(Duration d);
 // Without escape sequences; one column a UTF-8 code point.
 size_t VisibleWidth(std::string_view text);
 std::string PadRight(std::string text, size_t width);
+
+// Returns "label        text\n", or an empty string if there is no text.
+std::string DescribeRow(const std::string& label, const std::string& text);
+// Indents `body` under its title. Returns an empty string if it is empty.
+std::string DescribeSection(const std::string& title, const std::string& body,
+                            const Style& style);
 
 struct Table {
   std::vector<std::string> header;

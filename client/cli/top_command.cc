@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <ostream>
 #include <thread>
@@ -21,7 +20,7 @@ constexpr int64_t kMostLive = 500;
 // Of each question: who looks does not wait for 30 s.
 constexpr Duration kAnswerTime = std::chrono::seconds(3);
 
-struct Options {
+struct TopFlags {
   std::string interval = "1s";
   int64_t frames = 0;
   bool batch = false;
@@ -215,7 +214,7 @@ StatusOr<int> Batch(const Cli& cli, Client* client, Duration interval,
   return 0;
 }
 
-StatusOr<int> Run(const Cli& cli, const Options& options) {
+StatusOr<int> RunTop(const Cli& cli, const TopFlags& options) {
   CliEnvironment* const env = cli.env;
   const auto interval = ParseDuration(options.interval);
   if (!interval.ok()) return Annotate(interval.status(), "--interval");
@@ -250,10 +249,10 @@ StatusOr<int> Run(const Cli& cli, const Options& options) {
 
 }  // namespace
 
-void AddTop(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "top", "Jobs and nodes as they are now, again and again",
+Command TopCommand(Cli* cli) {
+  const auto options = std::make_shared<TopFlags>();
+  Command command = LeafCommand(
+      "top", "Jobs and nodes as they are now, again and again",
       "  lockstep top\n"
       "  lockstep top -b -n 1          one frame as text, for scripts\n"
       "  lockstep top -o json | jq '.nodes[].gpuUsage'\n"
@@ -264,27 +263,21 @@ void AddTop(CLI::App* parent, Cli* cli) {
       "\no optimizer, k checkpoint, e evaluation, and dots for the rest. BUSY"
       "\nof a GPU is the part of the time in which a kernel ran, \"memory"
       "\naccess\" that in which its memory was read or written.");
-  app->add_flag("-b,--batch", options->batch,
-                "Frames as plain text, one after the other, without end or -n");
-  app->add_option("-n,--frames", options->frames,
-                  "End after N frames (default: never; with -o json 1)")
-      ->check(AtLeast(1))
-      ->type_name("N");
-  app->add_option("-d,--interval", options->interval, "Time between frames")
-      ->type_name("DURATION")
-      ->capture_default_str();
-  app->add_flag("--nodes", options->nodes, "Begin with the nodes");
-  app->add_option("-o,--output-format", cli->output,
-                  "table, or json: one object a frame and line")
-      ->check(CLI::IsMember({"table", "json"}))
-      ->type_name("FORMAT")
-      ->capture_default_str();
-  app->add_option("--color", cli->color, "auto, always or never")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->type_name("WHEN")
-      ->capture_default_str();
-  AddConnectionOptions(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  command.Add("-b,--batch", &options->batch,
+              "Frames as plain text, one after the other, without end or -n");
+  command.Add("-n,--frames N", &options->frames,
+              "End after N frames (default: never; with -o json 1)",
+              AtLeast(1));
+  command.Add("-d,--interval DURATION", &options->interval,
+              "Time between frames", ShowDefault);
+  command.Add("--nodes", &options->nodes, "Begin with the nodes");
+  command.Add("-o,--output-format FORMAT", &cli->output,
+              "table, or json: one object a frame and line",
+              OneOf({"table", "json"}), ShowDefault);
+  AddColorOption(&command, cli);
+  AddConnectionOptions(&command, cli);
+  command.run = [=] { return RunTop(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

@@ -30,12 +30,8 @@ template <typename Items>
 std::string StateCounts(const Items& items) {
   std::map<int, std::pair<std::string, int>> counts;
   for (const auto& item : items) {
-    std::string text = Text(item.state());
-    for (char& c : text) {
-      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    }
     auto& [name, count] = counts[item.state()];
-    name = text;
+    name = LowerCase(Text(item.state()));
     ++count;
   }
   std::string text;

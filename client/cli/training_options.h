@@ -7,8 +7,9 @@
 
 namespace lockstep {
 
-// `flags` outlives `app`. `plan`: without those that submit.
-void AddTrainingOptions(CLI::App* app, TrainingFlags* flags, bool plan);
+// `flags` outlives `command`. `plan` hides the flags that
+// have no effect there.
+void AddTrainingOptions(Command* command, TrainingFlags* flags, bool plan);
 
 }  // namespace lockstep
 

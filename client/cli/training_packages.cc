@@ -16,11 +16,11 @@
 namespace lockstep {
 namespace {
 
-constexpr Duration kTick = std::chrono::milliseconds(100);
+constexpr Duration kUploadTick = std::chrono::milliseconds(100);
 // A shorter upload says nothing about itself but its end; on what is not a
 // terminal one says something every few seconds.
 constexpr Duration kQuiet = std::chrono::seconds(1);
-constexpr Duration kPlainInterval = std::chrono::seconds(5);
+constexpr Duration kPlainUploadInterval = std::chrono::seconds(5);
 
 // The last part of a folder's path as it is written, or, of one that is no
 // name (".", "a/.."), of where it leads.
@@ -81,10 +81,11 @@ Status Upload(const Cli& cli, Client* client, const PackedPackage& package,
     done.Stop();
   });
   const std::string& name = package.package.file_name;
-  const Duration interval = env->err_is_tty ? kTick : kPlainInterval;
-  MonoTime next = start + (env->err_is_tty ? kQuiet : kPlainInterval);
+  const Duration interval =
+      env->err_is_tty ? kUploadTick : kPlainUploadInterval;
+  MonoTime next = start + (env->err_is_tty ? kQuiet : kPlainUploadInterval);
   bool live = false;
-  while (!done.WaitFor(kTick)) {
+  while (!done.WaitFor(kUploadTick)) {
     if (env->interrupted && env->interrupted()) stop.Stop();
     const MonoTime now = env->clock->Now().mono;
     if (quiet || now < next) continue;

@@ -1,7 +1,6 @@
 // `lockstep jobs submit training`: AI Platform's command line.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <ostream>
 
@@ -26,7 +25,7 @@ namespace {
 
 constexpr uint64_t kMaxConfig = 1 << 20;
 
-constexpr char kExamples[] =
+constexpr char kTrainingExamples[] =
     "  lockstep jobs submit training vision_1 --config config.yaml \\\n"
     "      --master-image-uri gcr.io/my-project/trainer:1 -- trainer/task.py\n"
     "  lockstep jobs submit training vision_2 --package-path trainer \\\n"
@@ -51,7 +50,7 @@ constexpr char kExamples[] =
     "not"
     "\nSUCCEEDED; 2 for wrong usage.";
 
-constexpr char kPlanExamples[] =
+constexpr char kPlanTrainingExamples[] =
     "  lockstep plan training vision_1 --config config.yaml\n"
     "  lockstep plan training vision_2 --package-path trainer \\\n"
     "      --module-name trainer.task --runtime-version 2.11 -- --epochs 5\n"
@@ -62,8 +61,8 @@ constexpr char kPlanExamples[] =
     "\nReturns 0, also where the job would wait; 1 when it was refused or can"
     "\nnever run here; 2 for wrong usage.";
 
-StatusOr<TrainingJob> ReadConfig(const std::string& path,
-                                 const CliEnvironment& env) {
+StatusOr<TrainingJob> ReadTrainingConfig(const std::string& path,
+                                         const CliEnvironment& env) {
   if (path.empty()) return TrainingJob();
   const std::string full = JoinPath(env.working_directory, path);
   const auto text = RealFileSystem()->Read(full, kMaxConfig);
@@ -115,7 +114,8 @@ StatusOr<bool> CheckFits(const std::string& job,
 }
 
 // Streams to its end; exit code.
-StatusOr<int> Stream(const Cli& cli, Client* client, const std::string& name) {
+StatusOr<int> StreamSubmitted(const Cli& cli, Client* client,
+                              const std::string& name) {
   CliEnvironment* const env = cli.env;
   if (env->end_with_reader) env->end_with_reader();
   StreamJobOptions options;
@@ -180,7 +180,7 @@ StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
                      bool* refused) {
   CliEnvironment* const env = cli.env;
   LOCKSTEP_ASSIGN_OR_RETURN(const TrainingJob file,
-                            ReadConfig(flags.config, *env));
+                            ReadTrainingConfig(flags.config, *env));
   LOCKSTEP_ASSIGN_OR_RETURN(TrainingRequest request,
                             BuildTraining(flags, file, *env));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PackedPackage> packages,
@@ -219,7 +219,7 @@ StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
   WriteNotes(
       cli, NotesFor(flags, {response.notes().begin(), response.notes().end()}));
   *env->err << fmt::format("Job [{}] submitted successfully.\n", flags.job);
-  if (flags.stream_logs) return Stream(cli, client.get(), flags.job);
+  if (flags.stream_logs) return StreamSubmitted(cli, client.get(), flags.job);
   *env->err << fmt::format(
       "Your job is still active. You may view the status of your job with the "
       "command\n\n  $ lockstep jobs describe {0}\n\nor continue streaming the "
@@ -230,7 +230,7 @@ StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
 }
 
 // 0 or 1, and 2 of usage, as gcloud's.
-StatusOr<int> Run(const Cli& cli, TrainingFlags flags) {
+StatusOr<int> RunTraining(const Cli& cli, TrainingFlags flags) {
   if (cli.has_program && !cli.program.empty()) flags.args = cli.program;
   bool refused = false;
   StatusOr<int> code = Submit(cli, flags, &refused);
@@ -246,30 +246,22 @@ StatusOr<int> Run(const Cli& cli, TrainingFlags flags) {
                                                         : kExitError;
 }
 
-CLI::App* Add(CLI::App* parent, Cli* cli, const std::string& description,
-              bool plan) {
-  auto flags = std::make_shared<TrainingFlags>();
-  CLI::App* const app = AddCommand(parent, "training", description,
-                                   plan ? kPlanExamples : kExamples);
-  AddTrainingOptions(app, flags.get(), plan);
-  AddOutputOption(app, cli);
-  AddConnectionOptions(app, cli);
-  app->callback([=] {
-    flags->dry_run = flags->dry_run || plan;
-    cli->run = [=] { return Run(*cli, *flags); };
-  });
-  return app;
-}
-
 }  // namespace
 
-void AddJobsSubmitTraining(CLI::App* parent, Cli* cli) {
-  Add(parent, cli, "Submit a job as AI Platform's: JOB [OPTIONS] [-- ARGS...]",
-      false);
-}
-
-void AddPlanTraining(CLI::App* parent, Cli* cli) {
-  Add(parent, cli, "What `jobs submit training` would do", true);
+Command TrainingCommand(Cli* cli, bool plan) {
+  const auto flags = std::make_shared<TrainingFlags>();
+  Command command = LeafCommand(
+      "training",
+      plan ? "What `jobs submit training` would do"
+           : "Submit a job as AI Platform's: JOB [OPTIONS] [-- ARGS...]",
+      plan ? kPlanTrainingExamples : kTrainingExamples);
+  AddTrainingOptions(&command, flags.get(), plan);
+  AddRequestOptions(&command, cli);
+  command.run = [=] {
+    flags->dry_run = flags->dry_run || plan;
+    return RunTraining(*cli, *flags);
+  };
+  return command;
 }
 
 }  // namespace lockstep

@@ -1,7 +1,6 @@
 // `lockstep ui`: a link for a browser.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -13,14 +12,14 @@
 namespace lockstep {
 namespace {
 
-struct Options {
+struct UiFlags {
   std::string dir;
   std::string url;
   std::string token_file;
 };
 
 // Where the pages are, and the token's file (empty: none is asked for).
-StatusOr<Options> Find(const Cli& cli, Options options) {
+StatusOr<UiFlags> FindPages(const Cli& cli, UiFlags options) {
   if (options.url.empty() != options.token_file.empty()) {
     return InvalidArgument(
         "--url and --token-file go together: the address of a daemon's HTTP "
@@ -46,9 +45,10 @@ StatusOr<Options> Find(const Cli& cli, Options options) {
   return options;
 }
 
-StatusOr<int> Run(const Cli& cli, Options given) {
+StatusOr<int> RunUi(const Cli& cli, UiFlags given) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
-  LOCKSTEP_ASSIGN_OR_RETURN(const Options options, Find(cli, std::move(given)));
+  LOCKSTEP_ASSIGN_OR_RETURN(const UiFlags options,
+                            FindPages(cli, std::move(given)));
   std::string target = "/";
   if (!options.token_file.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(std::string token,
@@ -72,24 +72,23 @@ StatusOr<int> Run(const Cli& cli, Options given) {
 
 }  // namespace
 
-void AddUi(CLI::App* parent, Cli* cli) {
-  auto options = std::make_shared<Options>();
-  CLI::App* const app = AddCommand(
-      parent, "ui", "A link that lets a browser see the coordinator's pages",
+Command UiCommand(Cli* cli) {
+  const auto options = std::make_shared<UiFlags>();
+  Command command = LeafCommand(
+      "ui", "A link that lets a browser see the coordinator's pages",
       "  lockstep ui\n"
       "  lockstep ui --url http://localhost:7480 \\\n"
       "    --token-file /var/lib/lockstep/coordinator-http/token\n"
       "\nWithout --url it is the local cluster's. The link works once, for a"
       "\nminute; the browser is let in for 12 hours then.");
-  AddLocalDirOption(app, &options->dir);
-  app->add_option("--url", options->url,
-                  "Where a daemon's HTTP port is, as the browser reaches it")
-      ->type_name("URL");
-  app->add_option("--token-file", options->token_file,
-                  "The daemon's http_token_file, or a copy")
-      ->type_name("FILE");
-  AddOutputOption(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli, *options); }; });
+  AddLocalDirOption(&command, &options->dir);
+  command.Add("--url URL", &options->url,
+              "Where a daemon's HTTP port is, as the browser reaches it");
+  command.Add("--token-file FILE", &options->token_file,
+              "The daemon's http_token_file, or a copy");
+  AddOutputOption(&command, cli);
+  command.run = [=] { return RunUi(*cli, *options); };
+  return command;
 }
 
 }  // namespace lockstep

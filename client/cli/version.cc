@@ -1,6 +1,5 @@
 #include "common/base/version.h"
 
-#include <CLI/CLI.hpp>
 #include <ostream>
 
 #include "client/cli/cli.h"
@@ -8,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-StatusOr<int> Run(const Cli& cli) {
+StatusOr<int> ShowVersion(const Cli& cli) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Output output, cli.OutputFormat());
   if (output == Output::kJson) {
     *cli.env->out << "{\"version\": \"" << kVersion << "\"}\n";
@@ -22,11 +21,12 @@ StatusOr<int> Run(const Cli& cli) {
 
 }  // namespace
 
-void AddVersion(CLI::App* parent, Cli* cli) {
-  CLI::App* const app = AddCommand(parent, "version", "The version of lockstep",
-                                   "  lockstep version -o json");
-  AddOutputOption(app, cli);
-  app->callback([=] { cli->run = [=] { return Run(*cli); }; });
+Command VersionCommand(Cli* cli) {
+  Command command = LeafCommand("version", "The version of lockstep",
+                                "  lockstep version -o json");
+  AddOutputOption(&command, cli);
+  command.run = [=] { return ShowVersion(*cli); };
+  return command;
 }
 
 }  // namespace lockstep

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <istream>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,98 +17,90 @@ namespace {
 // Far above what a hundred options need; a log given by mistake is refused.
 constexpr std::streamsize kMaxBytes = 1 << 20;
 
-[[noreturn]] void Refuse(const std::string& what) {
-  throw CLI::ConfigError(what);
-}
-
 // The flags that a file may set, by their names without dashes.
-std::vector<std::string> Names(const CLI::App& app) {
+std::vector<std::string> NamesOf(const Command& command) {
   std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_configurable()) continue;
-    for (const std::string& name : option->get_lnames()) names.push_back(name);
+  for (const Flag& flag : command.flags) {
+    if (!flag.configurable) continue;
+    for (const std::string& name : flag.Names()) {
+      if (IsLongName(name)) names.push_back(name.substr(2));
+    }
   }
   return names;
 }
 
-class YamlFile final : public CLI::Config {
- public:
-  explicit YamlFile(const CLI::App* app) : app_(app) {}
-
-  std::string to_config(const CLI::App*, bool, bool,
-                        std::string) const override {
-    return "";
-  }
-
-  std::vector<CLI::ConfigItem> from_config(std::istream& in) const override {
-    const std::string path = app_->get_config_ptr()->as<std::string>();
-    std::string text(kMaxBytes + 1, '\0');
-    in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    if (in.gcount() > kMaxBytes) {
-      Refuse(fmt::format("{}: more than {} bytes", path, kMaxBytes));
-    }
-    text.resize(static_cast<size_t>(in.gcount()));
-    try {
-      return Read(path, YAML::Load(text));
-    } catch (const YAML::Exception& e) {
-      Refuse(fmt::format("{}:{}: {}", path, e.mark.line + 1, e.msg));
-    }
-  }
-
- private:
-  std::vector<CLI::ConfigItem> Read(const std::string& path,
-                                    const YAML::Node& root) const {
-    std::vector<CLI::ConfigItem> items;
-    if (root.IsNull()) return items;  // All comments.
-    if (!root.IsMap()) Refuse(path + ":1: not a list of \"name: value\"");
-    const std::vector<std::string> known = Names(*app_);
-    std::map<std::string, int> lines;
-    for (const auto& entry : root) {
-      const int line = entry.first.Mark().line + 1;
-      const auto name = entry.first.as<std::string>("");
-      const std::string where = fmt::format("{}:{}: ", path, line);
-      if (std::find(known.begin(), known.end(), name) == known.end()) {
-        const std::string nearest = Nearest(name, known);
-        Refuse(where + fmt::format("there is no option {}", name) +
-               (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+StatusOr<std::vector<std::string>> Values(const std::string& where,
+                                          const YAML::Node& node) {
+  std::vector<std::string> values;
+  if (node.IsScalar()) values.push_back(node.as<std::string>());
+  if (node.IsSequence()) {
+    for (const auto& value : node) {
+      if (!value.IsScalar()) {
+        return InvalidArgument("{} has a value that is no text", where);
       }
-      if (const auto [it, is_new] = lines.emplace(name, line); !is_new) {
-        Refuse(where +
-               fmt::format("{} is in line {} already", name, it->second));
-      }
-      CLI::ConfigItem item;
-      item.name = name;
-      item.inputs = Values(where + name, entry.second);
-      items.push_back(std::move(item));
+      values.push_back(value.as<std::string>());
     }
-    return items;
   }
+  if (!values.empty()) return values;
+  return InvalidArgument("{} has no value that a flag could have", where);
+}
 
-  static std::vector<std::string> Values(const std::string& where,
-                                         const YAML::Node& node) {
-    if (node.IsScalar()) return {node.as<std::string>()};
-    std::vector<std::string> values;
-    if (node.IsSequence()) {
-      for (const auto& value : node) {
-        if (!value.IsScalar()) Refuse(where + " has a value that is no text");
-        values.push_back(value.as<std::string>());
-      }
+StatusOr<std::vector<ConfigItem>> Items(const std::string& path,
+                                        const YAML::Node& root,
+                                        const std::vector<std::string>& known) {
+  std::vector<ConfigItem> items;
+  if (root.IsNull()) return items;  // All comments.
+  if (!root.IsMap()) {
+    return InvalidArgument("{}:1: not a list of \"name: value\"", path);
+  }
+  std::map<std::string, int> lines;
+  for (const auto& entry : root) {
+    const int line = entry.first.Mark().line + 1;
+    const auto name = entry.first.as<std::string>("");
+    const std::string where = fmt::format("{}:{}: ", path, line);
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      const std::string nearest = Nearest(name, known);
+      return InvalidArgument(
+          "{}there is no option {}{}", where, name,
+          nearest.empty() ? "" : "; did you mean " + nearest + "?");
     }
-    if (values.empty()) Refuse(where + " has no value that a flag could have");
-    return values;
+    if (const auto [it, is_new] = lines.emplace(name, line); !is_new) {
+      return InvalidArgument("{}{} is in line {} already", where, name,
+                             it->second);
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(std::vector<std::string> values,
+                              Values(where + name, entry.second));
+    items.push_back({name, std::move(values)});
   }
+  return items;
+}
 
-  const CLI::App* const app_;
-};
+StatusOr<std::vector<ConfigItem>> Read(const std::string& path,
+                                       std::istream& in,
+                                       const std::vector<std::string>& known) {
+  std::string text(kMaxBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (in.gcount() > kMaxBytes) {
+    return InvalidArgument("{}: more than {} bytes", path, kMaxBytes);
+  }
+  text.resize(static_cast<size_t>(in.gcount()));
+  try {
+    return Items(path, YAML::Load(text), known);
+  } catch (const YAML::Exception& e) {
+    return InvalidArgument("{}:{}: {}", path, e.mark.line + 1, e.msg);
+  }
+}
 
 }  // namespace
 
-void AddConfigFile(CLI::App* app) {
-  app->config_formatter(std::make_shared<YamlFile>(app));
-  app->set_config("--config", "",
-                  "YAML file with these flags by name; what is given here wins")
-      ->type_name("FILE")
-      ->expected(1);
+void AddConfigFile(Command* command) {
+  command->read_config = [known = NamesOf(*command)](const std::string& path,
+                                                     std::istream& in) {
+    return Read(path, in, known);
+  };
+  command->Add("--config FILE", BuiltIn::kConfigFile,
+               "YAML file with these flags by name; what is given here wins",
+               NotInFile);
 }
 
 }  // namespace lockstep

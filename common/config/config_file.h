@@ -12,13 +12,12 @@
 #ifndef LOCKSTEP_COMMON_CONFIG_CONFIG_FILE_H_
 #define LOCKSTEP_COMMON_CONFIG_CONFIG_FILE_H_
 
-#include <CLI/CLI.hpp>
+#include "common/cli/command.h"
 
 namespace lockstep {
 
-// Call once, after all other options are there. Errors come out of app.parse
-// as CLI::ParseError.
-void AddConfigFile(CLI::App* app);
+// Call once, after all other flags are there.
+void AddConfigFile(Command* command);
 
 }  // namespace lockstep
 

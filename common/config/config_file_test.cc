@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <fstream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -22,14 +22,14 @@ class ConfigFileTest : public testing::Test {
     char path[] = "/tmp/config-file-test-XXXXXX";
     close(mkstemp(path));
     path_ = path;
-    app_.set_version_flag("--version", std::string("1"));
-    app_.add_option("--dir", dir_)->required();
-    app_.add_option("--listen", listen_)->capture_default_str();
-    app_.add_option("--gpus", gpus_)->check(CLI::Range(0, 16));
-    app_.add_option("--memory", memory_)->transform(CLI::AsSizeValue(false));
-    app_.add_option("--hosts", hosts_);
-    app_.add_flag("--insecure_loopback", insecure_);
-    AddConfigFile(&app_);
+    command_.AddProgramFlags({});
+    command_.Add("--dir", &dir_, "", Required);
+    command_.Add("--listen", &listen_, "", ShowDefault);
+    command_.Add("--gpus", &gpus_, "", InRange(0, 16));
+    command_.Add("--memory", &memory_, "", AsSize);
+    command_.Add("--hosts", &hosts_, "");
+    command_.Add("--insecure_loopback", &insecure_, "");
+    AddConfigFile(&command_);
   }
   void TearDown() override { unlink(path_.c_str()); }
 
@@ -38,21 +38,16 @@ class ConfigFileTest : public testing::Test {
                     std::vector<std::string> args = {}) {
     std::ofstream(path_) << text;
     args.insert(args.begin(), {"--config", path_});
-    std::reverse(args.begin(), args.end());
-    try {
-      app_.parse(args);
-    } catch (const CLI::ParseError& e) {
-      EXPECT_NE(e.get_exit_code(), 0);
-      return e.what();
-    }
-    return "";
+    const ParsedCommand parsed = lockstep::Parse(command_, std::move(args));
+    EXPECT_EQ(parsed.command != nullptr, parsed.error.empty());
+    return parsed.error;
   }
   std::string At(int line, const std::string& what) {
     return path_ + ":" + std::to_string(line) + ": " + what;
   }
 
   std::string path_;
-  CLI::App app_;
+  Command command_{"daemon", "Does things"};
   std::string dir_;
   std::string listen_ = "127.0.0.1:1";
   std::optional<int> gpus_;
@@ -96,6 +91,7 @@ TEST_F(ConfigFileTest, AnUnknownKeyIsRefusedWithLineAndNearestName) {
   EXPECT_THAT(Parse("config: /etc/passwd\n"),
               HasSubstr("there is no option config"));
   EXPECT_THAT(Parse("version: 1\n"), HasSubstr("there is no option version"));
+  EXPECT_THAT(Parse("help-man: true\n"), HasSubstr("there is no option help-"));
 }
 
 TEST_F(ConfigFileTest, WhatIsNoConfigurationIsRefused) {
@@ -117,13 +113,9 @@ TEST_F(ConfigFileTest, AValueThatTheFlagRefuses) {
 }
 
 TEST_F(ConfigFileTest, AFileThatIsNotThere) {
-  std::vector<std::string> args = {"/nowhere/x.yaml", "--config"};
-  try {
-    app_.parse(args);
-    FAIL() << "taken";
-  } catch (const CLI::ParseError& e) {
-    EXPECT_THAT(std::string(e.what()), HasSubstr("/nowhere/x.yaml"));
-  }
+  const ParsedCommand parsed =
+      lockstep::Parse(command_, {"--config", "/nowhere/x.yaml"});
+  EXPECT_THAT(parsed.error, HasSubstr("/nowhere/x.yaml"));
 }
 
 }  // namespace

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "common/base/version.h"
-#include "common/cli/man.h"
+#include "common/cli/command.h"
 #include "worker/bench/names.h"
 
 namespace lockstep {
@@ -29,99 +28,59 @@ struct Raw {
   StepBenchTexts step;
 };
 
-void AddSizes(CLI::App* app, BenchOptions* o) {
-  const char* const group = "Sizes, as nccl-tests";
+void AddSizes(const FlagGroup& group, BenchOptions* o) {
   const auto size = [&](const char* name, uint64_t* value, const char* text) {
-    app->add_option(name, *value, text)
-        ->transform(CLI::AsSizeValue(false))
-        ->type_name("SIZE")
-        ->group(group);
+    group.Add(name, value, text, AsSize);
   };
-  size("-b,--minbytes", &o->min_bytes, "Least size, as 1K (default: 1K)");
-  size("-e,--maxbytes", &o->max_bytes, "Largest size (default: 64M)");
-  size("-i,--stepbytes", &o->increment,
+  size("-b,--minbytes SIZE", &o->min_bytes, "Least size, as 1K (default: 1K)");
+  size("-e,--maxbytes SIZE", &o->max_bytes, "Largest size (default: 64M)");
+  size("-i,--stepbytes SIZE", &o->increment,
        "Add so much from one size to the next, instead of multiplying");
-  app->add_option("-f,--stepfactor", o->factor,
-                  "Multiply by so much from one size to the next")
-      ->check(CLI::Range(uint64_t{2}, uint64_t{1} << 20))
-      ->capture_default_str()
-      ->type_name("N")
-      ->group(group);
+  group.Add("-f,--stepfactor N", &o->factor,
+            "Multiply by so much from one size to the next",
+            InRange(uint64_t{2}, uint64_t{1} << 20), ShowDefault);
 }
 
-void AddRuns(CLI::App* app, BenchOptions* o, Raw* raw) {
-  const char* const group = "What is run, as nccl-tests";
-  app->add_option("-n,--iters", raw->iterations,
-                  "Timed operations of each size (default: 20), or steps "
-                  "(default: 100)")
-      ->check(CLI::Range(1, 1000000))
-      ->type_name("N")
-      ->group(group);
-  app->add_option("-w,--warmup_iters", o->warm_up, "Operations before these")
-      ->check(CLI::Range(0, 1000000))
-      ->capture_default_str()
-      ->type_name("N")
-      ->group(group);
-  app->add_option("-c,--check", o->check,
-                  "1: compare a result of each size with float64; 0: do not")
-      ->capture_default_str()
-      ->type_name("0|1")
-      ->group(group);
-  app->add_option("-d,--datatype", raw->type, TypeNames())
-      ->capture_default_str()
-      ->type_name("TYPE")
-      ->group(group);
-  app->add_option("-o,--op", raw->op, OpNames())
-      ->capture_default_str()
-      ->type_name("OP")
-      ->group(group);
-  app->add_option("-r,--root", o->root, "Of a broadcast")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str()
-      ->type_name("RANK")
-      ->group(group);
+void AddRuns(const FlagGroup& group, BenchOptions* o, Raw* raw) {
+  group.Add("-n,--iters N", &raw->iterations,
+            "Timed operations of each size (default: 20), or steps (default: "
+            "100)",
+            InRange(1, 1000000));
+  group.Add("-w,--warmup_iters N", &o->warm_up, "Operations before these",
+            InRange(0, 1000000), ShowDefault);
+  group.Add("-c,--check 0|1", &o->check,
+            "1: compare a result of each size with float64; 0: do not",
+            WithValue, ShowDefault);
+  group.Add("-d,--datatype TYPE", &raw->type, TypeNames(), ShowDefault);
+  group.Add("-o,--op OP", &raw->op, OpNames(), ShowDefault);
+  group.Add("-r,--root RANK", &o->root, "Of a broadcast", InRange(0, 1 << 20),
+            ShowDefault);
 }
 
-CLI::Option* AddRanks(CLI::App* app, BenchOptions* o, Raw* raw) {
-  const char* const group = "Ranks";
-  CLI::Option* const ranks =
-      app->add_option("-g,--ranks,--ngpus", o->ranks,
-                      "Ranks to start on this host, each a process; as a rank "
-                      "of a job not used")
-          ->check(CLI::Range(1, kMostRanks))
-          ->capture_default_str()
-          ->type_name("N")
-          ->group(group);
-  app->add_option("--backend", o->backend, "auto, shm, tcp, gloo, nccl, ...")
-      ->capture_default_str()
-      ->type_name("NAME")
-      ->group(group);
-  app->add_option("--bind", o->bind_address,
-                  "Address that ranks started here listen on")
-      ->capture_default_str()
-      ->type_name("ADDRESS")
-      ->group(group);
-  app->add_flag("--pin", o->pin, "Rank i stays on core i of those allowed")
-      ->group(group);
-  app->add_option("--timeout", raw->timeout, "Seconds for one operation")
-      ->check(CLI::Range(0.001, 86400.0))
-      ->capture_default_str()
-      ->type_name("S")
-      ->group(group);
-  return ranks;
+void AddRanks(const FlagGroup& group, BenchOptions* o, Raw* raw) {
+  group.Add("-g,--ranks,--ngpus N", &o->ranks,
+            "Ranks to start on this host, each a process; as a rank of a job "
+            "not used",
+            InRange(1, kMostRanks), ShowDefault, SetsGiven(&o->ranks_given));
+  group.Add("--backend NAME", &o->backend, "auto, shm, tcp, gloo, nccl, ...",
+            ShowDefault);
+  group.Add("--bind ADDRESS", &o->bind_address,
+            "Address that ranks started here listen on", ShowDefault);
+  group.Add("--pin", &o->pin, "Rank i stays on core i of those allowed");
+  group.Add("--timeout S", &raw->timeout, "Seconds for one operation",
+            InRange(0.001, 86400.0), ShowDefault);
 }
 
-void AddOutput(CLI::App* app, BenchOptions* o) {
-  app->add_option("--json", o->json,
-                  "Also write {machine, versions, results} to this file")
-      ->type_name("FILE");
-  app->add_flag("--json-line", o->json_line,
-                "Also write them as one line on stdout");
-  app->add_flag("--check-arguments", o->only_arguments,
-                "End with 0 when the arguments are right, with 2 when not");
+void AddOutput(Command* command, BenchOptions* o) {
+  command->Add("--json FILE", &o->json,
+               "Also write {machine, versions, results} to this file");
+  command->Add("--json-line", &o->json_line,
+               "Also write them as one line on stdout");
+  command->Add("--check-arguments", &o->only_arguments,
+               "End with 0 when the arguments are right, with 2 when not");
 }
 
-// What CLI11 does not see; empty: all is well.
+// What the parser does not see; empty: all is well.
 std::string Settle(const Raw& raw, BenchOptions* o) {
   if (raw.what == "step") {
     o->steps = true;
@@ -174,12 +133,9 @@ ParsedBench ParseBench(int argc, char** argv) {
   ParsedBench parsed;
   BenchOptions* const o = &parsed.options;
   Raw raw;
-  CLI::App app("Measure collectives between ranks, as nccl-tests does.",
-               "lockstep-bench");
-  app.set_version_flag("--version", std::string("lockstep-bench ") + kVersion);
-  AddManOption(&app, {1, kVersion, "", {"lockstep(1)", "lockstep-train(1)"}},
-               &std::cout);
-  app.footer(
+  Command command(
+      "lockstep-bench",
+      "Measure collectives between ranks, as nccl-tests does.",
       "\nStarts its ranks on this host, or is one where a job has started it"
       "\n(lockstep bench --hosts N). Time is that of one operation of the"
       "\nslowest rank: out of place with a copy before it, in place without;"
@@ -201,27 +157,25 @@ ParsedBench ParseBench(int argc, char** argv) {
       "  lockstep-bench all -g 4 --backend tcp --json results.json\n"
       "  lockstep-bench step --parameters 25.6M --compute 50 --wire bf16\n"
       "  lockstep-bench step --slow 1=25 -n 50");
-  app.add_option("what", raw.what,
-                 "allreduce, reduce_scatter, all_gather, broadcast, step, "
-                 "model or all (but model)")
-      ->required()
-      ->type_name("WHAT");
-  AddSizes(&app, o);
-  AddRuns(&app, o, &raw);
-  const CLI::Option* const ranks = AddRanks(&app, o, &raw);
-  AddStepOptions(&app, &o->step, &raw.step);
-  AddOutput(&app, o);
-  std::string wrong;
-  try {
-    app.parse(argc, argv);
-    o->ranks_given = ranks->count() > 0;
-    wrong = Settle(raw, o);
-  } catch (const CLI::Success& success) {  // Help or version.
-    parsed.exit_code = app.exit(success);
+  command.AddProgramFlags(
+      {1, kVersion, "", {"lockstep(1)", "lockstep-train(1)"}});
+  command.Add(
+      "what WHAT", &raw.what,
+      "allreduce, reduce_scatter, all_gather, broadcast, step, model or "
+      "all (but model)",
+      Required);
+  AddSizes(command.Group("Sizes, as nccl-tests"), o);
+  AddRuns(command.Group("What is run, as nccl-tests"), o, &raw);
+  AddRanks(command.Group("Ranks"), o, &raw);
+  AddStepOptions(command.Group("Of `step`"), &o->step, &raw.step);
+  AddOutput(&command, o);
+  const ParsedCommand line = Parse(command, argc, argv);
+  if (!line.command && line.error.empty()) {
+    std::cout << line.text;
+    parsed.exit_code = 0;
     return parsed;
-  } catch (const CLI::ParseError& error) {
-    wrong = error.what();
   }
+  const std::string wrong = line.command ? Settle(raw, o) : line.error;
   if (!wrong.empty()) {
     fmt::print(stderr, "lockstep-bench: {} (see lockstep-bench --help)\n",
                wrong);

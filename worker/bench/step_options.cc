@@ -54,54 +54,32 @@ bool ParseCount(const std::string& text, double* value) {
   return std::isfinite(*value) && *value > 0;
 }
 
-void AddStepOptions(CLI::App* app, StepBenchOptions* o, StepBenchTexts* texts) {
-  const char* const group = "Of `step`";
-  app->add_option("--parameters", texts->parameters,
-                  "Of the model, float32, as 25.6M")
-      ->capture_default_str()
-      ->type_name("COUNT")
-      ->group(group);
-  app->add_option("--tensors", o->tensors,
-                  "That these are cut in; each is ready at once")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str()
-      ->type_name("N")
-      ->group(group);
-  CLI::Option* const compute =
-      app->add_option("--compute", texts->compute_ms,
-                      "Milliseconds of computing a micro-batch, a third of it "
-                      "forward; measured on rank 0, all do as much work")
-          ->check(CLI::Range(0.0, 1e6))
-          ->capture_default_str()
-          ->type_name("MS")
-          ->group(group);
-  app->add_option("--flops", texts->flops,
-                  "Floating-point operations of a micro-batch instead, as 2G")
-      ->excludes(compute)
-      ->type_name("COUNT")
-      ->group(group);
-  app->add_option("--bucket", o->bucket_bytes,
-                  "Largest part that is reduced at once (default: the "
-                  "backend's)")
-      ->transform(CLI::AsSizeValue(false))
-      ->type_name("SIZE")
-      ->group(group);
-  app->add_option("--wire", texts->wire,
-                  "What gradients are sent as: fp32, bf16 (half the bytes)")
-      ->capture_default_str()
-      ->type_name("TYPE")
-      ->group(group);
-  app->add_option("--accumulate", o->accumulate,
-                  "Micro-batches that are added up before a reduction")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str()
-      ->type_name("N")
-      ->group(group);
-  app->add_option("--slow", texts->slow,
-                  "Let a rank compute so much longer, as 1=25: what a slow "
-                  "host costs")
-      ->type_name("RANK=PERCENT")
-      ->group(group);
+void AddStepOptions(const FlagGroup& group, StepBenchOptions* o,
+                    StepBenchTexts* texts) {
+  group.Add("--parameters COUNT", &texts->parameters,
+            "Of the model, float32, as 25.6M", ShowDefault);
+  group.Add("--tensors N", &o->tensors,
+            "That these are cut in; each is ready at once", InRange(1, 100000),
+            ShowDefault);
+  group.Add("--compute MS", &texts->compute_ms,
+            "Milliseconds of computing a micro-batch, a third of it forward; "
+            "measured on rank 0, all do as much work",
+            InRange(0.0, 1e6), ShowDefault);
+  group.Add("--flops COUNT", &texts->flops,
+            "Floating-point operations of a micro-batch instead, as 2G",
+            Excludes({"--compute"}));
+  group.Add("--bucket SIZE", &o->bucket_bytes,
+            "Largest part that is reduced at once (default: the backend's)",
+            AsSize);
+  group.Add("--wire TYPE", &texts->wire,
+            "What gradients are sent as: fp32, bf16 (half the bytes)",
+            ShowDefault);
+  group.Add("--accumulate N", &o->accumulate,
+            "Micro-batches that are added up before a reduction",
+            InRange(1, 10000), ShowDefault);
+  group.Add(
+      "--slow RANK=PERCENT", &texts->slow,
+      "Let a rank compute so much longer, as 1=25: what a slow host costs");
 }
 
 std::string SettleSteps(const StepBenchTexts& texts, StepBenchOptions* o) {

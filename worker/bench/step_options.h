@@ -2,10 +2,11 @@
 #ifndef LOCKSTEP_WORKER_BENCH_STEP_OPTIONS_H_
 #define LOCKSTEP_WORKER_BENCH_STEP_OPTIONS_H_
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
 #include <string>
+
+#include "common/cli/command.h"
 
 namespace lockstep {
 
@@ -38,8 +39,8 @@ struct StepBenchTexts {
   double compute_ms = 50;
 };
 
-// `texts` and `options` must live as long as the app.
-void AddStepOptions(CLI::App* app, StepBenchOptions* options,
+// `texts` and `options` outlive the command.
+void AddStepOptions(const FlagGroup& group, StepBenchOptions* options,
                     StepBenchTexts* texts);
 // Empty, or what is wrong.
 std::string SettleSteps(const StepBenchTexts& texts, StepBenchOptions* options);

@@ -4,10 +4,10 @@
 // for damage that was found, 2 for wrong usage.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@
 #include "common/base/file.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
-#include "common/cli/man.h"
+#include "common/cli/command.h"
 #include "worker/data/check.h"
 #include "worker/data/pack.h"
 #include "worker/data/shards.h"
@@ -179,137 +179,100 @@ int RunPackJpeg(Flags* flags) {
                                             flags->folder, flags->shards));
 }
 
-void AddOutput(CLI::App* command, Flags* flags) {
-  command->add_option("-o,--output", flags->output, "table or json")
-      ->check(CLI::IsMember({"table", "json"}))
-      ->capture_default_str();
+void AddOutput(Command* command, Flags* flags) {
+  command->Add("-o,--output", &flags->output, "table or json",
+               OneOf({"table", "json"}), ShowDefault);
 }
 
-void AddShardOptions(CLI::App* command, Flags* flags) {
-  command
-      ->add_option("--out", flags->shards.directory,
-                   "Directory of the shards; made where it is missing")
-      ->required()
-      ->type_name("DIR");
-  command
-      ->add_option("--name", flags->shards.name,
-                   "First part of each shard's name, NAME-NN-COUNT.tfrec")
-      ->required()
-      ->check([](const std::string& name) {
-        return Message(CheckDatasetName(name));
-      })
-      ->type_name("NAME");
-  command
-      ->add_option("--records-per-shard", flags->shards.records_per_shard,
-                   "Samples a shard; the last has the rest")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_flag("--overwrite", flags->shards.overwrite,
-                    "Replace the shards of this name that are there");
+void AddShardOptions(Command* command, Flags* flags) {
+  command->Add("--out DIR", &flags->shards.directory,
+               "Directory of the shards; made where it is missing", Required);
+  command->Add("--name NAME", &flags->shards.name,
+               "First part of each shard's name, NAME-NN-COUNT.tfrec", Required,
+               Checked([](const std::string& name) {
+                 return Message(CheckDatasetName(name));
+               }));
+  command->Add("--records-per-shard N", &flags->shards.records_per_shard,
+               "Samples a shard; the last has the rest",
+               InRange(uint64_t{1}, uint64_t{1} << 40), ShowDefault);
+  command->Add("--overwrite", &flags->shards.overwrite,
+               "Replace the shards of this name that are there");
   AddOutput(command, flags);
 }
 
-CLI::App* AddPackIdx(CLI::App* pack, Flags* flags) {
-  CLI::App* command = pack->add_subcommand(
-      "idx", "Pack IDX files (the MNIST family), plain or gzip");
-  command->footer(
+Command PackIdxCommand(Flags* flags) {
+  Command command(
+      "idx", "Pack IDX files (the MNIST family), plain or gzip",
       "Example:\n  lockstep-data pack idx --images train-images-idx3-ubyte.gz "
       "\\\n      --labels train-labels-idx1-ubyte.gz --out data/train --name "
       "fashion");
-  command->add_option("--images", flags->images, "IDX file of the images")
-      ->required()
-      ->type_name("FILE");
-  command->add_option("--labels", flags->labels, "IDX file of the labels")
-      ->required()
-      ->type_name("FILE");
-  AddShardOptions(command, flags);
+  command.Add("--images FILE", &flags->images, "IDX file of the images",
+              Required);
+  command.Add("--labels FILE", &flags->labels, "IDX file of the labels",
+              Required);
+  AddShardOptions(&command, flags);
+  command.run = [flags] {
+    return PrintPacked(*flags, PackIdx(RealFileSystem(), flags->images,
+                                       flags->labels, flags->shards));
+  };
   return command;
 }
 
-CLI::App* AddPackJpeg(CLI::App* pack, Flags* flags) {
-  CLI::App* command = pack->add_subcommand(
-      "jpeg", "Pack a directory that has a directory of JPEGs for each class");
-  command->footer(
+Command PackJpegCommand(Flags* flags) {
+  Command command(
+      "jpeg", "Pack a directory that has a directory of JPEGs for each class",
       "Example:\n  lockstep-data pack jpeg --dir cats_vs_dogs --size 224 \\\n"
       "      --records-per-shard 128 --out data/train --name catsdogs");
-  command->add_option("--dir", flags->directory, "DIR/CLASS/*.jpg")
-      ->required()
-      ->type_name("DIR");
-  command
-      ->add_option("--size", flags->size,
-                   "Stretch every picture to N x N or HEIGHTxWIDTH; without it "
-                   "files are stored as they are")
-      ->type_name("N");
-  command
-      ->add_option("--quality", flags->folder.quality,
-                   "JPEG quality of pictures that --size changes")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str()
-      ->type_name("Q");
-  command->add_flag("--raw", flags->folder.raw,
-                    "Store decoded RGB bytes: larger, no decoding later");
-  command
-      ->add_option("--seed", flags->folder.seed,
-                   "Of the order in which pictures are stored")
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_flag("--skip-damaged", flags->folder.skip_damaged,
-                    "Leave damaged pictures out and name them on stderr");
-  AddShardOptions(command, flags);
+  command.Add("--dir DIR", &flags->directory, "DIR/CLASS/*.jpg", Required);
+  command.Add("--size N", &flags->size,
+              "Stretch every picture to N x N or HEIGHTxWIDTH; without it "
+              "files are stored as they are");
+  command.Add("--quality Q", &flags->folder.quality,
+              "JPEG quality of pictures that --size changes", InRange(1, 100),
+              ShowDefault);
+  command.Add("--raw", &flags->folder.raw,
+              "Store decoded RGB bytes: larger, no decoding later");
+  command.Add("--seed N", &flags->folder.seed,
+              "Of the order in which pictures are stored", ShowDefault);
+  command.Add("--skip-damaged", &flags->folder.skip_damaged,
+              "Leave damaged pictures out and name them on stderr");
+  AddShardOptions(&command, flags);
+  command.run = [flags] { return RunPackJpeg(flags); };
   return command;
 }
 
-CLI::App* AddCheck(CLI::App* app, Flags* flags) {
-  CLI::App* command = app->add_subcommand(
-      "check", "Verify shards, count records and classes; 1 if any is damaged");
-  command->footer(
+Command CheckCommand(Flags* flags) {
+  Command command(
+      "check", "Verify shards, count records and classes; 1 if any is damaged",
       "Example:\n  lockstep-data check data/train 'data/eval/*.tfrec'");
-  command
-      ->add_option("path", flags->paths,
-                   "Shards: files, directories or patterns")
-      ->required()
-      ->type_name("PATH");
-  command->add_flag("--decode", flags->check.decode,
-                    "Decode every JPEG too, not only its header");
-  AddOutput(command, flags);
+  command.Add("path PATH", &flags->paths,
+              "Shards: files, directories or patterns", Required);
+  command.Add("--decode", &flags->check.decode,
+              "Decode every JPEG too, not only its header");
+  AddOutput(&command, flags);
+  command.run = [flags] { return RunCheck(*flags); };
   return command;
 }
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Make TFRecord shards for training, and check them.",
-               "lockstep-data");
-  app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("lockstep-data ") + kVersion);
-  AddManOption(&app, {1, kVersion, "", {"lockstep(1)", "lockstep-train(1)"}},
-               &std::cout);
-  app.footer(
+  Command command(
+      "lockstep-data", "Make TFRecord shards for training, and check them.",
       "Example:\n"
       "  lockstep-data pack jpeg --dir photos --size 64 --name photos "
       "--out data/train\n"
       "  lockstep-data check data/train");
-  CLI::App* pack =
-      app.add_subcommand("pack", "Make shards NAME-NN-COUNT.tfrec");
-  pack->require_subcommand(1);
-  const CLI::App* idx = AddPackIdx(pack, &flags);
-  const CLI::App* jpeg = AddPackJpeg(pack, &flags);
-  AddCheck(&app, &flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {  // Help or version.
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "lockstep-data: {} (see lockstep-data --help)\n",
-               error.what());
-    return kUsage;
+  command.AddProgramFlags(
+      {1, kVersion, "", {"lockstep(1)", "lockstep-train(1)"}});
+  Command pack("pack", "Make shards NAME-NN-COUNT.tfrec");
+  pack.children = {PackIdxCommand(&flags), PackJpegCommand(&flags)};
+  command.children = {std::move(pack), CheckCommand(&flags)};
+  const ParsedCommand parsed = Parse(command, argc, argv);
+  if (!parsed.command) {
+    return parsed.Tell("lockstep-data: ", " (see lockstep-data --help)",
+                       std::cout, std::cerr);
   }
-  if (idx->parsed()) {
-    return PrintPacked(flags, PackIdx(RealFileSystem(), flags.images,
-                                      flags.labels, flags.shards));
-  }
-  if (jpeg->parsed()) return RunPackJpeg(&flags);
-  return RunCheck(flags);
+  return *parsed.command->run();
 }
 
 }  // namespace

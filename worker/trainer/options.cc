@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
+#include <iostream>
 
 #include "common/base/version.h"
-#include "common/cli/man.h"
+#include "common/cli/command.h"
 
 namespace lockstep {
 namespace {
@@ -53,129 +53,107 @@ Status CheckFaults(const FaultOptions& faults) {
                     60'000);
 }
 
-void AddDataFlags(CLI::App* app, TrainerOptions* o) {
-  app->add_option("--train", o->train,
-                  "Training data: a directory, files or globs of TFRecord "
-                  "shards")
-      ->required()
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("PATH");
-  app->add_option("--eval", o->eval,
-                  "Held-out data for the accuracy; without it there is none")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("PATH");
-  app->add_option("--model", o->model,
-                  "cnn (small images), shallow (one convolution, two dense "
-                  "layers) or resnet")
-      ->capture_default_str();
-  app->add_option("--classes", o->classes,
-                  "Number of classes; 0: the largest training label + 1, for "
-                  "which all training data is read once");
+void AddDataFlags(Command* command, TrainerOptions* o) {
+  command->Add("--train PATH", &o->train,
+               "Training data: a directory, files or globs of TFRecord shards",
+               Required);
+  command->Add("--eval PATH", &o->eval,
+               "Held-out data for the accuracy; without it there is none");
+  command->Add(
+      "--model", &o->model,
+      "cnn (small images), shallow (one convolution, two dense layers) "
+      "or resnet",
+      ShowDefault);
+  command->Add("--classes", &o->classes,
+               "Number of classes; 0: the largest training label + 1, for "
+               "which all training data is read once");
 }
 
-void AddTrainingFlags(CLI::App* app, TrainerOptions* o) {
-  app->add_option("--epochs", o->epochs, "Times through the training data")
-      ->capture_default_str();
-  app->add_option("--max-steps", o->max_steps,
-                  "End after so many steps; 0: after the epochs");
-  app->add_option("--batch-size", o->batch_size,
-                  "Samples of each replica in a forward and backward pass; "
-                  "without --accumulate that is a step")
-      ->capture_default_str();
-  app->add_option("--accumulate", o->accumulate,
-                  "Passes in a step: gradients are added up on each replica "
-                  "and reduced once")
-      ->capture_default_str();
-  app->add_option("--optimizer", o->optimizer, "sgd or adam")
-      ->capture_default_str();
-  app->add_option("--learning-rate", o->learning_rate,
-                  "Default: 0.05 for sgd, 0.001 for adam");
-  app->add_option("--momentum", o->momentum, "Of sgd; 0: none")
-      ->capture_default_str();
-  app->add_option("--weight-decay", o->weight_decay,
-                  "Adds so much of each weight to its gradient")
-      ->capture_default_str();
-  app->add_option("--clip-norm", o->clip_norm,
-                  "A gradient whose norm, over all parameters, is larger is "
-                  "scaled down to it; 0: never");
-  app->add_option("--scale-lr", o->scale_lr,
-                  "linear: the learning rate is meant for --reference-batch "
-                  "samples a step and grows with the global batch; or none")
-      ->capture_default_str();
-  app->add_option("--reference-batch", o->reference_batch, "See --scale-lr")
-      ->capture_default_str();
-  app->add_option("--lr-schedule", o->lr_schedule,
-                  "cosine: falls to 0 until the last step; or constant")
-      ->capture_default_str();
-  app->add_option("--warmup-steps", o->warmup_steps,
-                  "Steps in which the learning rate rises from 0")
-      ->capture_default_str();
-  app->add_option("--seed", o->seed, "Of weights and of the samples' order")
-      ->capture_default_str();
-  app->add_option("--eval-every-epochs", o->eval_every_epochs,
-                  "0: only at the end")
-      ->capture_default_str();
-  app->add_option("--early-stopping-patience", o->early_stopping_patience,
-                  "End after so many evaluations in a row without a better "
-                  "accuracy; 0: never");
+void AddTrainingFlags(Command* command, TrainerOptions* o) {
+  command->Add("--epochs", &o->epochs, "Times through the training data",
+               ShowDefault);
+  command->Add("--max-steps", &o->max_steps,
+               "End after so many steps; 0: after the epochs");
+  command->Add(
+      "--batch-size", &o->batch_size,
+      "Samples of each replica in a forward and backward pass; without "
+      "--accumulate that is a step",
+      ShowDefault);
+  command->Add("--accumulate", &o->accumulate,
+               "Passes in a step: gradients are added up on each replica and "
+               "reduced once",
+               ShowDefault);
+  command->Add("--optimizer", &o->optimizer, "sgd or adam", ShowDefault);
+  command->Add("--learning-rate", &o->learning_rate,
+               "Default: 0.05 for sgd, 0.001 for adam");
+  command->Add("--momentum", &o->momentum, "Of sgd; 0: none", ShowDefault);
+  command->Add("--weight-decay", &o->weight_decay,
+               "Adds so much of each weight to its gradient", ShowDefault);
+  command->Add("--clip-norm", &o->clip_norm,
+               "A gradient whose norm, over all parameters, is larger is "
+               "scaled down to it; 0: never");
+  command->Add(
+      "--scale-lr", &o->scale_lr,
+      "linear: the learning rate is meant for --reference-batch samples "
+      "a step and grows with the global batch; or none",
+      ShowDefault);
+  command->Add("--reference-batch", &o->reference_batch, "See --scale-lr",
+               ShowDefault);
+  command->Add("--lr-schedule", &o->lr_schedule,
+               "cosine: falls to 0 until the last step; or constant",
+               ShowDefault);
+  command->Add("--warmup-steps", &o->warmup_steps,
+               "Steps in which the learning rate rises from 0", ShowDefault);
+  command->Add("--seed", &o->seed, "Of weights and of the samples' order",
+               ShowDefault);
+  command->Add("--eval-every-epochs", &o->eval_every_epochs,
+               "0: only at the end", ShowDefault);
+  command->Add("--early-stopping-patience", &o->early_stopping_patience,
+               "End after so many evaluations in a row without a better "
+               "accuracy; 0: never");
 }
 
-void AddRunFlags(CLI::App* app, TrainerOptions* o) {
-  app->add_option("--output", o->output,
-                  "Directory for model.safetensors. Default: the job's output "
-                  "directory; without a job nothing is written")
-      ->type_name("DIR");
-  app->add_option("--checkpoint-dir", o->checkpoint_dir,
-                  "Default: checkpoints in the output directory")
-      ->type_name("DIR");
-  app->add_option("--checkpoint-interval", o->checkpoint_interval,
-                  "Steps between checkpoints of a run without a job; a job's "
-                  "own interval counts in a job");
-  app->add_option("--backend", o->backend,
-                  "How the ranks reduce: shm (all on one host), tcp, "
-                  "hierarchical (shm in each host, tcp between them), gloo, "
-                  "nccl (copies to the rank's GPU and back), or auto: what "
-                  "suits where they are")
-      ->capture_default_str();
-  app->add_option("--wire", o->wire,
-                  "Type in which gradients are reduced: fp32, or bf16 (half "
-                  "the bytes; the sum is off by up to 1/128 of the replicas' "
-                  "absolute values, between several ranks on several hosts "
-                  "1/85)")
-      ->capture_default_str();
-  app->add_option("--log-every", o->log_every, "Steps between lines; 0: none")
-      ->capture_default_str();
-  app->add_option("--threads", o->threads,
-                  "Threads of one rank's arithmetic; 0: OMP_NUM_THREADS, else "
-                  "the rank's cpus, else 1");
-  app->add_option("--input-threads", o->input_threads,
-                  "Threads of one rank that read and decode samples")
-      ->capture_default_str();
-  app->add_flag("--param-hash", o->param_hash,
-                "Print a hash of the final parameters");
+void AddRunFlags(Command* command, TrainerOptions* o) {
+  command->Add("--output DIR", &o->output,
+               "Directory for model.safetensors. Default: the job's output "
+               "directory; without a job nothing is written");
+  command->Add("--checkpoint-dir DIR", &o->checkpoint_dir,
+               "Default: checkpoints in the output directory");
+  command->Add("--checkpoint-interval", &o->checkpoint_interval,
+               "Steps between checkpoints of a run without a job; a job's own "
+               "interval counts in a job");
+  command->Add(
+      "--backend", &o->backend,
+      "How the ranks reduce: shm (all on one host), tcp, hierarchical "
+      "(shm in each host, tcp between them), gloo, nccl (copies to the "
+      "rank's GPU and back), or auto: what suits where they are",
+      ShowDefault);
+  command->Add("--wire", &o->wire,
+               "Type in which gradients are reduced: fp32, or bf16 (half the "
+               "bytes; the sum is off by up to 1/128 of the replicas' absolute "
+               "values, between several ranks on several hosts 1/85)",
+               ShowDefault);
+  command->Add("--log-every", &o->log_every, "Steps between lines; 0: none",
+               ShowDefault);
+  command->Add("--threads", &o->threads,
+               "Threads of one rank's arithmetic; 0: OMP_NUM_THREADS, else the "
+               "rank's cpus, else 1");
+  command->Add("--input-threads", &o->input_threads,
+               "Threads of one rank that read and decode samples", ShowDefault);
+  command->Add("--param-hash", &o->param_hash,
+               "Print a hash of the final parameters");
 }
 
-void AddFaultFlags(CLI::App* app, FaultOptions* f, int64_t* delay_ms) {
-  const std::string group = "Faults, for tests (need --allow_faults)";
-  app->add_flag("--allow_faults", f->allowed, "Allow what follows")
-      ->group(group);
-  app->add_option("--fail-at-step", f->fail_at_step, "Fail in this step")
-      ->group(group);
-  app->add_option("--kill-at-step", f->kill_at_step, "Die by SIGKILL in it")
-      ->group(group);
-  app->add_option("--nan-at-step", f->nan_at_step, "A gradient becomes NaN")
-      ->group(group);
-  app->add_option("--on-rank", f->on_rank, "On which rank")
-      ->group(group)
-      ->capture_default_str();
-  app->add_option("--fault-attempts", f->attempts,
-                  "Only in so many first attempts")
-      ->group(group)
-      ->capture_default_str();
-  app->add_option("--step-delay-ms", *delay_ms, "Make each step longer")
-      ->group(group);
-  app->add_option("--faults", f->points, "Fault points: name=crash@2,...")
-      ->group(group);
+void AddFaultFlags(const FlagGroup& group, FaultOptions* f, int64_t* delay_ms) {
+  group.Add("--allow_faults", &f->allowed, "Allow what follows");
+  group.Add("--fail-at-step", &f->fail_at_step, "Fail in this step");
+  group.Add("--kill-at-step", &f->kill_at_step, "Die by SIGKILL in it");
+  group.Add("--nan-at-step", &f->nan_at_step, "A gradient becomes NaN");
+  group.Add("--on-rank", &f->on_rank, "On which rank", ShowDefault);
+  group.Add("--fault-attempts", &f->attempts, "Only in so many first attempts",
+            ShowDefault);
+  group.Add("--step-delay-ms", delay_ms, "Make each step longer");
+  group.Add("--faults", &f->points, "Fault points: name=crash@2,...");
 }
 
 }  // namespace
@@ -257,31 +235,28 @@ Status CheckOptions(const TrainerOptions& o) {
 StatusOr<std::optional<TrainerOptions>> ParseFlags(int argc, char** argv) {
   TrainerOptions options;
   int64_t delay_ms = 0;
-  CLI::App app(
+  Command command(
+      "lockstep-train",
       "Trains an image classifier on TFRecord shards, alone or as one rank of "
       "a lockstep job.",
-      "lockstep-train");
-  app.set_version_flag("--version", std::string("lockstep-train ") + kVersion);
-  AddManOption(&app, {1, kVersion, "", {"lockstep(1)", "lockstep-data(1)"}},
-               &std::cout);
-  app.footer(
       "Example:\n"
       "  lockstep-train --train data/train --eval data/eval --epochs 5 "
       "--output out");
-  // A flag that is given again replaces what was given before.
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  AddDataFlags(&app, &options);
-  AddTrainingFlags(&app, &options);
-  AddRunFlags(&app, &options);
-  AddFaultFlags(&app, &options.faults, &delay_ms);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {
-      app.exit(error);  // Help or version, to stdout.
-      return std::optional<TrainerOptions>();
-    }
-    return InvalidArgument("{} (see --help)", error.what());
+  command.AddProgramFlags(
+      {1, kVersion, "", {"lockstep(1)", "lockstep-data(1)"}});
+  command.last_wins = true;
+  AddDataFlags(&command, &options);
+  AddTrainingFlags(&command, &options);
+  AddRunFlags(&command, &options);
+  AddFaultFlags(command.Group("Faults, for tests (need --allow_faults)"),
+                &options.faults, &delay_ms);
+  const ParsedCommand parsed = Parse(command, argc, argv);
+  if (!parsed.error.empty()) {
+    return InvalidArgument("{} (see --help)", parsed.error);
+  }
+  if (!parsed.command) {
+    std::cout << parsed.text;
+    return std::optional<TrainerOptions>();
   }
   options.faults.step_delay = Duration(delay_ms * 1'000'000);
   if (options.learning_rate == 0) {
