@@ -15,7 +15,6 @@ namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
 using google::protobuf::Reflection;
 using testing::HasSubstr;
 using Paths = std::set<std::string>;
@@ -171,8 +170,9 @@ void Walk(const Descriptor* type, const std::string& prefix, Paths* out) {
 }
 
 // Calls `on` with each message that has the last field of `path`.
-void Visit(Message* message, const std::string& path,
-           const std::function<void(Message*, const FieldDescriptor*)>& on) {
+void Visit(google::protobuf::Message* message, const std::string& path,
+           const std::function<void(google::protobuf::Message*,
+                                    const FieldDescriptor*)>& on) {
   const size_t dot = path.find('.');
   const FieldDescriptor* const field =
       message->GetDescriptor()->FindFieldByName(path.substr(0, dot));
@@ -192,12 +192,13 @@ void Visit(Message* message, const std::string& path,
 bool Has(const v1::Job& job, const std::string& path) {
   v1::Job copy = job;
   bool has = false;
-  Visit(&copy, path, [&](Message* message, const FieldDescriptor* field) {
-    const Reflection* const reflection = message->GetReflection();
-    has = has ||
-          (field->is_repeated() ? reflection->FieldSize(*message, field) > 0
-                                : reflection->HasField(*message, field));
-  });
+  Visit(&copy, path,
+        [&](google::protobuf::Message* message, const FieldDescriptor* field) {
+          const Reflection* const reflection = message->GetReflection();
+          has = has || (field->is_repeated()
+                            ? reflection->FieldSize(*message, field) > 0
+                            : reflection->HasField(*message, field));
+        });
   return has;
 }
 
@@ -267,9 +268,10 @@ TEST(VisibilityTest, StrangersSeeTheOpenFieldsAndNoOther) {
     }
   }
   for (const std::string& path : HiddenPaths()) {
-    Visit(&expected, path, [](Message* message, const FieldDescriptor* field) {
-      message->GetReflection()->ClearField(message, field);
-    });
+    Visit(&expected, path,
+          [](google::protobuf::Message* message, const FieldDescriptor* field) {
+            message->GetReflection()->ClearField(message, field);
+          });
   }
   expected.set_details_hidden(true);
   const v1::Job shown = ToMessage(ShownTo(kStranger, snapshot));
