@@ -8,6 +8,8 @@
 #include <sstream>
 #include <vector>
 
+#include "server/service/users_test_util.h"
+
 namespace lockstep {
 namespace {
 
@@ -15,11 +17,6 @@ using std::chrono_literals::operator""s;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-const Identity kAnn = UserIdentity("test", UserRole::kSubmitter, "ann");
-const Identity kBob = UserIdentity("test", UserRole::kViewer, "bob");
-const Identity kCid = UserIdentity("test", UserRole::kViewer, "cid");
-const Identity kRoot = UserIdentity("test", UserRole::kAdmin, "root");
 
 ReaderLimits Limits() {
   ReaderLimits limits;

@@ -6,15 +6,12 @@
 #include <memory>
 #include <vector>
 
+#include "server/service/users_test_util.h"
+
 namespace lockstep {
 namespace {
 
 using std::chrono_literals::operator""h;
-
-const Identity kAnn = UserIdentity("test", UserRole::kSubmitter, "ann");
-const Identity kBob = UserIdentity("test", UserRole::kViewer, "bob");
-const Identity kCid = UserIdentity("test", UserRole::kViewer, "cid");
-const Identity kRoot = UserIdentity("test", UserRole::kAdmin, "root");
 
 struct Peer final : StreamPeer {
   void Wake() override { ++woken; }
