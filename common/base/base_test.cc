@@ -21,6 +21,7 @@
 #include "common/base/logging.h"
 #include "common/base/one_line.h"
 #include "common/base/random.h"
+#include "common/base/shared_value.h"
 #include "common/base/status.h"
 
 namespace lockstep {
@@ -46,6 +47,39 @@ TEST(StatusTest, ADaemonsMistakeHasItsOwnExitCode) {
 TEST(StatusTest, ErrnoBecomesTheMatchingCode) {
   EXPECT_EQ(ErrnoStatus(ENOSPC, "x").code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrnoStatus(ENOENT, "x").code(), StatusCode::kNotFound);
+}
+
+TEST(SharedTest, CopiesShareUntilOneIsChanged) {
+  using Texts = std::vector<std::string>;
+  Shared<Texts> a = {"x", "y"};
+  EXPECT_THAT(a, testing::ElementsAre("x", "y"));
+  Shared<Texts> b = a;
+  EXPECT_EQ(a.identity(), b.identity());
+  b.push_back("z");
+  EXPECT_NE(a.identity(), b.identity());
+  EXPECT_EQ(a, (Texts{"x", "y"}));
+  EXPECT_EQ(b, (Texts{"x", "y", "z"}));
+  // The only one changes in place.
+  const void* const own = b.identity();
+  b.Edit()[0] = "w";
+  EXPECT_EQ(b.identity(), own);
+  const Texts& as_value = b;
+  EXPECT_EQ(as_value[0], "w");
+  EXPECT_EQ(a[0], "x");
+  // Equal by value; an empty one takes nothing.
+  b = Texts{"x", "y"};
+  EXPECT_EQ(a, b);
+  b = {};
+  EXPECT_EQ(b.identity(), nullptr);
+  EXPECT_TRUE(b.empty());
+  EXPECT_EQ(b, Shared<Texts>(Texts()));
+
+  Shared<std::optional<std::string>> none;
+  EXPECT_FALSE(none.get());
+  auto some = none;
+  some.Edit() = "text";
+  EXPECT_FALSE(none.get());
+  EXPECT_EQ(*some.get(), "text");
 }
 
 TEST(LoggingTest, LevelsAreKnownByName) {

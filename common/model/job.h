@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
+#include "common/base/shared_value.h"
 #include "common/model/resources.h"
 
 namespace lockstep {
@@ -220,10 +221,11 @@ struct CheckpointPolicy {
 struct JobSpec {
   JobName name;
   JobKind kind = JobKind::kNative;
-  // In rank order: chief, worker, ps, evaluator.
-  std::vector<RoleSpec> roles;
-  std::vector<std::string> argv;
-  std::map<std::string, std::string> environment;
+  // What may be large never changes after submission, and is shared by all
+  // versions of a job. In rank order: chief, worker, ps, evaluator.
+  Shared<std::vector<RoleSpec>> roles;
+  Shared<std::vector<std::string>> argv;
+  Shared<std::map<std::string, std::string>> environment;
   std::string output_directory;
   CheckpointPolicy checkpoint;
   int32_t restart_budget = 3;

@@ -273,7 +273,7 @@ StatusOr<JobSpec> ParseJobSpec(const v1::JobSpec& proto) {
   for (int i = 0; check.ok() && i < proto.roles_size(); ++i) {
     check.Take(
         ParseRole(proto.roles(i), proto.argv_size() > 0, check.At("roles", i)),
-        &spec.roles.emplace_back());
+        &spec.roles.Edit().emplace_back());
   }
   if (check.ok()) CheckRoles(spec.roles, spec.kind, &check);
   check.Path("output_directory", proto.output_directory());
@@ -308,7 +308,8 @@ StatusOr<JobSpec> ParseJobSpec(const v1::JobSpec& proto) {
   TakeProgram(proto, &spec, &check);
   if (!check.ok()) return check.status();
 
-  std::stable_sort(spec.roles.begin(), spec.roles.end(),
+  std::vector<RoleSpec>& roles = spec.roles.Edit();
+  std::stable_sort(roles.begin(), roles.end(),
                    [](const RoleSpec& a, const RoleSpec& b) {
                      return a.type < b.type;  // In the order of ranks.
                    });

@@ -52,7 +52,7 @@ TEST_F(CoordinatorTest, AUserHasSoManyLiveJobsAndNoMore) {
   MustSubmit(Wide("three"));
   ASSERT_TRUE(Cancel("three").ok());
   JobSpec large = Wide("large");
-  large.environment["X"] = std::string(90'000, 'x');
+  large.environment.Edit()["X"] = std::string(90'000, 'x');
   MustSubmit(large);
   ASSERT_TRUE(Cancel("one").ok());
   JobSpec larger = Wide("larger");
@@ -104,7 +104,7 @@ TEST_F(CoordinatorTest, NamesAreUsedOnce) {
 TEST_F(CoordinatorTest, JobThatCanNeverFitIsRefusedAndNotStored) {
   Connect(&a_);
   JobSpec spec = Wide("j");
-  spec.roles[0].resources.cpus = 64;
+  spec.roles.Edit()[0].resources.cpus = 64;
   const int64_t version = coordinator_->version();
   EXPECT_EQ(ReasonOf(Submit(spec).status()), "NEVER_FITS");
   EXPECT_THAT(coordinator_->ListJobs(), IsEmpty());
@@ -175,7 +175,7 @@ TEST_F(CoordinatorTest, PlanChangesNothing) {
   EXPECT_EQ(plan->placement[0].node, "a");
   EXPECT_EQ(plan->placement[1].node, "b");
   JobSpec large = Wide("j");
-  large.roles[0].resources.cpus = 64;
+  large.roles.Edit()[0].resources.cpus = 64;
   plan = coordinator_->Plan(large, "user/ann");
   ASSERT_TRUE(plan.ok());
   EXPECT_THAT(plan->placement, IsEmpty());
@@ -350,6 +350,34 @@ TEST_F(CoordinatorTest, LabelsAreChangedAtAnyTime) {
   change.set_labels.clear();
   for (int i = 0; i < 65; ++i) change.set_labels[fmt::format("k{}", i)] = "";
   EXPECT_EQ(update(change, "u5").status().code(), StatusCode::kInvalidArgument);
+}
+
+// Thousands of changes of one large job took gigabytes: each version had the
+// whole of what was submitted.
+TEST_F(CoordinatorTest, VersionsOfAJobShareWhatNeverChanges) {
+  JobSpec spec = Wide("j");
+  spec.environment.Edit()["X"] = std::string(240 << 10, 'x');
+  MustSubmit(spec);
+  const int64_t begin = coordinator_->version();
+  constexpr int kUpdates = 1000;
+  JobUpdate change;
+  for (int i = 0; i < kUpdates; ++i) {
+    const std::string id = std::to_string(i);
+    change.set_labels = {{"n", id}};
+    const auto updated = coordinator_->UpdateJob(
+        {"user/ann", id, "UpdateJob", id}, "j", change, Anybody, Encode);
+    ASSERT_TRUE(updated.ok()) << Message(updated.status());
+  }
+  // All of them are kept: at 240 KiB each it would have been 270.
+  EXPECT_EQ(hub_->CountSince("j", begin), kUpdates);
+  const auto news = hub_->Wait("j", begin, 0, MonoTime{});
+  ASSERT_TRUE(news.ok()) << Message(news.status());
+  const JobSpec& first = news->changes.front().job->spec;
+  const JobSpec& last = news->changes.back().job->spec;
+  EXPECT_NE(first.labels, last.labels);
+  EXPECT_EQ(first.environment.identity(), last.environment.identity());
+  EXPECT_EQ(first.roles.identity(), last.roles.identity());
+  EXPECT_EQ(first.environment, spec.environment);
 }
 
 TEST_F(CoordinatorTest, PriorityIsChangedUntilTheEnd) {

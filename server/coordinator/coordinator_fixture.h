@@ -175,7 +175,7 @@ class CoordinatorTest : public testing::Test {
 // Cores so that a gang of two needs both nodes.
 inline JobSpec Wide(const JobName& name) {
   JobSpec spec = NativeSpec(name, 2);
-  for (RoleSpec& role : spec.roles) role.resources.cpus = 2;
+  for (RoleSpec& role : spec.roles.Edit()) role.resources.cpus = 2;
   return spec;
 }
 

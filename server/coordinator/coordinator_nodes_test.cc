@@ -65,9 +65,9 @@ TEST_F(CoordinatorTest, AGpuThatDoesNotAnswerGetsNoJobUntilItDoes) {
   readings.gpus.resize(1);
   ASSERT_TRUE(coordinator_->OnHeartbeat(gpu.session(), 1, readings, {}).ok());
   JobSpec spec = Wide("j");
-  spec.roles.resize(1);
-  spec.roles[0].count = 1;
-  spec.roles[0].resources.gpus = 1;
+  spec.roles.Edit().resize(1);
+  spec.roles.Edit()[0].count = 1;
+  spec.roles.Edit()[0].resources.gpus = 1;
   MustSubmit(spec);
   coordinator_->Tick();
   EXPECT_EQ(State("j"), JobState::kQueued);

@@ -34,7 +34,7 @@ class NodeCommandsTest : public CoordinatorTest {
 // Cores so that a gang of two needs two nodes.
 JobSpec Wide(const JobName& name, int32_t tasks = 2) {
   JobSpec spec = NativeSpec(name, tasks);
-  for (RoleSpec& role : spec.roles) role.resources.cpus = 2;
+  for (RoleSpec& role : spec.roles.Edit()) role.resources.cpus = 2;
   return spec;
 }
 
@@ -232,7 +232,7 @@ TEST_F(NodeCommandsTest, WhatANodeGrewByGetsNoJobUntilItIsApproved) {
   c_.Restart(true);
   Connect(&c_);
   JobSpec spec = Wide("j");
-  for (RoleSpec& role : spec.roles) role.resources.cpus = 3;
+  for (RoleSpec& role : spec.roles.Edit()) role.resources.cpus = 3;
   EXPECT_EQ(ReasonOf(Submit(spec).status()), "NEVER_FITS");
   EXPECT_EQ(EventsOf("c").back().reason, Reason::kNodeGrew);
   // Neither another start of its daemon nor one of the coordinator helps.
@@ -433,8 +433,8 @@ TEST_F(NodeCommandsTest, SlowJobsSilentNodeIsWaitedForLonger) {
 // Two jobs on a silent node: the program is held, the other goes on elsewhere.
 TEST_F(NodeCommandsTest, ProgramDoesNotHoldANativeJobUp) {
   JobSpec native = NativeSpec("j", 2);
-  native.roles[0].resources.cpus = 1.5;
-  native.roles[1].resources.cpus = 1.5;
+  native.roles.Edit()[0].resources.cpus = 1.5;
+  native.roles.Edit()[1].resources.cpus = 1.5;
   MustSubmit(native);
   Run();
   ASSERT_EQ(NodesOf(Get("j")), (std::set<NodeName>{"a", "b"}));

@@ -43,7 +43,7 @@ class PrefetchTest : public CoordinatorTest {
   static JobSpec InContainer(const JobName& name) {
     JobSpec spec =
         ProgramSpec(name, {Role(TaskType::kWorker, 2, {2, 0, 0, ""})});
-    spec.roles[0].container = Container{"x:1", {}};
+    spec.roles.Edit()[0].container = Container{"x:1", {}};
     return spec;
   }
   // The cluster is full; what comes now waits.
@@ -187,7 +187,7 @@ TEST_F(PrefetchTest, ANodeThatWasNotAskedSettlesNothing) {
   Connect(&b_);
   Fill();
   JobSpec spec = InContainer("j");
-  spec.roles[0].count = 1;
+  spec.roles.Edit()[0].count = 1;
   MustSubmit(spec);
   EXPECT_THAT(b_.prefetch()->images, IsEmpty());
   Say(&b_, Got(Any(), 'b'));

@@ -81,7 +81,7 @@ TEST_F(CoordinatorTest, RendezvousIsBounded) {
   for (const char* name : {"i", "j"}) {
     JobSpec spec = NativeSpec(name, 1);
     spec.output_directory.clear();
-    spec.roles[0].resources.cpus = 1;
+    spec.roles.Edit()[0].resources.cpus = 1;
     MustSubmit(spec);
   }
   Run();

@@ -28,22 +28,23 @@ Status Coordinator::CheckObeyed(const NodeName& node,
                                 const StorePoint& obeyed) {
   MutexLock lock(&mu_);
   std::string which;
-  if (IsOutdated(PointLocked(), replaced_histories_, obeyed)) {
+  // That epoch as it is known here.
+  const auto begun = epoch_starts_.find(obeyed.epoch);
+  if (obeyed.history == history_ && begun != epoch_starts_.end() &&
+      !begun->second.id.empty() && !obeyed.epoch_id.empty() &&
+      begun->second.id != obeyed.epoch_id) {
+    which = fmt::format("epoch {}, which was another one there", obeyed.epoch);
+  } else if (IsOutdated(PointLocked(), replaced_histories_, obeyed)) {
     which = obeyed.history.empty() || obeyed.history == history_
                 ? fmt::format("epoch {}", obeyed.epoch)
                 : "history " + obeyed.history;
   } else if (obeyed.history == history_) {
-    // That epoch as it is known here, and the one with which it ended.
-    const auto known = epoch_starts_.find(obeyed.epoch);
+    // The version with which that epoch ended here.
     const auto next = epoch_starts_.find(obeyed.epoch + 1);
     const bool ended = obeyed.epoch < epoch_;
-    if (known != epoch_starts_.end() && !known->second.id.empty() &&
-        !obeyed.epoch_id.empty() && known->second.id != obeyed.epoch_id) {
-      which =
-          fmt::format("epoch {}, which was another one there", obeyed.epoch);
-    } else if (ended ? next != epoch_starts_.end() &&
-                           next->second.version < obeyed.version
-                     : version_ < obeyed.version) {
+    if (ended ? next != epoch_starts_.end() &&
+                    next->second.version < obeyed.version
+              : version_ < obeyed.version) {
       which =
           fmt::format("version {} of epoch {}", obeyed.version, obeyed.epoch);
     }

@@ -35,7 +35,7 @@ class SimulationTest : public CoordinatorTest {
                        ? ProgramSpec(name, {Role(TaskType::kChief, 1),
                                             Role(TaskType::kPs, 1 + Upto(2))})
                        : NativeSpec(name, 1 + Upto(4));
-    if (Upto(3) == 0) spec.roles[0].resources.gpus = 1;
+    if (Upto(3) == 0) spec.roles.Edit()[0].resources.gpus = 1;
     spec.restart_budget = Upto(4);
     spec.priority = Upto(2);
     return spec;

@@ -49,12 +49,33 @@ void WatchHub::Tell(const JobName& job, int64_t version,
   if (!job.empty()) tell("");
 }
 
+void WatchHub::CountShares(const Change& change) {
+  if (change.job == nullptr) return;
+  for (const SharedPart& part : SharedParts(*change.job)) {
+    Share& share = shares_[part.identity];
+    if (share.changes++ > 0) continue;
+    share.bytes = part.bytes;
+    bytes_ += part.bytes;
+  }
+}
+
+void WatchHub::DropShares(const Change& change) {
+  if (change.job == nullptr) return;
+  for (const SharedPart& part : SharedParts(*change.job)) {
+    const auto share = shares_.find(part.identity);
+    if (--share->second.changes > 0) continue;
+    bytes_ -= share->second.bytes;
+    shares_.erase(share);
+  }
+}
+
 void WatchHub::Add(int64_t version, std::vector<Change> changes) {
   const int64_t before = newest_;
   for (const Change& change : changes) {
     Tell(change.name, before, progress_sequence_);
   }
   for (Change& change : changes) {
+    CountShares(change);
     bytes_ += change.bytes;
     changes_.push_back(std::move(change));
   }
@@ -63,6 +84,7 @@ void WatchHub::Add(int64_t version, std::vector<Change> changes) {
          (bytes_ > kept_bytes_ && changes_.size() > 1)) {
     oldest_ = changes_.front().version;
     bytes_ -= changes_.front().bytes;
+    DropShares(changes_.front());
     changes_.pop_front();
   }
   news_.NotifyAll();

@@ -1,6 +1,6 @@
 // Changes of jobs for those who watch. Bounded in number and in bytes: each
-// change is a job of its own, and the same large one may change all day. Nobody
-// is waited for.
+// change is a version of a job, and the same large one may change all day.
+// Nobody is waited for.
 //
 // Thread-safe. Watchers pull: each keeps the version it has seen, so that a
 // slow one costs nothing and learns by OUT_OF_RANGE that it missed something.
@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "common/base/mutex.h"
@@ -30,7 +31,7 @@ class WatchHub {
     // Null: it was deleted.
     std::shared_ptr<const Job> job;
     JobName name;
-    // About what it takes.
+    // About what it takes, without what it shares with other versions.
     size_t bytes = 0;
   };
   struct News {
@@ -79,7 +80,8 @@ class WatchHub {
   };
 
   // Of changes: the newest `kept`, and of these no more than `kept_bytes`
-  // (server/core/job_size.h), but always the last one.
+  // (server/core/job_size.h), but always the last one. What versions of a job
+  // share counts once.
   explicit WatchHub(size_t kept = 8192, size_t kept_bytes = 64 << 20)
       : kept_(kept), kept_bytes_(kept_bytes) {}
 
@@ -108,6 +110,14 @@ class WatchHub {
     uint64_t sequence = 0;
     JobProgressInfo info;
   };
+  // Of something that changes share.
+  struct Share {
+    // How many changes have it.
+    size_t changes = 0;
+    size_t bytes = 0;
+  };
+  void CountShares(const Change& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropShares(const Change& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Add(int64_t version, std::vector<Change> changes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status CheckKept(int64_t version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -130,7 +140,9 @@ class WatchHub {
   int64_t newest_ ABSL_GUARDED_BY(mu_) = 0;
   // By version.
   std::deque<Change> changes_ ABSL_GUARDED_BY(mu_);
+  // Of the changes, and once of each thing that they share.
   size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  std::unordered_map<const void*, Share> shares_ ABSL_GUARDED_BY(mu_);
   uint64_t progress_sequence_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<JobName, Progress> progress_ ABSL_GUARDED_BY(mu_);
   // By their job; empty: any.

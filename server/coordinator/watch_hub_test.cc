@@ -62,7 +62,7 @@ TEST_F(WatchHubTest, ALargeJobThatChangesAllDayIsNotKeptAllDay) {
   for (int64_t version = 1; version <= 3000; ++version) {
     auto job = std::make_shared<Job>();
     job->spec.name = "large";
-    job->spec.environment["X"] = std::string(256 << 10, 'x');
+    job->spec.environment.Edit()["X"] = std::string(256 << 10, 'x');
     hub.Publish(version, {std::move(job)});
   }
   const int64_t kept = hub.CountSince("", 0);
@@ -76,6 +76,35 @@ TEST_F(WatchHubTest, ALargeJobThatChangesAllDayIsNotKeptAllDay) {
   job->spec.comment = std::string(8 << 20, 'x');
   hub.Publish(3001, {std::move(job)});
   EXPECT_EQ(hub.CountSince("huge", 3000), 1);
+}
+
+// What its versions share is there once, and counted once.
+TEST_F(WatchHubTest, ALargeSpecDoesNotPushTheHistoryOut) {
+  WatchHub hub(8192, 4 << 20);
+  hub.Start(0);
+  Job large;
+  large.spec.name = "large";
+  large.spec.environment.Edit()["X"] = std::string(512 << 10, 'x');
+  large.training.Edit().emplace().training_input.args = {
+      std::string(512 << 10, 'y')};
+  for (int64_t version = 1; version <= 1000; ++version) {
+    large.spec.labels["n"] = std::to_string(version);
+    hub.Publish(version, {std::make_shared<const Job>(large)});
+  }
+  EXPECT_EQ(hub.CountSince("large", 0), 1000);
+  const auto news = hub.Wait("large", 0, 0, kNow);
+  ASSERT_TRUE(news.ok()) << Message(news.status());
+  EXPECT_EQ(news->changes.front().job->spec.environment.identity(),
+            news->changes.back().job->spec.environment.identity());
+  // What is not shared takes its place, and gives it back when it goes.
+  for (int64_t version = 1001; version <= 1100; ++version) {
+    Job other;
+    other.spec.name = "other";
+    other.spec.environment.Edit()["X"] = std::string(1 << 20, 'x');
+    hub.Publish(version, {std::make_shared<const Job>(other)});
+  }
+  EXPECT_EQ(hub.CountSince("large", 0), 0);
+  EXPECT_EQ(hub.CountSince("other", 0), 3) << "4 MiB of 1 MiB and a bit each";
 }
 
 TEST_F(WatchHubTest, TooOldIsSaid) {

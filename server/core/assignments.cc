@@ -96,7 +96,7 @@ GangSpec Assigner::SpecFor(const NodeName& node) const {
     local.index = task.index;
     local.resources = role->resources;
     local.gpus = task.gpus;
-    local.argv = role->argv.empty() ? job.spec.argv : role->argv;
+    local.argv = role->argv.empty() ? job.spec.argv.get() : role->argv;
     local.environment = job.spec.environment;
     for (const auto& [name, value] : role->environment) {
       local.environment[name] = value;

@@ -33,8 +33,8 @@ TEST(AssignmentsTest, NothingBeforeThePlacement) {
 TEST(AssignmentsTest, GoalFollowsTheState) {
   Scene s = Native();
   s.job.spec.environment = {{"X", "job"}, {"Y", "job"}};
-  s.job.spec.roles[1].environment = {{"X", "role"}};
-  s.job.spec.roles[1].argv = {"other"};
+  s.job.spec.roles.Edit()[1].environment = {{"X", "role"}};
+  s.job.spec.roles.Edit()[1].argv = {"other"};
   s.Put({"a", "b"});
   Assignment a = One(s, "b");
   EXPECT_EQ(a.goal, Goal::kPrepare);
@@ -286,7 +286,7 @@ TEST(AssignmentsTest, TheProgramsWayComesWithIt) {
   spec.packages = {{"sha256:0", 7, PackageFormat::kWheel, "x.whl"}};
   spec.runtime = {"tf", "/opt/tf/bin/python", true};
   spec.inherited_environment = {"http_proxy"};
-  spec.roles[0].container = Container{"image", {"run"}};
+  spec.roles.Edit()[0].container = Container{"image", {"run"}};
   Scene s(spec);
   s.Put({"a"});
   const Assignment a = One(s, "a");

@@ -14,7 +14,7 @@ using testing::IsEmpty;
 
 JobSpec Spec() {
   JobSpec spec;
-  spec.roles.emplace_back();
+  spec.roles.Edit().emplace_back();
   return spec;
 }
 
@@ -58,7 +58,7 @@ TEST(HintsTest, NoGpuWasAskedFor) {
   }
   // With GPUs it is something else.
   JobSpec spec = Spec();
-  spec.roles[0].resources.gpus = 1;
+  spec.roles.Edit()[0].resources.gpus = 1;
   EXPECT_THAT(
       std::string(HintFor(spec, ExitWith("No CUDA GPUs are available"))),
       IsEmpty());
@@ -107,7 +107,7 @@ TEST(HintsTest, AMasterThatTensorFlow2DoesNotTake) {
   spec.packages.emplace_back();
   EXPECT_THAT(std::string(HintFor(spec, exit)),
               HasSubstr("runtimeVersion 1.x makes the first task master"));
-  spec.roles[0].container.emplace();
+  spec.roles.Edit()[0].container.emplace();
   EXPECT_THAT(std::string(HintFor(spec, exit)),
               HasSubstr("set useChiefInTfConfig: true"));
 }

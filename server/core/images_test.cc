@@ -52,7 +52,7 @@ JobSpec InContainer(const JobName& name, const std::string& image,
                     int32_t count = 1, double cpus = 1) {
   JobSpec spec =
       ProgramSpec(name, {Role(TaskType::kWorker, count, {cpus, 0, 0, ""})});
-  spec.roles[0].container = Container{image, {}};
+  spec.roles.Edit()[0].container = Container{image, {}};
   return spec;
 }
 
@@ -183,8 +183,8 @@ TEST(ImagesTest, GoesToNodesWhereItCouldRun) {
 TEST(ImagesTest, ARoleThatDoesNotFitBringsNothing) {
   JobSpec spec = ProgramSpec("j", {Role(TaskType::kChief, 1, {1, 0, 0, ""}),
                                    Role(TaskType::kWorker, 1, {8, 0, 0, ""})});
-  spec.roles[0].container = Container{"chief:1", {}};
-  spec.roles[1].container = Container{"worker:1", {}};
+  spec.roles.Edit()[0].container = Container{"chief:1", {}};
+  spec.roles.Edit()[1].container = Container{"worker:1", {}};
   const Job job = Queued(spec);
   const auto lists = WhatToFetchAhead({&job}, {Host("a"), Host("big", 8)}, {});
   EXPECT_THAT(lists.at("a").images, ElementsAre(Any("chief:1")));

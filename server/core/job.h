@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/shared_value.h"
 #include "common/model/cluster_spec.h"
 #include "common/model/job.h"
 #include "common/model/node.h"
@@ -82,8 +83,9 @@ struct Job {
   std::vector<Event> events;
   Bill bill;
   int32_t exit_code = 0;
-  // What came in, where it came in AI Platform's words.
-  std::optional<TrainingJob> training;
+  // What came in, where it came in AI Platform's words. Shared as what is large
+  // of the spec.
+  Shared<std::optional<TrainingJob>> training;
   // Found in the output directory at the end.
   std::vector<OutputFile> outputs;
   // What the names of its images stand for: as the first node found.

@@ -1,6 +1,7 @@
 #include "server/core/job_size.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,29 +34,70 @@ size_t BytesOf(const std::vector<TaskStatus>& tasks) {
   return bytes;
 }
 
-}  // namespace
-
-size_t SpecBytes(const JobSpec& spec) {
-  size_t bytes = sizeof(JobSpec) + spec.name.size() + spec.comment.size() +
-                 spec.output_directory.size() + spec.working_directory.size() +
-                 spec.job_dir.size() + spec.tf_config_job.size() +
-                 spec.reduction_plan.size();
-  bytes += BytesOf(spec.argv) + BytesOf(spec.environment) +
-           BytesOf(spec.labels) + BytesOf(spec.inherited_environment);
-  for (const RoleSpec& role : spec.roles) {
+size_t BytesOf(const std::vector<RoleSpec>& roles) {
+  size_t bytes = 0;
+  for (const RoleSpec& role : roles) {
     bytes += sizeof(role) + BytesOf(role.argv) + BytesOf(role.environment);
     if (role.container) {
       bytes += role.container->image.size() + BytesOf(role.container->command);
     }
   }
+  return bytes;
+}
+
+size_t BytesOf(const std::optional<TrainingJob>& training) {
+  if (!training) return 0;
+  const TrainingInput& in = training->training_input;
+  size_t bytes = sizeof(TrainingJob) + BytesOf(training->labels) +
+                 BytesOf(in.package_uris) + BytesOf(in.args) +
+                 BytesOf(training->lockstep.env) +
+                 BytesOf(training->lockstep.images) +
+                 BytesOf(training->lockstep.inherited_environment);
+  for (const ReplicaInput* replica :
+       {&in.master, &in.worker, &in.parameter_server, &in.evaluator}) {
+    bytes += BytesOf(replica->config.container_command) +
+             BytesOf(replica->config.container_args);
+  }
+  return bytes;
+}
+
+// What is of one version alone.
+size_t OwnBytes(const JobSpec& spec) {
+  size_t bytes = sizeof(JobSpec) + spec.name.size() + spec.comment.size() +
+                 spec.output_directory.size() + spec.working_directory.size() +
+                 spec.job_dir.size() + spec.tf_config_job.size() +
+                 spec.reduction_plan.size();
+  bytes += BytesOf(spec.labels) + BytesOf(spec.inherited_environment);
   for (const Package& package : spec.packages) {
     bytes += package.digest.size() + package.file_name.size() + 2 * kEntryBytes;
   }
   return bytes;
 }
 
+template <typename T>
+void Add(const Shared<T>& value, std::vector<SharedPart>* parts) {
+  if (value.identity() == nullptr) return;
+  parts->push_back({value.identity(), BytesOf(value.get())});
+}
+
+}  // namespace
+
+size_t SpecBytes(const JobSpec& spec) {
+  return OwnBytes(spec) + BytesOf(spec.roles.get()) + BytesOf(spec.argv.get()) +
+         BytesOf(spec.environment.get());
+}
+
+std::vector<SharedPart> SharedParts(const Job& job) {
+  std::vector<SharedPart> parts;
+  Add(job.spec.roles, &parts);
+  Add(job.spec.argv, &parts);
+  Add(job.spec.environment, &parts);
+  Add(job.training, &parts);
+  return parts;
+}
+
 size_t JobBytes(const Job& job) {
-  size_t bytes = sizeof(Job) + SpecBytes(job.spec) + BytesOf(job.tasks) +
+  size_t bytes = sizeof(Job) + OwnBytes(job.spec) + BytesOf(job.tasks) +
                  job.reduction_plan.size() + BytesOf(job.artifacts);
   for (const Attempt& attempt : job.attempts) {
     bytes += kEntryBytes + BytesOf(attempt.tasks);

@@ -4,6 +4,7 @@
 #define LOCKSTEP_SERVER_CORE_JOB_SIZE_H_
 
 #include <cstddef>
+#include <vector>
 
 #include "server/core/job.h"
 
@@ -11,8 +12,16 @@ namespace lockstep {
 
 // What its user wrote, in bytes.
 size_t SpecBytes(const JobSpec& spec);
-// With its tasks, attempts and events.
+// With its tasks, attempts and events, and without its SharedParts.
 size_t JobBytes(const Job& job);
+
+// What the versions of a job share: to be counted once, however many there are.
+struct SharedPart {
+  // See Shared::identity; never null.
+  const void* identity = nullptr;
+  size_t bytes = 0;
+};
+std::vector<SharedPart> SharedParts(const Job& job);
 
 }  // namespace lockstep
 

@@ -97,7 +97,7 @@ TEST(PlaceGangTest, GpusThatDoNotAnswerGetNothing) {
 
 TEST(PlaceGangTest, ChoosyTasksGoBeforeThoseThatTakeAnyGpu) {
   JobSpec spec = Gang(5, {1, 0, 1, "T4"});
-  spec.roles[0].resources.gpu_type = "";  // The chief.
+  spec.roles.Edit()[0].resources.gpu_type = "";  // The chief.
   const std::vector<HostCapacity> hosts = {
       Host("a", 16, 64, {"T4", "T4", "T4", "T4"}), Host("b", 16, 64, {"V100"})};
   EXPECT_THAT(Placed(spec, hosts), ElementsAre("b", "a", "a", "a", "a"));
@@ -131,7 +131,7 @@ TEST(PlaceGangTest, ContainersGoWhereAnEngineIs) {
   std::vector<HostCapacity> hosts = {Host("a", 64), Host("b", 4)};
   hosts[1].container_engine = "podman 4.3.1";
   JobSpec spec = Gang(2, {1, 0, 0, ""});
-  spec.roles[1].container = Container{"image", {}};
+  spec.roles.Edit()[1].container = Container{"image", {}};
   EXPECT_THAT(Placed(spec, hosts), ElementsAre("a", "b"));
   hosts[1].container_engine.clear();
   EXPECT_FALSE(PlaceGang(spec, hosts));
@@ -166,7 +166,7 @@ class RandomTest : public testing::Test {
 
   JobSpec Spec() {
     JobSpec spec = Gang(1 + Upto(6), {});
-    for (RoleSpec& role : spec.roles) {
+    for (RoleSpec& role : spec.roles.Edit()) {
       role.resources = {static_cast<double>(Upto(4)), Upto(4) * kGiB, Upto(3),
                         Upto(2) ? "T4" : ""};
       if (role.resources.gpus == 0) role.resources.gpu_type = "";

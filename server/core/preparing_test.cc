@@ -39,8 +39,8 @@ TEST(PreparingTest, NativeJobFormsWhenEveryNodeHasPrepared) {
 
 TEST(PreparingTest, ClusterSpecGivesEachRankItsGpus) {
   JobSpec spec = NativeSpec("j", 1);
-  spec.roles[0].ranks_per_task = 2;
-  spec.roles[0].resources.gpus = 4;
+  spec.roles.Edit()[0].ranks_per_task = 2;
+  spec.roles.Edit()[0].resources.gpus = 4;
   Scene s(spec);
   s.Put({"a"});
   s.job.tasks[0].gpus = {3, 5, 6, 7};

@@ -103,7 +103,8 @@ TEST_F(ProgressMeterTest, NextGenerationStartsAnew) {
 
 TEST(BillTest, CountsFromTheHoldToTheRelease) {
   Scene s(NativeSpec("j", 2));
-  for (RoleSpec& role : s.job.spec.roles) role.resources = {2, 0, 1, "T4"};
+  for (RoleSpec& role : s.job.spec.roles.Edit())
+    role.resources = {2, 0, 1, "T4"};
   s.Put({"a", "b"});
   for (Hold& hold : s.job.holds) hold.gpus = {0};
   Prices prices;
@@ -125,7 +126,7 @@ TEST(BillTest, CountsFromTheHoldToTheRelease) {
 TEST(BillTest, MlUnitsAreThoseOfTheMachines) {
   Scene s(NativeSpec("j", 3));
   EXPECT_EQ(BillAt(s.job, {}, s.now.wall).ml_units, std::nullopt);
-  for (RoleSpec& role : s.job.spec.roles) {
+  for (RoleSpec& role : s.job.spec.roles.Edit()) {
     role.resources = {2, 0, 1, "T4"};
     role.machine = MachineType{"n1", {8, 0, 1, "T4"}, 1.5};
   }
@@ -147,7 +148,7 @@ TEST(BillTest, MlUnitsAreThoseOfTheMachines) {
   EXPECT_DOUBLE_EQ(BillAt(s.job, {}, s.now.wall).ml_units.value(), 9 + 1.5);
   // Of a job with a machine whose price is not known, nothing is said.
   s.job.bill = {};
-  s.job.spec.roles[0].machine->ml_units_per_hour.reset();
+  s.job.spec.roles.Edit()[0].machine->ml_units_per_hour.reset();
   EXPECT_EQ(MlUnitsPerHour(s.job.spec), std::nullopt);
   EXPECT_EQ(BillAt(s.job, {}, s.now.wall).ml_units, std::nullopt);
 }
@@ -155,8 +156,8 @@ TEST(BillTest, MlUnitsAreThoseOfTheMachines) {
 // Where any GPU was asked for, the one that was held counts.
 TEST(BillTest, GpusCostWhatTheirModelsDo) {
   JobSpec spec = NativeSpec("j", 2);
-  spec.roles[0].resources = {0, 0, 1, ""};
-  spec.roles[1].resources = {0, 0, 1, "T4"};
+  spec.roles.Edit()[0].resources = {0, 0, 1, ""};
+  spec.roles.Edit()[1].resources = {0, 0, 1, "T4"};
   Scene s(spec);
   s.Put({"a", "b"});
   s.job.tasks[0].gpus = {3};

@@ -52,7 +52,7 @@ HostCapacity Host(const NodeName& node, double cpus, int64_t gib,
 
 JobSpec Gang(int32_t tasks, Resources each) {
   JobSpec spec = NativeSpec("j", tasks);
-  for (RoleSpec& role : spec.roles) role.resources = each;
+  for (RoleSpec& role : spec.roles.Edit()) role.resources = each;
   return spec;
 }
 

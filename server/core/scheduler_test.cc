@@ -188,11 +188,11 @@ TEST_F(ScheduleTest, TheNearestNodeIsNamed) {
   hosts_[1].allocated_gpus = {0, 1, 2, 3};
   hosts_[2].ready = false;
   Add("x", 1, 1);
-  jobs_[0]->spec.roles[0].resources.gpus = 8;
+  jobs_[0]->spec.roles.Edit()[0].resources.gpus = 8;
   EXPECT_EQ(Run().waiting.at("x").message,
             "a chief task needs 8 GPUs on one node; the most free on one is 4 "
             "GPUs (gpu-3); not ready: gpu-9");
-  jobs_[0]->spec.roles[0].resources = {65, 0, 8, "V100"};
+  jobs_[0]->spec.roles.Edit()[0].resources = {65, 0, 8, "V100"};
   EXPECT_THAT(Run().waiting.at("x").message,
               HasSubstr("needs 65 cpus, 8 V100 on one node; the most free on "
                         "one is 64 cpus, 4 V100 (gpu-3)"));
@@ -207,7 +207,7 @@ TEST_F(ScheduleTest, AGangOfWhichSomeFitsSaysHowMany) {
 
 TEST_F(ScheduleTest, WithoutAnEngineAContainerWaits) {
   Add("x", 1, 1);
-  jobs_[0]->spec.roles[0].container = Container{"image", {}};
+  jobs_[0]->spec.roles.Edit()[0].container = Container{"image", {}};
   EXPECT_EQ(Run().waiting.at("x").message,
             "a chief task runs in a container, and no ready node has podman or "
             "docker");
@@ -220,7 +220,7 @@ class SamePlaceTest : public ScheduleTest {
               Host("b", 8, 64, {"T4", "T4", "T4"})};
     Add("x", 1, 1);
     Job& job = *jobs_[0];
-    job.spec.roles[0].resources.gpus = 2;
+    job.spec.roles.Edit()[0].resources.gpus = 2;
     TaskStatus task;
     task.node = "b";
     task.gpus = {0, 2};
@@ -269,7 +269,7 @@ TEST_F(ScheduleTest, SameInputInAnyOrderGivesTheSame) {
   for (int i = 0; i < 12; ++i) {
     Add(fmt::format("j{:02}", i), i / 3, 1 + i % 3, i % 2);
   }
-  jobs_[5]->spec.roles[0].resources.gpus = 1;
+  jobs_[5]->spec.roles.Edit()[0].resources.gpus = 1;
   const auto describe = [this] {
     std::string text;
     for (const auto& placed : Run().placed) {
@@ -320,8 +320,9 @@ TEST(NeverFitsTest, GpuTypeThatNobodyHas) {
 
 TEST(NeverFitsTest, EveryReasonIsNamedAtOnce) {
   JobSpec spec = Gang(2, {1, 0, 2, "V100"});
-  for (RoleSpec& role : spec.roles) role.container = Container{"image", {}};
-  spec.roles[1].resources = {100, 0, 0, ""};
+  for (RoleSpec& role : spec.roles.Edit())
+    role.container = Container{"image", {}};
+  spec.roles.Edit()[1].resources = {100, 0, 0, ""};
   EXPECT_THAT(
       WhyNeverFits(spec, {Host("a", 64)}),
       ElementsAre(HasSubstr("a chief task runs in a container, and no node has "
@@ -401,12 +402,12 @@ TEST(NeverFitsTest, GangTooLargeSaysHowManyTasksWouldFit) {
 
 TEST(NeverFitsTest, SumsBeyond64BitsAreNoSurprise) {
   JobSpec spec = Gang(1, {});
-  spec.roles[0].count = 65536;
-  spec.roles[0].resources = {65536, int64_t{1} << 60, 4096, ""};
+  spec.roles.Edit()[0].count = 65536;
+  spec.roles.Edit()[0].resources = {65536, int64_t{1} << 60, 4096, ""};
   EXPECT_EQ(ReasonOf(CheckCanEverFit(spec, {Host("a", 4)})), "NEVER_FITS");
   HostCapacity huge = Host("a", 65536, 1);
   huge.capacity.memory_bytes = int64_t{1} << 60;
-  spec.roles[0].resources.gpus = 0;
+  spec.roles.Edit()[0].resources.gpus = 0;
   EXPECT_EQ(ReasonOf(CheckCanEverFit(spec, {huge})), "NEVER_FITS");
 }
 
@@ -421,8 +422,8 @@ TEST(NeverFitsTest, WhatFitsInAnotherPoolOnly) {
   EXPECT_THAT(Message(CheckCanEverFit(spec, hosts)),
               HasSubstr("4 cpus, more than any node of pool small has; the "
                         "nearest that would fit is 2 cpus (node b)"));
-  spec.roles[0].resources.cpus = 2;
-  spec.roles[0].count = 3;
+  spec.roles.Edit()[0].resources.cpus = 2;
+  spec.roles.Edit()[0].count = 3;
   EXPECT_THAT(Message(CheckCanEverFit(spec, hosts)),
               HasSubstr("do not fit on 1 node of pool small together"));
   spec.pool = "smal";
@@ -437,7 +438,7 @@ TEST(NeverFitsTest, WhatFitsInAnotherPoolOnly) {
 TEST(NeverFitsTest, AContainerWithoutAnEngine) {
   std::vector<HostCapacity> hosts = {Host("a", 64), Host("b", 2)};
   JobSpec spec = Gang(1, {4, 0, 0, ""});
-  spec.roles[0].container = Container{"image", {}};
+  spec.roles.Edit()[0].container = Container{"image", {}};
   EXPECT_THAT(Message(CheckCanEverFit(spec, hosts)),
               HasSubstr("no node has podman or docker"));
   hosts[1].container_engine = "podman 4.3.1";

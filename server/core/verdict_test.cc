@@ -307,7 +307,7 @@ TEST_F(VerdictTest, TheFirstTaskOfAPackageIsNamedByItsRuntime) {
               HasSubstr("runtimeVersion 1.x makes the first task master: give "
                         "a 2.x version, or lockstep.runtime"));
   EXPECT_THAT(First().cause.message, Not(HasSubstr("useChiefInTfConfig")));
-  job().spec.roles[0].container.emplace();
+  job().spec.roles.Edit()[0].container.emplace();
   EXPECT_THAT(First().cause.message, HasSubstr("useChiefInTfConfig: true"));
 }
 

@@ -48,8 +48,9 @@ std::vector<std::string_view> TextsOf(const JobFilterTerm& term,
     case Field::kPool:
       return unless_empty(job.spec.pool);
     case Field::kRegion:
-      return job.training ? unless_empty(job.training->training_input.region)
-                          : std::vector<std::string_view>();
+      return job.training.get().has_value()
+                 ? unless_empty(job.training.get()->training_input.region)
+                 : std::vector<std::string_view>();
     case Field::kLabel: {
       const auto label = job.spec.labels.find(term.label);
       if (label == job.spec.labels.end()) return {};

@@ -135,7 +135,7 @@ TEST(JobFilterTest, WhereItRuns) {
   Job job = Of("a", JobState::kQueued);
   job.spec.pool = "a100";
   EXPECT_FALSE(Matches("trainingInput.region:*", job));
-  job.training.emplace().training_input.region = "us-central1";
+  job.training.Edit().emplace().training_input.region = "us-central1";
   EXPECT_TRUE(Matches("trainingInput.region:us-* AND pool=a100", job));
 }
 

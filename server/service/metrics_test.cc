@@ -115,7 +115,7 @@ class MetricsTest : public CoordinatorTest {
   void RunEverything(const JobName& name, int32_t gpus = 0) {
     JobSpec spec = NativeSpec(name, 2);
     // A host for each.
-    for (RoleSpec& role : spec.roles) {
+    for (RoleSpec& role : spec.roles.Edit()) {
       role.resources.cpus = 2;
       role.resources.gpus = gpus;
     }

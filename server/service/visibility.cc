@@ -122,7 +122,7 @@ JobSpec Shown(const JobSpec& spec) {
   JobSpec out;
   out.name = spec.name;
   out.kind = spec.kind;
-  out.roles = Shown(spec.roles);
+  out.roles = Shown(spec.roles.get());
   out.checkpoint = spec.checkpoint;
   out.restart_budget = spec.restart_budget;
   out.max_running_time = spec.max_running_time;
@@ -181,7 +181,7 @@ Job Shown(const Job& job) {
   out.events = Shown(job.events);
   out.bill = job.bill;
   out.exit_code = job.exit_code;
-  if (job.training) out.training = Shown(*job.training);
+  if (job.training.get()) out.training.Edit() = Shown(*job.training.get());
   out.restore = job.restore;
   // Of what is not shown itself, what the above is shown with.
   if (job.failing) out.failing = Shown(*job.failing);

@@ -178,7 +178,8 @@ Status GetShown(const v1::Job& message, Job* job) {
   LOCKSTEP_ASSIGN_OR_RETURN(job->bill, FromProto(message.bill()));
   job->exit_code = message.exit_code();
   if (message.has_training()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(job->training, FromProto(message.training()));
+    LOCKSTEP_ASSIGN_OR_RETURN(job->training.Edit(),
+                              FromProto(message.training()));
   }
   LOCKSTEP_RETURN_IF_ERROR(Get(message.outputs(), &job->outputs));
   LOCKSTEP_RETURN_IF_ERROR(Get(message.images(), &job->images));
@@ -297,7 +298,9 @@ v1::Job ToProto(const Job& job) {
   Put(job.events, out.mutable_events());
   *out.mutable_bill() = ToProto(job.bill);
   out.set_exit_code(job.exit_code);
-  if (job.training) *out.mutable_training() = ToProto(*job.training);
+  if (const auto& training = job.training.get(); training) {
+    *out.mutable_training() = ToProto(*training);
+  }
   Put(job.outputs, out.mutable_outputs());
   Put(job.images, out.mutable_images());
   out.set_reduction_plan(job.reduction_plan);

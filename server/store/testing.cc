@@ -197,7 +197,7 @@ Job FullJob() {
   job.events = {{At(10), 3, Reason::kNone, "hello"},
                 {At(11), 4, Reason::kRunning, ""}};
   job.bill = {1.5, 2.5, 3.5, "EUR", 4.5};
-  job.training = FullTraining();
+  job.training.Edit() = FullTraining();
   job.outputs = {{"model.keras", "keras", 77}};
   job.images = {{"registry/trainer:1", "sha256:" + std::string(64, 'a'),
                  "sha256:" + std::string(64, 'b'), "node-a"}};

@@ -129,7 +129,7 @@ void Agent::OnClosed(uint64_t stream, const Status& status) {
   // It is older than it can tell by its Welcome, so it sent none.
   if (ReasonOf(status) == "COORDINATOR_OUTDATED" &&
       Ready().code() != StatusCode::kFailedPrecondition) {
-    Refuse(Status(status));
+    Refuse(status);
   }
   const std::string complaint =
       status.ok() ? "the coordinator closed the stream" : status.ToString();
