@@ -142,12 +142,13 @@ TEST_F(AuditLogTest, AFailedRotationIsNotTriedWithEachRecord) {
   EXPECT_EQ(Lines(path_).size(), 4u);
 }
 
-// Root may write where /proc makes no files.
+// A directory in its way, as one that may not be written to.
 TEST_F(AuditLogTest, ADirectoryThatTakesNoFileIsRefusedAtTheStart) {
-  const auto log = AuditLog::Open({.path = "/proc/self/comm"});
+  ASSERT_TRUE(RealFileSystem()->MakeDirs(path_ + ".check").ok());
+  const auto log = AuditLog::Open({.path = path_});
   ASSERT_FALSE(log.ok());
   EXPECT_EQ(log.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Message(log.status()), testing::HasSubstr("/proc/self/comm"));
+  EXPECT_THAT(Message(log.status()), testing::HasSubstr(path_ + ".check"));
 }
 
 TEST_F(AuditLogTest, ThreadsWriteWholeLines) {

@@ -25,6 +25,7 @@
 #include "common/pki/identity.h"
 #include "common/rpc/call_pools.h"
 #include "common/rpc/caller.h"
+#include "common/rpc/end_call.h"
 #include "common/rpc/status_conversion.h"
 #include "server/service/stream_readers.h"
 

@@ -1,11 +1,7 @@
 #include "server/service/stream_readers.h"
 
-#include <grpc/grpc.h>
-#include <grpcpp/server_context.h>
-
 #include <utility>
 
-#include "common/rpc/status_conversion.h"
 #include "server/service/metric_families.h"
 
 namespace lockstep {
@@ -91,13 +87,6 @@ std::vector<prometheus::MetricFamily> StreamReaders::Collect() const {
                 static_cast<double>(count), {{"why", why}});
   }
   return out.Take();
-}
-
-void EndCall(grpc::ServerContextBase* context, const Status& status) {
-  const grpc::Status end = ToGrpc(status);
-  (void)grpc_call_cancel_with_status(
-      context->c_call(), static_cast<grpc_status_code>(end.error_code()),
-      end.error_message().c_str(), nullptr);
 }
 
 }  // namespace lockstep

@@ -27,10 +27,6 @@
 #include "common/pki/identity.h"
 #include "common/rpc/call_pools.h"
 
-namespace grpc {
-class ServerContextBase;
-}
-
 namespace lockstep {
 
 struct ReaderLimits {
@@ -95,11 +91,6 @@ class StreamReaders final : public prometheus::Collectable {
   int64_t stalled_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t refused_ ABSL_GUARDED_BY(mu_) = 0;
 };
-
-// Ends a call at once, also where what was sent before waits for its reader,
-// who is told `status`, without its reason, when it reads on. For any thread,
-// until the call's OnDone.
-void EndCall(grpc::ServerContextBase* context, const Status& status);
 
 }  // namespace lockstep
 

@@ -1,0 +1,19 @@
+#include "common/rpc/end_call.h"
+
+#include <grpc/grpc.h>
+#include <grpcpp/server_context.h>
+
+#include "common/rpc/status_conversion.h"
+
+namespace lockstep {
+
+void EndCall(grpc::ServerContextBase* context, const Status& status) {
+  // The library's own text says that nothing is sent to the client. The HTTP/2
+  // transport sends the status, as it does for TryCancel.
+  const grpc::Status end = ToGrpc(status);
+  (void)grpc_call_cancel_with_status(
+      context->c_call(), static_cast<grpc_status_code>(end.error_code()),
+      end.error_message().c_str(), nullptr);
+}
+
+}  // namespace lockstep
