@@ -29,16 +29,10 @@ lockstep_install_program(lockstep cli bin)
 lockstep_install_program(lockstep-data cli bin)
 # lib, not the directory of the architecture's libraries: programs look for
 # ../lib/lockstep, wherever they are, and --prefix may move everything.
-foreach(module gloo nccl)
-  if(TARGET collective_${module})
-    set(component worker)
-    if(module STREQUAL nccl)
-      set(component nccl)
-    endif()
-    install(TARGETS collective_${module}
-      LIBRARY DESTINATION lib/lockstep COMPONENT ${component})
-  endif()
-endforeach()
+if(TARGET collective_nccl)
+  install(TARGETS collective_nccl
+    LIBRARY DESTINATION lib/lockstep COMPONENT nccl)
+endif()
 
 # ---- Units and configuration ------------------------------------------------
 foreach(daemon coordinator worker)

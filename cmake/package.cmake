@@ -70,8 +70,7 @@ host of a cluster has it.")
 lockstep_package(worker lockstep-worker net "${system}"
   "worker daemon of a cluster that trains models synchronously"
   "The daemon that runs the ranks of jobs on its host, with the small program
-that holds each of them, and the module by which they all-reduce over Gloo.
-Ranks go on while the daemon is restarted or upgraded.")
+that holds each of them. Ranks go on while the daemon is restarted or upgraded.")
 install(FILES ${DEBIAN}/lockstep-worker.lintian-overrides
   DESTINATION share/lintian/overrides RENAME lockstep-worker COMPONENT worker)
 set(CPACK_DEBIAN_WORKER_PACKAGE_RECOMMENDS "lockstep-trainer, liblockstep0")

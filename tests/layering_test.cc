@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
              "not by its path from the root"},
         Case{"SqliteElsewhere", "server/coordinator/a.cc",
              "#include <sqlite3.h>\n", "has other places"},
-        Case{"GlooElsewhere", "worker/collective/factory.cc",
+        Case{"GlooInTheProduct", "worker/collective/factory.cc",
              "#include <gloo/context.h>\n", "has other places"},
         Case{"TorchElsewhere", "worker/runtime/a.cc",
              "#include <torch/torch.h>\n", "has other places"},

@@ -33,7 +33,6 @@ constexpr Duration kCheckPatience = std::chrono::seconds(10);
 constexpr char kBenchExamples[] =
     "  lockstep bench allreduce -b 8 -e 128M -f 2 -g 2\n"
     "  lockstep bench all --hosts 4 -g 2 --json results.json\n"
-    "  lockstep bench model --help\n"
     "  lockstep bench step --hosts 4 --parameters 25.6M --compute 50\n"
     "\nWhat is measured is lockstep-bench's, with its options: `lockstep bench"
     "\nstep --help`, `man lockstep-bench`. With --hosts it is a job of N tasks"

@@ -25,9 +25,7 @@ void StopToken::SetCancel(std::function<void()> cancel) {
 }
 
 bool StopToken::WaitFor(Duration timeout) {
-  const MonoTime deadline =
-      std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now()) +
-      timeout;
+  const MonoTime deadline = MonotonicNow() + timeout;
   MutexLock lock(&mu_);
   while (!stopped_) {
     if (!changed_.WaitUntil(&mu_, deadline)) break;

@@ -37,6 +37,11 @@ class SystemClock final : public Clock {
 // from any thread.
 MonoTime MonotonicNow();
 
+// The same in nanoseconds, for what lies in memory that processes share.
+inline int64_t MonotonicNanos() {
+  return MonotonicNow().time_since_epoch().count();
+}
+
 inline double ToSeconds(Duration d) {
   return std::chrono::duration<double>(d).count();
 }

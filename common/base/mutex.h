@@ -59,9 +59,7 @@ class CondVar {
   }
   // Returns false when `timeout` passed first.
   bool WaitFor(Mutex* mu, Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    return WaitUntil(mu, std::chrono::time_point_cast<Duration>(
-                             std::chrono::steady_clock::now()) +
-                             timeout);
+    return WaitUntil(mu, MonotonicNow() + timeout);
   }
   void NotifyOne() { cv_.notify_one(); }
   void NotifyAll() { cv_.notify_all(); }

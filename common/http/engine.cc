@@ -45,8 +45,6 @@ constexpr int kAcceptsAtATime = 32;
 // Until it is tried again to accept where the process may open no more files.
 constexpr Duration kNoFilesPause = std::chrono::milliseconds(50);
 
-MonoTime NowMono() { return MonotonicNow(); }
-
 std::string Field(const RequestParser& parser, beast_http::field name) {
   const auto value = parser.get()[name];
   return {value.data(), value.size()};
@@ -343,7 +341,7 @@ void HttpEngine::Connection::Close() {
 void HttpEngine::Connection::StopSoon() {
   const Phase phase = loop_->phase(id_);
   if (phase != Phase::kHandling && phase != Phase::kWriting) return Close();
-  loop_->EndBy(id_, NowMono() + limits().last_words);
+  loop_->EndBy(id_, MonotonicNow() + limits().last_words);
 }
 
 HttpEngine::Loop::Loop(HttpEngineOptions options)
@@ -463,7 +461,7 @@ void HttpEngine::Loop::TakeUp(Fd fd, const sockaddr_storage& from,
   if (error) return;
   fd.Release();
   socket.set_option(tcp::no_delay(true), error);
-  *id = table_.Add(address, NowMono());
+  *id = table_.Add(address, MonotonicNow());
   *connection = std::make_shared<Connection>(this, std::move(socket), **id);
   open_[**id] = *connection;
   (*connection)->Start();
@@ -484,7 +482,7 @@ void HttpEngine::Loop::Remove(ConnectionTable::Id id) {
 
 void HttpEngine::Loop::Enter(ConnectionTable::Id id, Phase phase,
                              Duration limit) {
-  const MonoTime now = NowMono();
+  const MonoTime now = MonotonicNow();
   table_.Enter(id, phase, now, limit);
   WakeAt(now + limit);
 }
@@ -513,7 +511,7 @@ void HttpEngine::Loop::WakeAt(MonoTime deadline) {
 }
 
 void HttpEngine::Loop::CloseOverdue() {
-  for (const auto id : table_.Overdue(NowMono())) Close(id);
+  for (const auto id : table_.Overdue(MonotonicNow())) Close(id);
   WakeAt(table_.NextDeadline());
 }
 

@@ -67,8 +67,6 @@ std::string_view Name(Reason reason) {
       return "PREPARING_NODES";
     case Reason::kStartingRanks:
       return "STARTING_RANKS";
-    case Reason::kSettling:
-      return "SETTLING";
     case Reason::kOutputMissing:
       return "OUTPUT_MISSING";
     case Reason::kNoCheckpoint:
@@ -191,6 +189,8 @@ std::string_view Name(Reason reason) {
       return "REPEATED_FAILURE";
     case Reason::kRankLeftEarly:
       return "RANK_LEFT_EARLY";
+    case Reason::kBackendReplaced:
+      return "BACKEND_REPLACED";
   }
   return "UNKNOWN";
 }

@@ -54,7 +54,6 @@ enum class Reason {
   kReleasing = 5,
   kPreparingNodes = 6,
   kStartingRanks = 7,
-  kSettling = 8,
   kOutputMissing = 9,
   kNoCheckpoint = 10,
   kOutputFull = 11,
@@ -116,6 +115,7 @@ enum class Reason {
   kCheckpointFailed = 91,
   kRepeatedFailure = 92,
   kRankLeftEarly = 93,
+  kBackendReplaced = 94,
 };
 
 enum class RankState { kPrepared = 1, kStarted = 2, kJoined = 3, kExited = 4 };

@@ -50,11 +50,6 @@ StatusOr<uint64_t> StartTime(pid_t pid) {
   return stat.start_time;
 }
 
-StatusOr<ProcessId> SelfProcessId() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const uint64_t start, StartTime(getpid()));
-  return ProcessId{getpid(), start};
-}
-
 StatusOr<Process> OpenVerified(const ProcessId& id) {
   // First hold whatever has the number, then look who it is: from then on the
   // number cannot change hands unseen, for the pidfd would have ended.

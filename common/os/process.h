@@ -69,7 +69,6 @@ StatusOr<std::string> BootId();
 
 // NotFound when there is no such process.
 StatusOr<uint64_t> StartTime(pid_t pid);
-StatusOr<ProcessId> SelfProcessId();
 
 // Holds the process, if it still is the one. NotFound when it has ended (a
 // zombie has) or the pid is another process's now.

@@ -20,8 +20,7 @@ bool IsLimited(const Identity& caller) {
 }  // namespace
 
 void CallerQuota::Fill(Use* use, MonoTime now) const {
-  const double seconds =
-      std::chrono::duration<double>(now - use->filled).count();
+  const double seconds = ToSeconds(now - use->filled);
   if (seconds <= 0) return;
   use->tokens =
       std::min(limits_.burst, use->tokens + seconds * limits_.calls_per_second);

@@ -1,14 +1,7 @@
 #include "common/training/states.h"
 
-#include <algorithm>
-
 namespace lockstep {
 namespace {
-
-// Names do not depend on a locale.
-char Upper(char c) {
-  return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-}
 
 TrainingState Ending(const TrainingStateInput& input) {
   if (input.outcome == JobState::kCancelled) return TrainingState::kCancelling;
@@ -36,17 +29,6 @@ std::string_view Name(TrainingState state) {
       return "CANCELLED";
   }
   return "STATE_UNSPECIFIED";
-}
-
-std::optional<TrainingState> ParseTrainingState(std::string_view name) {
-  for (const TrainingState state : kAllTrainingStates) {
-    const std::string_view known = Name(state);
-    if (std::equal(name.begin(), name.end(), known.begin(), known.end(),
-                   [](char a, char b) { return Upper(a) == b; })) {
-      return state;
-    }
-  }
-  return std::nullopt;
 }
 
 TrainingState TrainingStateOf(const TrainingStateInput& input) {

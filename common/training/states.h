@@ -34,8 +34,6 @@ inline constexpr TrainingState kAllTrainingStates[] = {
 
 // "QUEUED".
 std::string_view Name(TrainingState state);
-// In any case; nothing where there is no such state.
-std::optional<TrainingState> ParseTrainingState(std::string_view name);
 
 struct TrainingStateInput {
   JobState state = JobState::kQueued;

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "common/model/reduction_plan.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_fixture.h"
@@ -173,6 +175,26 @@ TEST_F(CoordinatorTest, TheReductionPlanOutlivesTheCoordinator) {
     given = true;
   }
   EXPECT_TRUE(given);
+}
+
+TEST_F(CoordinatorTest, AStoredJobThatAsksForGlooTakesAuto) {
+  JobSpec spec = Wide("j");
+  spec.argv = {"lockstep-train", "--backend=gloo"};
+  MustSubmit(spec);
+  Restart();
+  EXPECT_EQ(Get("j").spec.argv, spec.argv);
+  Connect(&a_);
+  Connect(&b_);
+  Run();
+  ASSERT_TRUE(a_.Find("j") != nullptr);
+  EXPECT_THAT(a_.Find("j")->assignment.spec->tasks[0].argv,
+              testing::ElementsAre("lockstep-train", "--backend=auto"));
+  Restart();
+  EXPECT_EQ(Get("j").spec.argv,
+            (std::vector<std::string>{"lockstep-train", "--backend=auto"}));
+  EXPECT_TRUE(std::ranges::any_of(Get("j").events, [](const Event& event) {
+    return event.reason == Reason::kBackendReplaced;
+  }));
 }
 
 // The coordinator dies in each state and goes on where the store says.

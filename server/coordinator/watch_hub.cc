@@ -149,11 +149,6 @@ WatchHub::News WatchHub::Collect(const JobName& job, int64_t version,
   return news;
 }
 
-int64_t WatchHub::CountSince(const JobName& job, int64_t version) const {
-  MutexLock lock(&mu_);
-  return Count(job, version);
-}
-
 int64_t WatchHub::Count(const JobName& job, int64_t version) const {
   const auto first = std::partition_point(
       changes_.begin(), changes_.end(),

@@ -101,9 +101,6 @@ class WatchHub {
   // OutOfRange: `version` is older than what is kept. Unavailable: closed.
   StatusOr<News> Wait(const JobName& job, int64_t version,
                       uint64_t progress_sequence, MonoTime deadline);
-  // How many of the changes of `job` (empty: any) that are kept came after
-  // `version`: what a watcher who is there has before it.
-  int64_t CountSince(const JobName& job, int64_t version) const;
 
  private:
   struct Progress {

@@ -45,17 +45,6 @@ TEST_F(WatchHubTest, ChangesAfterAVersionInOrder) {
   EXPECT_THAT(hub_.Wait("", 12, 0, kNow)->changes, IsEmpty());
 }
 
-TEST_F(WatchHubTest, WhatAWatcherHasBeforeItIsCounted) {
-  EXPECT_EQ(hub_.CountSince("", 10), 0);
-  Publish(11, {"a"});
-  Publish(12, {"b", "a"});
-  EXPECT_EQ(hub_.CountSince("", 10), 3);
-  EXPECT_EQ(hub_.CountSince("a", 10), 2);
-  EXPECT_EQ(hub_.CountSince("b", 11), 1);
-  EXPECT_EQ(hub_.CountSince("", 12), 0);
-  EXPECT_EQ(hub_.CountSince("other", 0), 0);
-}
-
 TEST_F(WatchHubTest, ALargeJobThatChangesAllDayIsNotKeptAllDay) {
   WatchHub hub(8192, 4 << 20);
   hub.Start(0);

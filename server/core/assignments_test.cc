@@ -239,6 +239,34 @@ TEST(AssignmentsTest, TheReductionPlanIsGivenToRanksThatStart) {
   EXPECT_TRUE(pinned.back().spec->reduction_plan_pinned);
 }
 
+TEST(AssignmentsTest, AJobThatAskedForGlooTakesAutoInItsNextGeneration) {
+  Scene s = Native();
+  s.Put({"a", "b"});
+  s.Run({"a", "b"});
+  // As an older version stored it.
+  const std::vector<std::string> old = {"lockstep-train", "--backend", "gloo"};
+  s.job.spec.argv = old;
+  s.job.spec.reduction_plan = "of the user, for gloo";
+  s.job.reduction_plan = "made by the first, for gloo";
+  s.Settle();
+  EXPECT_EQ(s.job.spec.argv, old) << "these ranks go on with it";
+  s.Exited(1, Code(1));
+  s.Settle();
+  s.AllStopped();
+  s.Settle();
+  const auto wanted = For(s, "b");
+  ASSERT_EQ(wanted.back().goal, Goal::kPrepare);
+  EXPECT_THAT(wanted.back().spec->tasks[0].argv,
+              ElementsAre("lockstep-train", "--backend", "auto"));
+  EXPECT_EQ(wanted.back().spec->reduction_plan, "");
+  EXPECT_FALSE(wanted.back().spec->reduction_plan_pinned);
+  int events = 0;
+  for (const Event& event : s.job.events) {
+    events += event.reason == Reason::kBackendReplaced ? 1 : 0;
+  }
+  EXPECT_EQ(events, 1);
+}
+
 TEST(AssignmentsTest, TheIdentityOfTheOutputDirectoryIsToldToAll) {
   Scene s = Preparing();
   const Job before = s.job;

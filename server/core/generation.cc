@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "common/model/removed_backend.h"
 #include "server/core/images.h"
 #include "server/core/job_places.h"
 #include "server/core/lineage.h"
@@ -36,11 +37,24 @@ Hold HoldOn(const Job& job, const std::vector<size_t>& tasks,
   return hold;
 }
 
+// A job that an older version stored may ask for gloo. Its sums were made in
+// gloo's order, so its reduction plan is not used either.
+void TakeAnotherBackend(Job* job, Time now) {
+  if (!ReplaceGloo(&job->spec)) return;
+  job->reduction_plan.clear();
+  AddEvent(job, Reason::kBackendReplaced,
+           fmt::format("backend gloo is no longer available: generation {} "
+                       "takes backend auto and makes a new reduction plan",
+                       job->generation),
+           now);
+}
+
 }  // namespace
 
 void StartGeneration(Job* job, Time now) {
   job->generation = std::max(job->generation, job->generation_floor) + 1;
   AddGeneration(job);
+  TakeAnotherBackend(job, now);
   ++job->attempt;
   job->cluster.reset();
   job->job_key.clear();

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/base/histogram.h"
 #include "server/coordinator/coordinator.h"
-#include "server/service/histogram.h"
 
 namespace lockstep {
 

@@ -56,6 +56,7 @@ Severity SeverityOf(Reason reason) {
     case Reason::kPrefetchFailed:
     case Reason::kPrepareNote:
     case Reason::kWorkLeftBehind:
+    case Reason::kBackendReplaced:
       return Severity::kWarning;
     default:
       return Severity::kInfo;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "server/service/histogram.h"
+#include "common/base/histogram.h"
 
 namespace lockstep {
 

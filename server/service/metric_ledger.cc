@@ -1,10 +1,13 @@
 #include "server/service/metric_ledger.h"
 
+#include <google/protobuf/descriptor.h>
+
 #include <algorithm>
 #include <set>
 #include <string_view>
 #include <utility>
 
+#include "lockstep/v1/types.pb.h"
 #include "server/service/job_metrics.h"
 #include "server/service/metric_names.h"
 
@@ -37,14 +40,14 @@ size_t NewEvents(const Job& before, const Job& after) {
   return count;
 }
 
-// Every one that has a name.
+// Every one of the API but "none".
 std::vector<Reason> AllReasons() {
+  const google::protobuf::EnumDescriptor& all = *v1::Reason_descriptor();
   std::vector<Reason> reasons;
-  for (int number = 1; number < 100; ++number) {
-    const auto reason = static_cast<Reason>(number);
-    if (Name(reason) != Name(static_cast<Reason>(-1))) {
-      reasons.push_back(reason);
-    }
+  for (int i = 0; i < all.value_count(); ++i) {
+    const int number = all.value(i)->number();
+    if (number == v1::REASON_UNSPECIFIED) continue;
+    reasons.push_back(static_cast<Reason>(number));
   }
   return reasons;
 }

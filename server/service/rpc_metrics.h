@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "common/base/histogram.h"
 #include "common/base/mutex.h"
 #include "common/rpc/call_observer.h"
-#include "server/service/histogram.h"
 
 namespace lockstep {
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/model/reduction_plan.h"
+#include "common/model/removed_backend.h"
 #include "common/training/translate.h"
 #include "common/wire/job_wire.h"
 #include "common/wire/training_wire.h"
@@ -133,6 +134,13 @@ Status CompleteRuntime(const Site& site, JobSpec* spec) {
   return InvalidArgument("spec.runtime.name: {}", Message(found.status()));
 }
 
+Status CheckBackend(const JobSpec& spec) {
+  if (!AsksForGloo(spec)) return OkStatus();
+  return InvalidArgument(
+      "spec.argv: backend gloo is no longer available; use tcp, or auto, which "
+      "chooses by where the ranks are");
+}
+
 // What can be seen of a pinned plan before the job is placed; the ranks see the
 // rest.
 Status CheckReductionPlan(const JobSpec& spec) {
@@ -177,6 +185,7 @@ StatusOr<Submitted> ReadSubmission(const v1::SubmitJobRequest& request,
     }
     LOCKSTEP_ASSIGN_OR_RETURN(out.job.spec, ParseJobSpec(request.spec()));
     LOCKSTEP_RETURN_IF_ERROR(CompleteRuntime(site, &out.job.spec));
+    LOCKSTEP_RETURN_IF_ERROR(CheckBackend(out.job.spec));
     LOCKSTEP_RETURN_IF_ERROR(CheckReductionPlan(out.job.spec));
   }
   return out;

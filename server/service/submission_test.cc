@@ -90,5 +90,33 @@ TEST(SubmissionTest, APinnedReductionPlanMustFitTheJob) {
                                  "with the line"));
 }
 
+Status SubmittedWith(const std::vector<std::string>& argv) {
+  v1::SubmitJobRequest request;
+  v1::JobSpec* const spec = request.mutable_spec();
+  spec->set_name("job");
+  spec->set_kind(v1::JOB_KIND_NATIVE);
+  for (const std::string& word : argv) spec->add_argv(word);
+  v1::RoleSpec* const role = spec->add_roles();
+  role->set_type(v1::TASK_TYPE_WORKER);
+  role->set_count(2);
+  return ReadSubmission(request, DefaultSite()).status();
+}
+
+TEST(SubmissionTest, BackendGlooIsRefusedWithWhatToUse) {
+  for (const auto& argv : std::vector<std::vector<std::string>>{
+           {"lockstep-train", "--train", "/data", "--backend", "gloo"},
+           {"/usr/bin/lockstep-bench", "allreduce", "--backend=gloo"}}) {
+    const Status status = SubmittedWith(argv);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(Message(status),
+              "spec.argv: backend gloo is no longer available; use tcp, or "
+              "auto, which chooses by where the ranks are");
+  }
+  EXPECT_EQ(SubmittedWith({"lockstep-train", "--backend", "tcp"}), OkStatus());
+  // The flag of another program.
+  EXPECT_EQ(SubmittedWith({"python3", "ddp.py", "--backend", "gloo"}),
+            OkStatus());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -234,8 +234,4 @@ StatusOr<PageFormat> PageFormatOf(const std::string& path) {
   return reserved == 0 ? PageFormat::kPlain : PageFormat::kForeign;
 }
 
-bool PageIsIntact(std::string_view page, uint32_t number) {
-  return page.size() == kPageBytes && IsIntact(page.data(), number);
-}
-
 }  // namespace lockstep

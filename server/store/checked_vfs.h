@@ -21,7 +21,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "common/base/status.h"
 
@@ -49,9 +48,6 @@ enum class PageFormat {
 };
 // By the first bytes of the file.
 StatusOr<PageFormat> PageFormatOf(const std::string& path);
-
-// Whether `page`, the bytes of the page `number` (from 1), is undamaged.
-bool PageIsIntact(std::string_view page, uint32_t number);
 
 }  // namespace lockstep
 

@@ -190,12 +190,6 @@ StatusOr<int64_t> Board::WaitAll(int first, int count) const {
   return latest;
 }
 
-int64_t MonotonicNanos() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
-}
-
 bool Listens(uint16_t loopback_port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;

@@ -102,8 +102,6 @@ class Board {
   int64_t* times_ = nullptr;
 };
 
-int64_t MonotonicNanos();
-
 // Whether somebody takes connections there. A client that was refused asks
 // again only after a while: squeue after 1 s, ours after 0.2 s.
 bool Listens(uint16_t loopback_port);

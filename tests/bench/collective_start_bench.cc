@@ -20,6 +20,11 @@ Status Run(const std::string& json) {
   options.gpus = 0;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto ours, BenchCluster::Start(options));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto slurm, SlurmPeer::Start());
+  const std::string peer = BenchProgram("gloo_probe");
+  if (!RealFileSystem()->Exists(peer)) {
+    return NotFound("there is no {}: install libgloo-dev and build again",
+                    peer);
+  }
   const BenchDir dir;
   const Board board(dir.path() + "/board", kRounds * kSamples * 2 * kRanks);
   int slot = 0;
@@ -51,8 +56,8 @@ Status Run(const std::string& json) {
       LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->MakeDirs(store, 0755));
       start = MonotonicNanos();
       LOCKSTEP_RETURN_IF_ERROR(
-          RunProgram({"srun", "--quiet", "-n2", BenchProgram("gloo_probe"),
-                      store, board.path(), std::to_string(slot)},
+          RunProgram({"srun", "--quiet", "-n2", peer, store, board.path(),
+                      std::to_string(slot)},
                      slurm->environment()));
       LOCKSTEP_ASSIGN_OR_RETURN(end, board.WaitAll(slot, kRanks));
       theirs.push_back(static_cast<double>(end - start) / 1e9);

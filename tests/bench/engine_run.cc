@@ -134,6 +134,13 @@ class Engine {
       return NotFound("there is no {}; ./deploy/install-deps --tests",
                       contender.starter[0]);
     }
+    if (!HasProgram(contender)) {
+      last_failure_ = fmt::format(
+          "; there is no {}, as its packages were missing when the benchmarks "
+          "were built: ./deploy/install-deps --tests --bench",
+          contender.program);
+      return OkStatus();
+    }
     ProbeJob job = Job(contender, kCalibrationWatchdog);
     std::vector<size_t> row_of;  // by case
     for (const size_t row : of_peer) {

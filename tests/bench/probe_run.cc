@@ -250,6 +250,10 @@ std::string BenchHosts::Address(int host) const {
   return fmt::format("10.99.0.{}", host + 1);
 }
 
+bool HasProgram(const Contender& contender) {
+  return access((ProgramDir() + "/" + contender.program).c_str(), X_OK) == 0;
+}
+
 StatusOr<ProbeResult> RunProbe(const ProbeJob& job) {
   const TempDir dir;
   if (dir.path.empty()) return ErrnoStatus(errno, "a directory in /tmp");

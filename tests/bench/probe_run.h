@@ -58,6 +58,9 @@ struct ProbeResult {
   std::string output;  // on stdout
 };
 
+// Whether its program was built: some need packages of their own.
+bool HasProgram(const Contender& contender);
+
 // Where ranks fail or stand still, the result's `failure` holds the last lines
 // of stderr. Errors: it could not be started.
 StatusOr<ProbeResult> RunProbe(const ProbeJob& job);

@@ -51,8 +51,6 @@ struct Settings {
   }
 };
 
-int64_t NowNanos() { return MonotonicNow().time_since_epoch().count(); }
-
 bool Reduce(Communicator* c, const Operation& operation) {
   const Status status = Run(c, operation, std::chrono::seconds(20));
   if (!status.ok()) std::fprintf(stderr, "%s\n", Message(status).c_str());
@@ -80,11 +78,11 @@ bool Measure(const Settings& settings, Communicator* c, size_t bytes,
       data[i] = mine + static_cast<float>(i & 7);
     if (batch > 1) std::fill(data, data + count, 0.0f);
     if (!Reduce(c, {.kind = CollectiveKind::kBarrier})) return false;
-    board->begin[round][c->rank()] = NowNanos();
+    board->begin[round][c->rank()] = MonotonicNanos();
     for (int i = 0; i < batch; ++i) {
       if (!Reduce(c, operation)) return false;
     }
-    board->end[round][c->rank()] = NowNanos();
+    board->end[round][c->rank()] = MonotonicNanos();
     const int n = c->size();
     for (size_t i = 0; i < count; ++i) {
       const float expected =

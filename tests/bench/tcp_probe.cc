@@ -1,7 +1,7 @@
-// The tcp backend beside gloo, for tuning: medians of all-reduce by size.
+// The tcp backend, for tuning: medians of all-reduce by size.
 //
 //   tcp_probe [--ranks N] [--sizes BYTES,...] [--plan "tcp ranks=..."]...
-//             [--no-gloo] [--seconds S]
+//             [--seconds S]
 //
 // One process per rank on the loopback. All sides run by turns, on buffers
 // that are filled anew before each operation (1 KiB in batches of 100). A
@@ -35,7 +35,6 @@ struct Settings {
                                64 << 10, 256 << 10, 1 << 20,  4 << 20,
                                25 << 20, 100 << 20};
   std::vector<std::string> plans;
-  bool gloo = true;
   double seconds = 1;  // per size and side, roughly
 };
 
@@ -46,8 +45,6 @@ struct Board {
   int64_t start[kMaxSides][kMaxSamples][kMaxRanks];
   int64_t end[kMaxSides][kMaxSamples][kMaxRanks];
 };
-
-int64_t Nanos() { return MonotonicNow().time_since_epoch().count(); }
 
 void Meet(Board* board, int ranks, int* passed) {
   pthread_barrier_wait(&board->everyone);
@@ -68,7 +65,7 @@ StatusOr<std::vector<Side>> FormSides(const Settings& settings, int rank,
   std::vector<Side> sides;
   const size_t most =
       *std::max_element(settings.sizes.begin(), settings.sizes.end());
-  const size_t count = settings.plans.size() + 1 + (settings.gloo ? 1 : 0);
+  const size_t count = settings.plans.size() + 1;
   for (size_t i = 0; i < count; ++i) {
     DirectoryRendezvousStore store(fmt::format("{}/{}", dir, i));
     CommunicatorOptions options = TestOptions(rank, settings.ranks, &store);
@@ -77,13 +74,10 @@ StatusOr<std::vector<Side>> FormSides(const Settings& settings, int rank,
     if (i == 0) {
       LOCKSTEP_ASSIGN_OR_RETURN(side.communicator, FormTcp(options));
       side.name = "tcp";
-    } else if (i <= settings.plans.size()) {
+    } else {
       options.reduction_plan = settings.plans[i - 1];
       LOCKSTEP_ASSIGN_OR_RETURN(side.communicator, FormTcp(options));
       side.name = options.reduction_plan;
-    } else {
-      LOCKSTEP_ASSIGN_OR_RETURN(side.communicator, FormCommunicator(options));
-      side.name = "gloo";
     }
     LOCKSTEP_ASSIGN_OR_RETURN(side.buffer, side.communicator->Allocate(most));
     sides.push_back(std::move(side));
@@ -117,7 +111,7 @@ Status RunRank(const Settings& settings, int rank, const std::string& dir,
         auto* const data = static_cast<float*>(sides[s].buffer->data);
         std::fill(data, data + count, 1.0f);
         Meet(board, settings.ranks, &passed);
-        const int64_t start = Nanos();
+        const int64_t start = MonotonicNanos();
         for (int k = 0; k < batch; ++k) {
           LOCKSTEP_RETURN_IF_ERROR(
               Run(sides[s].communicator.get(),
@@ -125,7 +119,7 @@ Status RunRank(const Settings& settings, int rank, const std::string& dir,
                    .op = batch == 1 ? ReduceOp::kSum : ReduceOp::kMax},
                   std::chrono::seconds(30)));
         }
-        const int64_t end = Nanos();
+        const int64_t end = MonotonicNanos();
         const float expected = batch == 1 ? settings.ranks : 1;
         if (data[0] != expected || data[count - 1] != expected) {
           board->wrong = 1;
@@ -200,10 +194,6 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string option = argv[i];
     const char* value = i + 1 < argc ? argv[i + 1] : "";
-    if (option == "--no-gloo") {
-      settings.gloo = false;
-      continue;
-    }
     ++i;
     if (option == "--ranks") {
       settings.ranks = std::clamp(std::atoi(value), 2, lockstep::kMaxRanks);
@@ -220,10 +210,10 @@ int main(int argc, char** argv) {
     } else {
       fmt::print(stderr,
                  "usage: tcp_probe [--ranks N] [--sizes BYTES,...] [--seconds "
-                 "S] [--plan \"tcp ranks=...\"]... [--no-gloo]\n");
+                 "S] [--plan \"tcp ranks=...\"]...\n");
       return 2;
     }
   }
-  if (settings.plans.size() + 2 > lockstep::kMaxSides) return 2;
+  if (settings.plans.size() + 1 > lockstep::kMaxSides) return 2;
   return lockstep::Main(settings);
 }

@@ -6,7 +6,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 
 #include "common/base/logging.h"
@@ -15,7 +14,6 @@
 #include "worker/bench/launch.h"
 #include "worker/bench/options.h"
 #include "worker/bench/store.h"
-#include "worker/collective/model/model_main.h"
 #include "worker/runtime/session.h"
 
 namespace lockstep {
@@ -106,10 +104,6 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    // Predicts instead of measuring, with options of its own.
-    if (argc > 1 && std::strcmp(argv[1], "model") == 0) {
-      return lockstep::RunModel(argc - 1, argv + 1);
-    }
     return lockstep::Main(argc, argv);
   } catch (const std::exception& error) {
     // Such as no memory.

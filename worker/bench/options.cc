@@ -7,6 +7,7 @@
 #include "common/base/version.h"
 #include "common/cli/command.h"
 #include "worker/bench/names.h"
+#include "worker/collective/removed_backend.h"
 
 namespace lockstep {
 namespace {
@@ -62,7 +63,7 @@ void AddRanks(const FlagGroup& group, BenchOptions* o, Raw* raw) {
             "Ranks to start on this host, each a process; as a rank of a job "
             "not used",
             InRange(1, kMostRanks), ShowDefault, SetsGiven(&o->ranks_given));
-  group.Add("--backend NAME", &o->backend, "auto, shm, tcp, gloo, nccl, ...",
+  group.Add("--backend NAME", &o->backend, "auto, shm, tcp, nccl, ...",
             ShowDefault);
   group.Add("--bind ADDRESS", &o->bind_address,
             "Address that ranks started here listen on", ShowDefault);
@@ -87,12 +88,15 @@ std::string Settle(const Raw& raw, BenchOptions* o) {
   } else {
     o->steps = raw.what == "all";
     const std::string wrong = TakeCollectives(raw.what, &o->collectives);
-    if (!wrong.empty()) return wrong + ", step, model";
+    if (!wrong.empty()) return wrong + ", step";
   }
   std::string wrong = TakeTypes(raw.type, &o->types);
   if (!wrong.empty()) return "--datatype " + wrong;
   wrong = TakeOps(raw.op, &o->ops);
   if (!wrong.empty()) return "--op " + wrong;
+  if (Status status = CheckNotRemoved(o->backend); !status.ok()) {
+    return "--backend: " + Message(status);
+  }
   if (o->min_bytes > o->max_bytes) {
     return fmt::format("--minbytes {} is above --maxbytes {}", o->min_bytes,
                        o->max_bytes);
@@ -149,8 +153,6 @@ ParsedBench ParseBench(int argc, char** argv) {
       "\nwhat it was exposed for, and for how long it waited for the rank that"
       "\ncame last. Over shared memory ranks move reductions on themselves, so"
       "\nthat none of it is hidden: there it is short."
-      "\n"
-      "\n`lockstep-bench model --help`: what larger clusters would do."
       "\n\nExit codes: 0 good, 1 wrong data or any other error, 2 wrong usage."
       "\n\nExamples:\n"
       "  lockstep-bench allreduce -b 8 -e 128M -f 2 -g 2\n"
@@ -159,11 +161,9 @@ ParsedBench ParseBench(int argc, char** argv) {
       "  lockstep-bench step --slow 1=25 -n 50");
   command.AddProgramFlags(
       {1, kVersion, "", {"lockstep(1)", "lockstep-train(1)"}});
-  command.Add(
-      "what WHAT", &raw.what,
-      "allreduce, reduce_scatter, all_gather, broadcast, step, model or "
-      "all (but model)",
-      Required);
+  command.Add("what WHAT", &raw.what,
+              "allreduce, reduce_scatter, all_gather, broadcast, step or all",
+              Required);
   AddSizes(command.Group("Sizes, as nccl-tests"), o);
   AddRuns(command.Group("What is run, as nccl-tests"), o, &raw);
   AddRanks(command.Group("Ranks"), o, &raw);

@@ -107,12 +107,6 @@ bool IsOnLineage(std::span<const LineageEntry> lineage,
   return known;
 }
 
-uint64_t Manifest::TotalBytes() const {
-  uint64_t total = 0;
-  for (const FileSums& shard : shards) total += shard.size;
-  return total;
-}
-
 StatusOr<std::string> EncodeManifest(const Manifest& manifest) {
   LOCKSTEP_RETURN_IF_ERROR(Check(manifest));
   nlohmann::ordered_json out;

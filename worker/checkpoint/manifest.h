@@ -69,7 +69,6 @@ struct Manifest {
 
   bool operator==(const Manifest&) const = default;
   CheckpointKey key() const { return {generation, step}; }
-  uint64_t TotalBytes() const;
 };
 
 // InvalidArgument for what Decode would not take.

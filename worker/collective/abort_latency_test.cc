@@ -91,8 +91,7 @@ class ThreadsTest : public ::testing::TestWithParam<const char*> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Backends, ThreadsTest,
-                         ::testing::Values("shm", "tcp", "hierarchical",
-                                           "gloo"),
+                         ::testing::Values("shm", "tcp", "hierarchical"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(ThreadsTest, AllLeaveAWaitAtOnce) {
@@ -218,8 +217,7 @@ class ProcessesTest : public ::testing::TestWithParam<const char*> {
   Board* board_ = nullptr;
 };
 INSTANTIATE_TEST_SUITE_P(Backends, ProcessesTest,
-                         ::testing::Values("shm", "tcp", "hierarchical",
-                                           "gloo"),
+                         ::testing::Values("shm", "tcp", "hierarchical"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(ProcessesTest, AllOthersLeaveAFrozenOneAtOnce) {

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <thread>
 
-#include "worker/collective/backend_choice.h"
 #include "worker/collective/communicator.h"
 #include "worker/collective/testing.h"
 
@@ -355,28 +354,6 @@ TEST_F(ProcessTest, FiveHundredGenerationsLeaveNothingBehind) {
   for (int rank = 0; rank < n; ++rank) {
     EXPECT_EQ(ranks.Join(rank, deadline), 0) << rank;
   }
-}
-
-// Forming fails, and says which rank, when a peer dies after it has published
-// its address.
-TEST_F(ProcessTest, PeerThatDiesWhileFormingIsNamed) {
-  DirectoryRendezvousStore store(board_.dir());
-  // What rank 0 will choose, so that rank 1 comes as far as its address.
-  const auto choice = EncodeChoice(BackendChoice{"gloo", {0, 0}, ""});
-  ASSERT_TRUE(store.Put("backend/choice", choice[0]).ok());
-  {
-    RankProcesses ranks(1, [&](int) {
-      auto options = TestOptions(1, 2, &store);
-      options.forming_deadline = MonotonicNow();
-      return FormCommunicator(options).ok() ? 1 : 0;
-    });
-    ASSERT_EQ(ranks.Join(0, MonotonicNow() + kLong), 0);
-  }
-  const MonoTime start = MonotonicNow();
-  const Status status = FormCommunicator(TestOptions(0, 2, &store)).status();
-  EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
-  EXPECT_THAT(Message(status), HasSubstr("rank 1"));
-  EXPECT_LT(MonotonicNow() - start, seconds(10));
 }
 
 }  // namespace

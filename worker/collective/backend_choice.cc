@@ -176,9 +176,6 @@ StatusOr<BackendChoice> Grant(const std::string& wish,
       return FailedPrecondition("backend nccl cannot be used: {}", why_not);
     }
   }
-  if (wish == "gloo" && offers.size() > static_cast<size_t>(kMaxGlooRanks)) {
-    return RefuseGloo(offers.size());
-  }
   return BackendChoice{wish, std::move(hosts),
                        fmt::format("backend {}: asked for by name", wish)};
 }
@@ -246,13 +243,6 @@ Status FindFit(const BackendChoice& choice, std::string_view line) {
 Status NoChoice() { return InvalidArgument("bytes that are no choice"); }
 
 }  // namespace
-
-Status RefuseGloo(size_t ranks) {
-  return InvalidArgument(
-      "backend gloo is for at most {} ranks, not for {}: it connects each with "
-      "each; auto, tcp and hierarchical do not",
-      kMaxGlooRanks, ranks);
-}
 
 std::string EncodeOffer(const RankOffer& offer) {
   std::string text;

@@ -14,13 +14,8 @@
 
 namespace lockstep {
 
-// More ranks than this do not fit Gloo: it connects each with each.
-inline constexpr int kMaxGlooRanks = 64;
-
 // More ranks than this do not share memory on one host.
 inline constexpr int kMaxShmRanks = 128;
-// Why so many are too many for Gloo.
-Status RefuseGloo(size_t ranks);
 
 struct RankOffer {
   // Of a GPU, unique among all hosts: "HOST/GPU-UUID". Empty: `why_not`.

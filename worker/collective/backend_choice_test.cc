@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "worker/collective/hierarchical/plan_line.h"
+#include "worker/collective/removed_backend.h"
 #include "worker/collective/tcp/plan.h"
 
 namespace lockstep {
@@ -96,7 +97,7 @@ TEST(ChooseBackendTest, AWishIsGrantedOrRefusedWithNames) {
     EXPECT_FALSE(status.ok());
     EXPECT_THAT(Message(status), HasSubstr(text));
   };
-  for (const char* wish : {"shm", "tcp", "hierarchical", "gloo", "other"}) {
+  for (const char* wish : {"shm", "tcp", "hierarchical", "other"}) {
     const auto choice = ChooseBackend({On("a", wish), On("a", wish)});
     ASSERT_TRUE(choice.ok()) << choice.status();
     EXPECT_EQ(choice->backend, wish);
@@ -112,9 +113,6 @@ TEST(ChooseBackendTest, AWishIsGrantedOrRefusedWithNames) {
   refuses({On("a", "shm"), On("a", "auto")},
           "the ranks ask for different backends: rank 0 for shm, rank 1 for "
           "auto");
-  refuses(std::vector<RankOffer>(65, On("a", "gloo")),
-          "backend gloo is for at most 64 ranks, not for 65");
-  EXPECT_TRUE(ChooseBackend(std::vector<RankOffer>(64, On("a", "gloo"))).ok());
   refuses(std::vector<RankOffer>(129, On("a", "shm")),
           "backend shm is for at most 128 ranks on one host, not for 129");
   EXPECT_EQ(ChooseBackend(std::vector<RankOffer>(129, On("a")))->why,
@@ -123,6 +121,15 @@ TEST(ChooseBackendTest, AWishIsGrantedOrRefusedWithNames) {
   EXPECT_EQ(ChooseBackend(std::vector<RankOffer>(128, On("a")))->backend,
             "shm");
   refuses({}, "no ranks");
+}
+
+TEST(ChooseBackendTest, ARemovedBackendIsRefusedWithWhatToUse) {
+  const Status status = CheckNotRemoved("gloo");
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Message(status),
+            "backend gloo is no longer available; use tcp, or auto, which "
+            "chooses by where the ranks are");
+  EXPECT_EQ(CheckNotRemoved("tcp"), OkStatus());
 }
 
 TEST(OfferTest, RoundTripsAndRefusesOtherBytes) {
@@ -255,7 +262,7 @@ TEST(ReductionPlanTest, IsHeldAgainstTheBackendSizeAndGrouping) {
   expect(both, HierarchicalPlanLine(both.hosts, tcp3), "for 3 ranks",
          "here are 2");
   expect(both, HierarchicalPlanLine(both.hosts, ""), "no reduction plan", "");
-  expect({"gloo", {0, 1}, ""}, "gloo x", "\"gloo x\"", "always empty");
+  expect({"nccl", {0, 1}, ""}, "nccl x", "\"nccl x\"", "always empty");
 }
 
 TEST(ReductionPlanTest, GroupingsOfManyRanksStayShort) {

@@ -161,7 +161,7 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // "self", "shm", "tcp", "hierarchical", "gloo", "nccl".
+  // "self", "shm", "tcp", "hierarchical", "nccl".
   virtual std::string_view backend() const = 0;
   virtual ProgressMode progress() const { return ProgressMode::kThread; }
   // How it reduces what, in one line for people: "shm: each of 2 ranks reduces
@@ -236,7 +236,7 @@ class RendezvousStore {
 
 struct CommunicatorOptions {
   // "auto", or a backend's name: "self", "shm" (all ranks on one host), "tcp",
-  // "hierarchical" (shm in each host, tcp between them), "gloo", "nccl".
+  // "hierarchical" (shm in each host, tcp between them), "nccl".
   std::string backend = "auto";
   int rank = 0;
   int size = 1;

@@ -16,6 +16,7 @@
 #include "worker/collective/hierarchical/hierarchical_communicator.h"
 #include "worker/collective/host_identity.h"
 #include "worker/collective/module.h"
+#include "worker/collective/removed_backend.h"
 #include "worker/collective/self_communicator.h"
 #include "worker/collective/shm/shm_communicator.h"
 #include "worker/collective/sockets.h"
@@ -27,7 +28,7 @@ namespace {
 constexpr std::array<std::string_view, 3> kBuiltIn = {"shm", "tcp",
                                                       "hierarchical"};
 // Modules that this version knows of, installed or not.
-constexpr std::array<std::string_view, 2> kKnownModules = {"gloo", "nccl"};
+constexpr std::array<std::string_view, 1> kKnownModules = {"nccl"};
 
 bool IsModuleName(std::string_view name) {
   return !name.empty() && name.size() <= 32 &&
@@ -62,7 +63,7 @@ StatusOr<const lockstep_collective_module*> LoadModule(
     }
     return InvalidArgument(
         "unknown backend {}; there are auto, self, shm, tcp, hierarchical, "
-        "gloo, nccl and modules in {}",
+        "nccl and modules in {}",
         name, dir);
   }
   // Never closed: communicators, their threads and static data live in it.
@@ -106,7 +107,7 @@ Status CheckOptions(const CommunicatorOptions& options) {
     return InvalidArgument("{}: \"{}\" is no backend name", options.label,
                            options.backend);
   }
-  return OkStatus();
+  return Annotate(CheckNotRemoved(options.backend), options.label);
 }
 
 bool IsBuiltIn(std::string_view backend) {
@@ -136,9 +137,6 @@ Status CheckGroup(const CommunicatorOptions& options) {
   if (Status status = TryToBind(*address); !status.ok()) {
     return Annotate(status, fmt::format("{}: cannot bind to {}", options.label,
                                         options.bind_address));
-  }
-  if (options.backend == "gloo" && options.size > kMaxGlooRanks) {
-    return Annotate(RefuseGloo(options.size), options.label);
   }
   if (options.backend != "auto" && options.backend != "nccl" &&
       !IsBuiltIn(options.backend)) {

@@ -110,16 +110,12 @@ int ConnectErrno(const char* address, uint16_t port) {
              : errno;
 }
 
-class DeafTest : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Backends, DeafTest, ::testing::Values("tcp", "gloo"),
-                         [](const auto& info) { return info.param; });
-
-TEST_P(DeafTest, AFormingRankListensOnItsAddressOnly) {
+TEST(DeafTest, AFormingRankListensOnItsAddressOnly) {
   signal(SIGPIPE, SIG_IGN);
   MapRendezvousStore store;
   std::atomic<bool> looked{false};
   std::thread first([&] {
-    auto formed = FormCommunicator(TestOptionsOf(GetParam(), 0, 2, &store));
+    auto formed = FormCommunicator(TestOptionsOf("tcp", 0, 2, &store));
     EXPECT_TRUE(formed.ok()) << formed.status();
     EXPECT_TRUE(lockstep::Run(formed->get(), {.kind = CollectiveKind::kBarrier},
                               seconds(20))
@@ -149,7 +145,7 @@ TEST_P(DeafTest, AFormingRankListensOnItsAddressOnly) {
       RendezvousStore* const store_;
       std::atomic<bool>* const go_;
     } late(&store, &looked);
-    auto formed = FormCommunicator(TestOptionsOf(GetParam(), 1, 2, &late));
+    auto formed = FormCommunicator(TestOptionsOf("tcp", 1, 2, &late));
     EXPECT_TRUE(formed.ok()) << formed.status();
     EXPECT_TRUE(lockstep::Run(formed->get(), {.kind = CollectiveKind::kBarrier},
                               seconds(20))

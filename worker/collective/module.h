@@ -30,7 +30,7 @@ struct lockstep_collective_module {
   uint32_t struct_size;   // sizeof(lockstep_collective_module)
   uint32_t abi;           // kLockstepCollectiveAbi
   const char* toolchain;  // kLockstepCollectiveToolchain
-  const char* name;       // "gloo"
+  const char* name;       // "nccl"
   // What this rank brings. Null: the backend runs everywhere. Quick; throws
   // nothing; touches no GPU further than to count them.
   void (*offer)(const lockstep::CommunicatorOptions* options,

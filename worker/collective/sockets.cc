@@ -12,19 +12,21 @@
 
 namespace lockstep {
 
-int CompareAddresses(const sockaddr_storage& a, const sockaddr_storage& b) {
-  if (a.ss_family != b.ss_family) return a.ss_family - b.ss_family;
+namespace {
+
+// IPv4 and IPv6 only.
+bool IsSameAddress(const sockaddr_storage& a, const sockaddr_storage& b) {
+  if (a.ss_family != b.ss_family) return false;
   if (a.ss_family == AF_INET) {
-    const auto& x = reinterpret_cast<const sockaddr_in&>(a);
-    const auto& y = reinterpret_cast<const sockaddr_in&>(b);
-    const int order = std::memcmp(&x.sin_addr, &y.sin_addr, sizeof(in_addr));
-    return order != 0 ? order : x.sin_port - y.sin_port;
+    return reinterpret_cast<const sockaddr_in&>(a).sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in&>(b).sin_addr.s_addr;
   }
-  const auto& x = reinterpret_cast<const sockaddr_in6&>(a);
-  const auto& y = reinterpret_cast<const sockaddr_in6&>(b);
-  const int order = std::memcmp(&x.sin6_addr, &y.sin6_addr, sizeof(in6_addr));
-  return order != 0 ? order : x.sin6_port - y.sin6_port;
+  return std::memcmp(&reinterpret_cast<const sockaddr_in6&>(a).sin6_addr,
+                     &reinterpret_cast<const sockaddr_in6&>(b).sin6_addr,
+                     sizeof(in6_addr)) == 0;
 }
+
+}  // namespace
 
 StatusOr<sockaddr_storage> ParseAddress(const std::string& text) {
   sockaddr_storage storage{};
@@ -73,14 +75,12 @@ bool GetEnds(int fd, SocketEnds* ends) {
 bool IsWithinHost(const SocketEnds& ends) {
   SocketEnds plain = ends;
   for (sockaddr_storage* end : {&plain.local, &plain.remote}) {
-    // At the same place in both families.
-    reinterpret_cast<sockaddr_in*>(end)->sin_port = 0;
     if (end->ss_family != AF_INET) continue;
     in_addr& address = reinterpret_cast<sockaddr_in*>(end)->sin_addr;
     const uint32_t network = ntohl(address.s_addr) >> IN_CLASSA_NSHIFT;
     if (network == IN_LOOPBACKNET) address.s_addr = htonl(INADDR_LOOPBACK);
   }
-  return CompareAddresses(plain.local, plain.remote) == 0;
+  return IsSameAddress(plain.local, plain.remote);
 }
 
 void ResetConnection(int fd) {

@@ -11,11 +11,6 @@
 
 namespace lockstep {
 
-// By family, address bytes in network order, then port as the integer that
-// its network order makes on this machine: the order by which Gloo decides
-// who of two connects. IPv4 and IPv6 only.
-int CompareAddresses(const sockaddr_storage& a, const sockaddr_storage& b);
-
 // An IPv4 or IPv6 address in digits, port 0. InvalidArgument for anything
 // else, names included.
 StatusOr<sockaddr_storage> ParseAddress(const std::string& text);

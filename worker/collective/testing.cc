@@ -111,8 +111,7 @@ int RankProcesses::Join(int rank, MonoTime deadline) {
 
 CommunicatorOptions TestOptions(int rank, int size, RendezvousStore* store) {
   const char* const backend = std::getenv("LOCKSTEP_TEST_BACKEND");
-  return TestOptionsOf(backend == nullptr ? "gloo" : backend, rank, size,
-                       store);
+  return TestOptionsOf(backend == nullptr ? "tcp" : backend, rank, size, store);
 }
 
 CommunicatorOptions TestOptionsOf(const std::string& backend, int rank,

@@ -75,7 +75,7 @@ class RankProcesses {
 };
 
 // Options for a rank that forms over `store` on the loopback, of backend
-// $LOCKSTEP_TEST_BACKEND (gloo where it is not set), from modules in
+// $LOCKSTEP_TEST_BACKEND (tcp where it is not set), from modules in
 // $LOCKSTEP_MODULE_DIR or beside the program; 20 s to form. Of more than one
 // rank, hierarchical puts the first half on one host, the others on another.
 CommunicatorOptions TestOptions(int rank, int size, RendezvousStore* store);

@@ -176,8 +176,7 @@ class Engine final : public OperationQueue {
 
  private:
   MonoTime BackstopFor(MonoTime deadline) const {
-    const MonoTime backstop =
-        std::chrono::steady_clock::now() + options_.operation_timeout;
+    const MonoTime backstop = MonotonicNow() + options_.operation_timeout;
     return std::min(deadline, backstop);
   }
 
@@ -214,12 +213,12 @@ class Engine final : public OperationQueue {
 
   // After a claim.
   void RunTask(Task* task, MonoTime deadline) {
-    const MonoTime began = std::chrono::steady_clock::now();
+    const MonoTime began = MonotonicNow();
     const Status status =
         transport_->Execute(task->operation, BackstopFor(deadline));
     // Cuts the other connections, so that all survivors see it now.
     if (!status.ok()) Break(Annotate(status, options_.label));
-    const MonoTime ended = std::chrono::steady_clock::now();
+    const MonoTime ended = MonotonicNow();
     MutexLock lock(&mu_);
     running_ = false;
     task->began = began;

@@ -45,7 +45,7 @@ class Runner {
     err.write.Reset();
     out_ = std::move(out.read);
     err_ = std::move(err.read);
-    last_sign_ = Now();
+    last_sign_ = MonotonicNow();
     const Status status = Follow(process);
     const auto exit =
         StopProcess(process, status.ok() ? kDrainTime : kStopTime);
@@ -57,13 +57,11 @@ class Runner {
   }
 
  private:
-  static MonoTime Now() { return MonotonicNow(); }
-
   // Until the process has ended and its pipes are empty.
   Status Follow(const Process& process) {
     MonoTime ended{};
     for (;;) {
-      const MonoTime now = Now();
+      const MonoTime now = MonotonicNow();
       if (now >= deadline_) return Late("did not end in time");
       if (ended == MonoTime{} && IsIdle(process.id.pid, now)) {
         return Late(fmt::format("has done nothing for {:g} s",
@@ -85,7 +83,7 @@ class Runner {
       if (ready < 0 && errno != EINTR) return ErrnoStatus(errno, "poll");
       if (fds[0].revents != 0) TakeOutput();
       if (fds[1].revents != 0) TakeErrors();
-      if (fds[2].revents != 0) ended = Now();
+      if (fds[2].revents != 0) ended = MonotonicNow();
       if (cancelled_ || (ready == 0 && !Tell())) {
         return Cancelled("{} was ended", command_.argv[0]);
       }
@@ -117,7 +115,7 @@ class Runner {
     const ssize_t size = read(out_.get(), buffer, sizeof(buffer));
     if (size < 0 && errno == EINTR) return;
     if (size <= 0) return out_.Reset();
-    last_sign_ = Now();
+    last_sign_ = MonotonicNow();
     const size_t room = kMaxOutput - result_.output.size();
     result_.output.append(buffer, std::min(room, static_cast<size_t>(size)));
   }
@@ -127,7 +125,7 @@ class Runner {
     const ssize_t size = read(err_.get(), buffer, sizeof(buffer));
     if (size < 0 && errno == EINTR) return;
     if (size <= 0) return err_.Reset();
-    last_sign_ = Now();
+    last_sign_ = MonotonicNow();
     for (ssize_t i = 0; i < size; ++i) {
       // A bar of progress is drawn anew after "\r".
       if (buffer[i] == '\n' || buffer[i] == '\r') {

@@ -1,33 +1,14 @@
 #include "worker/data/gzip.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <vector>
+
+#include "common/base/gzip_decoder.h"
 
 namespace lockstep {
 namespace {
 
 constexpr size_t kChunk = 1 << 20;
-
-// Owns the state of zlib.
-class Inflater {
- public:
-  // 16 + 15: gzip framing with the largest window.
-  Inflater() { ready_ = inflateInit2(&stream_, 16 + MAX_WBITS) == Z_OK; }
-  ~Inflater() {
-    if (ready_) inflateEnd(&stream_);
-  }
-  Inflater(const Inflater&) = delete;
-  Inflater& operator=(const Inflater&) = delete;
-
-  bool ready() const { return ready_; }
-  z_stream* stream() { return &stream_; }
-
- private:
-  z_stream stream_ = {};
-  bool ready_ = false;
-};
 
 }  // namespace
 
@@ -35,41 +16,28 @@ bool IsGzip(std::string_view bytes) { return bytes.substr(0, 2) == "\x1f\x8b"; }
 
 StatusOr<std::string> Gunzip(std::string_view bytes, std::string_view name,
                              uint64_t limit) {
-  Inflater inflater;
-  if (!inflater.ready()) {
+  GzipDecoder decoder;
+  if (!decoder.ready()) {
     return ResourceExhausted("{}: no memory to decompress it", name);
   }
-  z_stream* const stream = inflater.stream();
   std::string result;
   std::vector<char> chunk(kChunk);
-  size_t used = 0;
   for (;;) {
-    // avail_in has 32 bits: feed at most a chunk at a time.
-    const size_t feed = std::min(kChunk, bytes.size() - used);
-    stream->next_in =
-        reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data() + used));
-    stream->avail_in = static_cast<uInt>(feed);
-    stream->next_out = reinterpret_cast<Bytef*>(chunk.data());
-    stream->avail_out = static_cast<uInt>(chunk.size());
-    const int code = inflate(stream, Z_NO_FLUSH);
-    used += feed - stream->avail_in;
-    const size_t produced = chunk.size() - stream->avail_out;
-    if (produced > limit - result.size()) {
+    if (decoder.needs_input()) {
+      const size_t feed = std::min(kChunk, bytes.size());
+      decoder.Give(bytes.substr(0, feed));
+      bytes.remove_prefix(feed);
+    }
+    const auto count = decoder.Read(chunk.data(), chunk.size());
+    if (!count.ok()) return Annotate(count.status(), name);
+    if (*count > limit - result.size()) {
       return ResourceExhausted("{}: decompressed it has more than {} bytes",
                                name, limit);
     }
-    result.append(chunk.data(), produced);
-    if (code == Z_STREAM_END) {
-      if (used == bytes.size()) return result;
-      // The next member; inflate says so if it is none.
-      inflateReset(stream);
-    } else if (code == Z_BUF_ERROR ||
-               (code == Z_OK && produced == 0 && used == bytes.size())) {
-      return DataLoss("{}: the gzip data is cut off at byte {}", name, used);
-    } else if (code != Z_OK) {
-      return DataLoss("{}: damaged gzip data at byte {}: {}", name, used,
-                      stream->msg == nullptr ? "bad stream" : stream->msg);
-    }
+    result.append(chunk.data(), *count);
+    if (*count > 0 || !bytes.empty()) continue;
+    LOCKSTEP_RETURN_IF_ERROR(Annotate(decoder.CheckEnd(), name));
+    return result;
   }
 }
 

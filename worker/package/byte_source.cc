@@ -4,11 +4,12 @@
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <utility>
 #include <vector>
+
+#include "common/base/gzip_decoder.h"
 
 namespace lockstep {
 namespace {
@@ -48,59 +49,28 @@ class File final : public ByteSource {
 class Gunzip final : public ByteSource {
  public:
   explicit Gunzip(std::unique_ptr<ByteSource> compressed)
-      : compressed_(std::move(compressed)), input_(size_t{128} << 10) {
-    // 16 + 15: gzip framing with the largest window.
-    ready_ = inflateInit2(&stream_, 16 + MAX_WBITS) == Z_OK;
-  }
-  ~Gunzip() override {
-    if (ready_) inflateEnd(&stream_);
-  }
-  bool ready() const { return ready_; }
+      : compressed_(std::move(compressed)), input_(size_t{128} << 10) {}
+  bool ready() const { return decoder_.ready(); }
 
   StatusOr<size_t> Read(char* buffer, size_t size) override {
-    size = std::min<size_t>(size, 1 << 20);  // avail_out has 32 bits.
-    stream_.next_out = reinterpret_cast<Bytef*>(buffer);
-    stream_.avail_out = static_cast<uInt>(size);
-    while (stream_.avail_out == size) {
-      if (stream_.avail_in == 0) {
-        LOCKSTEP_RETURN_IF_ERROR(Fill());
-        if (stream_.avail_in == 0) {
-          if (between_) return size_t{0};
-          return DataLoss("its gzip data is cut off at byte {}", used_);
-        }
+    for (;;) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const size_t count,
+                                decoder_.Read(buffer, size));
+      if (count > 0) return count;
+      LOCKSTEP_ASSIGN_OR_RETURN(
+          const size_t more, compressed_->Read(input_.data(), input_.size()));
+      if (more == 0) {
+        LOCKSTEP_RETURN_IF_ERROR(decoder_.CheckEnd());
+        return size_t{0};
       }
-      if (between_ && begun_) inflateReset(&stream_);
-      between_ = false;
-      begun_ = true;
-      const int code = inflate(&stream_, Z_NO_FLUSH);
-      if (code == Z_STREAM_END) {
-        between_ = true;
-      } else if (code != Z_OK && code != Z_BUF_ERROR) {
-        return DataLoss("it is damaged gzip data near byte {}: {}",
-                        used_ - stream_.avail_in,
-                        stream_.msg == nullptr ? "bad stream" : stream_.msg);
-      }
+      decoder_.Give({input_.data(), more});
     }
-    return size - stream_.avail_out;
   }
 
  private:
-  Status Fill() {
-    LOCKSTEP_ASSIGN_OR_RETURN(const size_t count,
-                              compressed_->Read(input_.data(), input_.size()));
-    used_ += count;
-    stream_.next_in = reinterpret_cast<Bytef*>(input_.data());
-    stream_.avail_in = static_cast<uInt>(count);
-    return OkStatus();
-  }
-
   const std::unique_ptr<ByteSource> compressed_;
   std::vector<char> input_;
-  z_stream stream_ = {};
-  bool ready_ = false;
-  bool begun_ = false;
-  bool between_ = false;  // Members: here it may end.
-  uint64_t used_ = 0;
+  GzipDecoder decoder_;
 };
 
 }  // namespace

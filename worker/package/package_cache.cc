@@ -74,7 +74,7 @@ class Download {
 
   Status Run() {
     LOCKSTEP_ASSIGN_OR_RETURN(file_, RealFileSystem()->Create(part_, 0644));
-    begin_ = last_byte_ = Now();
+    begin_ = last_byte_ = MonotonicNow();
     for (Duration backoff = options_.backoff;;) {
       const int64_t before = arrived_;
       const Status status = source_->Fetch(
@@ -84,7 +84,7 @@ class Download {
       if (status.ok()) break;
       if (status.code() != StatusCode::kUnavailable) return status;
       if (arrived_ > before) backoff = options_.backoff;
-      if (Now() - last_byte_ >= options_.idle) {
+      if (MonotonicNow() - last_byte_ >= options_.idle) {
         return DeadlineExceeded("no byte came for {}: {}",
                                 FormatDuration(options_.idle), Message(status));
       }
@@ -103,13 +103,11 @@ class Download {
   }
 
  private:
-  static MonoTime Now() { return MonotonicNow(); }
-
   Status Take(std::string_view bytes) {
     if (static_cast<int64_t>(bytes.size()) > package_.bytes - arrived_) {
       return DataLoss("more than its {} bytes came", package_.bytes);
     }
-    const MonoTime now = Now();
+    const MonoTime now = MonotonicNow();
     if (now - begin_ > options_.most) {
       return DeadlineExceeded("{} of {} bytes came in {}", arrived_,
                               package_.bytes, FormatDuration(options_.most));

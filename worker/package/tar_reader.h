@@ -1,17 +1,26 @@
-// Reads a tar archive (POSIX ustar and pax, and GNU's long names) as a stream.
+// Reads a tar archive (POSIX ustar and pax, and GNU's long names) as a stream,
+// by libarchive.
 //
 // It says what is in the archive and judges nothing but the format: names are
 // as they stand there, however evil (unpack.h judges them). Sparse files and
-// archives of several volumes are refused.
+// archives of several volumes are refused, and so is an archive without the
+// mark of its end.
 #ifndef LOCKSTEP_WORKER_PACKAGE_TAR_READER_H_
 #define LOCKSTEP_WORKER_PACKAGE_TAR_READER_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "worker/package/byte_source.h"
+
+struct archive;
+struct archive_entry;
 
 namespace lockstep {
 
@@ -37,7 +46,9 @@ struct TarEntry {
 class TarReader {
  public:
   // `bytes` is borrowed: the archive, decompressed.
-  explicit TarReader(ByteSource* bytes) : bytes_(bytes) {}
+  explicit TarReader(ByteSource* bytes);
+  TarReader(const TarReader&) = delete;
+  TarReader& operator=(const TarReader&) = delete;
 
   // The next entry; absent: the archive has ended, as it must. What was not
   // read of the last one is passed over. DataLoss: no tar, or cut off.
@@ -46,24 +57,34 @@ class TarReader {
   StatusOr<size_t> Read(char* buffer, size_t size);
 
  private:
-  // What the entries before one say of it.
-  struct Said {
-    std::optional<std::string> name;
-    std::optional<std::string> link;
-    std::optional<uint64_t> size;
+  struct Free {
+    void operator()(archive* a) const;
   };
 
-  // Returns false at the end of the bytes.
-  StatusOr<bool> ReadBlock(char* block);
-  Status Skip();
-  StatusOr<std::string> ReadText(uint64_t size);
-  Status ReadPax(uint64_t size, Said* said);
+  // libarchive asks for bytes.
+  static ssize_t Fill(archive* a, void* self, const void** bytes);
+  ssize_t FillChunk();
+  Status Open();
+  StatusOr<TarEntry> EntryOf(archive_entry* entry);
+  // Where libarchive reads next.
+  uint64_t At() const;
+  // The type flag of the header that was read last.
+  std::optional<char> TypeFlag() const;
+  // What `code` of libarchive stands for: no error only where it is OK, or a
+  // warning about the characters of a name, which are left as they are.
+  Status Judge(int code) const;
   Status ReadEnd();
 
   ByteSource* const bytes_;
-  uint64_t at_ = 0;
-  uint64_t left_ = 0;     // Of the contents.
-  uint64_t padding_ = 0;  // Behind them.
+  const std::unique_ptr<archive, Free> archive_;
+  // The bytes that libarchive works on: those from `chunk_at_` on. A header
+  // lies in one chunk, as chunks are filled.
+  std::vector<char> chunk_;
+  size_t chunk_size_ = 0;
+  uint64_t chunk_at_ = 0;
+  Status source_error_;  // libarchive only knows that there was one.
+  bool source_ended_ = false;
+  bool opened_ = false;
   bool ended_ = false;
 };
 

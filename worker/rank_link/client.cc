@@ -38,15 +38,6 @@ void RankLink::Impl::Remember(const v1::RankReport& report) {
   }
 }
 
-Status RankLink::Impl::Hopeless() {
-  if (!over_.ok()) return over_;
-  if (frozen_ && !connected_) {
-    return Unavailable(
-        "the link to the worker daemon broke while the ranks were forming");
-  }
-  return OkStatus();
-}
-
 Status RankLink::Impl::WaitForWelcome(MonoTime deadline) {
   MutexLock lock(&mu_);
   while (!welcome_) {
@@ -70,7 +61,7 @@ Status RankLink::Impl::Put(const std::string& key, std::string_view value) {
   }
   {
     MutexLock lock(&mu_);
-    LOCKSTEP_RETURN_IF_ERROR(Hopeless());
+    LOCKSTEP_RETURN_IF_ERROR(over_);
     auto [it, inserted] = puts_.emplace(key, value);
     if (!inserted && it->second != value) {
       return AlreadyExists("rendezvous key '{}' has another value", key);
@@ -96,14 +87,13 @@ StatusOr<std::string> RankLink::Impl::Get(const std::string& key,
   }
   while (true) {
     if (auto it = values_.find(key); it != values_.end()) return it->second;
-    Status hopeless = Hopeless();
-    bool late = false;
-    if (hopeless.ok()) {
-      late = !changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline;
+    const bool over = !over_.ok();
+    if (!over &&
+        (changed_.WaitUntil(&mu_, deadline) || MonotonicNow() < deadline)) {
+      continue;
     }
-    if (hopeless.ok() && !late) continue;
     asked_.erase(key);
-    if (!hopeless.ok()) return hopeless;
+    if (over) return over_;
     return DeadlineExceeded("no rank has put '{}' in time", key);
   }
 }
@@ -122,7 +112,7 @@ void RankLink::Impl::SendJoined() {
 Status RankLink::Impl::WaitForGo(MonoTime deadline) {
   MutexLock lock(&mu_);
   while (true) {
-    LOCKSTEP_RETURN_IF_ERROR(Hopeless());
+    LOCKSTEP_RETURN_IF_ERROR(over_);
     if (go_) return OkStatus();
     if (!changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline) {
       return DeadlineExceeded(
@@ -163,27 +153,6 @@ Status RankLink::Impl::Flush(MonoTime deadline) {
   return OkStatus();
 }
 
-Status RankLink::Impl::Freeze(MonoTime deadline) {
-  MutexLock lock(&mu_);
-  while (!connected_) {
-    if (!over_.ok()) return over_;
-    if (!changed_.WaitUntil(&mu_, deadline) && MonotonicNow() >= deadline) {
-      return Unavailable("no link to the worker daemon at {}: {}",
-                         identity_.path, connect_error_);
-    }
-  }
-  frozen_ = true;
-  return OkStatus();
-}
-
-void RankLink::Impl::Thaw() {
-  {
-    MutexLock lock(&mu_);
-    frozen_ = false;
-  }
-  Wake();
-}
-
 bool RankLink::Impl::connected() {
   MutexLock lock(&mu_);
   return connected_;
@@ -221,8 +190,6 @@ Status RankLink::WaitForGo(MonoTime deadline) {
 }
 void RankLink::Report(const v1::RankReport& report) { impl_->Report(report); }
 Status RankLink::Flush(MonoTime deadline) { return impl_->Flush(deadline); }
-Status RankLink::Freeze(MonoTime deadline) { return impl_->Freeze(deadline); }
-void RankLink::Thaw() { impl_->Thaw(); }
 bool RankLink::connected() const { return impl_->connected(); }
 
 }  // namespace lockstep

@@ -7,10 +7,6 @@
 // checkpoint and reduction plan, each artifact, the resumed step, the
 // directives done and the last words. Events are sent at most once.
 //
-// While the communicator forms, between Freeze() and Thaw(), the link does not
-// reconnect, and a broken one fails every wait at once: the forming fails, and
-// is not continued through another daemon.
-//
 // Threads: all methods from any thread. The callbacks run on the link's
 // thread and must not block it longer than an abort takes.
 #ifndef LOCKSTEP_WORKER_RANK_LINK_CLIENT_H_
@@ -75,11 +71,6 @@ class RankLink final : public RendezvousStore {
   void Report(const v1::RankReport& report);
   // Waits until all that was queued has been handed to the kernel.
   Status Flush(MonoTime deadline);
-
-  // Waits until the link is connected, then forbids connecting. Unavailable
-  // when it was not by `deadline`.
-  Status Freeze(MonoTime deadline);
-  void Thaw();
 
   bool connected() const;
 

@@ -37,8 +37,6 @@ class RankLink::Impl {
   Status WaitForGo(MonoTime deadline);
   void Report(const v1::RankReport& report);
   Status Flush(MonoTime deadline);
-  Status Freeze(MonoTime deadline);
-  void Thaw();
   bool connected();
 
   const RankIdentity& identity() const { return identity_; }
@@ -70,8 +68,6 @@ class RankLink::Impl {
   void QueueLatest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Remember(const v1::RankReport& report)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Why no wait can succeed any more; OK while one may.
-  Status Hopeless() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Wake();
   void Sleep(int fd, short events, Duration timeout);
 
@@ -83,12 +79,11 @@ class RankLink::Impl {
 
   Mutex mu_;
   CondVar changed_;
-  bool connecting_ ABSL_GUARDED_BY(mu_) = false;
   bool connected_ ABSL_GUARDED_BY(mu_) = false;  // Welcomed on this socket.
-  bool frozen_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   MonoTime stop_at_ ABSL_GUARDED_BY(mu_);
   std::optional<v1::RankWelcome> welcome_ ABSL_GUARDED_BY(mu_);
+  // Why no wait can succeed any more; OK while one may.
   Status over_ ABSL_GUARDED_BY(mu_);
   bool go_ ABSL_GUARDED_BY(mu_) = false;
   std::string connect_error_ ABSL_GUARDED_BY(mu_);

@@ -91,11 +91,6 @@ void RankLink::Impl::Loop() {
 }
 
 bool RankLink::Impl::TryConnect() {
-  {
-    MutexLock lock(&mu_);
-    if (frozen_) return false;
-    connecting_ = true;
-  }
   StatusOr<Fd> fd = ConnectPackets(identity_.path);
   bool connected = fd.ok();
   if (connected) {
@@ -109,7 +104,6 @@ bool RankLink::Impl::TryConnect() {
                 PacketResult::kDone;
   }
   MutexLock lock(&mu_);
-  connecting_ = false;
   if (!fd.ok()) connect_error_ = Message(fd.status());
   if (connected) fd_ = *std::move(fd);
   changed_.NotifyAll();

@@ -259,26 +259,6 @@ TEST_F(RankLinkTest, AForgottenRankIsRefusedWhenItComesBack) {
             StatusCode::kPermissionDenied);
 }
 
-TEST_F(RankLinkTest, WhileFrozenABrokenLinkFailsAtOnceAndDoesNotReconnect) {
-  Expect(0);
-  auto link = *Connect(0);
-  ASSERT_TRUE(link->Freeze(In(seconds(5))).ok());
-  daemon_.Stop();
-  EXPECT_EQ(link->Get("k", In(seconds(5))).status().code(),
-            StatusCode::kUnavailable);
-  daemon_.Start();
-  // Nobody may come while frozen; a stranger shows that the daemon serves.
-  v1::DaemonMessage message;
-  Fd raw = Raw();
-  SendPacket(raw.get(), Hello(Key(9), "x"));
-  EXPECT_EQ(Next(raw, &message), PacketResult::kDone);
-  EXPECT_TRUE(message.has_refusal());
-  daemon_.With(
-      [&](RankLinkServer* server) { EXPECT_FALSE(server->connected(Key(0))); });
-  link->Thaw();
-  EXPECT_TRUE(daemon_.WaitFor([&] { return daemon_.hellos == 2; }));
-}
-
 TEST_F(RankLinkTest, ABadPacketEndsThatConnectionOnly) {
   Expect(0);
   auto link = *Connect(0);

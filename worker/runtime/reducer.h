@@ -85,7 +85,7 @@ struct ReducerOptions {
   // bytes. Each value, and the sum, made in float32, is rounded once: off by at
   // most 2^-7 of the sum of the ranks' absolute values; over hierarchical,
   // which rounds the hosts' sums, too, 3 * 2^-8 (Bfloat16WireError). Refused
-  // over gloo and nccl, which round at every hop.
+  // over nccl, which rounds at every hop.
   bool bf16_wire = false;
   // The largest norm of all gradients together; 0: any.
   double clip_norm = 0;

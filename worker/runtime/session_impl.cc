@@ -122,7 +122,7 @@ Status Session::Impl::Form(const ConfigMap& config) {
   DropCommunicator();
   LOCKSTEP_RETURN_IF_ERROR(Plan());
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator,
-                            FormFrozen());
+                            FormRanks());
   TellPlan();
   LOCKSTEP_RETURN_IF_ERROR(Adopt(std::move(communicator)));
   // The order of the sums shapes the numbers like the rest.
@@ -143,7 +143,7 @@ Status Session::Impl::Form(const ConfigMap& config) {
   return OkStatus();
 }
 
-StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormFrozen() {
+StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormRanks() {
   CommunicatorOptions options;
   options.backend = options_.backend;
   options.rank = rank_;
@@ -168,12 +168,9 @@ StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormFrozen() {
     if (!link_->welcome().bind_address().empty()) {
       options.bind_address = link_->welcome().bind_address();
     }
-    LOCKSTEP_RETURN_IF_ERROR(
-        MarkPeerLost(link_->Freeze(options.forming_deadline)));
   }
   StatusOr<std::unique_ptr<Communicator>> formed =
       FormByPlan(std::move(options));
-  if (link_) link_->Thaw();
   if (!formed.ok()) return MarkPeerLost(formed.status());
   formed_plan_ = (*formed)->Plan();
   return formed;

@@ -90,7 +90,7 @@ class Session::Impl {
   }
   void TakeWelcome(const v1::RankWelcome& welcome);
   Status Plan();
-  StatusOr<std::unique_ptr<Communicator>> FormFrozen();
+  StatusOr<std::unique_ptr<Communicator>> FormRanks();
   StatusOr<std::unique_ptr<Communicator>> FormByPlan(
       CommunicatorOptions options);
   // How the ranks reduce, and why so: once a generation, by rank 0, with

@@ -430,13 +430,11 @@ StatusOr<std::unique_ptr<Reducer>> MakeSteppedReducer(
         "memory; leave device_stream out, or use backend nccl",
         communicator->backend());
   }
-  // Neither sums in float32 and rounds once.
-  for (const std::string_view backend : {"gloo", "nccl"}) {
-    if (!reducing.bf16_wire || communicator->backend() != backend) continue;
+  // It does not sum in float32 and round once.
+  if (reducing.bf16_wire && communicator->backend() == "nccl") {
     return InvalidArgument(
-        "{} would round bfloat16 at every hop: reduce gradients as fp32, or "
-        "over shm, tcp or hierarchical",
-        backend);
+        "nccl would round bfloat16 at every hop: reduce gradients as fp32, or "
+        "over shm, tcp or hierarchical");
   }
   if (!options.learned.order.empty()) {
     // Until then they are filled as they were when it was learned.

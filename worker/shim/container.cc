@@ -46,7 +46,7 @@ int WaitStatusOf(int code) {
   return (code & 0xff) << 8;
 }
 
-bool ContainerKeeper::TakeReport(UniqueFd* pipe) {
+bool ContainerKeeper::TakeReport(Fd* pipe) {
   if (!*pipe) return false;
   InitReport report;
   const ssize_t n = read(pipe->get(), &report, sizeof(report));

@@ -33,7 +33,7 @@ class ContainerKeeper {
   bool started() const { return started_; }
 
   // Reads one report. False: nothing more for now.
-  bool TakeReport(UniqueFd* pipe);
+  bool TakeReport(Fd* pipe);
 
   // While the client runs. A signal is tried again until the engine took it:
   // the container may not be there yet. A later one replaces it.

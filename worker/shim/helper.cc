@@ -45,7 +45,7 @@ bool Helper::Start(const std::vector<std::string>& argv,
   int fds[2];
   if (argv.empty() || pipe2(fds, O_CLOEXEC) != 0) return false;
   output_fd_.Reset(fds[0]);
-  const UniqueFd write_end(fds[1]);
+  const Fd write_end(fds[1]);
   fcntl(fds[0], F_SETFL, O_NONBLOCK);
   const std::vector<char*> argv_pointers = Pointers(argv);
   const std::vector<char*> env_pointers = Pointers(env);

@@ -36,7 +36,7 @@ class Helper {
  private:
   pid_t pid_ = 0;
   int64_t deadline_ = 0;
-  UniqueFd output_fd_;
+  Fd output_fd_;
   std::string output_;
   bool ok_ = false;
 };

@@ -22,7 +22,7 @@ constexpr std::string_view kHolderGroup = "/holder";
 
 // One write is one order.
 bool WriteOrder(const std::string& path, std::string_view order) {
-  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  const Fd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
   return fd && write(fd.get(), order.data(), order.size()) ==
                    static_cast<ssize_t>(order.size());
 }
@@ -62,7 +62,7 @@ void TellManager(std::string_view text) {
   if (abstract) address.sun_path[0] = '\0';
   const size_t size =
       offsetof(sockaddr_un, sun_path) + path.size() + (abstract ? 0 : 1);
-  const UniqueFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, /*protocol=*/0));
+  const Fd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, /*protocol=*/0));
   (void)!sendto(fd.get(), text.data(), text.size(), MSG_NOSIGNAL,
                 reinterpret_cast<const sockaddr*>(&address),
                 static_cast<socklen_t>(size));

@@ -49,7 +49,7 @@ bool ReadFd(int fd, size_t limit, std::string* out) {
 }
 
 bool ReadFile(const std::string& path, std::string* out) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   return fd && ReadFd(fd.get(), 1 << 20, out);
 }
 
@@ -66,9 +66,9 @@ bool WriteFd(int fd, std::string_view data) {
 bool WriteRecord(const std::string& path, std::string_view bytes) {
   const std::string temporary = path + ".tmp";
   {
-    const UniqueFd fd(
-        open(temporary.c_str(),
-             O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0640));
+    const Fd fd(open(temporary.c_str(),
+                     O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+                     0640));
     if (!fd || !WriteFd(fd.get(), bytes) || fsync(fd.get()) != 0) {
       const int error = errno;
       unlink(temporary.c_str());
@@ -77,8 +77,7 @@ bool WriteRecord(const std::string& path, std::string_view bytes) {
     }
   }
   if (rename(temporary.c_str(), path.c_str()) != 0) return false;
-  const UniqueFd dir(
-      open(DirName(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Fd dir(open(DirName(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return dir && fsync(dir.get()) == 0;
 }
 

@@ -204,7 +204,7 @@ struct ChildFds {
   Exec(spec, PathOf(spec), argv.data(), env.data(), status);
 }
 
-bool MakePipe(UniqueFd* read_end, UniqueFd* write_end) {
+bool MakePipe(Fd* read_end, Fd* write_end) {
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0) return false;
   read_end->Reset(fds[0]);
@@ -212,7 +212,7 @@ bool MakePipe(UniqueFd* read_end, UniqueFd* write_end) {
   return true;
 }
 
-bool MakeSecret(const std::string& bytes, UniqueFd* fd) {
+bool MakeSecret(const std::string& bytes, Fd* fd) {
   fd->Reset(memfd_create("lockstep-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   return *fd && WriteFd(fd->get(), bytes) &&
          lseek(fd->get(), 0, SEEK_SET) == 0 &&
@@ -276,8 +276,8 @@ std::string ReportMessage(const ShimSpec& spec, const ChildReport& report) {
 
 bool ForkRank(const ShimSpec& spec, Launch* launch, std::string* error,
               int* error_number) {
-  UniqueFd go_read, status_write, init_write, out_write, err_write, secret;
-  const UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Fd go_read, status_write, init_write, out_write, err_write, secret;
+  const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!null || !MakePipe(&go_read, &launch->go) ||
       !MakePipe(&launch->status, &status_write) ||
       !MakePipe(&launch->out, &out_write) ||

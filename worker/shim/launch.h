@@ -14,11 +14,11 @@ namespace lockstep::shim {
 // A rank that is forked and waits for Release() to go on to its program.
 struct Launch {
   pid_t pid = 0;
-  UniqueFd go;      // Closing it without a word ends the child.
-  UniqueFd status;  // End of file: exec succeeded. A StartFailure: it did not.
-  UniqueFd init;    // InitReports of a container that makes them.
-  UniqueFd out;     // Read ends of its standard output and error.
-  UniqueFd err;
+  Fd go;      // Closing it without a word ends the child.
+  Fd status;  // End of file: exec succeeded. A StartFailure: it did not.
+  Fd init;    // InitReports of a container that makes them.
+  Fd out;     // Read ends of its standard output and error.
+  Fd err;
 };
 
 // False with a sentence and errno in *error_number.

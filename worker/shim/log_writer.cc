@@ -219,7 +219,7 @@ void LogWriter::Sync() {
   }
 }
 
-void OutputPipe::Attach(UniqueFd fd) {
+void OutputPipe::Attach(Fd fd) {
   fd_ = std::move(fd);
   fcntl(fd_.get(), F_SETFL, O_NONBLOCK);
   // As much as the system's limit lets us; less only means more switches.

@@ -50,7 +50,7 @@ class LogWriter {
   std::string path_;
   uint64_t head_bytes_ = 0;
   uint64_t segment_bytes_ = 0;
-  UniqueFd fd_;                // None: making the next segment failed.
+  Fd fd_;                      // None: making the next segment failed.
   uint64_t file_offset_ = 0;   // Where the file being written begins.
   uint64_t file_bytes_ = 0;    // Whole lines in it.
   std::string buffer_;         // Whole lines on their way to it.
@@ -74,7 +74,7 @@ class OutputPipe {
   OutputPipe(cri::LogStream stream, LogWriter* log)
       : stream_(stream), log_(log) {}
 
-  void Attach(UniqueFd fd);  // Made non-blocking.
+  void Attach(Fd fd);  // Made non-blocking.
   bool open() const { return static_cast<bool>(fd_); }
   int fd() const { return fd_.get(); }
 
@@ -104,7 +104,7 @@ class OutputPipe {
 
   const cri::LogStream stream_;
   LogWriter* const log_;
-  UniqueFd fd_;
+  Fd fd_;
 
   // Of the line that has no end yet: what is in no part. Where it replaces
   // parts, it begins with a carriage return.

@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
         "usage: lockstep-shim FD, where FD is an open file with the spec of a "
         "rank; lockstep-worker starts it, people do not");
   }
-  lockstep::shim::UniqueFd spec_fd(static_cast<int>(fd));
+  lockstep::Fd spec_fd(static_cast<int>(fd));
   std::string bytes;
   if (!lockstep::shim::ReadFd(spec_fd.get(), lockstep::task::kMaxRecordBytes,
                               &bytes)) {

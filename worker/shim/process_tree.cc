@@ -99,7 +99,7 @@ bool Contains(const std::vector<pid_t>& set, pid_t pid) {
 // Holds `pid` before it looks who it is: from then on the number cannot change
 // hands unseen. A zombie gets the signal too: its threads may still run.
 bool SignalIfChildOf(pid_t pid, const std::vector<pid_t>& parents, int signo) {
-  const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  const Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   Stat stat;
   if (!pidfd || !ReadStat(pid, &stat) || !Contains(parents, stat.parent)) {
     return false;
@@ -138,8 +138,7 @@ int SignalTree(int signo, pid_t spare) {
 
 bool KillCgroup(const std::string& cgroup) {
   if (cgroup.empty()) return false;
-  const UniqueFd fd(
-      open((cgroup + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));
+  const Fd fd(open((cgroup + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));
   return fd && write(fd.get(), "1", 1) == 1;
 }
 

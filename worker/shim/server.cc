@@ -44,7 +44,7 @@ bool Server::Listen(const std::string& path, std::string* error,
   memcpy(address.sun_path, path.data(), path.size());
   const auto* generic = reinterpret_cast<const sockaddr*>(&address);
   {
-    const UniqueFd probe(socket(AF_UNIX, kSocketFlags, 0));
+    const Fd probe(socket(AF_UNIX, kSocketFlags, 0));
     if (connect(probe.get(), generic, sizeof(address)) == 0 ||
         errno == EAGAIN) {
       *error = "another shim listens on " + path;
@@ -98,8 +98,8 @@ int64_t Server::NextDeadline() const {
 
 void Server::Accept(int64_t now) {
   for (;;) {
-    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr,
-                        SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Fd fd(accept4(listener_.get(), nullptr, nullptr,
+                  SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) return;
     ucred peer{};
     socklen_t size = sizeof(peer);

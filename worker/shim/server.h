@@ -42,7 +42,7 @@ class Server {
 
  private:
   struct Connection {
-    UniqueFd fd;
+    Fd fd;
     bool greeted = false;
     int64_t greet_by = 0;  // MonoNanos.
   };
@@ -55,7 +55,7 @@ class Server {
 
   const std::string nonce_;
   const Handler handler_;
-  UniqueFd listener_;
+  Fd listener_;
   std::vector<Connection> connections_;
 };
 

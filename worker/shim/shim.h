@@ -74,7 +74,7 @@ class Shim {
   OutputPipe out_;
   OutputPipe err_;
   Server server_;
-  UniqueFd signals_;
+  Fd signals_;
   Launch launch_;
   ContainerKeeper container_;
   task::ProcessRef self_;

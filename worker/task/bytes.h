@@ -26,7 +26,8 @@ namespace lockstep::task {
 // No record is larger; a longer one is refused before it is read.
 inline constexpr size_t kMaxRecordBytes = 16 << 20;
 
-// CRC32C (RFC 3720, appendix B.4).
+// CRC32C (RFC 3720, appendix B.4). common/base/crc32c.h has the one for all
+// others: it needs ISA-L, which the shim does not have.
 uint32_t Crc32c(std::string_view data);
 
 class ByteWriter {

@@ -104,7 +104,8 @@ struct StragglerReading {
   bool operator==(const StragglerReading&) const = default;
 };
 
-// How often something took how long.
+// How often something took how long. Of fixed size, as it lies in the page of a
+// rank; common/base/histogram.h has the histogram for all others.
 inline constexpr std::array<double, 11> kTimeBounds = {
     0.001, 0.00316, 0.01, 0.0316, 0.1, 0.316, 1, 3.16, 10, 31.6, 100};
 struct TimeHistogram {

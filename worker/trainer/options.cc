@@ -7,6 +7,7 @@
 
 #include "common/base/version.h"
 #include "common/cli/command.h"
+#include "worker/collective/removed_backend.h"
 
 namespace lockstep {
 namespace {
@@ -122,12 +123,11 @@ void AddRunFlags(Command* command, TrainerOptions* o) {
   command->Add("--checkpoint-interval", &o->checkpoint_interval,
                "Steps between checkpoints of a run without a job; a job's own "
                "interval counts in a job");
-  command->Add(
-      "--backend", &o->backend,
-      "How the ranks reduce: shm (all on one host), tcp, hierarchical "
-      "(shm in each host, tcp between them), gloo, nccl (copies to the "
-      "rank's GPU and back), or auto: what suits where they are",
-      ShowDefault);
+  command->Add("--backend", &o->backend,
+               "How the ranks reduce: shm (all on one host), tcp, hierarchical "
+               "(shm in each host, tcp between them), nccl (copies to the "
+               "rank's GPU and back), or auto: what suits where they are",
+               ShowDefault);
   command->Add("--wire", &o->wire,
                "Type in which gradients are reduced: fp32, or bf16 (half the "
                "bytes; the sum is off by up to 1/128 of the replicas' absolute "
@@ -188,9 +188,9 @@ Status CheckOptions(const TrainerOptions& o) {
   if (o.train.empty()) return InvalidArgument("--train names no data");
   LOCKSTEP_RETURN_IF_ERROR(
       CheckChoice("--model", o.model, {"cnn", "shallow", "resnet"}));
-  LOCKSTEP_RETURN_IF_ERROR(
-      CheckChoice("--backend", o.backend,
-                  {"auto", "shm", "tcp", "hierarchical", "gloo", "nccl"}));
+  LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckNotRemoved(o.backend), "--backend"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckChoice(
+      "--backend", o.backend, {"auto", "shm", "tcp", "hierarchical", "nccl"}));
   LOCKSTEP_RETURN_IF_ERROR(CheckChoice("--wire", o.wire, {"fp32", "bf16"}));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckChoice("--optimizer", o.optimizer, {"sgd", "adam"}));

@@ -56,7 +56,9 @@ TEST(OptionsTest, RefusalsNameTheFlag) {
       {{"--train", "a", "--optimizer", "lamb"}, "--optimizer"},
       {{"--train", "a", "--backend", "mpi"},
        "--backend is 'mpi': it can be auto or shm or tcp or hierarchical or "
-       "gloo or nccl"},
+       "nccl"},
+      {{"--train", "a", "--backend", "gloo"},
+       "--backend: backend gloo is no longer available; use tcp, or auto"},
       {{"--train", "a", "--accumulate", "0"}, "--accumulate is 0"},
       {{"--train", "a", "--batch-size", "1048576", "--accumulate", "17"},
        "--accumulate is 17"},

@@ -68,7 +68,7 @@ enum class Phase {
 };
 
 struct SessionOptions {
-  // "auto", or a backend's name: "shm", "tcp", "hierarchical", "gloo", "nccl".
+  // "auto", or a backend's name: "shm", "tcp", "hierarchical", "nccl".
   std::string backend = "auto";
   // For the daemon's answer; for the ranks to find each other; for all of them
   // to be there.

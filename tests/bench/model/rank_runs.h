@@ -1,7 +1,7 @@
 // Ranks as processes on hosts that are network namespaces: what
-// collective_model_check (against_runs_test.cc) runs.
-#ifndef LOCKSTEP_WORKER_COLLECTIVE_MODEL_RANK_RUNS_TEST_UTIL_H_
-#define LOCKSTEP_WORKER_COLLECTIVE_MODEL_RANK_RUNS_TEST_UTIL_H_
+// step_model_check (check.cc) runs.
+#ifndef LOCKSTEP_TESTS_BENCH_MODEL_RANK_RUNS_H_
+#define LOCKSTEP_TESTS_BENCH_MODEL_RANK_RUNS_H_
 
 #include <sys/mman.h>
 
@@ -47,4 +47,4 @@ StatusOr<T*> MapShared() {
 
 }  // namespace lockstep::model
 
-#endif  // LOCKSTEP_WORKER_COLLECTIVE_MODEL_RANK_RUNS_TEST_UTIL_H_
+#endif  // LOCKSTEP_TESTS_BENCH_MODEL_RANK_RUNS_H_

@@ -1,14 +1,14 @@
 // Holds predicted steps against real ones of the reducer that jobs use: of
-// collective_model_check (against_runs_test.cc).
-#ifndef LOCKSTEP_WORKER_COLLECTIVE_MODEL_STEP_RUNS_TEST_UTIL_H_
-#define LOCKSTEP_WORKER_COLLECTIVE_MODEL_STEP_RUNS_TEST_UTIL_H_
+// step_model_check (check.cc).
+#ifndef LOCKSTEP_TESTS_BENCH_MODEL_STEP_RUNS_H_
+#define LOCKSTEP_TESTS_BENCH_MODEL_STEP_RUNS_H_
 
 #include <string>
 #include <vector>
 
 #include "common/base/status.h"
-#include "worker/collective/model/model.h"
-#include "worker/collective/model/rank_runs_test_util.h"
+#include "tests/bench/model/model.h"
+#include "tests/bench/model/rank_runs.h"
 
 namespace lockstep::model {
 
@@ -26,4 +26,4 @@ StatusOr<int> CompareSteps(const std::string& prefix,
 
 }  // namespace lockstep::model
 
-#endif  // LOCKSTEP_WORKER_COLLECTIVE_MODEL_STEP_RUNS_TEST_UTIL_H_
+#endif  // LOCKSTEP_TESTS_BENCH_MODEL_STEP_RUNS_H_

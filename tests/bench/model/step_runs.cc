@@ -1,4 +1,4 @@
-#include "worker/collective/model/step_runs_test_util.h"
+#include "tests/bench/model/step_runs.h"
 
 #include <algorithm>
 #include <array>

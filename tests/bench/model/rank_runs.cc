@@ -1,4 +1,4 @@
-#include "worker/collective/model/rank_runs_test_util.h"
+#include "tests/bench/model/rank_runs.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -1,4 +1,4 @@
-#include "worker/collective/model/model.h"
+#include "tests/bench/model/model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/collective/model/model_options.h"
+#include "tests/bench/model/model_options.h"
 
 namespace lockstep::model {
 namespace {

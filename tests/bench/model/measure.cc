@@ -1,4 +1,4 @@
-#include "worker/collective/model/measure.h"
+#include "tests/bench/model/measure.h"
 
 #include <signal.h>
 #include <sys/mman.h>

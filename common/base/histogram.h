@@ -1,7 +1,7 @@
 // Classic Prometheus histograms, and the buckets that all of ours use: the
 // same for the same kind of time, so that they can be added up. Pure values.
-#ifndef LOCKSTEP_SERVER_SERVICE_HISTOGRAM_H_
-#define LOCKSTEP_SERVER_SERVICE_HISTOGRAM_H_
+#ifndef LOCKSTEP_COMMON_BASE_HISTOGRAM_H_
+#define LOCKSTEP_COMMON_BASE_HISTOGRAM_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -45,4 +45,4 @@ class Histogram {
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_SERVER_SERVICE_HISTOGRAM_H_
+#endif  // LOCKSTEP_COMMON_BASE_HISTOGRAM_H_

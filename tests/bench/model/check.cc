@@ -1,4 +1,4 @@
-// Compares the model with runs: collective_model_check PREFIX [SHAPE...]
+// Compares the model with runs: step_model_check PREFIX [SHAPE...]
 //
 // PREFIX names network namespaces PREFIX0, PREFIX1... that stand for hosts,
 // with addresses 10.77.0.1, 10.77.0.2... on lines that are alike (the script
@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "worker/collective/model/measure.h"
-#include "worker/collective/model/model.h"
-#include "worker/collective/model/rank_runs_test_util.h"
-#include "worker/collective/model/step_runs_test_util.h"
+#include "tests/bench/model/measure.h"
+#include "tests/bench/model/model.h"
+#include "tests/bench/model/rank_runs.h"
+#include "tests/bench/model/step_runs.h"
 #include "worker/collective/testing.h"
 
 namespace lockstep::model {
@@ -179,8 +179,7 @@ StatusOr<int> CompareAll(const std::string& prefix,
 
 int Main(int argc, char** argv) {
   if (argc < 2) {
-    fprintf(stderr,
-            "usage: collective_model_check PREFIX|- [HOSTSxRANKS...]\n");
+    fprintf(stderr, "usage: step_model_check PREFIX|- [HOSTSxRANKS...]\n");
     return 2;
   }
   std::vector<Shape> shapes = {{1, 2}, {2, 1}};

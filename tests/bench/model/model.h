@@ -6,8 +6,8 @@
 // What it leaves out: contention between jobs and in the network's core (every
 // host is taken to reach every other at its full rate), ranks that are late,
 // the optimizer, input, and the time that reducing takes from computing.
-#ifndef LOCKSTEP_WORKER_COLLECTIVE_MODEL_MODEL_H_
-#define LOCKSTEP_WORKER_COLLECTIVE_MODEL_MODEL_H_
+#ifndef LOCKSTEP_TESTS_BENCH_MODEL_MODEL_H_
+#define LOCKSTEP_TESTS_BENCH_MODEL_MODEL_H_
 
 #include <cstdint>
 #include <string_view>
@@ -82,4 +82,4 @@ StatusOr<Link> LinkOf(double small_seconds, double large_seconds, double bytes);
 
 }  // namespace lockstep::model
 
-#endif  // LOCKSTEP_WORKER_COLLECTIVE_MODEL_MODEL_H_
+#endif  // LOCKSTEP_TESTS_BENCH_MODEL_MODEL_H_

@@ -1,12 +1,12 @@
 // A line's latency and rate, by all-reduces of two ranks on this host.
-#ifndef LOCKSTEP_WORKER_COLLECTIVE_MODEL_MEASURE_H_
-#define LOCKSTEP_WORKER_COLLECTIVE_MODEL_MEASURE_H_
+#ifndef LOCKSTEP_TESTS_BENCH_MODEL_MEASURE_H_
+#define LOCKSTEP_TESTS_BENCH_MODEL_MEASURE_H_
 
 #include <string>
 
 #include "common/base/status.h"
+#include "tests/bench/model/model.h"
 #include "worker/collective/communicator.h"
-#include "worker/collective/model/model.h"
 
 namespace lockstep::model {
 
@@ -20,4 +20,4 @@ StatusOr<Link> MeasureLink(const std::string& backend);
 
 }  // namespace lockstep::model
 
-#endif  // LOCKSTEP_WORKER_COLLECTIVE_MODEL_MEASURE_H_
+#endif  // LOCKSTEP_TESTS_BENCH_MODEL_MEASURE_H_

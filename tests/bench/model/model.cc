@@ -1,4 +1,4 @@
-#include "worker/collective/model/model.h"
+#include "tests/bench/model/model.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,12 +1,12 @@
-// What `bench model` was asked, and its answer as text. Pure.
-#ifndef LOCKSTEP_WORKER_COLLECTIVE_MODEL_MODEL_OPTIONS_H_
-#define LOCKSTEP_WORKER_COLLECTIVE_MODEL_MODEL_OPTIONS_H_
+// What step_model was asked, and its answer as text. Pure.
+#ifndef LOCKSTEP_TESTS_BENCH_MODEL_MODEL_OPTIONS_H_
+#define LOCKSTEP_TESTS_BENCH_MODEL_MODEL_OPTIONS_H_
 
 #include <string>
 #include <vector>
 
 #include "common/base/status.h"
-#include "worker/collective/model/model.h"
+#include "tests/bench/model/model.h"
 
 namespace lockstep::model {
 
@@ -37,4 +37,4 @@ std::string ModelJson(const ModelOptions& options);
 
 }  // namespace lockstep::model
 
-#endif  // LOCKSTEP_WORKER_COLLECTIVE_MODEL_MODEL_OPTIONS_H_
+#endif  // LOCKSTEP_TESTS_BENCH_MODEL_MODEL_OPTIONS_H_

@@ -1,5 +1,5 @@
-// The subcommand as it is called, and what it measures here.
-#include "worker/collective/model/model_main.h"
+// The program as it is called, and what it measures here.
+#include "tests/bench/model/model_main.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/collective/model/measure.h"
+#include "tests/bench/model/measure.h"
 
 namespace lockstep {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 
 int Call(std::vector<std::string> words) {
-  words.insert(words.begin(), "model");
+  words.insert(words.begin(), "step_model");
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   return RunModel(static_cast<int>(argv.size()), argv.data());

@@ -1,4 +1,4 @@
-#include "worker/collective/model/model_options.h"
+#include "tests/bench/model/model_options.h"
 
 #include <cmath>
 #include <cstdlib>
@@ -131,9 +131,7 @@ StatusOr<ModelOptions> ParseModelOptions(
     const auto setter = setters.find(name);
     if (setter == setters.end()) {
       return InvalidArgument(
-          "bench model knows no {}; --help lists what it "
-          "knows",
-          name);
+          "step_model has no option {}; --help lists what it has", name);
     }
     std::string value;
     if (equals != std::string::npos) {

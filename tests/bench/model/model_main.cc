@@ -1,11 +1,11 @@
-#include "worker/collective/model/model_main.h"
+#include "tests/bench/model/model_main.h"
 
 #include <cstdio>
 #include <string>
 #include <vector>
 
-#include "worker/collective/model/measure.h"
-#include "worker/collective/model/model_options.h"
+#include "tests/bench/model/measure.h"
+#include "tests/bench/model/model_options.h"
 
 namespace lockstep {
 namespace {
