@@ -491,7 +491,9 @@ TEST_F(CloneTest, OneThatWasAdmittedDoesNotEndRanksThatStep) {
         if (copy.welcomed()) {
           EXPECT_TRUE(copy.Beat().ok());
         }
-        ASSERT_TRUE(b_.Progress(name, 1, steps ? ++step : step).ok());
+        if (b_.gangs.contains({name, 1})) {
+          ASSERT_TRUE(b_.Progress(name, 1, steps ? ++step : step).ok());
+        }
         coordinator_->Tick();
         PumpAll({&b_, &copy});
       }

@@ -95,8 +95,9 @@ TEST(PreparingTest, ANodeThatForgotItsPartIsNotTheJobsFault) {
   s.Settle();
   s.Stopped("a");
   s.Settle();
-  EXPECT_EQ(s.job.state, JobState::kPlacing);
-  EXPECT_EQ(s.job.failures_without_progress, 1);
+  EXPECT_EQ(s.job.state, JobState::kPreparing);
+  EXPECT_EQ(s.job.generation, 2u);
+  EXPECT_EQ(s.job.failures_without_progress, 0);
 }
 
 TEST(PreparingTest, LostNodeWhilePreparing) {

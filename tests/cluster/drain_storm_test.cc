@@ -11,6 +11,9 @@ using std::chrono::seconds;
 using ::testing::AnyOf;
 
 constexpr int64_t kSteps = 2000;
+constexpr seconds kGrace(60);
+// From the end of one attempt to RUNNING in the next (F2 of a dead host).
+constexpr seconds kResume(6);
 
 class DrainStormTest : public ClusterTest {
  protected:
@@ -37,11 +40,41 @@ class DrainStormTest : public ClusterTest {
   void DrainAll(const std::set<std::string>& nodes) {
     DrainOptions options;
     options.reason = "new switch";
-    options.grace = seconds(60);
+    options.grace = kGrace;
+    const auto begun = std::chrono::steady_clock::now();
     for (const std::string& node : nodes) {
       const auto drained = client()->DrainNode(node, options);
       ASSERT_TRUE(drained.ok()) << drained.status();
     }
+    EXPECT_LE(std::chrono::steady_clock::now() - begun, seconds(1))
+        << "one storm";
+  }
+  static Duration Since(const google::protobuf::Timestamp& from,
+                        const google::protobuf::Timestamp& to) {
+    return seconds(to.seconds() - from.seconds()) +
+           std::chrono::nanoseconds(to.nanos() - from.nanos());
+  }
+  // The hosts are left while their grace lasts, and each attempt follows the
+  // one before it soon, by the coordinator's clock. Returns how many ran.
+  static int ExpectInTime(const v1::Job& job) {
+    int ran = 0;
+    const google::protobuf::Timestamp* drained = nullptr;
+    for (const v1::Event& event : job.events()) {
+      if (event.reason() == v1::REASON_NODE_DRAINED && drained == nullptr) {
+        drained = &event.time();
+      }
+      if (event.reason() != v1::REASON_RUNNING) continue;
+      ++ran;
+      for (const v1::Attempt& attempt : job.attempts()) {
+        if (attempt.generation() + 1 != event.generation()) continue;
+        EXPECT_LE(Since(attempt.end_time(), event.time()), kResume)
+            << "generation " << event.generation();
+        if (drained != nullptr) {
+          EXPECT_LE(Since(*drained, event.time()), kGrace);
+        }
+      }
+    }
+    return ran;
   }
   // It ends on nodes that were not drained, and nothing is lost or added.
   v1::Job ExpectMoved(const std::set<std::string>& drained) {
@@ -77,6 +110,7 @@ TEST_F(DrainStormTest, ThreeDrainsAreOneMove) {
   EXPECT_EQ(job.failures_without_progress(), 0);
   ASSERT_EQ(job.attempts_size(), 2);
   EXPECT_EQ(job.attempts(0).end_cause().reason(), v1::REASON_NODE_DRAINED);
+  EXPECT_EQ(ExpectInTime(job), 2);
   // It was told to save: no step was computed again.
   EXPECT_EQ(job.attempts(1).resumed_step(),
             job.attempts(0).tasks(0).ranks(0).progress().committed_step());
@@ -86,6 +120,7 @@ TEST_F(DrainStormTest, AHostThatDiesMeanwhileCostsAtMostOneMoreStart) {
   const std::set<std::string> nodes = NodesOf(StartStorm());
   ASSERT_EQ(nodes.size(), 3u);
   const std::string victim = *std::next(nodes.begin());
+  const int64_t saved = client()->GetJob("storm")->last_checkpoint().step();
   DrainAll(nodes);
   // The host is off, and is started again.
   KillDaemon(victim);
@@ -100,6 +135,10 @@ TEST_F(DrainStormTest, AHostThatDiesMeanwhileCostsAtMostOneMoreStart) {
   const v1::Job job = ExpectMoved(nodes);
   EXPECT_LE(job.generation(), 3u);
   EXPECT_LE(job.failures_without_progress(), 1);
+  EXPECT_GE(ExpectInTime(job), 2);
+  for (int i = 1; i < job.attempts_size(); ++i) {
+    EXPECT_GE(job.attempts(i).resumed_step(), saved) << "it was on the disk";
+  }
   EXPECT_THAT(job.attempts(0).end_cause().reason(),
               AnyOf(v1::REASON_NODE_DRAINED, v1::REASON_NODE_LOST,
                     v1::REASON_RANK_SIGNAL));

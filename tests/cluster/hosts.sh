@@ -146,3 +146,39 @@ state_is() { [[ $(value "$1" state | tee /dev/stderr) == "JOB_STATE_$2" ]]; }
 step_over() { (($(value "$1" progress.chief.committedStep | tee /dev/stderr) > $2)); }
 node_is() { user lockstep nodes describe "$1" | has "$2"; }
 chief_of() { value "$1" tasks.0.node; }
+
+# event_ms JOB SINCE PATTERN: when the job's first event since then that has the
+# pattern (Python's) in "REASON: MESSAGE" came, in ms by the coordinator's clock;
+# fails where there is none.
+event_ms() { user lockstep jobs describe "$1" -o json | python3 -c "
+import datetime, json, re, sys
+for event in json.load(sys.stdin)['lockstep'].get('events', []):
+    time = datetime.datetime.fromisoformat(event['time'])
+    ms = int(time.timestamp() * 1000)
+    text = event.get('reason', '') + ': ' + event.get('message', '')
+    if ms >= int(sys.argv[1]) and re.search(sys.argv[2], text):
+        print(ms)
+        sys.exit()
+sys.exit('no such event')" "$2" "$3"; }
+
+# same_as_whole JOB STEPS: the job, of step_program, ended with the weights of a
+# run on one host without any fault, to the bit.
+same_as_whole() {
+  local hash whole
+  hash=$(hash_of "$1" "$2")
+  if ! user lockstep jobs describe "whole-$2" >/dev/null 2>&1; then
+    user lockstep submit --name "whole-$2" --kind native \
+      --cpus "$(nproc)" --detach -- "$build/tests/step_program" --steps "$2"
+  fi
+  wait_for 120 "whole-$2 ends" state_is "whole-$2" SUCCEEDED
+  whole=$(hash_of "whole-$2" "$2")
+  echo "$1: $hash"
+  [[ -n $hash && $hash == "$whole" ]] || {
+    echo "the weights are not those of a run without faults: $whole"
+    return 1
+  }
+}
+hash_of() {  # hash_of JOB STEPS: the last words of its ranks; one line if all agree.
+  user lockstep jobs logs "$1" 2>&1 |
+    { grep -o "done $2 skipped 0 hash .*" || true; } | sort -u
+}

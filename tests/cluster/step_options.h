@@ -17,6 +17,9 @@ struct StepOptions {
   // And so much longer on this rank.
   int64_t slow_rank = -1;
   int64_t slow_ms = 0;
+  // Ranks other than the chief say so long after it was written that their part
+  // of a checkpoint is there: until then it is in flight.
+  int64_t vote_ms = 0;
   // After this step (0: never) each rank waits until the file is there, for at
   // most two minutes.
   int64_t hold_step = 0;

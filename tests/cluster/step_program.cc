@@ -79,6 +79,7 @@ class StepTrainer {
                               session_->MakeReducer(parameters, options));
     Say("start {}", options.start_step);
     StepSaver saver(session_, reducer.get(), options_.batch, restored, views_);
+    saver.DelayVotes(std::chrono::milliseconds(options_.vote_ms));
     bool stopped = false;
     while (!stopped && reducer->committed() < options_.steps) {
       LOCKSTEP_RETURN_IF_ERROR(Step(reducer.get(), &saver, &stopped));

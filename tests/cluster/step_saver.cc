@@ -115,7 +115,25 @@ Status StepSaver::AfterStep(const StepOrders& orders) {
   while (auto event = writer_->Poll()) {
     LOCKSTEP_RETURN_IF_ERROR(Handle(*event));
   }
+  return VoteWhenDue();
+}
+
+Status StepSaver::VoteFor(uint64_t id) {
+  if (vote_delay_ == Duration{} || session_->chief()) {
+    return reducer_->Vote(id, true);
+  }
+  late_vote_ = {id, SystemClock().Now().mono + vote_delay_};
   return OkStatus();
+}
+
+Status StepSaver::VoteWhenDue() {
+  if (!late_vote_ || SystemClock().Now().mono < late_vote_->due) {
+    return OkStatus();
+  }
+  const uint64_t id = std::exchange(late_vote_, std::nullopt)->id;
+  const bool asked = reducer_->in_flight() && !reducer_->voted() &&
+                     reducer_->in_flight()->id == id;
+  return asked ? reducer_->Vote(id, true) : OkStatus();
 }
 
 Status StepSaver::Begin(const CheckpointOrder& order) {
@@ -162,7 +180,7 @@ Status StepSaver::Handle(const AsyncWriter::Event& event) {
   switch (event.kind) {
     case AsyncWriter::kVoted:
       session_->CountCheckpoint(event.step);
-      return asked ? reducer_->Vote(writing_.id, true) : OkStatus();
+      return asked ? VoteFor(writing_.id) : OkStatus();
     case AsyncWriter::kPublished:
       session_->ReportCheckpoint(
           current ? writing_ : CheckpointOrder{event.step, 0, {}}, event.path,
@@ -183,6 +201,7 @@ Status StepSaver::Finish() {
       if (auto event = writer_->Wait(kTurn)) {
         LOCKSTEP_RETURN_IF_ERROR(Handle(*event));
       }
+      LOCKSTEP_RETURN_IF_ERROR(VoteWhenDue());
     }
     // It may order the checkpoint that waited for this one.
     LOCKSTEP_ASSIGN_OR_RETURN(const StepOrders orders, reducer_->Settle());

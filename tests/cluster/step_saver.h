@@ -19,6 +19,8 @@ class StepSaver {
   StepSaver(Session* session, Reducer* reducer, int64_t batch,
             std::optional<checkpoint::CheckpointKey> restored,
             std::vector<checkpoint::TensorView> weights);
+  // How late a vote is.
+  void DelayVotes(Duration by) { vote_delay_ = by; }
 
   // After each Commit, on all ranks.
   Status AfterStep(const StepOrders& orders);
@@ -35,11 +37,20 @@ class StepSaver {
   Status Begin(const CheckpointOrder& order);
   void Settled(const CheckpointSettled& settled);
   Status Handle(const checkpoint::AsyncWriter::Event& event);
+  // Now, or when it is late enough.
+  Status VoteFor(uint64_t id);
+  Status VoteWhenDue();
 
   Session* const session_;
   Reducer* const reducer_;
   const int64_t batch_;
   const std::vector<checkpoint::TensorView> weights_;
+  Duration vote_delay_{};
+  struct LateVote {
+    uint64_t id = 0;
+    MonoTime due;
+  };
+  std::optional<LateVote> late_vote_;
   CheckpointOrder writing_;
   Status failure_;              // Of what writing_ is, on this rank.
   int64_t complete_step_ = -1;  // The same on all ranks.
