@@ -286,6 +286,7 @@ TEST(SummaryTest, OfAJobThatNeverRanSaysOnlyWhatIsKnown) {
 
 TEST(SummaryTest, FailureNamesTheRankAndItsLastLines) {
   v1::Job job = TrainedJob();
+  job.clear_cause();
   job.set_state(v1::JOB_STATE_FAILED);
   v1::ExitStatus* const exit =
       job.mutable_tasks(1)->mutable_ranks(0)->mutable_exit();

@@ -1,42 +1,55 @@
 #include "common/model/removed_backend.h"
 
+#include <algorithm>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 namespace {
 
-// Returns how often `argv` asks for gloo, and writes auto where `replace`.
-size_t VisitCommand(std::vector<std::string>* argv, bool replace) {
-  if (argv->empty()) return 0;
-  const std::string_view path = (*argv)[0];
+bool IsOurs(const std::vector<std::string>& argv) {
+  if (argv.empty()) return false;
+  const std::string_view path = argv[0];
   const std::string_view program = path.substr(path.rfind('/') + 1);
-  if (program != "lockstep-train" && program != "lockstep-bench") return 0;
-  size_t found = 0;
-  for (size_t i = 1; i < argv->size(); ++i) {
-    std::string& word = (*argv)[i];
-    const bool apart = word == "gloo" && (*argv)[i - 1] == "--backend";
-    if (!apart && word != "--backend=gloo") continue;
-    ++found;
-    if (replace) word = apart ? "auto" : "--backend=auto";
-  }
-  return found;
+  return program == "lockstep-train" || program == "lockstep-bench";
 }
 
-size_t VisitCommands(JobSpec* spec, bool replace) {
-  size_t found = VisitCommand(&spec->argv, replace);
-  for (RoleSpec& role : spec->roles) found += VisitCommand(&role.argv, replace);
-  return found;
+// Whether the word at `i` asks for gloo, as "gloo" behind --backend or by
+// itself.
+bool Asks(const std::vector<std::string>& argv, size_t i) {
+  return argv[i] == "--backend=gloo" ||
+         (argv[i] == "gloo" && argv[i - 1] == "--backend");
+}
+
+bool Asks(const std::vector<std::string>& argv) {
+  for (size_t i = 1; i < argv.size(); ++i) {
+    if (Asks(argv, i)) return IsOurs(argv);
+  }
+  return false;
+}
+
+void Replace(std::vector<std::string>* argv) {
+  for (size_t i = 1; i < argv->size(); ++i) {
+    if (!Asks(*argv, i)) continue;
+    (*argv)[i] = (*argv)[i] == "gloo" ? "auto" : "--backend=auto";
+  }
 }
 
 }  // namespace
 
 bool AsksForGloo(const JobSpec& spec) {
-  JobSpec copy = spec;
-  return VisitCommands(&copy, /*replace=*/false) > 0;
+  return Asks(spec.argv) ||
+         std::any_of(spec.roles.begin(), spec.roles.end(),
+                     [](const RoleSpec& role) { return Asks(role.argv); });
 }
 
 bool ReplaceGloo(JobSpec* spec) {
-  if (VisitCommands(spec, /*replace=*/true) == 0) return false;
+  if (!AsksForGloo(*spec)) return false;
+  if (Asks(spec->argv)) Replace(&spec->argv.Edit());
+  for (RoleSpec& role : spec->roles.Edit()) {
+    if (Asks(role.argv)) Replace(&role.argv);
+  }
   spec->reduction_plan.clear();
   return true;
 }

@@ -35,8 +35,8 @@ TEST(RemovedBackendTest, GlooOfOurProgramsBecomesAuto) {
 
 TEST(RemovedBackendTest, ACommandOfARoleCounts) {
   JobSpec spec = With({"program"});
-  spec.roles.resize(2);
-  spec.roles[1].argv = {"lockstep-train", "--backend", "gloo"};
+  spec.roles.Edit().resize(2);
+  spec.roles.Edit()[1].argv = {"lockstep-train", "--backend", "gloo"};
   EXPECT_TRUE(AsksForGloo(spec));
   EXPECT_TRUE(ReplaceGloo(&spec));
   EXPECT_EQ(spec.roles[1].argv, (Argv{"lockstep-train", "--backend", "auto"}));

@@ -305,6 +305,12 @@ TEST_F(MetricsTest, JobsThatHoldAreCountedByReason) {
 }
 
 TEST_F(MetricsTest, NodesThatLostEachOtherAreCounted) {
+  // The nodes, when they are asked, say the same as the rank.
+  for (FakeDaemon* node : {&a_, &b_}) {
+    node->info.address = node == &a_ ? "10.0.0.1" : "10.0.0.2";
+    node->probe_port = 40000;
+    node->reaches = {{"a", false}, {"b", false}};
+  }
   RunEverything("train");
   EXPECT_THAT(Page(), HasSubstr("lockstep_node_apart_nodes{node=\"a\"} 0"));
   const int32_t rank = a_.Find("train")->status.ranks[0].rank;
