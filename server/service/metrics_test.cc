@@ -21,6 +21,7 @@
 #include "server/service/package_metrics.h"
 #include "server/service/rpc_metrics.h"
 #include "server/service/stream_metrics.h"
+#include "server/service/stream_readers.h"
 
 namespace lockstep {
 namespace {
@@ -479,7 +480,8 @@ class CatalogueTest : public MetricsTest {
     Families all = Collect();
     for (auto& more :
          {RpcMetrics().Collect(), StreamMetrics().Collect(),
-          ProcessCollector("x").Collect(), OfHttp(), OfPackages(),
+          StreamReaders().Collect(), ProcessCollector("x").Collect(), OfHttp(),
+          OfPackages(),
           BackupFamilies({WallTime(1s), 3, 1, WallTime(2s)}, 60min)}) {
       all.insert(all.end(), more.begin(), more.end());
     }
