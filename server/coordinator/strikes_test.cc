@@ -241,7 +241,7 @@ TEST_F(StrikesTest, ARankOfAWideGangCoolsNoHostsByWhatItSays) {
     Connect(&daemon);
   }
   JobSpec spec = NativeSpec("j", 18);
-  for (RoleSpec& role : spec.roles) role.resources.cpus = 2;
+  for (RoleSpec& role : spec.roles.Edit()) role.resources.cpus = 2;
   MustSubmit(spec);
   for (int i = 0; i < 2; ++i) {
     Pass(5s);
@@ -347,7 +347,7 @@ class WideGangTest : public StrikesTest {
   void RunWide() {
     ConnectAll();
     JobSpec spec = NativeSpec("j", kNodes - 1);
-    for (RoleSpec& role : spec.roles) role.resources.cpus = 2;
+    for (RoleSpec& role : spec.roles.Edit()) role.resources.cpus = 2;
     MustSubmit(spec);
     Run();
     ASSERT_EQ(State("j"), JobState::kRunning);

@@ -362,8 +362,8 @@ TEST(ShortageTest, WhoHoldsWhatTheRestOfAGangNeedsIsNamed) {
             "needs 8 cpus, 4 GiB in 4 tasks; 3 of them fit now (a: big holds 2 "
             "cpus, small holds 1 cpu; b: other holds 2 cpus)");
   // c is full, by nothing that others hold.
-  job.spec.roles[0].resources.cpus = 1.5;
-  job.spec.roles[1].resources.cpus = 2;
+  job.spec.roles.Edit()[0].resources.cpus = 1.5;
+  job.spec.roles.Edit()[1].resources.cpus = 2;
   EXPECT_THAT(message(), HasSubstr("(a: big holds 2 cpus, small holds 1 cpu; "
                                    "b: other holds 2 cpus)"));
   for (const char* node : {"d", "e"}) {
