@@ -95,9 +95,9 @@ TEST_F(CoordinatorTest, ARunningJobIsToldOnceThatItsGpuIsFaulty) {
   };
   beat();
   JobSpec spec = Wide("j");
-  spec.roles.resize(1);
-  spec.roles[0].count = 1;
-  spec.roles[0].resources.gpus = 1;
+  spec.roles.Edit().resize(1);
+  spec.roles.Edit()[0].count = 1;
+  spec.roles.Edit()[0].resources.gpus = 1;
   MustSubmit(spec);
   Run();
   ASSERT_EQ(State("j"), JobState::kRunning);

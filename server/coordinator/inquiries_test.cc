@@ -151,8 +151,8 @@ TEST_F(InquiriesTest, ANativeJobBesideAProgramGoesOnElsewhereAsSoon) {
   Connect(&a_);
   Connect(&b_);
   JobSpec spec = Wide("j");
-  spec.roles[0].resources.cpus = 2;
-  spec.roles[1].resources.cpus = 1;
+  spec.roles.Edit()[0].resources.cpus = 2;
+  spec.roles.Edit()[1].resources.cpus = 1;
   MustSubmit(spec);
   MustSubmit(ProgramSpec("p", {Role(TaskType::kChief, 1)}));
   Run();
