@@ -56,6 +56,7 @@ TEST_F(FullDiskTrainingTest, PackagesToComeAreRefusedBeforeTheirUpload) {
   EXPECT_EQ(ReasonOf(Submit(module).status()), "DISK_FULL");
   v1::SubmitJobRequest spec = SubmitRequest(Spec("spec"));
   *spec.mutable_spec()->add_packages() = PackageOf("code");
+  spec.mutable_spec()->mutable_runtime()->set_name("tf2");
   spec.set_validate_only(true);
   EXPECT_EQ(ReasonOf(Submit(spec).status()), "DISK_FULL");
   v1::SubmitJobRequest container = Request(Container("cats"));
