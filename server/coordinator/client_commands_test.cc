@@ -356,7 +356,8 @@ TEST_F(CoordinatorTest, LabelsAreChangedAtAnyTime) {
 // whole of what was submitted.
 TEST_F(CoordinatorTest, VersionsOfAJobShareWhatNeverChanges) {
   JobSpec spec = Wide("j");
-  spec.environment.Edit()["X"] = std::string(240 << 10, 'x');
+  spec.environment.Edit()["X"] = std::string(120 << 10, 'x');
+  spec.environment.Edit()["Y"] = std::string(120 << 10, 'y');
   MustSubmit(spec);
   const int64_t begin = coordinator_->version();
   constexpr int kUpdates = 1000;

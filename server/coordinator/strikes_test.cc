@@ -373,9 +373,10 @@ TEST_F(WideGangTest, ThePairThatARankNamesIsAskedAndNoOther) {
   RunWide();
   Cut(&daemons_[0], &daemons_[1]);
   MissPeers(2);
-  ASSERT_EQ(daemons_[0].probes.size(), 1u);
+  // Later messages ask whether the way has mended.
+  ASSERT_FALSE(daemons_[0].probes.empty());
   EXPECT_EQ(daemons_[0].probes[0].targets.size(), 2u);
-  ASSERT_EQ(daemons_[1].probes.size(), 1u);
+  ASSERT_FALSE(daemons_[1].probes.empty());
   EXPECT_THAT(daemons_[1].probes[0].targets,
               ElementsAre(ProbeTarget{"n00", "10.0.1.1", 40000}));
   EXPECT_THAT(daemons_[3].probes, IsEmpty());

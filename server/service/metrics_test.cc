@@ -306,20 +306,17 @@ TEST_F(MetricsTest, JobsThatHoldAreCountedByReason) {
 }
 
 TEST_F(MetricsTest, NodesThatLostEachOtherAreCounted) {
-  // The nodes, when they are asked, say the same as the rank.
-  for (FakeDaemon* node : {&a_, &b_}) {
-    node->info.address = node == &a_ ? "10.0.0.1" : "10.0.0.2";
-    node->probe_port = 40000;
-    node->reaches = {{"a", false}, {"b", false}};
-  }
   RunEverything("train");
   EXPECT_THAT(Page(), HasSubstr("lockstep_node_apart_nodes{node=\"a\"} 0"));
-  const int32_t rank = a_.Find("train")->status.ranks[0].rank;
-  a_.Find("train")->status.lost_peers = {{rank, 1 - rank, "timed out"}};
-  ExitStatus exit = ExitCode(75);
-  exit.victim = true;
-  a_.Exit("train", rank, exit);
-  Live(100ms);
+  // The nodes cannot be asked, so the rank is believed the second time.
+  for (int i = 0; i < 2; ++i) {
+    const int32_t rank = a_.Find("train")->status.ranks[0].rank;
+    a_.Find("train")->status.lost_peers = {{rank, 1 - rank, "timed out"}};
+    ExitStatus exit = ExitCode(75);
+    exit.victim = true;
+    a_.Exit("train", rank, exit);
+    Live(2s);
+  }
   const std::string page = Page();
   EXPECT_THAT(page, HasSubstr("lockstep_node_apart_nodes{node=\"a\"} 1"));
   EXPECT_THAT(page, HasSubstr("lockstep_node_apart_nodes{node=\"b\"} 1"));

@@ -48,7 +48,7 @@ class SlowReaderTest : public LogStreamTest {
     const std::string padding(1000, 'x');
     for (int i = 0; i < 32; ++i) {
       std::string lines;
-      while (lines.size() < (256 << 10)) lines += Line(i, padding);
+      while (lines.size() < (250 << 10)) lines += Line(i, padding);
       Write(0, lines);
     }
   }
