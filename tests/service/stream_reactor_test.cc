@@ -36,7 +36,8 @@ class EarlyService final : public v1::JobService::CallbackService {
     return StartCall<StreamReactor<v1::WatchJobsResponse>>(
         context, pools_, [&](StreamPeer* peer) {
           peer->Wake();
-          // The pool has one thread: what the wake has posted comes before.
+          // The pool has one thread besides this one: what the wake has posted
+          // comes first.
           std::promise<void> passed;
           pools_->streams(CallRoleOf(CallerOf(*context)))
               ->Post("another", [&passed] { passed.set_value(); });
@@ -53,7 +54,7 @@ class StreamReactorTest : public ServiceTest {};
 
 TEST_F(StreamReactorTest, AWakeBeforeTheSourceIsMadeWaitsForIt) {
   CallPoolOptions pool_options;
-  pool_options.stream_threads = {1, 1, 1};
+  pool_options.stream_threads = {2, 2, 2};
   CallPools pools(pool_options);
   EarlyService service(&pools);
   RpcServerOptions options = server_options_;
@@ -72,7 +73,7 @@ TEST_F(StreamReactorTest, AWakeBeforeTheSourceIsMadeWaitsForIt) {
   const auto context = Context();
   const auto reader = stub->WatchJobs(context.get(), v1::WatchJobsRequest());
   v1::WatchJobsResponse message;
-  ASSERT_TRUE(reader->Read(&message));
+  ASSERT_TRUE(reader->Read(&message)) << Message(FromGrpc(reader->Finish()));
   EXPECT_EQ(message.bookmark(), 7);
   EXPECT_FALSE(reader->Read(&message));
   const Status end = FromGrpc(reader->Finish());
