@@ -178,7 +178,9 @@ same_as_whole() {
     return 1
   }
 }
-hash_of() {  # hash_of JOB STEPS: the last words of its ranks; one line if all agree.
-  user lockstep jobs logs "$1" 2>&1 |
-    { grep -o "done $2 skipped 0 hash .*" || true; } | sort -u
+hash_of() {  # hash_of JOB STEPS: the last words of its ranks; one line if equal.
+  local said=$work/$1.said
+  # What a host that died had not sent is missed, and said.
+  user lockstep jobs logs "$1" >"$said" 2>&1 || tail -n 3 "$said" >&2
+  { grep -o "done $2 skipped 0 hash .*" "$said" || true; } | sort -u
 }
