@@ -56,7 +56,9 @@ class Shared : public shared_internal::Iterators<T> {
     } else if (value_.use_count() != 1) {
       value_ = std::make_shared<T>(*value_);
     } else {
-#if !defined(__SANITIZE_THREAD__)  // It knows no fences.
+// The thread sanitizer knows no fences. Beside protobuf only libstdc++'s name
+// of it is defined (proto/CMakeLists.txt).
+#if !defined(__SANITIZE_THREAD__) && !defined(_GLIBCXX_TSAN)
       // What others read before they let go of it happened before.
       std::atomic_thread_fence(std::memory_order_acquire);
 #endif
