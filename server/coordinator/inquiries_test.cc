@@ -171,6 +171,7 @@ TEST_F(InquiriesTest, ANativeJobBesideAProgramGoesOnElsewhereAsSoon) {
     Pass(100ms, 100ms);
   }
   EXPECT_LE(clock_.Now().mono - begun, 6s);
+  ASSERT_THAT(Get("j").attempts, SizeIs(1));
   EXPECT_EQ(Get("j").attempts[0].end_cause.reason, Reason::kNodeLost);
   Pass(3s);
   EXPECT_EQ(State("j"), JobState::kRunning);
