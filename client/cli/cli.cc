@@ -11,6 +11,7 @@
 #include "client/cli/errors.h"
 #include "client/cli/external.h"
 #include "common/base/file.h"
+#include "common/base/utf8.h"
 #include "common/base/version.h"
 #include "common/model/names.h"
 #include "common/pki/credentials.h"

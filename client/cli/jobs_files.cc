@@ -10,6 +10,7 @@
 #include "client/cli/job_view.h"
 #include "client/cli/listing.h"
 #include "client/cli/work_place.h"
+#include "common/base/utf8.h"
 #include "common/model/resources.h"
 
 namespace lockstep {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/utf8.h"
+
 namespace lockstep {
 namespace {
 

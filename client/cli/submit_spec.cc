@@ -6,6 +6,7 @@
 #include "client/cli/parse.h"
 #include "client/cli/text.h"
 #include "common/base/file.h"
+#include "common/base/utf8.h"
 
 namespace lockstep {
 namespace {

@@ -272,31 +272,6 @@ StatusOr<int> ParseState(const std::string& text,
                          known);
 }
 
-bool IsUtf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto byte = [&](size_t at) -> uint32_t {
-      return at < text.size() ? static_cast<unsigned char>(text[at]) : 0;
-    };
-    const uint32_t lead = byte(i);
-    const size_t more = lead < 0x80             ? 0
-                        : (lead & 0xe0) == 0xc0 ? 1
-                        : (lead & 0xf0) == 0xe0 ? 2
-                        : (lead & 0xf8) == 0xf0 ? 3
-                                                : 4;
-    if (more == 4) return false;
-    uint32_t code = more == 0 ? lead : lead & (0x3fu >> more);
-    for (size_t k = 1; k <= more; ++k) {
-      if ((byte(i + k) & 0xc0) != 0x80) return false;
-      code = code << 6 | (byte(i + k) & 0x3f);
-    }
-    constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
-    const bool surrogate = code >= 0xd800 && code < 0xe000;
-    if (code < kLeast[more] || code > 0x10ffff || surrogate) return false;
-    i += more + 1;
-  }
-  return true;
-}
-
 std::string Printable(std::string_view text) {
   std::string out = TerminalText(text, /*colors=*/false);
   for (char& c : out) {

@@ -95,9 +95,6 @@ std::string RenderTable(const std::vector<std::string>& header,
 // colours end where they are cut.
 std::string Clip(std::string_view line, size_t width);
 
-// Whether it is UTF-8 (RFC 3629), which is all that the API carries.
-bool IsUtf8(std::string_view text);
-
 // Control characters as "\x1b": names and messages come from others.
 std::string Printable(std::string_view text);
 

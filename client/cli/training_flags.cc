@@ -8,6 +8,7 @@
 #include "client/cli/parse.h"
 #include "client/cli/text.h"
 #include "common/base/file.h"
+#include "common/base/utf8.h"
 #include "common/model/names.h"
 #include "common/training/texts.h"
 

@@ -232,7 +232,8 @@ Status Client::StreamLogs(const LogOptions& options,
     const grpc::Status end = reader->Finish();
     const Status status = FromServer(end);
     if (stop && stop->stopped()) return StoppedByCaller();
-    // Who only reads what is there, as in a pager, goes on after a pause, too.
+    // A reader that does not follow, such as a pager, goes on after a pause,
+    // too.
     const bool goes_on =
         options.follow || (status.code() == StatusCode::kResourceExhausted &&
                            filter.earliest() != INT64_MAX);

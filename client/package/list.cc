@@ -11,6 +11,7 @@
 #include "client/package/ignore.h"
 #include "common/base/entry_name.h"
 #include "common/base/file.h"
+#include "common/base/utf8.h"
 
 namespace lockstep {
 namespace {
@@ -18,26 +19,11 @@ namespace {
 constexpr char kIgnoreFile[] = ".gcloudignore";
 constexpr uint64_t kMaxIgnoreFile = 1 << 20;
 
-// Well-formed UTF-8 (RFC 3629) without control characters.
+// UTF-8 without control characters.
 bool IsCleanName(std::string_view name) {
-  for (size_t i = 0; i < name.size();) {
-    const auto c = static_cast<unsigned char>(name[i]);
-    const int more = c < 0x80                 ? 0
-                     : c >= 0xc2 && c <= 0xdf ? 1
-                     : c >= 0xe0 && c <= 0xef ? 2
-                     : c >= 0xf0 && c <= 0xf4 ? 3
-                                              : -1;
-    if (more < 0 || i + more >= name.size() || c < 0x20 || c == 0x7f) {
-      return false;
-    }
-    for (int k = 1; k <= more; ++k) {
-      if ((static_cast<unsigned char>(name[i + k]) & 0xc0) != 0x80) {
-        return false;
-      }
-    }
-    i += more + 1;
-  }
-  return true;
+  return IsUtf8(name) && std::none_of(name.begin(), name.end(), [](char c) {
+           return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+         });
 }
 
 // As a sentence can show it.

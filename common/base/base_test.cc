@@ -23,6 +23,7 @@
 #include "common/base/random.h"
 #include "common/base/shared_value.h"
 #include "common/base/status.h"
+#include "common/base/utf8.h"
 
 namespace lockstep {
 namespace {
@@ -127,6 +128,22 @@ TEST(LoggingTest, LinesInTheJournalHaveTheirPriority) {
   unlink(file.c_str());
   EXPECT_FALSE(IsJournal(STDERR_FILENO, nullptr));
   EXPECT_FALSE(IsJournal(-1, "0:0"));
+}
+
+TEST(Utf8Test, OnlyTheShortestFormOfARealCharacter) {
+  EXPECT_EQ(Utf8Length("a\xff"), 1u);
+  EXPECT_EQ(Utf8Length("\xc3\xa9-"), 2u);
+  EXPECT_EQ(Utf8Length("\xe2\x82\xac"), 3u);
+  EXPECT_EQ(Utf8Length("\xf4\x8f\xbf\xbf"), 4u);
+  for (const char* bad :
+       {"\x80", "\xc0\x80", "\xc1\xbf", "\xc3", "\xc3-", "\xe0\x9f\xbf",
+        "\xe2\x82", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80",
+        "\xf5\x80\x80\x80", "\xff"}) {
+    EXPECT_EQ(Utf8Length(bad), 0u) << OneLine(bad);
+    EXPECT_FALSE(IsUtf8(std::string("a") + bad)) << OneLine(bad);
+  }
+  EXPECT_TRUE(IsUtf8(""));
+  EXPECT_TRUE(IsUtf8("a\xc3\xa9\xf4\x8f\xbf\xbf"));
 }
 
 TEST(LoggingTest, NoMessageIsMoreThanOneLine) {

@@ -144,7 +144,7 @@ TEST_F(AuditRecorderTest, TheTableIsBounded) {
   recorder_->Flush(now_);
   ASSERT_THAT(Lines(), SizeIs(12));
   EXPECT_EQ(Lines().back()["count"], 989);
-  // Who has been quiet makes room.
+  // A caller that has been quiet makes room.
   Pass(2s);
   Refuse("user new");
   EXPECT_EQ(Lines().back()["caller"], "user new");

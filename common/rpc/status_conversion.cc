@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/base/utf8.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -14,33 +15,10 @@ namespace {
 constexpr char kDomain[] = "lockstep";
 constexpr size_t kMaxStatusMessage = 2048;
 
-// The length of the UTF-8 sequence that `text` begins with (RFC 3629); 0 where
-// it is none.
-size_t SequenceLength(std::string_view text) {
-  const auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xc2 && first <= 0xdf   ? 2
-                        : first >= 0xe0 && first <= 0xef ? 3
-                        : first >= 0xf0 && first <= 0xf4 ? 4
-                                                         : 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates and what is past U+10FFFF.
-  if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
-      (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f)) {
-    return 0;
-  }
-  return length;
-}
-
 std::string CleanMessage(std::string_view text) {
   std::string clean;
   while (!text.empty()) {
-    const size_t length = SequenceLength(text);
+    const size_t length = Utf8Length(text);
     if (clean.size() + std::max<size_t>(length, 1) > kMaxStatusMessage) {
       clean += "...";
       break;

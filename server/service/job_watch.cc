@@ -13,8 +13,8 @@ namespace {
 // are sent little.
 constexpr Duration kBookmarkInterval = std::chrono::seconds(60);
 
-// Of what the hub has, so much is taken at a time: what waits for a slow reader
-// stays in the hub, which drops it when it gets too much.
+// The most bytes of changes that are taken from the hub at a time. The rest
+// waits for a slow reader in the hub, which drops it if it gets too much.
 constexpr size_t kNewsBytes = 1 << 20;
 
 int64_t NameBytes(const JobName& name) {
@@ -116,7 +116,7 @@ bool JobWatch::Fill(v1::WatchJobsResponse* message) {
     return true;
   }
   while (!items_.empty()) {
-    // What comes after the end of the one job is nobody's.
+    // Nothing is sent after the end of the one job that is watched.
     const bool wanted = !ended_ && FillItem(items_.front(), message);
     kept_ -= items_.front().bytes;
     items_.pop_front();

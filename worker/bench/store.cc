@@ -84,7 +84,7 @@ StatusOr<std::string> SharedRendezvousStore::Get(const std::string& key,
       seen += entry->size();
     }
     if (MonotonicNow() >= deadline)
-      return DeadlineExceeded("nobody wrote key {}", key);
+      return DeadlineExceeded("no rank wrote key {} in time", key);
     std::this_thread::sleep_for(kPollInterval);
   }
 }

@@ -33,7 +33,7 @@ StatusOr<std::string> MapRendezvousStore::Get(const std::string& key,
     const auto it = values_.find(key);
     if (it != values_.end()) return it->second;
     if (!changed_.WaitUntil(&mu_, deadline)) {
-      return DeadlineExceeded("nobody wrote key {}", key);
+      return DeadlineExceeded("no rank wrote key {} in time", key);
     }
   }
 }
@@ -65,7 +65,7 @@ StatusOr<std::string> DirectoryRendezvousStore::Get(const std::string& key,
       return value.str();
     }
     if (MonotonicNow() >= deadline)
-      return DeadlineExceeded("nobody wrote key {}", key);
+      return DeadlineExceeded("no rank wrote key {} in time", key);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }

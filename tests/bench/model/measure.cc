@@ -65,7 +65,7 @@ class BoardStore final : public RendezvousStore {
         }
       }
       if (MonotonicNow() >= deadline) {
-        return DeadlineExceeded("nobody wrote key {}", key);
+        return DeadlineExceeded("no rank wrote key {} in time", key);
       }
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
