@@ -13,6 +13,7 @@
 #include "common/base/random.h"
 #include "common/model/output_identity.h"
 #include "common/os/as_user.h"
+#include "worker/agent/preflight.h"
 
 namespace lockstep {
 namespace {
@@ -21,19 +22,6 @@ constexpr off_t kMaxFile = 4096;
 
 std::string FileIn(const std::string& directory) {
   return JoinPath(directory, kOutputIdentityFile);
-}
-
-// A file system that does not work now may work in a moment.
-Status IdentityRefusal(const Status& cause, const std::string& sentence) {
-  switch (cause.code()) {
-    case StatusCode::kResourceExhausted:
-    case StatusCode::kUnavailable:
-    case StatusCode::kDeadlineExceeded:
-    case StatusCode::kInternal:
-      return Unavailable("{}", sentence);
-    default:
-      return FailedPrecondition("{}", sentence);
-  }
 }
 
 // The directory belongs to the task's user, who may put anything there: a pipe
@@ -63,7 +51,7 @@ StatusOr<std::string> ReadIdentity(const std::string& directory) {
   const auto text = ReadFile(path);
   if (text.status().code() == StatusCode::kNotFound) return text.status();
   if (!text.ok() && text.status().code() != StatusCode::kResourceExhausted) {
-    return IdentityRefusal(
+    return PreflightRefusal(
         text.status(),
         fmt::format("the identity of the output directory cannot be "
                     "read: {}",
@@ -118,7 +106,7 @@ StatusOr<std::string> ReadOrMake(FileSystem* files,
   auto known = ReadIdentity(directory);
   if (known.status().code() != StatusCode::kNotFound) return known;
   if (const Status made = MakeIdentity(files, directory); !made.ok()) {
-    return IdentityRefusal(
+    return PreflightRefusal(
         made, fmt::format("the output directory {} cannot be given "
                           "an identity: {}",
                           directory, Message(made)));

@@ -17,25 +17,6 @@ namespace {
 constexpr uint64_t kShmFloor = uint64_t{16} << 20;
 constexpr uint64_t kShmOfGpu = uint64_t{32} << 20;
 
-// Whether what `cause` says of a file system may be otherwise in a moment.
-bool MayPass(const Status& cause) {
-  switch (cause.code()) {
-    case StatusCode::kResourceExhausted:  // ENOSPC, EMFILE ...
-    case StatusCode::kUnavailable:
-    case StatusCode::kDeadlineExceeded:
-    case StatusCode::kInternal:  // EIO, ESTALE ...
-      return true;
-    default:
-      return false;
-  }
-}
-
-// `sentence`, with the code that says whether to ask again.
-Status PreflightRefusal(const Status& cause, const std::string& sentence) {
-  return MayPass(cause) ? Unavailable("{}", sentence)
-                        : FailedPrecondition("{}", sentence);
-}
-
 Status CheckGpus(const PreflightInput& input) {
   for (const LocalTask& task : input.spec->tasks) {
     for (const int32_t index : task.gpus) {
@@ -197,6 +178,18 @@ Status CheckOutputDirectory(FileSystem* files, std::string path,
 }
 
 }  // namespace
+
+Status PreflightRefusal(const Status& cause, const std::string& sentence) {
+  switch (cause.code()) {
+    case StatusCode::kResourceExhausted:  // ENOSPC, EMFILE ...
+    case StatusCode::kUnavailable:
+    case StatusCode::kDeadlineExceeded:
+    case StatusCode::kInternal:  // EIO, ESTALE ...
+      return Unavailable("{}", sentence);
+    default:
+      return FailedPrecondition("{}", sentence);
+  }
+}
 
 StatusOr<std::string> FindProgram(const std::string& name,
                                   const std::string& path,

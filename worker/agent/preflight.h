@@ -18,6 +18,11 @@
 
 namespace lockstep {
 
+// `sentence` with the code that says whether it is worth asking again:
+// Unavailable if what `cause` says of a file system may pass by itself, else
+// FailedPrecondition.
+Status PreflightRefusal(const Status& cause, const std::string& sentence);
+
 // Who the ranks run as. Numbers, since shims do not ask the name service.
 struct TaskUser {
   uid_t uid = 0;
