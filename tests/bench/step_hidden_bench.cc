@@ -8,11 +8,6 @@
 namespace lockstep {
 namespace {
 
-void Append(std::vector<std::string>* to,
-            const std::vector<std::string>& more) {
-  to->insert(to->end(), more.begin(), more.end());
-}
-
 // Network namespaces whose line is shaped; gone with the object.
 class Hosts {
  public:

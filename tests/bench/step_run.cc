@@ -56,12 +56,12 @@ std::vector<std::string> Common(int rank, const std::string& dir,
 // Where ours leaves its weights and batches.
 std::string StartOf(const std::string& dir) { return dir + "/../start"; }
 
+}  // namespace
+
 void Append(std::vector<std::string>* to,
             const std::vector<std::string>& more) {
   to->insert(to->end(), more.begin(), more.end());
 }
-
-}  // namespace
 
 Command OurSteps(const std::string& model, const std::string& backend,
                  const std::vector<std::string>& more) {

@@ -40,6 +40,8 @@ inline constexpr char kBestDdp[] =
 
 // Commands of a rank. ----------------------------------------------------
 
+// Puts `more` behind the words of a command.
+void Append(std::vector<std::string>* to, const std::vector<std::string>& more);
 Command OurSteps(const std::string& model, const std::string& backend,
                  const std::vector<std::string>& more = {});
 // The same, and leaves its weights and batches for others.
