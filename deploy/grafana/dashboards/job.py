@@ -183,7 +183,7 @@ TIME = [
           Query(rate("lockstep_input_records_total", "job_id, rank"),
                 "{{job_id}} rank {{rank}}")),
     graph("Steps skipped", "none",
-          "In the last hour, for a gradient that is no number, of those "
+          "In the last hour, for a non-finite gradient, of those "
           "committed.",
           Query("increase(" + metric("lockstep_rank_steps_skipped_total")
                 + "[1h])", "{{job_id}} rank {{rank}} skipped"),
