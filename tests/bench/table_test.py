@@ -59,7 +59,7 @@ class TableTest(unittest.TestCase):
         text = table.table([self.file(result(
             ratio_is="the median of ratios"), result(
                 id="B1", ratio_is="the ratio of medians"))])
-        self.assertIn("of the medians (A8: the median of the ratios of", text)
+        self.assertIn("of the medians (A8: the median ratio of interleaved", text)
 
     def test_ends_never_look_better_than_they_are(self):
         self.assertEqual(table.three_digits(0.9999, math.floor), "0.999")

@@ -1,4 +1,4 @@
-"""What a cluster has, what it is used for, who waits, what is broken."""
+"""Resources of a cluster, their use, waiting jobs, broken nodes."""
 
 from grafana import (CLUSTER, RED, TO_JOB, TO_NODE, YELLOW, Query, annotation,
                      dashboard, graph, number, table, variable)

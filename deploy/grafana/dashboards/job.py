@@ -102,9 +102,9 @@ TIME = [
           Query(rate("lockstep_job_time_seconds_total", "job_id, state"),
                 "{{job_id}} {{state}}"), stacked=True, width=12, height=10),
     heatmap("Waiting for others, by rank", "percentunit",
-            "Part of its time in which a rank waits for the last one to join "
-            "the all-reduce. Whom the others wait for hardly waits itself: a "
-            "light row among dark ones is a straggler.",
+            "Share of its time in which a rank waits for the last one to join "
+            "the all-reduce. A straggler hardly waits itself: it is a light "
+            "row among dark ones.",
             Query("sum by (rank) (rate("
                   + metric("lockstep_step_phase_seconds_total",
                            'phase="straggler_wait"') + RATE + "))",
@@ -130,9 +130,9 @@ TIME = [
                      'kind="exposed"'), "{{job_id}} rank {{rank}}"),
           maximum=1),
     graph("Communication hidden by computing", "percentunit",
-          "Part of the time in which gradients are reduced that holds nobody "
-          "up. Low, and all-reduce in the picture above is high: smaller "
-          "buckets, larger batches, or a faster network.",
+          "Share of the reduction time that holds no rank up. If it is low and "
+          "all-reduce in the panel above is high, use smaller buckets, larger "
+          "batches, or a faster network.",
           Query(metric("job:lockstep_overlap:ratio5m"), "{{job_id}}"),
           maximum=1),
     graph("All-reduce under way", "percentunit",
@@ -183,7 +183,7 @@ TIME = [
           Query(rate("lockstep_input_records_total", "job_id, rank"),
                 "{{job_id}} rank {{rank}}")),
     graph("Steps skipped", "none",
-          "In the last hour, for a gradient that is no number, of those "
+          "In the last hour, for a non-finite gradient, of those "
           "committed.",
           Query("increase(" + metric("lockstep_rank_steps_skipped_total")
                 + "[1h])", "{{job_id}} rank {{rank}} skipped"),

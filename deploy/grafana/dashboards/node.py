@@ -199,7 +199,7 @@ TASKS = [
           Query("max by (node, job_id, role, index, rank) ("
                 + metric("lockstep_task_restarts_total") + ")", "",
                 instant=True), width=12, links=[TO_JOB], no_value="none"),
-    table("Whose GPU", "none", "GPUs that jobs hold.",
+    table("GPUs by job", "none", "GPUs that jobs hold.",
           Query("max by (node, gpu, job_id, rank) ("
                 + metric("lockstep_gpu_allocation") + ")", "", instant=True),
           hide=("Value",), width=12, links=[TO_JOB], no_value="none held"),
