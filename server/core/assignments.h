@@ -10,7 +10,7 @@
 
 #include "common/model/assignment.h"
 #include "server/core/job_places.h"
-#include "server/core/lifecycle.h"
+#include "server/core/job_view.h"
 #include "server/core/moving.h"
 
 namespace lockstep {

@@ -23,13 +23,6 @@
 
 namespace lockstep {
 
-// The rule that `spec` gets where it names none: kChief with parameter servers,
-// whose clients in TensorFlow never exit by themselves; else kAll.
-EndWith DefaultEndWith(const JobSpec& spec);
-
-bool IsOfGroup(TaskType type);
-bool HasParameterServers(const JobSpec& spec);
-
 // Whether the current generation has done the job's work.
 bool HasSucceeded(const Job& job);
 

@@ -18,25 +18,12 @@
 #include <vector>
 
 #include "common/model/job.h"
+#include "server/core/lost_pair.h"
 
 namespace lockstep {
 
 struct Job;
 struct JobView;
-
-// `from` did not reach `to`, or lost it.
-struct LostPair {
-  NodeName from;
-  NodeName to;
-  std::string error;
-  // The nodes reach each other now: the network has mended, or it lets only
-  // some ports through.
-  bool reached_since = false;
-  // The nodes were asked, and do not reach each other.
-  bool tested = false;
-
-  bool operator==(const LostPair&) const = default;
-};
 
 struct GangEvidence {
   // At most one of each two nodes, by name.

@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_SERVER_CORE_GENERATION_H_
 #define LOCKSTEP_SERVER_CORE_GENERATION_H_
 
-#include "server/core/lifecycle.h"
+#include "server/core/job_view.h"
 
 namespace lockstep {
 

@@ -13,7 +13,8 @@
 
 #include <string>
 
-#include "server/core/lifecycle.h"
+#include "common/base/status.h"
+#include "server/core/job_view.h"
 #include "server/core/verdict.h"
 
 namespace lockstep {

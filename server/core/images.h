@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/model/assignment.h"
-#include "server/core/lifecycle.h"
-#include "server/core/scheduler.h"
+#include "server/core/job.h"
+#include "server/core/placement.h"
 
 namespace lockstep {
 

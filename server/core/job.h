@@ -188,14 +188,6 @@ void EnterState(Job* job, JobState state, Cause cause, Time now);
 // Time spent in `phase` so far, the current one included.
 Duration PhaseDuration(const Job& job, JobState phase, WallTime now);
 
-// Accounts what `hold` used until `now` and removes every hold of `node` for
-// generations up to `generation`.
-void ReleaseHolds(Job* job, const NodeName& node, Generation generation,
-                  WallTime now);
-// The same of many nodes, each with its generation.
-void ReleaseHolds(Job* job, const std::map<NodeName, Generation>& over,
-                  WallTime now);
-
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_SERVER_CORE_JOB_H_

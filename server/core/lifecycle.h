@@ -49,97 +49,20 @@
 #ifndef LOCKSTEP_SERVER_CORE_LIFECYCLE_H_
 #define LOCKSTEP_SERVER_CORE_LIFECYCLE_H_
 
-#include <map>
-#include <optional>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
-#include "server/core/evidence.h"
 #include "server/core/job.h"
-#include "server/core/node_record.h"
-#include "server/core/stall.h"
+#include "server/core/job_view.h"
+#include "server/core/placement.h"
 
 namespace lockstep {
-
-struct LifecycleTimeouts {
-  // Without the time that a node fetches, which has its own limit.
-  Duration prepare = std::chrono::seconds(10);
-  Duration fetch = std::chrono::minutes(30);
-  // Until a node sees what rank 0's node wrote into the output directory: the
-  // node's own patience, and some more.
-  Duration share = std::chrono::seconds(90);
-  // From LAUNCH to every rank started, and from there to every rank joined.
-  Duration launch = std::chrono::seconds(120);
-  Duration join = std::chrono::seconds(30);
-};
-
-// What is known beside the job itself.
-struct JobView {
-  struct Node {
-    // READY, UNKNOWN or LOST.
-    NodeState state = NodeState::kUnknown;
-    // An operator said that it is gone for good: LOST, with another sentence.
-    bool forgotten = false;
-    // May be given new work.
-    bool takes_work = true;
-    // It failed jobs, and gets none for a while (strikes.h).
-    bool cools = false;
-    // Its GPUs that may not.
-    std::vector<int32_t> bad_gpus;
-    std::optional<Drain> drain;
-    // IP of its data plane.
-    std::string address;
-    // What its times are behind by, see clock_offset.h.
-    Duration clock_offset{};
-    // The node has reported since the coordinator started: what it does not
-    // list is not there.
-    bool reported = false;
-    // A daemon of another boot speaks for it, and steps prove that the job's
-    // ranks run where they were started: what it says of the current generation
-    // is left out, and it is told nothing of it.
-    bool unseen = false;
-    // What it last said, by generation.
-    std::map<Generation, GangStatus> gangs;
-  };
-  // Every node that the job's tasks or holds name.
-  std::map<NodeName, Node> nodes;
-  // Since when (monotonic) the job is in its state, within PREPARING since when
-  // its cluster spec is made, and since when all of its ranks are started; kept
-  // by the caller, who lives as long as a process.
-  MonoTime state_since;
-  std::optional<MonoTime> all_started_since;
-  // By rank and its restarts: since when it has been awaited, see restart.h.
-  std::map<std::pair<int32_t, int32_t>, MonoTime> awaited_since;
-  // A rank that holds the others up, see stall.h.
-  std::optional<Stall> stall;
-  // Of a generation that is being given up: whom it waited for (evidence.h),
-  // whether all its ranks stood in one all-reduce (stall.h), and which of its
-  // nodes reach each other (pair_probe.h). While that is being asked the
-  // decision waits.
-  std::set<NodeName> late;
-  bool all_stood = false;
-  bool testing_pairs = false;
-  std::vector<LostPair> unreached;
-  std::set<std::pair<NodeName, NodeName>> reached;
-  // Drawn by the caller for a new generation: a rule has no dice.
-  std::string fresh_key;
-};
 
 // The job after everything in `view` was taken in; equal to `job` when nothing
 // is to be done. Call again until nothing changes.
 Job Decide(const Job& job, const JobView& view,
            const LifecycleTimeouts& timeouts, Time now);
-
-// Where the tasks of a gang go: chosen by scheduler.h.
-struct TaskPlacement {
-  TaskType type = TaskType::kChief;
-  int32_t index = 0;
-  NodeName node;
-  std::vector<int32_t> gpus;
-};
 
 // QUEUED or PLACING -> PREPARING of a new generation.
 // REQUIRES: `placement` has every task of the spec, in rank order.

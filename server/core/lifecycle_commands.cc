@@ -1,8 +1,8 @@
 // What people and the scheduler do to a job.
 #include <fmt/format.h>
 
-#include "server/core/ending.h"
 #include "server/core/generation.h"
+#include "server/core/job_roles.h"
 #include "server/core/lifecycle.h"
 #include "server/core/work_files.h"
 

@@ -37,7 +37,6 @@
 #include "server/core/clock_offset.h"
 #include "server/core/node_approval.h"
 #include "server/core/node_record.h"
-#include "server/core/scheduler.h"
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "server/core/lifecycle.h"
+#include "server/core/job_view.h"
 
 namespace lockstep {
 

@@ -65,6 +65,10 @@ bool IsSameGpu(const Gpu& a, const Gpu& b);
 // "GPU 3 (NVIDIA H100, GPU-12ab)".
 std::string GpuLabel(const Gpu& gpu);
 
+// Indices of the GPUs about which the node knows nothing: they fell off the
+// bus, or their driver hangs.
+std::vector<int32_t> SilentGpus(const NodeReadings& readings);
+
 // The node, that offered `before`, offers now what its record says: GPUs that
 // are not among those are missing, those that were and are there again are
 // not; with an event for each. A GPU is known by its uuid, and by its index

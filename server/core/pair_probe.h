@@ -12,7 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/model/probe.h"
-#include "server/core/evidence.h"
+#include "server/core/lost_pair.h"
 
 namespace lockstep {
 

@@ -6,7 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "server/core/scheduler.h"
+#include "server/core/job.h"
+#include "server/core/placement.h"
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "server/core/scheduler.h"
+#include "server/core/placement.h"
 
 namespace lockstep {
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "server/core/lifecycle.h"
+#include "server/core/job_view.h"
 
 namespace lockstep {
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/model/reduction_plan.h"
+#include "server/core/bill.h"
 #include "server/core/images.h"
 #include "server/core/job_places.h"
 #include "server/core/preparing.h"

@@ -3,7 +3,7 @@
 #ifndef LOCKSTEP_SERVER_CORE_REPORTS_H_
 #define LOCKSTEP_SERVER_CORE_REPORTS_H_
 
-#include "server/core/lifecycle.h"
+#include "server/core/job_view.h"
 
 namespace lockstep {
 

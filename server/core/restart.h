@@ -14,13 +14,10 @@
 #include <optional>
 #include <utility>
 
-#include "server/core/lifecycle.h"
+#include "server/core/job_view.h"
 #include "server/core/verdict.h"
 
 namespace lockstep {
-
-// Whether `task` of `job`, when it fails, is started again alone.
-bool MayRestartAlone(const Job& job, const TaskStatus& task);
 
 // Everything of the failed generation is gone: the next one begins, the job
 // looks for places, or it ends.

@@ -24,46 +24,10 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "server/core/lifecycle.h"
+#include "server/core/job.h"
+#include "server/core/placement.h"
 
 namespace lockstep {
-
-// What one job holds on a host.
-struct Holder {
-  JobName job;
-  Resources resources;
-};
-
-// A host as the scheduler sees it.
-struct HostCapacity {
-  NodeName node;
-  // Takes new work.
-  bool ready = false;
-  // Not ready because an operator said so; it counts for what can ever fit.
-  bool drained = false;
-  Resources capacity;
-  std::vector<Gpu> gpus;
-  // Of all holds on it.
-  Resources allocated;
-  std::vector<int32_t> allocated_gpus;
-  // The jobs that hold it. Used in messages only.
-  std::vector<Holder> holders = {};
-  // GPUs that get no new work: their driver does not answer for them, or
-  // reported a fatal error. They count for what can ever fit.
-  std::vector<int32_t> bad_gpus;
-  // As in NodeInfo.
-  std::string container_engine;
-  std::string pool;
-  // Not ready because it failed jobs, and for nothing else: until when, and
-  // why, in words. Empty: it does not cool down.
-  std::string cooling = {};
-  // Nodes with which no gang is placed, each with why, in words.
-  std::map<NodeName, std::string> apart = {};
-};
-
-// Indices of those of which the node knows nothing: fallen off the bus, or
-// their driver hangs.
-std::vector<int32_t> SilentGpus(const NodeReadings& readings);
 
 // Where a job stands in the queue: the order in which Schedule looks at it.
 struct QueuePlace {
