@@ -1,5 +1,4 @@
-// What nodes report of a job, and how it becomes part of the job. Pure; for
-// lifecycle.cc.
+// Applies the reports of nodes to a job. Pure; for lifecycle.cc.
 #ifndef LOCKSTEP_SERVER_CORE_REPORTS_H_
 #define LOCKSTEP_SERVER_CORE_REPORTS_H_
 
@@ -7,7 +6,7 @@
 
 namespace lockstep {
 
-// What `node` last said of `generation`; null: nothing.
+// Returns the last report of `node` on `generation`; null if there is none.
 const GangStatus* GangOf(const JobView& view, const NodeName& node,
                          Generation generation);
 
@@ -17,11 +16,12 @@ bool IsLost(const JobView& view, const NodeName& node);
 bool SaysNothing(const JobView& view, const NodeName& node,
                  Generation generation);
 
-// Ranks, checkpoints, artifacts, events, and holds of what is gone.
+// Applies ranks, checkpoints, artifacts and events, and releases the holds of
+// what is gone.
 void TakeReports(Job* job, const JobView& view, Time now);
 
-// The most steps that a rank of this generation committed, by what is stored
-// or only known in memory; -1: none.
+// Returns the highest step that a rank of this generation committed, as stored
+// or as known in memory; -1 if none.
 int64_t HighestCommitted(const Job& job, const JobView& view);
 
 }  // namespace lockstep

@@ -1,18 +1,18 @@
-// Which job goes where: all of a gang at once or nothing. Pure.
+// Places queued jobs: all of a gang at once, or nothing. Pure.
 //
-// Order: priority, then age. A smaller job may pass one that does not fit,
-// until that one has waited for `ageing_limit`; then nobody passes it, unless
-// the nodes that it needs are not READY.
-// A gang that is placed again goes where it was, if it still fits and the
-// place was not what ended it. Else tasks go to few hosts: the largest first,
-// each on the first host that has room; those that need GPUs look where most
-// are free, the others where the fewest are; then by CPUs; ties by node name.
-// A role in a container goes only where a container engine is, a job that names
-// a pool only to that pool's nodes; who waits for one pool holds up nobody who
-// cannot go there.
-// No gang goes on two nodes that are apart, and none on one that cools down
-// (strikes.h); who would fit but for that waits as CANNOT_FORM.
-// A job whose ranks were killed twice on one node goes elsewhere if it can.
+// The order is by priority, then by age. A smaller job may pass one that does
+// not fit, until that one has waited for `ageing_limit`. Then no job passes it,
+// unless the nodes that it needs are not READY.
+// A gang that is placed again keeps its places, if it still fits and the place
+// did not end it. Otherwise tasks go to few hosts: the largest task first, each
+// on the first host with room. Tasks with GPUs prefer hosts with the most free
+// GPUs, the others those with the fewest; then CPUs decide, then the node name.
+// A role in a container needs a host with a container engine. A job that names
+// a pool uses only that pool's nodes, and while it waits it does not block jobs
+// that cannot go there.
+// No gang uses two nodes that are apart, or a node that cools down (strikes.h).
+// A job that fits except for these rules waits as CANNOT_FORM.
+// A job whose ranks were killed twice on one node avoids it if it can.
 // The same input, in any order, gives the same placement.
 #ifndef LOCKSTEP_SERVER_CORE_SCHEDULER_H_
 #define LOCKSTEP_SERVER_CORE_SCHEDULER_H_
@@ -41,9 +41,9 @@ QueuePlace PlaceInQueue(const Job& job);
 
 struct QueuedJob {
   const Job* job = nullptr;
-  // In QUEUED or PLACING.
+  // How long it has been in QUEUED or PLACING.
   Duration waited{};
-  // Not before its backoff is over.
+  // Its backoff is not over yet.
   bool backing_off = false;
 };
 
@@ -65,18 +65,18 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
                         std::vector<HostCapacity> hosts,
                         const SchedulerOptions& options);
 
-// One gang on hosts as they are; nullopt: does not fit now.
+// Places one gang on the hosts as they are; nullopt if it does not fit now.
 std::optional<std::vector<TaskPlacement>> PlaceGang(
     const JobSpec& spec, std::vector<HostCapacity> hosts);
 
-// Why `spec` would not fit even if every host were empty and READY: a sentence
-// for each thing that is short, with the nearest that would fit. Empty: it
-// would, or no host is known yet.
+// Returns why `spec` would not fit even if every host were empty and READY: one
+// sentence for each shortage, with the nearest request that fits. Empty if it
+// would fit, or if no host is known yet.
 std::vector<std::string> WhyNeverFits(const JobSpec& spec,
                                       std::vector<HostCapacity> hosts);
 
-// FailedPrecondition (reason NEVER_FITS) with all of WhyNeverFits; OK where
-// that is empty.
+// Returns FailedPrecondition (reason NEVER_FITS) with all sentences of
+// WhyNeverFits; OK if there are none.
 Status CheckCanEverFit(const JobSpec& spec, std::vector<HostCapacity> hosts);
 
 }  // namespace lockstep
