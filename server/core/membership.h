@@ -68,7 +68,7 @@ struct Member {
   MonoTime last_beat;
   WallTime last_beat_wall{};
   // Last evidence from a job that it is alive (a step that all ranks finished).
-  MonoTime last_proof;
+  MonoTime last_evidence;
   // Why it is not READY.
   std::string message;
   NodeReadings readings;
@@ -104,8 +104,8 @@ struct Member {
     return state == NodeState::kReady && !drain && quarantine.empty();
   }
   // Time since the last evidence that it is alive: a beat or a step.
-  Duration Unproven(MonoTime now) const {
-    return std::min(Duration(now - last_beat), Duration(now - last_proof));
+  Duration SinceEvidence(MonoTime now) const {
+    return std::min(Duration(now - last_beat), Duration(now - last_evidence));
   }
   // The state to show: silence first, then quarantine, then drain. A drained
   // node without work may be switched off, so it stays DRAINED when it falls
@@ -182,7 +182,7 @@ class Membership {
 
   // Records liveness evidence: a step that needed every rank of a job finished
   // at `now`. Evidence may arrive late.
-  void Prove(const NodeName& node, MonoTime now);
+  void RecordLiveness(const NodeName& node, MonoTime now);
 
   // Adds an event that the neighbours do not reach the silent node.
   void NoteUnreachable(const NodeName& node, const std::string& neighbours,
@@ -190,7 +190,7 @@ class Membership {
 
   // Extends the leases of all nodes by `away`, a time in which the coordinator
   // could not receive beats.
-  void Excuse(Duration away, MonoTime now);
+  void ExtendLeases(Duration away, MonoTime now);
 
   // Records whether jobs hold something on a node that is not READY. Does
   // nothing for READY nodes.

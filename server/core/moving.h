@@ -24,12 +24,12 @@ struct Departure {
 std::optional<Departure> MustLeave(const Job& job, const JobView& view);
 
 // Whether its ranks were asked to save and to exit with 0 at an agreed step.
-bool IsToldToStop(const Job& job);
+bool IsAskedToStop(const Job& job);
 
 // Whether the deciding rank's exit 0 was that stop, not the end of its work. A
 // job that was asked to stop at its very end starts once more, finds nothing
 // left to do, and ends.
-bool HasStoppedAsTold(const Job& job);
+bool HasStoppedOnRequest(const Job& job);
 
 // For a RUNNING job that must leave: does nothing, adds a directive to *job, or
 // returns the cause for stopping the generation.

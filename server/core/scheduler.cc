@@ -113,7 +113,7 @@ std::optional<std::vector<TaskPlacement>> PlaceGang(
 }
 
 QueuePlace PlaceInQueue(const Job& job) {
-  return {-job.spec.priority, job.create_time, job.spec.name};
+  return {job.spec.priority, job.create_time, job.spec.name};
 }
 
 ScheduleResult Schedule(std::vector<QueuedJob> queue,

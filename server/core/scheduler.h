@@ -17,10 +17,10 @@
 #ifndef LOCKSTEP_SERVER_CORE_SCHEDULER_H_
 #define LOCKSTEP_SERVER_CORE_SCHEDULER_H_
 
-#include <compare>
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/base/status.h"
@@ -31,11 +31,15 @@ namespace lockstep {
 
 // Where a job stands in the queue: the order in which Schedule looks at it.
 struct QueuePlace {
-  int32_t unimportance = 0;  // The larger, the later.
+  int32_t priority = 0;
   WallTime create_time{};
   JobName job;
 
-  auto operator<=>(const QueuePlace&) const = default;
+  // Orders by descending priority, then by age, then by name.
+  bool operator<(const QueuePlace& other) const {
+    return std::tie(other.priority, create_time, job) <
+           std::tie(priority, other.create_time, other.job);
+  }
 };
 QueuePlace PlaceInQueue(const Job& job);
 

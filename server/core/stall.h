@@ -84,7 +84,7 @@ class StallWatch {
   // Returns the same, but only past its limit: the rank is frozen.
   std::optional<Stall> Check(int32_t world_size, MonoTime now) const;
   // Records that users were shown `stall` and its limit.
-  void Told(const Stall& stall);
+  void RecordAnnounced(const Stall& stall);
 
  private:
   struct Page {
@@ -106,7 +106,7 @@ class StallWatch {
   Generation generation_ = 0;
   std::map<int32_t, Page> pages_;
   // The largest limit announced since a rank last made progress; 0 if none.
-  Duration told_{};
+  Duration announced_{};
   // Durations of the newest steps, at the resolution of the reports.
   std::deque<Duration> steps_;
   int64_t committed_ = -1;
