@@ -12,7 +12,8 @@ const GangStatus* GangOf(const JobView& view, const NodeName& node,
 
 bool IsLost(const JobView& view, const NodeName& node);
 
-// The node is there, has told everything it has, and this is not among it.
+// Whether the node is READY and has reported since the coordinator started, but
+// not this generation.
 bool SaysNothing(const JobView& view, const NodeName& node,
                  Generation generation);
 
