@@ -74,8 +74,8 @@ StatusOr<Job> AddCheckpointDirective(const Job& before, Time now) {
   const std::string& name = before.spec.name;
   if (before.spec.kind != JobKind::kNative) {
     return WithReason(
-        FailedPrecondition("job {} is a program: only it can save; native jobs "
-                           "can be told to",
+        FailedPrecondition("job {} is a program: only native jobs can be "
+                           "asked to save",
                            name),
         "NOT_NATIVE");
   }

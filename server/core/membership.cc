@@ -139,7 +139,7 @@ void Membership::Restore(const NodeRecord& record, Time now) {
   member.state = NodeState::kUnknown;
   member.last_beat = now.mono;
   member.last_evidence = now.mono;
-  member.message = "not heard of since the coordinator started";
+  member.message = "silent since the coordinator started";
 }
 
 void Membership::Apply(const NodeRecord& record) {
@@ -217,7 +217,7 @@ Status Membership::Refusal(const NodeInfo& info) const {
   const Member* known = Find(info.name);
   return WithReason(
       Aborted("node {}: the daemon on {} speaks for this node, and the one on "
-              "{} may not beside it: is the directory of one a copy of the "
+              "{} is refused: is the directory of one a copy of the "
               "other's? Stop one of them and give it an empty --dir and a "
               "certificate of another node; if the wrong one is left, stop it "
               "and run `lockstep nodes undrain {}`",
@@ -354,7 +354,7 @@ Status Membership::Beat(const NodeName& node, const Incarnation& incarnation,
   }
   if (member.state != NodeState::kReady) {
     Enter(&member, NodeState::kReady, Reason::kNodeBack,
-          fmt::format("heard of again after {}",
+          fmt::format("reported again after {}",
                       FormatDuration(now.mono - member.last_beat)),
           now.wall);
     member.message = member.quarantine;

@@ -76,9 +76,10 @@ std::optional<Cause> Leave(Job* job, const JobView& view, Time now) {
     return Cause{Reason::kNodeDrained, departure->why};
   }
   job->directives.push_back({job->next_directive++, DirectiveKind::kStop});
-  job->cause = {Reason::kNodeDrained,
-                Shorten(fmt::format("{}; told to save and to go on elsewhere",
-                                    departure->why))};
+  job->cause = {
+      Reason::kNodeDrained,
+      Shorten(fmt::format("{}; asked to save and to continue elsewhere",
+                          departure->why))};
   AddEvent(job, Reason::kNodeDrained,
            fmt::format("{}, with a grace of {}", job->cause.message,
                        FormatDuration(departure->grace)),
@@ -92,7 +93,7 @@ Cause MovedCause(const Job& job, const JobView& view) {
   // Its ranks there may all have ended with 0 by now, as they were told.
   const std::optional<Departure> departure =
       FirstDeparture(job, view, /*done_ones=*/true);
-  std::string text = fmt::format("{} after step {}, as told",
+  std::string text = fmt::format("{} after step {}, as requested",
                                  saved ? "saved and stopped" : "stopped", step);
   if (!saved) {
     text += job.last_checkpoint
