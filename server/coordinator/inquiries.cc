@@ -82,7 +82,7 @@ bool Coordinator::IsUnreachable(const NodeName& node) {
     return false;
   }
   const Member* member = members_.Find(node);
-  return member != nullptr && member->last_proof < it->second.asked_at();
+  return member != nullptr && member->last_evidence < it->second.asked_at();
 }
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 
 #include "common/base/logging.h"
 #include "server/coordinator/coordinator.h"
-#include "server/core/ending.h"
+#include "server/core/job_roles.h"
 
 namespace lockstep {
 

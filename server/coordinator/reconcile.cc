@@ -51,7 +51,7 @@ JobView Coordinator::ViewOf(const Entry& entry, Time now,
       // What else the node has may be worth waiting for; this job is not.
       if (node.state == NodeState::kUnknown &&
           job.spec.kind == JobKind::kNative &&
-          member->Unproven(now.mono) > PatienceWith(entry, name)) {
+          member->SinceEvidence(now.mono) > PatienceWith(entry, name)) {
         node.state = NodeState::kLost;
       }
       node.cools = strikes_.CoolingOf(name) != nullptr;
@@ -94,7 +94,7 @@ void Coordinator::NoteStanding(Entry* entry, Job* job, Time now) {
       return;
     }
     entry->standing_since = now.mono - stall->still;
-    entry->stall.Told(*stall);
+    entry->stall.RecordAnnounced(*stall);
     AddEvent(job, Reason::kNoProgress, Describe(*job, *stall), now);
   } else if (job->state == JobState::kRunning && !job->failing) {
     AddEvent(job, Reason::kNoProgress,
@@ -473,7 +473,7 @@ void Coordinator::ApplyProofs() {
     if (it == jobs_.end() || !it->second.proof) continue;
     const MonoTime when = *std::exchange(it->second.proof, {});
     for (const NodeName& node : NodesOf(*it->second.job)) {
-      members_.Prove(node, when);
+      members_.RecordLiveness(node, when);
     }
   }
 }

@@ -88,7 +88,7 @@ void Coordinator::ForgiveAbsence(Time now) {
   if (away <= options_.membership.lease) return;
   LOG_WARN("stood still for {}: nodes and jobs are given that time again",
            FormatDuration(away));
-  members_.Excuse(away, now.mono);
+  members_.ExtendLeases(away, now.mono);
   for (const JobName& name : live_) {
     Entry& entry = jobs_.at(name);
     if (entry.job->state == JobState::kFinishing) continue;

@@ -7,6 +7,7 @@
 #include "server/core/ending.h"
 #include "server/core/generation.h"
 #include "server/core/images.h"
+#include "server/core/job_roles.h"
 #include "server/core/moving.h"
 
 namespace lockstep {

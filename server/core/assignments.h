@@ -1,6 +1,5 @@
-// What every node should be doing about a job. Pure, level-triggered: the same
-// whenever and however often it is asked, so that it can be sent again after
-// any break.
+// The assignments of a job's nodes. Pure and level-triggered: the result does
+// not depend on earlier calls, so it can be sent again after any interruption.
 #ifndef LOCKSTEP_SERVER_CORE_ASSIGNMENTS_H_
 #define LOCKSTEP_SERVER_CORE_ASSIGNMENTS_H_
 
@@ -10,13 +9,13 @@
 
 #include "common/model/assignment.h"
 #include "server/core/job_places.h"
-#include "server/core/lifecycle.h"
+#include "server/core/job_view.h"
 #include "server/core/moving.h"
 
 namespace lockstep {
 
 struct StopGraces {
-  // After a failure: ranks cannot go on anyway.
+  // After a failure. The ranks cannot continue anyway.
   Duration failure = std::chrono::seconds(1);
   // Cancel, drain, maxRunningTime.
   Duration cancel = std::chrono::seconds(30);
@@ -24,18 +23,18 @@ struct StopGraces {
   Duration completion = std::chrono::seconds(1);
 };
 
-// Makes the assignments of a job's nodes, one node after the other: what all
-// have in common is looked at once. All that it is given outlives it.
+// Makes the assignments of a job's nodes, one node at a time. It computes what
+// all nodes share only once. Its arguments must outlive it.
 class Assigner {
  public:
-  // `places` are the job's; `view` has at least the nodes that are asked for,
-  // and of a job that leaves a drained node, all of its nodes.
+  // `places` are the job's. `view` has at least the nodes that For() is called
+  // with, and all nodes of a job that leaves a drained node.
   Assigner(const Job& job, const JobPlaces& places, const JobView& view,
            const StopGraces& graces, Time now);
 
-  // As DesiredAssignments, without the cluster spec, which is as long as the
-  // gang is wide and the same for all nodes of a generation: whoever sends one
-  // that HasCluster adds it.
+  // Like DesiredAssignments, but without the cluster spec, which grows with the
+  // gang and is the same for all nodes of a generation. The sender adds it to
+  // each assignment for which HasCluster() is true.
   std::vector<Assignment> For(const NodeName& node) const;
   static bool HasCluster(const Assignment& assignment) {
     return assignment.goal == Goal::kLaunch || assignment.goal == Goal::kGo;
@@ -53,25 +52,26 @@ class Assigner {
   const JobView& view_;
   const StopGraces& graces_;
   const Time now_;
-  // Of a job that is stopped to leave a drained node.
+  // Set while the job is stopped to leave a drained node.
   std::optional<Departure> departure_;
   // The job has succeeded, and ranks of its group may run on.
   bool may_run_on_ = false;
 };
 
-// The nodes whose assignments may be others now that `before` has become
-// `after`; null: it is new. What else they depend on (reports, time) is not
-// the job's.
+// Returns the nodes whose assignments may differ after `before` became `after`.
+// `before` is null for a new job. Other inputs of assignments (reports, time)
+// are not considered.
 std::set<NodeName> NodesToTell(const Job* before, const Job& after);
 
-// Goals for `node` about every generation of `job` that it holds something
-// of, or that it reports and that is over. `epoch` is left 0.
+// Returns the goals of `node` for each generation of `job` for which it holds
+// resources, and for each ended generation that it still reports. `epoch` stays
+// 0.
 std::vector<Assignment> DesiredAssignments(const Job& job, const JobView& view,
                                            const NodeName& node,
                                            const StopGraces& graces, Time now);
 
-// What to say about a gang that belongs to no job we know: STOP, and once it
-// is stopped, FORGET.
+// Returns the assignment for a gang of an unknown job: STOP, and once it has
+// stopped, FORGET.
 Assignment DisownedAssignment(const GangStatus& gang);
 
 }  // namespace lockstep

@@ -1,11 +1,11 @@
 // How far a node's clock is behind the coordinator's, so that times of
 // different nodes can be compared. Pure.
 //
-// Each heartbeat says when it was sent by the node's clock. It was received
-// later by the difference of the clocks plus the time on its way; the smallest
-// of the newest is the difference plus the shortest way, which is less than a
-// millisecond in one network. A clock that is set is followed at once when it
-// goes ahead, and within kWindow when it goes back.
+// Each heartbeat carries its send time by the node's clock. The receive time
+// differs from it by the clock difference plus the network delay. The smallest
+// of the newest differences contains the shortest delay, which is less than a
+// millisecond in one network. A clock that is set forward is followed at once;
+// one that is set back, within kWindow.
 #ifndef LOCKSTEP_SERVER_CORE_CLOCK_OFFSET_H_
 #define LOCKSTEP_SERVER_CORE_CLOCK_OFFSET_H_
 
@@ -20,14 +20,14 @@ class ClockOffset {
  public:
   static constexpr Duration kWindow = std::chrono::seconds(30);
 
-  // A message that was sent at `sent`, by the node's clock, has come.
+  // Records a message that was sent at `sent`, by the node's clock.
   void Take(WallTime sent, Time now);
 
-  // To be added to the node's times; 0 while nothing is known.
+  // Is added to the node's times; 0 before the first message.
   Duration offset() const;
 
  private:
-  // Of the window, each larger than the one before: the first is the smallest.
+  // Ascending differences within the window. The first is the smallest.
   std::deque<std::pair<MonoTime, Duration>> differences_;
 };
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "server/core/restart.h"
+#include "server/core/job_roles.h"
 
 namespace lockstep {
 namespace {
@@ -77,20 +77,6 @@ void Note(Job* job, Reason reason, const std::vector<Member>& members,
 }
 
 }  // namespace
-
-bool IsOfGroup(TaskType type) {
-  return type == TaskType::kChief || type == TaskType::kWorker;
-}
-
-bool HasParameterServers(const JobSpec& spec) {
-  return std::any_of(
-      spec.roles.begin(), spec.roles.end(),
-      [](const RoleSpec& role) { return role.type == TaskType::kPs; });
-}
-
-EndWith DefaultEndWith(const JobSpec& spec) {
-  return HasParameterServers(spec) ? EndWith::kChief : EndWith::kAll;
-}
 
 bool HasSucceeded(const Job& job) {
   if (job.tasks.empty()) return false;

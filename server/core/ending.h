@@ -1,17 +1,17 @@
-// When a job has succeeded, and what becomes of ranks that still run then.
+// Decides when a job has succeeded, and what happens to ranks that still run.
 // Pure; for lifecycle.cc and assignments.cc.
 //
 // The group of a job is its chief and its workers. With EndWith::kAll the job
 // has succeeded when every rank of the group has exited with 0. With
-// EndWith::kChief the exit of the first rank of the first task decides; what
-// other ranks do after it changes nothing, and is recorded as events. Parameter
+// EndWith::kChief the exit of the first rank of the first task decides; later
+// exits of other ranks change nothing and are recorded as events. Parameter
 // servers and evaluators never decide.
 //
-// Before and after are by the corrected times of the exits (clock_offset.h),
-// in whatever order the news of them come: a rank that failed by itself before
-// the chief's end is a failed attempt, also when that is heard of later. What
-// blames a peer (verdict.h) is not: the chief closes its connections before it
-// has ended.
+// The order of exits is that of their corrected times (clock_offset.h), not
+// that in which the reports arrive. A rank that failed by itself before the
+// chief's end makes the attempt fail, even if its report comes later. An exit
+// that blames a peer (verdict.h) does not, because the chief closes its
+// connections before its process ends.
 #ifndef LOCKSTEP_SERVER_CORE_ENDING_H_
 #define LOCKSTEP_SERVER_CORE_ENDING_H_
 
@@ -23,46 +23,39 @@
 
 namespace lockstep {
 
-// The rule that `spec` gets where it names none: kChief with parameter servers,
-// whose clients in TensorFlow never exit by themselves; else kAll.
-EndWith DefaultEndWith(const JobSpec& spec);
-
-bool IsOfGroup(TaskType type);
-bool HasParameterServers(const JobSpec& spec);
-
 // Whether the current generation has done the job's work.
 bool HasSucceeded(const Job& job);
 
-// Of a job that ends with its chief, which has exited with 0: the first rank
-// that failed by itself before that. nullopt: none did, that is known.
+// For a job that ends with its chief, which has exited with 0: returns the
+// first rank that failed by itself before that; nullopt if no such rank is
+// known.
 std::optional<Failure> FailureBeforeTheEnd(const Job& job);
 
-// Of a RUNNING job that ends with its chief and is failing because of a rank:
-// the chief had exited with 0 before any rank failed.
+// Whether the chief had exited with 0 before any rank failed. For a RUNNING job
+// that ends with its chief and is failing because of a rank.
 bool EndedBeforeItFailed(const Job& job);
 
 // Whether the job no longer needs `node`: it has tasks there, and all of their
 // ranks are of the group and have exited with 0. `places` are the job's.
 bool IsDoneOn(const Job& job, const JobPlaces& places, const NodeName& node);
 
-// How long ranks of the group may run on after the success; 0: they are stopped
-// at once.
+// Returns how long ranks of the group may continue after the success; 0 if they
+// are stopped at once.
 Duration GraceAfterSuccess(const JobSpec& spec);
-// Whether they may still, `since` the success: not after a cancel, nor when
-// the job's max_running_time is over.
+// Whether they may still run when the time `since` has passed after the
+// success. False after a cancel, and when the job's max_running_time is over.
 bool MayRunOn(const Job& job, Duration since, WallTime now);
 
-// An event for a job that runs on although some of its ranks exited with 0 a
-// minute ago or more: which it waits for. Once.
+// Adds, once, an event that names the ranks that the job waits for, if some of
+// its ranks exited with 0 a minute ago or earlier.
 void NoteWaiting(Job* job, Time now);
-// Events for the start of FINISHING after a success: which ranks still run, and
-// what becomes of them.
+// Adds events at the start of FINISHING after a success: which ranks still run,
+// and what happens to them.
 void NoteStillRunning(Job* job, Time now);
-// Events for its end: which ranks failed after the success by themselves, and
-// which were stopped, each with its exit.
+// Adds events at the end of FINISHING: which ranks failed by themselves after
+// the success, and which were stopped, each with its exit.
 void NoteHowTheyEnded(Job* job, Time now);
-// The event for a gang that restarts although some of its ranks had exited with
-// 0.
+// Adds an event if the gang restarts although some of its ranks exited with 0.
 void NoteStartedAnew(Job* job, Time now);
 
 }  // namespace lockstep

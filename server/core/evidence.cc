@@ -12,7 +12,7 @@
 
 #include "common/model/output_identity.h"
 #include "server/core/job.h"
-#include "server/core/lifecycle.h"
+#include "server/core/job_view.h"
 #include "server/core/reports.h"
 
 namespace lockstep {

@@ -1,13 +1,13 @@
-// What a generation that failed says of its nodes and of the ways between them.
-// Pure; for restart.cc and strikes.h.
+// Evidence from a failed generation about its nodes and the network between
+// them. Pure; for restart.cc and strikes.h.
 //
-// Ranks name peers that they did not reach or lost. That speaks of the network
-// only where nothing else explains it: a peer that had ended before had gone by
-// itself, and a refusal, a reset or an end of the connection came from a host
-// that answers. All ranks of two nodes that stood in one all-reduce lost each
-// other, too. Beside that the nodes of a gang that broke are asked whether
-// they reach each other (pair_probe.h): what they say now goes before what the
-// ranks said.
+// Ranks name peers that they did not reach or lost. This is evidence about the
+// network only if nothing else explains it: a peer that ended earlier closed
+// its connections itself, and a refusal, a reset or an end of the connection
+// comes from a host that answers. If all ranks stalled in one all-reduce, their
+// nodes count as having lost each other, too. In addition, the nodes of a gang
+// that failed are asked whether they reach each other (pair_probe.h). Their
+// answers take precedence over what the ranks reported.
 #ifndef LOCKSTEP_SERVER_CORE_EVIDENCE_H_
 #define LOCKSTEP_SERVER_CORE_EVIDENCE_H_
 
@@ -18,68 +18,55 @@
 #include <vector>
 
 #include "common/model/job.h"
+#include "server/core/lost_pair.h"
 
 namespace lockstep {
 
 struct Job;
 struct JobView;
 
-// `from` did not reach `to`, or lost it.
-struct LostPair {
-  NodeName from;
-  NodeName to;
-  std::string error;
-  // The nodes reach each other now: the network has mended, or it lets only
-  // some ports through.
-  bool reached_since = false;
-  // The nodes were asked, and do not reach each other.
-  bool tested = false;
-
-  bool operator==(const LostPair&) const = default;
-};
-
 struct GangEvidence {
-  // At most one of each two nodes, by name.
+  // Ordered by name; at most one entry for each two nodes.
   std::vector<LostPair> pairs;
-  // That did not prepare or start their ranks in time.
+  // Nodes that did not prepare or start their ranks in time.
   std::set<NodeName> late;
 
   bool empty() const { return pairs.empty() && late.empty(); }
   bool operator==(const GangEvidence&) const = default;
 };
 
-// Whether an error of a connection says that the other host answered: with a
-// refusal, or by ending it.
+// Whether a connection error shows that the other host answered: by a refusal,
+// or by ending the connection.
 bool HostAnswered(const std::string& error);
 
-// Of `tasks`, which are those of `generation` with all exits that are known.
+// Returns the evidence of `tasks`: those of `generation`, with all known exits.
 GangEvidence EvidenceOf(const std::vector<TaskStatus>& tasks,
                         Generation generation, const JobView& view);
 
-// The pairs of nodes, each in the order of its names, of which the ranks of
-// `tasks` say that one lost the other and that it did not answer.
+// Returns the pairs of nodes, each in the order of its names, for which a rank
+// of `tasks` reports that its node lost the other and got no answer.
 std::set<std::pair<NodeName, NodeName>> NamedPairs(
     const std::vector<TaskStatus>& tasks, Generation generation,
     const JobView& view);
 
-// The nodes that a generation, which is being given up for `cause` now, waited
-// for in vain: PREPARE_TIMEOUT, and FORM_TIMEOUT before all ranks have started.
+// Returns the nodes that did not respond in time to a generation that is given
+// up for `cause`: PREPARE_TIMEOUT, or FORM_TIMEOUT before all ranks started.
 std::set<NodeName> LateNodes(const Job& job, const JobView& view,
                              const Cause& cause);
 
-// Where the rank that made `attempt` fail was killed by a signal; nullopt: that
-// was not what ended it.
+// Returns the node on which a signal killed the rank that made `attempt` fail;
+// nullopt if the attempt ended for another cause.
 std::optional<NodeName> KilledOn(const Attempt& attempt);
-// The node on which the last two attempts of the job were killed.
+// Returns the node on which the last two attempts of the job were killed.
 std::optional<NodeName> KilledTwiceOn(const Job& job);
 
-// The fewest nodes of which each pair has one, those of `pairs` that are part
-// of more of them first, never `keep` where another does; by name. Empty: there
-// are none, or no eight nodes explain them all.
+// Returns a smallest set of nodes that contains one node of each pair, by name.
+// Nodes that are part of more pairs are preferred, and any other node over
+// `keep`. Empty if `pairs` is empty, or if no eight nodes cover all pairs.
 std::vector<NodeName> SmallestCover(const std::vector<LostPair>& pairs,
                                     const NodeName& keep);
 
-// "n1 does not reach n2 (Connection timed out)", of a few.
+// "n1 does not reach n2 (Connection timed out)", for the first few pairs.
 std::string Describe(const std::vector<LostPair>& pairs);
 
 }  // namespace lockstep

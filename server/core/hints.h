@@ -1,5 +1,4 @@
-// What a person should do about a failure whose cause is known by its words.
-// Pure.
+// Advice for failures whose cause can be recognized by their message. Pure.
 #ifndef LOCKSTEP_SERVER_CORE_HINTS_H_
 #define LOCKSTEP_SERVER_CORE_HINTS_H_
 
@@ -9,8 +8,8 @@
 
 namespace lockstep {
 
-// Follows the sentence about `exit`: "; give ...", at most kMaxHint bytes.
-// Empty: nothing is known that would help.
+// Returns text to append to the sentence about `exit`: "; give ...", at most
+// kMaxHint bytes. Empty if there is no advice.
 std::string_view HintFor(const JobSpec& spec, const ExitStatus& exit);
 
 inline constexpr size_t kMaxHint = 300;

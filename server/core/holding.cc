@@ -45,7 +45,7 @@ Status NotHolding(const Job& job) {
   return WithReason(
       FailedPrecondition(
           "job {} is {} and does not hold: only a job that waits for its "
-          "output directory or for a checkpoint can be told what to resume "
+          "output directory or for a checkpoint accepts a target to resume "
           "from",
           job.spec.name, Name(job.state)),
       "NOT_HOLDING");

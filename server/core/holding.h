@@ -1,11 +1,12 @@
-// A job that holds: its known output directory, or the checkpoint that it would
-// resume from, is not there. Pure; for lifecycle.cc and restart.cc.
+// A job holds while its known output directory, or the checkpoint that it would
+// resume from, is missing. Pure; for lifecycle.cc and restart.cc.
 //
-// To begin from the start would throw its work away, and to fail would end it
-// for a mount that comes back. So it waits in PLACING, holds no resources, uses
-// up no try, and looks again: each look is a generation, which the nodes or the
-// ranks refuse (OUTPUT_MISSING, NO_CHECKPOINT) or which goes on. A look that
-// finds what the one before it found leaves nothing in the job's history.
+// Starting over would discard its work, and failing would end it because of a
+// mount that may come back. So the job waits in PLACING, holds no resources,
+// uses up no try, and looks again. Each look is a generation, which the nodes
+// or the ranks refuse (OUTPUT_MISSING, NO_CHECKPOINT) or which continues. A
+// look with the same result as the one before leaves nothing in the job's
+// history.
 //
 // A person may end the wait with RestoreTo.
 #ifndef LOCKSTEP_SERVER_CORE_HOLDING_H_
@@ -13,7 +14,8 @@
 
 #include <string>
 
-#include "server/core/lifecycle.h"
+#include "common/base/status.h"
+#include "server/core/job_view.h"
 #include "server/core/verdict.h"
 
 namespace lockstep {
@@ -21,30 +23,31 @@ namespace lockstep {
 // OUTPUT_MISSING and NO_CHECKPOINT.
 bool IsHoldReason(Reason reason);
 
-// How long after look number `looks` (from 1) the next one comes: 1 s doubling
-// to 30 s.
+// Returns the wait between look number `looks` (from 1) and the next: 1 s,
+// doubling up to 30 s.
 Duration LookBackoff(int32_t looks);
 
-// The generation is gone everywhere, and its attempt is closed: the job holds.
-// REQUIRES: failure.holds.
+// Lets the job hold.
+// REQUIRES: failure.holds; the generation is gone everywhere, and its attempt
+// is closed.
 void EnterHold(Job* job, const Failure& failure, Time now);
 
-// The nodes of the generation did not reach each other, which `lost` says: the
-// job holds (CANNOT_FORM), and is placed anew after `wait`.
+// Lets the job hold (CANNOT_FORM) because its nodes did not reach each other,
+// which the sentence `lost` describes. It is placed again after `wait`.
 void HoldForming(Job* job, const std::string& lost, Duration wait, Time now);
-// Of a job in PLACING: one that could not form for kFormingPatience waits in
-// the queue like any other.
+// For a job in PLACING: after kFormingPatience without forming, it waits in the
+// queue like any other job.
 void LeaveForming(Job* job, Time now);
 inline constexpr Duration kFormingPatience = std::chrono::minutes(10);
 
-// Of a RUNNING job: ends the hold when this generation goes on: a program runs,
-// the ranks of a native job have resumed.
+// For a RUNNING job: ends the hold when this generation continues, that is,
+// when a program runs or the ranks of a native job have resumed.
 void EndHold(Job* job, const JobView& view, Time now);
 
-// `who` says what a job that holds resumes from. Its next generation begins as
-// soon as it is placed; a look that is under way is stopped. From the start
-// also means: in the directory that is there then, where the known one is
-// missing. Nothing is deleted.
+// Sets, for user `who`, what a job that holds resumes from. Its next generation
+// begins as soon as it is placed; a look in progress is stopped. If the target
+// is the start and the known directory is missing, the job uses the directory
+// that exists then. Nothing is deleted.
 // FailedPrecondition: the job has ended or ends, does not hold (NOT_HOLDING),
 // or is a program (NOT_NATIVE), which can only begin anew in another directory.
 StatusOr<Job> RestoreTo(const Job& job, const RestoreTarget& target,

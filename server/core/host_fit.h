@@ -1,4 +1,4 @@
-// What is free on a host, and whether a task fits there. Pure; for
+// The free resources of a host, and whether a task fits there. Pure; for
 // scheduler.cc and its texts.
 #ifndef LOCKSTEP_SERVER_CORE_HOST_FIT_H_
 #define LOCKSTEP_SERVER_CORE_HOST_FIT_H_
@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "server/core/scheduler.h"
+#include "server/core/placement.h"
 
 namespace lockstep {
 
-// Points into the HostCapacity that it was made of.
+// Points into the HostCapacity that it was made from.
 struct FreeHost {
   const HostCapacity* host = nullptr;
   double cpus = 0;
@@ -18,7 +18,7 @@ struct FreeHost {
   std::vector<const Gpu*> gpus;
 };
 
-// Of the pool named so; of all where it is empty.
+// Returns the hosts of `pool`, or all hosts if `pool` is empty.
 std::vector<HostCapacity> HostsOfPool(const std::string& pool,
                                       std::vector<HostCapacity> hosts);
 
@@ -27,14 +27,14 @@ FreeHost FreeOf(const HostCapacity& host);
 std::vector<const Gpu*> MatchingGpus(const FreeHost& free,
                                      const std::string& type);
 
-// A role in a container goes only where an engine is.
+// False for a role in a container if the host has no container engine.
 bool CanRun(const RoleSpec& role, const HostCapacity& host);
 
-// One task of `role`.
+// Whether one task of `role` fits.
 bool Fits(const RoleSpec& role, const FreeHost& free);
 
-// Takes one task's part; returns the indices of its GPUs, the first in
-// `free->gpus` that match.
+// Removes one task's resources from `free`. Returns the indices of its GPUs:
+// the first that match in `free->gpus`.
 std::vector<int32_t> Take(const Resources& need, FreeHost* free);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// What its neighbours say of a node that has fallen silent: whether the host is
-// gone, or only its way to the coordinator.
+// Asks the neighbours of a silent node whether its host is down, or only its
+// path to the coordinator.
 //
 // Pure: no I/O, no lock, no clock.
 #ifndef LOCKSTEP_SERVER_CORE_INQUIRY_H_
@@ -17,18 +17,18 @@
 namespace lockstep {
 
 struct InquiryOptions {
-  // What a neighbour gives one connection.
+  // Timeout of one connection attempt of a neighbour.
   Duration probe_timeout = std::chrono::milliseconds(500);
-  // What the coordinator gives the answers.
+  // How long the coordinator waits for the answers.
   Duration answer_timeout = std::chrono::milliseconds(1000);
-  // From an inquiry that found nothing to the next, and from one in which the
-  // host was reached.
+  // Wait before the next inquiry, after one without a finding and after one in
+  // which the host was reached.
   Duration again_after = std::chrono::milliseconds(500);
   Duration again_after_reached = std::chrono::seconds(5);
 };
 
-// One that does not reach it may be cut off itself, so two are asked where
-// there are two.
+// A neighbour that does not reach the node may be cut off itself, so two are
+// asked if there are two.
 inline constexpr size_t kAskedNeighbours = 2;
 
 struct Neighbour {
@@ -37,41 +37,43 @@ struct Neighbour {
   std::string address;
 };
 
-// The nodes of `ready` that probe a node of `pool` at `address`: two on other
-// hosts, those of its pool first, or the one that is there. `hosts`: how many
-// the cluster has, the silent ones included. Empty: no other host is ready, or
-// there are only two in all.
+// Returns the nodes of `ready` that probe a node of `pool` at `address`: two on
+// other hosts, those of its pool first, or one if there is only one. `hosts` is
+// the number of hosts in the cluster, silent ones included. Empty if no other
+// host is ready, or if the cluster has only two hosts.
 std::vector<NodeName> ChooseNeighbours(const std::string& pool,
                                        const std::string& address,
                                        std::vector<Neighbour> ready,
                                        size_t hosts);
 
-// About one silent node, again and again until it is heard of or lost.
+// Inquires about one silent node repeatedly, until the node beats or is lost.
 class Inquiry {
  public:
   enum class Finding {
-    // Never asked, or never answered by all.
+    // Not asked yet, or no inquiry was answered completely.
     kNone,
-    // None of those who were asked reaches it.
+    // None of the neighbours reaches it.
     kUnreachable,
     kReached,
   };
 
   explicit Inquiry(InquiryOptions options = {}) : options_(options) {}
 
-  // Whether to ask (again).
+  // Whether an inquiry should begin now.
   bool IsDue(MonoTime now) const;
-  // `asked` are those of ChooseNeighbours; with none it is tried again later.
+  // `asked` comes from ChooseNeighbours. If it is empty, IsDue() becomes true
+  // again later.
   void Begin(uint64_t id, const std::vector<NodeName>& asked, MonoTime now);
-  // Answers of who was not asked, of another id, and repeats count as nothing.
+  // Ignores answers of nodes that were not asked, of another id, and repeats.
   void Take(uint64_t id, const NodeName& neighbour, const ProbeResult& result,
             MonoTime now);
 
-  // The last one, also while the next is asked for.
+  // The last finding, also while the next inquiry is under way.
   Finding finding() const { return finding_; }
-  // Once: the node is not reached, and that is worth an event.
+  // True on the first call only: the caller adds an event that the node is not
+  // reached.
   bool MayNote() { return !std::exchange(noted_, true); }
-  // When those of the last finding were asked.
+  // When the inquiry of the last finding began.
   MonoTime asked_at() const { return found_asked_at_; }
   // "b (Connection timed out) and c (No route to host)".
   std::string Describe() const;
@@ -87,7 +89,7 @@ class Inquiry {
   MonoTime found_asked_at_{};
   std::optional<MonoTime> next_;
   bool noted_ = false;
-  // Absent: not answered.
+  // nullopt: not answered yet.
   std::map<NodeName, std::optional<ProbeResult>> answers_;
 };
 

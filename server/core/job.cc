@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "server/core/bill.h"
-
 namespace lockstep {
 namespace {
 
@@ -137,27 +135,6 @@ Duration PhaseDuration(const Job& job, JobState phase, WallTime now) {
     total += std::max(Duration{}, now - job.state_time);
   }
   return total;
-}
-
-void ReleaseHolds(Job* job, const NodeName& node, Generation generation,
-                  WallTime now) {
-  ReleaseHolds(job, {{node, generation}}, now);
-}
-
-void ReleaseHolds(Job* job, const std::map<NodeName, Generation>& over,
-                  WallTime now) {
-  std::erase_if(job->holds, [&](const Hold& hold) {
-    const auto it = over.find(hold.node);
-    if (it == over.end() || hold.generation > it->second) return false;
-    const Duration held = std::max(Duration{}, now - hold.since);
-    const double seconds = ToSeconds(held);
-    job->bill.core_seconds += hold.resources.cpus * seconds;
-    job->bill.gpu_seconds += static_cast<double>(hold.gpus.size()) * seconds;
-    if (const auto units = MlUnitsOf(*job, hold, held)) {
-      job->bill.ml_units = job->bill.ml_units.value_or(0) + *units;
-    }
-    return true;
-  });
 }
 
 }  // namespace lockstep

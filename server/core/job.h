@@ -1,4 +1,4 @@
-// A job in the coordinator: everything that is stored about it.
+// A job as the coordinator stores it.
 //
 // Pure value. lifecycle.h changes it; store/ writes it; service/ shows it.
 #ifndef LOCKSTEP_SERVER_CORE_JOB_H_
@@ -20,8 +20,8 @@
 
 namespace lockstep {
 
-// Resources of one node that one generation holds, until the node says that
-// nothing of it is left or the node is lost.
+// Resources of one node that one generation holds, until the node reports that
+// nothing of it is left, or the node is lost.
 struct Hold {
   NodeName node;
   Generation generation = 0;
@@ -32,23 +32,23 @@ struct Hold {
   bool operator==(const Hold&) const = default;
 };
 
-// A rank of a worker that may be started again alone (restart.h).
+// A rank of a worker that may restart alone (restart.h).
 struct LoneRank {
-  // Its task failed and will be started again: nobody else's cause.
+  // Its task failed and will restart. It is not a cause of other failures.
   bool waits = false;
-  // When it was started again last.
+  // Time of its last restart.
   std::optional<WallTime> start;
-  // What its processes before, in this generation, used.
+  // Use of its earlier processes in this generation.
   Usage before;
 
   bool operator==(const LoneRank&) const = default;
 };
 
-// The job holds (holding.h).
+// The state of a job that holds (holding.h).
 struct OutputHold {
   // OUTPUT_MISSING or NO_CHECKPOINT.
   Reason reason = Reason::kNone;
-  // Generations in a row that found it so.
+  // Number of generations in a row with this result.
   int32_t looks = 0;
   WallTime since{};
 
@@ -71,9 +71,9 @@ struct Job {
   int32_t attempt = 0;
   int32_t failures_without_progress = 0;
   int32_t restarts = 0;
-  // Of phases that ended; the current one runs since state_time.
+  // Durations of ended phases. The current one began at state_time.
   std::map<JobState, Duration> phase_durations;
-  // Of `generation`, in rank order.
+  // The tasks of `generation`, in rank order.
   std::vector<TaskStatus> tasks;
   // Ended ones, oldest first.
   std::vector<Attempt> attempts;
@@ -83,79 +83,80 @@ struct Job {
   std::vector<Event> events;
   Bill bill;
   int32_t exit_code = 0;
-  // What came in, where it came in AI Platform's words. Shared as what is large
-  // of the spec.
+  // The request, if it was an AI Platform job. Shared between versions, like
+  // the large parts of the spec.
   Shared<std::optional<TrainingJob>> training;
   // Found in the output directory at the end.
   std::vector<OutputFile> outputs;
-  // What the names of its images stand for: as the first node found.
+  // The content of its images, as the first node resolved their names.
   std::vector<ImageContent> images;
-  // As the last generation that computed said; empty: none has.
+  // As the last generation that computed reported it; empty if none has.
   std::string reduction_plan;
-  // What the identity file of the output directory holds; empty: no attempt
-  // has got that far.
+  // Content of the identity file of the output directory; empty until an
+  // attempt has read or written it.
   std::string output_identity;
-  // What a person said that the next generation shall resume from. It stays
-  // until a checkpoint of a generation that obeyed it is there: what fails
-  // before that resumes from the same.
+  // What the next generation resumes from, as set by a user. It stays until a
+  // generation that followed it has a checkpoint, so a generation that fails
+  // earlier resumes from the same target.
   std::optional<RestoreTarget> restore;
 
   // ---- Kept for decisions ----
-  // Made when every node of the generation has prepared.
+  // Set when every node of the generation has prepared.
   std::optional<ClusterSpec> cluster;
   std::string job_key;
-  // Set when the current generation is being stopped because of a failure;
-  // what comes next is decided when it is gone everywhere.
+  // Set while the current generation is being stopped because of a failure. The
+  // next step is decided when it is gone everywhere.
   std::optional<Cause> failing;
-  // What FINISHING ends in.
+  // The final state after FINISHING.
   std::optional<JobState> outcome;
   bool cancel_requested = false;
   // When `generation` began.
   WallTime attempt_start{};
   // Steps committed before this generation.
   int64_t committed_before = 0;
-  // Oldest first; the last one is `generation`, once it is placed. What is
-  // kept: lineage.h.
+  // Oldest first. The last one is `generation`, once it is placed. lineage.h
+  // decides which entries are kept.
   std::vector<LineageEntry> lineage;
   std::vector<Directive> directives;
   uint32_t next_directive = 1;
   std::vector<Hold> holds;
-  // The next generation is above it: see StoreSnapshot.
+  // The next generation is higher than this, see StoreSnapshot.
   Generation generation_floor = 0;
-  // No new try before this time.
+  // The earliest time of the next try.
   std::optional<WallTime> not_before;
   // Generations in a row that ended before RUNNING.
   int32_t failed_formings = 0;
-  // By node, the highest number of its rank events already recorded.
+  // By node, the highest number of its recorded rank events.
   std::map<NodeName, uint32_t> event_numbers;
-  // When ranks exited 42 in the last minute.
+  // Times of exits with 42 in the last minute.
   std::vector<WallTime> free_restarts;
-  // When it failed in the last hour by what nothing says is the program's.
+  // Times of failures in the last hour without evidence against the program.
   std::vector<WallTime> uncharged_failures;
-  // Of `generation`, by rank: those that failed alone.
+  // The ranks of `generation` that failed alone.
   std::map<int32_t, LoneRank> lone_ranks;
-  // How the last attempt failed, see Failure::signature in verdict.h; empty:
-  // it did not, or it says nothing of the next one.
+  // Signature of the last attempt's failure, see Failure::signature in
+  // verdict.h. Empty if it did not fail, or if its failure does not predict the
+  // next one.
   std::string failure_signature;
   std::optional<OutputHold> output_hold;
 
   bool operator==(const Job&) const = default;
 };
 
-// Nodes that `job`'s current tasks are on, in name order.
+// Returns the nodes of `job`'s current tasks, in name order.
 std::set<NodeName> NodesOf(const Job& job);
 
-// Every rank of the current tasks that takes part in the all-reduce, or all
-// ranks.
+// Returns every rank of the current tasks, in order.
 std::vector<const RankStatus*> RanksOf(const Job& job);
 
-// The rank whose exit 0 makes the job succeed: the first of the first task.
+// Returns the rank whose exit 0 makes the job succeed: the first of the first
+// task.
 // REQUIRES: tasks is not empty.
 const RankStatus& DecidingRank(const Job& job);
 
-// All that a rank used in its generation, by what its node says of its newest
-// process: use is summed, a utilization is the mean over the time, peaks are
-// the largest, memory is what it is now.
+// Returns the use of a rank in its generation. `said` is its node's report on
+// its newest process. Use is summed, a utilization is the mean over time, a
+// peak is the largest, and memory is the current value.
 Usage UsageOf(const Job& job, const RankStatus& said);
 
 // "rank 1 (worker 0 on b)".
@@ -164,37 +165,29 @@ std::string RankLabel(const Job& job, int32_t rank);
 // The control word has room for 12 bits of a directive's number.
 inline constexpr uint32_t kMaxDirective = 4095;
 
-// Events and causes are sentences: what is longer is cut, at the end of a
-// UTF-8 character. Ranks may say anything, and it must stay storable.
+// Cuts a sentence of an event or a cause to `most` bytes, at the end of a UTF-8
+// character. Ranks may send any text, and it must stay storable.
 inline constexpr size_t kMaxSentence = 2000;
 std::string Shorten(std::string sentence, size_t most = kMaxSentence);
 
 inline constexpr size_t kMaxArtifactsOfJob = 64;
 inline constexpr size_t kMaxOutputsOfJob = 256;
 
-// Appends an event; the oldest go when there are more than kMaxEvents, the
-// first kKeptFirstEvents always stay.
+// Appends an event. Beyond kMaxEvents it removes the oldest, but never the
+// first kKeptFirstEvents.
 inline constexpr size_t kMaxEvents = 200;
 inline constexpr size_t kKeptFirstEvents = 20;
 void AddEvent(Job* job, Reason reason, std::string message, Time now);
-// The same, unless this generation has an event with this message.
+// Does the same, unless this generation already has an event with this message.
 void AddEventOnce(Job* job, Reason reason, const std::string& message,
                   Time now);
 
-// Changes the state, accounts the time spent in the last one, says why, and
-// records an event.
+// Changes the state, accounts the time spent in the previous one, sets the
+// cause, and adds an event.
 void EnterState(Job* job, JobState state, Cause cause, Time now);
 
-// Time spent in `phase` so far, the current one included.
+// Returns the time spent in `phase` so far, including the current state.
 Duration PhaseDuration(const Job& job, JobState phase, WallTime now);
-
-// Accounts what `hold` used until `now` and removes every hold of `node` for
-// generations up to `generation`.
-void ReleaseHolds(Job* job, const NodeName& node, Generation generation,
-                  WallTime now);
-// The same of many nodes, each with its generation.
-void ReleaseHolds(Job* job, const std::map<NodeName, Generation>& over,
-                  WallTime now);
 
 }  // namespace lockstep
 

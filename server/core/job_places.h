@@ -1,4 +1,4 @@
-// What of a job is on which node. Pure.
+// An index of a job's tasks and holds by node. Pure.
 #ifndef LOCKSTEP_SERVER_CORE_JOB_PLACES_H_
 #define LOCKSTEP_SERVER_CORE_JOB_PLACES_H_
 
@@ -10,17 +10,17 @@
 
 namespace lockstep {
 
-// An index: looking at all tasks for each node is quadratic in a wide job.
-// Holds as long as the job's tasks and holds are where they were.
+// Scanning all tasks for each node would be quadratic in a wide job. Valid
+// until the job's tasks or holds change.
 class JobPlaces {
  public:
   JobPlaces() = default;
   explicit JobPlaces(const Job& job);
 
-  // Indices in Job::tasks and Job::holds, in order; empty: none.
+  // Indices in Job::tasks and Job::holds, in order.
   const std::vector<size_t>& TasksOn(const NodeName& node) const;
   const std::vector<size_t>& HoldsOn(const NodeName& node) const;
-  // Nodes with tasks.
+  // Number of nodes with tasks.
   size_t nodes() const { return tasks_.size(); }
 
  private:

@@ -1,5 +1,5 @@
-// About how much memory a job takes: for limits, where being right within some
-// per cent is enough.
+// Estimates the memory of a job within some per cent, which is enough for
+// limits.
 #ifndef LOCKSTEP_SERVER_CORE_JOB_SIZE_H_
 #define LOCKSTEP_SERVER_CORE_JOB_SIZE_H_
 
@@ -10,12 +10,12 @@
 
 namespace lockstep {
 
-// What its user wrote, in bytes.
+// Size of what the user wrote, in bytes.
 size_t SpecBytes(const JobSpec& spec);
-// With its tasks, attempts and events, and without its SharedParts.
+// In bytes, with its tasks, attempts and events, without its SharedParts.
 size_t JobBytes(const Job& job);
 
-// What the versions of a job share: to be counted once, however many there are.
+// A part that the versions of a job share. It counts once for all versions.
 struct SharedPart {
   // See Shared::identity; never null.
   const void* identity = nullptr;

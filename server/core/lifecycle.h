@@ -1,5 +1,5 @@
-// The life of a job, as one pure function of what is stored, what the nodes
-// report and the time.
+// The life of a job, as one pure function of the stored job, the reports of the
+// nodes and the time.
 //
 //   QUEUED ----------> PLACING -> PREPARING(g) -> FORMING(g) -> RUNNING(g)
 //     |                  ^  ^          |              |             |
@@ -12,148 +12,74 @@
 //
 //   QUEUED     waits for capacity; Place() moves it through PLACING to
 //              PREPARING(g) in one decision.
-//   PLACING    had a generation, needs hosts again.
+//   PLACING    the job had a generation and needs hosts again.
 //   PREPARING  every node fetches what it lacks, reserves ports and GPUs and
-//              checks the program; when all have, the cluster spec is made.
-//              Native jobs go on to FORMING. Program jobs stay until every exec
-//              succeeded, then run.
-//   FORMING    ranks start and form the communicator; all joined: RUNNING.
-//   RUNNING    until the job has succeeded (ending.h), or any rank fails that
-//              is not started again alone (restart.h).
-//   failing    not a state of its own: the generation is told to stop; when no
-//              node has anything of it the verdict is given over all exits.
-//              Until then it keeps its places, and may go on in them.
-//   FINISHING  durable: every rank is told to end; the state becomes final,
-//              and the last hold goes, when each node acknowledged or is lost.
-//              Is a rank heard of meanwhile that failed before the success, the
-//              success is taken back: failing, and when all is gone PLACING or
-//              FAILED. The other way round, a failing job whose chief turns out
-//              to have ended before the failure goes to FINISHING(SUCCEEDED).
+//              checks the program. When all nodes have done so, the cluster
+//              spec is made. Native jobs go on to FORMING. Program jobs stay
+//              until every exec succeeded, then run.
+//   FORMING    ranks start and form the communicator. When all have joined,
+//              the job is RUNNING.
+//   RUNNING    lasts until the job has succeeded (ending.h), or a rank fails
+//              that does not restart alone (restart.h).
+//   failing    is not a state of its own: the generation is being stopped. When
+//              no node has anything of it, the verdict covers all exits. Until
+//              then the job keeps its places, and may continue in them.
+//   FINISHING  is durable: every rank is being ended. The state becomes final,
+//              and the last hold is released, when each node has acknowledged
+//              or is lost. If a report shows meanwhile that a rank failed
+//              before the success, the success is revoked: the job is failing,
+//              and goes to PLACING or FAILED when all ranks are gone. In turn,
+//              a failing job whose chief ended before the failure goes to
+//              FINISHING(SUCCEEDED).
 //
-// A drained node with a grace is left: a native job with an output directory is
-// told to save and stop at an agreed step, others are stopped with that grace;
-// either way the generation ends, costs nothing, and the next is placed
-// elsewhere. A frozen rank (stall.h) and a node that is lost or forgotten end
-// a generation as a failure.
+// A job leaves a drained node that has a grace. A native job with an output
+// directory saves and stops at an agreed step; other jobs are stopped with that
+// grace. Either way the generation ends, uses up no try, and the next one is
+// placed elsewhere. A frozen rank (stall.h) and a node that is lost or
+// forgotten end a generation as a failure.
 //
-// Where what the job would resume from is not there, it holds in PLACING
+// A job holds in PLACING while the state that it would resume from is missing
 // (holding.h). So does a job whose nodes did not reach each other
-// (CANNOT_FORM): it is placed anew, not on both of them, at the latest after
-// ten minutes as one of the queue.
+// (CANNOT_FORM): it is placed again, not on both of these nodes. After ten
+// minutes at the latest it waits in the queue like any other job.
 //
-// A cancel, maxWaitTime (until the first RUNNING) and maxRunningTime (from it)
-// lead from any of them to FINISHING(CANCELLED); where nothing is held, to
-// CANCELLED.
+// A cancel, maxWaitTime (until the first RUNNING) and maxRunningTime (from then
+// on) lead from any state to FINISHING(CANCELLED), or directly to CANCELLED if
+// the job holds nothing.
 //
-// Callers commit the returned job before anybody hears of it.
+// Callers commit the returned job before they publish it.
 #ifndef LOCKSTEP_SERVER_CORE_LIFECYCLE_H_
 #define LOCKSTEP_SERVER_CORE_LIFECYCLE_H_
 
-#include <map>
-#include <optional>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
-#include "server/core/evidence.h"
 #include "server/core/job.h"
-#include "server/core/node_record.h"
-#include "server/core/stall.h"
+#include "server/core/job_view.h"
+#include "server/core/placement.h"
 
 namespace lockstep {
 
-struct LifecycleTimeouts {
-  // Without the time that a node fetches, which has its own limit.
-  Duration prepare = std::chrono::seconds(10);
-  Duration fetch = std::chrono::minutes(30);
-  // Until a node sees what rank 0's node wrote into the output directory: the
-  // node's own patience, and some more.
-  Duration share = std::chrono::seconds(90);
-  // From LAUNCH to every rank started, and from there to every rank joined.
-  Duration launch = std::chrono::seconds(120);
-  Duration join = std::chrono::seconds(30);
-};
-
-// What is known beside the job itself.
-struct JobView {
-  struct Node {
-    // READY, UNKNOWN or LOST.
-    NodeState state = NodeState::kUnknown;
-    // An operator said that it is gone for good: LOST, with another sentence.
-    bool forgotten = false;
-    // May be given new work.
-    bool takes_work = true;
-    // It failed jobs, and gets none for a while (strikes.h).
-    bool cools = false;
-    // Its GPUs that may not.
-    std::vector<int32_t> bad_gpus;
-    std::optional<Drain> drain;
-    // IP of its data plane.
-    std::string address;
-    // What its times are behind by, see clock_offset.h.
-    Duration clock_offset{};
-    // The node has reported since the coordinator started: what it does not
-    // list is not there.
-    bool reported = false;
-    // A daemon of another boot speaks for it, and steps prove that the job's
-    // ranks run where they were started: what it says of the current generation
-    // is left out, and it is told nothing of it.
-    bool unseen = false;
-    // What it last said, by generation.
-    std::map<Generation, GangStatus> gangs;
-  };
-  // Every node that the job's tasks or holds name.
-  std::map<NodeName, Node> nodes;
-  // Since when (monotonic) the job is in its state, within PREPARING since when
-  // its cluster spec is made, and since when all of its ranks are started; kept
-  // by the caller, who lives as long as a process.
-  MonoTime state_since;
-  std::optional<MonoTime> all_started_since;
-  // By rank and its restarts: since when it has been awaited, see restart.h.
-  std::map<std::pair<int32_t, int32_t>, MonoTime> awaited_since;
-  // A rank that holds the others up, see stall.h.
-  std::optional<Stall> stall;
-  // Of a generation that is being given up: whom it waited for (evidence.h),
-  // whether all its ranks stood in one all-reduce (stall.h), and which of its
-  // nodes reach each other (pair_probe.h). While that is being asked the
-  // decision waits.
-  std::set<NodeName> late;
-  bool all_stood = false;
-  bool testing_pairs = false;
-  std::vector<LostPair> unreached;
-  std::set<std::pair<NodeName, NodeName>> reached;
-  // Drawn by the caller for a new generation: a rule has no dice.
-  std::string fresh_key;
-};
-
-// The job after everything in `view` was taken in; equal to `job` when nothing
-// is to be done. Call again until nothing changes.
+// Returns the job after everything in `view` is applied. It equals `job` when
+// nothing is left to do. Call it again until nothing changes.
 Job Decide(const Job& job, const JobView& view,
            const LifecycleTimeouts& timeouts, Time now);
-
-// Where the tasks of a gang go: chosen by scheduler.h.
-struct TaskPlacement {
-  TaskType type = TaskType::kChief;
-  int32_t index = 0;
-  NodeName node;
-  std::vector<int32_t> gpus;
-};
 
 // QUEUED or PLACING -> PREPARING of a new generation.
 // REQUIRES: `placement` has every task of the spec, in rank order.
 Job Place(const Job& job, const std::vector<TaskPlacement>& placement,
           Time now);
 
-// A new job, QUEUED.
+// Returns a new job in QUEUED.
 Job NewJob(JobSpec spec, std::string uid, std::string owner, Time now);
 
-// A person wants it to end. Idempotent; a final job stays as it is.
+// Cancels the job for user `who`. Idempotent; a final job stays as it is.
 Job Cancel(const Job& job, const std::string& who, Time now);
 
-// All ranks should save at the same coming step.
-// FailedPrecondition: program job, no output directory, or not RUNNING.
+// Asks all ranks to save at the same future step.
+// FailedPrecondition: it is a program job, has no output directory, or not
+// RUNNING.
 StatusOr<Job> AddCheckpointDirective(const Job& job, Time now);
 
 }  // namespace lockstep

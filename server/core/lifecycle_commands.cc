@@ -1,8 +1,8 @@
 // What people and the scheduler do to a job.
 #include <fmt/format.h>
 
-#include "server/core/ending.h"
 #include "server/core/generation.h"
+#include "server/core/job_roles.h"
 #include "server/core/lifecycle.h"
 #include "server/core/work_files.h"
 
@@ -74,8 +74,8 @@ StatusOr<Job> AddCheckpointDirective(const Job& before, Time now) {
   const std::string& name = before.spec.name;
   if (before.spec.kind != JobKind::kNative) {
     return WithReason(
-        FailedPrecondition("job {} is a program: only it can save; native jobs "
-                           "can be told to",
+        FailedPrecondition("job {} is a program: only native jobs can be "
+                           "asked to save",
                            name),
         "NOT_NATIVE");
   }

@@ -1,10 +1,9 @@
-// Which generations a checkpoint may be of that a job resumes from: what of
-// Job::lineage is kept. Pure.
+// Job::lineage: the generations whose checkpoints a job may resume from. Pure.
 //
 // A checkpoint of generation g at step s is alive while g is listed, did not
-// begin after s, and no later generation began before s. So the list says what
-// a job may resume from, and it must not grow for ever: a job that is moved,
-// evicted or held for months has many generations, and each node is told all.
+// begin after s, and no later generation began before s. The list must stay
+// bounded: a job that is moved, evicted or held for months has many
+// generations, and every node receives the whole list.
 #ifndef LOCKSTEP_SERVER_CORE_LINEAGE_H_
 #define LOCKSTEP_SERVER_CORE_LINEAGE_H_
 
@@ -14,19 +13,19 @@
 
 namespace lockstep {
 
-// As many as a node tells its ranks.
+// The most that a node passes to its ranks.
 inline constexpr size_t kMaxLineage = 1000;
 
-// Appends the generation that begins, which is not placed yet: where it goes on
-// is not known, but of the first one. The one before it leaves its place if no
-// rank of it was ever started: it saved nothing.
+// Appends the generation that begins. Its first step is not known yet, except
+// for the first generation. Removes the generation before it if none of its
+// ranks ever started, because it saved nothing.
 void AddGeneration(Job* job);
 
-// Takes out what no checkpoint can be alive of any more. Where more than `most`
-// are left, in this order, the oldest of each first: generations that are alive
-// at the step that they began at alone, which is a checkpoint of an earlier
-// one's; those that did not say where they began; the others, whose checkpoints
-// are the oldest. The last entry stays. REQUIRES: oldest first, most > 0.
+// Removes generations that can have no live checkpoint. If more than `most` are
+// left, also removes the following, the oldest of each kind first: generations
+// that are alive only at the step at which they began, which is a checkpoint of
+// an earlier one; those that did not report where they began; all others. The
+// last entry stays. REQUIRES: oldest first, most > 0.
 void CompactLineage(std::vector<LineageEntry>* lineage,
                     size_t most = kMaxLineage);
 

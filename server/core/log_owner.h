@@ -1,5 +1,4 @@
-// Whose a directory of logs is: told by who has the jobs, asked by who keeps
-// the logs.
+// The job that owns a directory of logs, as the log store needs it.
 #ifndef LOCKSTEP_SERVER_CORE_LOG_OWNER_H_
 #define LOCKSTEP_SERVER_CORE_LOG_OWNER_H_
 
@@ -10,9 +9,9 @@
 namespace lockstep {
 
 struct LogOwner {
-  // False: of no job that there is.
+  // False if no existing job owns the directory.
   bool known = false;
-  // nullopt: it goes on, or is not known.
+  // nullopt if the job has not ended, or is unknown.
   std::optional<WallTime> end_time;
 };
 

@@ -138,8 +138,8 @@ void Membership::Restore(const NodeRecord& record, Time now) {
   Apply(record);
   member.state = NodeState::kUnknown;
   member.last_beat = now.mono;
-  member.last_proof = now.mono;
-  member.message = "not heard of since the coordinator started";
+  member.last_evidence = now.mono;
+  member.message = "silent since the coordinator started";
 }
 
 void Membership::Apply(const NodeRecord& record) {
@@ -217,7 +217,7 @@ Status Membership::Refusal(const NodeInfo& info) const {
   const Member* known = Find(info.name);
   return WithReason(
       Aborted("node {}: the daemon on {} speaks for this node, and the one on "
-              "{} may not beside it: is the directory of one a copy of the "
+              "{} is refused: is the directory of one a copy of the "
               "other's? Stop one of them and give it an empty --dir and a "
               "certificate of another node; if the wrong one is left, stop it "
               "and run `lockstep nodes undrain {}`",
@@ -280,7 +280,7 @@ Status Membership::Register(const NodeInfo& info, Time now) {
   member.message = member.quarantine;
   member.last_beat = now.mono;
   member.last_beat_wall = now.wall;
-  member.last_proof = now.mono;
+  member.last_evidence = now.mono;
   return OkStatus();
 }
 
@@ -354,7 +354,7 @@ Status Membership::Beat(const NodeName& node, const Incarnation& incarnation,
   }
   if (member.state != NodeState::kReady) {
     Enter(&member, NodeState::kReady, Reason::kNodeBack,
-          fmt::format("heard of again after {}",
+          fmt::format("reported again after {}",
                       FormatDuration(now.mono - member.last_beat)),
           now.wall);
     member.message = member.quarantine;
@@ -368,10 +368,10 @@ Status Membership::Beat(const NodeName& node, const Incarnation& incarnation,
   return OkStatus();
 }
 
-void Membership::Prove(const NodeName& node, MonoTime now) {
+void Membership::RecordLiveness(const NodeName& node, MonoTime now) {
   const auto it = members_.find(node);
   if (it != members_.end()) {
-    it->second.last_proof = std::max(it->second.last_proof, now);
+    it->second.last_evidence = std::max(it->second.last_evidence, now);
   }
 }
 
@@ -383,10 +383,10 @@ void Membership::NoteUnreachable(const NodeName& node,
            "silent, and not reached by " + neighbours, now);
 }
 
-void Membership::Excuse(Duration away, MonoTime now) {
+void Membership::ExtendLeases(Duration away, MonoTime now) {
   for (auto& [name, member] : members_) {
     member.last_beat = std::min(now, member.last_beat + away);
-    member.last_proof = std::min(now, member.last_proof + away);
+    member.last_evidence = std::min(now, member.last_evidence + away);
   }
 }
 
@@ -424,12 +424,12 @@ bool Membership::ExpireOne(Member* member, Time now,
           now.wall);
     return true;
   }
-  const Duration unproven = member->Unproven(now.mono);
+  const Duration since_evidence = member->SinceEvidence(now.mono);
   if (member->state == NodeState::kUnknown && patience &&
-      unproven > *patience) {
+      since_evidence > *patience) {
     Enter(member, NodeState::kLost, Reason::kNodeLost,
           fmt::format("silent for {} and none of its jobs stepped",
-                      FormatDuration(unproven)),
+                      FormatDuration(since_evidence)),
           now.wall);
     return true;
   }

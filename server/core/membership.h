@@ -1,26 +1,26 @@
-// Which worker daemons are there, and under which incarnation.
+// Tracks the worker daemons: their state and their incarnation.
 //
 // Pure: no I/O, no lock, no clock. Callers pass `now`, which never goes back.
 //
 //   (new) -Register-> READY -lease over or stream broken-> UNKNOWN
-//   UNKNOWN, LOST -a beat on a stream that is still there-> READY
+//   UNKNOWN, LOST -a beat on a stream that is still open-> READY
 //   UNKNOWN -Register same or higher incarnation-> READY
 //   UNKNOWN -silent for too long and none of its jobs stepped-> LOST
 //   UNKNOWN -not reached by its neighbours either (inquiry.h)-> LOST
 //   LOST -Register-> READY (its old ranks are told to stop)
 //
-// UNKNOWN takes no new work, and its tasks and resources stay its own: two
+// An UNKNOWN node takes no new work, and keeps its tasks and resources: two
 // live copies of a task are worse than waiting. A coordinator that has just
 // started treats every stored node as silent since its start.
 //
-// A daemon that registers while the stream of another one of its name is open
-// is a newcomer. It waits until it is known whether the other one lives: a
-// restart may be quicker than the end of a connection, a copy of a machine or
-// of a daemon's directory comes beside a daemon that beats.
+// A daemon that registers while the stream of another daemon of its name is
+// open is a newcomer. It waits until it is known whether the other daemon is
+// alive. A restart may be faster than the end of a connection; a copy of a
+// machine or of a daemon's directory appears while the other daemon still
+// beats.
 //
-// Beside that a node may be drained (an operator's wish, stored) or in
-// quarantine: two daemons that live at the same time claim its name. Both take
-// no new work.
+// In addition, a node may be drained (an operator's wish, which is stored) or
+// in quarantine, if two live daemons claim its name. Neither takes new work.
 #ifndef LOCKSTEP_SERVER_CORE_MEMBERSHIP_H_
 #define LOCKSTEP_SERVER_CORE_MEMBERSHIP_H_
 
@@ -37,7 +37,6 @@
 #include "server/core/clock_offset.h"
 #include "server/core/node_approval.h"
 #include "server/core/node_record.h"
-#include "server/core/scheduler.h"
 
 namespace lockstep {
 
@@ -45,9 +44,9 @@ struct MembershipOptions {
   Duration lease = std::chrono::seconds(3);
   // Stall deadline plus the time a restarted daemon has to adopt its tasks.
   Duration lost_after = std::chrono::seconds(65);
-  // Two refusals of an older daemon within this time are a quarantine, and so
-  // is one newcomer beside a daemon that lives; it ends when only one was seen
-  // for as long.
+  // Two refusals of an older daemon within this time start a quarantine, and so
+  // does one newcomer while the other daemon is alive. It ends when only one
+  // daemon was seen for this time.
   Duration contest_window = std::chrono::minutes(1);
   // How long a newcomer waits for a beat of the daemon whose stream is open: at
   // least the time between two beats.
@@ -65,11 +64,11 @@ struct MembershipOptions {
 struct Member {
   NodeInfo info;
   NodeState state = NodeState::kUnknown;
-  // Of the last message, or of the coordinator's start.
+  // Time of the last message, or of the coordinator's start.
   MonoTime last_beat;
   WallTime last_beat_wall{};
-  // One of its jobs proved that it lives (a step that all ranks finished).
-  MonoTime last_proof;
+  // Last evidence from a job that it is alive (a step that all ranks finished).
+  MonoTime last_evidence;
   // Why it is not READY.
   std::string message;
   NodeReadings readings;
@@ -82,49 +81,49 @@ struct Member {
   std::optional<Resources> approved;
   std::optional<Resources> offered;
   std::vector<Gpu> withheld_gpus;
-  // When a GPU's error of this number was last an event: index and Xid.
+  // By GPU index and Xid: when this error was last an event.
   std::map<std::pair<int32_t, int32_t>, MonoTime> gpu_errors;
-  // Raised by every event that comes with a beat: they are to be stored.
+  // Counts the events from beats, which have to be stored.
   uint64_t news = 0;
   // When another live daemon claimed the name.
   std::deque<MonoTime> contests;
   // Names both; empty: not in quarantine.
   std::string quarantine;
-  // It had tasks since it fell silent: it is not a machine that was switched
-  // off for maintenance.
+  // It had tasks since it fell silent, so it was not simply switched off for
+  // maintenance.
   bool silent_with_tasks = false;
 
-  // Missing, or offered and bad.
+  // Number of GPUs that are missing, or offered and bad.
   size_t LostGpus() const;
-  // Indices of the offered GPUs that get no new work: silent, or with a fault.
+  // Indices of offered GPUs that get no new work, as they are silent or faulty.
   std::vector<int32_t> BadGpus() const;
-  // Why `gpu`, which is offered, is bad; empty: it is not.
+  // Why `gpu`, an offered one, is bad; empty if it is not.
   std::string GpuTrouble(const Gpu& gpu) const;
   // Whether jobs may be placed on it.
   bool TakesWork() const {
     return state == NodeState::kReady && !drain && quarantine.empty();
   }
-  // For how long neither it nor a step said that it lives.
-  Duration Unproven(MonoTime now) const {
-    return std::min(Duration(now - last_beat), Duration(now - last_proof));
+  // Time since the last evidence that it is alive: a beat or a step.
+  Duration SinceEvidence(MonoTime now) const {
+    return std::min(Duration(now - last_beat), Duration(now - last_evidence));
   }
-  // What is shown of it: silence first, then quarantine, then drain. An empty
-  // node that was drained may be switched off: it stays DRAINED when it falls
-  // silent. `busy`: something runs or is held there.
+  // The state to show: silence first, then quarantine, then drain. A drained
+  // node without work may be switched off, so it stays DRAINED when it falls
+  // silent. `busy` says whether something runs or is held there.
   NodeState Shown(bool busy) const;
   NodeRecord Record() const {
     return {info,         drain,    events,  state_time,
             missing_gpus, approved, offered, withheld_gpus};
   }
-  // What is stored of it is what `record` says.
+  // Sets the stored fields from `record`.
   void Take(const NodeRecord& record);
   void EndQuarantine();
 };
 
-// See above.
+// A daemon that waits for admission, as described above.
 struct Newcomer {
   NodeInfo info;
-  // Without a beat of the other daemon it takes over then.
+  // Without a beat of the other daemon, it takes over at this time.
   MonoTime deadline;
   bool other_beat = false;
 };
@@ -138,83 +137,87 @@ class Membership {
   // A node known from the store.
   void Restore(const NodeRecord& record, Time now);
 
-  // Admits `info`. Same incarnation renews; a higher counter takes over.
-  // Aborted: a later process of this node has registered; the sentence says
-  // what to do when the directory that counts the starts was emptied. Two with
-  // the same counter and other nonces are clones: the second is refused with
-  // Aborted while the first is READY. CLONED_NODE is the reason where the
-  // daemon is of another boot than the one that was admitted, so that no
-  // process of its own may go on; STALE_INCARNATION else.
+  // Admits `info`. The same incarnation renews; a higher counter takes over.
+  // Aborted: a later process of this node has registered. The message explains
+  // what to do if the directory that counts the starts was emptied. Two daemons
+  // with the same counter and different nonces are clones: the second is
+  // refused with Aborted while the first is READY. The reason is CLONED_NODE if
+  // the daemon belongs to another boot than the admitted one, so that none of
+  // its processes may continue; otherwise STALE_INCARNATION.
   Status Register(const NodeInfo& info, Time now);
-  // What Register would answer; changes nothing.
+  // Returns what Register would return; changes nothing.
   Status CheckRegister(const NodeInfo& info) const;
-  // The record after `info` registers, with the event that says how.
+  // Returns the record after `info` registers, with the matching event.
   NodeRecord Registered(const NodeInfo& info, WallTime now) const;
 
-  // Whether `info` is a newcomer where the admitted daemon's stream is open.
+  // Whether `info` is a newcomer if the admitted daemon's stream is open.
   bool IsNewcomer(const NodeInfo& info) const;
   Newcomer Expect(const NodeInfo& info, MonoTime now) const {
     return {info, now + options_.contest_judging};
   }
-  // A host that booted has no daemon of before that could still beat, so with
-  // another boot id one beat is proof. With the same one the last beats of a
-  // daemon that ended may arrive late, but then its stream ends, too.
+  // After a boot, no earlier daemon of the host can still beat. So if the boot
+  // ids differ, one beat proves that two daemons are alive. If they are equal,
+  // the last beats of an ended daemon may arrive late, but its stream ends,
+  // too.
   Judgement Judge(const Newcomer& newcomer, bool other_is_connected,
                   MonoTime now) const;
-  // While a quarantine lasts, a daemon of another boot does not get in, not
-  // even while the admitted one is away: Aborted.
+  // Aborted if `info` belongs to another boot than the admitted daemon during a
+  // quarantine, even while the admitted daemon is disconnected.
   Status CheckBarred(const NodeInfo& info, MonoTime now) const;
-  // What a refused newcomer is answered.
+  // The error that a refused newcomer receives.
   Status Refusal(const NodeInfo& info) const;
 
-  // A daemon other than the admitted one speaks for the node while that one
-  // is alive; `proven`: it has beaten since. True: the node has just come into
-  // quarantine.
+  // Records that another daemon claims the node while the admitted one is
+  // alive. `proven`: the admitted one has beaten since. Returns true if this
+  // starts a quarantine.
   bool Contest(const NodeInfo& other, Time now, bool proven);
 
-  // Aborted when the incarnation is not the admitted one; NotFound: register.
-  // GPUs that fall silent or answer again, and errors of theirs, are events:
-  // of the same error of one GPU one in ten minutes, at most 8 with a beat. An
-  // Xid of `fatal_xids` becomes the GPU's fault (Gpu::fault).
+  // Aborted if the incarnation is not the admitted one; NotFound if the node
+  // must register first. Adds events for GPUs that fall silent or answer again,
+  // and for GPU errors: at most one in ten minutes for the same error of one
+  // GPU, and at most 8 with a beat. An Xid of `fatal_xids` becomes the GPU's
+  // fault (Gpu::fault).
   Status Beat(const NodeName& node, const Incarnation& incarnation,
               NodeReadings readings, Time now);
 
-  // A step that needed every rank of a job finished then. Proofs may come late.
-  void Prove(const NodeName& node, MonoTime now);
+  // Records liveness evidence: a step that needed every rank of a job finished
+  // at `now`. Evidence may arrive late.
+  void RecordLiveness(const NodeName& node, MonoTime now);
 
-  // That its neighbours do not reach the silent node is an event.
+  // Adds an event that the neighbours do not reach the silent node.
   void NoteUnreachable(const NodeName& node, const std::string& neighbours,
                        WallTime now);
 
-  // Nobody could be heard for so long: that time is nobody's silence.
-  void Excuse(Duration away, MonoTime now);
+  // Extends the leases of all nodes by `away`, a time in which the coordinator
+  // could not receive beats.
+  void ExtendLeases(Duration away, MonoTime now);
 
-  // Whether jobs hold something on a node that is not READY; does nothing for
-  // others.
+  // Records whether jobs hold something on a node that is not READY. Does
+  // nothing for READY nodes.
   void NoteTasks(const NodeName& node, bool has_tasks);
 
-  // Its stream ended.
+  // Records that the node's stream ended.
   void Disconnect(const NodeName& node, const Incarnation& incarnation,
                   Time now);
 
-  // What a command made of the record; it is stored already.
+  // Applies the record that a command has already stored.
   void Apply(const NodeRecord& record);
-  // Adds an event to the node's history; the caller stores it.
+  // Adds an event to the node's history. The caller stores it.
   void Note(const NodeName& node, Reason reason, std::string message,
             WallTime now);
-  // An operator says that all is well; that is stored already.
+  // Ends the quarantine by an operator's command, which is already stored.
   void EndQuarantine(const NodeName& node);
   void Forget(const NodeName& node) { members_.erase(node); }
 
-  // Moves nodes whose time is over; returns those that changed.
-  // `patience(node)` says after how much silence without a step the node
-  // counts as LOST; nullopt: never by silence alone (it has program jobs).
+  // Applies expired leases and quarantines. Returns the nodes that changed.
+  // `patience(node)` returns how much silence without a step makes the node
+  // LOST; nullopt if silence alone never does (it has program jobs).
   template <typename Patience>
   std::vector<NodeName> Expire(Time now, const Patience& patience) {
     std::vector<NodeName> changed;
     for (auto& [name, member] : members_) {
       const bool calm = ExpireQuarantine(&member, now);
-      // Asked of the few that are silent only.
+      // Only silent nodes, which are few, need it.
       const bool silent = member.state == NodeState::kUnknown;
       if (ExpireOne(&member, now, silent ? patience(name) : std::nullopt) ||
           calm) {

@@ -107,7 +107,7 @@ TEST_F(MembershipTest, StepsProveThatASilentNodeLives) {
   ASSERT_TRUE(Register(kFirst).ok());
   clock_.Advance(60s);
   Expire();
-  members_.Prove("a", clock_.Now().mono);
+  members_.RecordLiveness("a", clock_.Now().mono);
   clock_.Advance(65s);
   EXPECT_THAT(Expire(), IsEmpty());
   EXPECT_EQ(State(), NodeState::kUnknown) << "proof is no beat";

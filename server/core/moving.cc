@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-bool SavesWhenTold(const Job& job) {
+bool SavesOnRequest(const Job& job) {
   return job.spec.kind == JobKind::kNative &&
          !job.spec.output_directory.empty() &&
          job.next_directive <= kMaxDirective;
@@ -46,15 +46,15 @@ std::optional<Departure> MustLeave(const Job& job, const JobView& view) {
   return FirstDeparture(job, view, /*done_ones=*/false);
 }
 
-bool IsToldToStop(const Job& job) {
+bool IsAskedToStop(const Job& job) {
   return std::any_of(job.directives.begin(), job.directives.end(),
                      [](const Directive& directive) {
                        return directive.kind == DirectiveKind::kStop;
                      });
 }
 
-bool HasStoppedAsTold(const Job& job) {
-  if (!IsToldToStop(job)) return false;
+bool HasStoppedOnRequest(const Job& job) {
+  if (!IsAskedToStop(job)) return false;
   const RankStatus& deciding = DecidingRank(job);
   if (!deciding.exit || !deciding.exit->ok()) return false;
   const RankProgress& progress = deciding.progress;
@@ -65,20 +65,21 @@ bool HasStoppedAsTold(const Job& job) {
 std::optional<Cause> Leave(Job* job, const JobView& view, Time now) {
   const std::optional<Departure> departure = MustLeave(*job, view);
   if (!departure) return std::nullopt;
-  const bool told = IsToldToStop(*job);
+  const bool told = IsAskedToStop(*job);
   if (now.wall >= departure->deadline) {
     return Cause{Reason::kNodeDrained,
                  fmt::format("{}; its grace of {} is over", departure->why,
                              FormatDuration(departure->grace))};
   }
   if (told) return std::nullopt;
-  if (!SavesWhenTold(*job)) {
+  if (!SavesOnRequest(*job)) {
     return Cause{Reason::kNodeDrained, departure->why};
   }
   job->directives.push_back({job->next_directive++, DirectiveKind::kStop});
-  job->cause = {Reason::kNodeDrained,
-                Shorten(fmt::format("{}; told to save and to go on elsewhere",
-                                    departure->why))};
+  job->cause = {
+      Reason::kNodeDrained,
+      Shorten(fmt::format("{}; asked to save and to continue elsewhere",
+                          departure->why))};
   AddEvent(job, Reason::kNodeDrained,
            fmt::format("{}, with a grace of {}", job->cause.message,
                        FormatDuration(departure->grace)),
@@ -92,7 +93,7 @@ Cause MovedCause(const Job& job, const JobView& view) {
   // Its ranks there may all have ended with 0 by now, as they were told.
   const std::optional<Departure> departure =
       FirstDeparture(job, view, /*done_ones=*/true);
-  std::string text = fmt::format("{} after step {}, as told",
+  std::string text = fmt::format("{} after step {}, as requested",
                                  saved ? "saved and stopped" : "stopped", step);
   if (!saved) {
     text += job.last_checkpoint

@@ -1,11 +1,12 @@
-// Jobs that leave a drained node. Pure; for lifecycle.cc and assignments.cc.
+// Moves jobs away from a drained node. Pure; for lifecycle.cc and
+// assignments.cc.
 #ifndef LOCKSTEP_SERVER_CORE_MOVING_H_
 #define LOCKSTEP_SERVER_CORE_MOVING_H_
 
 #include <optional>
 #include <string>
 
-#include "server/core/lifecycle.h"
+#include "server/core/job_view.h"
 
 namespace lockstep {
 
@@ -18,23 +19,23 @@ struct Departure {
   WallTime deadline{};
 };
 
-// Whether the current generation has to leave; several drains are one
-// departure. nullopt: none of its nodes is drained, or none has a grace.
+// Returns the departure of the current generation; several drains are one
+// departure. nullopt if none of its nodes is drained with a grace.
 std::optional<Departure> MustLeave(const Job& job, const JobView& view);
 
-// Its ranks have been told to save and to exit 0 at an agreed step.
-bool IsToldToStop(const Job& job);
+// Whether its ranks were asked to save and to exit with 0 at an agreed step.
+bool IsAskedToStop(const Job& job);
 
-// The deciding rank's exit 0 was that stop, not the end of its work. A job
-// that was told to stop at its very end is started once more, finds nothing
+// Whether the deciding rank's exit 0 was that stop, not the end of its work. A
+// job that was asked to stop at its very end starts once more, finds nothing
 // left to do, and ends.
-bool HasStoppedAsTold(const Job& job);
+bool HasStoppedOnRequest(const Job& job);
 
-// What to do now about a RUNNING job that must leave: nothing, a directive
-// (added to *job), or a cause to stop the generation with.
+// For a RUNNING job that must leave: does nothing, adds a directive to *job, or
+// returns the cause for stopping the generation.
 std::optional<Cause> Leave(Job* job, const JobView& view, Time now);
 
-// Why a job that has stopped as told goes on elsewhere.
+// Returns why a job that stopped on request continues elsewhere.
 Cause MovedCause(const Job& job, const JobView& view);
 
 }  // namespace lockstep

@@ -83,9 +83,10 @@ TEST(MovingTest, NativeJobSavesStopsAndGoesOnElsewhere) {
   s.Settle();
   ASSERT_TRUE(s.job.failing);
   EXPECT_EQ(s.job.failing->reason, Reason::kNodeDrained);
-  EXPECT_EQ(s.job.failing->message,
-            "saved and stopped after step 41, as told: node b is drained by "
-            "user/ann: new kernel")
+  EXPECT_EQ(
+      s.job.failing->message,
+      "saved and stopped after step 41, as requested: node b is drained by "
+      "user/ann: new kernel")
       << "also where all ranks there have ended already";
   EXPECT_EQ(GoalOn(s, "a").grace, 30s);
   s.AllStopped();

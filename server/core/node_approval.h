@@ -1,11 +1,11 @@
-// How much of what a node offers may be used. Pure; for membership.cc.
+// Limits a node's offer to the approved resources. Pure; for membership.cc.
 //
-// A daemon says itself how large its host is, and whoever holds a node's
-// certificate can say anything: a host of a million CPUs would get every job,
-// with its secrets. So a node is taken at its word once, when it is new, and
-// up to the site's limit. What it offers beyond that, then or later, waits for
-// `lockstep nodes approve`. Offering less never waits, nor does coming back up
-// to what was approved: a GPU that fell off the bus and is there again.
+// A daemon reports the size of its host itself, and the holder of a node's
+// certificate can report anything: a host of a million CPUs would get every
+// job, with its secrets. So a new node's first offer is accepted up to the
+// site's limit. Anything beyond it, then or later, waits for `lockstep nodes
+// approve`. An offer up to the approved amount never waits, for example when a
+// GPU that fell off the bus returns.
 #ifndef LOCKSTEP_SERVER_CORE_NODE_APPROVAL_H_
 #define LOCKSTEP_SERVER_CORE_NODE_APPROVAL_H_
 
@@ -15,22 +15,23 @@
 
 namespace lockstep {
 
-// What a new node may have without approval: more than a host has today.
+// The most that a new node gets without approval: more than today's hosts have.
 inline const Resources kDefaultNodeLimit = {1024, int64_t{16} << 40, 16, ""};
 
-// So much more memory than was approved is no growth, as the same host has a
-// little more or less of it under another kernel. A part of 1.
+// Memory growth up to this fraction of the approved amount is ignored, because
+// the usable memory of a host varies a little with the kernel.
 inline constexpr double kMemoryTolerance = 1.0 / 64;
 
-// `node` has just registered: its info is what its daemon offers. Leaves of
-// that what may be used, those GPUs first that `before` had, and notes what
-// waits, with an event where that is news. `before`: the node's record until
-// then; null: it is new, and is taken at its word up to `limit`.
+// Reduces the info of `node`, which has just registered, from what its daemon
+// offers to what may be used. GPUs that `before` had are kept first. Records
+// what waits for approval, with an event if that changed. `before` is the
+// node's earlier record; null for a new node, whose offer is accepted up to
+// `limit`.
 void LimitToApproved(const NodeRecord* before, const Resources& limit,
                      NodeRecord* node, WallTime now);
 
-// Record and event of the command: all that the node offers may be used. A
-// node of which nothing waits stays as it is.
+// Returns the record after the command, with its event: everything that the
+// node offers may be used. Unchanged if nothing waits.
 NodeRecord ApproveNode(const NodeRecord& node, const std::string& requester,
                        WallTime now);
 

@@ -10,6 +10,11 @@
 namespace lockstep {
 namespace {
 
+bool IsSilent(const GpuUsage& gpu) {
+  return !gpu.utilization && !gpu.memory_access && !gpu.memory_used_bytes &&
+         !gpu.power_watts && !gpu.temperature_celsius;
+}
+
 bool Contains(const std::vector<Gpu>& gpus, const Gpu& gpu) {
   return std::any_of(gpus.begin(), gpus.end(),
                      [&](const Gpu& each) { return IsSameGpu(each, gpu); });
@@ -117,6 +122,14 @@ NodeRecord UndrainNode(const NodeRecord& before, bool quarantined,
                        requester),
            now);
   return node;
+}
+
+std::vector<int32_t> SilentGpus(const NodeReadings& readings) {
+  std::vector<int32_t> silent;
+  for (const GpuUsage& gpu : readings.gpus) {
+    if (IsSilent(gpu)) silent.push_back(gpu.index);
+  }
+  return silent;
 }
 
 }  // namespace lockstep

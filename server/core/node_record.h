@@ -1,5 +1,5 @@
-// What is stored of a node: who it is, what operators want of it, and what
-// happened to it. Pure value; membership.h knows whether it is there.
+// What is stored of a node: its identity, the operators' wishes, and its
+// events. Pure value. membership.h tracks whether the node is connected.
 #ifndef LOCKSTEP_SERVER_CORE_NODE_RECORD_H_
 #define LOCKSTEP_SERVER_CORE_NODE_RECORD_H_
 
@@ -31,22 +31,22 @@ struct Drain {
 std::string Describe(const Drain& drain);
 
 struct NodeRecord {
-  // Of what its daemon offers, capacity and gpus are what may be used.
+  // Its capacity and gpus are the usable part of what the daemon offers.
   NodeInfo info;
   std::optional<Drain> drain;
   // Oldest first; the newest kMaxNodeEvents.
   std::vector<Event> events;
-  // Since when it is in the state that was last seen.
+  // When it entered its last observed state.
   WallTime state_time{};
-  // GPUs that it offered once and does not offer any more: until they come
-  // back, or the node is forgotten. At most kMaxMissingGpus.
+  // GPUs that it no longer offers, until they return or the node is forgotten.
+  // At most kMaxMissingGpus.
   std::vector<Gpu> missing_gpus;
-  // The most that may be used of it (node_approval.h); nullopt: it was stored
-  // before there were approvals, and all that it had may be.
+  // The most that may be used (node_approval.h). nullopt if the record is older
+  // than approvals: then everything that it had may be used.
   std::optional<Resources> approved;
-  // What its daemon offers, where that is more than may be used.
+  // What its daemon offers, if that exceeds what may be used.
   std::optional<Resources> offered;
-  // Of the GPUs that it offers, those that may not be used yet.
+  // Offered GPUs that may not be used yet.
   std::vector<Gpu> withheld_gpus;
 
   bool operator==(const NodeRecord&) const = default;
@@ -55,30 +55,34 @@ struct NodeRecord {
 inline constexpr size_t kMaxNodeEvents = 50;
 inline constexpr size_t kMaxMissingGpus = 64;
 
-// Appends an event; the oldest go.
+// Appends an event and removes the oldest beyond kMaxNodeEvents.
 void AddEvent(NodeRecord* node, Reason reason, std::string message,
               WallTime now);
 
-// By the uuid, and by the index where one of the two has none.
+// Compares the uuids, or the indices if one of the two has no uuid.
 bool IsSameGpu(const Gpu& a, const Gpu& b);
 
 // "GPU 3 (NVIDIA H100, GPU-12ab)".
 std::string GpuLabel(const Gpu& gpu);
 
-// The node, that offered `before`, offers now what its record says: GPUs that
-// are not among those are missing, those that were and are there again are
-// not; with an event for each. A GPU is known by its uuid, and by its index
-// where it has none.
+// Indices of the GPUs about which the node knows nothing: they fell off the
+// bus, or their driver hangs.
+std::vector<int32_t> SilentGpus(const NodeReadings& readings);
+
+// Updates missing_gpus after the node's offer changed from `before` to that of
+// its record: GPUs that vanished become missing, GPUs that returned no longer
+// are. Adds an event for each. GPUs are compared by IsSameGpu.
 void CompareGpus(const std::vector<Gpu>& before, NodeRecord* node,
                  WallTime now);
 
-// Sets the faults of `before` on those of `gpus` that are the same.
+// Copies the faults in `before` to the same GPUs in `gpus`.
 void KeepFaults(const std::vector<Gpu>& before, std::vector<Gpu>* gpus);
 
-// Record and event of the command. Draining again replaces reason and grace.
+// Returns the record after the command, with its event. Draining again replaces
+// reason and grace.
 NodeRecord DrainNode(const NodeRecord& node, Drain drain);
-// Its GPUs lose their faults, too. A node that is neither drained nor
-// `quarantined` and has no faults stays as it is.
+// Also clears the faults of its GPUs. Unchanged if the node is neither drained
+// nor `quarantined` and has no faults.
 NodeRecord UndrainNode(const NodeRecord& node, bool quarantined,
                        const std::string& requester, WallTime now);
 

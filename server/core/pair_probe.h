@@ -1,7 +1,7 @@
-// Which nodes of a gang that broke reach each other. Pure.
+// Finds which nodes of a failed gang reach each other. Pure.
 //
-// Each is asked whether it reaches the others, over the addresses of the data
-// plane (common/model/probe.h). Who does not answer says nothing.
+// Each node is asked whether it reaches the others at the addresses of the data
+// plane (common/model/probe.h). A missing answer is not evidence.
 #ifndef LOCKSTEP_SERVER_CORE_PAIR_PROBE_H_
 #define LOCKSTEP_SERVER_CORE_PAIR_PROBE_H_
 
@@ -12,24 +12,25 @@
 
 #include "common/base/clock.h"
 #include "common/model/probe.h"
-#include "server/core/evidence.h"
+#include "server/core/lost_pair.h"
 
 namespace lockstep {
 
 class PairProbe {
  public:
-  // `asked`: each with those that it is asked about. Ends at `deadline` at the
-  // latest.
+  // `asked` maps each asked node to its targets. The probe ends at `deadline`
+  // at the latest.
   PairProbe(std::map<NodeName, std::set<NodeName>> asked, MonoTime deadline)
       : asked_(std::move(asked)), deadline_(deadline) {}
 
-  // What was not asked counts as nothing.
+  // Ignores results that were not asked for.
   void Take(const NodeName& from, const ProbeResult& result);
   bool IsOver(MonoTime now) const;
 
-  // In one direction at least. One of each two nodes, by name.
+  // Pairs that do not reach each other in at least one direction, by name. At
+  // most one entry for each two nodes.
   std::vector<LostPair> Unreached() const;
-  // In both directions; each pair in the order of its names.
+  // Pairs that reach each other in both directions, each in name order.
   std::set<std::pair<NodeName, NodeName>> Reached() const;
 
  private:

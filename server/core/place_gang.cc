@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "server/core/evidence.h"
 #include "server/core/host_fit.h"
 
 namespace lockstep {

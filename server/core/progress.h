@@ -1,4 +1,4 @@
-// How fast a job goes, from what its ranks' pages said. Pure.
+// Measures the speed of a job from the status pages of its ranks. Pure.
 #ifndef LOCKSTEP_SERVER_CORE_PROGRESS_H_
 #define LOCKSTEP_SERVER_CORE_PROGRESS_H_
 
@@ -18,7 +18,7 @@ struct JobProgressInfo {
   double samples_per_second = 0;
   double steps_per_second = 0;
   std::optional<Duration> eta;
-  // When rank 0 was last heard of.
+  // When rank 0 last reported.
   std::optional<WallTime> time;
 };
 
@@ -26,14 +26,14 @@ class ProgressMeter {
  public:
   static constexpr Duration kWindow = std::chrono::seconds(10);
 
-  // Forgets everything of older generations.
+  // Discards all data of older generations.
   void Reset(Generation generation);
-  // What rank `rank` says now; late and other generations' reports are the
-  // caller's to drop.
+  // Records a report of rank `rank`. The caller drops late reports and those of
+  // other generations.
   void Take(int32_t rank, const RankProgress& progress, Time now);
 
   JobProgressInfo Info() const;
-  // When a rank was last seen to commit one more step; nullopt: never.
+  // When a report last showed a newly committed step; nullopt if none did.
   std::optional<MonoTime> last_step_time() const { return last_step_time_; }
 
  private:

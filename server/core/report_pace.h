@@ -1,11 +1,10 @@
-// When what the nodes of a wide job report is worth a decision. Pure.
+// Batches the reports of a wide job's nodes before a decision. Pure.
 //
-// A decision looks at all of a job, and its commit writes all of it: one for
-// each report of N nodes is quadratic. So the reports of a gang of many nodes
-// wait for each other: for a sixteenth of the nodes, or for the last one that
-// ends a phase. Nothing is lost by that: a report is soft state, which nobody
-// acknowledges before the decision about it is committed, and which a daemon
-// gives again when it registers.
+// A decision reads and commits a whole job, so one decision for each report of
+// N nodes would be quadratic. Reports of a wide gang therefore wait for a
+// sixteenth of the nodes, or for the last node that ends a phase. Nothing is
+// lost: a report is soft state. It is acknowledged only after its decision is
+// committed, and a daemon sends it again when it registers.
 #ifndef LOCKSTEP_SERVER_CORE_REPORT_PACE_H_
 #define LOCKSTEP_SERVER_CORE_REPORT_PACE_H_
 
@@ -19,26 +18,26 @@ namespace lockstep {
 
 class ReportPace {
  public:
-  // In a phase of a gang, about so many decisions are made.
+  // The approximate number of decisions in one phase of a gang.
   static constexpr size_t kDecisions = 16;
 
-  // Of a generation on so many nodes. Again: does nothing.
+  // Starts a generation on `nodes` nodes. A repeated call does nothing.
   void Reset(Generation generation, size_t nodes);
 
-  // Takes in what a node of the job says now. False: the decision may wait for
-  // more reports; the caller makes it all the same before long. Never waits:
-  // what may change the job's course (a rank that failed, a refusal, news of
-  // rank 0's node, the last node of a phase), and gangs of less than
-  // 2 * kDecisions nodes.
+  // Records a report of a node of the job. Returns false if the decision may
+  // wait for more reports; the caller still makes it soon. Reports that may
+  // change the job's course (a failed rank, a refusal, a report of rank 0's
+  // node, the last node of a phase) never wait, nor do those of gangs of fewer
+  // than 2 * kDecisions nodes.
   bool Take(const Job& job, const NodeName& node, const GangStatus& said);
-  // The job was decided about.
+  // A decision about the job was made.
   void Decided() { waiting_ = 0; }
 
  private:
-  // What a node has done, from nothing to all stopped.
+  // The phases that a node passes, from nothing done to all stopped.
   static constexpr size_t kLevels = 7;
   static size_t LevelOf(const GangStatus& said);
-  // True: no other node is behind it.
+  // Returns true if no other node is behind it.
   bool Raise(const NodeName& node, size_t level);
 
   Generation generation_ = 0;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/model/reduction_plan.h"
+#include "server/core/bill.h"
 #include "server/core/images.h"
 #include "server/core/job_places.h"
 #include "server/core/preparing.h"
@@ -141,7 +142,7 @@ void TakeReport(Job* job, const std::vector<size_t>& tasks,
   TakeCheckpoint(job, gang, now);
   if (const Status plan = TakeReductionPlan(job, gang, node); !plan.ok()) {
     AddEventOnce(job, Reason::kNone,
-                 fmt::format("node {} told a reduction plan that is not kept: "
+                 fmt::format("node {} sent an unusable reduction plan: "
                              "{}",
                              node, Message(plan)),
                  now);

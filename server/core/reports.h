@@ -1,27 +1,28 @@
-// What nodes report of a job, and how it becomes part of the job. Pure; for
-// lifecycle.cc.
+// Applies the reports of nodes to a job. Pure; for lifecycle.cc.
 #ifndef LOCKSTEP_SERVER_CORE_REPORTS_H_
 #define LOCKSTEP_SERVER_CORE_REPORTS_H_
 
-#include "server/core/lifecycle.h"
+#include "server/core/job_view.h"
 
 namespace lockstep {
 
-// What `node` last said of `generation`; null: nothing.
+// Returns the last report of `node` on `generation`; null if there is none.
 const GangStatus* GangOf(const JobView& view, const NodeName& node,
                          Generation generation);
 
 bool IsLost(const JobView& view, const NodeName& node);
 
-// The node is there, has told everything it has, and this is not among it.
+// Whether the node is READY and has reported since the coordinator started, but
+// not this generation.
 bool SaysNothing(const JobView& view, const NodeName& node,
                  Generation generation);
 
-// Ranks, checkpoints, artifacts, events, and holds of what is gone.
+// Applies ranks, checkpoints, artifacts and events, and releases the holds of
+// what is gone.
 void TakeReports(Job* job, const JobView& view, Time now);
 
-// The most steps that a rank of this generation committed, by what is stored
-// or only known in memory; -1: none.
+// Returns the highest step that a rank of this generation committed, as stored
+// or as known in memory; -1 if none.
 int64_t HighestCommitted(const Job& job, const JobView& view);
 
 }  // namespace lockstep

@@ -82,7 +82,7 @@ TEST(ReportsTest, AReductionPlanThatMakesNoSenseIsRefusedOnce) {
     s.Settle();
     EXPECT_EQ(s.job.reduction_plan, "");
     EXPECT_THAT(s.job.events.back().message,
-                HasSubstr("node a told a reduction plan that is not kept: "));
+                HasSubstr("node a sent an unusable reduction plan: "));
     const size_t events = s.job.events.size();
     s.Gang("a").directive_done += 1;  // Another report.
     s.Settle();

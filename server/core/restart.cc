@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "server/core/ending.h"
+#include "server/core/evidence.h"
 #include "server/core/generation.h"
 #include "server/core/holding.h"
+#include "server/core/job_roles.h"
 #include "server/core/reports.h"
 #include "server/core/transitions.h"
 
@@ -220,15 +222,6 @@ void ForgetRefusal(Job* job) {
 }
 
 }  // namespace
-
-bool MayRestartAlone(const Job& job, const TaskStatus& task) {
-  const bool has_ps =
-      std::any_of(job.tasks.begin(), job.tasks.end(),
-                  [](const TaskStatus& t) { return t.type == TaskType::kPs; });
-  return job.spec.restart_worker_alone && has_ps &&
-         job.spec.kind == JobKind::kProgram && task.type == TaskType::kWorker &&
-         &task != &job.tasks.front();
-}
 
 void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   Failure failure = Judge(*job);

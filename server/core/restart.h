@@ -1,7 +1,7 @@
-// What follows a failure: the gang again, one worker alone, or the end. Pure;
-// for lifecycle.cc. Which failures are tried again: verdict.h.
+// Decides what follows a failure: the gang restarts, one worker restarts alone,
+// or the job ends. Pure; for lifecycle.cc. verdict.h has the rules for retries.
 //
-// The gang restarts as a whole, on the nodes that it has where it may. In a
+// The gang restarts as a whole, on its nodes if it may. In a
 // job with parameter servers and `restart_worker_alone`, a worker whose process
 // failed is started again alone, at its address, by the same rules and out of
 // the same budget; its node's loss still restarts the gang. All ranks of its
@@ -14,32 +14,30 @@
 #include <optional>
 #include <utility>
 
-#include "server/core/lifecycle.h"
+#include "server/core/job_view.h"
 #include "server/core/verdict.h"
 
 namespace lockstep {
 
-// Whether `task` of `job`, when it fails, is started again alone.
-bool MayRestartAlone(const Job& job, const TaskStatus& task);
-
-// Everything of the failed generation is gone: the next one begins, the job
-// looks for places, or it ends.
+// Starts the next generation, sends the job to PLACING, or ends it.
+// REQUIRES: everything of the failed generation is gone.
 void DecideAfterFailure(Job* job, const JobView& view, Time now);
 
-// Of a RUNNING job: starts again alone those workers that failed and may.
-// Returns the failure that the whole gang has to answer for; nullopt: none.
+// For a RUNNING job: restarts alone the failed workers that may. Returns the
+// failure for which the whole gang must stop; nullopt if there is none.
 std::optional<Failure> TakeFailures(Job* job, const JobView& view, Time now);
 
 using AwaitedSince = std::map<std::pair<int32_t, int32_t>, MonoTime>;
 
-// Brings JobView::awaited_since up to `view`: a rank is awaited from when it is
-// to be started again, on a node that is READY and has reported, until it has
-// started. A node that is not heard of, and a coordinator that was not there,
-// leave it its time. To be called before each decision.
+// Updates JobView::awaited_since from `view`. A rank is awaited from the moment
+// when it should restart, on a node that is READY and has reported, until it
+// has started. Time in which its node is silent or the coordinator is down does
+// not count. Call it before each decision.
 void AwaitRestarts(const Job& job, const JobView& view, Time now,
                    AwaitedSince* since);
 
-// The workers started again alone that are not there after `timeout`.
+// Returns a cause if workers that restart alone have not started after
+// `timeout`.
 std::optional<Cause> LateRestart(const Job& job, const JobView& view,
                                  Duration timeout, Time now);
 

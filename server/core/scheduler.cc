@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "server/core/evidence.h"
 #include "server/core/holding.h"
 #include "server/core/host_fit.h"
 #include "server/core/place_gang.h"
@@ -12,11 +13,6 @@
 
 namespace lockstep {
 namespace {
-
-bool IsSilent(const GpuUsage& gpu) {
-  return !gpu.utilization && !gpu.memory_access && !gpu.memory_used_bytes &&
-         !gpu.power_watts && !gpu.temperature_celsius;
-}
 
 void Occupy(const JobSpec& spec, const std::vector<TaskPlacement>& placement,
             std::vector<HostCapacity>* hosts) {
@@ -110,14 +106,6 @@ class Pools {
 
 }  // namespace
 
-std::vector<int32_t> SilentGpus(const NodeReadings& readings) {
-  std::vector<int32_t> silent;
-  for (const GpuUsage& gpu : readings.gpus) {
-    if (IsSilent(gpu)) silent.push_back(gpu.index);
-  }
-  return silent;
-}
-
 std::optional<std::vector<TaskPlacement>> PlaceGang(
     const JobSpec& spec, std::vector<HostCapacity> hosts) {
   size_t placed = 0;
@@ -125,7 +113,7 @@ std::optional<std::vector<TaskPlacement>> PlaceGang(
 }
 
 QueuePlace PlaceInQueue(const Job& job) {
-  return {-job.spec.priority, job.create_time, job.spec.name};
+  return {job.spec.priority, job.create_time, job.spec.name};
 }
 
 ScheduleResult Schedule(std::vector<QueuedJob> queue,

@@ -1,85 +1,53 @@
-// Which job goes where: all of a gang at once or nothing. Pure.
+// Places queued jobs: all of a gang at once, or nothing. Pure.
 //
-// Order: priority, then age. A smaller job may pass one that does not fit,
-// until that one has waited for `ageing_limit`; then nobody passes it, unless
-// the nodes that it needs are not READY.
-// A gang that is placed again goes where it was, if it still fits and the
-// place was not what ended it. Else tasks go to few hosts: the largest first,
-// each on the first host that has room; those that need GPUs look where most
-// are free, the others where the fewest are; then by CPUs; ties by node name.
-// A role in a container goes only where a container engine is, a job that names
-// a pool only to that pool's nodes; who waits for one pool holds up nobody who
-// cannot go there.
-// No gang goes on two nodes that are apart, and none on one that cools down
-// (strikes.h); who would fit but for that waits as CANNOT_FORM.
-// A job whose ranks were killed twice on one node goes elsewhere if it can.
+// The order is by priority, then by age. A smaller job may pass one that does
+// not fit, until that one has waited for `ageing_limit`. Then no job passes it,
+// unless the nodes that it needs are not READY.
+// A gang that is placed again keeps its places, if it still fits and the place
+// did not end it. Otherwise tasks go to few hosts: the largest task first, each
+// on the first host with room. Tasks with GPUs prefer hosts with the most free
+// GPUs, the others those with the fewest; then CPUs decide, then the node name.
+// A role in a container needs a host with a container engine. A job that names
+// a pool uses only that pool's nodes, and while it waits it does not block jobs
+// that cannot go there.
+// No gang uses two nodes that are apart, or a node that cools down (strikes.h).
+// A job that fits except for these rules waits as CANNOT_FORM.
+// A job whose ranks were killed twice on one node avoids it if it can.
 // The same input, in any order, gives the same placement.
 #ifndef LOCKSTEP_SERVER_CORE_SCHEDULER_H_
 #define LOCKSTEP_SERVER_CORE_SCHEDULER_H_
 
-#include <compare>
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/base/status.h"
-#include "server/core/lifecycle.h"
+#include "server/core/job.h"
+#include "server/core/placement.h"
 
 namespace lockstep {
 
-// What one job holds on a host.
-struct Holder {
-  JobName job;
-  Resources resources;
-};
-
-// A host as the scheduler sees it.
-struct HostCapacity {
-  NodeName node;
-  // Takes new work.
-  bool ready = false;
-  // Not ready because an operator said so; it counts for what can ever fit.
-  bool drained = false;
-  Resources capacity;
-  std::vector<Gpu> gpus;
-  // Of all holds on it.
-  Resources allocated;
-  std::vector<int32_t> allocated_gpus;
-  // The jobs that hold it. Used in messages only.
-  std::vector<Holder> holders = {};
-  // GPUs that get no new work: their driver does not answer for them, or
-  // reported a fatal error. They count for what can ever fit.
-  std::vector<int32_t> bad_gpus;
-  // As in NodeInfo.
-  std::string container_engine;
-  std::string pool;
-  // Not ready because it failed jobs, and for nothing else: until when, and
-  // why, in words. Empty: it does not cool down.
-  std::string cooling = {};
-  // Nodes with which no gang is placed, each with why, in words.
-  std::map<NodeName, std::string> apart = {};
-};
-
-// Indices of those of which the node knows nothing: fallen off the bus, or
-// their driver hangs.
-std::vector<int32_t> SilentGpus(const NodeReadings& readings);
-
 // Where a job stands in the queue: the order in which Schedule looks at it.
 struct QueuePlace {
-  int32_t unimportance = 0;  // The larger, the later.
+  int32_t priority = 0;
   WallTime create_time{};
   JobName job;
 
-  auto operator<=>(const QueuePlace&) const = default;
+  // Orders by descending priority, then by age, then by name.
+  bool operator<(const QueuePlace& other) const {
+    return std::tie(other.priority, create_time, job) <
+           std::tie(priority, other.create_time, other.job);
+  }
 };
 QueuePlace PlaceInQueue(const Job& job);
 
 struct QueuedJob {
   const Job* job = nullptr;
-  // In QUEUED or PLACING.
+  // How long it has been in QUEUED or PLACING.
   Duration waited{};
-  // Not before its backoff is over.
+  // Its backoff is not over yet.
   bool backing_off = false;
 };
 
@@ -101,18 +69,18 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
                         std::vector<HostCapacity> hosts,
                         const SchedulerOptions& options);
 
-// One gang on hosts as they are; nullopt: does not fit now.
+// Places one gang on the hosts as they are; nullopt if it does not fit now.
 std::optional<std::vector<TaskPlacement>> PlaceGang(
     const JobSpec& spec, std::vector<HostCapacity> hosts);
 
-// Why `spec` would not fit even if every host were empty and READY: a sentence
-// for each thing that is short, with the nearest that would fit. Empty: it
-// would, or no host is known yet.
+// Returns why `spec` would not fit even if every host were empty and READY: one
+// sentence for each shortage, with the nearest request that fits. Empty if it
+// would fit, or if no host is known yet.
 std::vector<std::string> WhyNeverFits(const JobSpec& spec,
                                       std::vector<HostCapacity> hosts);
 
-// FailedPrecondition (reason NEVER_FITS) with all of WhyNeverFits; OK where
-// that is empty.
+// Returns FailedPrecondition (reason NEVER_FITS) with all sentences of
+// WhyNeverFits; OK if there are none.
 Status CheckCanEverFit(const JobSpec& spec, std::vector<HostCapacity> hosts);
 
 }  // namespace lockstep

@@ -70,15 +70,15 @@ bool StallWatch::Page::UsesCpu() const {
   return cpu.back().seconds - cpu.front().seconds > kIdle * ToSeconds(window);
 }
 
-void StallWatch::Told(const Stall& stall) {
-  told_ = std::max(told_, stall.limit);
+void StallWatch::RecordAnnounced(const Stall& stall) {
+  announced_ = std::max(announced_, stall.limit);
 }
 
 void StallWatch::Reset(Generation generation) {
   if (generation == generation_) return;
   generation_ = generation;
   pages_.clear();
-  told_ = {};
+  announced_ = {};
   steps_.clear();
   committed_ = -1;
   stepped_.reset();
@@ -91,7 +91,7 @@ void StallWatch::Take(const RankStatus& said, MonoTime now) {
   const bool gap = !first && now - page.heard > options_.fresh;
   if (first || gap || !SamePlace(page.progress, said.progress)) {
     page.since = now;
-    told_ = {};
+    announced_ = {};
   }
   page.progress = said.progress;
   page.heard = now;
@@ -157,9 +157,9 @@ std::optional<Stall> StallWatch::Standing(int32_t world_size,
     }
     const bool busy = page.progress.phase == "input" || page.UsesCpu();
     const Duration limit =
-        std::max(told_, busy ? std::max(options_.patient_least,
-                                        options_.patient_factor * deadline)
-                             : deadline);
+        std::max(announced_, busy ? std::max(options_.patient_least,
+                                             options_.patient_factor * deadline)
+                                  : deadline);
     if (!found || still - limit > found->still - found->limit) {
       found = Stall{
           rank, page.progress.phase, page.progress.step, still, deadline, limit,
@@ -167,8 +167,8 @@ std::optional<Stall> StallWatch::Standing(int32_t world_size,
     }
   }
   if (waiting == world_size) {
-    const Duration limit =
-        std::max({options_.all_least, options_.all_factor * deadline, told_});
+    const Duration limit = std::max(
+        {options_.all_least, options_.all_factor * deadline, announced_});
     return Stall{-1, "allreduce", front, shortest, deadline, limit, waiting};
   }
   if (!found || waiting == 0) return std::nullopt;

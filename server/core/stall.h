@@ -1,29 +1,28 @@
-// Whether a native job hangs, from what its ranks' pages say. Pure.
+// Detects native jobs that hang, from the status pages of their ranks. Pure.
 //
-// A step ends only when every rank has arrived in its last all-reduce. So when
-// some ranks wait there, and another one's page has not moved for the stall
-// deadline D, that one is frozen: stopped, or stuck outside the collective. It
+// A step ends only when every rank has arrived in its last all-reduce. So if
+// some ranks wait there, and another rank's page has not changed for the stall
+// deadline D, that rank is frozen: stopped, or stuck outside the collective. It
 // may also have been stopped within the all-reduce of the step before, which
 // the others have left.
 //   D = max(5 s, 4 x p99 of the last 100 steps); 10 min for the first step of
 //   a generation, and 1 min until ten steps were seen.
-// Wrong alarms cost a restart, so it is not said
-//   - while a rank does what may take long: a checkpoint, an evaluation,
+// A false alarm costs a restart, so none is raised
+//   - while a rank does work that may take long: a checkpoint, an evaluation,
 //     forming, or anything before the first and after the last step;
-//   - while any rank's page is not heard of: silence of a host is
-//     membership.h's;
-//   - when nobody waits: all are slow alike;
-//   - before three times D, and half a minute, when all wait in the same step:
-//     the network between them, or one that was stopped within the all-reduce
-//     (the coordinator asks their nodes after D whether it is the network);
-//   - before six times D, and a minute, of a rank that uses the CPU (more than
+//   - while a rank's page is not reported: membership.h handles silent hosts;
+//   - if no rank waits: then all ranks are equally slow;
+//   - before three times D, and half a minute, if all ranks wait in the same
+//     step, because of the network between them or of one rank that was stopped
+//     within the all-reduce (after D the coordinator asks their nodes whether
+//     it is the network);
+//   - before six times D, and a minute, for a rank that uses the CPU (more than
 //     2 % of one core over the last two seconds) or waits for input: it may be
-//     slow and well.
-// From half of D on it is seen to stand still, and people are told when the
-// generation will be stopped. What they were told is kept for the whole gang,
-// as another rank than the named one may stand, too: the limit may grow when
-// the rank begins to use the CPU, and what was told never shrinks until a rank
-// moves.
+//     slow but healthy.
+// From half of D on the rank counts as stalled, and users see when the
+// generation will be stopped. The announced limit applies to the whole gang,
+// because a rank other than the named one may stall, too. It may grow when the
+// rank begins to use the CPU, and it never shrinks until a rank makes progress.
 #ifndef LOCKSTEP_SERVER_CORE_STALL_H_
 #define LOCKSTEP_SERVER_CORE_STALL_H_
 
@@ -45,52 +44,52 @@ struct StallOptions {
   Duration patient_least = std::chrono::minutes(1);
   int all_factor = 3;
   Duration all_least = std::chrono::seconds(30);
-  // A page that was not heard of for so long says nothing.
+  // A page that is older than this is not evidence.
   Duration fresh = std::chrono::seconds(3);
 };
 
 struct Stall {
-  // -1: all wait, and nobody is late.
+  // -1 if all ranks wait.
   int32_t rank = 0;
   std::string phase;
   int64_t step = 0;
-  // For how long its page has stood.
+  // How long its page has not changed.
   Duration still{};
   Duration deadline{};
-  // When it has stood for so long, the generation is stopped.
+  // The generation is stopped when `still` reaches this.
   Duration limit{};
-  // How many wait for it.
+  // Number of ranks that wait for it.
   int32_t waiting = 0;
 };
 
 // "rank 1 (worker 0 on b) stands still for 12 s in compute of step 7, and 1
 // other rank waits for it; the gang is stopped and started again after 20 s at
-// the earliest"; where all ranks wait, also that it is after the deadline where
-// their nodes do not reach each other. `job` is the one that it is of.
+// the earliest". If all ranks wait, it adds that the deadline applies if their
+// nodes do not reach each other. `stall` belongs to `job`.
 std::string Describe(const Job& job, const Stall& stall);
 
 class StallWatch {
  public:
   explicit StallWatch(StallOptions options = {}) : options_(options) {}
 
-  // Forgets everything of older generations.
+  // Discards all data of older generations.
   void Reset(Generation generation);
   void Take(const RankStatus& said, MonoTime now);
 
-  // How long a step may take.
+  // The stall deadline D.
   Duration Deadline() const;
-  // Of a generation of `world_size` ranks: the one that holds the others up and
-  // is nearest to its limit, or past it.
+  // For a generation of `world_size` ranks: returns the stalled rank that is
+  // nearest to its limit, or past it.
   std::optional<Stall> Standing(int32_t world_size, MonoTime now) const;
-  // The same once it is past its limit: it is frozen.
+  // Returns the same, but only past its limit: the rank is frozen.
   std::optional<Stall> Check(int32_t world_size, MonoTime now) const;
-  // People were told of `stall` and its limit.
-  void Told(const Stall& stall);
+  // Records that users were shown `stall` and its limit.
+  void RecordAnnounced(const Stall& stall);
 
  private:
   struct Page {
     RankProgress progress;
-    // Since when the page is as it is.
+    // When the page last changed.
     MonoTime since;
     MonoTime heard;
     // CPU time as it was reported, over the last kCpuWindow.
@@ -106,10 +105,9 @@ class StallWatch {
   const StallOptions options_;
   Generation generation_ = 0;
   std::map<int32_t, Page> pages_;
-  // The largest limit that people were told since any rank has moved; 0: none.
-  Duration told_{};
-  // Of the newest steps, as they were seen: the reports' pace is the
-  // resolution.
+  // The largest limit announced since a rank last made progress; 0 if none.
+  Duration announced_{};
+  // Durations of the newest steps, at the resolution of the reports.
   std::deque<Duration> steps_;
   int64_t committed_ = -1;
   // When `committed_` rose; nullopt: not yet in this generation.

@@ -131,7 +131,7 @@ TEST_F(StallTest, WhatPeopleWereToldIsKept) {
   const auto told = watch_.Standing(3, now_);
   ASSERT_TRUE(told);
   ASSERT_EQ(told->limit, 1min);
-  watch_.Told(*told);
+  watch_.RecordAnnounced(*told);
   // It uses no CPU any more.
   busy_ = -1;
   while (!Stalled() && now_ - since < 5min) Beat();
@@ -144,7 +144,7 @@ TEST_F(StallTest, WhatPeopleWereToldCountsUntilItMoves) {
   busy_ = 1;
   Freeze("compute");
   while (!watch_.Standing(3, now_)) Beat();
-  watch_.Told(*watch_.Standing(3, now_));
+  watch_.RecordAnnounced(*watch_.Standing(3, now_));
   busy_ = -1;
   Steps(1);
   Freeze("compute");
@@ -167,7 +167,7 @@ TEST_F(StallTest, WhatPeopleWereToldCountsForAnotherFrozenRank) {
   ASSERT_TRUE(told);
   ASSERT_EQ(told->rank, 1);
   ASSERT_EQ(told->limit, 1min);
-  watch_.Told(*told);
+  watch_.RecordAnnounced(*told);
   also_busy_ = false;
   while (!Stalled() && now_ - since < 5min) Beat();
   EXPECT_GE(now_ - since, 59s);

@@ -1,25 +1,25 @@
-// Which nodes get no new work for a while because they failed jobs, and which
-// two did not reach each other.
+// Tracks the nodes that get no new work for a while because they failed jobs,
+// and the pairs of nodes that did not reach each other.
 //
 // Pure: no I/O, no lock, no clock. Callers pass `now`, which never goes back.
 //
-// A node gets a strike where the evidence points at it: it was too slow to
-// prepare or to start its ranks, it is among the fewest that explain which
-// pairs did not reach each other when they were asked (pair_probe.h) and part
-// of several, or it killed ranks of a job that then ran elsewhere. The second
-// within ten minutes, never the first, makes it cool down: for a minute, and
-// twice as long each time, up to an hour. That has an end in any case; who gets
-// no strike for an hour after it begins anew.
+// A node gets a strike if the evidence points at it: it was too slow to prepare
+// or to start its ranks; it is part of several pairs whose probe failed
+// (pair_probe.h), and of the smallest set of nodes that explains these pairs;
+// or it killed ranks of a job that then ran elsewhere. The second strike within
+// ten minutes, never the first, makes the node cool down: for a minute, and
+// twice as long each time, up to an hour. A node that gets no strike for an
+// hour after a cool-down starts again at a minute.
 //
-// Two nodes that did not reach each other when they were asked are apart from
-// the first time: for a minute, twice as long each time, up to an hour;
-// forgotten ten minutes after it ended. Where only their ranks say that they
-// lost each other, as the two reach each other or nothing was heard of them,
-// they are apart from the second time within ten minutes only.
+// Two nodes whose probe failed are apart from the first time on: for a minute,
+// and twice as long each time, up to an hour. This is forgotten ten minutes
+// after it ended. If only their ranks report the loss, because the probe
+// succeeded or got no answer, they are apart from the second time within ten
+// minutes on.
 //
-// A coordinator that is started again has forgotten all of this, which is safe:
-// no promise rests on it, and what it meant is seen again at the price of a
-// failure that uses up no try.
+// A restarted coordinator has forgotten all of this. That is safe: no guarantee
+// depends on it, and it learns the same again from a failure that uses up no
+// try.
 #ifndef LOCKSTEP_SERVER_CORE_STRIKES_H_
 #define LOCKSTEP_SERVER_CORE_STRIKES_H_
 
@@ -36,7 +36,7 @@
 namespace lockstep {
 
 struct StrikeOptions {
-  // So many strikes within so long.
+  // Number of strikes within `window` that makes a node cool down.
   size_t strikes = 2;
   Duration window = std::chrono::minutes(10);
   Duration first = std::chrono::minutes(1);
@@ -54,12 +54,11 @@ class Strikes {
   struct Apart {
     NodeName a;  // Before `b` by name.
     NodeName b;
-    // "a did not reach b (Connection timed out)"; none of a rank's words.
+    // "a did not reach b (Connection timed out)". Contains no text from a rank.
     std::string why;
     Time since;
     WallTime until{};
-    // They did not reach each other when they were asked: it ends when they
-    // do.
+    // The probe failed. The pair is no longer apart once it succeeds.
     bool tested = false;
   };
   struct News {
@@ -69,29 +68,29 @@ class Strikes {
 
   explicit Strikes(StrikeOptions options = {}) : options_(options) {}
 
-  // Of a generation that has ended; said again it counts once. `keep`: the node
-  // of rank 0.
+  // Records the evidence of an ended generation. A repeated call does nothing.
+  // `keep` is the node of rank 0.
   News Take(const std::string& uid, Generation generation,
             const GangEvidence& evidence, const NodeName& keep, Time now);
-  // A rank of the job was killed on the node, by nobody that is known. Counts
-  // when the job runs on other nodes within the window.
+  // Records that an unknown sender killed a rank of the job on the node. It
+  // counts when the job runs on other nodes within the window.
   void NoteKill(const std::string& uid, const NodeName& node, Time now);
   bool HasKilled(const std::string& uid) const { return kills_.contains(uid); }
-  // It has done a part of its work on `nodes`.
+  // Records that the job has done a part of its work on `nodes`.
   News NoteRan(const std::string& uid, const std::set<NodeName>& nodes,
                Time now);
-  // It has ended.
+  // Call it when the job has ended.
   void ForgetJob(const std::string& uid);
 
-  // An operator says that all is well with it, or it is gone. True: something
-  // has changed.
+  // Clears the node after an operator's command, or when it is removed. Returns
+  // whether something changed.
   bool Clear(const NodeName& node);
-  // The two reach each other.
+  // Records that the two reach each other. Returns whether something changed.
   bool Mend(const NodeName& a, const NodeName& b, Time now);
-  // Ends what is over; the nodes that this is about.
+  // Ends what has expired. Returns the affected nodes.
   std::set<NodeName> Expire(Time now);
 
-  // Null: it does not cool down.
+  // Null if the node does not cool down.
   const CoolDown* CoolingOf(const NodeName& node) const;
   // By name.
   std::vector<Apart> AllApart() const;
@@ -101,7 +100,7 @@ class Strikes {
   struct Host {
     std::deque<MonoTime> strikes;
     std::string why;
-    // How often it cooled down.
+    // Number of cool-downs.
     int times = 0;
     bool cools = false;
     CoolDown cooling;

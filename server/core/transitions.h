@@ -1,20 +1,19 @@
-// Steps that the rules of a job's life share. Pure; for lifecycle.cc and its
-// like.
+// Transitions that the parts of lifecycle.cc share. Pure.
 #ifndef LOCKSTEP_SERVER_CORE_TRANSITIONS_H_
 #define LOCKSTEP_SERVER_CORE_TRANSITIONS_H_
 
-#include "server/core/lifecycle.h"
+#include "server/core/job.h"
 
 namespace lockstep {
 
-// FINISHING with what it ends in.
+// Enters FINISHING with the final state `outcome`.
 void Finish(Job* job, JobState outcome, Cause cause, int32_t exit_code,
             Time now);
 
-// Stops the generation; what comes next is decided when it is gone everywhere.
+// Stops the generation. The next step is decided when it is gone everywhere.
 void Fail(Job* job, Cause cause, Time now);
 
-// What the generation wrote into the job's history goes.
+// Removes the events of the current generation from the job's history.
 void ForgetEvents(Job* job);
 
 }  // namespace lockstep

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "server/core/ending.h"
 #include "server/core/hints.h"
+#include "server/core/job_roles.h"
 
 namespace lockstep {
 namespace {

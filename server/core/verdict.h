@@ -1,4 +1,4 @@
-// Why an attempt ended, and whether the job is tried again. Pure.
+// Determines why an attempt ended, and whether the job is retried. Pure.
 #ifndef LOCKSTEP_SERVER_CORE_VERDICT_H_
 #define LOCKSTEP_SERVER_CORE_VERDICT_H_
 
@@ -10,112 +10,114 @@ namespace lockstep {
 
 struct Failure {
   Cause cause;
-  // What a shell would have seen of the rank that failed; 1 where no rank did.
+  // The exit code of the failed rank as a shell shows it; 1 if no rank failed.
   int32_t exit_code = 1;
-  // Trying again cannot help: exit 2, 126, 127, out of memory, ranks that
+  // A retry cannot help: exit 2, 126, 127, out of memory, ranks that
   // disagree about what they compute.
   bool fatal = false;
-  // The rank ended because of something else: its word is the last to count.
+  // The rank ended because of another failure. Its exit counts last as a cause.
   bool victim = false;
-  // Exit 42: the program asks for a restart; no try is used up.
+  // Exit 42: the program requests a restart, which uses up no try.
   bool free_restart = false;
-  // Somebody else listens on a port of the gang: other ports are tried, and no
-  // try is used up.
+  // Another process listens on a port of the gang. Other ports are tried, which
+  // uses up no try.
   bool port_taken = false;
-  // Nobody failed: the job leaves a drained node, which costs nothing.
+  // The job leaves a drained node. This is not a failure and uses up no try.
   bool moved = false;
-  // A node could not prepare for now (a full disk, a GPU that is still held,
-  // no free port): it is asked again later, and no try is used up.
+  // A node temporarily could not prepare (a full disk, a GPU that is still
+  // held, no free port). It is asked again later, which uses up no try.
   bool passing = false;
-  // What the job would resume from is not there: it holds (holding.h), and no
-  // try is used up.
+  // The state to resume from is missing. The job holds (holding.h), which uses
+  // up no try.
   bool holds = false;
-  // A person said what to resume from: no try is used up.
+  // A user set what to resume from, which uses up no try.
   bool ordered = false;
-  // The rank missed a peer, or a service that may be away.
+  // The rank lost a peer, or a service that may be unavailable.
   bool peer_lost = false;
-  // Nothing says that the program is at fault: no try is used up, ten times an
-  // hour.
+  // There is no evidence against the program. This uses up no try, up to ten
+  // times an hour.
   bool uncharged = false;
-  // Whose exit it is; -1: of none.
+  // The rank that exited; -1 if the cause is not an exit.
   int32_t rank = -1;
-  // Equal of two failures that are the same: the type of the exception and
-  // where the program raised it, or that it probably ran out of memory. Empty:
-  // the program did not say, or the failure may be another's or pass by itself
-  // (a lost peer, a time-out, an OSError).
+  // Equal signatures identify the same failure: the type of the exception and
+  // the place where the program raised it, or a probable lack of memory. Empty
+  // if the program did not report it, or if the failure may have another origin
+  // or be temporary (a lost peer, a timeout, an OSError).
   std::string signature = {};
 };
 
-// What `rank`'s bad exit means. REQUIRES: it has one.
+// Returns the failure for `rank`'s exit. REQUIRES: it exited, not with 0.
 Failure FailureOfRank(const Job& job, const RankStatus& rank);
 
-// The first cause among the exits of the current tasks, by their corrected
-// times (clock_offset.h): a port that was taken; else the earliest rank that
-// failed by itself; else the earliest whose last words are of a lost peer, as
-// the news of a death may be quicker than the death's own; else the earliest
-// of those that were stopped. A worker that waits to be started again alone is
-// not a cause. Where the earliest speaks of a lost peer and a rank of the group
-// had exited with 0 before it, the cause names that rank (RANK_LEFT_EARLY).
-// nullopt: no other rank failed.
+// Returns the first cause among the exits of the current tasks, by their
+// corrected times (clock_offset.h): a port that was taken; otherwise the
+// earliest rank that failed by itself; otherwise the earliest whose exit
+// message names a lost peer, because peers may report a death before the dead
+// rank's own node does; otherwise the earliest that was stopped. A worker that
+// waits to restart alone is not a cause. If the earliest names a lost peer, and
+// a rank of the group exited with 0 before it, the cause names that rank
+// (RANK_LEFT_EARLY). nullopt if no other rank failed.
 std::optional<Failure> FirstFailure(const Job& job);
 
-// Whether `exit` followed from the end of another: it was stopped, or its last
-// words are of a peer or of the service that peers meet at.
+// Whether `exit` is a consequence of another rank's end: it was stopped, or its
+// exit message names a peer or the rendezvous service.
 bool BlamesAPeer(const ExitStatus& exit);
 
-// The ranks that failed after the first cause and because of it are marked as
-// victims; those that say the same error are none. `cause` without a rank (a
-// lost node, a stalled rank): all that failed are. A worker that waits to be
-// started again alone failed by itself.
+// Marks as victims the ranks that failed after the first cause and because of
+// it, but not those that report the same error. If `cause` has no rank (a lost
+// node, a stalled rank), all failed ranks are victims. A worker that waits to
+// restart alone failed by itself.
 void MarkVictims(Job* job, const Failure& cause);
 
-// Whether `cause` is how one of the current tasks' ranks failed.
+// Whether `cause` is the failure of a rank of the current tasks.
 bool IsOfARank(const Job& job, const Cause& cause);
 
-// What a cause that no rank's exit stands for (a lost node, a refusal, a
-// timeout) means for the job.
+// Returns the failure for a cause that is not a rank's exit (a lost node, a
+// refusal, a timeout).
 Failure FailureOf(const Cause& cause);
 
-// How long a restart that a program asked for is remembered.
+// How long a restart that a program requested is remembered.
 inline constexpr Duration kFreeRestartWindow = std::chrono::seconds(60);
 
-// So many starts on other ports within so long are free.
+// At most this many starts on other ports are free within the window.
 inline constexpr int kFreePortRestarts = 5;
 inline constexpr Duration kPortRestartWindow = std::chrono::seconds(60);
 
-// So many failures within so long use up no try where nothing says that the
-// program is at fault; those that come after them do.
+// At most this many failures without evidence against the program use up no try
+// within the window. Further ones do.
 inline constexpr int kMostUncharged = 10;
 inline constexpr Duration kUnchargedWindow = std::chrono::hours(1);
-// The host of some ranks is gone, by silence or by an operator's word.
+// Whether the host of some ranks is gone, by silence or by an operator's
+// command.
 bool IsOfTheHost(Reason reason);
-// Of the last hour. Not by the job's events, of which only the newest are kept:
-// a program may make as many as it likes.
+// Counts the uncharged failures of the last hour. It does not use the job's
+// events: only the newest are kept, and a program may add any number.
 int UnchargedFailures(const Job& job, WallTime now);
 
-// A program shows progress by running for so long.
+// A program that runs for this long makes progress.
 inline constexpr Duration kProgramProgress = std::chrono::minutes(10);
 
-// After a node could not prepare for now: the first time, and at most.
+// The first and the longest backoff after a node temporarily could not prepare.
 inline constexpr Duration kPassingRefusalBackoff = std::chrono::seconds(2);
 inline constexpr Duration kLongestPassingRefusalBackoff =
     std::chrono::seconds(30);
-// Of refusals in a row the history has so many; what comes after them takes the
-// newest one's place.
+// The history keeps this many refusals in a row. A further one replaces the
+// newest.
 inline constexpr int kPassingRefusalsKept = 5;
 
-// The newest attempts that ended because a node could not prepare for now.
+// Counts the newest attempts in a row that ended because a node temporarily
+// could not prepare.
 int PassingRefusals(const Job& job);
 
 struct RestartPlan {
   bool restart = false;
-  // It used up no try because nothing says that the program is at fault.
+  // No try was used up, because there is no evidence against the program.
   bool uncharged = false;
-  // Wait so long before the next try.
+  // The wait before the next try.
   Duration backoff{};
   // The counters of the job after this failure.
   int32_t failures_without_progress = 0;
-  // Of a job that fails: what is told.
+  // The cause to report if the job fails.
   Cause cause;
   int32_t exit_code = 1;
 };

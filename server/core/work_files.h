@@ -1,5 +1,5 @@
-// Working directories of tasks: what nodes report of them, where they are, and
-// what a task that moves leaves behind. Pure.
+// Working directories of tasks: the nodes' reports on them, their location, and
+// what a moved task leaves behind. Pure.
 #ifndef LOCKSTEP_SERVER_CORE_WORK_FILES_H_
 #define LOCKSTEP_SERVER_CORE_WORK_FILES_H_
 
@@ -11,16 +11,16 @@
 
 namespace lockstep {
 
-// Takes over what a node that has stopped says of the directories of `tasks`,
-// which are the indices of its own.
+// Records what a stopped node reports about the directories of its own tasks,
+// which have the indices `tasks`.
 void TakeWork(Job* job, const std::vector<size_t>& tasks,
               const GangStatus& gang);
 
-// What an ended attempt keeps of it: no names of files.
+// Removes the names of files, which an ended attempt does not keep.
 void ShortenWork(std::vector<TaskStatus>* tasks);
 
-// `job` was just placed, its tasks were on other nodes before: events about
-// directories that stay where they were and may not be empty.
+// Adds events about directories that stay on their old nodes and may not be
+// empty, after `job` was placed on other nodes.
 void NoteWorkLeftBehind(Job* job, Time now);
 
 struct WorkSite {
@@ -28,9 +28,9 @@ struct WorkSite {
   int32_t index = 0;
   NodeName node;
 };
-// Where the directory of the task of `rank` is: on the node where that task
-// last ran. NotFound: the job has no such rank. FailedPrecondition: the job
-// names its working directory itself, or the rank has not been started yet.
+// Returns the site of the directory of `rank`'s task: the node where the task
+// last ran. NotFound: the job does not have this rank. FailedPrecondition: the
+// job names its working directory itself, or the rank has not started yet.
 StatusOr<WorkSite> WorkSiteOf(const Job& job, int32_t rank);
 
 }  // namespace lockstep

@@ -116,7 +116,7 @@ TEST_F(OperationsTest, ADrainMovesANativeJobAndLosesNoStep) {
   EXPECT_GE(step, 20);
   EXPECT_EQ(first.end_cause().reason(), v1::REASON_NODE_DRAINED);
   EXPECT_EQ(first.end_cause().message(),
-            fmt::format("saved and stopped after step {}, as told: node "
+            fmt::format("saved and stopped after step {}, as requested: node "
                         "worker-0 is drained by user/local: new disk",
                         step));
   for (int rank = 0; rank < 2; ++rank) {
@@ -130,7 +130,7 @@ TEST_F(OperationsTest, ADrainMovesANativeJobAndLosesNoStep) {
   }
   EXPECT_THAT(Story(job),
               HasSubstr("REASON_NODE_DRAINED: node worker-0 is drained by "
-                        "user/local: new disk; told to save and to go on "
+                        "user/local: new disk; asked to save and to continue "
                         "elsewhere, with a grace of "));
 
   WaitNode("worker-0", v1::NODE_STATE_DRAINED);

@@ -1,10 +1,10 @@
 // The packages that are on this node: DIR/sha256-HEX, one file each.
 //
-// A package is fetched once, however many want it at a time, and kept while
-// somebody holds a lease on it; beyond the limit those that nobody holds are
-// removed, the least recently used first. A file of an earlier daemon is
-// checked by its digest before its first use, so that nothing here needs to
-// be synced to disk. Safe from any thread.
+// Concurrent requests for a package share one fetch. A package stays while a
+// lease on it exists. Beyond the limit, packages without a lease are removed,
+// the least recently used first. A file of an earlier daemon is checked by its
+// digest before its first use, so nothing here needs to be synced to disk. Safe
+// from any thread.
 #ifndef LOCKSTEP_WORKER_PACKAGE_PACKAGE_CACHE_H_
 #define LOCKSTEP_WORKER_PACKAGE_PACKAGE_CACHE_H_
 
@@ -29,11 +29,11 @@ namespace lockstep {
 struct PackageCacheOptions {
   std::string dir;
   uint64_t limit_bytes = uint64_t{20} << 30;
-  // Without a byte.
+  // Limit for a fetch that receives no byte.
   Duration idle = std::chrono::seconds(60);
-  // Of a whole fetch.
+  // Limit for a whole fetch.
   Duration most = std::chrono::minutes(30);
-  // After a break; doubled up to 2 s.
+  // Wait after an interrupted connection; doubles up to 2 s.
   Duration backoff = std::chrono::milliseconds(100);
 };
 

@@ -25,7 +25,7 @@
 
 namespace lockstep {
 
-// Who files and programs of a package belong to.
+// The owner of a package's files and programs.
 struct PackageUser {
   uid_t uid = 0;
   gid_t gid = 0;
@@ -33,26 +33,26 @@ struct PackageUser {
 };
 
 struct UnpackOptions {
-  // Absent: as the caller.
+  // nullopt: the owner is the caller.
   std::optional<PackageUser> user;
   uint64_t max_bytes = uint64_t{32} << 30;  // Of all files, unpacked.
-  // With the folders that are made on the way to them.
+  // Includes the parent folders that are created.
   uint64_t max_entries = 1'000'000;
-  // For all of it.
+  // Limit for the whole unpacking.
   Duration most = std::chrono::minutes(30);
 };
 
-// Unpacks the tar `bytes` into `directory`, which is there and empty. Files
-// get mode 0644, or 0755 where they may be executed, folders 0755.
-// On an error what was unpacked stays: remove the folder.
+// Unpacks the tar `bytes` into `directory`, which exists and is empty.
+// Files get mode 0644, or 0755 if they are executable; folders get 0755.
+// After an error the unpacked part stays; the caller removes the folder.
 //   InvalidArgument    an entry is refused by name, or it is over the limits
-//   DataLoss           it is no tar, or damaged
+//   DataLoss           it is not a tar archive, or it is damaged
 //   ResourceExhausted  the disk is full
 //   DeadlineExceeded   it took longer than the limit
 //   Cancelled
 Status UnpackTar(ByteSource* bytes, const std::string& directory,
                  const UnpackOptions& options, Cancellation* cancel);
-// The same of a file, decompressed by gzip where it begins as such.
+// Does the same for a file, and decompresses it if it begins as gzip.
 Status UnpackFile(const std::string& path, const std::string& directory,
                   const UnpackOptions& options, Cancellation* cancel);
 

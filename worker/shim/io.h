@@ -1,4 +1,4 @@
-// The shim's few dealings with the kernel: descriptors, clocks, whole files.
+// The shim's system calls: descriptors, clocks, whole files.
 #ifndef LOCKSTEP_WORKER_SHIM_IO_H_
 #define LOCKSTEP_WORKER_SHIM_IO_H_
 

@@ -1,4 +1,4 @@
-// Comparing what proves who somebody is. Std only: the shim has it too.
+// Compares secrets that authenticate a peer. Std only: the shim uses it, too.
 #ifndef LOCKSTEP_WORKER_TASK_SAME_SECRET_H_
 #define LOCKSTEP_WORKER_TASK_SAME_SECRET_H_
 
