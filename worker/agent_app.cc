@@ -20,8 +20,8 @@
 #include "common/os/procfs.h"
 #include "common/pki/credentials.h"
 #include "common/pki/validity.h"
-#include "worker/agent/host_setup.h"
-#include "worker/agent/node_metrics.h"
+#include "worker/agent/host/host_setup.h"
+#include "worker/agent/metrics/node_metrics.h"
 #include "worker/devices/host_capacity.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 
 #include "common/base/fault_point.h"
 #include "common/base/logging.h"
-#include "worker/agent/stray_processes.h"
+#include "worker/agent/host/stray_processes.h"
 #include "worker/rank_link/packet.h"
 
 namespace lockstep {
@@ -190,7 +190,7 @@ void Agent::SetCoreTimer() {
 }
 
 void Agent::Report(const GangKey& key) {
-  const AgentCore::Gang* gang = core_.Find(key);
+  const LocalGang* gang = core_.Find(key);
   if (gang == nullptr) return;
   // From LAUNCHED on there is something that the next daemon must find.
   if (gang->status.phase >= GangPhase::kLaunched &&
@@ -206,7 +206,7 @@ void Agent::Report(const GangKey& key) {
   Send(message);
 }
 
-GangStatus Agent::FullStatus(const AgentCore::Gang& gang) {
+GangStatus Agent::FullStatus(const LocalGang& gang) {
   GangStatus status = gang.status;
   const GangKey key{status.job, status.generation};
   for (RankStatus& rank : status.ranks) {
@@ -224,7 +224,7 @@ GangStatus Agent::FullStatus(const AgentCore::Gang& gang) {
 }
 
 Status Agent::Save(const GangKey& key) {
-  const AgentCore::Gang* gang = core_.Find(key);
+  const LocalGang* gang = core_.Find(key);
   if (gang == nullptr) return OkStatus();
   return store_.Save(
       {gang->assignment, FullStatus(*gang), gangs_[key].link_nonces});

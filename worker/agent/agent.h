@@ -27,36 +27,33 @@
 #include "common/os/procfs.h"
 #include "common/wire/worker_wire.h"
 #include "lockstep/v1/worker.pb.h"
-#include "worker/agent/agent_core.h"
-#include "worker/agent/agent_metrics.h"
-#include "worker/agent/cgroup_tree.h"
-#include "worker/agent/coordinator_client.h"
-#include "worker/agent/event_loop.h"
-#include "worker/agent/log_shipper.h"
-#include "worker/agent/module_answers.h"
-#include "worker/agent/orphans.h"
-#include "worker/agent/out_of_memory.h"
-#include "worker/agent/port_lease.h"
-#include "worker/agent/port_watch.h"
-#include "worker/agent/prefetch_core.h"
-#include "worker/agent/preflight.h"
-#include "worker/agent/preparation.h"
-#include "worker/agent/probe.h"
-#include "worker/agent/rank_environment.h"
-#include "worker/agent/rank_readings.h"
-#include "worker/agent/supervisor.h"
-#include "worker/agent/task_store.h"
-#include "worker/agent/work_store.h"
-#include "worker/agent/work_thread.h"
+#include "worker/agent/core/agent_core.h"
+#include "worker/agent/exits/out_of_memory.h"
+#include "worker/agent/host/cgroup_tree.h"
+#include "worker/agent/host/orphans.h"
+#include "worker/agent/loop/event_loop.h"
+#include "worker/agent/loop/work_thread.h"
+#include "worker/agent/metrics/agent_metrics.h"
+#include "worker/agent/ports/port_lease.h"
+#include "worker/agent/ports/port_watch.h"
+#include "worker/agent/prepare/module_answers.h"
+#include "worker/agent/prepare/prefetch_core.h"
+#include "worker/agent/prepare/preflight.h"
+#include "worker/agent/prepare/preparation.h"
+#include "worker/agent/ranks/rank_environment.h"
+#include "worker/agent/ranks/supervisor.h"
+#include "worker/agent/readings/rank_readings.h"
+#include "worker/agent/store/task_store.h"
+#include "worker/agent/stream/coordinator_client.h"
+#include "worker/agent/stream/log_shipper.h"
+#include "worker/agent/stream/probe.h"
+#include "worker/agent/work/work_store.h"
 #include "worker/container/container_engine.h"
 #include "worker/devices/gpu_sampler.h"
 #include "worker/rank_link/server.h"
 #include "worker/task/rank_page.h"
 
 namespace lockstep {
-
-// Of the file system that `path` is on.
-StatusOr<DiskSpace> ReadDiskSpace(const std::string& path);
 
 // How much of a log is kept where `ranks` share `total` bytes: its beginning
 // and its end.
@@ -252,12 +249,12 @@ class Agent final : public SupervisorHandler, public RankLinkHandler {
   void RemoveAside(const std::string& directory);
   void SetCoreTimer();
   void Report(const GangKey& key);
-  GangStatus FullStatus(const AgentCore::Gang& gang);
+  GangStatus FullStatus(const LocalGang& gang);
 
   // agent_prepare.cc
   void StartPreparing(const GangKey& key);
   PreparationInput PreparationOf(const GangKey& key,
-                                 const AgentCore::Gang& gang);
+                                 const LocalGang& gang);
   void OnPreparing(const GangKey& key, uint64_t run,
                    const TaskPreparation& preparation);
   void ReportIfStillPreparing(const GangKey& key, uint64_t run);

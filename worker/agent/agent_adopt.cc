@@ -5,9 +5,9 @@
 
 #include "common/base/logging.h"
 #include "worker/agent/agent.h"
-#include "worker/agent/dead_sockets.h"
-#include "worker/agent/orphans.h"
-#include "worker/agent/stray_processes.h"
+#include "worker/agent/host/dead_sockets.h"
+#include "worker/agent/host/orphans.h"
+#include "worker/agent/host/stray_processes.h"
 #include "worker/shim/shim_client.h"
 
 namespace lockstep {

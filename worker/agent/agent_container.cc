@@ -6,8 +6,8 @@
 
 #include "common/base/logging.h"
 #include "worker/agent/agent.h"
-#include "worker/agent/python_command.h"
-#include "worker/agent/stray_processes.h"
+#include "worker/agent/host/stray_processes.h"
+#include "worker/agent/prepare/python_command.h"
 #include "worker/container/cli_engine.h"
 #include "worker/container/find_engine.h"
 #include "worker/container/reach.h"
@@ -187,7 +187,7 @@ Status Agent::PutInContainer(const RankRef& ref, const Assignment& assignment,
 
 std::string Agent::ImageToRun(const GangKey& key, const Assignment& assignment,
                               const std::string& image) const {
-  const AgentCore::Gang* gang = core_.Find(key);
+  const LocalGang* gang = core_.Find(key);
   // By its id: what the name stands for may have changed since. A gang that an
   // earlier daemon has prepared is known by what was settled.
   if (gang != nullptr) {

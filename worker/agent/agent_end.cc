@@ -13,8 +13,8 @@
 #include "common/base/fd.h"
 #include "common/base/logging.h"
 #include "worker/agent/agent.h"
-#include "worker/agent/exit_words.h"
-#include "worker/agent/output_files.h"
+#include "worker/agent/exits/exit_words.h"
+#include "worker/agent/work/output_files.h"
 #include "worker/shim/log_reader.h"
 
 namespace lockstep {
@@ -71,7 +71,7 @@ bool HasLastWords(const ExitStatus& exit) {
   }
 }
 
-bool HasFirstRank(const AgentCore::Gang& gang) {
+bool HasFirstRank(const LocalGang& gang) {
   return std::any_of(gang.status.ranks.begin(), gang.status.ranks.end(),
                      [](const RankStatus& rank) { return rank.rank == 0; });
 }
@@ -80,7 +80,7 @@ bool HasFirstRank(const AgentCore::Gang& gang) {
 
 void Agent::AddLastWords(const RankRef& ref, ExitStatus* exit) {
   if (exit->ok() || !exit->message.empty()) return;
-  const AgentCore::Gang* gang = core_.Find(ref.gang);
+  const LocalGang* gang = core_.Find(ref.gang);
   if (gang == nullptr) return;
   // Who ends because we said so says nothing that counts: but who had ended
   // before does.
@@ -106,7 +106,7 @@ void Agent::AddLastWords(const RankRef& ref, ExitStatus* exit) {
 }
 
 bool Agent::AwaitsOutputs(const GangKey& key) {
-  const AgentCore::Gang* gang = core_.Find(key);
+  const LocalGang* gang = core_.Find(key);
   if (gang == nullptr || gang->status.phase != GangPhase::kStopped ||
       !gang->assignment.spec ||
       gang->assignment.spec->output_directory.empty() || !HasFirstRank(*gang)) {

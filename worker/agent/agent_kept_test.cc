@@ -18,7 +18,7 @@
 #include "worker/agent/agent.h"
 #include "worker/agent/agent_fixture.h"
 #include "worker/agent/fake_coordinator.h"
-#include "worker/agent/testing.h"
+#include "worker/agent/ports/testing.h"
 
 namespace lockstep {
 namespace {

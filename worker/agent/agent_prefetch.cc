@@ -4,7 +4,7 @@
 
 #include "common/base/logging.h"
 #include "worker/agent/agent.h"
-#include "worker/agent/rank_readings.h"
+#include "worker/agent/core/printable_text.h"
 
 namespace lockstep {
 namespace {

@@ -6,8 +6,8 @@
 #include "common/base/logging.h"
 #include "common/base/random.h"
 #include "worker/agent/agent.h"
-#include "worker/agent/rank_readings.h"
-#include "worker/agent/stray_processes.h"
+#include "worker/agent/core/printable_text.h"
+#include "worker/agent/host/stray_processes.h"
 
 namespace lockstep {
 namespace {
@@ -64,7 +64,7 @@ std::string Agent::CodeDirectory(const GangKey& key) const {
 }
 
 PreparationInput Agent::PreparationOf(const GangKey& key,
-                                      const AgentCore::Gang& gang) {
+                                      const LocalGang& gang) {
   PreparationInput input;
   input.spec = *gang.assignment.spec;
   const auto path = config_.environment.find("PATH");
@@ -107,7 +107,7 @@ PreparationInput Agent::PreparationOf(const GangKey& key,
 }
 
 void Agent::StartPreparing(const GangKey& key) {
-  const AgentCore::Gang* gang = core_.Find(key);
+  const LocalGang* gang = core_.Find(key);
   if (gang == nullptr) return;
   if (const auto it = preparing_.find(key); it != preparing_.end()) {
     // Of a gang of the same name that is forgotten: OnPrepareDone goes on.
@@ -174,7 +174,7 @@ void Agent::RunAlone(Preparing* preparing, const std::function<void()>& run,
 }
 
 void Agent::StartCheckingOutput(const GangKey& key) {
-  const AgentCore::Gang* gang = core_.Find(key);
+  const LocalGang* gang = core_.Find(key);
   if (gang == nullptr) return;
   auto preparing = std::make_shared<Preparing>();
   const uint64_t number = preparing->run = ++last_run_;
@@ -208,7 +208,7 @@ void Agent::OnPreparing(const GangKey& key, uint64_t run,
       it->second->superseded) {
     return;
   }
-  const AgentCore::Gang* gang = core_.Find(key);
+  const LocalGang* gang = core_.Find(key);
   if (gang == nullptr || gang->status.phase != GangPhase::kPreparing) return;
   TaskPreparation& known = gangs_[key].preparation.emplace(preparation);
   known.detail = PrintableText(known.detail, kMaxReportedText);
@@ -221,7 +221,7 @@ void Agent::ReportIfStillPreparing(const GangKey& key, uint64_t run) {
     if (!*alive) return;
     const auto it = preparing_.find(key);
     if (it == preparing_.end() || it->second->run != run) return;
-    const AgentCore::Gang* gang = core_.Find(key);
+    const LocalGang* gang = core_.Find(key);
     if (gang == nullptr || gang->status.phase != GangPhase::kPreparing) return;
     if (!gangs_[key].preparation) {
       gangs_[key].preparation = TaskPreparation{
@@ -247,7 +247,7 @@ void Agent::OnOutputCheckDone(const GangKey& key, uint64_t run,
                               OutputCheck check) {
   const auto preparing = TakePreparing(key, run);
   if (preparing == nullptr) return;
-  const AgentCore::Gang* gang = core_.Find(key);
+  const LocalGang* gang = core_.Find(key);
   if (gang == nullptr || gang->status.phase != GangPhase::kPreparing) return;
   if (preparing->superseded) return StartPreparing(key);
   gangs_[key].preparation = std::move(check.preparation);
@@ -267,7 +267,7 @@ void Agent::OnPrepareDone(const GangKey& key, uint64_t run, Prepared prepared) {
   const auto preparing = TakePreparing(key, run);
   if (preparing == nullptr) return;
   const bool superseded = preparing->superseded;
-  const AgentCore::Gang* gang = core_.Find(key);
+  const LocalGang* gang = core_.Find(key);
   const bool wanted =
       gang != nullptr && gang->status.phase == GangPhase::kPreparing;
   if (superseded || !wanted) {
@@ -316,7 +316,7 @@ void Agent::Release(const GangKey& key) {
 }
 
 void Agent::NoteExec(const RankRef& ref) {
-  const AgentCore::Gang* gang = core_.Find(ref.gang);
+  const LocalGang* gang = core_.Find(ref.gang);
   const auto it = gangs_.find(ref.gang);
   if (gang == nullptr || !gang->assignment.spec || it == gangs_.end() ||
       !it->second.launched) {
@@ -342,7 +342,7 @@ void Agent::NoteExec(const RankRef& ref) {
 }
 
 void Agent::AddPreparations(const GangKey& key, GangStatus* status) const {
-  const AgentCore::Gang* gang = core_.Find(key);
+  const LocalGang* gang = core_.Find(key);
   const auto it = gangs_.find(key);
   if (gang == nullptr || !gang->assignment.spec || it == gangs_.end() ||
       !it->second.preparation) {

@@ -13,11 +13,11 @@
 #include "common/base/random.h"
 #include "common/base/sha256.h"
 #include "worker/agent/agent.h"
-#include "worker/agent/data_interface.h"
-#include "worker/agent/orphans.h"
-#include "worker/agent/python_command.h"
-#include "worker/agent/rank_readings.h"
-#include "worker/agent/stray_processes.h"
+#include "worker/agent/host/data_interface.h"
+#include "worker/agent/host/orphans.h"
+#include "worker/agent/host/stray_processes.h"
+#include "worker/agent/prepare/python_command.h"
+#include "worker/agent/readings/rank_readings.h"
 #include "worker/shim/shim_client.h"
 
 namespace lockstep {
@@ -89,7 +89,7 @@ Agent::RankInfo& Agent::InfoOf(const RankRef& ref) {
   RankInfo& info = ranks_[ref];
   info.paths = store_.PathsOf(ref.gang, ref.rank);
   info.start = loop_->Now().wall;
-  const AgentCore::Gang* gang = core_.Find(ref.gang);
+  const LocalGang* gang = core_.Find(ref.gang);
   if (gang != nullptr) info.job_uid = gang->assignment.job_uid;
   if (gang != nullptr && gang->assignment.spec) {
     if (const LocalTask* task = TaskOf(*gang->assignment.spec, ref.rank)) {
@@ -103,7 +103,7 @@ Agent::RankInfo& Agent::InfoOf(const RankRef& ref) {
 }
 
 void Agent::BeforeLaunch(const GangKey& key) {
-  const AgentCore::Gang* gang = core_.Find(key);
+  const LocalGang* gang = core_.Find(key);
   if (gang == nullptr) return;
   GangInfo& info = gangs_[key];
   for (const RankStatus& rank : gang->status.ranks) {
@@ -118,7 +118,7 @@ void Agent::BeforeLaunch(const GangKey& key) {
 }
 
 void Agent::ExpectRank(const GangKey& key, int32_t rank) {
-  const AgentCore::Gang* gang = core_.Find(key);
+  const LocalGang* gang = core_.Find(key);
   if (gang == nullptr || !IsNative(gang->assignment) ||
       !gang->assignment.cluster) {
     return;
@@ -204,7 +204,7 @@ void Agent::NotStarted(const RankRef& ref, int error,
 }
 
 void Agent::StartRank(const GangKey& key, int32_t rank) {
-  const AgentCore::Gang* gang = core_.Find(key);
+  const LocalGang* gang = core_.Find(key);
   if (gang == nullptr || !gang->assignment.spec) return;
   const LocalTask* task = TaskOf(*gang->assignment.spec, rank);
   if (task == nullptr) return;
@@ -241,7 +241,7 @@ void Agent::StartRank(const GangKey& key, int32_t rank) {
 }
 
 std::vector<int> Agent::HoldPorts(const RankRef& ref, RankInfo* info) {
-  const AgentCore::Gang* gang = core_.Find(ref.gang);
+  const LocalGang* gang = core_.Find(ref.gang);
   const GangStatus& status = gang->status;
   // One of each task in the spec's order; all others are for rank 0.
   const auto& tasks = gang->assignment.spec->tasks;

@@ -14,7 +14,7 @@
 #include "common/base/fault_point.h"
 #include "common/base/logging.h"
 #include "worker/agent/agent.h"
-#include "worker/agent/rank_readings.h"
+#include "worker/agent/readings/rank_readings.h"
 #include "worker/shim/shim_client.h"
 
 namespace lockstep {
@@ -25,7 +25,7 @@ namespace {
 constexpr Duration kShimTime = std::chrono::seconds(2);
 constexpr Duration kRetry = std::chrono::milliseconds(3);
 
-const RankStatus* StatusOf(const AgentCore::Gang* gang, int32_t rank) {
+const RankStatus* StatusOf(const LocalGang* gang, int32_t rank) {
   if (gang == nullptr) return nullptr;
   for (const RankStatus& status : gang->status.ranks) {
     if (status.rank == rank) return &status;
@@ -33,7 +33,7 @@ const RankStatus* StatusOf(const AgentCore::Gang* gang, int32_t rank) {
   return nullptr;
 }
 
-std::vector<int32_t> RanksBeside(const AgentCore::Gang& gang, int32_t rank) {
+std::vector<int32_t> RanksBeside(const LocalGang& gang, int32_t rank) {
   std::vector<int32_t> beside;
   if (const LocalTask* task = TaskOf(*gang.assignment.spec, rank)) {
     for (const RankSpec& other : task->ranks) {
@@ -45,7 +45,7 @@ std::vector<int32_t> RanksBeside(const AgentCore::Gang& gang, int32_t rank) {
 
 // All of the gang here, and whether `rank` needs them: the one of its task;
 // rank 0 those that are of no task.
-std::vector<std::pair<int32_t, bool>> PortsOf(const AgentCore::Gang& gang,
+std::vector<std::pair<int32_t, bool>> PortsOf(const LocalGang& gang,
                                               int32_t rank) {
   const GangStatus& status = gang.status;
   const std::vector<LocalTask>& tasks = gang.assignment.spec->tasks;
@@ -79,7 +79,7 @@ bool Agent::IsRestart(const RankRef& ref) const {
 }
 
 void Agent::RestartRank(const RankRef& ref) {
-  const AgentCore::Gang* gang = core_.Find(ref.gang);
+  const LocalGang* gang = core_.Find(ref.gang);
   RankInfo& info = InfoOf(ref);
   LOG_INFO("{}: is started again alone, for the {}. time", Describe(ref),
            StatusOf(gang, ref.rank)->restarts);
@@ -111,7 +111,7 @@ void Agent::RestartRank(const RankRef& ref) {
 
 void Agent::RestartWhenFree(const RankRef& ref, MonoTime kill_at,
                             MonoTime give_up) {
-  const AgentCore::Gang* gang = core_.Find(ref.gang);
+  const LocalGang* gang = core_.Find(ref.gang);
   const RankStatus* status = StatusOf(gang, ref.rank);
   if (status == nullptr || status->state != RankState::kPrepared) return;
   const RankInfo& info = InfoOf(ref);
@@ -151,7 +151,7 @@ void Agent::RestartWhenFree(const RankRef& ref, MonoTime kill_at,
 // The old shim held them, and a gang whose last rank here had ended holds none
 // any more.
 bool Agent::RestoreLeases(const RankRef& ref) {
-  const AgentCore::Gang* gang = core_.Find(ref.gang);
+  const LocalGang* gang = core_.Find(ref.gang);
   std::vector<PortLease>& leases = gangs_[ref.gang].leases;
   bool all = true;
   for (const auto& [port, needed] : PortsOf(*gang, ref.rank)) {

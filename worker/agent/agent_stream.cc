@@ -9,7 +9,7 @@
 #include "common/wire/field_checker.h"
 #include "common/wire/probe_wire.h"
 #include "worker/agent/agent.h"
-#include "worker/agent/rank_readings.h"
+#include "worker/agent/core/printable_text.h"
 #include "worker/rank_link/packet.h"
 
 namespace lockstep {
@@ -25,10 +25,6 @@ constexpr int kMaxProbes = 32;
 constexpr char kClonedNode[] = "CLONED_NODE";
 // What a daemon that leaves for good gives its ranks to end.
 constexpr Duration kEndOwnTime = std::chrono::seconds(10);
-
-bool IsOver(GangPhase phase) {
-  return phase == GangPhase::kStopped || phase == GangPhase::kRefused;
-}
 
 GangKey KeyOf(const RankKey& key) { return {key.job, key.generation}; }
 

@@ -6,10 +6,9 @@
 
 #include "common/base/logging.h"
 #include "worker/agent/agent.h"
-#include "worker/agent/exit_words.h"
-#include "worker/agent/rank_environment.h"
-#include "worker/agent/stray_processes.h"
-#include "worker/devices/host_readings.h"
+#include "worker/agent/exits/exit_words.h"
+#include "worker/agent/host/stray_processes.h"
+#include "worker/agent/ranks/rank_environment.h"
 
 namespace lockstep {
 namespace {
@@ -17,11 +16,6 @@ namespace {
 constexpr size_t kMostPlainBinders = 1000;
 
 }  // namespace
-
-StatusOr<DiskSpace> ReadDiskSpace(const std::string& path) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const FileSystemUse use, ReadFileSystemUse(path));
-  return DiskSpace{use.size_bytes, use.available_bytes};
-}
 
 LogShare ShareOfLogs(uint64_t total, size_t ranks) {
   constexpr uint64_t kMiB = 1 << 20;
@@ -120,7 +114,7 @@ void Agent::ReadHostOomKills() {
 void Agent::ExplainExit(const RankRef& ref, const task::ExitRecord& record,
                         ExitStatus* exit) {
   RankInfo& info = InfoOf(ref);
-  const AgentCore::Gang* gang = core_.Find(ref.gang);
+  const LocalGang* gang = core_.Find(ref.gang);
   OomEvidence evidence;
   evidence.told_to_end =
       gang == nullptr || gang->assignment.goal >= Goal::kStop;
@@ -163,7 +157,7 @@ void Agent::ExplainExit(const RankRef& ref, const task::ExitRecord& record,
 }
 
 void Agent::NotePlainBind(const RankRef& ref, ExitStatus* exit) {
-  const AgentCore::Gang* gang = core_.Find(ref.gang);
+  const LocalGang* gang = core_.Find(ref.gang);
   if (exit->ok() || exit->reason != Reason::kNone || exit->victim ||
       gang == nullptr || gang->assignment.goal >= Goal::kStop ||
       InfoOf(ref).ports.empty() || !SaysAddressInUse(exit->message)) {

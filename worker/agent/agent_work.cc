@@ -8,7 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "worker/agent/agent.h"
-#include "worker/agent/work_files.h"
+#include "worker/agent/work/work_files.h"
 
 namespace lockstep {
 namespace {
@@ -22,7 +22,7 @@ constexpr Duration kTimeAfterFailure = std::chrono::milliseconds(100);
 // Requests for files that wait here; the coordinator sends fewer.
 constexpr size_t kMostFileRequests = 32;
 
-bool HasOwnWork(const AgentCore::Gang& gang) {
+bool HasOwnWork(const LocalGang& gang) {
   return gang.assignment.spec &&
          gang.assignment.spec->working_directory.empty();
 }
@@ -46,7 +46,7 @@ Status Agent::MakeWork(const Assignment& assignment, const LocalTask& task) {
 }
 
 bool Agent::AwaitsWork(const GangKey& key) {
-  const AgentCore::Gang* gang = core_.Find(key);
+  const LocalGang* gang = core_.Find(key);
   if (gang == nullptr || gang->status.phase != GangPhase::kStopped ||
       !HasOwnWork(*gang)) {
     return false;
