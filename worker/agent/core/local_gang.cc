@@ -81,6 +81,10 @@ RankStatus* FindRank(LocalGang* gang, int32_t rank) {
       FindRank(static_cast<const LocalGang&>(*gang), rank));
 }
 
+bool IsNative(const Assignment& assignment) {
+  return assignment.spec && assignment.spec->kind == JobKind::kNative;
+}
+
 double CpusPerRank(const LocalTask& task) {
   return task.ranks.empty()
              ? 0
@@ -258,9 +262,7 @@ void JudgeExit(int32_t rank, const LocalGang& gang, ExitStatus* exit) {
     if (exit->message.empty() && !why.empty())
       exit->message = "stopped: " + why;
   }
-  const bool native =
-      gang.assignment.spec && gang.assignment.spec->kind == JobKind::kNative;
-  if (native && exit->how == ExitStatus::How::kCode &&
+  if (IsNative(gang.assignment) && exit->how == ExitStatus::How::kCode &&
       exit->value == kPeerLostCode) {
     exit->victim = true;
   }

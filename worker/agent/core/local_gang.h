@@ -81,6 +81,7 @@ const LocalTask* TaskOf(const GangSpec& spec, int32_t rank);
 const RankStatus* FindRank(const LocalGang& gang, int32_t rank);
 RankStatus* FindRank(LocalGang* gang, int32_t rank);
 
+bool IsNative(const Assignment& assignment);
 // Cores of one of the task's ranks; 0: not limited.
 double CpusPerRank(const LocalTask& task);
 // The GPUs that the cluster spec gives to `rank`.

@@ -105,13 +105,13 @@ void CollectTask(const TaskReading& task, MetricFamilies* out) {
                labels);
   out->Counter("lockstep_task_log_bytes_total",
                "Bytes of a rank's log sent to the coordinator.",
-               AsDouble(task.log_bytes), labels);
+               AsDouble(task.log.sent_bytes), labels);
   out->Counter("lockstep_task_log_dropped_total",
                "Parts of a rank's log that were not kept.",
-               AsDouble(task.log_gaps), labels);
+               AsDouble(task.log.gaps), labels);
   out->Counter("lockstep_task_log_dropped_bytes_total",
                "Bytes of a rank's log that were not kept.",
-               AsDouble(task.log_dropped_bytes), labels);
+               AsDouble(task.log.dropped_bytes), labels);
   if (!task.cgroup) return;
   out->Counter("lockstep_task_oom_kills_total",
                "Processes of a rank that the kernel killed for memory.",

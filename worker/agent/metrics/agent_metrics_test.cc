@@ -64,9 +64,9 @@ TaskReading FullTask(int32_t rank) {
   task.rank = rank;
   task.restarts = 1;
   task.cpu_seconds = 12.5;
-  task.log_bytes = 100;
-  task.log_dropped_bytes = 11;
-  task.log_gaps = 2;
+  task.log.sent_bytes = 100;
+  task.log.dropped_bytes = 11;
+  task.log.gaps = 2;
   task.cgroup = TaskCgroupReading{2, 0.5};
   task.counters.emplace();
   for (size_t i = 0; i < task::kTimedPhases; ++i) {

@@ -95,6 +95,14 @@ std::optional<pid_t> Supervisor::ShimPid(const RankRef& ref) const {
   return it->second.shim->id.pid;
 }
 
+std::vector<pid_t> Supervisor::ShimPids() const {
+  std::vector<pid_t> pids;
+  for (const auto& [ref, rank] : ranks_) {
+    if (rank.shim) pids.push_back(rank.shim->id.pid);
+  }
+  return pids;
+}
+
 bool Supervisor::IsHeld(const RankRef& ref, const RankPaths& paths) const {
   return ranks_.contains(ref) ||
          TakeLock(paths.lock).status().code() == StatusCode::kUnavailable;

@@ -69,6 +69,8 @@ class Supervisor {
   bool IsHeld(const RankRef& ref, const RankPaths& paths) const;
   // Whose tree holds all processes of the rank; absent: none is known.
   std::optional<pid_t> ShimPid(const RankRef& ref) const;
+  // All of those.
+  std::vector<pid_t> ShimPids() const;
 
  private:
   struct Rank {
