@@ -15,7 +15,7 @@
 namespace lockstep {
 
 inline constexpr size_t kMaxExitWords = 512;
-// Of a log's end this much is looked at.
+// How much of a log's end is searched.
 inline constexpr size_t kExitWordsLog = 64 << 10;
 
 struct ExitWords {

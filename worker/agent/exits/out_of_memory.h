@@ -1,9 +1,9 @@
 // Whether the kernel ended a rank for want of memory, and how surely.
 //
-// The kernel sends SIGKILL and tells nobody why. What is known: the rank's
+// The kernel sends SIGKILL and does not say why. What is known: the rank's
 // cgroup counts such kills (memory.events), which is certain; without one there
 // is only the host's counter (oom_kill of /proc/vmstat, since Linux 4.13),
-// which may have risen for somebody else's process at the same time. And a
+// which may have risen for another process at the same time. And a
 // daemon (systemd-oomd, earlyoom) may have sent it, which counts nowhere: then
 // the host had hardly any memory left.
 #ifndef LOCKSTEP_WORKER_AGENT_EXITS_OUT_OF_MEMORY_H_
@@ -46,9 +46,9 @@ class OomWatch {
 };
 
 struct OomEvidence {
-  // Of the rank's own cgroup, over its life.
+  // Kills that the rank's own cgroup counted, over its life.
   std::optional<uint64_t> cgroup_kills = std::nullopt;
-  // Of the host, around the rank's end.
+  // Kills that the host counted around the rank's end.
   std::optional<uint64_t> host_kills = std::nullopt;
   // The least part of the host's memory that was available shortly before.
   std::optional<double> least_available = std::nullopt;

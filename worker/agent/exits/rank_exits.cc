@@ -50,8 +50,8 @@ std::string LogTail(const std::string& path, uint64_t bytes) {
   return tail;
 }
 
-// Who was killed from outside has said nothing of it, and what its log ends
-// with is of something else.
+// A rank that was killed from outside wrote nothing about it: its log ends with
+// something else.
 bool HasLastWords(const ExitStatus& exit) {
   if (exit.how == ExitStatus::How::kCode) return true;
   if (exit.how != ExitStatus::How::kSignal) return false;
@@ -130,7 +130,7 @@ OomEvidence RankExits::EvidenceOf(const RankRef& ref,
   }
   parts_.cgroups->Drop(id);
   if (record.oom_kills > 0) evidence.cgroup_kills = record.oom_kills;
-  // Of a rank whose record its shim wrote: else nothing is known of its end.
+  // Without the shim's own record it is not known when the rank ended.
   if (record.process.pid > 0) {
     const MonoTime end{Duration(record.end_mono_nanos)};
     if (const auto kills = ReadOomKills()) {
@@ -168,8 +168,8 @@ void RankExits::AddLastWords(const RankRef& ref, ExitStatus* exit) {
   if (exit->ok() || !exit->message.empty()) return;
   const LocalGang* gang = parts_.core->Find(ref.gang);
   if (gang == nullptr) return;
-  // Who ends because we said so says nothing that counts: but who had ended
-  // before does.
+  // The words of a rank that was told to stop do not count, unless it had ended
+  // before that.
   const bool told = gang->assignment.goal >= Goal::kStop;
   const bool before = gang->stopped_at && exit->end_time < *gang->stopped_at;
   if (told && !before) return;

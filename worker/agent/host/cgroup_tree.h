@@ -49,7 +49,7 @@ CgroupFiles* RealCgroupFiles();
 struct CgroupPlace {
   // /proc/self/cgroup.
   std::string self;
-  // Of this process.
+  // This process.
   pid_t pid = 0;
   // A service manager that starts it again into the very group that it was in:
   // that fails (EBUSY) once this group's controllers are handed on while ranks

@@ -1,4 +1,4 @@
-// Which network interface has an address.
+// Finds the network interface that has an address.
 #ifndef LOCKSTEP_WORKER_AGENT_HOST_DATA_INTERFACE_H_
 #define LOCKSTEP_WORKER_AGENT_HOST_DATA_INTERFACE_H_
 

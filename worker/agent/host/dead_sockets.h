@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// Removes the socket at `path` if nobody listens there. True: it did.
+// Removes the socket at `path` if no process listens there. True: it did.
 bool RemoveDeadSocket(const std::string& path);
 
 // The same of all sockets of shims in `directory` (16 hexadecimal digits and

@@ -54,8 +54,9 @@ std::vector<ProcessId> DecodeProcesses(std::string_view text);
 void NoteProcesses(FileSystem* files, const std::string& path,
                    const std::vector<ProcessId>& processes, std::string* known);
 
-// Reaps children that nobody here waits for. Whoever starts a child waits for
-// it within a few seconds of its end: what is a zombie for longer fell to us.
+// Reaps children that no code of the daemon waits for. Code that starts a child
+// waits for it within a few seconds of its end: a zombie that stays longer fell
+// to this process.
 class OrphanReaper {
  public:
   static constexpr Duration kPatience = std::chrono::seconds(30);

@@ -1,4 +1,4 @@
-// Finds processes of tasks that nobody holds any more, and ends them.
+// Finds processes of tasks that no shim holds any more, and ends them.
 //
 // A rank dies with its shim (PDEATHSIG), but what it has started does not.
 // Every process of a task carries in its environment

@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-// Who holds a GPU.
+// The rank that holds a GPU.
 struct GpuHolder {
   std::string job;
   int32_t rank = 0;

@@ -35,9 +35,9 @@ struct TaskReading {
   uint64_t read_bytes = 0;
   uint64_t write_bytes = 0;
   LogReading log;
-  // Of a cgroup of its own.
+  // Absent: the rank has no cgroup of its own.
   std::optional<TaskCgroupReading> cgroup;
-  // Of its page; native ranks only.
+  // What its page says; native ranks only.
   std::optional<task::RankCounters> counters;
   std::vector<int32_t> gpus;
 };
@@ -45,7 +45,8 @@ struct TaskReading {
 struct AgentReadings {
   double cpus_offered = 0;
   int64_t memory_offered_bytes = 0;
-  // Of the daemon's certificate, seconds since 1970; absent: it has none.
+  // The end of the daemon's certificate, in seconds since 1970; absent: it has
+  // none.
   std::optional<double> certificate_end;
   std::vector<TaskReading> tasks;
   bool connected = false;

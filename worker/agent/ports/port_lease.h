@@ -61,7 +61,7 @@ class PortLease {
   // A free port; AlreadyExists when `port` is taken by anybody.
   static StatusOr<PortLease> Take(int32_t port);
   // For a task that runs already and may have bound it: excludes daemons only.
-  // AlreadyExists: somebody holds the lease, as the task's shim does.
+  // AlreadyExists: another process holds the lease, as the task's shim does.
   static StatusOr<PortLease> Adopt(int32_t port);
 
  private:

@@ -1,4 +1,4 @@
-// Who listens on a task's ports.
+// Finds processes that listen on a task's ports.
 //
 // A leased port is "taken" when a socket listens on it that no process of the
 // task has open. Binding does not tell: servers of gRPC say SO_REUSEPORT, so
@@ -31,15 +31,15 @@ struct Listener {
 // Sockets that listen on `ports`, of /proc/net/tcp or tcp6.
 std::vector<Listener> ParseListeners(std::string_view proc_net_tcp,
                                      const std::set<int32_t>& ports);
-// Of this network namespace, both families.
+// Those of this network namespace, IPv4 and IPv6.
 std::vector<Listener> ReadListeners(const std::set<int32_t>& ports);
 
 // The sockets that process `pid` has open. Empty where it may not be looked at.
 std::set<uint64_t> SocketsOf(pid_t pid);
 
-// Who of `all` has each socket open: "process 12 (nc)", or "a process that this
-// daemon may not look at". One look at each process, whatever the number of
-// sockets, and none once all are found.
+// Which process of `all` has each socket open: "process 12 (nc)", or "a process
+// that this daemon may not look at". One look at each process, whatever the
+// number of sockets, and none once all are found.
 std::map<uint64_t, std::string> HoldersOf(const std::set<uint64_t>& inodes,
                                           const std::vector<ProcessStat>& all);
 

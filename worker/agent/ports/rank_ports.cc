@@ -46,7 +46,7 @@ void RankPorts::AdoptLeases(const GangKey& key, const GangStatus& status) {
     if (lease.ok()) {
       leases_[key].push_back(*std::move(lease));
     } else if (lease.status().code() != StatusCode::kAlreadyExists) {
-      // Else its task's shim holds it, as it should.
+      // AlreadyExists: its task's shim holds it, as it should.
       LOG_WARN("{}", Message(lease.status()));
     }
   }
@@ -79,7 +79,7 @@ bool RankPorts::Restore(const GangKey& key, const LocalGang& gang,
 
 std::vector<int> RankPorts::Hold(const RankRef& ref, const LocalGang& gang) {
   Ports& own_ports = ranks_[ref];
-  own_ports.taken.clear();  // Of a start before this one.
+  own_ports.taken.clear();  // What an earlier start saw is over.
   const GangStatus& status = gang.status;
   // One of each task in the spec's order; all others are for rank 0.
   const auto& tasks = gang.assignment.spec->tasks;

@@ -77,8 +77,7 @@ class RankPorts {
  private:
   struct Ports {
     std::set<int32_t> ports;
-    // Of those, the ones on which another process was seen to listen, and
-    // which process.
+    // Those on which another process was seen to listen, and which process.
     std::map<int32_t, std::string> taken;
     bool ended = false;
   };

@@ -151,7 +151,7 @@ void GangPreparer::Prepare(const GangKey& key) {
     it->second->cancel.Cancel();
     return;
   }
-  // Of such a gang, too.
+  // Such a gang may have left packages, too.
   parts_.removal->RemoveLater(parts_.store->CodeDirectory(key));
   const std::shared_ptr<Run> run = Begin(key);
   const uint64_t number = run->number;
@@ -225,7 +225,7 @@ void GangPreparer::OnProgress(const GangKey& key, uint64_t number,
   TaskPreparation known = preparation;
   known.detail = PrintableText(known.detail, kMaxReportedText);
   times_.Set(key, std::move(known));
-  // Of what is over in a moment only the end is worth a message.
+  // A preparation that is over in a moment is reported at its end only.
   if (it->second->fetches) report_(key);
 }
 

@@ -24,7 +24,7 @@ namespace lockstep {
 struct ModuleQuestion {
   // Absolute.
   std::string interpreter;
-  // Who would run it; nothing: the daemon's own user.
+  // The user that would run it; absent: the daemon's own.
   std::optional<uid_t> user;
   std::string module;
   std::vector<Package> packages;

@@ -43,8 +43,8 @@ class PrefetchCore {
   std::optional<ImageContent> BeginImage(MonoTime now);
   std::optional<Package> BeginPackage(MonoTime now);
 
-  // How it went. Of what nobody wants any more nothing is kept. Cancelled: it
-  // was ended by us.
+  // How a fetch went. Nothing is kept of an item that is not wanted any more.
+  // Cancelled: the daemon ended it.
   struct Result {
     Status status;
     std::optional<ImageContent> content;  // Of an image.

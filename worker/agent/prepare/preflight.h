@@ -31,7 +31,7 @@ struct PreflightInput {
   std::string task_directory;
   // Absent: as the daemon.
   std::optional<TaskUser> user;
-  // Of this host, and indices that other gangs hold.
+  // The GPUs of this host, and indices of those that other gangs hold.
   std::vector<Gpu> gpus;
   std::set<int32_t> gpus_in_use;
   // Of the daemon's directory, where logs and records are written; absent: not

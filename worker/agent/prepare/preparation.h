@@ -72,15 +72,15 @@ struct Prepared {
   std::vector<ImageContent> images;
   // Sentences for the job's history.
   std::vector<std::string> notes;
-  // Of the output directory; empty: there is none, or the identity that this
-  // host must see is not known yet.
+  // The identity of the output directory; empty: there is none, or the identity
+  // that this host must see is not known yet.
   std::string output_identity;
   TaskPreparation preparation;
 };
 
-// Who the ranks are in containers of `engine`: the task's user; where there is
-// none, nothing: whom the image says, as long as its root is no more than this
-// daemon is.
+// The user of the ranks in containers of `engine`: the task's user. Absent,
+// where there is none: the user that the image names, as long as its root can
+// do no more than this daemon.
 std::optional<ContainerUser> UserIn(const ContainerEngine& engine,
                                     const std::optional<TaskUser>& user);
 

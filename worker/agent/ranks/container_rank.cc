@@ -48,7 +48,7 @@ void AddMount(const std::string& path, bool read_only, ContainerPlan* plan) {
   plan->mounts.push_back({path, read_only});
 }
 
-// Of the host nothing but what the job has asked for.
+// Nothing of the host, but what the job has asked for.
 Environment ContainerEnvironment(RankEnvironmentInput input,
                                  const Environment& daemon) {
   input.daemon.clear();
@@ -92,7 +92,7 @@ void PlanEnvironment(const ContainerRankInput& input, const std::string& mark,
   plan->environment["CUDA_VISIBLE_DEVICES"] = NumbersInside(plan->gpus);
   plan->user = UserIn(*input.engine, input.setup->user);
   if (plan->user) {
-    // Which the image may not know: its home is the one place that is its own.
+    // The image may not know this user, whose only own place is `work`.
     plan->environment.try_emplace("HOME", input.work);
   }
   plan->environment_file = JoinPath(input.paths.directory, "container.env");

@@ -90,7 +90,7 @@ void RankAdoption::AdoptRank(const RankRef& ref) {
   if (const auto record = ReadTaskRecord(rank.paths.task_record); record.ok()) {
     rank.start = FromUnixNanos(record->started_unix_nanos);
     rank.task_id = TaskIdOf(record->socket_path);
-    // Of docker's containers it cannot be told who listens.
+    // In docker's containers it is not known which process listens.
     if (record->engine.find("docker") == std::string::npos) {
       parts_.ports->Adopt(ref, {record->ports.begin(), record->ports.end()});
     }

@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-// Of a page of another generation: nothing (the default). Every number is
+// The page of another generation gives nothing (the default). Every number is
 // finite and within what the coordinator takes.
 RankProgress ToProgress(const task::RankPage& page, Generation generation);
 

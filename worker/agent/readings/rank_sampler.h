@@ -77,7 +77,7 @@ class RankSampler {
     Usage usage;
     uint64_t read_bytes = 0;
     uint64_t write_bytes = 0;
-    // Of the GPUs' utilization, for its mean.
+    // Sum and number of readings of the GPUs' utilization, for its mean.
     double gpu_sum = 0;
     int64_t gpu_samples = 0;
     // What the file RankPaths::processes holds.

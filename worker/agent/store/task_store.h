@@ -104,7 +104,7 @@ class TaskStore {
 };
 
 // The daemon's start counter in DIR/incarnation: raised, and on disk, before
-// anybody hears it. DataLoss when the file is damaged: two daemons with one
+// it is used. DataLoss when the file is damaged: two daemons with one
 // number must not be.
 StatusOr<uint64_t> NextIncarnation(FileSystem* files, const std::string& dir);
 

@@ -45,7 +45,7 @@ StatusOr<bool> ObeyedPoint::Obey(const WelcomeInfo& welcome) {
 
 Status ObeyedPoint::CheckOrder(uint64_t epoch) const {
   if (epoch == point_.epoch) return OkStatus();
-  // Of a coordinator that says it is another one than in its Welcome.
+  // The coordinator says that it is another one than in its Welcome.
   return FailedPrecondition(
       "an order of epoch {} came from a coordinator that was obeyed as epoch "
       "{}: it is refused",
