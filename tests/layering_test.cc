@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
              "#include \"common/base/mutex.h\"\n", "is pure and includes"},
         Case{"PureWithFile", "worker/checkpoint/manifest.cc",
              "#include \"common/base/file.h\"\n", "is pure and includes"},
-        Case{"PureWithSyscall", "worker/agent/agent_core.cc",
+        Case{"PureWithSyscall", "worker/agent/core/agent_core.cc",
              "#include <sys/socket.h>\n", "is pure and includes"},
         Case{"PureReadsClock", "worker/runtime/step_controller.cc",
              "auto t = std::chrono::steady_clock::now();\n",

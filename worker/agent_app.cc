@@ -20,8 +20,8 @@
 #include "common/os/procfs.h"
 #include "common/pki/credentials.h"
 #include "common/pki/validity.h"
-#include "worker/agent/host_setup.h"
-#include "worker/agent/node_metrics.h"
+#include "worker/agent/host/host_setup.h"
+#include "worker/agent/metrics/node_metrics.h"
 #include "worker/devices/host_capacity.h"
 
 namespace lockstep {
@@ -158,7 +158,7 @@ void AgentApp::OpenCgroups(const AgentFlags& flags) {
 
 void AgentApp::FindEngine(const AgentFlags& flags, const AgentConfig& config) {
   if (flags.container_engine == "none") return;
-  if (geteuid() == 0 && !config.user && !flags.container_root) {
+  if (geteuid() == 0 && !config.daemon.user && !flags.container_root) {
     LOG_INFO(
         "no containers: ranks run as root here, and in containers only where "
         "--container_root allows it");
@@ -167,9 +167,9 @@ void AgentApp::FindEngine(const AgentFlags& flags, const AgentConfig& config) {
   EngineOptions options;
   options.engine = flags.container_engine;
   options.options = flags.container_options;
-  options.environment = config.environment;
-  options.init = config.shim_program;
-  options.directory = JoinPath(config.dir, "container-trial");
+  options.environment = config.daemon.environment;
+  options.init = config.ranks.shim_program;
+  options.directory = JoinPath(config.daemon.dir, "container-trial");
   options.want_limits = config.cgroups != nullptr;
   search = std::make_unique<EngineSearch>(
       std::move(options), kEngineTime, [this](EngineSearch::Result result) {
@@ -213,40 +213,43 @@ Status AgentApp::ServeHttp(const AgentFlags& flags) {
 Status AgentApp::Start(const AgentFlags& flags) {
   LOCKSTEP_RETURN_IF_ERROR(LockDirectory(flags.dir));
   AgentConfig config;
-  config.node.name = flags.node;
+  config.daemon.node.name = flags.node;
   LOCKSTEP_ASSIGN_OR_RETURN(const ChannelOptions channel_options,
-                            Channel(flags, &config.node.name));
+                            Channel(flags, &config.daemon.node.name));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto channel, MakeChannel(channel_options));
-  LOCKSTEP_RETURN_IF_ERROR(DescribeNode(flags, &config.node));
-  config.dir = flags.dir;
-  config.runtime_dir = flags.runtime_dir.empty() ? JoinPath(flags.dir, "run")
-                                                 : flags.runtime_dir;
-  LOCKSTEP_ASSIGN_OR_RETURN(config.shim_program, ShimPath(flags.shim));
+  LOCKSTEP_RETURN_IF_ERROR(DescribeNode(flags, &config.daemon.node));
+  config.daemon.dir = flags.dir;
+  config.daemon.runtime_dir = flags.runtime_dir.empty()
+                                  ? JoinPath(flags.dir, "run")
+                                  : flags.runtime_dir;
+  LOCKSTEP_ASSIGN_OR_RETURN(config.ranks.shim_program, ShimPath(flags.shim));
   if (!flags.task_user.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(config.user, FindUser(flags.task_user));
+    LOCKSTEP_ASSIGN_OR_RETURN(config.daemon.user, FindUser(flags.task_user));
   }
-  config.environment = FromStrings(CurrentEnvironment());
-  config.inherit = flags.inherit;
+  config.daemon.environment = FromStrings(CurrentEnvironment());
+  config.ranks.inherit = flags.inherit;
   PortRange ephemeral{32768, 60999};  // Linux's default.
   if (const auto text = ReadProcFile("/proc/sys/net/ipv4/ip_local_port_range");
       text.ok()) {
     LOCKSTEP_ASSIGN_OR_RETURN(ephemeral, ParsePortRange(*text));
   }
-  config.port_ranges = LeasableRanges(ephemeral);
+  config.prepare.port_ranges = LeasableRanges(ephemeral);
   if (!flags.ports.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(config.port_ranges, ParsePortList(flags.ports));
+    LOCKSTEP_ASSIGN_OR_RETURN(config.prepare.port_ranges,
+                              ParsePortList(flags.ports));
   }
 
   OpenCgroups(flags);
   config.cgroups = cgroups.get();
-  config.node.limits_enforced = cgroups != nullptr;
-  config.node.limits_message = no_limits;
+  config.daemon.node.limits_enforced = cgroups != nullptr;
+  config.daemon.node.limits_message = no_limits;
   if (channel_options.credentials) {
-    config.check_dates = [channel_options,
-                          path = flags.cert](const Status& ended) {
+    config.stream.check_dates = [channel_options,
+                                 path = flags.cert](const Status& ended) {
       return CheckDates(channel_options, path, ended);
     };
-    config.node.certificate_end_time = channel_options.credentials->not_after;
+    config.daemon.node.certificate_end_time =
+        channel_options.credentials->not_after;
   }
   package_source = MakeGrpcPackageSource(channel);
   PackageCacheOptions cache;
@@ -254,9 +257,9 @@ Status AgentApp::Start(const AgentFlags& flags) {
   cache.limit_bytes = flags.package_cache;
   LOCKSTEP_ASSIGN_OR_RETURN(packages,
                             PackageCache::Open(cache, package_source.get()));
-  config.packages = packages.get();
+  config.prepare.packages = packages.get();
 
-  const NodeInfo node = config.node;
+  const NodeInfo node = config.daemon.node;
   LOCKSTEP_ASSIGN_OR_RETURN(loop, EventLoop::Create(&clock));
   FindEngine(flags, config);
   LOCKSTEP_ASSIGN_OR_RETURN(agent, Agent::Create(std::move(config), loop.get(),

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/agent/rank_environment.h"
+#include "worker/agent/ranks/rank_environment.h"
 #include "worker/devices/nvml.h"
 
 namespace lockstep {

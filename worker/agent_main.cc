@@ -16,7 +16,7 @@
 #include "common/base/leave.h"
 #include "common/base/logging.h"
 #include "common/rpc/grpc_log.h"
-#include "worker/agent/orphans.h"
+#include "worker/agent/host/orphans.h"
 #include "worker/agent_app.h"
 #include "worker/agent_flags.h"
 

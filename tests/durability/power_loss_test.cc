@@ -15,7 +15,7 @@
 #include "server/logs/log_store.h"
 #include "server/packages/package_store.h"
 #include "tests/support/fake_clock.h"
-#include "worker/agent/task_store.h"
+#include "worker/agent/store/task_store.h"
 #include "worker/checkpoint/memory_file_system.h"
 
 namespace lockstep {

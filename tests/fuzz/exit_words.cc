@@ -1,8 +1,8 @@
 // What a program left behind of its failure.
-#include "worker/agent/exit_words.h"
+#include "worker/agent/exits/exit_words.h"
 
 #include "tests/fuzz/fuzz.h"
-#include "worker/agent/rank_readings.h"
+#include "worker/agent/core/printable_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;

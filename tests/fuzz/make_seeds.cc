@@ -16,7 +16,7 @@
 #include "common/wire/job_wire.h"
 #include "common/wire/worker_wire.h"
 #include "server/store/record.h"
-#include "worker/agent/task_store.h"
+#include "worker/agent/store/task_store.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/safetensors.h"
 #include "worker/checkpoint/shard.h"

@@ -1,8 +1,8 @@
 // What a worker daemon finds of its gangs after a restart, and the marks
 // beside their logs.
 #include "tests/fuzz/fuzz.h"
-#include "worker/agent/log_shipper.h"
-#include "worker/agent/task_store.h"
+#include "worker/agent/store/task_store.h"
+#include "worker/agent/stream/log_shipper.h"
 
 namespace lockstep {
 namespace {

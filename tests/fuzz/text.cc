@@ -6,7 +6,7 @@
 #include "common/model/reduction_plan.h"
 #include "server/service/page.h"
 #include "tests/fuzz/fuzz.h"
-#include "worker/agent/port_lease.h"
+#include "worker/agent/ports/port_lease.h"
 #include "worker/checkpoint/layout.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,22 +1,34 @@
 #include "worker/agent/agent.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <set>
 #include <utility>
+#include <vector>
 
-#include "common/base/fault_point.h"
 #include "common/base/logging.h"
-#include "worker/agent/stray_processes.h"
+#include "common/wire/probe_wire.h"
+#include "common/wire/worker_wire.h"
+#include "worker/agent/host/stray_processes.h"
 #include "worker/rank_link/packet.h"
 
 namespace lockstep {
 namespace {
 
-AgentOptions CoreOptions(const AgentConfig& config) {
+// Logs, readings and cleaning up, beside what events cause.
+constexpr Duration kTick = std::chrono::milliseconds(200);
+// What a daemon that leaves for good gives its ranks to end.
+constexpr Duration kEndOwnTime = std::chrono::seconds(10);
+
+AgentOptions CoreOptions(const DaemonSetup& daemon) {
   AgentOptions options;
-  options.node = config.node.name;
+  options.node = daemon.node.name;
   return options;
+}
+
+v1::WorkerMessage MessageOf(const std::vector<Prefetched>& here) {
+  v1::WorkerMessage message;
+  *message.mutable_prefetch_status() = ToProto(PrefetchReport{here});
+  return message;
 }
 
 }  // namespace
@@ -25,26 +37,21 @@ StatusOr<std::unique_ptr<Agent>> Agent::Create(AgentConfig config,
                                                EventLoop* loop,
                                                FileSystem* files,
                                                const GpuSampler* gpus) {
+  const std::string& runtime_dir = config.daemon.runtime_dir;
   // The longest name of a socket in there: 16 digits and ".sock".
-  if (const size_t size = config.runtime_dir.size() + 1 + 21;
-      size > kMaxSocketPath) {
+  if (const size_t size = runtime_dir.size() + 1 + 21; size > kMaxSocketPath) {
     return InvalidArgument(
         "--runtime_dir {} is too long: a socket in it would have a path of {} "
         "bytes, and Linux takes {}",
-        config.runtime_dir, size, kMaxSocketPath);
+        runtime_dir, size, kMaxSocketPath);
   }
-  LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(config.runtime_dir, 0711));
+  LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(runtime_dir, 0711));
   std::unique_ptr<Agent> agent(new Agent(std::move(config), loop, files, gpus));
   LOCKSTEP_RETURN_IF_ERROR(agent->store_.Init());
-  LOCKSTEP_ASSIGN_OR_RETURN(agent->mark_,
-                            DirectoryMark(files, agent->config_.dir));
-  LOCKSTEP_ASSIGN_OR_RETURN(agent->stored_obeyed_,
-                            LoadObeyed(files, agent->config_.dir));
-  agent->obeyed_ = agent->stored_obeyed_;
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      agent->link_,
-      RankLinkServer::Listen(JoinPath(agent->config_.runtime_dir, "link.sock"),
-                             agent.get()));
+  DaemonSetup& daemon = agent->config_.daemon;
+  LOCKSTEP_ASSIGN_OR_RETURN(daemon.mark, DirectoryMark(files, daemon.dir));
+  LOCKSTEP_RETURN_IF_ERROR(agent->stream_.Load());
+  LOCKSTEP_RETURN_IF_ERROR(agent->ranks_.links()->Listen());
   return agent;
 }
 
@@ -52,115 +59,117 @@ Agent::Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
              const GpuSampler* gpus)
     : config_(std::move(config)),
       loop_(loop),
-      files_(files),
-      gpus_(gpus),
-      metrics_(std::make_shared<AgentMetrics>(
-          AgentMetrics::Options{.gpus = gpus,
-                                .hostname = config_.node.hostname,
-                                .dir = config_.dir,
-                                .offered = config_.node.gpus})),
-      core_(CoreOptions(config_)),
-      store_(files, config_.dir),
-      work_store_(files, config_.dir),
-      shipper_(LogShipperOptions(), files),
-      supervisor_(std::make_unique<Supervisor>(loop, config_.shim_program,
-                                               config_.node.boot_id, this)),
-      heartbeat_interval_(config_.heartbeat_interval) {}
+      core_(CoreOptions(config_.daemon), loop,
+            [this](const Actions& actions) { Execute(actions); }),
+      store_(files, config_.daemon.dir),
+      removal_(loop, files, &store_),
+      work_(&config_.daemon, loop, files, &core_, &removal_),
+      containers_(&config_.daemon, loop, config_.container_sweep_every,
+                  [this](const std::string& container) {
+                    return ranks_.MayHold(container);
+                  }),
+      ranks_(
+          {&config_.daemon, &config_.ranks, loop, files, &core_, &store_,
+           &containers_, &work_, config_.cgroups},
+          HooksOfRanks(),
+          [this](const v1::WorkerMessage& message) { stream_.Send(message); }),
+      preparer_(
+          {&config_.daemon, &config_.prepare, loop, files, &core_, &store_,
+           &removal_, &containers_, ranks_.cgroups(), ranks_.ports()},
+          [this](const GangKey& key) { reports_.Report(key); }),
+      prefetcher_(
+          &config_.prepare, config_.daemon.dir, loop, &containers_,
+          [this] { return preparer_.busy(); },
+          [this](const std::vector<Prefetched>& here) {
+            if (stream_.welcomed()) stream_.Send(MessageOf(here));
+          }),
+      reports_(
+          {loop, &core_, &store_, &ranks_, &work_, preparer_.times()},
+          [this](const v1::WorkerMessage& message) { stream_.Send(message); }),
+      requests_(&config_.daemon, loop, &work_,
+                [this](uint64_t stream, const v1::WorkerMessage& message) {
+                  stream_.Answer(stream, message);
+                }),
+      sampler_({&config_.daemon, &config_.prepare, loop, &core_, gpus, &ranks_,
+                &work_}),
+      stream_(&config_.daemon, config_.stream, loop, files, ranks_.logs(),
+              &sampler_, this) {}
 
-Agent::~Agent() {
-  *alive_ = false;
-  for (const auto& [key, preparing] : preparing_) preparing->cancel.Cancel();
-  for (const auto& [key, preparing] : preparing_) {
-    if (preparing->thread.joinable()) preparing->thread.join();
-  }
-  for (AheadFetch* ahead : {&image_ahead_, &package_ahead_}) {
-    if (ahead->cancel != nullptr) ahead->cancel->Cancel();
-    if (ahead->thread.joinable()) ahead->thread.join();
-  }
-  work_.reset();  // Its jobs use the rest.
-  output_work_.reset();
-  walk_work_.reset();
-  file_work_.reset();
-  probe_work_.reset();
-  container_work_.reset();
-  removal_work_.reset();
-  if (link_) loop_->Unwatch(link_->fd());
-  if (probe_listener_ != nullptr) loop_->Unwatch(probe_listener_->fd());
+RankHooks Agent::HooksOfRanks() {
+  RankHooks hooks;
+  hooks.mount_of = [this](const GangKey& key, const std::string& path) {
+    return preparer_.MountOf(key, path);
+  };
+  hooks.save = [this](const GangKey& key) { reports_.Save(key); };
+  hooks.launching = [this](const GangKey& key) {
+    preparer_.times()->NoteLaunch(key, loop_->Now().mono);
+  };
+  hooks.started = [this](const RankRef& ref) {
+    if (const LocalGang* gang = core_.Find(ref.gang)) {
+      preparer_.times()->NoteStarted(ref.gang, *gang, ref.rank,
+                                     loop_->Now().mono);
+    }
+  };
+  hooks.restarting = [this](const GangKey& key) {
+    reports_.leftovers()->Reset(key);
+  };
+  hooks.adopted = [this](const GangKey& key, const GangStatus& status) {
+    reports_.leftovers()->Adopt(key, status);
+  };
+  return hooks;
 }
 
 Status Agent::Start(CoordinatorClient* client) {
-  client_ = client;
   LOCKSTEP_ASSIGN_OR_RETURN(const TaskStore::Found found, store_.LoadAll());
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> dropped,
-                            work_store_.Init());
-  WatchDisk();
-  AdoptAll(found);
-  for (const std::string& directory : dropped) RemoveAside(directory);
-  SweepContainers();
-  LOCKSTEP_RETURN_IF_ERROR(
-      loop_->Watch(link_->fd(), [this] { link_->Dispatch(); }));
-  if (probe_listener_ != nullptr) {
-    LOCKSTEP_RETURN_IF_ERROR(loop_->Watch(
-        probe_listener_->fd(), [this] { probe_listener_->Dispatch(); }));
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> aside, work_.Init());
+  sampler_.CheckDisk();
+  ranks_.Adopt(found, &removal_);
+  for (const std::string& directory : aside) removal_.RemoveAside(directory);
+  containers_.Sweep();
+  LOCKSTEP_RETURN_IF_ERROR(ranks_.links()->Start());
+  LOCKSTEP_RETURN_IF_ERROR(requests_.Start());
   Tick();
-  Connect();
+  stream_.Start(client);
   return OkStatus();
 }
 
-Status Agent::NotAdmitted() {
-  return Unavailable("the coordinator has not admitted this worker");
+void Agent::SetContainerEngine(std::shared_ptr<ContainerEngine> engine) {
+  config_.daemon.node.container_engine = engine->version();
+  LOG_INFO("containers run by {} ({}), {}", engine->version(),
+           engine->program(),
+           engine->can_limit() ? "with limits" : "without limits");
+  containers_.SetEngine(std::move(engine));
+  if (!stream_.started()) return;  // Start does the rest.
+  containers_.Sweep();
+  // Register says what this node can: say it anew.
+  stream_.Reregister();
 }
 
-Status Agent::Ready() const {
-  MutexLock lock(&ready_mu_);
-  return ready_;
-}
-
-void Agent::SetReady(Status status) {
-  MutexLock lock(&ready_mu_);
-  ready_ = std::move(status);
-}
-
-void Agent::Execute(Actions actions) {
+void Agent::Execute(const Actions& actions) {
   std::set<GangKey> changed;
-  std::set<GangKey> launched;
+  std::set<GangKey> begun;
   for (const Action& action : actions) {
-    const RankKey link_key{action.gang.job, action.gang.generation,
-                           action.rank};
     const RankRef ref{action.gang, action.rank};
     switch (action.kind) {
       case Action::Kind::kPrepare:
-        StartPreparing(action.gang);
+        preparer_.Prepare(action.gang);
         break;
       case Action::Kind::kCheckOutput:
-        StartCheckingOutput(action.gang);
+        preparer_.CheckOutput(action.gang);
         break;
       case Action::Kind::kStartRank:
-        if (IsRestart(ref)) {
-          RestartRank(ref);
-          break;
-        }
-        if (launched.insert(action.gang).second) BeforeLaunch(action.gang);
-        StartRank(action.gang, action.rank);
+        ranks_.Start(ref, &begun);
         break;
       case Action::Kind::kGo:
-        link_->SendGo(link_key);
-        break;
       case Action::Kind::kAbort:
-        link_->SendAbort(link_key, action.message);
-        break;
       case Action::Kind::kDirective:
-        link_->SendDirective(link_key, action.directive.id,
-                             action.directive.kind == DirectiveKind::kStop
-                                 ? v1::RankDirective::STOP
-                                 : v1::RankDirective::CHECKPOINT);
+        ranks_.links()->Tell(action);
         break;
       case Action::Kind::kKillTree:
-        supervisor_->KillTree(ref, action.grace);
+        ranks_.Kill(ref, action.grace);
         break;
       case Action::Kind::kRelease:
-        Release(action.gang);
+        preparer_.Release(action.gang);
         break;
       case Action::Kind::kReport:
         changed.insert(action.gang);
@@ -171,132 +180,144 @@ void Agent::Execute(Actions actions) {
         break;
     }
   }
-  for (const GangKey& key : changed) Report(key);
-  SetCoreTimer();
-}
-
-void Agent::SetCoreTimer() {
-  if (core_timer_ != 0) loop_->CancelTimer(core_timer_);
-  core_timer_ = 0;
-  const auto deadline = core_.NextDeadline();
-  if (!deadline) return;
-  core_timer_ = loop_->At(*deadline, [this, alive = alive_] {
-    if (!*alive) return;
-    core_timer_ = 0;
-    Actions actions;
-    core_.OnTick(loop_->Now(), &actions);
-    Execute(std::move(actions));
-  });
-}
-
-void Agent::Report(const GangKey& key) {
-  const AgentCore::Gang* gang = core_.Find(key);
-  if (gang == nullptr) return;
-  // From LAUNCHED on there is something that the next daemon must find.
-  if (gang->status.phase >= GangPhase::kLaunched &&
-      gang->assignment.spec.has_value()) {
-    if (const Status saved = Save(key); !saved.ok()) {
-      LOG_ERROR("{}: {}", Describe(key), Message(saved));
-    }
-  }
-  const bool awaits_outputs = AwaitsOutputs(key);
-  if (AwaitsWork(key) || awaits_outputs) return;
-  v1::WorkerMessage message;
-  *message.mutable_gang_status() = ToProto(FullStatus(*gang));
-  Send(message);
-}
-
-GangStatus Agent::FullStatus(const AgentCore::Gang& gang) {
-  GangStatus status = gang.status;
-  const GangKey key{status.job, status.generation};
-  for (RankStatus& rank : status.ranks) {
-    const auto it = ranks_.find({key, rank.rank});
-    if (it == ranks_.end() || rank.exit) continue;
-    rank.progress = it->second.progress;
-    rank.usage = it->second.usage;
-  }
-  if (const auto it = gangs_.find(key); it != gangs_.end()) {
-    status.outputs = it->second.outputs;
-    status.work = it->second.work;
-  }
-  AddPreparations(key, &status);
-  return status;
-}
-
-Status Agent::Save(const GangKey& key) {
-  const AgentCore::Gang* gang = core_.Find(key);
-  if (gang == nullptr) return OkStatus();
-  return store_.Save(
-      {gang->assignment, FullStatus(*gang), gangs_[key].link_nonces});
+  for (const GangKey& key : changed) reports_.Report(key);
 }
 
 void Agent::Forget(const GangKey& key) {
-  for (const auto& [ref, info] : ranks_) {
-    if (ref.gang != key) continue;
-    link_->Forget({key.job, key.generation, ref.rank});
-    // Logs of a gang that its store does not know are not answered before.
-    shipper_.SendAgain(ref);
-  }
-  // The core knows it no more; that is still here.
-  std::string uid;
-  for (const auto& [ref, info] : ranks_) {
-    if (ref.gang == key) uid = info.job_uid;
-  }
-  gangs_.erase(key);
-  SettleWork(uid);
-  forgotten_[key] = loop_->Now().mono;
+  // The core does not know the gang any more.
+  const std::string uid = ranks_.Forget(key);
+  preparer_.Forget(key);
+  reports_.leftovers()->Forget(key);
+  work_.OnGangForgotten(uid);
   RemoveForgotten();
 }
 
 void Agent::RemoveForgotten() {
-  const MonoTime now = loop_->Now().mono;
-  std::erase_if(forgotten_, [&](const auto& entry) {
-    const GangKey& key = entry.first;
-    if (core_.Find(key) != nullptr) return true;  // It came back.
-    if (preparing_.contains(key)) return false;   // Its folder is in use.
-    std::vector<RankRef> refs;
-    bool shipped = true;
-    for (const auto& [ref, info] : ranks_) {
-      if (ref.gang != key) continue;
-      refs.push_back(ref);
-      shipped = shipped && shipper_.Done(ref);
-    }
-    if (!shipped && now - entry.second < config_.forget_after) return false;
-    for (const RankRef& ref : refs) {
-      finished_.emplace_back(now, ReadingOf(ref, ranks_[ref]));
-      shipper_.Remove(ref);
-      ranks_.erase(ref);
-    }
-    RemoveLater(store_.GangDirectory(key));
-    return true;
-  });
-}
-
-void Agent::RemoveLater(const std::string& directory) {
-  const auto aside = store_.SetAside(directory);
-  if (aside.ok()) return RemoveAside(*aside);
-  if (aside.status().code() != StatusCode::kNotFound) {
-    LOG_WARN("{}", Message(aside.status()));
+  std::vector<TaskReading> last;
+  const std::vector<GangKey> gone = ranks_.TakeForgotten(
+      // Then its folder is in use.
+      [this](const GangKey& key) { return preparer_.IsPreparing(key); }, &last);
+  sampler_.KeepFinished(std::move(last));
+  for (const GangKey& key : gone) {
+    removal_.RemoveLater(store_.GangDirectory(key));
   }
 }
 
-void Agent::RemoveAside(const std::string& directory) {
-  removal_work_->Add([files = files_, directory] {
-    if (const Status removed = files->RemoveAll(directory); !removed.ok()) {
-      LOG_WARN("{}: the next start of the worker tries it again",
-               Message(removed));
+void Agent::Tick() {
+  sampler_.Sample(stream_.welcomed(), stream_.reconnects());
+  stream_.ShipLogs();
+  RemoveForgotten();
+  ranks_.cgroups()->RemoveDropped();
+  loop_->At(loop_->Now().mono + kTick, lifetime_.Guard([this] { Tick(); }));
+}
+
+void Agent::FillRegistration(Registration* registration) {
+  for (const auto& [key, gang] : core_.core().gangs()) {
+    registration->gangs.push_back(reports_.StatusOf(key, gang));
+  }
+  for (const std::string& uid : work_.jobs()) {
+    if (registration->work_jobs.size() == kMaxWorkJobs) break;
+    registration->work_jobs.push_back(uid);
+  }
+  if (const int port = requests_.probe_port(); port != 0) {
+    registration->probe_port = port;
+  }
+}
+
+void Agent::OnWelcome(bool other_epoch) {
+  if (other_epoch) core_.ForgetEpoch();
+  work_.ForgetDrops();
+  ranks_.links()->rendezvous()->SendAll();
+}
+
+void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
+  switch (message.message_case()) {
+    case v1::CoordinatorMessage::kAssignment: {
+      const auto assignment = FromProto(message.assignment());
+      if (!assignment.ok()) return LogMalformed(assignment.status());
+      if (stream_.Obeys(assignment->epoch)) OnAssignment(*assignment);
+      return;
     }
+    case v1::CoordinatorMessage::kRendezvousValue: {
+      const auto entry = FromProto(message.rendezvous_value());
+      if (!entry.ok()) return LogMalformed(entry.status());
+      return ranks_.links()->rendezvous()->OnValue(*entry);
+    }
+    case v1::CoordinatorMessage::kPrefetch: {
+      const auto wanted = FromProto(message.prefetch());
+      if (!wanted.ok()) return LogMalformed(wanted.status());
+      if (stream_.Obeys(wanted->epoch)) prefetcher_.Want(*wanted);
+      return;
+    }
+    case v1::CoordinatorMessage::kFileRequest: {
+      const auto query = FromProto(message.file_request());
+      if (!query.ok()) return LogMalformed(query.status());
+      if (stream_.welcomed()) requests_.OnFile(stream, *query);
+      return;
+    }
+    case v1::CoordinatorMessage::kDropWork:
+      // Only of one that is obeyed: another knows other jobs.
+      if (!stream_.welcomed()) return;
+      return work_.Drop({message.drop_work().job_uids().begin(),
+                         message.drop_work().job_uids().end()});
+    case v1::CoordinatorMessage::kProbeRequest: {
+      const auto query = FromProto(message.probe_request());
+      if (!query.ok()) return LogMalformed(query.status());
+      if (stream_.welcomed()) requests_.OnProbe(stream, *query);
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void Agent::OnAssignment(const Assignment& assignment) {
+  stream_.NoteVersion(assignment.version);
+  core_.Tell([&](AgentCore* core, Actions* out) {
+    const Status taken = core->OnAssignment(assignment, loop_->Now(), out);
+    if (!taken.ok()) LOG_WARN("refused: {}", Message(taken));
   });
 }
 
-void Agent::OnRankStarted(const RankRef& ref, int64_t pid) {
-  (void)FaultPoint("worker.after_start");
-  Actions actions;
-  core_.OnRankStarted(ref.gang, ref.rank, pid, &actions);
-  NoteExec(ref);
-  LOG_INFO("{}: {} as process {}", Describe(ref),
-           actions.empty() ? "goes on" : "started", pid);
-  Execute(std::move(actions));
+void Agent::OnReplaced(bool cloned) {
+  if (!cloned) return loop_->Stop();
+  // What it runs is run by the other daemon, or elsewhere.
+  StopAll();
+  LeaveWhenOver(loop_->Now().mono + kEndOwnTime);
+}
+
+// Only what this daemon has started or adopted: with the boot, the start time
+// and the secret of its shim proven.
+void Agent::StopAll() {
+  std::vector<Assignment> stops;
+  for (const auto& [key, gang] : core_.core().gangs()) {
+    if (IsOver(gang.status.phase)) continue;
+    Assignment stop;
+    stop.job = key.job;
+    stop.job_uid = gang.status.job_uid;
+    stop.generation = key.generation;
+    stop.epoch = core_.core().epoch();
+    stop.goal = Goal::kStop;
+    stop.stop_message = "another daemon speaks for this node";
+    LOG_WARN("{}: ended, as {}", Describe(key), stop.stop_message);
+    stops.push_back(std::move(stop));
+  }
+  for (const Assignment& stop : stops) {
+    core_.Tell([&](AgentCore* core, Actions* out) {
+      const Status taken = core->OnAssignment(stop, loop_->Now(), out);
+      if (!taken.ok()) LOG_ERROR("{}", Message(taken));
+    });
+  }
+}
+
+void Agent::LeaveWhenOver(MonoTime deadline) {
+  const auto& gangs = core_.core().gangs();
+  const bool over = std::all_of(
+      gangs.begin(), gangs.end(),
+      [](const auto& gang) { return IsOver(gang.second.status.phase); });
+  if (over || loop_->Now().mono >= deadline) return loop_->Stop();
+  loop_->At(loop_->Now().mono + kTick,
+            lifetime_.Guard([this, deadline] { LeaveWhenOver(deadline); }));
 }
 
 }  // namespace lockstep

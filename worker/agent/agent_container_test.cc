@@ -237,7 +237,7 @@ TEST_F(AgentContainerTest, ShowsThePackagesOfTheJobAndNothingElseOfThem) {
   options.dir = dir_ + "/packages";
   auto cache = PackageCache::Open(options, &source);
   ASSERT_TRUE(cache.ok()) << cache.status();
-  config_.packages = cache->get();
+  config_.prepare.packages = cache->get();
   StartAgain();
   UseEngine();
   const Package package =
@@ -272,7 +272,7 @@ TEST_F(AgentContainerTest, FetchesPackagesAheadAndKeepsThem) {
   options.limit_bytes = 1;
   auto cache = PackageCache::Open(options, &source);
   ASSERT_TRUE(cache.ok()) << cache.status();
-  config_.packages = cache->get();
+  config_.prepare.packages = cache->get();
   StartAgain();
   const Package package =
       source.Put(TarWriter().File("a.py", "1").Gzipped(), "a.tar.gz");
@@ -409,7 +409,7 @@ TEST_F(AgentContainerTest, IsAdoptedByTheNextDaemon) {
   LaunchInContainer("echo ready; until [ -e " + dir_ +
                     "/go ]; do sleep 0.01; done; exit 6");
   ASSERT_TRUE(AllAre(RankState::kStarted));
-  ++config_.node.incarnation.counter;
+  ++config_.daemon.node.incarnation.counter;
   StartDaemon();
   UseEngine();
   std::ofstream(dir_ + "/go") << "x";
@@ -438,7 +438,7 @@ TEST_F(AgentContainerTest, WhatAnEarlierDaemonLeftIsSweptAway) {
   LaunchInContainer("echo ready; sleep 100");
   ASSERT_TRUE(AllAre(RankState::kStarted));
   const std::string mine = engine_->plan().name;
-  ++config_.node.incarnation.counter;
+  ++config_.daemon.node.incarnation.counter;
   engine_->SetFound({{"old", "0"}, {mine, "1"}, {"new", "2"}});
   StartDaemon();
   UseEngine();
@@ -451,7 +451,7 @@ TEST_F(AgentContainerTest, WhatAnEarlierDaemonLeftIsSweptAway) {
 }
 
 TEST_F(AgentContainerTest, WhatCannotBeRemovedIsTriedAgainAndKeepsNoOther) {
-  ++config_.node.incarnation.counter;
+  ++config_.daemon.node.incarnation.counter;
   config_.container_sweep_every = std::chrono::milliseconds(20);
   engine_->SetFailures("a", 3);
   engine_->SetFound({{"a", "0"}, {"b", "1"}, {"c", "2"}});
@@ -500,7 +500,7 @@ TEST_F(AgentContainerTest, OfAKilledShimARemovalThatFailsIsTriedAgain) {
 TEST_F(AgentContainerTest, ShowsTheDirectoryThatWasThereWhenItGotReady) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   ASSERT_EQ(chmod(dir_.c_str(), 0755), 0);
-  config_.user = TaskUser{12345, 12345, {}, "/nonexistent"};
+  config_.daemon.user = TaskUser{12345, 12345, {}, "/nonexistent"};
   StartDaemon();
   UseEngine();
   const std::string out = dir_ + "/out";

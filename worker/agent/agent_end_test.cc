@@ -110,8 +110,8 @@ TEST_F(AgentEndTest, PeaksOfARanksGpusAreItsOwn) {
   options.period = std::chrono::milliseconds(20);
   gpus_ = OpenGpusIfThere(options);
   ASSERT_NE(gpus_, nullptr);
-  config_.node.gpus = gpus_->gpus();
-  config_.node.capacity.gpus = 2;
+  config_.daemon.node.gpus = gpus_->gpus();
+  config_.daemon.node.capacity.gpus = 2;
   StartDaemon();
   ASSERT_TRUE(
       coordinator_.Eventually([&] { return coordinator_.registers >= 2; }));
@@ -164,7 +164,7 @@ TEST_F(AgentEndTest, WhatTheJobLeftIsToldWithItsEnd) {
   EXPECT_THAT(Said().outputs, ElementsAre(OutputFile{"model.keras", "keras", 6},
                                           OutputFile{"tb", "tensorboard", 1}));
   // And by the next daemon.
-  config_.node.incarnation.counter = 2;
+  config_.daemon.node.incarnation.counter = 2;
   StartDaemon();
   ASSERT_TRUE(
       coordinator_.Eventually([&] { return coordinator_.registers >= 2; }));
@@ -289,7 +289,7 @@ TEST_F(RestartAloneTest, ARestartedDaemonKnowsTheNumber) {
   coordinator_.Send(Orders(Goal::kLaunch, "exec sleep 1000", 1));
   ASSERT_TRUE(WorkerIs(RankState::kStarted, 1));
   const int64_t pid = Said().ranks[1].pid;
-  config_.node.incarnation.counter = 2;
+  config_.daemon.node.incarnation.counter = 2;
   StartDaemon();
   ASSERT_TRUE(
       coordinator_.Eventually([&] { return coordinator_.registers >= 2; }));
@@ -323,7 +323,7 @@ TEST_F(RestartAloneTest, AStopWhileTheOldShimIsStillThereEndsIt) {
 }
 
 TEST_F(RestartAloneTest, AnOldShimThatNeverLeavesIsNotWaitedForForEver) {
-  config_.shim_leave_time = std::chrono::milliseconds(300);
+  config_.ranks.shim_leave_time = std::chrono::milliseconds(300);
   StartAgain();
   LaunchBoth(kSaysAndFails);
   ASSERT_TRUE(WorkerIs(RankState::kExited, 0));
@@ -339,7 +339,7 @@ TEST_F(RestartAloneTest, AnOldShimThatNeverLeavesIsNotWaitedForForEver) {
 }
 
 TEST_F(RestartAloneTest, APortThatWasLostMeanwhileIsSaid) {
-  config_.shim_leave_time = std::chrono::milliseconds(300);
+  config_.ranks.shim_leave_time = std::chrono::milliseconds(300);
   StartAgain();
   LaunchBoth(kSaysAndFails, /*with_chief=*/false);
   ASSERT_TRUE(Reaches(GangPhase::kStopped));

@@ -18,7 +18,7 @@
 #include "worker/agent/agent.h"
 #include "worker/agent/agent_fixture.h"
 #include "worker/agent/fake_coordinator.h"
-#include "worker/agent/testing.h"
+#include "worker/agent/ports/testing.h"
 
 namespace lockstep {
 namespace {
@@ -111,7 +111,8 @@ TEST_F(AgentTest, APortThatAStrangerTookMeanwhileIsWhyARankFailed) {
 
 TEST_F(AgentTest, AFullDiskRefusesWhatMayBeTriedAgain) {
   auto space = std::make_shared<std::atomic<uint64_t>>(1 << 20);
-  config_.disk_space = [space](const std::string&) -> StatusOr<DiskSpace> {
+  config_.prepare.disk_space =
+      [space](const std::string&) -> StatusOr<DiskSpace> {
     return DiskSpace{uint64_t{1} << 40, space->load()};
   };
   StartDaemon();
@@ -365,7 +366,7 @@ TEST(AgentCreateTest, ARuntimeDirectoryThatNoSocketFitsIsRefused) {
   const auto loop = EventLoop::Create(&clock);
   ASSERT_TRUE(loop.ok());
   AgentConfig config;
-  config.runtime_dir = "/tmp/" + std::string(90, 'x');
+  config.daemon.runtime_dir = "/tmp/" + std::string(90, 'x');
   const auto agent =
       Agent::Create(config, loop->get(), RealFileSystem(), nullptr);
   EXPECT_EQ(agent.status().code(), StatusCode::kInvalidArgument);
@@ -374,7 +375,7 @@ TEST(AgentCreateTest, ARuntimeDirectoryThatNoSocketFitsIsRefused) {
 
 TEST_F(AgentTest, DatesAreLookedAtWhenTheCoordinatorCannotBeReached) {
   std::atomic<int> asked = 0;
-  config_.check_dates = [&](const Status& ended) {
+  config_.stream.check_dates = [&](const Status& ended) {
     EXPECT_EQ(ended.code(), StatusCode::kUnavailable) << ended;
     ++asked;
     return FailedPrecondition("the certificate expired");
@@ -392,7 +393,7 @@ TEST_F(AgentTest, WhileDatesAreLookedAtTheDaemonDoesTheRest) {
   Mutex mu;
   CondVar changed;
   bool asked = false, seen = false, in_time = false;
-  config_.check_dates = [&](const Status&) {
+  config_.stream.check_dates = [&](const Status&) {
     MutexLock lock(&mu);
     asked = true;
     changed.NotifyAll();
@@ -425,7 +426,8 @@ TEST_F(AgentTest, WhileDatesAreLookedAtTheDaemonDoesTheRest) {
 }
 
 TEST_F(AgentTest, SocketsOfShimsThatWereKilledAreRemovedAtTheStart) {
-  const std::string path = config_.runtime_dir + "/0123456789abcdef.sock";
+  const std::string path =
+      config_.daemon.runtime_dir + "/0123456789abcdef.sock";
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   memcpy(address.sun_path, path.data(), path.size());
@@ -441,7 +443,8 @@ TEST_F(AgentTest, SocketsOfShimsThatWereKilledAreRemovedAtTheStart) {
   ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
   StartAgain();
   EXPECT_FALSE(RealFileSystem()->Exists(path));
-  EXPECT_TRUE(RealFileSystem()->Exists(config_.runtime_dir + "/link.sock"));
+  EXPECT_TRUE(
+      RealFileSystem()->Exists(config_.daemon.runtime_dir + "/link.sock"));
 }
 
 }  // namespace

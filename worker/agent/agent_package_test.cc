@@ -28,9 +28,10 @@ class AgentPackageTest : public AgentTest {
     auto cache = PackageCache::Open(options, &source_);
     ASSERT_TRUE(cache.ok()) << cache.status();
     cache_ = *std::move(cache);
-    config_.packages = cache_.get();
+    config_.prepare.packages = cache_.get();
     const char* path = getenv("PATH");
-    config_.environment["PATH"] = path == nullptr ? "/usr/bin:/bin" : path;
+    config_.daemon.environment["PATH"] =
+        path == nullptr ? "/usr/bin:/bin" : path;
     StartAgain();
   }
   Assignment With(Goal goal, const std::vector<std::string>& argv,
@@ -142,7 +143,7 @@ TEST_F(AgentPackageTest, AFetchIsSaidWhileItGoesOnAndStopEndsIt) {
 
 TEST_F(AgentPackageTest, AGangOfTheSameNameWaitsForTheFirstOnesFetch) {
   std::promise<void> gate;
-  config_.start_thread =
+  config_.prepare.start_thread =
       [open = gate.get_future().share()](std::function<void()> run) {
         return std::thread([open, run = std::move(run)] {
           open.wait();
@@ -169,7 +170,7 @@ TEST_F(AgentPackageTest, AGangOfTheSameNameWaitsForTheFirstOnesFetch) {
 }
 
 TEST_F(AgentPackageTest, AHostWithoutThreadsRefusesForTheMoment) {
-  config_.start_thread = [](std::function<void()>) -> std::thread {
+  config_.prepare.start_thread = [](std::function<void()>) -> std::thread {
     throw std::system_error(EAGAIN, std::generic_category());
   };
   StartAgain();

@@ -124,7 +124,7 @@ TEST_F(AgentTest, PeersThatItsRanksLostAreReportedAlsoByTheNextDaemon) {
   const LostPeer first{0, 1, "replicas differ"};
   const LostPeer second{1, 0, "replicas differ"};
   EXPECT_THAT(Said().lost_peers, UnorderedElementsAre(first, second));
-  config_.node.incarnation.counter = 2;
+  config_.daemon.node.incarnation.counter = 2;
   StartDaemon();
   ASSERT_TRUE(coordinator_.Eventually(
       [&] { return coordinator_.registration.node.incarnation.counter == 2; }));
@@ -215,7 +215,7 @@ TEST_F(AgentTest, ARestartedDaemonAdoptsItsRanks) {
   Launch({FakeRank(), "wait"}, JobKind::kNative, 2);
   ASSERT_TRUE(AllAre(RankState::kJoined));
   const int64_t pid = Said().ranks[1].pid;
-  config_.node.incarnation.counter = 2;
+  config_.daemon.node.incarnation.counter = 2;
   StartDaemon();
   ASSERT_TRUE(coordinator_.Eventually(
       [&] { return coordinator_.registration.node.incarnation.counter == 2; }));
@@ -367,8 +367,8 @@ TEST_F(AgentTest, GpusOfferedAreInHeartbeatsAndTheirUseIsTheRanks) {
   gpus_ = OpenGpusIfThere(options);
   ASSERT_NE(gpus_, nullptr);
   // The second alone.
-  config_.node.gpus = {gpus_->gpus()[1]};
-  config_.node.capacity.gpus = 1;
+  config_.daemon.node.gpus = {gpus_->gpus()[1]};
+  config_.daemon.node.capacity.gpus = 1;
   StartDaemon();
   EXPECT_TRUE(coordinator_.Eventually([&] {
     const auto& gpus = coordinator_.beats.back().readings.gpus;
@@ -450,11 +450,11 @@ TEST_F(AgentTest, ACopyOfTheDirectoryTakesNoShimOfTheFirst) {
   const auto rank = OpenVerified({pid, StartTime(pid).value()});
   ASSERT_TRUE(rank.ok());
   AgentConfig config = config_;
-  config.dir = dir_ + "-copy";
-  config.runtime_dir = config.dir + "/run";
-  config.node.name = "node-b";
-  config.node.incarnation = {2, 2};
-  ASSERT_EQ(system(("cp -a " + dir_ + " " + config.dir).c_str()), 0);
+  config.daemon.dir = dir_ + "-copy";
+  config.daemon.runtime_dir = config.daemon.dir + "/run";
+  config.daemon.node.name = "node-b";
+  config.daemon.node.incarnation = {2, 2};
+  ASSERT_EQ(system(("cp -a " + dir_ + " " + config.daemon.dir).c_str()), 0);
   {
     Daemon copy(config, coordinator_.address(), gpus_.get());
     ASSERT_TRUE(coordinator_.Eventually(
@@ -472,7 +472,7 @@ TEST_F(AgentTest, ACopyOfTheDirectoryTakesNoShimOfTheFirst) {
   EXPECT_TRUE(OpenVerified(rank->id).ok()) << "the first one's rank lives";
   coordinator_.Refuse(grpc::Status::OK);
   (void)SendSignal(*rank, SIGKILL);
-  EXPECT_TRUE(RealFileSystem()->RemoveAll(config.dir).ok());
+  EXPECT_TRUE(RealFileSystem()->RemoveAll(config.daemon.dir).ok());
 }
 
 TEST_F(AgentTest, ItSaysWhomItReachesAndIsReachedItself) {

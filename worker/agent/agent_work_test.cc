@@ -155,7 +155,7 @@ TEST_F(AgentWorkTest, AFullDiskCostsTheOldestFirst) {
   const timespec past[2] = {{1000, 0}, {1000, 0}};
   ASSERT_EQ(utimensat(AT_FDCWD, (dir_ + "/work/busy").c_str(), past, 0), 0);
   auto free = std::make_shared<std::atomic<uint64_t>>(uint64_t{100} << 30);
-  config_.disk_space = [free](const std::string&) {
+  config_.prepare.disk_space = [free](const std::string&) {
     return DiskSpace{uint64_t{1} << 40, *free};
   };
   // Not used for a day.
@@ -190,7 +190,7 @@ TEST_F(AgentWorkTest, TheNodeOfRankZeroNamesTheOutputDirectory) {
 }
 
 TEST_F(AgentWorkTest, AnotherNodeLooksForItOnceItIsKnown) {
-  config_.output_identity = {50ms, 5ms};
+  config_.prepare.output_identity = {50ms, 5ms};
   StartAgain();
   Assignment order = Order(Goal::kPrepare, {"/bin/true"});
   order.spec->tasks[0].ranks[0].rank = 1;
@@ -214,7 +214,7 @@ TEST_F(AgentWorkTest, AnotherNodeLooksForItOnceItIsKnown) {
 }
 
 TEST_F(AgentWorkTest, ADirectoryThatIsNotSharedIsRefused) {
-  config_.output_identity = {50ms, 5ms};
+  config_.prepare.output_identity = {50ms, 5ms};
   StartAgain();
   Assignment order = Order(Goal::kPrepare, {"/bin/true"});
   order.spec->tasks[0].ranks[0].rank = 1;
@@ -232,7 +232,7 @@ TEST_F(AgentWorkTest, ADirectoryThatIsNotSharedIsRefused) {
 
 // The wait must not hold up others, nor its own end.
 TEST_F(AgentWorkTest, WhileItWaitsForTheDirectoryItCanBeStopped) {
-  config_.output_identity = {std::chrono::hours(1), 5ms};
+  config_.prepare.output_identity = {std::chrono::hours(1), 5ms};
   StartAgain();
   Assignment order = Order(Goal::kPrepare, {"/bin/true"});
   order.spec->tasks[0].ranks[0].rank = 1;

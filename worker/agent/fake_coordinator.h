@@ -15,7 +15,7 @@
 #include "common/wire/probe_wire.h"
 #include "common/wire/worker_wire.h"
 #include "lockstep/v1/worker.grpc.pb.h"
-#include "worker/agent/supervisor.h"
+#include "worker/agent/core/gang_key.h"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "worker/agent/agent_fixture.h"
-#include "worker/agent/stray_processes.h"
+#include "worker/agent/host/stray_processes.h"
 #include "worker/package/package_test_util.h"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 //   BASE/          of lockstep-ranks.service, delegated to it
 //   BASE/holder/   this process: a group that hands controllers on may hold no
 //                  process itself, and systemd removes one without any
-//   BASE/rank-ID/  made by the daemon (worker/agent/cgroup_tree.h)
+//   BASE/rank-ID/  made by the daemon (worker/agent/host/cgroup_tree.h)
 #ifndef LOCKSTEP_WORKER_SHIM_HOLDER_H_
 #define LOCKSTEP_WORKER_SHIM_HOLDER_H_
 

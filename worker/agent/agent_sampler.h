@@ -1,0 +1,73 @@
+// Reads the host and the ranks once a second: for heartbeats, for /metrics and
+// for what ranks suffer from their host.
+//
+// Belongs to the event loop's thread.
+#ifndef LOCKSTEP_WORKER_AGENT_AGENT_SAMPLER_H_
+#define LOCKSTEP_WORKER_AGENT_AGENT_SAMPLER_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "worker/agent/host/daemon_setup.h"
+#include "worker/agent/host/orphans.h"
+#include "worker/agent/loop/core_runner.h"
+#include "worker/agent/loop/event_loop.h"
+#include "worker/agent/metrics/agent_metrics.h"
+#include "worker/agent/prepare/prepare_options.h"
+#include "worker/agent/ranks/ranks.h"
+#include "worker/agent/readings/node_sampler.h"
+#include "worker/agent/stream/heartbeats.h"
+#include "worker/agent/work/work_directories.h"
+
+namespace lockstep {
+
+class AgentSampler final : public HeartbeatSource {
+ public:
+  // What it uses of the daemon. All are borrowed; `gpus` may be null.
+  struct Parts {
+    const DaemonSetup* setup = nullptr;
+    const PrepareOptions* disk = nullptr;
+    EventLoop* loop = nullptr;
+    const CoreRunner* core = nullptr;
+    const GpuSampler* gpus = nullptr;
+    Ranks* ranks = nullptr;
+    WorkDirectories* work = nullptr;
+  };
+  explicit AgentSampler(const Parts& parts);
+
+  std::shared_ptr<AgentMetrics> metrics() const { return metrics_; }
+
+  // Whether the disk is full, before the first Sample.
+  void CheckDisk() { node_.CheckDisk(); }
+  // Samples if a second is over. `connected` and `reconnects` are the stream's,
+  // for /metrics.
+  void Sample(bool connected, uint64_t reconnects);
+  // Keeps the last readings of ranks that are forgotten, for a scrape or two.
+  void KeepFinished(std::vector<TaskReading> readings);
+
+  // HeartbeatSource.
+  NodeReadings TakeReadings() override { return node_.TakeReadings(); }
+  void ReturnErrors(const std::vector<GpuError>& errors) override {
+    node_.ReturnErrors(errors);
+  }
+  std::vector<GangProgress> Progress() override;
+
+ private:
+  void SampleRanks();
+  void Publish(bool connected, uint64_t reconnects);
+  // A rank of a later generation takes the place of an earlier one.
+  std::vector<TaskReading> NewestReadings();
+
+  const Parts parts_;
+  const std::shared_ptr<AgentMetrics> metrics_;
+  NodeSampler node_;
+  OrphanReaper orphans_;
+  std::vector<std::pair<MonoTime, TaskReading>> finished_;
+  MonoTime next_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_AGENT_SAMPLER_H_

@@ -1,0 +1,74 @@
+// The container engine of this node, the images that come for it, and the
+// containers that no rank holds any more.
+//
+// Belongs to the event loop's thread; a thread of its own waits for the engine.
+#ifndef LOCKSTEP_WORKER_AGENT_CONTAINERS_CONTAINERS_H_
+#define LOCKSTEP_WORKER_AGENT_CONTAINERS_CONTAINERS_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "worker/agent/host/daemon_setup.h"
+#include "worker/agent/loop/event_loop.h"
+#include "worker/agent/loop/lifetime.h"
+#include "worker/agent/loop/work_thread.h"
+#include "worker/container/container_engine.h"
+#include "worker/container/image_fetcher.h"
+#include "worker/task/task_record.h"
+
+namespace lockstep {
+
+class Containers {
+ public:
+  // `setup` and `loop` are borrowed. Looks again after `sweep_every` while
+  // containers are there that could not be removed. `is_held` says whether a
+  // rank of this node may hold the container of that name.
+  Containers(const DaemonSetup* setup, EventLoop* loop, Duration sweep_every,
+             std::function<bool(const std::string& container)> is_held);
+
+  void SetEngine(std::shared_ptr<ContainerEngine> engine) {
+    engine_ = std::move(engine);
+  }
+  // Null: this node runs no containers.
+  const std::shared_ptr<ContainerEngine>& engine() const { return engine_; }
+  // Safe from any thread, as long as this lives.
+  ImageFetcher* images() { return &images_; }
+
+  // Removes the containers of this daemon that no rank holds; again after a
+  // while, as long as one is left.
+  void Sweep();
+  void SweepLater();
+  // Removes the container of `record`, then calls `done`, on the loop. What
+  // cannot be removed now is left to Sweep.
+  void Remove(const task::TaskRecord& record, std::function<void()> done);
+
+ private:
+  // By a container's name, the program of its engine.
+  using Dead = std::map<std::string, std::string>;
+
+  void RemoveDead(const std::vector<FoundContainer>& found);
+  void RemoveNext(const std::shared_ptr<Dead>& dead);
+  void TryRemoval(const std::string& name, const std::string& program,
+                  std::function<void(const Status&)> done);
+
+  const DaemonSetup* const setup_;
+  EventLoop* const loop_;
+  const Duration sweep_every_;
+  const std::function<bool(const std::string&)> is_held_;
+  std::shared_ptr<ContainerEngine> engine_;
+  ImageFetcher images_;
+  Dead left_;  // Could not be removed.
+  bool sweeping_ = false;
+  bool sweep_is_due_ = false;
+  Lifetime lifetime_;
+  WorkThread thread_;  // Last: its jobs use the others.
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_CONTAINERS_CONTAINERS_H_

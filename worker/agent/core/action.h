@@ -1,0 +1,55 @@
+// What AgentCore wants done. Pure.
+#ifndef LOCKSTEP_WORKER_AGENT_CORE_ACTION_H_
+#define LOCKSTEP_WORKER_AGENT_CORE_ACTION_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/model/assignment.h"
+#include "worker/agent/core/gang_key.h"
+
+namespace lockstep {
+
+struct Action {
+  enum class Kind {
+    // Check the host and lease ports: answer with OnPrepared or OnRefused.
+    kPrepare,
+    // Ready otherwise: look for the identity of the output directory that the
+    // spec names. Answer with OnOutputChecked or OnRefused.
+    kCheckOutput,
+    // Answer with OnRankStarted and OnRankExited. Of a rank with `restarts` its
+    // last process has ended.
+    kStartRank,
+    // To the rank, over its link.
+    kGo,
+    kAbort,
+    kDirective,
+    // SIGTERM to the rank's tree, SIGKILL after `grace` (0: at once).
+    kKillTree,
+    // Ports and the like of the gang are free.
+    kRelease,
+    // The status changed.
+    kReport,
+    // Its records and files may go; the gang is no longer known here.
+    kForget,
+  };
+  Kind kind = Kind::kReport;
+  GangKey gang;
+  int32_t rank = 0;
+  Duration grace{};
+  std::string message;  // kAbort.
+  Directive directive;  // kDirective.
+
+  bool operator==(const Action&) const = default;
+};
+
+// Of a gang, or of one rank of it.
+Action MakeAction(Action::Kind kind, const GangKey& key, int32_t rank = 0);
+
+using Actions = std::vector<Action>;
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_CORE_ACTION_H_

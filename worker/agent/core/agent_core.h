@@ -1,0 +1,141 @@
+// What a worker daemon does about the gangs that it is told to run.
+//
+// Pure: no I/O, no lock, no clock. Level-triggered: goals and events come in
+// any order and any number of times; out come actions. Thread-compatible: the
+// daemon's event loop owns it.
+//
+// A gang is this node's part of one generation of a job:
+//
+//   phase      on                                  becomes, and does
+//   (none)     PREPARE                             PREPARING
+//   (none)     LAUNCH, GO                          REFUSED: it never prepared
+//   (none)     STOP                                STOPPED: nothing is there
+//   PREPARING  every lower generation of the job   kPrepare
+//              here is over
+//   PREPARING  prepared                            PREPARED
+//   PREPARING  refused                             REFUSED
+//   PREPARED   PREPARE, other images settled       PREPARING, kRelease,
+//                                                  kPrepare
+//   PREPARED   PREPARE, with the identity of an    PREPARING, kCheckOutput
+//              output directory not seen so far
+//   PREPARED   LAUNCH, GO with our ports           LAUNCHED, kStartRank each
+//   PREPARED   LAUNCH, GO with other ports         REFUSED
+//   LAUNCHED   GO                                  kGo to each joined rank
+//   PREPARING,
+//   PREPARED   STOP                                STOPPED, kRelease
+//   LAUNCHED   STOP                                STOPPING, kAbort, kKillTree
+//   LAUNCHED,
+//   STOPPING   the last rank has exited            STOPPED, kRelease
+//   STOPPING   `grace` and kForceAfter are over    kKillTree at once, repeated
+//   LAUNCHED,  LAUNCH, GO with a higher            LAUNCHED, kKillTree to what
+//   STOPPED    `restarts` of a program's task      runs of the task; when all
+//              and no STOP so far                  of it has ended, kStartRank
+//   REFUSED,
+//   STOPPED    FORGET                              (none), kForget
+//   others     FORGET                              as STOP, later forgotten
+//
+// Goals only rise. Any goal below STOP for a generation is also a STOP of all
+// lower ones of that job; a goal below STOP for a generation lower than one
+// that is here already is refused. Each change of what the coordinator would
+// want to know is a kReport.
+#ifndef LOCKSTEP_WORKER_AGENT_CORE_AGENT_CORE_H_
+#define LOCKSTEP_WORKER_AGENT_CORE_AGENT_CORE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/model/assignment.h"
+#include "common/model/node.h"
+#include "worker/agent/core/action.h"
+#include "worker/agent/core/gang_key.h"
+#include "worker/agent/core/local_gang.h"
+
+namespace lockstep {
+
+struct AgentOptions {
+  NodeName node;
+  // Of generations that a higher one ends, and of ranks of a task that is
+  // started again.
+  Duration implied_grace = std::chrono::seconds(1);
+  // SIGKILL by us, after the shim should have sent it.
+  Duration force_after = std::chrono::seconds(2);
+};
+
+// What a gang that is ready has.
+struct PreparedGang {
+  std::vector<int32_t> ports;
+  int32_t master_port = 0;
+  std::map<std::string, int32_t> service_ports = {};
+  std::vector<ImageContent> images = {};
+  // For the job's history.
+  std::vector<std::string> notes = {};
+  // As seen from here; empty: not looked for.
+  std::string output_identity = {};
+};
+
+class AgentCore {
+ public:
+  explicit AgentCore(AgentOptions options) : options_(std::move(options)) {}
+
+  // What a daemon of this node started before. `status` holds its ranks; those
+  // without exit are alive, as far as is known.
+  void Adopt(const Assignment& assignment, GangStatus status);
+
+  // Aborted: from a coordinator of a lower epoch than one seen before.
+  // FailedPrecondition: a higher generation of the job is here.
+  Status OnAssignment(const Assignment& assignment, Time now, Actions* out);
+
+  // Where other images were settled meanwhile than are here, once more.
+  void OnPrepared(const GangKey& key, PreparedGang prepared, Time now,
+                  Actions* out);
+  void OnOutputChecked(const GangKey& key, std::string identity, Actions* out);
+  void OnRefused(const GangKey& key, Cause cause, Actions* out);
+  // Its exec succeeded. Repeats do nothing.
+  void OnRankStarted(const GangKey& key, int32_t rank, int64_t pid,
+                     Actions* out);
+  void OnRankJoined(const GangKey& key, int32_t rank, Actions* out);
+  void OnRankNews(const GangKey& key, int32_t rank, const RankNews& news,
+                  Time now, Actions* out);
+  // The rank and its tree are gone. The first exit counts.
+  void OnRankExited(const GangKey& key, int32_t rank, ExitStatus exit,
+                    const RankProgress& progress, const Usage& usage,
+                    Actions* out);
+  // Call at NextDeadline or later.
+  void OnTick(Time now, Actions* out);
+  std::optional<MonoTime> NextDeadline() const;
+
+  const LocalGang* Find(const GangKey& key) const;
+  const std::map<GangKey, LocalGang>& gangs() const { return gangs_; }
+  uint64_t epoch() const { return epoch_; }
+  // The coordinator has another history, whose epochs are not comparable.
+  void ForgetEpoch() { epoch_ = 0; }
+
+ private:
+  void Raise(const GangKey& key, const Assignment& assignment, Time now,
+             Actions* out);
+  void StartFresh(const GangKey& key, const Assignment& assignment,
+                  Actions* out);
+  void Stop(const GangKey& key, LocalGang* gang, Duration grace,
+            const std::string& message, Time now, Actions* out);
+  void Launch(const GangKey& key, LocalGang* gang, Actions* out);
+  void Over(const GangKey& key, LocalGang* gang, GangPhase phase, Actions* out);
+  void ForgetIfAsked(const GangKey& key, Actions* out);
+  void PrepareWaiting(const JobName& job, Actions* out);
+  void PrepareAgain(const GangKey& key, LocalGang* gang, Actions* out);
+  // PREPARED, unless more is settled meanwhile than was looked at.
+  void EndPreparing(const GangKey& key, LocalGang* gang, Actions* out);
+
+  const AgentOptions options_;
+  uint64_t epoch_ = 0;
+  std::map<GangKey, LocalGang> gangs_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_CORE_AGENT_CORE_H_

@@ -1,0 +1,15 @@
+#include "worker/agent/core/gang_key.h"
+
+#include <fmt/format.h>
+
+namespace lockstep {
+
+std::string Describe(const GangKey& key) {
+  return fmt::format("job {} g{}", key.job, key.generation);
+}
+
+std::string Describe(const RankRef& ref) {
+  return fmt::format("{} rank {}", Describe(ref.gang), ref.rank);
+}
+
+}  // namespace lockstep

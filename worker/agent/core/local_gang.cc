@@ -1,0 +1,271 @@
+#include "worker/agent/core/local_gang.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/host_port.h"
+
+namespace lockstep {
+namespace {
+
+// Keeps those that are other ranks of the job.
+void KeepLostPeers(int32_t rank, const RankNews& news, LocalGang* gang) {
+  if (!gang->assignment.cluster) return;  // Nothing was launched.
+  std::vector<LostPeer>& kept = gang->status.lost_peers;
+  for (const int32_t peer : news.lost_peers) {
+    if (peer < 0 || peer == rank ||
+        peer >= gang->assignment.cluster->world_size ||
+        kept.size() >= kKeptLostPeers) {
+      continue;
+    }
+    const bool known =
+        std::any_of(kept.begin(), kept.end(), [&](const LostPeer& other) {
+          return other.rank == rank && other.peer == peer;
+        });
+    if (!known) kept.push_back({rank, peer, news.lost_peer_error});
+  }
+}
+
+}  // namespace
+
+Action MakeAction(Action::Kind kind, const GangKey& key, int32_t rank) {
+  Action action;
+  action.kind = kind;
+  action.gang = key;
+  action.rank = rank;
+  return action;
+}
+
+bool IsOver(GangPhase phase) {
+  return phase == GangPhase::kRefused || phase == GangPhase::kStopped;
+}
+
+GangStatus FreshStatus(const Assignment& assignment, GangPhase phase) {
+  GangStatus status;
+  status.job = assignment.job;
+  status.job_uid = assignment.job_uid;
+  status.generation = assignment.generation;
+  status.phase = phase;
+  if (assignment.spec) {
+    for (const LocalTask& task : assignment.spec->tasks) {
+      for (const RankSpec& rank : task.ranks) {
+        RankStatus known;
+        known.rank = rank.rank;
+        known.local_rank = rank.local_rank;
+        known.restarts = task.restarts;
+        status.ranks.push_back(known);
+      }
+    }
+  }
+  return status;
+}
+
+const LocalTask* TaskOf(const GangSpec& spec, int32_t rank) {
+  for (const LocalTask& task : spec.tasks) {
+    for (const RankSpec& other : task.ranks) {
+      if (other.rank == rank) return &task;
+    }
+  }
+  return nullptr;
+}
+
+const RankStatus* FindRank(const LocalGang& gang, int32_t rank) {
+  for (const RankStatus& status : gang.status.ranks) {
+    if (status.rank == rank) return &status;
+  }
+  return nullptr;
+}
+
+RankStatus* FindRank(LocalGang* gang, int32_t rank) {
+  return const_cast<RankStatus*>(
+      FindRank(static_cast<const LocalGang&>(*gang), rank));
+}
+
+bool IsNative(const Assignment& assignment) {
+  return assignment.spec && assignment.spec->kind == JobKind::kNative;
+}
+
+double CpusPerRank(const LocalTask& task) {
+  return task.ranks.empty()
+             ? 0
+             : task.resources.cpus / static_cast<double>(task.ranks.size());
+}
+
+std::vector<int32_t> GpusOfRank(const Assignment& assignment, int32_t rank) {
+  if (!assignment.cluster) return {};
+  for (const TaskSpec& task : assignment.cluster->tasks) {
+    for (const RankSpec& spec : task.ranks) {
+      if (spec.rank == rank) return spec.gpus;
+    }
+  }
+  return {};
+}
+
+std::vector<ImageContent> SettledImages(const Assignment& assignment) {
+  return assignment.spec ? assignment.spec->images
+                         : std::vector<ImageContent>();
+}
+
+bool AreSettled(const std::vector<ImageContent>& here,
+                const std::vector<ImageContent>& settled) {
+  return std::all_of(
+      settled.begin(), settled.end(), [&](const ImageContent& wanted) {
+        return std::all_of(here.begin(), here.end(),
+                           [&](const ImageContent& content) {
+                             return content.image != wanted.image ||
+                                    IsSameContent(content, wanted);
+                           });
+      });
+}
+
+bool MustCheckOutput(const Assignment& assignment, const GangStatus& status) {
+  return assignment.spec && !assignment.spec->output_directory.empty() &&
+         !assignment.spec->output_identity.empty() &&
+         assignment.spec->output_identity != status.output_identity;
+}
+
+Status CheckPorts(const LocalGang& gang, const NodeName& node) {
+  std::vector<int32_t> ports;
+  for (const TaskSpec& task : gang.assignment.cluster->tasks) {
+    if (task.node != node) continue;
+    LOCKSTEP_ASSIGN_OR_RETURN(const HostPort address,
+                              ParseHostPort(task.address));
+    ports.push_back(address.port);
+  }
+  if (ports != gang.status.ports) {
+    return FailedPrecondition(
+        "the cluster spec names other ports than node {} has leased", node);
+  }
+  return OkStatus();
+}
+
+bool HasEnded(const LocalGang& gang) {
+  return (gang.status.phase == GangPhase::kLaunched ||
+          gang.status.phase == GangPhase::kStopping) &&
+         std::all_of(gang.status.ranks.begin(), gang.status.ranks.end(),
+                     [](const RankStatus& rank) {
+                       return rank.state == RankState::kExited;
+                     });
+}
+
+void RestartTasks(const GangKey& key, Duration grace, LocalGang* gang,
+                  Actions* out) {
+  if ((gang->status.phase != GangPhase::kLaunched &&
+       gang->status.phase != GangPhase::kStopped) ||
+      gang->assignment.goal >= Goal::kStop || !gang->assignment.spec ||
+      gang->assignment.spec->kind != JobKind::kProgram) {
+    return;
+  }
+  for (const LocalTask& task : gang->assignment.spec->tasks) {
+    std::vector<RankStatus*> ranks;
+    bool ended = true;
+    for (const RankSpec& spec : task.ranks) {
+      RankStatus* rank = FindRank(gang, spec.rank);
+      if (rank == nullptr || rank->restarts >= task.restarts) continue;
+      ranks.push_back(rank);
+      ended = ended && rank->state == RankState::kExited;
+    }
+    for (RankStatus* rank : ranks) {
+      if (ended) {
+        gang->words.erase(rank->rank);
+        rank->restarts = task.restarts;
+        rank->state = RankState::kPrepared;
+        rank->pid = 0;
+        rank->exit.reset();
+        rank->progress = RankProgress();
+        rank->usage = Usage();
+        out->push_back(MakeAction(Action::Kind::kStartRank, key, rank->rank));
+      } else if (rank->state != RankState::kExited) {
+        Action kill = MakeAction(Action::Kind::kKillTree, key, rank->rank);
+        kill.grace = grace;
+        out->push_back(std::move(kill));
+      }
+    }
+    if (ranks.empty() || !ended) continue;
+    gang->status.phase = GangPhase::kLaunched;
+    out->push_back(MakeAction(Action::Kind::kReport, key));
+  }
+}
+
+void Go(const GangKey& key, LocalGang* gang, Actions* out) {
+  if (gang->status.phase != GangPhase::kLaunched) return;
+  for (const RankStatus& rank : gang->status.ranks) {
+    if (rank.state != RankState::kJoined) continue;
+    // The link takes repeats: Go is level-triggered too.
+    out->push_back(MakeAction(Action::Kind::kGo, key, rank.rank));
+    if (rank.rank != 0) continue;  // Rank 0 speaks for all.
+    for (const Directive& directive : gang->assignment.directives) {
+      if (directive.id <= gang->last_directive) continue;
+      gang->last_directive = directive.id;
+      Action action = MakeAction(Action::Kind::kDirective, key, rank.rank);
+      action.directive = directive;
+      out->push_back(std::move(action));
+    }
+  }
+}
+
+bool TakeNews(int32_t rank, const RankNews& news, Time now, LocalGang* gang) {
+  GangStatus& status = gang->status;
+  const GangStatus before = status;
+  if (news.checkpoint && (!status.checkpoint ||
+                          news.checkpoint->step >= status.checkpoint->step)) {
+    const WallTime time =
+        status.checkpoint && status.checkpoint->step == news.checkpoint->step
+            ? status.checkpoint->time  // A repeat.
+            : now.wall;
+    status.checkpoint = news.checkpoint;
+    status.checkpoint->generation = status.generation;
+    status.checkpoint->time = time;
+  }
+  if (!news.artifact_name.empty() &&
+      (status.artifacts.size() < 64 ||
+       status.artifacts.contains(news.artifact_name))) {
+    status.artifacts[news.artifact_name] = news.artifact_path;
+  }
+  if (!news.event.empty()) {
+    status.events.push_back(
+        {++gang->last_event, rank, now.wall, news.event_reason, news.event});
+    if (status.events.size() > kKeptEvents) {
+      status.events.erase(status.events.begin());
+    }
+  }
+  if (news.resumed_step) status.resumed_step = news.resumed_step;
+  if (rank == 0 && !news.reduction_plan.empty()) {
+    status.reduction_plan = news.reduction_plan;
+  }
+  status.directive_done = std::max(status.directive_done, news.directive_done);
+  KeepLostPeers(rank, news, gang);
+  LocalGang::LastWords& words = gang->words[rank];
+  if (!news.failure.empty()) words.failure = news.failure;
+  if (news.failure_reason != Reason::kNone) words.reason = news.failure_reason;
+  words.victim = words.victim || news.victim;
+  return status != before;
+}
+
+void JudgeExit(int32_t rank, const LocalGang& gang, ExitStatus* exit) {
+  const auto said = gang.words.find(rank);
+  const LocalGang::LastWords words =
+      said == gang.words.end() ? LocalGang::LastWords() : said->second;
+  if (!words.failure.empty()) exit->message = words.failure;
+  if (words.reason != Reason::kNone) exit->reason = words.reason;
+  exit->victim = exit->victim || words.victim;
+  // What ends after we said stop ends because of that: but not a rank that
+  // had ended before, or had named an error of its own. Its peers may have
+  // been quicker to say that it is gone than it was to go.
+  const bool own_error = !words.failure.empty() && !words.victim;
+  const bool before_stop = gang.stopped_at && exit->end_time != WallTime{} &&
+                           exit->end_time < *gang.stopped_at;
+  if (!exit->ok() && gang.assignment.goal >= Goal::kStop && !own_error &&
+      !before_stop) {
+    exit->victim = true;
+    const std::string& why = gang.assignment.stop_message;
+    if (exit->message.empty() && !why.empty())
+      exit->message = "stopped: " + why;
+  }
+  if (IsNative(gang.assignment) && exit->how == ExitStatus::How::kCode &&
+      exit->value == kPeerLostCode) {
+    exit->victim = true;
+  }
+}
+
+}  // namespace lockstep

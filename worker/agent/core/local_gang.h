@@ -1,0 +1,123 @@
+// This node's part of one generation of a job, and the rules that concern it
+// alone: AgentCore has those between gangs. Pure.
+#ifndef LOCKSTEP_WORKER_AGENT_CORE_LOCAL_GANG_H_
+#define LOCKSTEP_WORKER_AGENT_CORE_LOCAL_GANG_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/model/assignment.h"
+#include "common/model/node.h"
+#include "worker/agent/core/action.h"
+#include "worker/agent/core/gang_key.h"
+
+namespace lockstep {
+
+// Exit code of a native rank that ended because its peer was gone.
+inline constexpr int32_t kPeerLostCode = 75;
+// Newest events of a gang that are kept and reported.
+inline constexpr size_t kKeptEvents = 256;
+
+// Peers that the ranks of a gang lost: as many pairs are kept, the first ones,
+// each with what was said of it first.
+inline constexpr size_t kKeptLostPeers = 1024;
+inline constexpr size_t kMaxLostPeerError = 512;
+
+// What a rank wants known. What is absent says nothing.
+struct RankNews {
+  std::optional<Checkpoint> checkpoint;
+  std::string artifact_name;
+  std::string artifact_path;
+  std::string event;
+  Reason event_reason = Reason::kNone;
+  std::string failure;
+  Reason failure_reason = Reason::kNone;
+  bool victim = false;
+  std::optional<int64_t> resumed_step;
+  uint32_t directive_done = 0;
+  std::string reduction_plan = {};
+  // Ranks that it could not reach, or lost, and its words for that, at most
+  // kMaxLostPeerError bytes.
+  std::vector<int32_t> lost_peers = {};
+  std::string lost_peer_error = {};
+};
+
+struct LocalGang {
+  // With the highest goal so far, and what came with it.
+  Assignment assignment;
+  GangStatus status;
+  bool prepare_asked = false;
+  // The settled images that kPrepare was asked with.
+  std::vector<ImageContent> prepared_with;
+  bool forget_when_over = false;
+  // When it was first told to stop.
+  std::optional<WallTime> stopped_at;
+  // When to kill by force next.
+  std::optional<MonoTime> kill_at;
+  uint32_t last_event = 0;
+  uint32_t last_directive = 0;
+  struct LastWords {
+    std::string failure;
+    Reason reason = Reason::kNone;
+    bool victim = false;
+  };
+  std::map<int32_t, LastWords> words;
+};
+
+// The phase is REFUSED or STOPPED: nothing of the gang runs or is held.
+bool IsOver(GangPhase phase);
+
+// The status of a gang of which nothing has happened yet.
+GangStatus FreshStatus(const Assignment& assignment, GangPhase phase);
+
+// Returns the task that `rank` belongs to; null: no task of `spec`.
+const LocalTask* TaskOf(const GangSpec& spec, int32_t rank);
+// Returns null where the gang has no such rank.
+const RankStatus* FindRank(const LocalGang& gang, int32_t rank);
+RankStatus* FindRank(LocalGang* gang, int32_t rank);
+
+bool IsNative(const Assignment& assignment);
+// Cores of one of the task's ranks; 0: not limited.
+double CpusPerRank(const LocalTask& task);
+// The GPUs that the cluster spec gives to `rank`.
+std::vector<int32_t> GpusOfRank(const Assignment& assignment, int32_t rank);
+
+// The images that the coordinator has settled so far.
+std::vector<ImageContent> SettledImages(const Assignment& assignment);
+// The images `here` are the settled ones, as far as those are settled.
+bool AreSettled(const std::vector<ImageContent>& here,
+                const std::vector<ImageContent>& settled);
+// The spec names an identity of the output directory that was not seen here.
+bool MustCheckOutput(const Assignment& assignment, const GangStatus& status);
+
+// FailedPrecondition: the cluster spec names other ports than `node` has
+// leased.
+Status CheckPorts(const LocalGang& gang, const NodeName& node);
+
+// The gang was launched and all of its ranks have exited.
+bool HasEnded(const LocalGang& gang);
+
+// Starts tasks of a program whose `restarts` has risen: kills, with `grace`,
+// what still runs of such a task; once all of it has ended, starts it again.
+void RestartTasks(const GangKey& key, Duration grace, LocalGang* gang,
+                  Actions* out);
+
+// Lets the ranks that have joined go on, and passes new directives to rank 0.
+void Go(const GangKey& key, LocalGang* gang, Actions* out);
+
+// Keeps what `rank` wants known. True: the status changed.
+// REQUIRES: the gang has `rank`.
+bool TakeNews(int32_t rank, const RankNews& news, Time now, LocalGang* gang);
+
+// Completes `exit` by the last words of `rank`, and marks it a victim where it
+// ended because of what the daemon or a peer did.
+void JudgeExit(int32_t rank, const LocalGang& gang, ExitStatus* exit);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_CORE_LOCAL_GANG_H_

@@ -1,0 +1,81 @@
+// The lines of a failed program's log, and what is known of single ones: for
+// exit_words.cc. Pure; of any bytes.
+#ifndef LOCKSTEP_WORKER_AGENT_EXITS_EXIT_TEXT_H_
+#define LOCKSTEP_WORKER_AGENT_EXITS_EXIT_TEXT_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/log_line.h"
+
+namespace lockstep::exit_text {
+
+struct Line {
+  cri::LogStream stream = cri::LogStream::kStdout;
+  // Without the "[rank3]: " of torch.
+  std::string text;
+};
+
+// The lines of a log (common/base/log_line.h). Other text is skipped.
+std::vector<Line> LinesOf(std::string_view log);
+// The lines of a plain text, as if written to stderr.
+std::vector<Line> SplitLines(std::string_view text);
+
+bool Contains(std::string_view text, std::string_view part);
+// Without the blanks at both ends.
+std::string_view Trimmed(std::string_view text);
+bool IsDigit(char c);
+// A blank or a tab.
+bool IsSpace(char c);
+
+// The class of "package.SomeError: text", "SomeError"; empty: it is not
+// such a line. Words in capitals ("INFO: ...") are no classes.
+std::string_view ExceptionClass(std::string_view text);
+
+// "train.py:12" of "/srv/train.py" and "12".
+std::string Place(std::string_view path, std::string_view line);
+// The place of `  File "/srv/train.py", line 12, in main`; empty: it is not
+// such a line.
+std::string PlaceOfFrame(std::string_view text);
+
+// The frames of a traceback, one after the other.
+class Frames {
+ public:
+  void Clear() { *this = Frames(); }
+  // `text` may be any line.
+  void Add(std::string_view text);
+  // ExitWords::location of an exception of this class.
+  std::string LocationOf(std::string_view exception) const;
+
+ private:
+  std::string last_;
+  std::string own_;
+};
+
+// "F1123 12:00:00.000000 1234 file.cc:99] text" of glog and absl, and
+// "2026-01-01 00:00:00.1: F tensorflow/core/x.cc:12] text" of TensorFlow.
+struct GlogLine {
+  bool fatal = false;
+  // "file.cc:99".
+  std::string location;
+  // Behind "] ".
+  std::string_view text;
+};
+std::optional<GlogLine> ParseGlog(std::string_view text);
+
+// "FATAL: text", "[FATAL] text", "2026-01-01 12:00:00,1 FATAL text".
+bool BeginsWithFatal(std::string_view text);
+
+// `text`, which stands in line `at`, and the lines of the same stream with
+// which it goes on: those behind a sentence that is open, and indented ones;
+// with `all` every one down to an empty line. Somewhat more than `limit` bytes
+// at most.
+std::string Sentence(const std::vector<Line>& lines, size_t at,
+                     std::string_view text, size_t limit, bool all = false);
+
+}  // namespace lockstep::exit_text
+
+#endif  // LOCKSTEP_WORKER_AGENT_EXITS_EXIT_TEXT_H_

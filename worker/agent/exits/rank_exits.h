@@ -1,0 +1,71 @@
+// What is reported of a rank that has ended: how, why, and its own words.
+//
+// Belongs to the event loop's thread. Reads the rank's log and files, and
+// /proc.
+#ifndef LOCKSTEP_WORKER_AGENT_EXITS_RANK_EXITS_H_
+#define LOCKSTEP_WORKER_AGENT_EXITS_RANK_EXITS_H_
+
+#include <functional>
+#include <string>
+
+#include "common/model/job.h"
+#include "worker/agent/core/gang_key.h"
+#include "worker/agent/exits/out_of_memory.h"
+#include "worker/agent/host/rank_cgroups.h"
+#include "worker/agent/loop/core_runner.h"
+#include "worker/agent/loop/event_loop.h"
+#include "worker/agent/ports/rank_ports.h"
+#include "worker/agent/readings/rank_sampler.h"
+#include "worker/agent/store/rank_table.h"
+#include "worker/agent/stream/log_shipper.h"
+#include "worker/task/exit_record.h"
+
+namespace lockstep {
+
+class RankExits {
+ public:
+  // What it uses of the daemon. All are borrowed.
+  struct Parts {
+    EventLoop* loop = nullptr;
+    CoreRunner* core = nullptr;
+    RankTable* table = nullptr;
+    RankSampler* sampler = nullptr;
+    RankPorts* ports = nullptr;
+    RankCgroups* cgroups = nullptr;
+    LogShipper* logs = nullptr;
+  };
+
+  // `processes_left` is called when processes of a rank could not be killed.
+  RankExits(const Parts& parts, std::function<void()> processes_left)
+      : parts_(parts), processes_left_(std::move(processes_left)) {}
+
+  // The rank and its tree are gone.
+  void OnExited(const RankRef& ref, const task::ExitRecord& record);
+  // The rank could not be started: `error` is an errno. An empty `message`
+  // leaves the sentence to what is found out.
+  void OnNotStarted(const RankRef& ref, int error, const std::string& message);
+
+  // Readings of the host, for what a kill by the kernel looks like: the part
+  // of its memory that is available, and its count of such kills.
+  void NoteAvailable(double part);
+  void ReadHostOomKills();
+
+ private:
+  // Names the want of memory, or a port that was taken, as the reason.
+  void Explain(const RankRef& ref, const task::ExitRecord& record,
+               ExitStatus* exit);
+  OomEvidence EvidenceOf(const RankRef& ref, const task::ExitRecord& record,
+                         bool told_to_end);
+  // Adds the program's own sentence, of its error file or its log.
+  void AddLastWords(const RankRef& ref, ExitStatus* exit);
+  // Notes a job whose program could not bind a port that is held for it.
+  void NotePlainBind(const RankRef& ref, ExitStatus* exit);
+
+  const Parts parts_;
+  const std::function<void()> processes_left_;
+  OomWatch oom_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_EXITS_RANK_EXITS_H_

@@ -1,0 +1,54 @@
+#include "worker/agent/gang_reports.h"
+
+#include <utility>
+
+#include "common/base/logging.h"
+#include "common/wire/worker_wire.h"
+
+namespace lockstep {
+
+GangReports::GangReports(const Parts& parts,
+                         std::function<void(const v1::WorkerMessage&)> send)
+    : parts_(parts),
+      send_(std::move(send)),
+      leftovers_(parts.loop, parts.core, parts.work,
+                 [this](const GangKey& key) { Report(key); }) {}
+
+GangStatus GangReports::StatusOf(const GangKey& key,
+                                 const LocalGang& gang) const {
+  GangStatus status = gang.status;
+  for (RankStatus& rank : status.ranks) {
+    const RankRef ref{key, rank.rank};
+    if (rank.exit || !parts_.ranks->table().all().contains(ref)) continue;
+    rank.progress = parts_.ranks->sampler()->ProgressOf(ref);
+    rank.usage = parts_.ranks->sampler()->UsageOf(ref);
+  }
+  leftovers_.AddTo(key, &status);
+  parts_.times->AddTo(key, gang, parts_.loop->Now().mono, &status);
+  return status;
+}
+
+void GangReports::Report(const GangKey& key) {
+  const LocalGang* gang = parts_.core->Find(key);
+  if (gang == nullptr) return;
+  // From LAUNCHED on there is something that the next daemon must find.
+  if (gang->status.phase >= GangPhase::kLaunched &&
+      gang->assignment.spec.has_value()) {
+    Save(key);
+  }
+  if (leftovers_.Awaits(key)) return;
+  v1::WorkerMessage message;
+  *message.mutable_gang_status() = ToProto(StatusOf(key, *gang));
+  send_(message);
+}
+
+void GangReports::Save(const GangKey& key) {
+  const LocalGang* gang = parts_.core->Find(key);
+  if (gang == nullptr) return;
+  const Status saved =
+      parts_.store->Save({gang->assignment, StatusOf(key, *gang),
+                          parts_.ranks->links()->NoncesOf(key)});
+  if (!saved.ok()) LOG_ERROR("{}: {}", Describe(key), Message(saved));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// What is reported and saved of gangs: their status, with what ranks use, what
+// their preparation does, and what they have left.
+//
+// Belongs to the event loop's thread.
+#ifndef LOCKSTEP_WORKER_AGENT_GANG_REPORTS_H_
+#define LOCKSTEP_WORKER_AGENT_GANG_REPORTS_H_
+
+#include <functional>
+
+#include "common/model/node.h"
+#include "lockstep/v1/worker.pb.h"
+#include "worker/agent/core/gang_key.h"
+#include "worker/agent/loop/core_runner.h"
+#include "worker/agent/loop/event_loop.h"
+#include "worker/agent/prepare/preparation_times.h"
+#include "worker/agent/ranks/ranks.h"
+#include "worker/agent/store/task_store.h"
+#include "worker/agent/work/gang_leftovers.h"
+#include "worker/agent/work/work_directories.h"
+
+namespace lockstep {
+
+class GangReports {
+ public:
+  // What it uses of the daemon. All are borrowed.
+  struct Parts {
+    EventLoop* loop = nullptr;
+    const CoreRunner* core = nullptr;
+    TaskStore* store = nullptr;
+    Ranks* ranks = nullptr;
+    const WorkDirectories* work = nullptr;
+    const PreparationTimes* times = nullptr;
+  };
+
+  // `send` sends to the coordinator.
+  GangReports(const Parts& parts,
+              std::function<void(const v1::WorkerMessage&)> send);
+
+  // The status that the coordinator is told.
+  GangStatus StatusOf(const GangKey& key, const LocalGang& gang) const;
+  // Saves the gang if the next daemon must find it, and reports it; of a gang
+  // that has ended, once it is known what it left.
+  void Report(const GangKey& key);
+  // For the next daemon. Logs what goes wrong.
+  void Save(const GangKey& key);
+  GangLeftovers* leftovers() { return &leftovers_; }
+
+ private:
+  const Parts parts_;
+  const std::function<void(const v1::WorkerMessage&)> send_;
+  GangLeftovers leftovers_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_GANG_REPORTS_H_

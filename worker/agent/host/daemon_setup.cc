@@ -1,0 +1,15 @@
+#include "worker/agent/host/daemon_setup.h"
+
+#include <unistd.h>
+
+namespace lockstep {
+
+uid_t OwnerId(const std::optional<TaskUser>& user) {
+  return user ? user->uid : geteuid();
+}
+
+gid_t OwnerGroup(const std::optional<TaskUser>& user) {
+  return user ? user->gid : getegid();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+// Files of sockets whose shims were killed: a shim removes its own, unless it
+// cannot.
+#ifndef LOCKSTEP_WORKER_AGENT_HOST_DEAD_SOCKETS_H_
+#define LOCKSTEP_WORKER_AGENT_HOST_DEAD_SOCKETS_H_
+
+#include <string>
+
+#include "common/base/clock.h"
+
+namespace lockstep {
+
+// Removes the socket at `path` if no process listens there. True: it did.
+bool RemoveDeadSocket(const std::string& path);
+
+// The same of all sockets of shims in `directory` (16 hexadecimal digits and
+// ".sock") that were made more than kYoungSocket before `now`: others may share
+// the directory, and a shim makes its socket a moment before it listens.
+// Returns how many.
+inline constexpr Duration kYoungSocket = std::chrono::seconds(10);
+int RemoveDeadSockets(const std::string& directory, WallTime now);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_HOST_DEAD_SOCKETS_H_

@@ -1,0 +1,46 @@
+// The cgroups of this daemon's ranks and tools: made, ended and removed.
+//
+// Belongs to the event loop's thread. Nothing here blocks for longer than a
+// write to cgroupfs.
+#ifndef LOCKSTEP_WORKER_AGENT_HOST_RANK_CGROUPS_H_
+#define LOCKSTEP_WORKER_AGENT_HOST_RANK_CGROUPS_H_
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "common/base/status.h"
+#include "common/model/resources.h"
+#include "worker/agent/host/cgroup_tree.h"
+
+namespace lockstep {
+
+class RankCgroups {
+ public:
+  // `tree` is borrowed. Null: ranks share the daemon's own cgroup, without
+  // limits.
+  explicit RankCgroups(CgroupTree* tree) : tree_(tree) {}
+
+  bool enabled() const { return tree_ != nullptr; }
+  // Makes the group `id` with the limits of `share`; its path.
+  // REQUIRES: enabled().
+  StatusOr<std::string> Make(const std::string& id, const Resources& share);
+  // The path of the group `id`; absent: there is none.
+  std::optional<std::string> Find(const std::string& id) const;
+  // Absent: there is no such group.
+  std::optional<CgroupReading> Read(const std::string& id);
+  // Kills what is in the group `id` and removes it, now or in RemoveDropped.
+  // "" is no group.
+  void Drop(const std::string& id);
+  // Removes the dropped groups whose processes have ended. Call it now and
+  // then.
+  void RemoveDropped();
+
+ private:
+  CgroupTree* const tree_;
+  std::set<std::string> dropped_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_HOST_RANK_CGROUPS_H_

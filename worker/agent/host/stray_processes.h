@@ -1,0 +1,70 @@
+// Finds processes of tasks that no shim holds any more, and ends them.
+//
+// A rank dies with its shim (PDEATHSIG), but what it has started does not.
+// Every process of a task carries in its environment
+//
+//   LOCKSTEP_TASK=MARK.ID     MARK: of the daemon's state directory (below)
+//                             ID: of this start of the rank; the name of its
+//                             shim's socket, which is in the task record
+//
+// so that it is found in whatever session, group or process tree it is by now.
+// A program that takes the variable away (`env -i`) is found by what the daemon
+// saw before, and by what fell to it (orphans.h), or in its cgroup.
+//
+// Nothing is signalled by a bare number: a process is held by a pidfd, with its
+// start time checked, before its environment counts.
+#ifndef LOCKSTEP_WORKER_AGENT_HOST_STRAY_PROCESSES_H_
+#define LOCKSTEP_WORKER_AGENT_HOST_STRAY_PROCESSES_H_
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/file.h"
+#include "common/base/status.h"
+#include "common/os/marked_processes.h"
+#include "common/os/procfs.h"
+#include "worker/task/task_record.h"
+
+namespace lockstep {
+
+// What is killed ends within it, unless the kernel holds it.
+inline constexpr Duration kEndTime = std::chrono::seconds(2);
+inline constexpr char kTaskVariable[] = "LOCKSTEP_TASK";
+
+// Of the state directory `dir`, from DIR/mark, which is made where it is
+// missing, and its inode: a directory that was copied has another mark, so
+// that its daemon leaves the first one's processes alone.
+StatusOr<std::string> DirectoryMark(FileSystem* files, const std::string& dir);
+
+// The ID of a task by the path of its shim's socket: its name without ".sock".
+std::string TaskIdOf(const std::string& socket_path);
+// "MARK.ID".
+std::string TaskMark(const std::string& directory_mark, const std::string& id);
+
+// Whether the process with this environment is of the rank of `record`.
+// `in_session`: of the session that the rank led, which is asked for where the
+// process does not say its task's ID.
+bool IsOfTask(std::string_view environ, const task::TaskRecord& record,
+              bool in_session);
+
+// SIGKILL to a rank, its tree and all else that says it is of its task, after
+// its shim is gone; of a rank in no container also to `seen`, which descended
+// from the shim, with their trees, and to what fell to this process since the
+// shim started. Again, until a look finds none, up to kEndTime. Returns how
+// many it reached.
+int KillLeftovers(const task::TaskRecord& record,
+                  const std::vector<ProcessId>& seen = {});
+
+// SIGKILL to those of `all` that say they are of a task of the directory with
+// `directory_mark`, but of none of `live` (IDs). To be right, `all` must have
+// been read before `live` was. Waits up to kEndTime until they have ended.
+// Returns how many it reached.
+int KillStrays(const std::vector<ProcessStat>& all,
+               const std::string& directory_mark,
+               const std::set<std::string>& live);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_HOST_STRAY_PROCESSES_H_

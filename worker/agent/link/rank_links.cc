@@ -1,0 +1,130 @@
+#include "worker/agent/link/rank_links.h"
+
+#include <utility>
+
+#include "common/base/file.h"
+#include "common/base/random.h"
+#include "worker/agent/link/rank_news.h"
+#include "worker/agent/link/rank_welcome.h"
+
+namespace lockstep {
+namespace {
+
+RankKey KeyOf(const RankRef& ref) {
+  return {ref.gang.job, ref.gang.generation, ref.rank};
+}
+
+RankRef RefOf(const RankKey& key) {
+  return {{key.job, key.generation}, key.rank};
+}
+
+}  // namespace
+
+RankLinks::RankLinks(const DaemonSetup* setup, EventLoop* loop,
+                     CoreRunner* core,
+                     std::function<void(const v1::WorkerMessage&)> send)
+    : setup_(setup),
+      loop_(loop),
+      core_(core),
+      rendezvous_(std::move(send),
+                  [this](const RankRef& ref, const std::string& name,
+                         const std::string& value) {
+                    server_->SendValue(KeyOf(ref), name, value);
+                  }) {}
+
+RankLinks::~RankLinks() {
+  if (server_ != nullptr) loop_->Unwatch(server_->fd());
+}
+
+Status RankLinks::Listen() {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      server_,
+      RankLinkServer::Listen(JoinPath(setup_->runtime_dir, "link.sock"), this));
+  return OkStatus();
+}
+
+Status RankLinks::Start() {
+  return loop_->Watch(server_->fd(), [this] { server_->Dispatch(); });
+}
+
+void RankLinks::MakeNonces(const GangKey& key,
+                           const std::vector<RankStatus>& ranks) {
+  for (const RankStatus& rank : ranks) {
+    nonces_[key][rank.rank] = RandomBytes(32);
+  }
+}
+
+void RankLinks::SetNonces(const GangKey& key,
+                          std::map<int32_t, std::string> nonces) {
+  nonces_[key] = std::move(nonces);
+}
+
+void RankLinks::Expect(const RankRef& ref, const std::string& page) {
+  const LocalGang* gang = core_->Find(ref.gang);
+  if (gang == nullptr || !IsNative(gang->assignment) ||
+      !gang->assignment.cluster) {
+    return;
+  }
+  const LocalTask* task = TaskOf(*gang->assignment.spec, ref.rank);
+  const auto& nonces = nonces_[ref.gang];
+  const auto nonce = nonces.find(ref.rank);
+  if (task == nullptr || nonce == nonces.end()) return;
+  server_->Expect(KeyOf(ref), nonce->second, OwnerId(setup_->user),
+                  MakeWelcome(gang->assignment, *task, ref.rank,
+                              setup_->node.address, page));
+}
+
+void RankLinks::Tell(const Action& action) {
+  const RankKey key = KeyOf({action.gang, action.rank});
+  switch (action.kind) {
+    case Action::Kind::kGo:
+      server_->SendGo(key);
+      break;
+    case Action::Kind::kAbort:
+      server_->SendAbort(key, action.message);
+      break;
+    case Action::Kind::kDirective:
+      server_->SendDirective(key, action.directive.id,
+                             action.directive.kind == DirectiveKind::kStop
+                                 ? v1::RankDirective::STOP
+                                 : v1::RankDirective::CHECKPOINT);
+      break;
+    default:
+      break;
+  }
+}
+
+void RankLinks::Forget(const RankRef& ref) { server_->Forget(KeyOf(ref)); }
+
+void RankLinks::ForgetGang(const GangKey& key) {
+  nonces_.erase(key);
+  rendezvous_.Forget(key);
+}
+
+void RankLinks::OnPut(const RankKey& key, const std::string& name,
+                      const std::string& value) {
+  const RankRef ref = RefOf(key);
+  if (core_->Find(ref.gang) != nullptr) rendezvous_.Put(ref, name, value);
+}
+
+void RankLinks::OnGet(const RankKey& key, const std::string& name) {
+  const RankRef ref = RefOf(key);
+  if (core_->Find(ref.gang) != nullptr) rendezvous_.Get(ref, name);
+}
+
+void RankLinks::OnJoined(const RankKey& key) {
+  const RankRef ref = RefOf(key);
+  core_->Tell([&](AgentCore* core, Actions* out) {
+    core->OnRankJoined(ref.gang, ref.rank, out);
+  });
+}
+
+void RankLinks::OnReport(const RankKey& key, const v1::RankReport& report) {
+  const RankRef ref = RefOf(key);
+  const RankNews news = NewsOf(report);
+  core_->Tell([&](AgentCore* core, Actions* out) {
+    core->OnRankNews(ref.gang, ref.rank, news, loop_->Now(), out);
+  });
+}
+
+}  // namespace lockstep

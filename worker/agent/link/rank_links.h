@@ -1,0 +1,79 @@
+// The daemon's links to its native ranks: who may connect, what they are told,
+// and what they report.
+//
+// Belongs to the event loop's thread.
+#ifndef LOCKSTEP_WORKER_AGENT_LINK_RANK_LINKS_H_
+#define LOCKSTEP_WORKER_AGENT_LINK_RANK_LINKS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "lockstep/v1/worker.pb.h"
+#include "worker/agent/core/action.h"
+#include "worker/agent/core/gang_key.h"
+#include "worker/agent/host/daemon_setup.h"
+#include "worker/agent/link/rendezvous_relay.h"
+#include "worker/agent/loop/core_runner.h"
+#include "worker/agent/loop/event_loop.h"
+#include "worker/rank_link/server.h"
+
+namespace lockstep {
+
+class RankLinks final : public RankLinkHandler {
+ public:
+  // Pointers are borrowed. `send` sends to the coordinator.
+  RankLinks(const DaemonSetup* setup, EventLoop* loop, CoreRunner* core,
+            std::function<void(const v1::WorkerMessage&)> send);
+  ~RankLinks() override;
+
+  // Makes the socket, in the runtime directory.
+  Status Listen();
+  // From now on ranks are heard.
+  Status Start();
+  const std::string& path() const { return server_->path(); }
+  RendezvousRelay* rendezvous() { return &rendezvous_; }
+
+  // By rank, what a rank of the gang proves itself with: made before the gang's
+  // ranks are started, or as an earlier daemon has saved it.
+  void MakeNonces(const GangKey& key, const std::vector<RankStatus>& ranks);
+  void SetNonces(const GangKey& key, std::map<int32_t, std::string> nonces);
+  const std::map<int32_t, std::string>& NoncesOf(const GangKey& key) {
+    return nonces_[key];
+  }
+  std::string NonceOf(const RankRef& ref) {
+    return nonces_[ref.gang][ref.rank];
+  }
+
+  // A native rank may connect from now on; `page` is the path of its page.
+  // Other ranks have no link.
+  void Expect(const RankRef& ref, const std::string& page);
+  // Action::Kind::kGo, kAbort and kDirective.
+  void Tell(const Action& action);
+  // The rank is cut off.
+  void Forget(const RankRef& ref);
+  void ForgetGang(const GangKey& key);
+
+  // RankLinkHandler.
+  void OnPut(const RankKey& key, const std::string& name,
+             const std::string& value) override;
+  void OnGet(const RankKey& key, const std::string& name) override;
+  void OnJoined(const RankKey& key) override;
+  void OnReport(const RankKey& key, const v1::RankReport& report) override;
+
+ private:
+  const DaemonSetup* const setup_;
+  EventLoop* const loop_;
+  CoreRunner* const core_;
+  RendezvousRelay rendezvous_;
+  std::unique_ptr<RankLinkServer> server_;
+  std::map<GangKey, std::map<int32_t, std::string>> nonces_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_LINK_RANK_LINKS_H_

@@ -1,0 +1,15 @@
+// What a rank reports over its link, checked and cut to what the coordinator
+// takes.
+#ifndef LOCKSTEP_WORKER_AGENT_LINK_RANK_NEWS_H_
+#define LOCKSTEP_WORKER_AGENT_LINK_RANK_NEWS_H_
+
+#include "lockstep/v1/rank.pb.h"
+#include "worker/agent/core/local_gang.h"
+
+namespace lockstep {
+
+RankNews NewsOf(const v1::RankReport& report);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_LINK_RANK_NEWS_H_

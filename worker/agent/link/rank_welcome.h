@@ -1,0 +1,22 @@
+// What the daemon tells a rank when it connects.
+#ifndef LOCKSTEP_WORKER_AGENT_LINK_RANK_WELCOME_H_
+#define LOCKSTEP_WORKER_AGENT_LINK_RANK_WELCOME_H_
+
+#include <cstdint>
+#include <string>
+
+#include "common/model/assignment.h"
+#include "lockstep/v1/rank.pb.h"
+
+namespace lockstep {
+
+// `address` is the node's data address, `page` the path of the rank's page.
+// REQUIRES: `assignment` has a spec, whose `task` holds `rank`, and a cluster
+// spec.
+v1::RankWelcome MakeWelcome(const Assignment& assignment, const LocalTask& task,
+                            int32_t rank, const std::string& address,
+                            const std::string& page);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_LINK_RANK_WELCOME_H_

@@ -1,0 +1,66 @@
+// Passes rendezvous entries between this node's ranks and the coordinator, and
+// keeps them: the coordinator has them in memory only.
+//
+// Belongs to the event loop's thread.
+#ifndef LOCKSTEP_WORKER_AGENT_LINK_RENDEZVOUS_RELAY_H_
+#define LOCKSTEP_WORKER_AGENT_LINK_RENDEZVOUS_RELAY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+#include "common/wire/worker_wire.h"
+#include "lockstep/v1/worker.pb.h"
+#include "worker/agent/core/gang_key.h"
+
+namespace lockstep {
+
+class RendezvousRelay {
+ public:
+  // `send` sends to the coordinator; `deliver` gives a rank a value that it
+  // asked for.
+  RendezvousRelay(
+      std::function<void(const v1::WorkerMessage&)> send,
+      std::function<void(const RankRef& ref, const std::string& name,
+                         const std::string& value)>
+          deliver)
+      : send_(std::move(send)), deliver_(std::move(deliver)) {}
+
+  // A rank says that `name` is `value`. The first value of a name counts.
+  void Put(const RankRef& ref, const std::string& name,
+           const std::string& value);
+  // A rank asks for the value of `name`.
+  void Get(const RankRef& ref, const std::string& name);
+  // The coordinator has the value of a name that was asked for.
+  void OnValue(const RendezvousEntry& entry);
+  // Sends all entries and questions again, to a coordinator that may have been
+  // started anew.
+  void SendAll();
+  void Forget(const GangKey& key) { gangs_.erase(key); }
+
+ private:
+  struct Entries {
+    std::map<std::string, std::string> puts;
+    size_t put_bytes = 0;
+    std::map<std::string, std::string> values;
+    // By name, the ranks that wait for its value.
+    std::map<std::string, std::set<int32_t>> gets;
+  };
+
+  void SendPut(const GangKey& key, const std::string& name,
+               const std::string& value);
+  void SendGet(const GangKey& key, const std::string& name);
+
+  const std::function<void(const v1::WorkerMessage&)> send_;
+  const std::function<void(const RankRef&, const std::string&,
+                           const std::string&)>
+      deliver_;
+  std::map<GangKey, Entries> gangs_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_LINK_RENDEZVOUS_RELAY_H_

@@ -1,0 +1,50 @@
+// Runs AgentCore on the event loop: passes it events and time, and has its
+// decisions executed.
+//
+// Belongs to the event loop's thread.
+#ifndef LOCKSTEP_WORKER_AGENT_LOOP_CORE_RUNNER_H_
+#define LOCKSTEP_WORKER_AGENT_LOOP_CORE_RUNNER_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "worker/agent/core/agent_core.h"
+#include "worker/agent/loop/event_loop.h"
+#include "worker/agent/loop/lifetime.h"
+
+namespace lockstep {
+
+class CoreRunner {
+ public:
+  using Event = std::function<void(AgentCore* core, Actions* out)>;
+
+  // `loop` is borrowed. `execute` does what the core has decided; it may call
+  // Tell, which then executes the nested decisions first.
+  CoreRunner(AgentOptions options, EventLoop* loop,
+             std::function<void(const Actions& actions)> execute);
+
+  const AgentCore& core() const { return core_; }
+  // Null: the gang is not known here.
+  const LocalGang* Find(const GangKey& key) const { return core_.Find(key); }
+
+  // Tells the core of an event, and executes what it decides.
+  void Tell(const Event& event);
+  // Events that the core decides nothing about.
+  void Adopt(const Assignment& assignment, GangStatus status) {
+    core_.Adopt(assignment, std::move(status));
+  }
+  void ForgetEpoch() { core_.ForgetEpoch(); }
+
+ private:
+  void SetTimer();
+
+  EventLoop* const loop_;
+  const std::function<void(const Actions&)> execute_;
+  AgentCore core_;
+  uint64_t timer_ = 0;
+  Lifetime lifetime_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_LOOP_CORE_RUNNER_H_

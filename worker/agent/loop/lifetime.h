@@ -1,0 +1,36 @@
+// Keeps callbacks that come late from touching an object that is gone.
+#ifndef LOCKSTEP_WORKER_AGENT_LOOP_LIFETIME_H_
+#define LOCKSTEP_WORKER_AGENT_LOOP_LIFETIME_H_
+
+#include <memory>
+#include <utility>
+
+namespace lockstep {
+
+// A member of the object that callbacks use. It is destroyed, and every guarded
+// callback is called, on the event loop's thread or after the loop has ended.
+// A thread of the object may make guarded callbacks as long as the object
+// waits for that thread before this member is destroyed.
+class Lifetime {
+ public:
+  Lifetime() = default;
+  ~Lifetime() { *alive_ = false; }
+  Lifetime(const Lifetime&) = delete;
+  Lifetime& operator=(const Lifetime&) = delete;
+
+  // Returns a callback that calls `call` while this lives, and does nothing
+  // afterwards.
+  template <typename Call>
+  auto Guard(Call call) const {
+    return [alive = alive_, call = std::move(call)](auto&&... arguments) {
+      if (*alive) call(std::forward<decltype(arguments)>(arguments)...);
+    };
+  }
+
+ private:
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_LOOP_LIFETIME_H_

@@ -1,0 +1,75 @@
+// What a worker daemon shows on /metrics: this host, its GPUs and its tasks,
+// with the meanings in docs/metrics-worker.md.
+//
+// The event loop sets what it knows; threads of the HTTP server read the host
+// and the last readings of the GPUs when they collect. Names and units follow
+// Prometheus's conventions; there is no `job`, `instance` or `node` label,
+// which belong to whoever scrapes.
+#ifndef LOCKSTEP_WORKER_AGENT_METRICS_AGENT_METRICS_H_
+#define LOCKSTEP_WORKER_AGENT_METRICS_AGENT_METRICS_H_
+
+#include <prometheus/collectable.h>
+#include <prometheus/metric_family.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/mutex.h"
+#include "worker/agent/metrics/gpu_metrics.h"
+#include "worker/agent/metrics/task_reading.h"
+#include "worker/devices/gpu_sampler.h"
+#include "worker/devices/host_readings.h"
+
+namespace lockstep {
+
+class AgentMetrics final : public prometheus::Collectable {
+ public:
+  struct Options {
+    // Borrowed; null: no GPUs.
+    const GpuSampler* gpus = nullptr;
+    std::string hostname;
+    // The daemon's: the space there is shown.
+    std::string dir;
+    std::function<StatusOr<HostReadings>()> read_host = [] {
+      return ReadHostReadings();
+    };
+    // Which of them this daemon offers: the others are another's to show, so
+    // that sums over a host's daemons count each GPU once. Nothing: all.
+    std::optional<std::vector<Gpu>> offered = std::nullopt;
+  };
+
+  explicit AgentMetrics(Options options) : options_(std::move(options)) {}
+
+  void Set(AgentReadings readings) ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<prometheus::MetricFamily> Collect() const override;
+  // For the pages of GPUs; `readings` may be older than the GPUs'.
+  GpuPageInput GpuInput(const AgentReadings& readings) const;
+  AgentReadings Readings() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  bool Offers(const Gpu& gpu) const;
+
+  const Options options_;
+  mutable Mutex mu_;
+  AgentReadings readings_ ABSL_GUARDED_BY(mu_);
+};
+
+// /metrics/dcgm.
+class DcgmMetrics final : public prometheus::Collectable {
+ public:
+  explicit DcgmMetrics(std::shared_ptr<AgentMetrics> metrics)
+      : metrics_(std::move(metrics)) {}
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  const std::shared_ptr<AgentMetrics> metrics_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_METRICS_AGENT_METRICS_H_

@@ -1,0 +1,21 @@
+// /metrics/node: this host under node_exporter's names, for sites without it.
+#ifndef LOCKSTEP_WORKER_AGENT_METRICS_NODE_METRICS_H_
+#define LOCKSTEP_WORKER_AGENT_METRICS_NODE_METRICS_H_
+
+#include <prometheus/collectable.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// Reads /proc, /sys and file systems on local disks when it is asked. Safe
+// from any thread.
+class NodeMetrics final : public prometheus::Collectable {
+ public:
+  std::vector<prometheus::MetricFamily> Collect() const override;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_METRICS_NODE_METRICS_H_

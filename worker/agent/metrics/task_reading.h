@@ -1,0 +1,60 @@
+// What the daemon knows about its ranks and its stream, as /metrics shows it.
+#ifndef LOCKSTEP_WORKER_AGENT_METRICS_TASK_READING_H_
+#define LOCKSTEP_WORKER_AGENT_METRICS_TASK_READING_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/agent/host/task_cgroup.h"
+#include "worker/task/rank_page.h"
+
+namespace lockstep {
+
+// Bytes of a rank's log: sent by this daemon, and dropped before they were
+// sent.
+struct LogReading {
+  uint64_t sent_bytes = 0;
+  uint64_t dropped_bytes = 0;
+  uint64_t gaps = 0;
+};
+
+// One rank. Of a finished one the last reading stays for a while.
+struct TaskReading {
+  std::string job;
+  std::string role;
+  int32_t index = 0;
+  int32_t rank = 0;
+  // Generations of the job before this one.
+  int32_t restarts = 0;
+  bool ended = false;
+  double cpu_seconds = 0;
+  int64_t memory_bytes = 0;
+  int64_t memory_peak_bytes = 0;
+  uint64_t read_bytes = 0;
+  uint64_t write_bytes = 0;
+  LogReading log;
+  // Absent: the rank has no cgroup of its own.
+  std::optional<TaskCgroupReading> cgroup;
+  // What its page says; native ranks only.
+  std::optional<task::RankCounters> counters;
+  std::vector<int32_t> gpus;
+};
+
+struct AgentReadings {
+  double cpus_offered = 0;
+  int64_t memory_offered_bytes = 0;
+  // The end of the daemon's certificate, in seconds since 1970; absent: it has
+  // none.
+  std::optional<double> certificate_end;
+  std::vector<TaskReading> tasks;
+  bool connected = false;
+  uint64_t reconnects = 0;
+  // Jobs whose working directories were removed because the disk was full.
+  uint64_t dropped_work = 0;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_METRICS_TASK_READING_H_

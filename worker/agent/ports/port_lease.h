@@ -1,0 +1,84 @@
+// Ports that programs on this host are promised.
+//
+// A lease excludes other worker daemons of the same network namespace by an
+// abstract Unix socket per port, and strangers by a bound socket that never
+// listens. The latter says SO_REUSEADDR, so that the program that the port is
+// for binds it all the same by saying so too, as nearly every server does. One
+// that does not say so gets EADDRINUSE; for its next start the daemon lets go
+// of that socket (LetBind), as a kernel has no third way. Both sockets are
+// handed to the shim of the task, which keeps them open: the port stays leased
+// for the task's whole life, whatever becomes of the daemon.
+//
+// Ports are taken from outside the kernel's ephemeral range, where any
+// connection of anybody could land on them. Thread-compatible.
+#ifndef LOCKSTEP_WORKER_AGENT_PORTS_PORT_LEASE_H_
+#define LOCKSTEP_WORKER_AGENT_PORTS_PORT_LEASE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/fd.h"
+#include "common/base/status.h"
+
+namespace lockstep {
+
+struct PortRange {
+  int32_t first = 0;
+  int32_t last = 0;  // Inclusive.
+  // Ranges whose first says so are taken from the beginning, not at random:
+  // for who has to know a port before.
+  bool in_order = false;
+
+  bool operator==(const PortRange&) const = default;
+};
+
+// Of /proc/sys/net/ipv4/ip_local_port_range: "32768\t60999\n".
+StatusOr<PortRange> ParsePortRange(std::string_view text);
+
+// "27182,27190-27199": in this order, whatever the kernel's range is.
+StatusOr<std::vector<PortRange>> ParsePortList(std::string_view text);
+
+// Unprivileged ports outside `ephemeral`, in at most two ranges, without those
+// below 10,000 where services live.
+std::vector<PortRange> LeasableRanges(const PortRange& ephemeral);
+
+class PortLease {
+ public:
+  PortLease(PortLease&&) = default;
+  PortLease& operator=(PortLease&&) = default;
+
+  int32_t port() const { return port_; }
+  // The sockets, for a process that is to hold the lease too.
+  std::vector<int> fds() const;
+
+  // Gives the port's own socket away: strangers may bind it from now on, and so
+  // may a program that does not say SO_REUSEADDR. Other daemons stay out.
+  void LetBind() { tcp_.Reset(); }
+
+  // A free port; AlreadyExists when `port` is taken by anybody.
+  static StatusOr<PortLease> Take(int32_t port);
+  // For a task that runs already and may have bound it: excludes daemons only.
+  // AlreadyExists: another process holds the lease, as the task's shim does.
+  static StatusOr<PortLease> Adopt(int32_t port);
+
+ private:
+  PortLease(int32_t port, Fd exclusion, Fd tcp)
+      : port_(port), exclusion_(std::move(exclusion)), tcp_(std::move(tcp)) {}
+
+  int32_t port_ = 0;
+  Fd exclusion_;
+  Fd tcp_;
+};
+
+// Leases `count` ports of `ranges`, or none. Starts at a random one, so that a
+// port comes again late, or, of ranges in order, at the first.
+// ResourceExhausted when there are not as many.
+StatusOr<std::vector<PortLease>> LeasePorts(
+    int count, const std::vector<PortRange>& ranges);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_PORTS_PORT_LEASE_H_

@@ -1,0 +1,48 @@
+// Finds processes that listen on a task's ports.
+//
+// A leased port is "taken" when a socket listens on it that no process of the
+// task has open. Binding does not tell: servers of gRPC say SO_REUSEPORT, so
+// that two of one user listen on the same port in silence and share its
+// connections.
+#ifndef LOCKSTEP_WORKER_AGENT_PORTS_PORT_WATCH_H_
+#define LOCKSTEP_WORKER_AGENT_PORTS_PORT_WATCH_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/os/procfs.h"
+
+namespace lockstep {
+
+struct Listener {
+  int32_t port = 0;
+  // Number of the socket: its file is "socket:[INODE]" in /proc/PID/fd.
+  uint64_t inode = 0;
+
+  bool operator==(const Listener&) const = default;
+};
+
+// Sockets that listen on `ports`, of /proc/net/tcp or tcp6.
+std::vector<Listener> ParseListeners(std::string_view proc_net_tcp,
+                                     const std::set<int32_t>& ports);
+// Those of this network namespace, IPv4 and IPv6.
+std::vector<Listener> ReadListeners(const std::set<int32_t>& ports);
+
+// The sockets that process `pid` has open. Empty where it may not be looked at.
+std::set<uint64_t> SocketsOf(pid_t pid);
+
+// Which process of `all` has each socket open: "process 12 (nc)", or "a process
+// that this daemon may not look at". One look at each process, whatever the
+// number of sockets, and none once all are found.
+std::map<uint64_t, std::string> HoldersOf(const std::set<uint64_t>& inodes,
+                                          const std::vector<ProcessStat>& all);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_PORTS_PORT_WATCH_H_

@@ -1,0 +1,100 @@
+// The ports of this node's gangs and ranks: who holds their leases, and who
+// else listens on them.
+//
+// Belongs to the event loop's thread. Reads /proc.
+#ifndef LOCKSTEP_WORKER_AGENT_PORTS_RANK_PORTS_H_
+#define LOCKSTEP_WORKER_AGENT_PORTS_RANK_PORTS_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/model/node.h"
+#include "worker/agent/core/gang_key.h"
+#include "worker/agent/core/local_gang.h"
+#include "worker/agent/ports/port_lease.h"
+
+namespace lockstep {
+
+// A process that is none of the rank's task listens on a port of the rank.
+struct TakenPort {
+  RankRef rank;
+  int32_t port = 0;
+  std::string holder;  // HoldersOf.
+};
+
+class RankPorts {
+ public:
+  // `shims` returns the processes whose trees hold this node's ranks.
+  explicit RankPorts(std::function<std::vector<pid_t>()> shims)
+      : shims_(std::move(shims)) {}
+
+  // ---- Leases of a gang ----
+  void SetLeases(const GangKey& key, std::vector<PortLease> leases);
+  // Takes the leases of a gang that an earlier daemon prepared, as far as the
+  // shims of its tasks do not hold them.
+  void AdoptLeases(const GangKey& key, const GangStatus& status);
+  void Release(const GangKey& key) { leases_.erase(key); }
+  // Leases again, for `rank` that is started again, what its last shim held.
+  // False: a port that it needs is held by another process.
+  bool Restore(const GangKey& key, const LocalGang& gang, int32_t rank);
+
+  // ---- Ports of a rank ----
+  // Gives the rank the ports of its task and, if it is rank 0, the master's and
+  // the services'. Returns the descriptors that its shim is to hold.
+  std::vector<int> Hold(const RankRef& ref, const LocalGang& gang);
+  void Adopt(const RankRef& ref, std::set<int32_t> ports);
+  const std::set<int32_t>& Of(const RankRef& ref) { return ranks_[ref].ports; }
+  // The listeners of the rank cannot be told from others: do not watch it.
+  void Unwatch(const RankRef& ref) { ranks_[ref].ports.clear(); }
+  // The rank has ended; its ports stay known for CheckEnded.
+  void SetEnded(const RankRef& ref) { ranks_[ref].ended = true; }
+  // The rank is started again.
+  void SetGoesOn(const RankRef& ref);
+  void Erase(const RankRef& ref) { ranks_.erase(ref); }
+
+  // ---- Other processes ----
+  // Another process listens on a port of the rank now.
+  bool IsTaken(const RankRef& ref) { return !Taken(Of(ref)).empty(); }
+  // Returns what was taken since the last look, of ranks that have not ended.
+  std::vector<TakenPort> Watch();
+  // Returns what is taken now, or was, of a rank that has ended.
+  std::optional<TakenPort> CheckEnded(const RankRef& ref);
+
+  // ---- Programs that bind without SO_REUSEADDR ----
+  // From now on the ports of the job are not held. False: that was known.
+  bool AddPlainBinder(const std::string& job_uid);
+  bool IsPlainBinder(const std::string& job_uid) const {
+    return plain_binders_.contains(job_uid);
+  }
+
+ private:
+  struct Ports {
+    std::set<int32_t> ports;
+    // Those on which another process was seen to listen, and which process.
+    std::map<int32_t, std::string> taken;
+    bool ended = false;
+  };
+
+  // Returns those of `ports` on which a process listens that is none of this
+  // node's ranks, with who it is.
+  std::map<int32_t, std::string> Taken(const std::set<int32_t>& ports);
+
+  const std::function<std::vector<pid_t>()> shims_;
+  std::map<GangKey, std::vector<PortLease>> leases_;
+  std::map<RankRef, Ports> ranks_;
+  // Sockets that listen on our ports and were seen to be our ranks'.
+  std::set<uint64_t> own_listeners_;
+  // Jobs, by uid.
+  std::set<std::string> plain_binders_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_PORTS_RANK_PORTS_H_

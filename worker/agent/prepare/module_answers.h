@@ -1,0 +1,56 @@
+// Modules that an interpreter was asked for and found, so that it is not asked
+// again for each start of the same job: a start of CPython takes 15 to 50 ms.
+//
+// Only that a module was found is kept, and only of code that cannot change: a
+// package's content, by its digest, and nothing before it in sys.path. What the
+// interpreter itself has may change; then `python -m` says so.
+#ifndef LOCKSTEP_WORKER_AGENT_PREPARE_MODULE_ANSWERS_H_
+#define LOCKSTEP_WORKER_AGENT_PREPARE_MODULE_ANSWERS_H_
+
+#include <sys/types.h>
+
+#include <deque>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/mutex.h"
+#include "common/model/job.h"
+
+namespace lockstep {
+
+struct ModuleQuestion {
+  // Absolute.
+  std::string interpreter;
+  // The user that would run it; absent: the daemon's own.
+  std::optional<uid_t> user;
+  std::string module;
+  std::vector<Package> packages;
+  bool allow_index = false;
+};
+
+// The key of an answer, with what the interpreter's file is now (device, inode,
+// size, times of change); nothing where it cannot be looked at.
+std::optional<std::string> KeyOf(const ModuleQuestion& question);
+
+// Safe from any thread.
+class ModuleAnswers {
+ public:
+  // The oldest answers beyond `most` are forgotten.
+  explicit ModuleAnswers(size_t most = 1000) : most_(most) {}
+
+  bool WasFound(const std::string& key) const ABSL_LOCKS_EXCLUDED(mu_);
+  void Found(const std::string& key) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  const size_t most_;
+  mutable Mutex mu_;
+  std::set<std::string> found_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::string> order_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_PREPARE_MODULE_ANSWERS_H_

@@ -1,0 +1,80 @@
+// Fetches images and packages ahead for jobs that wait, as PrefetchCore
+// decides: one image and one package at a time, and none while a gang is being
+// prepared.
+//
+// Belongs to the event loop's thread. A fetch runs on a thread of its own and
+// comes back by a post.
+#ifndef LOCKSTEP_WORKER_AGENT_PREPARE_NODE_PREFETCHER_H_
+#define LOCKSTEP_WORKER_AGENT_PREPARE_NODE_PREFETCHER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/model/assignment.h"
+#include "worker/agent/containers/containers.h"
+#include "worker/agent/loop/event_loop.h"
+#include "worker/agent/loop/lifetime.h"
+#include "worker/agent/prepare/prefetch_core.h"
+#include "worker/agent/prepare/prepare_options.h"
+#include "worker/package/cancellation.h"
+#include "worker/package/package_cache.h"
+
+namespace lockstep {
+
+class NodePrefetcher {
+ public:
+  // Pointers are borrowed. `dir`: free space is looked at there. `busy`: some
+  // gang is being prepared. `report` tells the coordinator what is here.
+  NodePrefetcher(const PrepareOptions* options, std::string dir,
+                 EventLoop* loop, Containers* containers,
+                 std::function<bool()> busy,
+                 std::function<void(const std::vector<Prefetched>&)> report);
+  // Ends what runs and waits for it.
+  ~NodePrefetcher();
+
+  // What the coordinator wants here, all of it.
+  void Want(const Prefetch& wanted);
+
+ private:
+  struct Fetch {
+    std::string key;  // Empty: none runs.
+    std::shared_ptr<Cancellation> cancel;
+    std::thread thread;
+  };
+
+  // Begins what is due, and ends what is not wanted any more.
+  void FetchNext();
+  void BeginDue(MonoTime now);
+  void FetchImage(const ImageContent& wanted);
+  void FetchPackage(const Package& wanted);
+  // Runs `fetch` on a thread of its own.
+  void Run(Fetch* slot, const std::string& key,
+           std::function<PrefetchCore::Result(Cancellation*)> fetch);
+  void OnDone(Fetch* slot, const std::string& key, PrefetchCore::Result result);
+  // ResourceExhausted: the disk has no room for what is not needed yet.
+  Status CheckRoom() const;
+  void Report();
+
+  const PrepareOptions* const options_;
+  const std::string dir_;
+  EventLoop* const loop_;
+  Containers* const containers_;
+  const std::function<bool()> busy_;
+  const std::function<void(const std::vector<Prefetched>&)> report_;
+  PrefetchCore core_;
+  // By digest, of packages that jobs that wait will need.
+  std::map<std::string, PackageCache::Lease> leases_;
+  Fetch image_;
+  Fetch package_;
+  uint64_t timer_ = 0;
+  Lifetime lifetime_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_PREPARE_NODE_PREFETCHER_H_

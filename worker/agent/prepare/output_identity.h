@@ -1,0 +1,61 @@
+// Finds out whether this host sees the same output directory as the host of
+// rank 0, by the identity file in it (common/model/output_identity.h).
+#ifndef LOCKSTEP_WORKER_AGENT_PREPARE_OUTPUT_IDENTITY_H_
+#define LOCKSTEP_WORKER_AGENT_PREPARE_OUTPUT_IDENTITY_H_
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/file.h"
+#include "common/base/status.h"
+#include "worker/agent/prepare/preflight.h"
+#include "worker/package/cancellation.h"
+
+namespace lockstep {
+
+// The reason of a refusal because hosts see different directories.
+inline constexpr char kOutputNotShared[] = "OUTPUT_NOT_SHARED";
+// The reason of a refusal because the directory that the job has written to is
+// not there.
+inline constexpr char kOutputMissing[] = "OUTPUT_MISSING";
+
+struct OutputIdentityOptions {
+  // How long another host's file may take to be seen here: NFS clients remember
+  // for up to a minute that a file is missing.
+  Duration patience = std::chrono::seconds(60);
+  Duration poll = std::chrono::milliseconds(200);
+};
+
+struct OutputIdentityInput {
+  std::string directory;
+  // What the file must hold; empty: this host has rank 0, and reads or makes
+  // the file.
+  std::string expected;
+  bool has_first_rank = false;
+  // Reads and writes as this user; absent: as the daemon.
+  std::optional<TaskUser> user;
+  OutputIdentityOptions options;
+};
+
+// What the identity file of the directory holds. Blocks for as long as the file
+// system does, and for `options.patience` where another host's file is awaited;
+// `waiting` is called each time that it is still missing.
+//   FailedPrecondition, with the reason OUTPUT_NOT_SHARED: this host does not
+//                       see the file, or sees another directory's
+//   FailedPrecondition, with the reason OUTPUT_MISSING: an identity is
+//                       expected on the host of rank 0, and its file is
+//                       missing, damaged, not to be read or another
+//                       directory's. Nothing is made
+//   FailedPrecondition  the file is damaged, or may not be read or made
+//   Unavailable         worth another try: the file system does not work
+//   Cancelled           by `cancel`
+StatusOr<std::string> OutputIdentity(FileSystem* files,
+                                     const OutputIdentityInput& input,
+                                     const std::function<void()>& waiting,
+                                     Cancellation* cancel);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_PREPARE_OUTPUT_IDENTITY_H_

@@ -1,0 +1,48 @@
+// What goes on in the preparation of gangs, and how long its parts took, for
+// the coordinator's reports.
+//
+// Belongs to the event loop's thread.
+#ifndef LOCKSTEP_WORKER_AGENT_PREPARE_PREPARATION_TIMES_H_
+#define LOCKSTEP_WORKER_AGENT_PREPARE_PREPARATION_TIMES_H_
+
+#include <cstddef>
+#include <map>
+#include <optional>
+
+#include "common/base/clock.h"
+#include "common/model/node.h"
+#include "worker/agent/core/gang_key.h"
+#include "worker/agent/core/local_gang.h"
+
+namespace lockstep {
+
+class PreparationTimes {
+ public:
+  // The newest state of the gang's preparation.
+  void Set(const GangKey& key, TaskPreparation preparation);
+  // Absent: nothing is known, or an earlier daemon prepared the gang.
+  std::optional<TaskPreparation> Get(const GangKey& key) const;
+  // The ranks of the gang are being started. The first time counts.
+  void NoteLaunch(const GangKey& key, MonoTime now);
+  // `rank` runs. Once all ranks of its task run, the task has been started.
+  void NoteStarted(const GangKey& key, const LocalGang& gang, int32_t rank,
+                   MonoTime now);
+  // Puts the preparation of each task into `status`.
+  void AddTo(const GangKey& key, const LocalGang& gang, MonoTime now,
+             GangStatus* status) const;
+  void Forget(const GangKey& key) { gangs_.erase(key); }
+
+ private:
+  struct Times {
+    std::optional<TaskPreparation> preparation;
+    std::optional<MonoTime> launched;
+    // By the index of a task: from launch until all of its ranks ran.
+    std::map<size_t, Duration> exec;
+  };
+
+  std::map<GangKey, Times> gangs_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_PREPARE_PREPARATION_TIMES_H_

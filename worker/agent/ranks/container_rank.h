@@ -1,0 +1,54 @@
+// Ranks in containers: what the shim of such a rank runs.
+#ifndef LOCKSTEP_WORKER_AGENT_RANKS_CONTAINER_RANK_H_
+#define LOCKSTEP_WORKER_AGENT_RANKS_CONTAINER_RANK_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/model/assignment.h"
+#include "worker/agent/core/gang_key.h"
+#include "worker/agent/core/local_gang.h"
+#include "worker/agent/host/daemon_setup.h"
+#include "worker/agent/ranks/rank_environment.h"
+#include "worker/agent/store/task_store.h"
+#include "worker/container/container_engine.h"
+#include "worker/container/reach.h"
+#include "worker/task/shim_spec.h"
+
+namespace lockstep {
+
+// All pointers are borrowed and set.
+struct ContainerRankInput {
+  RankRef ref;
+  const DaemonSetup* setup = nullptr;
+  const LocalGang* gang = nullptr;
+  const LocalTask* task = nullptr;
+  const ContainerEngine* engine = nullptr;
+  RankPaths paths;
+  // Where the rank starts, if the job does not say; kept for the job's life.
+  std::string work;
+  // Directories of the gang's packages, for PYTHONPATH.
+  std::vector<std::string> code;
+  RankEnvironmentInput environment;
+  // The node enforces limits.
+  bool limits = false;
+  // Finds a directory that the container is shown, as the user in it reaches
+  // it.
+  std::function<StatusOr<ReachedDirectory>(const ContainerUser& user,
+                                           const std::string& path)>
+      reach;
+};
+
+// Turns the `spec` of a rank's shim into that of the engine's client, which
+// runs the rank in a container. Writes the container's environment to a file
+// in the rank's directory.
+Status PutInContainer(const ContainerRankInput& input, task::ShimSpec* spec);
+
+// The name of the container of this start of a rank.
+std::string RankContainerName(const RankRef& ref, const std::string& task_id);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_RANKS_CONTAINER_RANK_H_

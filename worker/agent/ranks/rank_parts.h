@@ -1,0 +1,84 @@
+// What the classes that start, restart and adopt ranks are built of.
+#ifndef LOCKSTEP_WORKER_AGENT_RANKS_RANK_PARTS_H_
+#define LOCKSTEP_WORKER_AGENT_RANKS_RANK_PARTS_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "worker/agent/containers/containers.h"
+#include "worker/agent/exits/rank_exits.h"
+#include "worker/agent/host/daemon_setup.h"
+#include "worker/agent/host/rank_cgroups.h"
+#include "worker/agent/link/rank_links.h"
+#include "worker/agent/loop/core_runner.h"
+#include "worker/agent/loop/event_loop.h"
+#include "worker/agent/ports/rank_ports.h"
+#include "worker/agent/ranks/rank_environment.h"
+#include "worker/agent/ranks/supervisor.h"
+#include "worker/agent/readings/rank_sampler.h"
+#include "worker/agent/store/rank_table.h"
+#include "worker/agent/store/task_store.h"
+#include "worker/agent/stream/log_shipper.h"
+#include "worker/agent/work/work_directories.h"
+#include "worker/container/reach.h"
+
+namespace lockstep {
+
+struct RankOptions {
+  std::string shim_program;  // An absolute path.
+  // What a job may ask to inherit of the daemon's environment
+  // (RankEnvironmentInput).
+  std::vector<std::string> inherit = DefaultInherit();
+  // Of all ranks' logs on this node, about: what each may keep follows.
+  uint64_t log_bytes = uint64_t{8} << 30;
+  // How long a rank that is started again waits for what its last shim holds.
+  Duration shim_leave_time = std::chrono::seconds(10);
+  // Logs of a forgotten gang are given up after it.
+  Duration forget_after = std::chrono::minutes(10);
+};
+
+// All are borrowed.
+struct RankParts {
+  const DaemonSetup* setup = nullptr;
+  const RankOptions* options = nullptr;
+  EventLoop* loop = nullptr;
+  CoreRunner* core = nullptr;
+  TaskStore* store = nullptr;
+  Containers* containers = nullptr;
+  WorkDirectories* work = nullptr;
+  RankTable* table = nullptr;
+  RankSampler* sampler = nullptr;
+  RankPorts* ports = nullptr;
+  RankCgroups* cgroups = nullptr;
+  RankLinks* links = nullptr;
+  LogShipper* logs = nullptr;
+  RankExits* exits = nullptr;
+  Supervisor* supervisor = nullptr;
+};
+
+// What the rest of the daemon does for ranks.
+struct RankHooks {
+  // Returns a directory that the gang's containers are shown; absent: it was
+  // not looked for when the gang was prepared.
+  std::function<std::optional<ReachedDirectory>(const GangKey& key,
+                                                const std::string& path)>
+      mount_of;
+  // Saves the gang, for the next daemon.
+  std::function<void(const GangKey& key)> save;
+  // The first rank of the gang is about to be started.
+  std::function<void(const GangKey& key)> launching;
+  // A rank runs.
+  std::function<void(const RankRef& ref)> started;
+  // A rank is about to be started again alone.
+  std::function<void(const GangKey& key)> restarting;
+  // A gang that an earlier daemon started is known again; its ranks are not.
+  std::function<void(const GangKey& key, const GangStatus& status)> adopted;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_RANKS_RANK_PARTS_H_

@@ -1,0 +1,121 @@
+#include "worker/agent/ranks/rank_restarts.h"
+
+#include <errno.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "common/base/fault_point.h"
+#include "common/base/logging.h"
+#include "worker/shim/shim_client.h"
+
+namespace lockstep {
+namespace {
+
+// The shim of the process before leaves once it was told that its exit is
+// known.
+constexpr Duration kShimTime = std::chrono::seconds(2);
+constexpr Duration kRetry = std::chrono::milliseconds(3);
+
+const RankStatus* StatusOf(const LocalGang* gang, int32_t rank) {
+  return gang == nullptr ? nullptr : FindRank(*gang, rank);
+}
+
+std::vector<int32_t> RanksBeside(const LocalGang& gang, int32_t rank) {
+  std::vector<int32_t> beside;
+  if (const LocalTask* task = TaskOf(*gang.assignment.spec, rank)) {
+    for (const RankSpec& other : task->ranks) {
+      if (other.rank != rank) beside.push_back(other.rank);
+    }
+  }
+  return beside;
+}
+
+void KillShim(const RankRef& ref, const std::string& task_record) {
+  LOG_WARN("{}: the shim of its last process does not leave and is killed",
+           Describe(ref));
+  const auto record = ReadTaskRecord(task_record);
+  if (!record.ok()) return;
+  const auto shim = OpenVerified({record->shim.pid, record->shim.start_time});
+  if (shim.ok()) (void)SendSignal(*shim, SIGKILL);
+}
+
+}  // namespace
+
+bool RankRestarts::IsRestart(const RankRef& ref) const {
+  const RankStatus* status = StatusOf(parts_.core->Find(ref.gang), ref.rank);
+  return status != nullptr && status->restarts > 0;
+}
+
+void RankRestarts::Restart(const RankRef& ref) {
+  Rank& rank = parts_.table->Get(ref);
+  LOG_INFO("{}: is started again alone, for the {}. time", Describe(ref),
+           StatusOf(parts_.core->Find(ref.gang), ref.rank)->restarts);
+  for (const std::string& path :
+       {rank.paths.exit_record, rank.paths.page, rank.paths.error_file}) {
+    (void)files_->Remove(path);
+  }
+  parts_.sampler->Restart(ref);
+  parts_.ports->SetGoesOn(ref);
+  rank.start = parts_.loop->Now().wall;
+  rank.ended = false;
+  rank.task_id.clear();
+  hooks_->restarting(ref.gang);
+  parts_.logs->SetGoesOn(ref);
+  const MonoTime now = parts_.loop->Now().mono;
+  StartWhenFree(ref, now + kShimTime, now + parts_.options->shim_leave_time);
+}
+
+void RankRestarts::StartWhenFree(const RankRef& ref, MonoTime kill_at,
+                                 MonoTime give_up) {
+  const LocalGang* gang = parts_.core->Find(ref.gang);
+  const RankStatus* status = StatusOf(gang, ref.rank);
+  if (status == nullptr || status->state != RankState::kPrepared) return;
+  const RankPaths& paths = parts_.table->Get(ref).paths;
+  if (gang->assignment.goal >= Goal::kStop) {
+    return parts_.exits->OnNotStarted(ref, ECANCELED,
+                                      "stopped before it was started again");
+  }
+  const MonoTime now = parts_.loop->Now().mono;
+  const bool held = parts_.supervisor->IsHeld(ref, paths);
+  if (held || !HasPorts(ref, *gang)) {
+    if (now >= give_up) {
+      if (held) {
+        return parts_.exits->OnNotStarted(ref, ETIMEDOUT,
+                                          "its last shim does not leave");
+      }
+      return parts_.exits->OnNotStarted(
+          ref, EADDRINUSE,
+          "a port that was leased for it is held by another worker of this "
+          "host");
+    }
+    if (held && now >= kill_at) {
+      KillShim(ref, paths.task_record);
+      kill_at = now + kShimTime;
+    }
+    parts_.loop->At(now + kRetry,
+                    lifetime_.Guard([this, ref, kill_at, give_up] {
+                      StartWhenFree(ref, kill_at, give_up);
+                    }));
+    return;
+  }
+  // The old shim may have written them once more.
+  (void)files_->Remove(paths.exit_record);
+  (void)files_->Remove(paths.task_record);
+  hooks_->save(ref.gang);
+  (void)FaultPoint("worker.before_restart");
+  starter_->Start(ref);
+}
+
+bool RankRestarts::HasPorts(const RankRef& ref, const LocalGang& gang) {
+  if (parts_.ports->Restore(ref.gang, gang, ref.rank)) return true;
+  // The shim of a rank beside it may hold it for both.
+  const std::vector<int32_t> beside = RanksBeside(gang, ref.rank);
+  return std::any_of(beside.begin(), beside.end(), [&](int32_t rank) {
+    return parts_.supervisor->IsHeld({ref.gang, rank},
+                                     parts_.store->PathsOf(ref.gang, rank));
+  });
+}
+
+}  // namespace lockstep

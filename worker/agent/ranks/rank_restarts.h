@@ -1,0 +1,47 @@
+// Starts a rank again alone, while the rest of its gang runs on: with its
+// ports, its directory and its log, in the same generation.
+//
+// Its number (RankStatus.restarts) is on disk before its new process is, and
+// the records of the old process are gone before that: a daemon that starts in
+// between finds either a rank that has ended, and is told to start it again, or
+// one that has never been started.
+//
+// Belongs to the event loop's thread.
+#ifndef LOCKSTEP_WORKER_AGENT_RANKS_RANK_RESTARTS_H_
+#define LOCKSTEP_WORKER_AGENT_RANKS_RANK_RESTARTS_H_
+
+#include "common/base/file.h"
+#include "worker/agent/loop/lifetime.h"
+#include "worker/agent/ranks/rank_parts.h"
+#include "worker/agent/ranks/rank_starter.h"
+
+namespace lockstep {
+
+class RankRestarts {
+ public:
+  // All are borrowed.
+  RankRestarts(const RankParts& parts, const RankHooks* hooks,
+               FileSystem* files, RankStarter* starter)
+      : parts_(parts), hooks_(hooks), files_(files), starter_(starter) {}
+
+  // The rank has run before in this generation.
+  bool IsRestart(const RankRef& ref) const;
+  // REQUIRES: IsRestart(ref), and its last process has ended.
+  void Restart(const RankRef& ref);
+
+ private:
+  // Waits until the last shim has left and the ports are free.
+  void StartWhenFree(const RankRef& ref, MonoTime kill_at, MonoTime give_up);
+  // Holds all ports that the rank needs, or a rank of its task holds them.
+  bool HasPorts(const RankRef& ref, const LocalGang& gang);
+
+  const RankParts parts_;
+  const RankHooks* const hooks_;
+  FileSystem* const files_;
+  RankStarter* const starter_;
+  Lifetime lifetime_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_RANKS_RANK_RESTARTS_H_

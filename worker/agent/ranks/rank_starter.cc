@@ -1,0 +1,205 @@
+#include "worker/agent/ranks/rank_starter.h"
+
+#include <errno.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/fault_point.h"
+#include "common/base/logging.h"
+#include "common/base/random.h"
+#include "worker/agent/host/data_interface.h"
+#include "worker/agent/host/stray_processes.h"
+#include "worker/agent/prepare/python_command.h"
+#include "worker/agent/ranks/container_rank.h"
+#include "worker/package/code_folder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint32_t kNonceFd = 3;
+// The event loop waits for it.
+constexpr Duration kReachTime = std::chrono::seconds(1);
+
+}  // namespace
+
+LogShare ShareOfLogs(uint64_t total, size_t ranks) {
+  constexpr uint64_t kMiB = 1 << 20;
+  const uint64_t each = total / std::max<size_t>(1, ranks);
+  const uint64_t head = std::clamp(each / 5, kMiB, 16 * kMiB);
+  return {head, std::clamp(each - std::min(each, head), 4 * kMiB, 64 * kMiB)};
+}
+
+void RankStarter::BeginGang(const GangKey& key) {
+  const LocalGang* gang = parts_.core->Find(key);
+  if (gang == nullptr) return;
+  parts_.links->MakeNonces(key, gang->status.ranks);
+  hooks_->save(key);
+  hooks_->launching(key);
+  (void)FaultPoint("worker.before_start");
+}
+
+std::string RankStarter::WorkOf(const RankRef& ref, const LocalGang& gang,
+                                const LocalTask& task) const {
+  const auto path =
+      parts_.work->PathOf(gang.assignment.job_uid, task.type, task.index);
+  return path.ok() ? *path : parts_.store->PathsOf(ref.gang, ref.rank).work;
+}
+
+RankEnvironmentInput RankStarter::EnvironmentOf(const RankRef& ref,
+                                                const LocalGang& gang,
+                                                const LocalTask& task) const {
+  const DaemonSetup& setup = *parts_.setup;
+  RankEnvironmentInput input;
+  input.daemon = setup.environment;
+  input.inherit = parts_.options->inherit;
+  input.assignment = &gang.assignment;
+  input.task = &task;
+  input.rank = ref.rank;
+  if (setup.user) input.home = setup.user->home;
+  input.data_interface = InterfaceOf(setup.node.address);
+  input.error_file = parts_.store->PathsOf(ref.gang, ref.rank).error_file;
+  if (IsNative(gang.assignment)) input.link = parts_.links->path();
+  input.nonce_fd = kNonceFd;
+  return input;
+}
+
+task::ShimSpec RankStarter::SpecOf(const RankRef& ref, const LocalGang& gang,
+                                   const LocalTask& task) const {
+  const DaemonSetup& setup = *parts_.setup;
+  const GangSpec& job = *gang.assignment.spec;
+  const RankPaths paths = parts_.store->PathsOf(ref.gang, ref.rank);
+  const RankStatus* status = FindRank(gang, ref.rank);
+  task::ShimSpec spec;
+  spec.log_append = status != nullptr && status->restarts > 0;
+  spec.job = ref.gang.job;
+  spec.generation = ref.gang.generation;
+  spec.rank = static_cast<uint32_t>(ref.rank);
+  spec.argv = CommandOf(job, task);
+  Environment env = MakeRankEnvironment(EnvironmentOf(ref, gang, task));
+  PutPythonPath(CodePathOf(parts_.store->CodeDirectory(ref.gang), job.packages),
+                &env);
+  spec.env = ToStrings(env);
+  spec.cwd = job.working_directory.empty() ? WorkOf(ref, gang, task)
+                                           : job.working_directory;
+  if (setup.user) {
+    spec.set_ids = true;
+    spec.uid = setup.user->uid;
+    spec.gid = setup.user->gid;
+    spec.groups = {setup.user->groups.begin(), setup.user->groups.end()};
+  }
+  spec.log_path = paths.log;
+  spec.task_record_path = paths.task_record;
+  spec.exit_record_path = paths.exit_record;
+  spec.page_path = paths.page;
+  spec.socket_path = JoinPath(setup.runtime_dir, RandomHex(8) + ".sock");
+  spec.nonce = RandomHex(16);
+  if (IsNative(gang.assignment)) {
+    spec.secret = parts_.links->NonceOf(ref);
+    spec.secret_fd = kNonceFd;
+  }
+  // By it what the rank starts is known as ours, wherever it goes.
+  spec.env.push_back(
+      fmt::format("{}={}", kTaskVariable,
+                  TaskMark(setup.mark, TaskIdOf(spec.socket_path))));
+  const LogShare share =
+      ShareOfLogs(parts_.options->log_bytes, parts_.table->all().size());
+  spec.log_head_bytes = share.head;
+  spec.log_tail_bytes = share.tail;
+  return spec;
+}
+
+Status RankStarter::MakeDirectories(const RankRef& ref, const LocalGang& gang,
+                                    const LocalTask& task) {
+  const auto& user = parts_.setup->user;
+  LOCKSTEP_RETURN_IF_ERROR(parts_.store->MakeRankDirectories(
+      ref.gang, ref.rank, OwnerId(user), OwnerGroup(user)));
+  return parts_.work->Make(gang.assignment, task);
+}
+
+void RankStarter::EnterCgroup(const RankRef& ref, const LocalTask& task,
+                              task::ShimSpec* spec) {
+  if (!parts_.cgroups->enabled()) return;
+  Resources share;
+  const auto ranks =
+      static_cast<int64_t>(std::max<size_t>(1, task.ranks.size()));
+  share.cpus = CpusPerRank(task);
+  share.memory_bytes = task.resources.memory_bytes / ranks;
+  const auto path = parts_.cgroups->Make(parts_.table->Get(ref).task_id, share);
+  if (!path.ok()) {
+    // A rank without limits is better than a job that cannot start.
+    LOG_ERROR("{}: runs without limits: {}", Describe(ref),
+              Message(path.status()));
+    return;
+  }
+  spec->cgroup = *path;
+  parts_.sampler->SetCgroup(ref, *path);
+}
+
+Status RankStarter::EnterContainer(const RankRef& ref, const LocalGang& gang,
+                                   const LocalTask& task,
+                                   task::ShimSpec* spec) {
+  const auto engine = parts_.containers->engine();
+  if (engine == nullptr) {
+    return FailedPrecondition("no container engine works on node {} any more",
+                              parts_.setup->node.name);
+  }
+  const GangSpec& job = *gang.assignment.spec;
+  ContainerRankInput input;
+  input.ref = ref;
+  input.setup = parts_.setup;
+  input.gang = &gang;
+  input.task = &task;
+  input.engine = engine.get();
+  input.paths = parts_.store->PathsOf(ref.gang, ref.rank);
+  input.work = job.working_directory.empty() ? WorkOf(ref, gang, task)
+                                             : input.paths.work;
+  input.code = CodePathOf(parts_.store->CodeDirectory(ref.gang), job.packages);
+  input.environment = EnvironmentOf(ref, gang, task);
+  input.limits = parts_.cgroups->enabled();
+  input.reach = [&](const ContainerUser& user,
+                    const std::string& path) -> StatusOr<ReachedDirectory> {
+    if (auto known = hooks_->mount_of(ref.gang, path)) return *known;
+    // A directory of our own, or of a gang that an earlier daemon prepared.
+    return ReachWithin(user, path, kReachTime);
+  };
+  return PutInContainer(input, spec);
+}
+
+void RankStarter::Start(const RankRef& ref) {
+  const LocalGang* gang = parts_.core->Find(ref.gang);
+  if (gang == nullptr || !gang->assignment.spec) return;
+  const LocalTask* task = TaskOf(*gang->assignment.spec, ref.rank);
+  if (task == nullptr) return;
+  Rank& rank = parts_.table->Get(ref);
+  parts_.logs->Add(ref, gang->assignment.job_uid, rank.paths.log);
+  if (const Status made = MakeDirectories(ref, *gang, *task); !made.ok()) {
+    return parts_.exits->OnNotStarted(ref, EIO, Message(made));
+  }
+  parts_.links->Expect(ref, rank.paths.page);
+  task::ShimSpec spec = SpecOf(ref, *gang, *task);
+  rank.task_id = TaskIdOf(spec.socket_path);
+  std::vector<int> held = parts_.ports->Hold(ref, *gang);
+  const std::set<int32_t>& ports = parts_.ports->Of(ref);
+  spec.ports = {ports.begin(), ports.end()};
+  // It would fail, later and with another error; RankExits says whose port it
+  // is.
+  if (parts_.ports->IsTaken(ref)) {
+    return parts_.exits->OnNotStarted(ref, EADDRINUSE, "");
+  }
+  if (task->container) {
+    if (const Status put = EnterContainer(ref, *gang, *task, &spec);
+        !put.ok()) {
+      const bool denied = put.code() == StatusCode::kPermissionDenied;
+      return parts_.exits->OnNotStarted(ref, denied ? EACCES : EIO,
+                                        Message(put));
+    }
+    // Its listeners cannot be told from others.
+    if (!parts_.containers->engine()->in_tree()) parts_.ports->Unwatch(ref);
+  } else {
+    EnterCgroup(ref, *task, &spec);
+  }
+  parts_.supervisor->Start(ref, spec, rank.paths, std::move(held));
+}
+
+}  // namespace lockstep

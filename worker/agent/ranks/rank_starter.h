@@ -1,0 +1,59 @@
+// Starts ranks: makes their directories, cgroups and containers, and has the
+// supervisor start their shims.
+//
+// Belongs to the event loop's thread.
+#ifndef LOCKSTEP_WORKER_AGENT_RANKS_RANK_STARTER_H_
+#define LOCKSTEP_WORKER_AGENT_RANKS_RANK_STARTER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "common/base/status.h"
+#include "worker/agent/ranks/rank_parts.h"
+#include "worker/task/shim_spec.h"
+
+namespace lockstep {
+
+// How much of a log is kept where `ranks` share `total` bytes: its beginning
+// and its end.
+struct LogShare {
+  uint64_t head = 0;
+  uint64_t tail = 0;
+};
+LogShare ShareOfLogs(uint64_t total, size_t ranks);
+
+class RankStarter {
+ public:
+  // `hooks` is borrowed.
+  RankStarter(const RankParts& parts, const RankHooks* hooks)
+      : parts_(parts), hooks_(hooks) {}
+
+  // Before the first Start of a gang's ranks. Saves the gang, so that the next
+  // daemon knows of all processes.
+  void BeginGang(const GangKey& key);
+  // A failure is told to RankExits, as an exit.
+  void Start(const RankRef& ref);
+
+ private:
+  std::string WorkOf(const RankRef& ref, const LocalGang& gang,
+                     const LocalTask& task) const;
+  RankEnvironmentInput EnvironmentOf(const RankRef& ref, const LocalGang& gang,
+                                     const LocalTask& task) const;
+  task::ShimSpec SpecOf(const RankRef& ref, const LocalGang& gang,
+                        const LocalTask& task) const;
+  Status MakeDirectories(const RankRef& ref, const LocalGang& gang,
+                         const LocalTask& task);
+  void EnterCgroup(const RankRef& ref, const LocalTask& task,
+                   task::ShimSpec* spec);
+  // Makes of a rank's `spec` the client of its engine.
+  Status EnterContainer(const RankRef& ref, const LocalGang& gang,
+                        const LocalTask& task, task::ShimSpec* spec);
+
+  const RankParts parts_;
+  const RankHooks* const hooks_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_RANKS_RANK_STARTER_H_

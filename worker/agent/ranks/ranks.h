@@ -1,0 +1,107 @@
+// The ranks of this node, from their start to the last byte of their logs.
+//
+// Owns the classes that know ranks and passes events between them. Belongs to
+// the event loop's thread. Ranks outlive this object.
+#ifndef LOCKSTEP_WORKER_AGENT_RANKS_RANKS_H_
+#define LOCKSTEP_WORKER_AGENT_RANKS_RANKS_H_
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/base/file.h"
+#include "common/base/status.h"
+#include "lockstep/v1/worker.pb.h"
+#include "worker/agent/metrics/task_reading.h"
+#include "worker/agent/ranks/rank_parts.h"
+#include "worker/agent/ranks/rank_restarts.h"
+#include "worker/agent/ranks/rank_starter.h"
+#include "worker/agent/store/removal.h"
+
+namespace lockstep {
+
+class Ranks final : public SupervisorHandler {
+ public:
+  // What it uses of the daemon. All are borrowed; `cgroups` may be null.
+  struct Parts {
+    const DaemonSetup* setup = nullptr;
+    const RankOptions* options = nullptr;
+    EventLoop* loop = nullptr;
+    FileSystem* files = nullptr;
+    CoreRunner* core = nullptr;
+    TaskStore* store = nullptr;
+    Containers* containers = nullptr;
+    WorkDirectories* work = nullptr;
+    CgroupTree* cgroups = nullptr;
+  };
+
+  // `send` sends to the coordinator.
+  Ranks(const Parts& parts, RankHooks hooks,
+        std::function<void(const v1::WorkerMessage&)> send);
+
+  RankPorts* ports() { return &ports_; }
+  RankCgroups* cgroups() { return &cgroups_; }
+  RankLinks* links() { return &links_; }
+  LogShipper* logs() { return &logs_; }
+  RankSampler* sampler() { return &sampler_; }
+  RankExits* exits() { return &exits_; }
+  const RankTable& table() const { return table_; }
+  // What is known of each rank.
+  std::vector<TaskReading> Readings() const;
+  // A rank here may hold the container of that name.
+  bool MayHold(const std::string& container) const;
+
+  // Finds what an earlier daemon has started. Before the loop runs.
+  void Adopt(const TaskStore::Found& found, Removal* removal);
+  // Action::Kind::kStartRank. `begun` holds the gangs whose first rank was
+  // started by the same decision.
+  void Start(const RankRef& ref, std::set<GangKey>* begun);
+  // Action::Kind::kKillTree.
+  void Kill(const RankRef& ref, Duration grace) {
+    supervisor_.KillTree(ref, grace);
+  }
+  // Tells the core of ports of ranks on which other processes listen.
+  void WatchPorts();
+
+  // The core does not know the gang any more. Returns the uid of its job; "":
+  // it had no ranks here.
+  std::string Forget(const GangKey& key);
+  // Drops the ranks of forgotten gangs whose logs are shipped, or are given
+  // up. Returns these gangs, whose files may go, and puts the last readings of
+  // their ranks into `last`. Gangs of which `in_use` is true stay.
+  std::vector<GangKey> TakeForgotten(
+      const std::function<bool(const GangKey&)>& in_use,
+      std::vector<TaskReading>* last);
+
+  // SupervisorHandler.
+  void OnRankStarted(const RankRef& ref, int64_t pid) override;
+  void OnRankExited(const RankRef& ref,
+                    const task::ExitRecord& record) override;
+  void RemoveContainer(const task::TaskRecord& record,
+                       std::function<void()> done) override;
+
+ private:
+  RankParts AllParts();
+  TaskReading ReadingOf(const RankRef& ref, const Rank& rank) const;
+
+  const Parts parts_;
+  const RankHooks hooks_;
+  RankTable table_;
+  RankPorts ports_;
+  RankCgroups cgroups_;
+  RankLinks links_;
+  LogShipper logs_;
+  RankSampler sampler_;
+  RankExits exits_;
+  Supervisor supervisor_;
+  RankStarter starter_;
+  RankRestarts restarts_;
+  // When the gang was forgotten.
+  std::map<GangKey, MonoTime> forgotten_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_RANKS_RANKS_H_

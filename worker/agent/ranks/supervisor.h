@@ -1,0 +1,118 @@
+// Starts one lockstep-shim per rank, watches it, finds it again after a
+// restart of the daemon, and says how its rank ended.
+//
+// Nothing is signalled by a bare pid: requests go over the shim's socket;
+// where a shim is gone or does not answer, processes are held by pidfds whose
+// start time was checked.
+//
+// Everything runs on the event loop's thread. A shim answers at once, so that
+// a request waits for it, for at most kAnswerTime.
+#ifndef LOCKSTEP_WORKER_AGENT_RANKS_SUPERVISOR_H_
+#define LOCKSTEP_WORKER_AGENT_RANKS_SUPERVISOR_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/os/process.h"
+#include "worker/agent/core/gang_key.h"
+#include "worker/agent/loop/event_loop.h"
+#include "worker/agent/store/task_store.h"
+#include "worker/shim/shim_client.h"
+
+namespace lockstep {
+
+class SupervisorHandler {
+ public:
+  virtual ~SupervisorHandler() = default;
+  // Its exec succeeded. Once for each rank.
+  virtual void OnRankStarted(const RankRef& ref, int64_t pid) = 0;
+  // The rank and its tree are gone. Once, and the last word about it.
+  virtual void OnRankExited(const RankRef& ref,
+                            const task::ExitRecord& record) = 0;
+  // Ends and removes the container of a rank whose shim is gone, then calls
+  // `done`, on the loop. It may be gone already.
+  virtual void RemoveContainer(const task::TaskRecord& /*record*/,
+                               std::function<void()> done) {
+    done();
+  }
+};
+
+class Supervisor {
+ public:
+  // All are borrowed. `shim_program` is an absolute path.
+  Supervisor(EventLoop* loop, std::string shim_program, std::string boot_id,
+             SupervisorHandler* handler);
+  // Leaves every rank running.
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  // A failure to start is told by OnRankExited as well. `held`: what the shim
+  // keeps open beside its lock (ports).
+  void Start(const RankRef& ref, const task::ShimSpec& spec,
+             const RankPaths& paths, std::vector<int> held = {});
+  // A rank that an earlier daemon started, or was about to. One whose shim is
+  // there and has written nothing yet is waited for.
+  void Adopt(const RankRef& ref, const RankPaths& paths);
+  // SIGTERM to the tree, SIGKILL after `grace`. Of a rank that does not go
+  // when told to go at once, the shim itself is killed at the second time.
+  void KillTree(const RankRef& ref, Duration grace);
+
+  // False: no shim of the rank is there, so that it may be started (again).
+  bool IsHeld(const RankRef& ref, const RankPaths& paths) const;
+  // Whose tree holds all processes of the rank; absent: none is known.
+  std::optional<pid_t> ShimPid(const RankRef& ref) const;
+  // All of those.
+  std::vector<pid_t> ShimPids() const;
+
+ private:
+  struct Rank {
+    RankPaths paths;
+    std::string socket;
+    std::string nonce;
+    std::optional<Process> shim;
+    std::unique_ptr<ShimClient> client;
+    bool started = false;
+    bool ended = false;
+    int forced = 0;
+    std::optional<Duration> kill_when_connected;
+    MonoTime connect_by;
+  };
+
+  // `lock_was_free`: no shim held the rank's lock just now.
+  void AdoptShim(const RankRef& ref, const task::TaskRecord& record,
+                 bool lock_was_free);
+  void AwaitRecord(const RankRef& ref);
+  void Hold(const RankRef& ref, Process shim);
+  void Connect(const RankRef& ref);
+  void OnClientReadable(const RankRef& ref);
+  void OnState(const RankRef& ref, const task::ShimReply& state);
+  void OnShimEnded(const RankRef& ref);
+  void CloseClient(Rank* rank);
+  void End(const RankRef& ref, const task::ExitRecord& record);
+  void EndWithoutRecord(const RankRef& ref, const std::string& why);
+  // The same, once the rank's container is gone.
+  void EndLost(const RankRef& ref, const task::TaskRecord& record,
+               const std::string& why);
+  Rank* Find(const RankRef& ref);
+  Time Now() const { return loop_->Now(); }
+
+  EventLoop* const loop_;
+  const std::string shim_program_;
+  const std::string boot_id_;
+  SupervisorHandler* const handler_;
+  std::map<RankRef, Rank> ranks_;
+  // Cleared by the destructor, for callbacks that outlive this.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_RANKS_SUPERVISOR_H_

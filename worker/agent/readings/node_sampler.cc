@@ -1,0 +1,91 @@
+#include "worker/agent/readings/node_sampler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/logging.h"
+#include "common/wire/worker_wire.h"
+#include "worker/agent/readings/rank_readings.h"
+
+namespace lockstep {
+
+NodeSampler::NodeSampler(
+    const DaemonSetup* setup, const GpuSampler* gpus, DiskFloor disk_floor,
+    std::function<StatusOr<DiskSpace>(const std::string&)> disk_space)
+    : setup_(setup),
+      gpus_(gpus),
+      disk_floor_(disk_floor),
+      disk_space_(std::move(disk_space)) {}
+
+std::optional<double> NodeSampler::SampleHost() {
+  const auto host = ReadHostMetrics();
+  if (!host.ok()) return std::nullopt;
+  const double total = host->cpu.Total() - last_cpu_.Total();
+  const double busy = host->cpu.Busy() - last_cpu_.Busy();
+  if (total > 0) readings_.cpu_utilization = std::clamp(busy / total, 0.0, 1.0);
+  last_cpu_ = host->cpu;
+  readings_.memory_available_bytes =
+      static_cast<int64_t>(host->memory.available);
+  if (host->memory.total == 0) return std::nullopt;
+  return static_cast<double>(host->memory.available) /
+         static_cast<double>(host->memory.total);
+}
+
+void NodeSampler::CheckDisk() {
+  const auto space = disk_space_(setup_->dir);
+  if (!space.ok()) return;
+  const Status enough = CheckDiskSpace(setup_->dir, *space, disk_floor_);
+  if (!enough.ok() && !disk_is_full_) LOG_ERROR("{}", Message(enough));
+  if (enough.ok() && disk_is_full_) {
+    LOG_INFO("the disk of {} has space again", setup_->dir);
+  }
+  disk_is_full_ = !enough.ok();
+}
+
+bool NodeSampler::SampleGpus(MonoTime now) {
+  readings_.gpus.clear();
+  if (gpus_ == nullptr) return false;
+  const GpuStatus status = gpus_->Latest(now);
+  // Before the first reading, nothing is said; after it, a GPU of which
+  // nothing is known gets no new work.
+  TakeXids(status.xids);
+  if (status.samples == 0) return false;
+  readings_.gpus = ToGpuUsage(setup_->node.gpus, status.readings);
+  return true;
+}
+
+void NodeSampler::TakeXids(const std::vector<GpuXids>& xids) {
+  known_xids_.resize(xids.size());
+  for (size_t i = 0; i < xids.size(); ++i) {
+    const GpuXids before = std::exchange(known_xids_[i], xids[i]);
+    const int32_t index = gpus_->gpus()[i].index;
+    const bool offered =
+        std::any_of(setup_->node.gpus.begin(), setup_->node.gpus.end(),
+                    [&](const Gpu& gpu) { return gpu.index == index; });
+    for (size_t x = 0; offered && x < kXidClasses; ++x) {
+      // Of others only the newest has its number.
+      const uint64_t number =
+          x < std::size(kCountedXids) ? kCountedXids[x] : xids[i].last;
+      if (xids[i].counts[x] == before.counts[x] || XidClass(number) != x ||
+          readings_.gpu_errors.size() >= kMaxGpuErrors) {
+        continue;
+      }
+      readings_.gpu_errors.push_back({index, static_cast<int32_t>(number)});
+    }
+  }
+}
+
+NodeReadings NodeSampler::TakeReadings() {
+  NodeReadings readings = readings_;
+  readings_.gpu_errors.clear();
+  return readings;
+}
+
+void NodeSampler::ReturnErrors(const std::vector<GpuError>& errors) {
+  for (const GpuError& error : errors) {
+    if (readings_.gpu_errors.size() >= kMaxGpuErrors) break;
+    readings_.gpu_errors.push_back(error);
+  }
+}
+
+}  // namespace lockstep

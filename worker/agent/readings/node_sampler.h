@@ -1,0 +1,63 @@
+// What the host and its GPUs show, for heartbeats: use of processors and
+// memory, readings and errors of GPUs, and whether the disk is full.
+//
+// Belongs to the event loop's thread. Reads /proc.
+#ifndef LOCKSTEP_WORKER_AGENT_READINGS_NODE_SAMPLER_H_
+#define LOCKSTEP_WORKER_AGENT_READINGS_NODE_SAMPLER_H_
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "common/model/node.h"
+#include "common/os/procfs.h"
+#include "worker/agent/host/daemon_setup.h"
+#include "worker/agent/host/disk_space.h"
+#include "worker/devices/gpu_sampler.h"
+
+namespace lockstep {
+
+class NodeSampler {
+ public:
+  // Pointers are borrowed; `gpus` may be null. `disk_space` returns the space
+  // of a directory's file system.
+  NodeSampler(
+      const DaemonSetup* setup, const GpuSampler* gpus, DiskFloor disk_floor,
+      std::function<StatusOr<DiskSpace>(const std::string&)> disk_space);
+
+  // Returns the part of the host's memory that is available, 0..1; absent: it
+  // could not be read.
+  std::optional<double> SampleHost();
+  // False: nothing is known of the GPUs yet.
+  bool SampleGpus(MonoTime now);
+  // Logs when the disk becomes full and when it has space again.
+  void CheckDisk();
+  bool disk_is_full() const { return disk_is_full_; }
+
+  const NodeReadings& readings() const { return readings_; }
+  // Returns the readings; the GPUs' errors in them are reported then.
+  NodeReadings TakeReadings();
+  // Errors that the coordinator did not get are reported again.
+  void ReturnErrors(const std::vector<GpuError>& errors);
+
+ private:
+  // Keeps new errors of the GPUs that this daemon offers.
+  void TakeXids(const std::vector<GpuXids>& xids);
+
+  const DaemonSetup* const setup_;
+  const GpuSampler* const gpus_;
+  const DiskFloor disk_floor_;
+  const std::function<StatusOr<DiskSpace>(const std::string&)> disk_space_;
+  NodeReadings readings_;
+  CpuSeconds last_cpu_;
+  // In the order of the driver's GPUs: errors that were reported already.
+  std::vector<GpuXids> known_xids_;
+  bool disk_is_full_ = false;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_READINGS_NODE_SAMPLER_H_

@@ -1,0 +1,98 @@
+// What each rank uses and how far it is: its page, its process tree, its
+// cgroup and its GPUs.
+//
+// Belongs to the event loop's thread. Reads /proc, cgroupfs and the ranks'
+// pages.
+#ifndef LOCKSTEP_WORKER_AGENT_READINGS_RANK_SAMPLER_H_
+#define LOCKSTEP_WORKER_AGENT_READINGS_RANK_SAMPLER_H_
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/file.h"
+#include "common/model/node.h"
+#include "common/os/procfs.h"
+#include "worker/agent/core/gang_key.h"
+#include "worker/agent/host/cgroup_tree.h"
+#include "worker/agent/host/task_cgroup.h"
+#include "worker/agent/loop/event_loop.h"
+#include "worker/agent/metrics/task_reading.h"
+#include "worker/agent/readings/rank_readings.h"
+#include "worker/agent/store/rank_table.h"
+#include "worker/task/exit_record.h"
+#include "worker/task/rank_page.h"
+
+namespace lockstep {
+
+class RankSampler {
+ public:
+  // Pointers are borrowed. `shim_of` returns the process whose tree holds the
+  // rank; absent: none is known.
+  RankSampler(EventLoop* loop, FileSystem* files, RankTable* table,
+              std::function<std::optional<pid_t>(const RankRef& ref)> shim_of);
+
+  const RankProgress& ProgressOf(const RankRef& ref) {
+    return ranks_[ref].progress;
+  }
+  const Usage& UsageOf(const RankRef& ref) { return ranks_[ref].usage; }
+  // Completes `reading` by what is known of the rank.
+  void AddTo(const RankRef& ref, TaskReading* reading) const;
+
+  // What an earlier daemon has found.
+  void Adopt(const RankRef& ref, const RankProgress& progress,
+             const Usage& usage);
+  // The path of the rank's cgroup; without it OwnCgroup is asked.
+  void SetCgroup(const RankRef& ref, const std::string& path) {
+    ranks_[ref].cgroup = path;
+  }
+  // The rank is started again: everything counts from 0, save bytes.
+  void Restart(const RankRef& ref);
+  void Erase(const RankRef& ref) { ranks_.erase(ref); }
+
+  // Reads the rank's page, for its progress. `last`: its writer is gone.
+  void ReadPage(const RankRef& ref, bool last);
+  // Reads all ranks that have not ended.
+  void Sample();
+  // `gpus` are the newest readings of this node's GPUs.
+  void SampleGpus(const std::vector<GpuUsage>& gpus);
+  // The rank has ended; its use is final.
+  void TakeExit(const RankRef& ref, const task::ExitRecord& record);
+  void TakeCgroup(const RankRef& ref, const CgroupReading& reading);
+
+ private:
+  struct Sampled {
+    std::unique_ptr<task::PageReader> page;
+    RankProgress progress;
+    std::optional<task::RankCounters> counters;
+    CpuPeak cpu_peak;
+    // Absent: not looked for; nothing in it: the rank has none of its own.
+    std::optional<std::optional<std::string>> cgroup;
+    std::optional<TaskCgroupReading> cgroup_reading;
+    Usage usage;
+    uint64_t read_bytes = 0;
+    uint64_t write_bytes = 0;
+    // Sum and number of readings of the GPUs' utilization, for its mean.
+    double gpu_sum = 0;
+    int64_t gpu_samples = 0;
+    // What the file RankPaths::processes holds.
+    std::string processes;
+  };
+
+  void SampleTree(const RankRef& ref, const std::vector<ProcessStat>& all);
+
+  EventLoop* const loop_;
+  FileSystem* const files_;
+  RankTable* const table_;
+  const std::function<std::optional<pid_t>(const RankRef&)> shim_of_;
+  std::map<RankRef, Sampled> ranks_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_READINGS_RANK_SAMPLER_H_

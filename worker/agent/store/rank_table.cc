@@ -1,0 +1,39 @@
+#include "worker/agent/store/rank_table.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+Rank& RankTable::Get(const RankRef& ref) {
+  const auto it = ranks_.find(ref);
+  if (it != ranks_.end()) return it->second;
+  Rank& rank = ranks_[ref];
+  rank.paths = store_->PathsOf(ref.gang, ref.rank);
+  rank.start = loop_->Now().wall;
+  const LocalGang* gang = core_->Find(ref.gang);
+  if (gang == nullptr) return rank;
+  rank.job_uid = gang->assignment.job_uid;
+  if (!gang->assignment.spec) return rank;
+  if (const LocalTask* task = TaskOf(*gang->assignment.spec, ref.rank)) {
+    rank.type = task->type;
+    rank.index = task->index;
+  }
+  rank.attempts_before = std::max(0, gang->assignment.spec->attempt - 1);
+  rank.gpus = GpusOfRank(gang->assignment, ref.rank);
+  return rank;
+}
+
+std::vector<RankRef> RankTable::OfGang(const GangKey& key) const {
+  std::vector<RankRef> refs;
+  for (const auto& [ref, rank] : ranks_) {
+    if (ref.gang == key) refs.push_back(ref);
+  }
+  return refs;
+}
+
+bool RankTable::AnyLive() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const auto& entry) { return !entry.second.ended; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,145 @@
+// The daemon's stream to the coordinator: connects, registers, and connects
+// again, obeys one coordinator, beats, and ships logs.
+//
+// Everything runs on the event loop's thread, save what says otherwise.
+#ifndef LOCKSTEP_WORKER_AGENT_STREAM_COORDINATOR_STREAM_H_
+#define LOCKSTEP_WORKER_AGENT_STREAM_COORDINATOR_STREAM_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/clock.h"
+#include "common/base/file.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "common/wire/worker_wire.h"
+#include "lockstep/v1/worker.pb.h"
+#include "worker/agent/host/daemon_setup.h"
+#include "worker/agent/loop/event_loop.h"
+#include "worker/agent/loop/lifetime.h"
+#include "worker/agent/stream/coordinator_client.h"
+#include "worker/agent/stream/heartbeats.h"
+#include "worker/agent/stream/log_shipper.h"
+#include "worker/agent/stream/obeyed_point.h"
+#include "worker/agent/stream/reconnects.h"
+
+namespace lockstep {
+
+struct StreamOptions {
+  // Says which certificate is out of its dates, after the connection ended with
+  // this; may take half a second, and runs on a thread of its own. May be
+  // empty.
+  std::function<Status(const Status&)> check_dates;
+  // The wait before the first reconnect, and the longest one.
+  Duration reconnect_first = std::chrono::milliseconds(100);
+  Duration reconnect_most = std::chrono::seconds(1);
+  // How long to wait for the answer to Register.
+  Duration welcome_timeout = std::chrono::seconds(10);
+};
+
+// What the rest of the daemon does for the stream. Called on the loop's thread.
+class StreamHandler {
+ public:
+  virtual ~StreamHandler() = default;
+  // Fills in what the daemon reports in full: gangs, working directories, the
+  // port for probes.
+  virtual void FillRegistration(Registration* registration) = 0;
+  // The coordinator is obeyed, and Send reaches it. `other_epoch`: it is not of
+  // the epoch that was obeyed before.
+  virtual void OnWelcome(bool other_epoch) = 0;
+  // Any message that is not about the stream itself. `stream` is its number.
+  virtual void OnMessage(uint64_t stream,
+                         const v1::CoordinatorMessage& message) = 0;
+  // Another daemon speaks for this node now. `cloned`: from another host, so
+  // that what runs here must end.
+  virtual void OnReplaced(bool cloned) = 0;
+};
+
+class CoordinatorStream {
+ public:
+  // Pointers are borrowed.
+  CoordinatorStream(const DaemonSetup* setup, const StreamOptions& options,
+                    EventLoop* loop, FileSystem* files, LogShipper* logs,
+                    HeartbeatSource* source, StreamHandler* handler);
+
+  // Reads which coordinator was obeyed. DataLoss: that is damaged.
+  Status Load() { return obeyed_.Load(); }
+  // What the client must be made with; its events are posted to the loop.
+  CoordinatorClient::Events ClientEvents();
+  // Connects through `client`, which is borrowed.
+  void Start(CoordinatorClient* client);
+  bool started() const { return client_ != nullptr; }
+  // Connects anew, so that Register says what has changed. Nothing is sent
+  // before Start.
+  void Reregister();
+
+  // Dropped while no stream is open: Register tells everything.
+  void Send(const v1::WorkerMessage& message);
+  // Sends if `stream` is still the open one: an answer counts only on the
+  // stream over which it was asked.
+  void Answer(uint64_t stream, const v1::WorkerMessage& message);
+  // Sends what is new of the ranks' logs.
+  void ShipLogs();
+
+  // Whether to obey an order of this epoch, of the coordinator that was
+  // welcomed. False: it is refused, and Ready says why.
+  bool Obeys(uint64_t epoch);
+  void NoteVersion(int64_t version) { obeyed_.NoteVersion(version); }
+
+  bool welcomed() const { return state_ == State::kWelcomed; }
+  // Streams that were broken.
+  uint64_t reconnects() const { return reconnects_.broken(); }
+  // ABORTED: another daemon speaks for this node.
+  const Status& fatal() const { return fatal_; }
+  // Unavailable while the coordinator has not admitted this daemon,
+  // FailedPrecondition while this daemon does not obey the one that answers.
+  // Safe from any thread.
+  Status Ready() const { return ready_.Get(); }
+
+ private:
+  // kOpen: Register is sent or on its way.
+  enum class State { kClosed, kOpen, kWelcomed };
+
+  // Safe from any thread.
+  class Readiness {
+   public:
+    Readiness();
+    Status Get() const ABSL_LOCKS_EXCLUDED(mu_);
+    void Set(Status status) ABSL_LOCKS_EXCLUDED(mu_);
+
+   private:
+    mutable Mutex mu_;
+    Status status_ ABSL_GUARDED_BY(mu_);
+  };
+
+  void Connect();
+  void OnMessage(uint64_t stream, const v1::CoordinatorMessage& message);
+  void OnClosed(uint64_t stream, const Status& status);
+  void OnWelcome(const WelcomeInfo& welcome);
+  void Refuse(const Status& status);
+
+  const DaemonSetup* const setup_;
+  const Duration welcome_timeout_;
+  EventLoop* const loop_;
+  LogShipper* const logs_;
+  StreamHandler* const handler_;
+  CoordinatorClient* client_ = nullptr;
+  ObeyedPoint obeyed_;
+  Heartbeats heartbeats_;
+  Readiness ready_;
+  State state_ = State::kClosed;
+  uint64_t stream_ = 0;
+  uint64_t welcome_timer_ = 0;
+  Status fatal_;
+  Lifetime lifetime_;
+  Reconnects reconnects_;  // Last: it has a thread.
+};
+
+// Logs a message of the coordinator that cannot be read.
+void LogMalformed(const Status& status);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_STREAM_COORDINATOR_STREAM_H_

@@ -1,0 +1,101 @@
+// Sends the logs of this node's ranks to the coordinator: each from the byte
+// that the coordinator has acknowledged, all together with a bounded number of
+// bytes in flight, round-robin. Deleting a log before its end was acknowledged
+// is the caller's choice.
+//
+// Offsets on the wire count the bytes that were ever sent of a log. They are
+// those of the files until a gap (bytes that the shim dropped before they were
+// sent) makes a line of its own; from then on they differ by what the gap's
+// mark says, which is kept beside the log for the next daemon.
+//
+// Thread-compatible: belongs to the event loop. Reads a little from files.
+#ifndef LOCKSTEP_WORKER_AGENT_STREAM_LOG_SHIPPER_H_
+#define LOCKSTEP_WORKER_AGENT_STREAM_LOG_SHIPPER_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/file.h"
+#include "common/wire/worker_wire.h"
+#include "worker/agent/core/gang_key.h"
+
+namespace lockstep {
+
+struct LogShipperOptions {
+  size_t max_in_flight = 1 << 20;
+  size_t chunk = 128 << 10;
+  // What was not acknowledged by then is sent again.
+  Duration ack_timeout = std::chrono::seconds(15);
+};
+
+class LogShipper {
+ public:
+  // `files` is borrowed.
+  LogShipper(LogShipperOptions options, FileSystem* files)
+      : options_(options), files_(files) {}
+
+  void Add(const RankRef& ref, const std::string& job_uid,
+           const std::string& log_path);
+  // Nothing will be written any more.
+  void SetEnded(const RankRef& ref);
+  // More will be: the rank is started again.
+  void SetGoesOn(const RankRef& ref);
+  void Remove(const RankRef& ref);
+
+  // A new stream: what was in flight on the old one may be lost.
+  void OnReconnect();
+  // The coordinator may have left pieces of it unanswered that it answers now.
+  void SendAgain(const RankRef& ref);
+  void OnAck(const LogAckInfo& ack, MonoTime now);
+
+  // What to send now; empty when there is nothing new or enough in flight.
+  std::vector<LogPiece> Take(MonoTime now);
+  // All of it, and that it ended, is on the coordinator's disk.
+  bool Done(const RankRef& ref) const;
+  // Bytes sent so far, this daemon's time.
+  uint64_t BytesSent(const RankRef& ref) const;
+  // Bytes that gaps stand for, of the whole log.
+  uint64_t BytesDropped(const RankRef& ref) const;
+  // Those gaps.
+  uint64_t Gaps(const RankRef& ref) const;
+
+ private:
+  // From `sent` on the wire, byte `file` of the files follows.
+  struct Mark {
+    uint64_t sent = 0;
+    uint64_t file = 0;
+    std::string gap_text;  // Of `sent` - its size, before it.
+  };
+  struct Log {
+    std::string job_uid;
+    std::string path;
+    std::vector<Mark> marks;
+    uint64_t acked = 0;
+    uint64_t sent = 0;
+    bool ended = false;
+    bool end_sent = false;
+    bool end_acked = false;
+    uint64_t total_sent = 0;
+    MonoTime progress;  // Of the newest ack, or of sending after none.
+
+    // For an acknowledgement: of bytes, or of the end alone.
+    bool Waits() const { return sent > acked || (end_sent && !end_acked); }
+  };
+
+  std::optional<LogPiece> TakePiece(const RankRef& ref, Log* log, size_t most);
+  void LoadMarks(Log* log);
+  void AddMark(Log* log, uint64_t file, std::string gap_text);
+
+  const LogShipperOptions options_;
+  FileSystem* const files_;
+  std::map<RankRef, Log> logs_;
+  RankRef next_;  // Round-robin.
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_STREAM_LOG_SHIPPER_H_

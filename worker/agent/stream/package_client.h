@@ -1,0 +1,21 @@
+// Fetches packages from the coordinator.
+#ifndef LOCKSTEP_WORKER_AGENT_STREAM_PACKAGE_CLIENT_H_
+#define LOCKSTEP_WORKER_AGENT_STREAM_PACKAGE_CLIENT_H_
+
+#include <memory>
+
+#include "worker/package/package_source.h"
+
+namespace grpc {
+class Channel;
+}  // namespace grpc
+
+namespace lockstep {
+
+// Over gRPC. `channel` is the one of the daemon's stream.
+std::unique_ptr<PackageSource> MakeGrpcPackageSource(
+    std::shared_ptr<grpc::Channel> channel);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_STREAM_PACKAGE_CLIENT_H_

@@ -1,0 +1,48 @@
+// When to connect again after a stream has ended, and what the log says of it.
+//
+// Belongs to the event loop's thread; a thread of its own checks certificates.
+#ifndef LOCKSTEP_WORKER_AGENT_STREAM_RECONNECTS_H_
+#define LOCKSTEP_WORKER_AGENT_STREAM_RECONNECTS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "worker/agent/loop/work_thread.h"
+
+namespace lockstep {
+
+class Reconnects {
+ public:
+  // The wait doubles from `first` to `most`. `check_dates` says which
+  // certificate is out of its dates after a connection ended with a status; it
+  // may take half a second, and may be empty.
+  Reconnects(Duration first, Duration most,
+             std::function<Status(const Status&)> check_dates)
+      : first_(first), most_(most), check_dates_(std::move(check_dates)) {}
+
+  // A stream is open and the coordinator is obeyed.
+  void OnConnected();
+  // The coordinator is not obeyed: there is no haste.
+  void SlowDown() { wait_ = most_; }
+  // A stream has ended, or could not be opened. Returns how long to wait.
+  Duration OnClosed(const Status& status);
+  // A stream that was connected has ended.
+  void CountBroken() { ++broken_; }
+  uint64_t broken() const { return broken_; }
+
+ private:
+  const Duration first_;
+  const Duration most_;
+  const std::function<Status(const Status&)> check_dates_;
+  Duration wait_{};
+  std::string last_complaint_;
+  uint64_t broken_ = 0;
+  WorkThread thread_;  // Last: its jobs use the others.
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_STREAM_RECONNECTS_H_

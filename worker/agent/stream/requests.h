@@ -1,0 +1,67 @@
+// Answers what the coordinator asks about this node: files of tasks, and which
+// hosts it reaches.
+//
+// Belongs to the event loop's thread; threads of its own look.
+#ifndef LOCKSTEP_WORKER_AGENT_STREAM_REQUESTS_H_
+#define LOCKSTEP_WORKER_AGENT_STREAM_REQUESTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "common/base/status.h"
+#include "common/wire/probe_wire.h"
+#include "common/wire/worker_wire.h"
+#include "lockstep/v1/worker.pb.h"
+#include "worker/agent/host/daemon_setup.h"
+#include "worker/agent/loop/event_loop.h"
+#include "worker/agent/loop/lifetime.h"
+#include "worker/agent/loop/work_thread.h"
+#include "worker/agent/stream/probe.h"
+#include "worker/agent/work/work_directories.h"
+
+namespace lockstep {
+
+class Requests {
+ public:
+  // Pointers are borrowed. `answer` sends on the stream of that number, if it
+  // is still open.
+  Requests(
+      const DaemonSetup* setup, EventLoop* loop, const WorkDirectories* work,
+      std::function<void(uint64_t stream, const v1::WorkerMessage&)> answer);
+  ~Requests();
+
+  // Where other hosts may test whether they reach this one. Before Start.
+  void SetProbeListener(std::unique_ptr<ProbeListener> listener) {
+    listener_ = std::move(listener);
+  }
+  // 0: there is none.
+  int probe_port() const {
+    return listener_ == nullptr ? 0 : listener_->port();
+  }
+  Status Start();
+
+  void OnProbe(uint64_t stream, const ProbeQuery& query);
+  void OnFile(uint64_t stream, const FileQuery& query);
+
+ private:
+  void SendFile(uint64_t stream, const FileAnswer& answer);
+
+  const DaemonSetup* const setup_;
+  EventLoop* const loop_;
+  const WorkDirectories* const work_;
+  const std::function<void(uint64_t, const v1::WorkerMessage&)> answer_;
+  std::unique_ptr<ProbeListener> listener_;
+  // Requests that wait for their answers.
+  int probes_ = 0;
+  size_t files_ = 0;
+  Lifetime lifetime_;
+  // Last: their jobs use the others.
+  WorkThread probe_thread_;
+  WorkThread file_thread_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_STREAM_REQUESTS_H_

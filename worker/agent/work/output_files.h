@@ -1,0 +1,44 @@
+// What a job left below its output directory: models and logs that a person
+// would look for, by the names that frameworks give them.
+//
+//   kind          what
+//   saved_model   a folder with saved_model.pb (or .pbtxt): TensorFlow
+//   keras         *.keras, *.h5, *.hdf5
+//   safetensors   *.safetensors
+//   torch         *.pt, *.pth
+//   onnx          *.onnx
+//   tensorboard   a folder with events.out.tfevents.*
+//   checkpoint    a folder step-N.gG of lockstep, NAME.index with NAME.data-*
+//   of
+//                 TensorFlow, *.ckpt of Lightning
+#ifndef LOCKSTEP_WORKER_AGENT_WORK_OUTPUT_FILES_H_
+#define LOCKSTEP_WORKER_AGENT_WORK_OUTPUT_FILES_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/model/job.h"
+
+namespace lockstep {
+
+struct OutputLimits {
+  size_t files = 100;
+  // Directories below the output directory; things looked at; time.
+  int depth = 8;
+  size_t entries = 20'000;
+  Duration time = std::chrono::seconds(1);
+};
+
+// Sorted by path; of those nearest to `directory` where a limit ends the
+// search. Names that begin with "." and links are passed over. Empty where
+// `directory` cannot be read. Blocks as long as its file system does; `now` is
+// asked between its calls.
+std::vector<OutputFile> FindOutputFiles(const std::string& directory,
+                                        const OutputLimits& limits,
+                                        const std::function<MonoTime()>& now);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_WORK_OUTPUT_FILES_H_

@@ -1,0 +1,76 @@
+// The working directories of this node's jobs: made when ranks start, kept
+// beyond their gangs, and removed when the coordinator says so or when the disk
+// is full.
+//
+// Belongs to the event loop's thread.
+#ifndef LOCKSTEP_WORKER_AGENT_WORK_WORK_DIRECTORIES_H_
+#define LOCKSTEP_WORKER_AGENT_WORK_WORK_DIRECTORIES_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/base/file.h"
+#include "common/base/status.h"
+#include "common/model/assignment.h"
+#include "worker/agent/host/daemon_setup.h"
+#include "worker/agent/loop/core_runner.h"
+#include "worker/agent/loop/event_loop.h"
+#include "worker/agent/loop/lifetime.h"
+#include "worker/agent/store/removal.h"
+#include "worker/agent/work/work_store.h"
+
+namespace lockstep {
+
+class WorkDirectories {
+ public:
+  // All are borrowed.
+  WorkDirectories(const DaemonSetup* setup, EventLoop* loop, FileSystem* files,
+                  const CoreRunner* core, Removal* removal);
+
+  // Finds what is there. Returns what was set aside before, to be removed.
+  StatusOr<std::vector<std::string>> Init() { return store_.Init(); }
+  // Jobs, by uid, that have directories here.
+  const std::set<std::string>& jobs() const { return store_.jobs(); }
+  // Where the directory of a task is. InvalidArgument: `uid` is not a job's.
+  StatusOr<std::string> PathOf(const std::string& uid, TaskType type,
+                               int32_t index) const {
+    return store_.PathOf(uid, type, index);
+  }
+  // Makes the directory of the task, unless the job names another one.
+  Status Make(const Assignment& assignment, const LocalTask& task);
+  // A gang of the job was forgotten.
+  void OnGangForgotten(const std::string& uid);
+
+  // The jobs are over for the coordinator: their directories go, now or once
+  // their gangs are gone.
+  void Drop(const std::vector<std::string>& uids);
+  // A coordinator that was just obeyed says anew what may go.
+  void ForgetDrops() { unwanted_.clear(); }
+  // The disk is full: removes the directories that were used the longest ago,
+  // of one job that is not here.
+  void DropOldest();
+  // Jobs whose directories DropOldest has removed.
+  uint64_t dropped_jobs() const { return dropped_jobs_; }
+
+ private:
+  // Some gang of this job is here.
+  bool IsHere(const std::string& uid) const;
+  void Remove(const std::string& uid);
+
+  const DaemonSetup* const setup_;
+  EventLoop* const loop_;
+  const CoreRunner* const core_;
+  Removal* const removal_;
+  WorkStore store_;
+  // Jobs whose directories go as soon as their gangs are gone.
+  std::set<std::string> unwanted_;
+  bool dropping_ = false;
+  uint64_t dropped_jobs_ = 0;
+  Lifetime lifetime_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_WORK_WORK_DIRECTORIES_H_

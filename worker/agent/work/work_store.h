@@ -1,0 +1,68 @@
+// The working directories of tasks: one for each task of each job, the same in
+// every generation on this node.
+//
+//   DIR/work/UID/chief-0     of the task's user; its ranks start here
+//   DIR/work/.gone-*         set aside, to be removed
+//
+// The time of DIR/work/UID is when the job last began or ended here. A job's
+// directories outlive its gangs: they are removed when the coordinator says
+// so, or, oldest first, when the disk is full.
+//
+// Thread-compatible.
+#ifndef LOCKSTEP_WORKER_AGENT_WORK_WORK_STORE_H_
+#define LOCKSTEP_WORKER_AGENT_WORK_WORK_STORE_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/base/file.h"
+#include "common/base/status.h"
+#include "common/model/job.h"
+
+namespace lockstep {
+
+class WorkStore {
+ public:
+  // `files` is borrowed; `dir` is the daemon's state directory.
+  WorkStore(FileSystem* files, const std::string& dir);
+
+  // Makes DIR/work and finds what is in it. Returns what was set aside before.
+  StatusOr<std::vector<std::string>> Init();
+
+  // Where the directory of a task is, or would be. InvalidArgument: `uid` is
+  // not a job's.
+  StatusOr<std::string> PathOf(const std::string& uid, TaskType type,
+                               int32_t index) const;
+  // Makes it where it is missing.
+  StatusOr<std::string> Make(const std::string& uid, TaskType type,
+                             int32_t index, uid_t owner, gid_t group);
+  // The job ended here: this is its age from now on. Removes the directories of
+  // its tasks that are empty.
+  void Settle(const std::string& uid);
+
+  // Jobs that have directories here.
+  const std::set<std::string>& jobs() const { return jobs_; }
+  // The one of them, apart from `busy`, that was used the longest ago, at least
+  // kKeptAtLeast. A job that waits for its next attempt has nothing here that
+  // says so.
+  std::optional<std::string> Oldest(const std::set<std::string>& busy,
+                                    WallTime now) const;
+  static constexpr Duration kKeptAtLeast = std::chrono::hours(24);
+  // Renames the directories of the job out of the way, however much is in
+  // them; where they are now. NotFound: there are none.
+  StatusOr<std::string> SetAside(const std::string& uid);
+
+ private:
+  FileSystem* const files_;
+  const std::string root_;
+  std::set<std::string> jobs_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_AGENT_WORK_WORK_STORE_H_
