@@ -21,6 +21,13 @@ StatusOr<Model> FromEnum(Proto value, bool valid, std::string_view path) {
   return static_cast<Model>(value);
 }
 
+// Of a Timestamp or a Duration: it can be counted in nanoseconds.
+template <typename Message>
+bool Fits(const Message& message) {
+  return message.seconds() >= 0 && message.seconds() < kLastSecond &&
+         message.nanos() >= 0 && message.nanos() < kNanos;
+}
+
 }  // namespace
 
 #define LOCKSTEP_ENUM_WIRE(Enum)                                        \
@@ -74,6 +81,7 @@ StatusOr<WallTime> FromProto(const google::protobuf::Timestamp& time,
   FieldChecker check(path);
   check.Range("seconds", time.seconds(), 0, kLastSecond - 1);
   check.Range("nanos", time.nanos(), 0, kNanos - 1);
+  if (!Fits(time)) check.Fail("", "is no time");
   if (!check.ok()) return check.status();
   return FromUnixNanos(time.seconds() * kNanos + time.nanos());
 }
@@ -84,6 +92,7 @@ StatusOr<Duration> FromProto(const google::protobuf::Duration& duration,
   check.Range("seconds", duration.seconds(), 0,
               kMaxDuration / std::chrono::seconds(1));
   check.Range("nanos", duration.nanos(), 0, kNanos - 1);
+  if (!Fits(duration)) check.Fail("", "is no duration");
   if (!check.ok()) return check.status();
   return Duration(duration.seconds() * kNanos + duration.nanos());
 }

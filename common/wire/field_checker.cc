@@ -20,7 +20,15 @@ bool IsControl(char c) {
   return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
 }
 
+thread_local bool without_limits = false;
+
 }  // namespace
+
+WithoutLimits::WithoutLimits() : before_(without_limits) {
+  without_limits = true;
+}
+
+WithoutLimits::~WithoutLimits() { without_limits = before_; }
 
 std::string Quote(std::string_view text) {
   constexpr size_t kShown = 64;
@@ -54,35 +62,39 @@ void FieldChecker::Fail(std::string_view field, std::string_view sentence) {
   if (status_.ok()) status_ = InvalidArgument("{}: {}", At(field), sentence);
 }
 
+void FieldChecker::Exceed(std::string_view field, std::string_view sentence) {
+  if (!without_limits) Fail(field, sentence);
+}
+
 void FieldChecker::Range(std::string_view field, int64_t value, int64_t low,
                          int64_t high) {
   if (value < low || value > high) {
-    Fail(field, fmt::format("must be {} to {}, not {}", low, high, value));
+    Exceed(field, fmt::format("must be {} to {}, not {}", low, high, value));
   }
 }
 
 void FieldChecker::Number(std::string_view field, double value, double low,
                           double high) {
   if (!std::isfinite(value) || value < low || value > high) {
-    Fail(field,
-         fmt::format("must be {:g} to {:g}, not {:g}", low, high, value));
+    Exceed(field,
+           fmt::format("must be {:g} to {:g}, not {:g}", low, high, value));
   }
 }
 
 void FieldChecker::Count(std::string_view field, size_t count, size_t most) {
   if (count > most) {
-    Fail(field,
-         fmt::format("has {} entries; at most {} are taken", count, most));
+    Exceed(field,
+           fmt::format("has {} entries; at most {} are taken", count, most));
   }
 }
 
 void FieldChecker::Bytes(std::string_view field, std::string_view text,
                          size_t most) {
   if (text.size() > most) {
-    Fail(field,
-         fmt::format("has {} bytes; at most {} are taken", text.size(), most));
+    Exceed(field, fmt::format("has {} bytes; at most {} are taken", text.size(),
+                              most));
   } else if (text.find('\0') != std::string_view::npos) {
-    Fail(field, "holds a NUL byte");
+    Exceed(field, "holds a NUL byte");
   }
 }
 
@@ -92,7 +104,7 @@ void FieldChecker::Text(std::string_view field, std::string_view text,
   if (!ok()) return;
   for (const char c : text) {
     if (IsControl(c) && c != '\n' && c != '\t') {
-      Fail(field, fmt::format("{} holds a control character", Quote(text)));
+      Exceed(field, fmt::format("{} holds a control character", Quote(text)));
       return;
     }
   }
@@ -104,19 +116,19 @@ void FieldChecker::Path(std::string_view field, std::string_view path) {
   Bytes(field, path, kPathMax);
   if (!ok()) return;
   if (path.front() != '/') {
-    Fail(field, fmt::format("must be an absolute path, not {}", Quote(path)));
+    Exceed(field, fmt::format("must be an absolute path, not {}", Quote(path)));
     return;
   }
   for (const char c : path) {
     if (IsControl(c)) {
-      Fail(field, fmt::format("{} holds a control character", Quote(path)));
+      Exceed(field, fmt::format("{} holds a control character", Quote(path)));
       return;
     }
   }
   for (size_t at = 0; at != std::string_view::npos;) {
     const size_t next = path.find('/', at + 1);
     if (path.substr(at + 1, next - at - 1) == "..") {
-      Fail(field, fmt::format("{} must not go up by \"..\"", Quote(path)));
+      Exceed(field, fmt::format("{} must not go up by \"..\"", Quote(path)));
       return;
     }
     at = next;
@@ -125,18 +137,18 @@ void FieldChecker::Path(std::string_view field, std::string_view path) {
 
 void FieldChecker::JobName(std::string_view field, std::string_view name) {
   if (!IsJobName(name)) {
-    Fail(field, fmt::format("{} is no job name: a letter, then at most 62 "
-                            "letters, digits, \"_\" or \"-\"",
-                            Quote(name)));
+    Exceed(field, fmt::format("{} is no job name: a letter, then at most 62 "
+                              "letters, digits, \"_\" or \"-\"",
+                              Quote(name)));
   }
 }
 
 void FieldChecker::NodeName(std::string_view field, std::string_view name) {
   if (!IsNodeName(name)) {
-    Fail(field, fmt::format("{} is no node name: at most 63 lower-case "
-                            "letters, digits or \"-\", with no \"-\" at "
-                            "either end",
-                            Quote(name)));
+    Exceed(field, fmt::format("{} is no node name: at most 63 lower-case "
+                              "letters, digits or \"-\", with no \"-\" at "
+                              "either end",
+                              Quote(name)));
   }
 }
 

@@ -29,6 +29,22 @@ inline constexpr size_t kMaxReportPath = 4096;
 // Larger than any figure of a training.
 inline constexpr double kHugeFigure = 1e300;
 
+// While one lives, its thread reads values without the limits of the API's
+// input: lengths, counts, ranges, names and rules between fields. For values
+// that were checked when they came in and are read from storage: a limit that
+// became tighter must not make them unreadable. What has no meaning at all, as
+// an unknown enum value, stays an error.
+class WithoutLimits {
+ public:
+  WithoutLimits();
+  ~WithoutLimits();
+  WithoutLimits(const WithoutLimits&) = delete;
+  WithoutLimits& operator=(const WithoutLimits&) = delete;
+
+ private:
+  const bool before_;
+};
+
 class FieldChecker {
  public:
   // `path` of the message itself; may be empty.
@@ -41,10 +57,12 @@ class FieldChecker {
   std::string At(std::string_view field) const;
   std::string At(std::string_view field, size_t index) const;
 
+  // The value cannot be read, with limits or without.
   void Fail(std::string_view field, std::string_view sentence);
+  // A limit, as all that follow.
   void Require(bool condition, std::string_view field,
                std::string_view sentence) {
-    if (!condition) Fail(field, sentence);
+    if (!condition) Exceed(field, sentence);
   }
   void Range(std::string_view field, int64_t value, int64_t low, int64_t high);
   // Finite, and in the range.
@@ -74,6 +92,8 @@ class FieldChecker {
   }
 
  private:
+  void Exceed(std::string_view field, std::string_view sentence);
+
   std::string path_;
   Status status_;
 };

@@ -1,5 +1,6 @@
 #include "server/store/record.h"
 
+#include "common/wire/field_checker.h"
 #include "common/wire/job_wire.h"
 #include "common/wire/training_wire.h"
 #include "common/wire/value_wire.h"
@@ -191,7 +192,7 @@ Status GetShown(const v1::Job& message, Job* job) {
   return OkStatus();
 }
 
-// What it registered with, checked as when it did.
+// What it registered with.
 StatusOr<NodeInfo> GetInfo(const v1::StoredNode& stored) {
   const v1::Node& node = stored.node();
   v1::Register registered;
@@ -244,6 +245,12 @@ Status GetNode(const v1::StoredNode& stored, NodeRecord* out) {
     LOCKSTEP_ASSIGN_OR_RETURN(out->state_time, FromProto(node.state_time()));
   }
   return OkStatus();
+}
+
+// The name is the row's key: a node without one was never stored.
+Status CheckNamed(const NodeRecord& node) {
+  return node.info.name.empty() ? DataLoss("a stored node has no name")
+                                : OkStatus();
 }
 
 template <typename Message>
@@ -320,6 +327,7 @@ std::string EncodeJob(const Job& job) {
 }
 
 StatusOr<Job> DecodeJob(std::string_view bytes) {
+  const WithoutLimits reading;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto stored,
                             Parse<v1::StoredJob>(bytes, "job"));
   Job job;
@@ -383,20 +391,24 @@ std::string EncodeNode(const NodeRecord& node) {
 }
 
 StatusOr<NodeRecord> DecodeNode(std::string_view bytes) {
+  const WithoutLimits reading;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto stored,
                             Parse<v1::StoredNode>(bytes, "node"));
   NodeRecord node;
   LOCKSTEP_RETURN_IF_ERROR(AsDataLoss(GetNode(stored, &node), "node"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNamed(node));
   return node;
 }
 
 StatusOr<NodeRecord> DecodeNodeOfSchema1(std::string_view bytes) {
+  const WithoutLimits reading;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto stored,
                             Parse<v1::Register>(bytes, "node"));
   auto registration = FromProto(stored);
   if (!registration.ok()) return AsDataLoss(registration.status(), "node");
   NodeRecord node;
   node.info = std::move(registration->node);
+  LOCKSTEP_RETURN_IF_ERROR(CheckNamed(node));
   return node;
 }
 
@@ -412,6 +424,7 @@ std::string EncodeRequest(const AnsweredRequest& request) {
 }
 
 StatusOr<AnsweredRequest> DecodeRequest(std::string_view bytes) {
+  const WithoutLimits reading;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto stored,
                             Parse<v1::StoredRequest>(bytes, "request"));
   AnsweredRequest request;

@@ -12,7 +12,8 @@
 
 namespace lockstep {
 
-// Decoders: DataLoss for bytes that are no record.
+// Decoders read without the limits of the API's input. DataLoss: the bytes are
+// no record.
 std::string EncodeJob(const Job& job);
 StatusOr<Job> DecodeJob(std::string_view bytes);
 std::string EncodeNode(const NodeRecord& node);

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <random>
 
+#include "common/wire/job_wire.h"
 #include "server/core/testing.h"
 #include "server/store/testing.h"
 
@@ -127,6 +128,32 @@ TEST(RecordTest, NodesAndRequestsComeBack) {
   EXPECT_EQ(again->content_hash, request.content_hash);
   EXPECT_EQ(again->response, request.response);
   EXPECT_EQ(again->time, request.time);
+}
+
+// Each value is beyond a limit of what comes in: a coordinator that tightened
+// its limits reads what it took before.
+TEST(RecordTest, StoredValuesAreReadWithoutTheLimitsOfTheInput) {
+  Job job = FullJob();
+  job.spec.name = std::string(200, 'n');
+  job.spec.comment = std::string(100'000, 'c');
+  job.spec.priority = 5000;
+  job.spec.labels["Not A Label"] = "x";
+  job.spec.output_directory = "relative/../path";
+  job.spec.max_running_time = std::chrono::hours(24 * 365 * 100);
+  job.spec.environment.Edit()["RANK"] = "1";
+  job.cause.message = std::string(1 << 20, 'm');
+  const auto again = DecodeJob(EncodeJob(job));
+  ASSERT_TRUE(again.ok()) << Message(again.status());
+  EXPECT_EQ(*again, job);
+  EXPECT_FALSE(ParseJobSpec(ToProto(job.spec)).ok()) << "not for what comes in";
+
+  NodeRecord node = FullNode();
+  node.info.name = std::string(200, 'N');
+  node.info.capacity.gpus = 1 << 20;
+  node.info.hostname = std::string(100'000, 'h');
+  const auto node_again = DecodeNode(EncodeNode(node));
+  ASSERT_TRUE(node_again.ok()) << Message(node_again.status());
+  EXPECT_EQ(*node_again, node);
 }
 
 TEST(RecordTest, NoBytesAreNoJob) {
