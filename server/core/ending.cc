@@ -20,24 +20,24 @@ constexpr size_t kMaxNamedRanks = 8;
 // message in it.
 constexpr Duration kSameTime = std::chrono::milliseconds(20);
 
-struct Member {
+struct GroupRank {
   const TaskStatus* task = nullptr;
   const RankStatus* rank = nullptr;
 };
 
 template <typename Which>
-std::vector<Member> Members(const Job& job, const Which& which) {
-  std::vector<Member> members;
+std::vector<GroupRank> Members(const Job& job, const Which& which) {
+  std::vector<GroupRank> members;
   for (const TaskStatus& task : job.tasks) {
     for (const RankStatus& rank : task.ranks) {
-      const Member member{&task, &rank};
+      const GroupRank member{&task, &rank};
       if (which(member)) members.push_back(member);
     }
   }
   return members;
 }
 
-bool Runs(const Member& member) {
+bool Runs(const GroupRank& member) {
   return member.rank->state != RankState::kExited;
 }
 
@@ -49,10 +49,10 @@ bool AllExitedWell(const TaskStatus& task) {
 
 // "rank 1 (worker 0 on b), rank 2 (worker 1 on c)", each with its exit if
 // `with_exit`.
-std::string Named(const Job& job, const std::vector<Member>& members,
+std::string Named(const Job& job, const std::vector<GroupRank>& members,
                   bool with_exit) {
   std::vector<std::string> names;
-  for (const Member& member : members) {
+  for (const GroupRank& member : members) {
     if (names.size() == kMaxNamedRanks) {
       names.push_back(fmt::format("{} more", members.size() - kMaxNamedRanks));
       break;
@@ -69,7 +69,7 @@ std::string Named(const Job& job, const std::vector<Member>& members,
   return fmt::format("{}", fmt::join(names, with_exit ? "; " : ", "));
 }
 
-void Note(Job* job, Reason reason, const std::vector<Member>& members,
+void Note(Job* job, Reason reason, const std::vector<GroupRank>& members,
           std::string_view what, bool with_exit, Time now) {
   if (members.empty()) return;
   AddEvent(job, reason,
@@ -95,13 +95,13 @@ std::optional<Failure> FailureBeforeTheEnd(const Job& job) {
     return std::nullopt;
   }
   const WallTime end = DecidingRank(job).exit->end_time;
-  const auto failed = Members(job, [&](const Member& member) {
+  const auto failed = Members(job, [&](const GroupRank& member) {
     const auto& exit = member.rank->exit;
     return exit && !exit->ok() && exit->end_time + kSameTime < end &&
            !BlamesAPeer(*exit) && !MayRestartAlone(job, *member.task);
   });
   const auto first = std::min_element(
-      failed.begin(), failed.end(), [](const Member& a, const Member& b) {
+      failed.begin(), failed.end(), [](const GroupRank& a, const GroupRank& b) {
         return a.rank->exit->end_time < b.rank->exit->end_time;
       });
   if (first == failed.end()) return std::nullopt;
@@ -116,7 +116,7 @@ bool EndedBeforeItFailed(const Job& job) {
   }
   const WallTime end = DecidingRank(job).exit->end_time;
   return Members(job,
-                 [&](const Member& member) {
+                 [&](const GroupRank& member) {
                    const auto& exit = member.rank->exit;
                    return exit && !exit->ok() && exit->end_time < end;
                  })
@@ -144,10 +144,10 @@ bool MayRunOn(const Job& job, Duration since, WallTime now) {
 }
 
 void NoteStillRunning(Job* job, Time now) {
-  const auto group = Members(*job, [](const Member& member) {
+  const auto group = Members(*job, [](const GroupRank& member) {
     return Runs(member) && IsOfGroup(member.task->type);
   });
-  const auto others = Members(*job, [](const Member& member) {
+  const auto others = Members(*job, [](const GroupRank& member) {
     return Runs(member) && !IsOfGroup(member.task->type);
   });
   const Duration grace = GraceAfterSuccess(job->spec);
@@ -164,12 +164,12 @@ void NoteStillRunning(Job* job, Time now) {
 void NoteWaiting(Job* job, Time now) {
   constexpr Duration kPatience = std::chrono::minutes(1);
   if (job->spec.end_with != EndWith::kAll) return;
-  const auto done = Members(*job, [&](const Member& member) {
+  const auto done = Members(*job, [&](const GroupRank& member) {
     return IsOfGroup(member.task->type) && ExitedWell(*member.rank) &&
            now.wall - member.rank->exit->end_time >= kPatience;
   });
   if (done.empty()) return;
-  const auto group = Members(*job, [](const Member& member) {
+  const auto group = Members(*job, [](const GroupRank& member) {
     return Runs(member) && IsOfGroup(member.task->type);
   });
   AddEventOnce(
@@ -183,7 +183,7 @@ void NoteWaiting(Job* job, Time now) {
 
 void NoteHowTheyEnded(Job* job, Time now) {
   const auto ended = [&](bool stopped) {
-    return Members(*job, [&](const Member& member) {
+    return Members(*job, [&](const GroupRank& member) {
       return member.rank->exit && !member.rank->exit->ok() &&
              member.rank->exit->victim == stopped;
     });
@@ -194,7 +194,7 @@ void NoteHowTheyEnded(Job* job, Time now) {
 }
 
 void NoteStartedAnew(Job* job, Time now) {
-  const auto done = Members(*job, [](const Member& member) {
+  const auto done = Members(*job, [](const GroupRank& member) {
     return IsOfGroup(member.task->type) && ExitedWell(*member.rank);
   });
   Note(job, Reason::kNone, done,
