@@ -14,6 +14,7 @@
 #include "worker/bench/launch.h"
 #include "worker/bench/options.h"
 #include "worker/bench/store.h"
+#include "worker/collective/factory/form_communicator.h"
 #include "worker/runtime/session.h"
 
 namespace lockstep {

@@ -283,24 +283,6 @@ struct CommunicatorOptions {
   std::string module_dir;
 };
 
-// Forms the communicator: the one factory. One rank has nobody to talk to and
-// gets "self", except for modules asked for by name. Else rank 0 chooses once
-// for all (backend_choice.h): "auto" is "nccl" when every rank has a GPU of its
-// own, its module and a library that fit; "shm" when all ranks are on one host;
-// "tcp" when each has a host of its own; else "hierarchical". A backend asked
-// for by name is checked against the same facts. Blocks until every peer is
-// connected, at most for the deadline and, once all peers have come, 5 s for
-// connecting. The process must ignore SIGPIPE.
-// InvalidArgument: unknown backend, bad rank or address; NotFound: its module
-// is not installed; FailedPrecondition: the module does not fit this program,
-// or a backend was asked for that a rank, which is named, cannot use, or the
-// ranks ask for different ones; DeadlineExceeded: names the ranks that have not
-// come; Unavailable: a rank went away while forming (an ordinary event: form
-// again as a new generation); ResourceExhausted: the system gives no memory or
-// no thread.
-StatusOr<std::unique_ptr<Communicator>> FormCommunicator(
-    const CommunicatorOptions& options);
-
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_WORKER_COLLECTIVE_COMMUNICATOR_H_

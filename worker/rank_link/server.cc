@@ -49,7 +49,7 @@ struct RankLinkServer::Connection {
   std::deque<std::string> out;
   bool wants_write = false;
   // To be closed by the next Dispatch.
-  bool doomed = false;
+  bool closing = false;
 };
 
 struct RankLinkServer::Expected {
@@ -94,8 +94,8 @@ RankLinkServer::~RankLinkServer() { ::unlink(path_.c_str()); }
 
 RankLinkServer::Connection* RankLinkServer::Find(uint64_t id) {
   auto it = connections_.find(id);
-  return it == connections_.end() || it->second->doomed ? nullptr
-                                                        : it->second.get();
+  return it == connections_.end() || it->second->closing ? nullptr
+                                                         : it->second.get();
 }
 
 void RankLinkServer::Dispatch() {
@@ -165,7 +165,7 @@ bool RankLinkServer::HasRoomFor(uid_t uid) const {
   const bool foreign = !has_rank(uid);
   size_t waiting = 0;
   for (const auto& [id, c] : connections_) {
-    if (!c->key && !c->doomed && foreign == !has_rank(c->peer.uid)) ++waiting;
+    if (!c->key && !c->closing && foreign == !has_rank(c->peer.uid)) ++waiting;
   }
   return waiting < (foreign ? kMaxForeigners : kMaxStrangers);
 }
@@ -189,7 +189,7 @@ void RankLinkServer::Read(uint64_t id) {
       LOG_WARN("rank link: a bad packet from pid {} uid {}{}", c->peer.pid,
                c->peer.uid, c->key ? ", " + Describe(*c->key) : "");
     }
-    c->doomed = true;
+    c->closing = true;
     return;
   }
 }
@@ -242,7 +242,7 @@ bool RankLinkServer::OnHello(Connection* c, const v1::RankHello& hello) {
   }
   if (Connection* old = Find(expected->connection)) {
     old->key.reset();  // No OnDisconnect: the rank is here.
-    old->doomed = true;
+    old->closing = true;
   }
   expected->connection = c->id;
   c->key = key;
@@ -269,7 +269,7 @@ void RankLinkServer::Refuse(Connection* c, const std::string& text) {
   v1::DaemonMessage message;
   message.mutable_refusal()->set_message(CleanText(text));
   Queue(c, message.SerializeAsString());
-  c->doomed = true;
+  c->closing = true;
 }
 
 void RankLinkServer::Queue(Connection* c, std::string packet) {
@@ -278,7 +278,7 @@ void RankLinkServer::Queue(Connection* c, std::string packet) {
   if (c->out.size() > kMaxQueuedDirectives) {
     LOG_WARN("rank link: {} does not read, cutting it off",
              c->key ? Describe(*c->key) : "a stranger");
-    Doom(c);
+    MarkForClose(c);
   }
 }
 
@@ -302,8 +302,8 @@ void RankLinkServer::Flush(Connection* c) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, c->fd.get(), &event);
 }
 
-void RankLinkServer::Doom(Connection* c) {
-  c->doomed = true;
+void RankLinkServer::MarkForClose(Connection* c) {
+  c->closing = true;
   Arm(Duration(1));  // Dispatch closes it.
 }
 
@@ -318,7 +318,7 @@ void RankLinkServer::Sweep() {
   std::vector<uint64_t> ended;
   const MonoTime now = MonotonicNow();
   for (const auto& [id, c] : connections_) {
-    if (c->doomed || (!c->key && c->hello_due <= now)) ended.push_back(id);
+    if (c->closing || (!c->key && c->hello_due <= now)) ended.push_back(id);
   }
   for (uint64_t id : ended) {
     auto node = connections_.extract(id);
@@ -332,10 +332,10 @@ void RankLinkServer::Sweep() {
     expected->second->connection = 0;
     handler_->OnDisconnect(key);
   }
-  // Connections doomed meanwhile, by the handler, have armed the timer.
+  // Connections closing meanwhile, by the handler, have armed the timer.
   std::optional<MonoTime> next;
   for (const auto& [id, c] : connections_) {
-    if (c->doomed) return;
+    if (c->closing) return;
     if (!c->key && (!next || c->hello_due < *next)) next = c->hello_due;
   }
   if (next) Arm(std::max(Duration(1), *next - now));
@@ -355,7 +355,7 @@ void RankLinkServer::Forget(const RankKey& key) {
   if (it == expected_.end()) return;
   if (Connection* c = Find(it->second->connection)) {
     c->key.reset();
-    Doom(c);
+    MarkForClose(c);
   }
   expected_.erase(it);
 }
@@ -410,7 +410,7 @@ pid_t RankLinkServer::pid(const RankKey& key) const {
   auto it = expected_.find(key);
   if (it == expected_.end()) return 0;
   auto connection = connections_.find(it->second->connection);
-  return connection == connections_.end() || connection->second->doomed
+  return connection == connections_.end() || connection->second->closing
              ? 0
              : connection->second->peer.pid;
 }

@@ -112,7 +112,7 @@ class RankLinkServer {
   void Queue(Connection* connection, std::string packet);
   void Flush(Connection* connection);
   void Refuse(Connection* connection, const std::string& message);
-  void Doom(Connection* connection);
+  void MarkForClose(Connection* connection);
   void Arm(Duration in);
   void Sweep();
   Connection* Find(uint64_t id);

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr Duration kLastWordsTime = milliseconds(300);
+constexpr Duration kExitMessageTimeout = milliseconds(300);
 constexpr Duration kGoodbyeTime = seconds(5);
 // Of one report: a message of the link has 64 KiB.
 constexpr int kMostLostPeers = 1024;
@@ -123,7 +123,7 @@ Status Session::Impl::Form(const ConfigMap& config) {
   LOCKSTEP_RETURN_IF_ERROR(Plan());
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator,
                             FormRanks());
-  TellPlan();
+  ReportPlan();
   LOCKSTEP_RETURN_IF_ERROR(Adopt(std::move(communicator)));
   // The order of the sums shapes the numbers like the rest.
   ConfigMap all = config;
@@ -228,7 +228,7 @@ int Session::Impl::Leave(const Status& result) {
   progress_->SettleHeldBack(Duration(0));
   progress_->Enter(Phase::kFinished);
   progress_->Publish();
-  TellChoice("");
+  ReportChoice("");
   if (!status.ok()) {
     v1::RankReport report;
     report.set_failure(Message(status));
@@ -245,7 +245,7 @@ int Session::Impl::Leave(const Status& result) {
     if (communicator_ && !result.ok()) communicator_->Abort(Message(status));
   }
   if (link_) {
-    const Duration time = status.ok() ? kGoodbyeTime : kLastWordsTime;
+    const Duration time = status.ok() ? kGoodbyeTime : kExitMessageTimeout;
     if (Status sent = link_->Flush(MonotonicNow() + time); !sent.ok()) {
       LOG_WARN("{} rank {}: {}", Label(), rank_, Message(sent));
     }

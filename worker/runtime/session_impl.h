@@ -95,9 +95,9 @@ class Session::Impl {
       CommunicatorOptions options);
   // How the ranks reduce, and why so: once a generation, by rank 0, with
   // `buckets` where that is not empty.
-  void TellChoice(const std::string& buckets);
+  void ReportChoice(const std::string& buckets);
   // What the planner has to say, by rank 0.
-  void TellPlan();
+  void ReportPlan();
   Status Adopt(std::unique_ptr<Communicator> communicator);
   Status Compare(const ConfigMap& config, MonoTime deadline);
   void Offer(StepController* controller);
@@ -121,7 +121,7 @@ class Session::Impl {
   std::string choice_;
   std::string formed_plan_;
   // What the daemon was told last.
-  std::string told_plan_;
+  std::string reported_plan_;
 };
 
 }  // namespace lockstep

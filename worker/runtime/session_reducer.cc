@@ -6,6 +6,7 @@
 
 #include "common/base/logging.h"
 #include "worker/collective/backend_choice.h"
+#include "worker/collective/factory/form_communicator.h"
 #include "worker/runtime/fingerprint.h"
 #include "worker/runtime/gradients.h"
 #include "worker/runtime/session_impl.h"
@@ -61,7 +62,7 @@ Status Session::Impl::Plan() {
     options.pinned = link_->welcome().reduction_plan_pinned();
   }
   planner_.emplace(std::move(options));
-  told_plan_.clear();
+  reported_plan_.clear();
   return planner_->Check();
 }
 
@@ -81,7 +82,7 @@ StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormByPlan(
   return FormCommunicator(options);
 }
 
-void Session::Impl::TellChoice(const std::string& buckets) {
+void Session::Impl::ReportChoice(const std::string& buckets) {
   std::string choice = std::exchange(choice_, "");
   if (rank_ != 0 || choice.empty()) return;
   if (communicator() != nullptr) {
@@ -99,17 +100,17 @@ void Session::Impl::TellChoice(const std::string& buckets) {
   SendEvent(choice);
 }
 
-void Session::Impl::TellPlan() {
+void Session::Impl::ReportPlan() {
   if (rank_ != 0) return;
   for (const std::string& note : planner_->TakeNotes()) {
     LOG_WARN("{}: {}", Label(), note);
     SendEvent(note);
   }
-  if (planner_->text().empty() || planner_->text() == told_plan_) return;
-  told_plan_ = planner_->text();
+  if (planner_->text().empty() || planner_->text() == reported_plan_) return;
+  reported_plan_ = planner_->text();
   // Apart from events: those are sent once, and this again where it is lost.
   v1::RankReport report;
-  report.set_reduction_plan(told_plan_);
+  report.set_reduction_plan(reported_plan_);
   Send(report);
 }
 
@@ -158,8 +159,8 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
     LOCKSTEP_RETURN_IF_ERROR(
         Compare(plan, MonotonicNow() + options_.forming_timeout));
   }
-  TellChoice(made.how);
-  TellPlan();
+  ReportChoice(made.how);
+  ReportPlan();
 
   SteppedReducerOptions stepped;
   stepped.reducer = options;
@@ -176,7 +177,7 @@ StatusOr<std::unique_ptr<Reducer>> Session::Impl::MakeReducer(
   stepped.on_order = [this](const std::vector<uint32_t>& order, int64_t step,
                             const std::string& layout) {
     planner_->Learn(order, step, layout);
-    TellPlan();
+    ReportPlan();
   };
   stepped.before_step = [this](StepController* c) { Offer(c); };
   stepped.on_drain = [this] { SendEvent("a rank's host is to be drained"); };

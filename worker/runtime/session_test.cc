@@ -408,7 +408,7 @@ TEST_F(TwoRanks, SmallCollectivesBesideTheSteps) {
 
 // Real processes: rank 1 is killed, and where `told` the daemon tells rank 0.
 // What rank 0 said last.
-v1::RankReport LastWordsOfASurvivor(bool told) {
+v1::RankReport ExitMessageOfASurvivor(bool told) {
   TempDir dir;
   const std::string link = dir.path() + "/link";
   RankProcesses ranks(2, [&](int r) {
@@ -448,11 +448,11 @@ v1::RankReport LastWordsOfASurvivor(bool told) {
 }
 
 TEST(SessionProcessTest, ASurvivorLeavesAsVictim) {
-  EXPECT_TRUE(LastWordsOfASurvivor(true).victim());
+  EXPECT_TRUE(ExitMessageOfASurvivor(true).victim());
 }
 
 TEST(SessionProcessTest, ASurvivorNamesThePeerThatItLost) {
-  const v1::RankReport report = LastWordsOfASurvivor(false);
+  const v1::RankReport report = ExitMessageOfASurvivor(false);
   EXPECT_TRUE(report.victim());
   EXPECT_THAT(report.lost_peers(), ElementsAre(1)) << report.failure();
 }

@@ -103,10 +103,11 @@ StatusOr<Verdict> StepController::Verify(const ControlWords& sum) {
   if (phase_ != Phase::kBegun) {
     return FailedPrecondition("step {} is verified but has not begun", step());
   }
-  StatusOr<ControlOutput> heard = DecodeControl(own_, sum, options_.world_size);
-  if (!heard.ok()) return Fail(heard.status());
-  heard_ = *std::move(heard);
-  if (heard_.alarm) {
+  StatusOr<ControlOutput> received =
+      DecodeControl(own_, sum, options_.world_size);
+  if (!received.ok()) return Fail(received.status());
+  received_ = *std::move(received);
+  if (received_.alarm) {
     if (!alarm_.ok()) return Fail(alarm_);
     return Fail(WithReason(
         Aborted("another rank saw a check fail after step {} and stopped all",
@@ -114,13 +115,13 @@ StatusOr<Verdict> StepController::Verify(const ControlWords& sum) {
         "ALARM"));
   }
   phase_ = Phase::kVerified;
-  if (!heard_.check.ok()) {
+  if (!received_.check.ok()) {
     // A round may be the last, so there may be no other chance to say it.
-    if (round_) return Fail(heard_.check);
-    alarm_ = heard_.check;
+    if (round_) return Fail(received_.check);
+    alarm_ = received_.check;
     return Verdict{};
   }
-  if (!heard_.nonfinite) {
+  if (!received_.nonfinite) {
     if (!round_) skipped_in_a_row_ = 0;
     return Verdict{.apply = !round_, .skipped = false};
   }
@@ -144,8 +145,8 @@ StatusOr<StepOrders> StepController::Commit() {
   phase_ = Phase::kIdle;
   if (!round_) ++committed_;
   StepOrders orders;
-  orders.drain = heard_.drain;
-  HearDirective();
+  orders.drain = received_.drain;
+  ReceiveDirective();
   if (stop_ && stop_->step <= committed_) {
     orders.stop = StopOrder{stop_->id};
     stop_.reset();
@@ -158,32 +159,32 @@ StatusOr<StepOrders> StepController::Commit() {
   return orders;
 }
 
-void StepController::HearDirective() {
+void StepController::ReceiveDirective() {
   // No two ranks wait equally long, so they meet once only.
-  if (own_.directive && heard_.collision) silent_steps_ = options_.rank + 1;
-  if (!heard_.directive) return;
+  if (own_.directive && received_.collision) silent_steps_ = options_.rank + 1;
+  if (!received_.directive) return;
   // Also when another rank spoke what this one was about to.
   std::erase_if(to_speak_, [this](const Directive& waiting) {
-    return waiting.id == heard_.directive->id;
+    return waiting.id == received_.directive->id;
   });
-  known_.insert(heard_.directive->id);
-  if (heard_.directive->op == DirectiveOp::kStop) {
-    if (!stop_ || heard_.directive->step < stop_->step) {
-      stop_ = heard_.directive;
+  known_.insert(received_.directive->id);
+  if (received_.directive->op == DirectiveOp::kStop) {
+    if (!stop_ || received_.directive->step < stop_->step) {
+      stop_ = received_.directive;
     }
   } else {
-    due_[heard_.directive->step].push_back(heard_.directive->id);
+    due_[received_.directive->step].push_back(received_.directive->id);
   }
 }
 
 std::optional<CheckpointSettled> StepController::Settle() {
   if (!in_flight_ ||
-      !(heard_.checkpoint_complete || heard_.checkpoint_given_up)) {
+      !(received_.checkpoint_complete || received_.checkpoint_given_up)) {
     return std::nullopt;
   }
   CheckpointSettled settled;
   settled.order = *std::exchange(in_flight_, std::nullopt);
-  settled.complete = heard_.checkpoint_complete;
+  settled.complete = received_.checkpoint_complete;
   vote_ = CheckpointVote::kNone;
   if (!settled.complete) {
     // May be asked for again.

@@ -151,7 +151,7 @@ class StepController {
   enum class Phase : uint8_t { kIdle, kBegun, kVerified, kFailed };
 
   StatusOr<Verdict> Fail(Status status);
-  void HearDirective();
+  void ReceiveDirective();
   std::optional<CheckpointSettled> Settle();
   bool CheckpointFallsDue();
   CheckpointOrder StartCheckpoint();
@@ -165,7 +165,7 @@ class StepController {
   bool drain_ = false;
 
   ControlInput own_;
-  ControlOutput heard_;
+  ControlOutput received_;
   // What this rank saw wrong; said to all as the alarm, then returned.
   Status alarm_;
 

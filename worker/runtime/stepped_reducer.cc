@@ -94,8 +94,8 @@ class SteppedReducer final : public Reducer {
   StatusOr<double> SquaresOfPart(MonoTime deadline);
   Status WaitAll(MonoTime arrived);
   Status MeasureNorm(MonoTime arrived, StepResult* result);
-  void Tell(const ControlWords& words, const StepInputs& inputs);
-  StatusOr<Verdict> Hear(StepTailSum* sum);
+  void WriteTailOf(const ControlWords& words, const StepInputs& inputs);
+  StatusOr<Verdict> ReadTailInto(StepTailSum* sum);
   Status Learn();
   Status AtStep(const Status& status) const;
 
@@ -261,13 +261,14 @@ Status SteppedReducer::WaitAll(MonoTime arrived) {
   return first.ok() ? first : AtStep(first);
 }
 
-void SteppedReducer::Tell(const ControlWords& words, const StepInputs& inputs) {
+void SteppedReducer::WriteTailOf(const ControlWords& words,
+                                 const StepInputs& inputs) {
   WriteTail({words, inputs.samples, inputs.loss_sum, last_wait_},
             communicator_->rank(), buckets_->tail());
 }
 
 // Reads the sum, which also has what the step before cost each rank.
-StatusOr<Verdict> SteppedReducer::Hear(StepTailSum* sum) {
+StatusOr<Verdict> SteppedReducer::ReadTailInto(StepTailSum* sum) {
   *sum = ReadTail(buckets_->tail(), communicator_->rank());
   progress_->SettleHeldBack(sum->straggler_wait);
   if (sum->lag) progress_->CountLag(*sum->lag);
@@ -323,7 +324,7 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
   facts.nonfinite = !finite || !std::isfinite(inputs.loss_sum);
   facts.state_hash = inputs.state_hash;
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.Begin(facts));
-  Tell(words, inputs);
+  WriteTailOf(words, inputs);
 
   const MonoTime arrived = MonotonicNow();
   progress_->Enter(task::RankPhase::kAllReduce);
@@ -337,7 +338,7 @@ StatusOr<StepResult> SteppedReducer::Finish(const StepInputs& inputs) {
   StepResult result;
   LOCKSTEP_RETURN_IF_ERROR(MeasureNorm(arrived, &result));
   StepTailSum sum;
-  const StatusOr<Verdict> verdict = Hear(&sum);
+  const StatusOr<Verdict> verdict = ReadTailInto(&sum);
   // What followed the wait is in the phase, too.
   progress_->HoldBack(last_wait_, hidden_.Take() + (MonotonicNow() - arrived));
   progress_->Enter(task::RankPhase::kOther);
@@ -395,7 +396,7 @@ StatusOr<StepOrders> SteppedReducer::Commit() {
 
 StatusOr<StepOrders> SteppedReducer::Settle() {
   LOCKSTEP_ASSIGN_OR_RETURN(const ControlWords words, controller_.BeginRound());
-  Tell(words, StepInputs());
+  WriteTailOf(words, StepInputs());
   const task::RankPhase phase = progress_->phase();
   const MonoTime began = MonotonicNow();
   progress_->Enter(task::RankPhase::kAllReduce);
@@ -403,11 +404,11 @@ StatusOr<StepOrders> SteppedReducer::Settle() {
       Start({CollectiveKind::kAllReduce, buckets_->tail_slice()}));
   LOCKSTEP_RETURN_IF_ERROR(WaitAll(began));
   StepTailSum sum;
-  const Status heard = Hear(&sum).status();
+  const Status received = ReadTailInto(&sum).status();
   last_wait_ = Duration(0);
   progress_->Enter(phase);
   progress_->CountBusy(MonotonicNow() - began);
-  LOCKSTEP_RETURN_IF_ERROR(heard);
+  LOCKSTEP_RETURN_IF_ERROR(received);
   LOCKSTEP_ASSIGN_OR_RETURN(StepOrders orders, controller_.Commit());
   progress_->Publish();
   return orders;

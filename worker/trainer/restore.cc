@@ -30,8 +30,8 @@ checkpoint::ResumeRequest RequestOf(const Session& session) {
   return request;
 }
 
-void Tell(Session* session, const std::string& sentence,
-          EventKind kind = EventKind::kOther) {
+void Report(Session* session, const std::string& sentence,
+            EventKind kind = EventKind::kOther) {
   LOG_WARN("{}", sentence);
   session->ReportEvent(sentence, kind);
 }
@@ -43,17 +43,17 @@ StatusOr<std::string> Find(FileSystem* fs, Session* session,
       const checkpoint::ResumeResult found,
       checkpoint::FindResume(fs, root, RequestOf(*session)));
   for (const std::string& name : found.strangers) {
-    Tell(session, fmt::format("kept as {}/{}: it was there before this job",
-                              root, name));
+    Report(session, fmt::format("kept as {}/{}: it was there before this job",
+                                root, name));
   }
   for (const checkpoint::Damaged& damaged : found.damaged) {
-    Tell(session,
-         fmt::format("checkpoint {} is damaged ({}) and {}; an older one is "
-                     "used",
-                     damaged.name, damaged.reason,
-                     damaged.kept_as.empty() ? "could not be set aside"
-                                             : "kept as " + damaged.kept_as),
-         EventKind::kCheckpointDamaged);
+    Report(session,
+           fmt::format("checkpoint {} is damaged ({}) and {}; an older one is "
+                       "used",
+                       damaged.name, damaged.reason,
+                       damaged.kept_as.empty() ? "could not be set aside"
+                                               : "kept as " + damaged.kept_as),
+           EventKind::kCheckpointDamaged);
   }
   return found.from ? found.from->path() : std::string();
 }

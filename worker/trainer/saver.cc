@@ -59,7 +59,7 @@ Saver::Saver(Session* session, Reducer* reducer, const SaverOptions& options)
   writer_ = std::make_unique<AsyncWriter>(WriterOptions(*session, options));
 }
 
-void Saver::Tell(const std::string& sentence) {
+void Saver::Report(const std::string& sentence) {
   LOG_WARN("rank {}: {}", session_->rank(), sentence);
   session_->ReportEvent(sentence);
 }
@@ -78,7 +78,7 @@ Status Saver::Begin(const CheckpointOrder& order, const StateFunction& state) {
   if (started.ok()) return OkStatus();
   failure_ = started;
   session_->CountCheckpointFailure();
-  Tell(Message(
+  Report(Message(
       Annotate(started, fmt::format("no checkpoint of step {}", order.step))));
   return reducer_->Vote(order.id, false);
 }
@@ -128,8 +128,8 @@ void Saver::Settled(const CheckpointSettled& settled) {
     return;
   }
   if (Status status = writer_->PublishWhenAllVoted(); !status.ok()) {
-    Tell(fmt::format("checkpoint of step {} is lost: {}", settled.order.step,
-                     Message(status)));
+    Report(fmt::format("checkpoint of step {} is lost: {}", settled.order.step,
+                       Message(status)));
   }
 }
 
@@ -164,12 +164,12 @@ Status Saver::Handle(const AsyncWriter::Event& event) {
           static_cast<int64_t>(event.bytes));
       LOG_INFO("checkpoint of step {}: {} ({} bytes, {})", event.step,
                event.path, event.bytes, FormatDuration(event.elapsed));
-      if (!event.warning.ok()) Tell(Message(event.warning));
+      if (!event.warning.ok()) Report(Message(event.warning));
       return FaultPoint("checkpoint.report.after");
     case AsyncWriter::kFailed:
       session_->CountCheckpointFailure();
       if (current) failure_ = event.status;
-      Tell(Message(event.status));
+      Report(Message(event.status));
       return asked ? reducer_->Vote(writing_.id, false) : OkStatus();
   }
   return OkStatus();

@@ -76,7 +76,7 @@ class Saver {
   void Settled(const CheckpointSettled& settled);
   Status Handle(const checkpoint::AsyncWriter::Event& event);
   Status WaitForWriter();
-  void Tell(const std::string& sentence);
+  void Report(const std::string& sentence);
 
   Session* const session_;
   Reducer* const reducer_;

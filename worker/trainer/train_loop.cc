@@ -106,8 +106,8 @@ Status TrainLoop::Step() {
   session_->Enter(Phase::kOther);
   progress_.step = step;
   progress_.cursor = batch_.end;
-  narrator_->Step(step, batch_.begin.epoch, result, inputs.learning_rate,
-                  MonotonicNow());
+  logger_->Step(step, batch_.begin.epoch, result, inputs.learning_rate,
+                MonotonicNow());
 
   // What belongs to this step comes before its checkpoint, so that a run that
   // goes on from there need not do it again.
@@ -191,8 +191,8 @@ Status TrainLoop::EvaluateNow() {
       Evaluate(session_, replica_.get(), *data_, classes_));
   progress_.Observe(evaluation.accuracy, evaluation.loss,
                     options_.early_stopping_patience);
-  narrator_->Evaluated(progress_, evaluation.samples);
-  narrator_->Resume(MonotonicNow());
+  logger_->Evaluated(progress_, evaluation.samples);
+  logger_->Resume(MonotonicNow());
   return OkStatus();
 }
 
@@ -214,7 +214,7 @@ Status TrainLoop::End() {
         Cancelled("told to stop by a signal after step {}", progress_.step),
         kReasonStopped);
   }
-  narrator_->Say(fmt::format("{} after step {} of {}",
+  logger_->Print(fmt::format("{} after step {} of {}",
                              !whole ? "stopped as ordered"
                              : progress_.stopped_early
                                  ? "ended early, the accuracy rises no more,"
@@ -251,7 +251,7 @@ Status TrainLoop::WriteModel() {
   LOCKSTEP_RETURN_IF_ERROR(
       checkpoint::SaveSafetensors(fs_, path, replica_->tensors(), metadata));
   session_->ReportArtifact("model", path);
-  narrator_->Say("model: " + path);
+  logger_->Print("model: " + path);
   session_->Enter(Phase::kOther);
   return OkStatus();
 }

@@ -18,13 +18,13 @@
 #include "worker/trainer/environment.h"
 #include "worker/trainer/faults.h"
 #include "worker/trainer/job_data.h"
-#include "worker/trainer/narrator.h"
 #include "worker/trainer/optimizer.h"
 #include "worker/trainer/options.h"
 #include "worker/trainer/replica.h"
 #include "worker/trainer/saver.h"
 #include "worker/trainer/schedule.h"
 #include "worker/trainer/train_state.h"
+#include "worker/trainer/training_logger.h"
 
 namespace lockstep {
 
@@ -97,7 +97,7 @@ class TrainLoop {
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<Prefetcher> input_;
   size_t input_depth_ = 0;
-  std::unique_ptr<Narrator> narrator_;
+  std::unique_ptr<TrainingLogger> logger_;
   std::optional<StopSignal> stop_signal_;
 
   TrainProgress progress_;

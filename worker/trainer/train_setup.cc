@@ -140,15 +140,16 @@ Status TrainLoop::Connect() {
   saver.restored = restored_from_;
   saver_ = std::make_unique<Saver>(session_, reducer_.get(), saver);
 
-  narrator_ = std::make_unique<Narrator>(session_, plan_, options_.log_every);
-  narrator_->Begin(
+  logger_ =
+      std::make_unique<TrainingLogger>(session_, plan_, options_.log_every);
+  logger_->Begin(
       fmt::format("{} with {} parameters for {} classes of {} images; {} "
                   "samples, {} held out",
                   options_.model, weights, classes_, FormatShape(data_->shape),
                   data_->train->samples(),
                   data_->eval ? data_->eval->samples() : 0),
       progress_);
-  narrator_->Resume(MonotonicNow());
+  logger_->Resume(MonotonicNow());
   stop_signal_.emplace();
   return OkStatus();
 }

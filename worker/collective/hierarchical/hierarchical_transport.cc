@@ -47,13 +47,14 @@ class HierarchicalTransport final : public Transport {
         scratch_memory_(std::move(parts.own.memory)),
         within_(std::move(parts.within)),
         between_(std::move(parts.between)),
-        bond_(std::move(parts.bond)),
+        linked_abort_(std::move(parts.linked_abort)),
         memory_(within_.communicator.get(), between_.communicator.get()),
         agreement_(parts.own.agreement),
         scratch_(std::move(parts.own.scratch)) {
-    bond_->Attach(within_.communicator.get(), between_.communicator.get());
+    linked_abort_->Attach(within_.communicator.get(),
+                          between_.communicator.get());
   }
-  ~HierarchicalTransport() override { bond_->Detach(); }
+  ~HierarchicalTransport() override { linked_abort_->Detach(); }
 
   std::string_view name() const override { return "hierarchical"; }
   TransportMemory* memory() override { return &memory_; }
@@ -97,7 +98,8 @@ class HierarchicalTransport final : public Transport {
   }
 
   void Cut() override {
-    bond_->Break(Bond::From::kOutside, Aborted("it was cut off"));
+    linked_abort_->Break(LinkedAbort::From::kOutside,
+                         Aborted("it was cut off"));
   }
 
   std::string Waiting() const override {
@@ -212,7 +214,7 @@ class HierarchicalTransport final : public Transport {
         // Aborted since Next. The others of the host go on with that operation,
         // so what this rank would start there instead could only be refused.
         Cut();
-        return bond_->first();
+        return linked_abort_->first();
       }
       ahead_ = Plan(*next);
     }
@@ -348,9 +350,9 @@ class HierarchicalTransport final : public Transport {
   // touches the slice later and the peers there do not wait for this rank.
   // What this side says may only follow from the other's error.
   Status Fail(const Side& side, const Status& status) {
-    bond_->Break(Bond::From::kOutside,
-                 Translate(status, side.ranks, layout_.size()));
-    return bond_->first();
+    linked_abort_->Break(LinkedAbort::From::kOutside,
+                         Translate(status, side.ranks, layout_.size()));
+    return linked_abort_->first();
   }
 
   const int rank_;
@@ -361,7 +363,7 @@ class HierarchicalTransport final : public Transport {
   const std::unique_ptr<char[]> scratch_memory_;
   const Side within_;
   const Side between_;
-  const std::shared_ptr<Bond> bond_;
+  const std::shared_ptr<LinkedAbort> linked_abort_;
   StagedMemory memory_;
   // kLineBytes of `within_`; null where it is.
   const Buffer* const agreement_;

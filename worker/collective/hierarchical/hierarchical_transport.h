@@ -10,8 +10,8 @@
 
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
-#include "worker/collective/hierarchical/bond.h"
 #include "worker/collective/hierarchical/host_layout.h"
+#include "worker/collective/hierarchical/linked_abort.h"
 #include "worker/collective/threaded_communicator.h"
 
 namespace lockstep::hierarchical {
@@ -51,7 +51,7 @@ struct TransportParts {
   Side within;
   Side between;
   // Is told by both sides.
-  std::shared_ptr<Bond> bond;
+  std::shared_ptr<LinkedAbort> linked_abort;
   // The plan was given: nothing is measured.
   bool plan_given = false;
   // The plan of those that meet between the hosts, rank 0 among them.

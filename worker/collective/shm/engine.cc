@@ -6,16 +6,16 @@
 #include "worker/collective/operation.h"
 
 namespace lockstep::shm {
-Engine::Engine(const CommunicatorOptions& options, const Circle* circle,
-               Life* life)
+Engine::Engine(const CommunicatorOptions& options, const Group* group,
+               FailureDetector* detector)
     : label_(options.label),
       timeout_(options.operation_timeout),
       me_(options.rank),
       size_(options.size),
-      circle_(*circle),
-      life_(*life),
+      group_(*group),
+      detector_(*detector),
       instructions_(BestInstructionSet()),
-      spins_(circle->processors >= options.size),
+      spins_(group->processors >= options.size),
       stage_(Blocks::ShapeOf(size_, kStageBytes, spins_)),
       peers_(size_),
       mapped_(size_),
@@ -24,7 +24,7 @@ Engine::Engine(const CommunicatorOptions& options, const Circle* circle,
 
 StatusOr<uint64_t> Engine::Start(const Operation& operation,
                                  const Placement& placement) {
-  if (life_.broken()) return life_.status();
+  if (detector_.broken()) return detector_.status();
   tasks_.emplace_back();
   Task& task = tasks_.back();
   task.operation = operation;
@@ -48,18 +48,18 @@ StatusOr<uint64_t> Engine::Start(const Operation& operation,
 
 bool Engine::Poll(uint64_t number) {
   if (number >= finished_) Progress();
-  return number < finished_ || life_.broken();
+  return number < finished_ || detector_.broken();
 }
 
 Status Engine::Wait(uint64_t number, MonoTime deadline) {
   for (;;) {
     // Before the look: what was done before the end counts.
-    const bool broken = life_.broken();
+    const bool broken = detector_.broken();
     Progress();
     if (number < finished_) return OkStatus();
-    if (broken) return life_.status();
+    if (broken) return detector_.status();
     if (Rest(deadline)) continue;
-    life_.Break(DeadlineExceeded(
+    detector_.Break(DeadlineExceeded(
         "{}: {} did not end before its deadline, waiting for {}", label_,
         lockstep::Describe(tasks_[number - finished_].operation),
         WhomWeWaitFor()));
@@ -69,8 +69,8 @@ Status Engine::Wait(uint64_t number, MonoTime deadline) {
 // What a peer had done before it ended counts: it may have left after an
 // operation that only this rank has not looked at yet. Nothing new is begun.
 void Engine::Progress() {
-  const bool broken = life_.broken();
-  if (broken && !life_.broken_by_peer()) return;
+  const bool broken = detector_.broken();
+  if (broken && !detector_.broken_by_peer()) return;
   while (!tasks_.empty()) {
     while (!broken && posted_ < finished_ + tasks_.size() && PostNext()) {
     }
@@ -162,9 +162,9 @@ bool Engine::Arrive(Task* task) {
     if (!Met(need_)) return false;
     // It came, and has given up since: then so do we, unless it was through
     // with this one before.
-    if (life_.HasBroken(rank) &&
+    if (detector_.HasBroken(rank) &&
         control(rank)->done.load(std::memory_order_acquire) <= finished_) {
-      life_.PeerDied(rank);
+      detector_.PeerDied(rank);
       return false;
     }
     const Entry& theirs = entry(rank);
@@ -185,7 +185,7 @@ bool Engine::Arrive(Task* task) {
   }
   task->blocks = Blocks(task->operation, size_, stage_);
   for (int rank = 0; rank < size_ && !stage_mapped_; ++rank) {
-    (void)circle_.members[rank].segment.Populate(kStagePlace, kStageBytes);
+    (void)group_.members[rank].segment.Populate(kStagePlace, kStageBytes);
   }
   stage_mapped_ = true;
   return true;
@@ -198,7 +198,7 @@ bool Engine::Accept(Task* task, int rank) {
     const bool first = me_ < rank;
     const std::string own = task->started.Describe();
     const std::string other = theirs.Describe();
-    life_.Break(FailedPrecondition(
+    detector_.Break(FailedPrecondition(
         "{}: operation {} is not the same on all ranks: rank {} started {}, "
         "rank {} started {}",
         label_, finished_, std::min(me_, rank), first ? own : other,
@@ -207,11 +207,11 @@ bool Engine::Accept(Task* task, int rank) {
   }
   if (task->small || theirs.is_private()) return true;
   const size_t bytes = BytesOf(task->operation);
-  const Segment& segment = circle_.members[rank].segment;
+  const Segment& segment = group_.members[rank].segment;
   if (!segment.HasRange(theirs.place, bytes,
                         SizeOf(task->operation.slice.type))) {
-    life_.Break(Internal("{}: rank {} named memory that it has not shared",
-                         label_, rank));
+    detector_.Break(Internal("{}: rank {} named memory that it has not shared",
+                             label_, rank));
     return false;
   }
   // Their pages are there; this maps them here, once.

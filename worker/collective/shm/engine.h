@@ -14,10 +14,10 @@
 #include "worker/collective/communicator.h"
 #include "worker/collective/reduce.h"
 #include "worker/collective/shm/chunks.h"
-#include "worker/collective/shm/life.h"
-#include "worker/collective/shm/meeting.h"
+#include "worker/collective/shm/failure_detector.h"
+#include "worker/collective/shm/rendezvous.h"
 #include "worker/collective/shm/started.h"
-#include "worker/collective/shm/write_way.h"
+#include "worker/collective/shm/store_policy.h"
 
 namespace lockstep::shm {
 
@@ -31,16 +31,18 @@ struct Placement {
 
 class Engine {
  public:
-  // All outlive it; `circle` and `life` are of this rank.
-  Engine(const CommunicatorOptions& options, const Circle* circle, Life* life);
+  // All outlive it; `group` and `detector` are of this rank.
+  Engine(const CommunicatorOptions& options, const Group* group,
+         FailureDetector* detector);
 
   // `operation` passed CheckOperation. Returns its number. Broken: its reason.
   StatusOr<uint64_t> Start(const Operation& operation,
                            const Placement& placement);
   // True once Wait would return at once.
   bool Poll(uint64_t number);
-  // Breaks the life at the deadline, and where an operation takes longer than
-  // CommunicatorOptions::operation_timeout from when it is first rested for.
+  // Breaks the detector at the deadline, and where an operation takes longer
+  // than CommunicatorOptions::operation_timeout from when it is first rested
+  // for.
   Status Wait(uint64_t number, MonoTime deadline);
 
  private:
@@ -70,13 +72,13 @@ class Engine {
   };
 
   Control* control(int rank) const {
-    return circle_.members[rank].segment.control();
+    return group_.members[rank].segment.control();
   }
   Entry& entry(int rank) const {
     return control(rank)->ring[finished_ % kRing];
   }
   unsigned char* ShareOf(int rank) const {
-    return circle_.members[rank].segment.At(peers_[rank].place);
+    return group_.members[rank].segment.At(peers_[rank].place);
   }
 
   void Progress();
@@ -84,7 +86,7 @@ class Engine {
   void Post(Task* task);
   bool AllDone(uint64_t number);
   // Each: true when its part is over; else need_ says what is missing, or the
-  // life is broken.
+  // detector is broken.
   bool Advance(Task* task);
   bool Arrive(Task* task);
   bool Accept(Task* task, int rank);
@@ -103,7 +105,7 @@ class Engine {
   void Kick(uint32_t code);
   bool Met(const Need& need) const;
   static uint32_t CodeOf(const Need& need);
-  // Until need_ is met or the life is broken; false at the deadline.
+  // Until need_ is met or the detector is broken; false at the deadline.
   bool Rest(MonoTime deadline);
   bool Sleep(MonoTime deadline);
   bool SleepLong(MonoTime deadline);
@@ -117,8 +119,8 @@ class Engine {
   const Duration timeout_;
   const int me_;
   const int size_;
-  const Circle& circle_;
-  Life& life_;
+  const Group& group_;
+  FailureDetector& detector_;
   const InstructionSet instructions_;
   const bool spins_;
   const Blocks::Shape stage_;
@@ -139,8 +141,8 @@ class Engine {
   std::vector<uint64_t> mapped_;  // of each segment, up to here
   std::vector<const void*> ins_;  // by rank
   std::vector<void*> outs_;
-  uint64_t streamed_ = 0;  // blocks of operations before the front
-  WriteWay way_;           // of pieces that are given
+  uint64_t streamed_ = 0;     // blocks of operations before the front
+  StorePolicy store_policy_;  // of pieces that are given
   bool stage_mapped_ = false;
 };
 

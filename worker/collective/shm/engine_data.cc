@@ -60,7 +60,7 @@ bool Engine::RunShared(Task* task) {
     Entry& mine = entry(me_);
     mine.works.store(1, std::memory_order_relaxed);
     uint32_t did = 0;
-    while (did < count && !life_.broken()) {
+    while (did < count && !detector_.broken()) {
       const uint32_t next =
           first.claimed.fetch_add(1, std::memory_order_relaxed);
       if (next >= count) break;

@@ -38,7 +38,7 @@ int SourceOf(const Operation& operation, int rank, int part) {
 bool Engine::RunStreamed(Task* task) {
   const uint64_t count = task->blocks.count();
   while (task->taken < count) {
-    if (life_.broken() && !life_.broken_by_peer()) return false;
+    if (detector_.broken() && !detector_.broken_by_peer()) return false;
     if (task->taken < task->reduced && Take(task)) continue;
     // A step that cannot be done says in need_ what it waits for: the oldest
     // one's counts.
@@ -60,7 +60,7 @@ bool Engine::RunStreamed(Task* task) {
 
 unsigned char* Engine::Staged(int rank, uint64_t block, int part) const {
   const uint64_t slot = (streamed_ + block) % stage_.slots;
-  return circle_.members[rank].segment.data() + kStagePlace +
+  return group_.members[rank].segment.data() + kStagePlace +
          (slot * size_ + part) * stage_.piece_bytes;
 }
 
@@ -88,10 +88,10 @@ bool Engine::Give(Task* task) {
     if (!Gives(task->operation, me_, part)) continue;
     const Range piece = task->blocks.PieceOf(part, block);
     const MonoTime start = MonotonicNow();
-    (way_.past_caches() ? StreamCopy : CopyBytes)(
+    (store_policy_.past_caches() ? StreamCopy : CopyBytes)(
         Staged(me_, block, part), task->placement.local + piece.first * each,
         piece.count * each);
-    way_.Add(piece.count * each, MonotonicNow() - start);
+    store_policy_.Add(piece.count * each, MonotonicNow() - start);
   }
   ++task->given;
   control(me_)->given.store(number + 1, std::memory_order_release);
@@ -113,7 +113,7 @@ bool Engine::ReducePiece(Task* task) {
     }
     void* const outs[] = {own, Staged(me_, block, me_)};
     const bool for_all = operation.kind == CollectiveKind::kAllReduce;
-    const bool at_once = for_all && !way_.past_caches();
+    const bool at_once = for_all && !store_policy_.past_caches();
     ReduceAllFunctionFor(operation.slice.type, operation.op, instructions_)(
         outs, at_once ? 2 : 1, ins_.data(), size_, piece.count);
     if (for_all && !at_once) StreamCopy(outs[1], own, piece.count * each);

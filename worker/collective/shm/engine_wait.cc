@@ -112,11 +112,11 @@ bool Engine::Rest(MonoTime deadline) {
 bool Engine::Sleep(MonoTime deadline) {
   const MonoTime start = MonotonicNow();
   for (int i = 0; !spins_ && i < kYields; ++i) {
-    if (Met(need_) || life_.broken()) return true;
+    if (Met(need_) || detector_.broken()) return true;
     sched_yield();
   }
   for (int i = 0; spins_; ++i) {
-    if (Met(need_) || life_.broken()) return true;
+    if (Met(need_) || detector_.broken()) return true;
     Pause();
     if (i % kLooksPerClock != 0) continue;
     if (MonotonicNow() - start > kSpin) break;
@@ -133,11 +133,12 @@ bool Engine::SleepLong(MonoTime deadline) {
   const bool woken = need_.kind != Need::kDone;
   for (;;) {
     // Before the look: what it did before leaving counts.
-    const bool left = need_.rank >= 0 && life_.HasLeft(need_.rank);
-    if (Met(need_) || life_.broken()) return true;
+    const bool left = need_.rank >= 0 && detector_.HasLeft(need_.rank);
+    if (Met(need_) || detector_.broken()) return true;
     if (left) {
-      life_.Break(Unavailable("{}: the connection to rank {} is lost: it left",
-                              label_, need_.rank));
+      detector_.Break(
+          Unavailable("{}: the connection to rank {} is lost: it left", label_,
+                      need_.rank));
       return true;
     }
     const MonoTime now = MonotonicNow();
@@ -147,8 +148,8 @@ bool Engine::SleepLong(MonoTime deadline) {
     control(me_)->processor.store(0, std::memory_order_relaxed);
     word->store(code, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (!Met(need_) && !life_.broken() &&
-        !(need_.rank >= 0 && life_.HasLeft(need_.rank))) {
+    if (!Met(need_) && !detector_.broken() &&
+        !(need_.rank >= 0 && detector_.HasLeft(need_.rank))) {
       SleepOn(word, code, std::min(deadline - now, woken ? kNap : kShortNap));
     }
     word->store(wait_code::kAwake, std::memory_order_relaxed);

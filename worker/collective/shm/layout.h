@@ -71,7 +71,7 @@ inline constexpr uint64_t kRing = 64;
 // The same for small ones; few, so that they stay in the L1 cache.
 inline constexpr uint64_t kSmallSlots = 8;
 inline constexpr size_t kSmallBytes = 4096;
-inline constexpr size_t kLastWords = 400;
+inline constexpr size_t kExitMessageBytes = 400;
 inline constexpr size_t kCacheLine = 64;
 // A segment is the Control, the stage, and the arena.
 inline constexpr size_t kStagePlace = kHugePage;
@@ -118,7 +118,7 @@ struct Control {
   Shared<uint64_t> processors[kProcessorWords];
   // 1 + the StatusCode that broke the rank, and its sentence, written before.
   Shared<uint32_t> ended;
-  char last_words[kLastWords];
+  char exit_message[kExitMessageBytes];
   alignas(kCacheLine) unsigned char small[kSmallSlots][kSmallBytes];
 };
 static_assert(sizeof(Control) <= kHugePage);

@@ -6,7 +6,7 @@
 // that is busy elsewhere is not waited for once it has started the operation.
 // Small operations are copied and need one synchronisation only. How it works,
 // and why it is right: layout.h. How ranks find and trust each other:
-// meeting.h.
+// rendezvous.h.
 //
 // Progress is kInline. Start says to the others that this rank has arrived;
 // Start, Poll and Wait reduce what all have arrived at, in order. Wait looks
