@@ -106,7 +106,7 @@ void FailureDetector::WakeSelf() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (word->exchange(wait_code::kAwake, std::memory_order_seq_cst) !=
       wait_code::kAwake) {
-    Wake(word);
+    WakeOn(word);
   }
 }
 

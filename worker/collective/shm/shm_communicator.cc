@@ -44,7 +44,7 @@ class ShmCommunicator final : public Communicator {
         group_(std::move(group)),
         arena_(&group_.members[rank_].segment),
         detector_(label_, rank_, &group_.members, broken),
-        engine_(options, &group_, &detector_) {}
+        engine_(options, group_, &detector_) {}
 
   Status Watch() {
     return size_ == 1 ? OkStatus() : Annotate(detector_.Watch(), label_);

@@ -1,11 +1,11 @@
-// How the engine waits, and wakes; see layout.h.
+#include "worker/collective/shm/waiter.h"
+
 #include <sched.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "worker/collective/shm/doorbell.h"
-#include "worker/collective/shm/engine.h"
 
 namespace lockstep::shm {
 namespace {
@@ -25,38 +25,45 @@ constexpr Duration kShortNap = microseconds(200);
 
 }  // namespace
 
-// Wakes those who sleep until what was just stored; see layout.h.
-void Engine::Kick(uint32_t code) {
+Waiter::Waiter(const CommunicatorOptions& options, const Ranks* ranks,
+               FailureDetector* detector, bool spins)
+    : label_(options.label),
+      timeout_(options.operation_timeout),
+      ranks_(*ranks),
+      detector_(*detector),
+      spins_(spins) {}
+
+void Waiter::Wake(uint32_t code) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (int rank = 0; rank < size_; ++rank) {
-    if (rank == me_) continue;
-    Shared<uint32_t>* const word = &control(rank)->waiting;
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    if (rank == ranks_.rank()) continue;
+    Shared<uint32_t>* const word = &ranks_.control(rank)->waiting;
     uint32_t seen = word->load(std::memory_order_relaxed);
     if (seen != code) continue;
-    if (word->compare_exchange_strong(seen, wait_code::kAwake)) Wake(word);
+    if (word->compare_exchange_strong(seen, wait_code::kAwake)) WakeOn(word);
   }
 }
 
-bool Engine::Met(const Need& need) const {
+bool Waiter::Met(const Need& need) const {
   constexpr auto kAcquire = std::memory_order_acquire;
   switch (need.kind) {
     case Need::kArrival:
-      return entry(need.rank).sequence.load(kAcquire) == need.value + 1;
+      return ranks_.entry(need.rank).sequence.load(kAcquire) == need.value + 1;
     case Need::kCompletion:
-      return entry(0).completed.load(kAcquire) >= need.value;
+      return ranks_.entry(0).completed.load(kAcquire) >= need.value;
     case Need::kDone:
-      return control(need.rank)->done.load(kAcquire) > need.value;
+      return ranks_.control(need.rank)->done.load(kAcquire) > need.value;
     case Need::kGiven:
-      return control(need.rank)->given.load(kAcquire) > need.value;
+      return ranks_.control(need.rank)->given.load(kAcquire) > need.value;
     case Need::kReduced:
-      return control(need.rank)->reduced.load(kAcquire) > need.value;
+      return ranks_.control(need.rank)->reduced.load(kAcquire) > need.value;
     case Need::kTaken:
-      return control(need.rank)->taken.load(kAcquire) > need.value;
+      return ranks_.control(need.rank)->taken.load(kAcquire) > need.value;
   }
   return false;
 }
 
-uint32_t Engine::CodeOf(const Need& need) {
+uint32_t Waiter::CodeOf(const Need& need) {
   switch (need.kind) {
     case Need::kArrival:
       return wait_code::Arrival(need.rank);
@@ -69,26 +76,28 @@ uint32_t Engine::CodeOf(const Need& need) {
   }
 }
 
-void Engine::NoteProcessor() {
+void Waiter::NoteProcessor() {
   const int processor = sched_getcpu();
   const auto noted = static_cast<uint32_t>(processor < 0 ? 0 : 1 + processor);
   if (noted == processor_) return;
   processor_ = noted;
-  control(me_)->processor.store(noted, std::memory_order_relaxed);
+  ranks_.control(ranks_.rank())
+      ->processor.store(noted, std::memory_order_relaxed);
 }
 
 // A rank that shares our processor runs once we sleep, and is moved to an idle
 // one when it is woken: looking would only keep it from running.
-bool Engine::MaySpin() const {
+bool Waiter::MaySpin() const {
   if (!spins_) return false;
   if (processor_ == 0) return true;
   const auto shares = [&](int rank) {
-    return control(rank)->processor.load(std::memory_order_relaxed) ==
+    return ranks_.control(rank)->processor.load(std::memory_order_relaxed) ==
            processor_;
   };
   if (need_.rank >= 0) return !shares(need_.rank);
-  for (int rank = 0; rank < size_; ++rank) {
-    if (rank == me_ || entry(rank).works.load(std::memory_order_relaxed) == 0) {
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    if (rank == ranks_.rank() ||
+        ranks_.entry(rank).works.load(std::memory_order_relaxed) == 0) {
       continue;
     }
     if (shares(rank)) return false;
@@ -96,7 +105,7 @@ bool Engine::MaySpin() const {
   return true;
 }
 
-bool Engine::Rest(MonoTime deadline) {
+bool Waiter::Wait(MonoTime deadline) {
   NoteProcessor();
   if (MaySpin()) {
     for (int i = 0; i < kQuickLooks; ++i) {
@@ -105,11 +114,11 @@ bool Engine::Rest(MonoTime deadline) {
     }
   }
   const MonoTime now = MonotonicNow();
-  if (!std::exchange(rested_, true)) backstop_ = now + timeout_;
-  return Sleep(std::max(std::min(deadline, backstop_), now));
+  if (!std::exchange(waited_, true)) backstop_ = now + timeout_;
+  return Spin(std::max(std::min(deadline, backstop_), now));
 }
 
-bool Engine::Sleep(MonoTime deadline) {
+bool Waiter::Spin(MonoTime deadline) {
   const MonoTime start = MonotonicNow();
   for (int i = 0; !spins_ && i < kYields; ++i) {
     if (Met(need_) || detector_.broken()) return true;
@@ -123,12 +132,12 @@ bool Engine::Sleep(MonoTime deadline) {
     NoteProcessor();
     if (!MaySpin()) break;
   }
-  return SleepLong(deadline);
+  return Sleep(deadline);
 }
 
 // Until it is woken because of need_.
-bool Engine::SleepLong(MonoTime deadline) {
-  Shared<uint32_t>* const word = &control(me_)->waiting;
+bool Waiter::Sleep(MonoTime deadline) {
+  Shared<uint32_t>* const word = &ranks_.control(ranks_.rank())->waiting;
   const uint32_t code = CodeOf(need_);
   const bool woken = need_.kind != Need::kDone;
   for (;;) {
@@ -145,7 +154,8 @@ bool Engine::SleepLong(MonoTime deadline) {
     if (now >= deadline) return false;
     // Asleep it holds no processor.
     processor_ = 0;
-    control(me_)->processor.store(0, std::memory_order_relaxed);
+    ranks_.control(ranks_.rank())
+        ->processor.store(0, std::memory_order_relaxed);
     word->store(code, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (!Met(need_) && !detector_.broken() &&
@@ -157,20 +167,21 @@ bool Engine::SleepLong(MonoTime deadline) {
   }
 }
 
-std::string Engine::WhomWeWaitFor() const {
+std::string Waiter::LateRanks() const {
   std::string ranks;
   const auto add = [&](int rank) {
     ranks += fmt::format("{}{}", ranks.empty() ? "rank " : ", ", rank);
   };
-  for (int rank = 0; rank < size_; ++rank) {
-    if (rank == me_) continue;
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    if (rank == ranks_.rank()) continue;
     if (need_.kind == Need::kCompletion) {
-      if (entry(rank).works.load(std::memory_order_relaxed) != 0) add(rank);
+      if (ranks_.entry(rank).works.load(std::memory_order_relaxed) != 0)
+        add(rank);
     } else if (!Met({need_.kind, rank, need_.value})) {
       add(rank);
     }
   }
-  return ranks.empty() ? "nobody" : ranks;
+  return ranks.empty() ? "no rank" : ranks;
 }
 
 }  // namespace lockstep::shm
