@@ -63,7 +63,9 @@ class Algorithms {
   Status Ring(const Vector& vector, bool reduces, bool gathers);
   Status Chain(const Vector& vector, int root);
   // Of piece `number` of a chain.
-  int StreamOf(size_t number) const { return number % mesh_->streams(); }
+  int StreamOf(size_t number) const {
+    return number % mesh_->links()->streams();
+  }
   Status Tree(const Vector& vector, int root);
 
   char* Scratch(size_t bytes);

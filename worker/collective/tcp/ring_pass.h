@@ -16,6 +16,37 @@
 
 namespace lockstep::tcp {
 
+// Which piece of a vector a rank sends or receives at a place of the ring.
+// Pure.
+class RingPieces {
+ public:
+  RingPieces(const Vector& vector, int rank, int size, const Plan& plan,
+             bool reduces, bool gathers);
+
+  // The ranks after and before this one.
+  int next() const { return static_cast<int>((rank_ + 1) % size_); }
+  int before() const { return static_cast<int>((rank_ + size_ - 1) % size_); }
+  // Where the first piece is.
+  RingCursor Begin() const { return {segments_, steps_, ahead_}; }
+  // Elements of the piece at `at`, which the rank sends, or else receives.
+  Range At(const RingCursor& at, bool sent) const;
+  // Whether the piece that comes at `at` is to be combined, and whether no
+  // operand comes after it.
+  bool Reduces(const RingCursor& at) const { return at.step() < reducing_; }
+  bool ReducesLast(const RingCursor& at) const {
+    return at.step() + 1 == reducing_;
+  }
+
+ private:
+  const size_t count_;  // elements
+  const size_t rank_;
+  const size_t size_;
+  const size_t reducing_;  // steps
+  const size_t steps_;
+  const size_t segments_;
+  const size_t ahead_;
+};
+
 class RingPass {
  public:
   // After mesh->Begin. `scratch`: of plan.chunk bytes. All borrowed.
@@ -38,18 +69,13 @@ class RingPass {
   bool IsStarved() const;
   void UseWhatCame();
 
-  Range PieceAt(const RingCursor& at, bool sent) const;
   void EnterOut();
   void EnterIn();
 
   Mesh* const mesh_;
   const Vector vector_;
   char* const scratch_;
-  const size_t size_;
-  const int next_;
-  const int before_;
-  const size_t reducing_;  // steps
-  const size_t segments_;
+  const RingPieces pieces_;
   RingCursor out_;
   RingCursor in_;
   size_t sent_ = 0;      // pieces

@@ -37,6 +37,55 @@ struct TuneStep {
   Plan plan;
 };
 
+// What was measured: the times of one operation of each kind. Pure.
+class Measurements {
+ public:
+  // What is measured: an algorithm and the place of its size, or a ring by its
+  // place (tuner.cc).
+  using Kind = std::pair<int, int>;
+
+  // A step begins after `spent`: the control time of the step before is known.
+  void BeginStep(Duration spent);
+  // The step that begins runs `repeats` operations of `kind`.
+  void Ask(const Kind& kind, int repeats);
+  // Those took `took` together. Returns the time of one.
+  Duration Note(Duration took);
+
+  bool Has(const Kind& kind) const { return times_.count(kind) > 0; }
+  // REQUIRES: Has(kind).
+  Duration MedianOf(const Kind& kind) const;
+  const Kind& asked() const { return asked_; }
+  // Since the beginning, measuring and all.
+  Duration spent() const { return spent_; }
+  // What a step takes besides its operations: sharing it with the ranks.
+  Duration control() const { return control_; }
+
+ private:
+  bool measuring_ = false;
+  Kind asked_{};
+  int repeats_ = 1;
+  Duration took_{};
+  Duration spent_{};
+  Duration control_{};
+  std::map<Kind, std::vector<Duration>> times_;
+};
+
+// Kinds that are measured by turns. Pure.
+class Turns {
+ public:
+  // Each of `kinds` gets `rounds` turns.
+  void Set(const std::vector<Measurements::Kind>& kinds, int rounds);
+  void End() { next_ = turns_.size(); }
+  bool empty() const { return turns_.empty(); }
+  bool done() const { return next_ == turns_.size(); }
+  // REQUIRES: not done().
+  Measurements::Kind Next() { return turns_[next_++]; }
+
+ private:
+  std::vector<Measurements::Kind> turns_;
+  size_t next_ = 0;
+};
+
 class Tuner {
  public:
   static constexpr size_t kLargest = 4 << 20;  // bytes of an all-reduce
@@ -53,9 +102,7 @@ class Tuner {
 
  private:
   enum Algorithm { kDoubling, kHalving, kRing };
-  // What is measured: an Algorithm and the place of its size, or kOfRings and
-  // the place of a ring among rings_.
-  using Kind = std::pair<int, int>;
+  using Kind = Measurements::Kind;
 
   std::optional<TuneStep> NextOfSizes();
   std::optional<TuneStep> NextOfRings();
@@ -67,10 +114,8 @@ class Tuner {
   void TakeTurns(int first);
   bool Affordable(Duration cost) const;
   int Rounds() const { return slow_ ? 2 : 3; }
-  bool Has(const Kind& kind) const { return times_.count(kind) > 0; }
   // Of one step at the `place`-th size.
   Duration Predict(Algorithm algorithm, int place) const;
-  Duration MedianOf(const Kind& kind) const;
   Plan PlanFor(Algorithm algorithm) const;
   // By the plan until now.
   Algorithm AlgorithmOf(size_t bytes) const;
@@ -87,23 +132,11 @@ class Tuner {
   enum class Stage { kProbe, kSizes, kRings, kStreams, kEnd };
   Stage stage_ = Stage::kProbe;
   bool slow_ = false;  // each operation takes a good part of the budget
-  // What takes turns now.
-  std::vector<Kind> turns_;
-  size_t next_turn_ = 0;
+  Turns turns_;
   int place_ = 0;  // the next size
   size_t ring_bytes_ = 0;
   std::vector<Plan> rings_;
-
-  // The last step, and what one of its operations took.
-  bool measuring_ = false;
-  Kind asked_{};
-  int repeats_ = 1;
-  Duration took_{};
-  Duration spent_{};
-  // Of a step beside its operations: telling the ranks.
-  Duration control_{};
-  // Of one operation each.
-  std::map<Kind, std::vector<Duration>> times_;
+  Measurements measured_;
 };
 
 }  // namespace lockstep::tcp
