@@ -12,16 +12,10 @@
 #include "worker/collective/communicator.h"
 #include "worker/collective/hierarchical/host_layout.h"
 #include "worker/collective/hierarchical/linked_abort.h"
+#include "worker/collective/hierarchical/sides.h"
 #include "worker/collective/threaded_communicator.h"
 
 namespace lockstep::hierarchical {
-
-// One of the two communicators, and what its ranks are called by all. Null
-// where this rank is alone on that side.
-struct Side {
-  std::unique_ptr<Communicator> communicator;
-  std::vector<int> ranks;
-};
 
 // What the transport reduces of its own.
 struct OwnMemory {
@@ -33,17 +27,9 @@ struct OwnMemory {
   std::vector<const Buffer*> scratch;
 };
 
-// Of a line of the plan between the hosts.
-inline constexpr size_t kLineBytes = 512;
-
 // After `within` and `between` are formed. ResourceExhausted.
 StatusOr<OwnMemory> AllocateOwn(const HostLayout& layout, const Side& within,
                                 const Side& between);
-
-// An error of one side as one of the whole, the peers that it names as lost
-// included; `ranks`: its ranks, as of all `size`. kAborted carries a reason of
-// the user's, whose ranks are global.
-Status Translate(const Status& status, const std::vector<int>& ranks, int size);
 
 struct TransportParts {
   int rank = 0;
