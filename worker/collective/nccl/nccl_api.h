@@ -1,7 +1,7 @@
 // The functions of CUDA and NCCL that the nccl backend calls, as tables: NCCL
 // is opened at run time, and tests put a GPU of their own in its place.
 //
-// Only the files nccl_* include headers of CUDA.
+// Only the files of this folder include headers of CUDA.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_API_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_API_H_
 
@@ -11,9 +11,7 @@
 
 namespace lockstep {
 
-struct CudaApi {
-  cudaError_t (*set_device)(int device);
-  cudaError_t (*get_device)(int* device);
+struct CudaMemoryApi {
   cudaError_t (*allocate)(void** data, size_t bytes);
   cudaError_t (*free)(void* data);
   // Page-locked host memory.
@@ -21,8 +19,13 @@ struct CudaApi {
   cudaError_t (*free_host)(void* data);
   // Returns when it is done.
   cudaError_t (*clear)(void* data, size_t bytes);
+  // Both on `stream`; clear_on writes zeros.
   cudaError_t (*copy)(void* to, const void* from, size_t bytes,
                       cudaMemcpyKind kind, cudaStream_t stream);
+  cudaError_t (*clear_on)(void* data, size_t bytes, cudaStream_t stream);
+};
+
+struct CudaStreamApi {
   // A stream that does not wait for the default one.
   cudaError_t (*create_stream)(cudaStream_t* stream);
   cudaError_t (*destroy_stream)(cudaStream_t stream);
@@ -34,13 +37,16 @@ struct CudaApi {
   cudaError_t (*destroy_event)(cudaEvent_t event);
   cudaError_t (*record_event)(cudaEvent_t event, cudaStream_t stream);
   cudaError_t (*query_event)(cudaEvent_t event);
-  const char* (*describe)(cudaError_t error);
   // Calls of this thread do not end captures of others from now on.
   cudaError_t (*spare_captures)();
   // Whether `stream` is being captured into a graph.
   cudaError_t (*is_capturing)(cudaStream_t stream, bool* capturing);
-  // Zero, on `stream`.
-  cudaError_t (*clear_on)(void* data, size_t bytes, cudaStream_t stream);
+};
+
+struct CudaApi : CudaMemoryApi, CudaStreamApi {
+  cudaError_t (*set_device)(int device);
+  cudaError_t (*get_device)(int* device);
+  const char* (*describe)(cudaError_t error);
   // nccl_squares.h.
   cudaError_t (*sum_of_squares)(const float* data, size_t count,
                                 double* partials, double* sum,

@@ -16,13 +16,15 @@ class NcclWork final : public Work {
  public:
   NcclWork(std::shared_ptr<NcclEngine> engine, std::shared_ptr<NcclTask> task)
       : engine_(std::move(engine)), task_(std::move(task)) {}
-  ~NcclWork() override { (void)engine_->WaitForEnd(task_.get()); }
+  ~NcclWork() override { (void)engine_->queue()->WaitForEnd(task_.get()); }
 
   Status Wait(MonoTime deadline) override {
-    return engine_->Wait(task_.get(), deadline);
+    return engine_->queue()->Wait(task_.get(), deadline);
   }
-  bool Poll() override { return engine_->IsDone(task_.get()); }
-  std::optional<Span> ran() const override { return engine_->Ran(*task_); }
+  bool Poll() override { return engine_->queue()->IsDone(task_.get()); }
+  std::optional<Span> ran() const override {
+    return engine_->queue()->Ran(*task_);
+  }
 
  private:
   const std::shared_ptr<NcclEngine> engine_;
@@ -39,14 +41,14 @@ class NcclCommunicator final : public Communicator, private DeviceMemory {
         thread_([engine = engine_] { NcclEngine::Run(engine); }) {}
 
   ~NcclCommunicator() override {
-    if (engine_->Stop()) {
+    if (engine_->queue()->Stop()) {
       thread_.join();
     } else {
       thread_.detach();  // It holds the engine, and may never end.
     }
   }
 
-  Status WaitUntilFormed() { return engine_->WaitUntilFormed(); }
+  Status WaitUntilFormed() { return engine_->queue()->WaitUntilFormed(); }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -74,7 +76,7 @@ class NcclCommunicator final : public Communicator, private DeviceMemory {
   }
 
   void Abort(std::string_view reason) override {
-    engine_->Break(Aborted("{}: {}", label_, reason));
+    engine_->queue()->Break(Aborted("{}: {}", label_, reason));
   }
 
  private:

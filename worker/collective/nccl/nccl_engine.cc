@@ -1,16 +1,11 @@
-// What callers see of the engine; its thread is in nccl_thread.cc and
-// nccl_life.cc.
 #include "worker/collective/nccl/nccl_engine.h"
 
 #include <utility>
 
-#include "worker/collective/operation.h"
+#include "worker/collective/nccl/nccl_thread.h"
 
 namespace lockstep {
 namespace {
-
-// Between the end of a wait and the thread's having said so.
-constexpr Duration kSlack = std::chrono::milliseconds(250);
 
 // The device is the calling thread's as long as this lives: streams without a
 // handle of their own are those of the thread's device.
@@ -40,43 +35,15 @@ class OnDevice {
 
 }  // namespace
 
-std::string Describe(const NcclTask& task) {
-  return task.squares_of == nullptr ? Describe(task.operation)
-                                    : "a sum of squares on the GPU";
-}
-
 NcclEngine::NcclEngine(NcclEngineOptions options, const GpuApi& api)
     : options_(std::move(options)),
       api_(api),
-      memory_(api.cuda, options_.device) {}
+      memory_(api.cuda, options_.device),
+      queue_(options_) {}
 
-MonoTime NcclEngine::EndOfAbort() {
-  return broken_at_ + options_.abort_timeout + kSlack;
-}
-
-Status NcclEngine::StuckStatus() {
-  return DeadlineExceeded(
-      "{}; then the GPU did not stop within {:.1f} s: only the end of this "
-      "process frees it",
-      Message(broken_),
-      std::chrono::duration<double>(options_.abort_timeout).count());
-}
-
-Status NcclEngine::WaitUntilFormed() {
-  {
-    MutexLock lock(&mu_);
-    // The thread has the same deadline and cleans up after itself.
-    while (!formed_ &&
-           changed_.WaitUntil(&mu_, options_.forming_deadline + kSlack)) {
-    }
-    if (formed_ && broken_.ok()) return OkStatus();
-  }
-  Break(DeadlineExceeded("{}: NCCL did not connect the ranks in time",
-                         options_.label));
-  MutexLock lock(&mu_);
-  while (!dissolved_ && changed_.WaitUntil(&mu_, EndOfAbort())) {
-  }
-  return dissolved_ ? broken_ : StuckStatus();
+void NcclEngine::Run(const std::shared_ptr<NcclEngine>& engine) {
+  NcclThread(engine->options_, engine->api_, &engine->memory_, &engine->queue_)
+      .Run();
 }
 
 StatusOr<std::shared_ptr<NcclTask>> NcclEngine::Push(const Operation& operation,
@@ -87,8 +54,7 @@ StatusOr<std::shared_ptr<NcclTask>> NcclEngine::Push(const Operation& operation,
     Place(task.get());
     if (operation.slice.count == 0) {
       task->done = true;
-      MutexLock lock(&mu_);
-      LOCKSTEP_RETURN_IF_ERROR(broken_);
+      LOCKSTEP_RETURN_IF_ERROR(queue_.status());
       return task;
     }
   }
@@ -107,16 +73,12 @@ StatusOr<std::shared_ptr<NcclTask>> NcclEngine::PushSumOfSquares(
 }
 
 Status NcclEngine::Clear(const Slice& slice, cudaStream_t stream) {
-  {
-    // As in Allocate.
-    MutexLock lock(&mu_);
-    LOCKSTEP_RETURN_IF_ERROR(broken_);
-  }
+  LOCKSTEP_RETURN_IF_ERROR(queue_.status());  // As in Allocate.
   const size_t bytes = SizeOf(slice.type);
   const OnDevice on_device(api_.cuda, options_.device);
-  LOCKSTEP_RETURN_IF_ERROR(CudaStatus(on_device.error(), "choosing the GPU"));
+  LOCKSTEP_RETURN_IF_ERROR(CudaError(on_device.error(), "choosing the GPU"));
   LOCKSTEP_RETURN_IF_ERROR(CheckNotCaptured(stream));
-  return CudaStatus(
+  return CudaError(
       api_.cuda.clear_on(static_cast<char*>(memory_.MirrorOf(slice.buffer)) +
                              slice.offset * bytes,
                          slice.count * bytes, stream),
@@ -134,42 +96,30 @@ void NcclEngine::Place(NcclTask* task) {
 
 StatusOr<std::shared_ptr<NcclTask>> NcclEngine::Enqueue(
     std::shared_ptr<NcclTask> task, cudaStream_t after) {
-  // Without the lock: whoever waits inside of CUDA must not hold up an abort.
   Status status = TakeEvents(task.get(), after);
-  MutexLock lock(&mu_);
-  if (status.ok()) status = broken_;
   if (!status.ok()) {
-    GiveBackEvents(task.get());
+    queue_.GiveBack(task.get());
     return status;
   }
-  task->deadline =
-      MonotonicNow() + kStreamPatience * options_.operation_timeout;
-  queue_.push_back(task);
-  queued_.NotifyOne();
+  LOCKSTEP_RETURN_IF_ERROR(queue_.Push(task));
   return task;
 }
 
 Status NcclEngine::TakeEvents(NcclTask* task, cudaStream_t after) {
   const OnDevice on_device(api_.cuda, options_.device);
-  LOCKSTEP_RETURN_IF_ERROR(CudaStatus(on_device.error(), "choosing the GPU"));
+  LOCKSTEP_RETURN_IF_ERROR(CudaError(on_device.error(), "choosing the GPU"));
   LOCKSTEP_ASSIGN_OR_RETURN(task->end, TakeEvent());
   if (after == nullptr) return OkStatus();
   LOCKSTEP_RETURN_IF_ERROR(CheckNotCaptured(after));
   LOCKSTEP_ASSIGN_OR_RETURN(task->after, TakeEvent());
-  return CudaStatus(api_.cuda.record_event(task->after, after),
-                    "recording an event");
-}
-
-void NcclEngine::GiveBackEvents(NcclTask* task) {
-  for (cudaEvent_t* const event : {&task->end, &task->after}) {
-    if (*event != nullptr) events_.push_back(std::exchange(*event, nullptr));
-  }
+  return CudaError(api_.cuda.record_event(task->after, after),
+                   "recording an event");
 }
 
 Status NcclEngine::CheckNotCaptured(cudaStream_t stream) const {
   bool capturing = false;
-  LOCKSTEP_RETURN_IF_ERROR(CudaStatus(
-      api_.cuda.is_capturing(stream, &capturing), "asking what a stream does"));
+  LOCKSTEP_RETURN_IF_ERROR(CudaError(api_.cuda.is_capturing(stream, &capturing),
+                                     "asking what a stream does"));
   if (!capturing) return OkStatus();
   return FailedPrecondition(
       "{}: the stream is being captured into a graph, which cannot hold what "
@@ -178,134 +128,20 @@ Status NcclEngine::CheckNotCaptured(cudaStream_t stream) const {
 }
 
 StatusOr<cudaEvent_t> NcclEngine::TakeEvent() {
-  {
-    MutexLock lock(&mu_);
-    LOCKSTEP_RETURN_IF_ERROR(broken_);
-    if (!events_.empty()) {
-      const cudaEvent_t event = events_.back();
-      events_.pop_back();
-      return event;
-    }
-  }
-  cudaEvent_t event = nullptr;
+  LOCKSTEP_ASSIGN_OR_RETURN(cudaEvent_t event, queue_.TakeEvent());
+  if (event != nullptr) return event;
   LOCKSTEP_RETURN_IF_ERROR(
-      CudaStatus(api_.cuda.create_event(&event), "making an event"));
+      CudaError(api_.cuda.create_event(&event), "making an event"));
   return event;
 }
 
-Status NcclEngine::Wait(NcclTask* task, MonoTime deadline) {
-  {
-    MutexLock lock(&mu_);
-    while (!task->done && broken_.ok() && changed_.WaitUntil(&mu_, deadline)) {
-    }
-    if (task->done) return task->status;
-  }
-  Break(LateStatus(*task, "did not end before its deadline"));
-  // The thread ends the task as soon as the device has stopped.
-  MutexLock lock(&mu_);
-  while (!task->done && changed_.WaitUntil(&mu_, EndOfAbort())) {
-  }
-  return task->done ? task->status : StuckStatus();
-}
-
-Status NcclEngine::WaitForEnd(NcclTask* task) {
-  {
-    // The thread ends it at its deadline, which moves when it is launched,
-    // unless it is stuck.
-    MutexLock lock(&mu_);
-    for (MonoTime until; until != task->deadline + kSlack;) {
-      until = task->deadline + kSlack;
-      while (!task->done && broken_.ok() && changed_.WaitUntil(&mu_, until)) {
-      }
-      if (task->done || !broken_.ok()) break;
-    }
-  }
-  return Wait(task, MonoTime());
-}
-
-std::optional<Work::Span> NcclEngine::Ran(const NcclTask& task) {
-  MutexLock lock(&mu_);
-  if (!task.done || task.ended == MonoTime()) return std::nullopt;
-  return Work::Span{task.began, task.ended};
-}
-
-MonoTime NcclEngine::DeadlineOf(const NcclTask& task) {
-  MutexLock lock(&mu_);
-  return task.deadline;
-}
-
-// No peer has a part in a sum of squares.
-Status NcclEngine::LateStatus(const NcclTask& task,
-                              std::string_view how) const {
-  const std::string text =
-      fmt::format("{}: {} {}", options_.label, Describe(task), how);
-  return task.squares_of != nullptr ? Internal("{}", text)
-                                    : DeadlineExceeded("{}", text);
-}
-
-bool NcclEngine::IsDone(NcclTask* task) {
-  MutexLock lock(&mu_);
-  return task->done;
-}
-
-bool NcclEngine::IsBroken() {
-  MutexLock lock(&mu_);
-  return !broken_.ok();
-}
-
-void NcclEngine::Break(Status reason) {
-  MutexLock lock(&mu_);
-  if (!broken_.ok()) return;
-  broken_ = std::move(reason);
-  broken_at_ = MonotonicNow();
-  queued_.NotifyAll();
-  changed_.NotifyAll();
-}
-
-bool NcclEngine::Stop() {
-  MutexLock lock(&mu_);
-  stopping_ = true;
-  queued_.NotifyAll();
-  const MonoTime start = broken_.ok() ? MonotonicNow() : broken_at_;
-  // In good order the peers are waited for first, as long as it may take.
-  const MonoTime deadline =
-      start + options_.abort_timeout + options_.abort_timeout / 2 + kSlack;
-  while (!over_ && changed_.WaitUntil(&mu_, deadline)) {
-  }
-  return over_;
-}
-
 StatusOr<const Buffer*> NcclEngine::Allocate(size_t bytes, MemoryKind kind) {
-  {
-    // While NCCL is cut, no thread may wait inside of CUDA.
-    MutexLock lock(&mu_);
-    LOCKSTEP_RETURN_IF_ERROR(broken_);
-  }
+  // While NCCL is cut, no thread may wait inside of CUDA.
+  LOCKSTEP_RETURN_IF_ERROR(queue_.status());
   const OnDevice on_device(api_.cuda, options_.device);
   auto buffer = memory_.Allocate(bytes, kind);
   if (!buffer.ok()) return Annotate(buffer.status(), options_.label);
   return buffer;
-}
-
-Status NcclEngine::CudaStatus(cudaError_t error, std::string_view what) const {
-  if (error == cudaSuccess) return OkStatus();
-  return Internal("{}: {}: CUDA says: {}", options_.label, what,
-                  api_.cuda.describe(error));
-}
-
-Status NcclEngine::NcclStatus(ncclResult_t result,
-                              std::string_view what) const {
-  if (result == ncclSuccess || result == ncclInProgress) return OkStatus();
-  const char* more = comm_ == nullptr ? nullptr : api_.nccl.last_error(comm_);
-  const std::string text = fmt::format(
-      "{}: {}: NCCL says: {}{}{}", options_.label, what,
-      api_.nccl.describe(result), more != nullptr && *more != '\0' ? ": " : "",
-      more == nullptr ? "" : more);
-  // The two that a peer's end causes.
-  if (result == ncclRemoteError || result == ncclSystemError) {
-    return Unavailable("{} (a peer is gone, or the network)", text);
-  }
-  return Internal("{}", text);
 }
 
 }  // namespace lockstep

@@ -1,9 +1,10 @@
-// The engine's thread at work: launches and polls. Its begin and end are in
-// nccl_life.cc.
+// The thread at work: launches and polls. Its begin and end are in
+// nccl_thread_end.cc.
+#include "worker/collective/nccl/nccl_thread.h"
+
 #include <algorithm>
 #include <thread>
 
-#include "worker/collective/nccl/nccl_engine.h"
 #include "worker/collective/operation.h"
 
 namespace lockstep {
@@ -14,40 +15,6 @@ using std::chrono::milliseconds;
 
 // An idle communicator looks for errors as often.
 constexpr Duration kIdleLook = milliseconds(100);
-
-ncclDataType_t TypeOf(DataType type) {
-  switch (type) {
-    case DataType::kFloat32:
-      return ncclFloat32;
-    case DataType::kFloat64:
-      return ncclFloat64;
-    case DataType::kFloat16:
-      return ncclFloat16;
-    case DataType::kBfloat16:
-      return ncclBfloat16;
-    case DataType::kInt32:
-      return ncclInt32;
-    case DataType::kInt64:
-      return ncclInt64;
-    case DataType::kUint8:
-      return ncclUint8;
-  }
-  return ncclNumTypes;
-}
-
-ncclRedOp_t OpOf(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return ncclSum;
-    case ReduceOp::kMin:
-      return ncclMin;
-    case ReduceOp::kMean:
-      return ncclAvg;
-    case ReduceOp::kMax:
-      return ncclMax;
-  }
-  return ncclSum;
-}
 
 // The bytes of the slice that this rank must bring, or gets.
 struct Part {
@@ -86,55 +53,26 @@ Part Gets(const Operation& operation, int rank, int size) {
 
 }  // namespace
 
-void NcclEngine::Run(const std::shared_ptr<NcclEngine>& engine) {
-  Status status = engine->Form();
-  if (!status.ok()) engine->Break(std::move(status));
-  {
-    MutexLock lock(&engine->mu_);
-    engine->formed_ = true;
-    engine->changed_.NotifyAll();
-  }
-  engine->RunTasks();
-  engine->Dissolve();
-  if (!engine->WaitUntilIdle(MonotonicNow() +
-                             engine->options_.abort_timeout / 2)) {
-    {
-      // Never over: Stop gives up, and nothing is freed.
-      MutexLock lock(&engine->mu_);
-      engine->broken_ = engine->StuckStatus();
-    }
-    engine->FailAll();
-    return;
-  }
-  engine->FailAll();
-  engine->WaitForStop();
-  engine->Free();
-}
-
-void NcclEngine::Pause() {
+void NcclThread::Pause() {
   // An operation takes from some microseconds to some milliseconds.
   if (++idle_looks_ < 200) {
     std::this_thread::yield();
     return;
   }
   const int longer = std::min(idle_looks_ / 200, 25);
-  MutexLock lock(&mu_);
-  if (queue_.empty()) {
-    queued_.WaitFor(&mu_, microseconds(20 * longer));
-  } else if (queue_.front()->after != nullptr) {
-    // Perhaps the last gradients of a step: nothing hides what is lost here.
-    queued_.WaitFor(&mu_, microseconds(50));
-  }
+  // What follows a stream are perhaps the last gradients of a step: nothing
+  // hides what is lost here.
+  queue_.Pause(microseconds(20 * longer), microseconds(50));
 }
 
-Status NcclEngine::Settle(MonoTime deadline, std::string_view what) {
+Status NcclThread::Settle(MonoTime deadline, std::string_view what) {
   for (;;) {
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = api_.nccl.get_async_error(comm_, &state);
-    LOCKSTEP_RETURN_IF_ERROR(NcclStatus(asked, what));
-    if (state != ncclInProgress) return NcclStatus(state, what);
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool busy, comm_.Busy(what));
+    if (!busy) return OkStatus();
     LOCKSTEP_RETURN_IF_ERROR(LaunchSquares());
-    if (IsBroken()) return Aborted("{}: {} was cut", options_.label, what);
+    if (queue_.broken_at()) {
+      return Aborted("{}: {} was cut", options_.label, what);
+    }
     if (MonotonicNow() >= deadline) {
       return DeadlineExceeded("{}: {} did not end in time", options_.label,
                               what);
@@ -143,15 +81,9 @@ Status NcclEngine::Settle(MonoTime deadline, std::string_view what) {
   }
 }
 
-void NcclEngine::RunTasks() {
+void NcclThread::RunTasks() {
   for (;;) {
-    {
-      MutexLock lock(&mu_);
-      if (queue_.empty() && Idle() && !stopping_ && broken_.ok()) {
-        queued_.WaitFor(&mu_, kIdleLook);
-      }
-      if (!broken_.ok() || (queue_.empty() && Idle() && stopping_)) return;
-    }
+    if (!queue_.WaitForWork(kIdleLook, Idle())) return;
     const auto next = TakeReady(nullptr);
     Status status = next.status();
     const bool launches = status.ok() && *next != nullptr;
@@ -160,20 +92,14 @@ void NcclEngine::RunTasks() {
       status = Launch(next->get());
     }
     if (status.ok()) status = Look();
-    if (!status.ok()) return Break(std::move(status));
+    if (!status.ok()) return queue_.Break(std::move(status));
     if (!launches) Pause();
   }
 }
 
-StatusOr<std::shared_ptr<NcclTask>> NcclEngine::TakeReady(const Lane* only) {
-  std::shared_ptr<NcclTask> head;
-  MonoTime deadline;
-  {
-    MutexLock lock(&mu_);
-    if (queue_.empty()) return head;
-    head = queue_.front();
-    deadline = head->deadline;
-  }
+StatusOr<std::shared_ptr<NcclTask>> NcclThread::TakeReady(const Lane* only) {
+  const auto [head, deadline] = queue_.Front();
+  if (head == nullptr) return head;
   const std::shared_ptr<NcclTask> none;
   Lane* const lane = LaneOf(*head);
   if (only != nullptr && lane != only) return none;
@@ -187,18 +113,15 @@ StatusOr<std::shared_ptr<NcclTask>> NcclEngine::TakeReady(const Lane* only) {
           options_.label, Describe(*head),
           ToSeconds(kStreamPatience * options_.operation_timeout));
     }
-    LOCKSTEP_RETURN_IF_ERROR(CudaStatus(reached, Describe(*head)));
+    LOCKSTEP_RETURN_IF_ERROR(CudaError(reached, Describe(*head)));
   }
   lane->in_flight.push_back(head);
-  MutexLock lock(&mu_);
-  queue_.pop_front();
-  head->began = MonotonicNow();
-  head->deadline = head->began + options_.operation_timeout;
+  queue_.PopFront();
   return head;
 }
 
 // While an operation connects, which can wait for the peers.
-Status NcclEngine::LaunchSquares() {
+Status NcclThread::LaunchSquares() {
   for (;;) {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto next, TakeReady(&squares_));
     if (next == nullptr) return LookAt(&squares_);
@@ -206,136 +129,83 @@ Status NcclEngine::LaunchSquares() {
   }
 }
 
-Status NcclEngine::Launch(NcclTask* task) {
+Status NcclThread::Launch(NcclTask* task) {
   const std::string what = Describe(*task);
   const cudaStream_t stream = LaneOf(*task)->stream;
   if (task->squares_of == nullptr) {
     LOCKSTEP_RETURN_IF_ERROR(LaunchOperation(task));
   } else {
-    LOCKSTEP_RETURN_IF_ERROR(CudaStatus(
+    LOCKSTEP_RETURN_IF_ERROR(CudaError(
         api_.cuda.sum_of_squares(task->squares_of, task->squares_count,
                                  static_cast<double*>(partials_),
                                  static_cast<double*>(task->data), stream),
         what));
   }
   LOCKSTEP_RETURN_IF_ERROR(StageOut(*task, stream));
-  return CudaStatus(api_.cuda.record_event(task->end, stream), what);
+  return CudaError(api_.cuda.record_event(task->end, stream), what);
 }
 
-Status NcclEngine::LaunchOperation(NcclTask* task) {
+Status NcclThread::LaunchOperation(NcclTask* task) {
   // The last one has followed those before it.
   if (!squares_.in_flight.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(
-        CudaStatus(api_.cuda.wait_event(operations_.stream,
-                                        squares_.in_flight.back()->end),
-                   Describe(*task)));
+        CudaError(api_.cuda.wait_event(operations_.stream,
+                                       squares_.in_flight.back()->end),
+                  Describe(*task)));
   }
   LOCKSTEP_RETURN_IF_ERROR(StageIn(*task));
-  LOCKSTEP_RETURN_IF_ERROR(Call(*task));
+  LOCKSTEP_RETURN_IF_ERROR(
+      comm_.Launch(task->operation, task->data, word_, operations_.stream));
   // Not on the stream before: the event of its end would come too early. The
   // first operation connects, so this can wait for the peers.
-  return Settle(DeadlineOf(*task), Describe(*task));
+  return Settle(queue_.DeadlineOf(*task), Describe(*task));
 }
 
-Status NcclEngine::StageIn(const NcclTask& task) {
+Status NcclThread::StageIn(const NcclTask& task) {
   if (task.host == nullptr) return OkStatus();
   const Part part = Brings(task.operation, options_.rank, options_.size);
   if (part.bytes == 0) return OkStatus();
-  return CudaStatus(
+  return CudaError(
       api_.cuda.copy(static_cast<char*>(task.data) + part.offset,
                      static_cast<const char*>(task.host) + part.offset,
                      part.bytes, cudaMemcpyHostToDevice, operations_.stream),
       "copying to the GPU");
 }
 
-Status NcclEngine::StageOut(const NcclTask& task, cudaStream_t stream) {
+Status NcclThread::StageOut(const NcclTask& task, cudaStream_t stream) {
   if (task.host == nullptr) return OkStatus();
   const Part part = Gets(task.operation, options_.rank, options_.size);
   if (part.bytes == 0) return OkStatus();
-  return CudaStatus(
+  return CudaError(
       api_.cuda.copy(static_cast<char*>(task.host) + part.offset,
                      static_cast<const char*>(task.data) + part.offset,
                      part.bytes, cudaMemcpyDeviceToHost, stream),
       "copying from the GPU");
 }
 
-Status NcclEngine::Call(const NcclTask& task) {
-  const Operation& operation = task.operation;
-  const Slice& slice = operation.slice;
-  const ncclDataType_t type = TypeOf(slice.type);
-  const ncclRedOp_t op = OpOf(operation.op);
-  const size_t part = slice.count / options_.size;
-  char* const data = static_cast<char*>(task.data);
-  char* const own = data + options_.rank * part * SizeOf(slice.type);
-  const cudaStream_t stream = operations_.stream;
-  const auto call = [&] {
-    switch (operation.kind) {
-      case CollectiveKind::kAllReduce:
-        return api_.nccl.all_reduce(data, data, slice.count, type, op, comm_,
-                                    stream);
-      case CollectiveKind::kReduceScatter:
-        return api_.nccl.reduce_scatter(data, own, part, type, op, comm_,
-                                        stream);
-      case CollectiveKind::kAllGather:
-        return api_.nccl.all_gather(own, data, part, type, comm_, stream);
-      case CollectiveKind::kBroadcast:
-        return api_.nccl.broadcast(data, data, slice.count, type,
-                                   operation.root, comm_, stream);
-      case CollectiveKind::kBarrier:
-        return api_.nccl.all_reduce(word_, word_, 1, ncclInt32, ncclSum, comm_,
-                                    stream);
-    }
-    return ncclInternalError;
-  };
-  return NcclStatus(call(), Describe(operation));
-}
-
-Status NcclEngine::Look() {
-  ncclResult_t state = ncclSuccess;
-  const ncclResult_t asked = api_.nccl.get_async_error(comm_, &state);
-  LOCKSTEP_RETURN_IF_ERROR(NcclStatus(asked, "asking for errors"));
+Status NcclThread::Look() {
   const auto& operations = operations_.in_flight;
-  LOCKSTEP_RETURN_IF_ERROR(NcclStatus(
-      state, operations.empty() ? "waiting" : Describe(*operations.front())));
+  LOCKSTEP_RETURN_IF_ERROR(
+      comm_.Busy(operations.empty() ? "waiting" : Describe(*operations.front()))
+          .status());
   LOCKSTEP_RETURN_IF_ERROR(LookAt(&squares_));
   return LookAt(&operations_);
 }
 
-Status NcclEngine::LookAt(Lane* lane) {
+Status NcclThread::LookAt(Lane* lane) {
   while (!lane->in_flight.empty()) {
     const std::shared_ptr<NcclTask> task = lane->in_flight.front();
     const cudaError_t ended = api_.cuda.query_event(task->end);
     if (ended == cudaErrorNotReady) {
-      if (MonotonicNow() < DeadlineOf(*task)) return OkStatus();
-      return LateStatus(*task, "did not end in time");
+      if (MonotonicNow() < queue_.DeadlineOf(*task)) return OkStatus();
+      return LateStatus(options_.label, *task, "did not end in time");
     }
-    LOCKSTEP_RETURN_IF_ERROR(CudaStatus(ended, Describe(*task)));
+    LOCKSTEP_RETURN_IF_ERROR(CudaError(ended, Describe(*task)));
     lane->in_flight.pop_front();
-    Finish(task);
+    queue_.Finish(task.get());
     idle_looks_ = 0;
   }
   return OkStatus();
-}
-
-void NcclEngine::Finish(const std::shared_ptr<NcclTask>& task) {
-  MutexLock lock(&mu_);
-  GiveBackEvents(task.get());
-  task->ended = MonotonicNow();
-  task->done = true;
-  changed_.NotifyAll();
-}
-
-void NcclEngine::FailAll() {
-  MutexLock lock(&mu_);
-  for (auto* tasks : {&operations_.in_flight, &squares_.in_flight, &queue_}) {
-    for (const auto& task : *tasks) {
-      GiveBackEvents(task.get());
-      task->status = broken_;
-      task->done = true;
-    }
-    tasks->clear();
-  }
-  changed_.NotifyAll();
 }
 
 }  // namespace lockstep
