@@ -91,8 +91,9 @@ int Main(int argc, char** argv) {
   if (!session.ok()) {
     return Fail(session.status(), Session::ExitCodeFor(session.status()));
   }
-  const int threads = ChooseThreads(
-      (*options)->threads, std::getenv("OMP_NUM_THREADS"), (*session)->cpus());
+  const int threads =
+      ChooseThreads((*options)->threads, std::getenv("OMP_NUM_THREADS"),
+                    (*session)->identity().cpus);
   ConfigureTorch(threads);
   SetBlasThreads(threads);
   WarnOfSlowBlas(**session);

@@ -261,10 +261,6 @@ struct CommunicatorOptions {
   std::string host;
   // Borrowed; must outlive forming only.
   RendezvousStore* rendezvous = nullptr;
-  // Where not null, gets a sentence that says which backend was taken, how it
-  // reduces, and why: "backend shm: all 2 ranks are on one host; each of 2
-  // ranks reduces its half in place". With one rank it stays as it is.
-  std::string* choice = nullptr;
   // What ReductionPlan of an earlier generation of the same shape said: taken
   // instead of the defaults and of measuring. Rank 0's is all ranks'. One that
   // does not fit these ranks (another backend, size or grouping) is refused

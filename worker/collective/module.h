@@ -15,7 +15,7 @@
 #include "worker/collective/communicator.h"
 
 // Raised with every change of communicator.h or of this file.
-inline constexpr uint32_t kLockstepCollectiveAbi = 9;
+inline constexpr uint32_t kLockstepCollectiveAbi = 10;
 inline constexpr char kLockstepCollectiveToolchain[] = __VERSION__
     " C++"
 #if defined(__GLIBCXX__) && _GLIBCXX_USE_CXX11_ABI

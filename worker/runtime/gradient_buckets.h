@@ -20,6 +20,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -29,6 +30,43 @@
 #include "worker/runtime/reducer.h"
 
 namespace lockstep {
+
+// What of the step under way has been written, looked at and may set out.
+class GradientStates {
+ public:
+  explicit GradientStates(size_t gradients) : state_(gradients) {}
+
+  // A new step, with the buckets of `plan`.
+  void Begin(const BucketPlan& plan);
+
+  // Notes the event; whether it had happened before.
+  bool MarkAdded(size_t i) { return std::exchange(state_[i].added, true); }
+  bool MarkLookedAt(size_t i) {
+    return std::exchange(state_[i].looked_at, true);
+  }
+  // Gradient i, of `bucket`, will not be written any more. Once a step.
+  void MarkReady(size_t i, size_t bucket) {
+    state_[i].ready = true;
+    --missing_[bucket];
+  }
+  void MarkFinite(bool finite) { nonfinite_ = nonfinite_ || !finite; }
+
+  bool ready(size_t i) const { return state_[i].ready; }
+  // All gradients of the bucket are ready.
+  bool full(size_t bucket) const { return missing_[bucket] == 0; }
+  // Some gradient that was looked at was not finite.
+  bool nonfinite() const { return nonfinite_; }
+
+ private:
+  struct State {
+    bool added = false;
+    bool ready = false;
+    bool looked_at = false;
+  };
+  std::vector<State> state_;
+  std::vector<size_t> missing_;  // by bucket
+  bool nonfinite_ = false;
+};
 
 class GradientBuckets {
  public:
@@ -64,18 +102,14 @@ class GradientBuckets {
   void BeginStep();
   // Adds to gradient i; the first of a step replaces what was there.
   void Add(size_t i, std::span<const float> gradient);
-  // Nothing will be written to gradient i any more. Once a step.
-  bool ready(size_t i) const { return state_[i].ready; }
+  // Gradient i will not be written any more. Once a step.
   void SetReady(size_t i);
   // The same, after Add of `gradient`, in one pass.
   void AddLast(size_t i, std::span<const float> gradient);
-  // All its gradients are ready.
-  bool full(size_t bucket) const { return missing_[bucket] == 0; }
   void SetAllReady();
   // Before a full bucket is reduced: looks at what nobody has looked at.
   void Seal(size_t bucket);
-  // Some gradient that was looked at was not finite.
-  bool nonfinite() const { return nonfinite_; }
+  const GradientStates& states() const { return states_; }
 
   // After all is reduced.
   void Take();
@@ -84,12 +118,6 @@ class GradientBuckets {
   double SquaresOfPart(int rank, int size) const;
 
  private:
-  struct State {
-    bool added = false;
-    bool ready = false;
-    bool looked_at = false;
-  };
-
   GradientBuckets(Communicator* communicator,
                   const std::vector<Parameter>& parameters,
                   const ReducerOptions& options, const BucketSizes& sizes)
@@ -100,7 +128,7 @@ class GradientBuckets {
         gradients_(parameters.size()),
         wire_(parameters.size()),
         bucket_of_(parameters.size()),
-        state_(parameters.size()) {}
+        states_(parameters.size()) {}
   Status Allocate();
   void Lay();
 
@@ -118,9 +146,7 @@ class GradientBuckets {
   std::vector<size_t> bucket_of_;
   std::span<float> tail_;
 
-  std::vector<State> state_;
-  std::vector<size_t> missing_;  // Gradients of a bucket not ready yet.
-  bool nonfinite_ = false;
+  GradientStates states_;
 };
 
 }  // namespace lockstep

@@ -39,6 +39,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
+#include "worker/runtime/progress.h"
 #include "worker/runtime/reducer.h"
 #include "worker/task/rank_page.h"
 
@@ -90,6 +91,26 @@ struct SessionResume {
   bool from_start = false;
 };
 
+// Which rank this is, of which job. Constant once the rank has joined.
+struct SessionIdentity {
+  bool local = true;  // not started by lockstep
+  std::string job = "local";
+  uint64_t generation = 1;
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  int attempt = 1;
+  double cpus = 0;  // cores of this rank; 0: not limited
+  std::vector<int> gpus = {};
+  std::string output_directory = {};
+  int64_t checkpoint_interval_steps = 0;
+  int checkpoint_keep = 3;
+  // Oldest first; the last entry is this generation.
+  std::vector<SessionLineage> lineage = {};
+  SessionResume resume = {};
+};
+
 // What an event is about.
 enum class EventKind {
   kOther,
@@ -110,24 +131,10 @@ class Session {
   static StatusOr<std::unique_ptr<Session>> Join(SessionOptions options);
   ~Session();
 
-  // Who and where. Constant.
-  bool local() const;  // Not started by lockstep.
-  const std::string& job() const;
-  uint64_t generation() const;
-  int rank() const;
-  int world_size() const;
-  int local_rank() const;
-  int local_size() const;
+  const SessionIdentity& identity() const;
+  int rank() const { return identity().rank; }
+  int world_size() const { return identity().world_size; }
   bool chief() const { return rank() == 0; }
-  int attempt() const;
-  double cpus() const;  // Cores of this rank; 0: not limited.
-  const std::vector<int>& gpus() const;
-  const std::string& output_directory() const;
-  int64_t checkpoint_interval_steps() const;
-  int checkpoint_keep() const;
-  // Oldest first; the last entry is this generation.
-  const std::vector<SessionLineage>& lineage() const;
-  const SessionResume& resume() const;
 
   // Forms the communicator, checks that all ranks have the same job, spec and
   // config, and waits until all of them are there (Go). FailedPrecondition
@@ -138,7 +145,7 @@ class Session {
   // After Form; the config's fingerprint does not know the parameters, so they
   // are compared here. One at a time. FailedPrecondition with reason
   // NO_CHECKPOINT: it would begin at step 0 although a checkpoint is known
-  // (resume()), and no person ordered that.
+  // (SessionResume), and no person ordered that.
   StatusOr<std::unique_ptr<Reducer>> MakeReducer(
       const std::vector<Parameter>& parameters, const ReducerOptions& options);
 
@@ -156,18 +163,20 @@ class Session {
   Status Barrier();
 
   // At the end, by all ranks alike: whether what a rank saved, the last
-  // checkpoint or the model, failed for want of space (ENOSPC, EDQUOT), by what each says of its own (`mine`; OK:
-  // it did not fail). Where one did, the job is told OUTPUT_FULL, all wait, 1 s
-  // doubling to 30 s from call to call, and the answer is true: the state is in
-  // memory only, so save it again, then ask again. An error when the generation
-  // is ended meanwhile.
+  // checkpoint or the model, failed for want of space (ENOSPC, EDQUOT), by what
+  // each says of its own (`mine`; OK: it did not fail). Where one did, the job
+  // is told OUTPUT_FULL, all wait, 1 s doubling to 30 s from call to call, and
+  // the answer is true: the state is in memory only, so save it again, then ask
+  // again. An error when the generation is ended meanwhile.
   StatusOr<bool> AwaitSpace(const Status& mine);
 
   // Where time goes. --------------------------------------------------------
 
   // From now on time counts for `phase`. Cheap: no call into the kernel.
   void Enter(Phase phase);
-  // Writes the page's counters; Commit does it too. For long evaluations.
+  // The counters of this rank's status page.
+  Progress* progress();
+  // Writes the status page; Commit does it too. For long evaluations.
   void Publish();
 
   // What the job should know. ----------------------------------------------
@@ -182,16 +191,6 @@ class Session {
   void ReportCheckpoint(const CheckpointOrder& order, const std::string& path,
                         int64_t bytes);
   void ReportResumed(int64_t step);
-
-  // Numbers for the page, shown with the next Commit or Publish. -----------
-
-  // This rank's part of a checkpoint, of so many bytes, is durable.
-  void CountCheckpoint(int64_t step, uint64_t bytes = 0);
-  void CountCheckpointTime(task::CheckpointPhase phase, Duration time);
-  // One that this rank gave up, or could not begin.
-  void CountCheckpointFailure();
-  // All since the start; the last call holds.
-  void SetInput(const task::InputCounters& input);
 
   // This rank's host should be emptied: all learn it in the next step.
   void RequestDrain();

@@ -103,6 +103,58 @@ struct StepOrders {
   bool drain = false;
 };
 
+// The directives that one rank brings in, for all ranks. PURE.
+class DirectiveQueue {
+ public:
+  // Ignored when it is queued, sent or done already.
+  void Offer(DirectiveOp op, uint32_t id);
+  // The directive to send with the words of `step`, if it is this rank's turn.
+  std::optional<Directive> ToSend(int64_t step);
+  // All ranks have received `directive`, also where another rank sent it.
+  void Received(const Directive& directive);
+  // Several ranks sent one in the same step: rank `rank` waits. No two ranks
+  // wait equally long, so they collide only once.
+  void Collided(int rank) { silent_steps_ = rank + 1; }
+  // May be offered again.
+  void Forget(uint32_t id) { known_.erase(id); }
+
+ private:
+  std::deque<Directive> queue_;  // .step is set when it is sent
+  std::set<uint32_t> known_;     // queued, sent or done
+  int silent_steps_ = 0;         // after a collision
+};
+
+// Which checkpoint is in flight, and which is to come. PURE.
+class CheckpointRounds {
+ public:
+  // A directive asks for a checkpoint after `step`.
+  void Order(int64_t step, uint32_t directive) {
+    due_[step].push_back(directive);
+  }
+  // This rank's vote on the one in flight. FailedPrecondition: none with that
+  // id is in flight, or it has voted.
+  Status Vote(int rank, uint64_t id, bool durable);
+  // The checkpoint in flight is over; nothing where none is.
+  std::optional<CheckpointSettled> Settle(bool complete);
+  // After `committed` steps: a checkpoint starts, if one waits or falls due
+  // (`by_interval`: by the job's interval) and none is in flight.
+  std::optional<CheckpointOrder> StartDue(int64_t committed, bool by_interval);
+  CheckpointOrder Start(int64_t committed);
+
+  const std::optional<CheckpointOrder>& in_flight() const { return in_flight_; }
+  CheckpointVote vote() const { return vote_; }
+
+ private:
+  // Agreed and still to come: step -> directives.
+  std::map<int64_t, std::vector<uint32_t>> due_;
+  // A checkpoint fell due while another was in flight.
+  bool waiting_ = false;
+  std::vector<uint32_t> waiting_directives_;
+  std::optional<CheckpointOrder> in_flight_;
+  CheckpointVote vote_ = CheckpointVote::kNone;
+  uint64_t started_ = 0;
+};
+
 class StepController {
  public:
   // InvalidArgument for options out of range.
@@ -117,9 +169,9 @@ class StepController {
 
   // Before Begin: what this rank wants to bring in. ----------------------
 
-  // A directive of the coordinator, for all ranks, spoken by this one.
-  // Ignored when it is queued, spoken or done already.
-  void Offer(DirectiveOp op, uint32_t id);
+  // A directive of the coordinator, for all ranks, which this one sends.
+  // Ignored when it is queued, sent or done already.
+  void Offer(DirectiveOp op, uint32_t id) { directives_.Offer(op, id); }
   void SetDrain(bool drain) { drain_ = drain; }
   // By all ranks after the same step.
   void SetFingerprint(uint64_t fingerprint) {
@@ -127,7 +179,9 @@ class StepController {
   }
   // This rank's part of the checkpoint in flight: durable, or given up.
   // FailedPrecondition when none is in flight or it has voted.
-  Status Vote(uint64_t checkpoint_id, bool durable);
+  Status Vote(uint64_t checkpoint_id, bool durable) {
+    return checkpoints_.Vote(options_.rank, checkpoint_id, durable);
+  }
 
   // The step. -------------------------------------------------------------
 
@@ -142,8 +196,10 @@ class StepController {
   // state as it is. FailedPrecondition while one is in flight.
   StatusOr<CheckpointOrder> BeginCheckpoint();
   // Started and not settled.
-  const std::optional<CheckpointOrder>& in_flight() const { return in_flight_; }
-  bool voted() const { return vote_ != CheckpointVote::kNone; }
+  const std::optional<CheckpointOrder>& in_flight() const {
+    return checkpoints_.in_flight();
+  }
+  bool voted() const { return checkpoints_.vote() != CheckpointVote::kNone; }
 
  private:
   explicit StepController(const StepControllerOptions& options)
@@ -152,9 +208,7 @@ class StepController {
 
   StatusOr<Verdict> Fail(Status status);
   void ReceiveDirective();
-  std::optional<CheckpointSettled> Settle();
-  bool CheckpointFallsDue();
-  CheckpointOrder StartCheckpoint();
+  ControlInput NewInput(int64_t step) const;
 
   StepControllerOptions options_;
   int64_t committed_;
@@ -169,20 +223,9 @@ class StepController {
   // What this rank saw wrong; said to all as the alarm, then returned.
   Status alarm_;
 
-  // As speaker.
-  std::deque<Directive> to_speak_;  // .step is set when it is spoken.
-  std::set<uint32_t> known_;        // Queued, spoken or done.
-  int silent_steps_ = 0;            // After a collision.
-
-  // Agreed and still to come: step -> directives.
-  std::map<int64_t, std::vector<uint32_t>> due_;
-  std::optional<Directive> stop_;
-  // A checkpoint fell due while another was in flight.
-  bool waiting_ = false;
-  std::vector<uint32_t> waiting_directives_;
-  std::optional<CheckpointOrder> in_flight_;
-  CheckpointVote vote_ = CheckpointVote::kNone;
-  uint64_t checkpoints_ = 0;
+  DirectiveQueue directives_;
+  std::optional<Directive> stop_;  // agreed and still to come
+  CheckpointRounds checkpoints_;
 };
 
 }  // namespace lockstep

@@ -16,12 +16,12 @@ using checkpoint::Checkpoint;
 
 checkpoint::ResumeRequest RequestOf(const Session& session) {
   checkpoint::ResumeRequest request;
-  request.job = session.job();
-  request.generation = session.generation();
-  for (const SessionLineage& entry : session.lineage()) {
+  request.job = session.identity().job;
+  request.generation = session.identity().generation;
+  for (const SessionLineage& entry : session.identity().lineage) {
     request.lineage.push_back({entry.generation, entry.start_step});
   }
-  const SessionResume& resume = session.resume();
+  const SessionResume& resume = session.identity().resume;
   if (resume.known_generation > 0) {
     request.known = {resume.known_generation, resume.known_step};
   }
@@ -132,7 +132,7 @@ StatusOr<Restored> Restore(FileSystem* fs, Session* session,
   LOCKSTEP_RETURN_IF_ERROR(CompareReplicas(session, *replica, optimizer));
   // Also "from nothing" where there might have been something: what the
   // coordinator takes for the beginning may have been found damaged.
-  if (session->chief() && session->generation() > 1) {
+  if (session->chief() && session->identity().generation > 1) {
     session->ReportResumed(restored.progress.step);
   }
   return restored;

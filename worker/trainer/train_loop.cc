@@ -58,8 +58,8 @@ Status TrainLoop::Run() {
 }
 
 bool TrainLoop::IsPermanent(const Status& error) const {
-  if (!would_repeat_ || progress_.step > 0 || session_->lineage().size() > 1 ||
-      Session::IsVictim(error)) {
+  if (!would_repeat_ || progress_.step > 0 ||
+      session_->identity().lineage.size() > 1 || Session::IsVictim(error)) {
     return false;
   }
   return error.code() == StatusCode::kNotFound ||
@@ -77,7 +77,7 @@ Status TrainLoop::Step() {
   would_repeat_ = true;
   const Status read = NextBatch(input_.get(), &batch_);
   // Also of what could not be read: it is this rank's last word.
-  session_->SetInput(InputOf(*input_, input_depth_));
+  session_->progress()->SetInput(InputOf(*input_, input_depth_));
   LOCKSTEP_RETURN_IF_ERROR(read);
   would_repeat_ = false;
 
@@ -241,7 +241,7 @@ Status TrainLoop::WriteModel() {
       {"classes", std::to_string(classes_)},
       {"image", FormatShape(data_->shape)},
       {"input", "(N, channels, height, width), each pixel / 127.5 - 1"},
-      {"job", session_->job()},
+      {"job", session_->identity().job},
       {"step", std::to_string(progress_.step)},
   };
   if (progress_.accuracy >= 0) {

@@ -24,8 +24,8 @@ Status TrainLoop::OpenData() {
   if (options_.max_steps > 0) {
     plan_.total_steps = std::min(plan_.total_steps, options_.max_steps);
   }
-  output_ =
-      options_.output.empty() ? session_->output_directory() : options_.output;
+  output_ = options_.output.empty() ? session_->identity().output_directory
+                                    : options_.output;
   checkpoint_root_ = options_.checkpoint_dir;
   if (checkpoint_root_.empty() && !output_.empty()) {
     checkpoint_root_ = JoinPath(output_, "checkpoints");
@@ -95,8 +95,8 @@ Status TrainLoop::RestoreState() {
   gradient_order_ = restored.gradient_order;
   restored_from_ = restored.from;
   if (restored_from_) {
-    session_->CountCheckpointTime(task::CheckpointPhase::kRestore,
-                                  MonotonicNow() - began);
+    session_->progress()->CountCheckpointTime(task::CheckpointPhase::kRestore,
+                                              MonotonicNow() - began);
   }
   return OkStatus();
 }

@@ -132,8 +132,7 @@ TEST(FactoryTest, AutoOnOneHostIsShmAndSaysWhy) {
     std::string why;
     auto options = TestOptions(rank, 2, &store);
     options.backend = "auto";
-    options.choice = &why;
-    const auto formed = FormCommunicator(options);
+    const auto formed = FormCommunicator(options, &why);
     ASSERT_TRUE(formed.ok()) << formed.status();
     EXPECT_EQ((*formed)->backend(), "shm");
     plans[rank] = (*formed)->ReductionPlan();
@@ -288,8 +287,7 @@ std::string ChoiceOn(const std::vector<std::string>& hosts) {
     auto options = TestOptions(rank, n, &store);
     options.backend = "auto";
     options.host = hosts[rank];
-    options.choice = &choices[rank];
-    const auto formed = FormCommunicator(options);
+    const auto formed = FormCommunicator(options, &choices[rank]);
     ASSERT_TRUE(formed.ok()) << formed.status();
     EXPECT_TRUE(choices[rank].starts_with(
         fmt::format("backend {}: ", (*formed)->backend())))
@@ -327,8 +325,7 @@ TEST(FactoryTest, OneRankIsSelfWithoutAWord) {
     auto options = TestOptions(0, 1, nullptr);
     options.backend = backend;
     options.device = 0;
-    options.choice = &why;
-    const auto formed = FormCommunicator(options);
+    const auto formed = FormCommunicator(options, &why);
     ASSERT_TRUE(formed.ok()) << formed.status();
     EXPECT_EQ((*formed)->backend(), "self");
     EXPECT_EQ(why, "");

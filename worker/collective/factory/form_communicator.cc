@@ -193,21 +193,21 @@ StatusOr<std::unique_ptr<Communicator>> FormChosen(
   return FormModule(choice.backend, options);
 }
 
-void DescribeChoice(const BackendChoice& choice, const std::string& algorithms,
-                    const CommunicatorOptions& options) {
-  if (options.choice == nullptr) return;
+std::string DescribeChoice(const BackendChoice& choice,
+                           const std::string& algorithms) {
   // "shm: each of ..." after "backend shm: ..." says it twice.
   std::string_view how = algorithms;
   const std::string name = choice.backend + ": ";
   if (how.starts_with(name)) how.remove_prefix(name.size());
-  *options.choice = choice.why;
-  if (!how.empty()) options.choice->append("; ").append(how);
+  std::string text = choice.why;
+  if (!how.empty()) text.append("; ").append(how);
+  return text;
 }
 
 }  // namespace
 
 StatusOr<std::unique_ptr<Communicator>> FormCommunicator(
-    const CommunicatorOptions& options) {
+    const CommunicatorOptions& options, std::string* choice) {
   LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options));
   const std::string& backend = options.backend;
   if (backend == "self" && options.size != 1) {
@@ -227,13 +227,13 @@ StatusOr<std::unique_ptr<Communicator>> FormCommunicator(
     return FormModule(backend, options);
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckGroup(options));
-  LOCKSTEP_ASSIGN_OR_RETURN(const BackendChoice choice,
+  LOCKSTEP_ASSIGN_OR_RETURN(const BackendChoice chosen,
                             AgreeOnBackend(options, OfferOf(options)));
   CommunicatorOptions agreed = options;
-  agreed.reduction_plan = choice.plan;
+  agreed.reduction_plan = chosen.plan;
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator,
-                            FormChosen(choice, agreed));
-  DescribeChoice(choice, communicator->Plan(), options);
+                            FormChosen(chosen, agreed));
+  if (choice != nullptr) *choice = DescribeChoice(chosen, communicator->Plan());
   return communicator;
 }
 

@@ -3,6 +3,7 @@
 #define LOCKSTEP_WORKER_COLLECTIVE_FACTORY_FORM_COMMUNICATOR_H_
 
 #include <memory>
+#include <string>
 
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
@@ -28,8 +29,12 @@ namespace lockstep {
 // Unavailable: a rank went away while forming, which is an ordinary event:
 // form again as a new generation. ResourceExhausted: the system gives no
 // memory or no thread.
+//
+// Where `choice` is not null and there are several ranks, it becomes a sentence
+// that says which backend was taken, how it reduces, and why: "backend shm: all
+// 2 ranks are on one host; each of 2 ranks reduces its half in place".
 StatusOr<std::unique_ptr<Communicator>> FormCommunicator(
-    const CommunicatorOptions& options);
+    const CommunicatorOptions& options, std::string* choice = nullptr);
 
 }  // namespace lockstep
 

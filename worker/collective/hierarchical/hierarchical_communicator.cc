@@ -40,7 +40,6 @@ StatusOr<Side> FormSide(const CommunicatorOptions& options,
   part.size = static_cast<int>(side.ranks.size());
   part.label = what.where;
   part.rendezvous = &store;
-  part.choice = nullptr;
   part.reduction_plan = what.plan;
   const BrokenFunction broken = [linked_abort, from = what.side,
                                  all = side.ranks,

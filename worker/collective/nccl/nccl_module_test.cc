@@ -79,8 +79,7 @@ TEST(NcclModuleTest, AutoWithADeviceFallsBackWhereNcclCannotBeUsed) {
     auto options = TestOptions(rank, 2, &store);
     options.backend = "auto";
     options.device = 0;
-    options.choice = &why;
-    const auto formed = FormCommunicator(options);
+    const auto formed = FormCommunicator(options, &why);
     ASSERT_TRUE(formed.ok()) << formed.status();
     EXPECT_EQ((*formed)->backend(), "shm");
     EXPECT_THAT(why, HasSubstr("; not nccl: rank 0 "));
