@@ -23,16 +23,14 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "common/base/clock.h"
-#include "common/base/fd.h"
 #include "common/base/status.h"
 #include "lockstep/v1/rank.pb.h"
+#include "worker/rank_link/connections.h"
 #include "worker/rank_link/rank_key.h"
 
 namespace lockstep {
@@ -65,7 +63,7 @@ class RankLinkServer {
   RankLinkServer& operator=(const RankLinkServer&) = delete;
 
   // An epoll descriptor: readable when Dispatch() has something to do.
-  int fd() const { return epoll_.get(); }
+  int fd() const { return connections_->fd(); }
   void Dispatch();
   // Waits up to `timeout` for fd(), then dispatches: for callers without a
   // loop of their own.
@@ -98,32 +96,19 @@ class RankLinkServer {
   pid_t pid(const RankKey& key) const;
 
  private:
-  struct Connection;
   struct Expected;
 
-  RankLinkServer(std::string path, RankLinkHandler* handler, Fd listener,
-                 Fd epoll);
-  void Accept();
-  // For one more connection that has not said Hello.
-  bool HasRoomFor(uid_t uid) const;
+  RankLinkServer(std::string path, RankLinkHandler* handler,
+                 std::unique_ptr<RankConnections> connections);
   void Read(uint64_t id);
-  bool OnMessage(Connection* connection, const v1::RankMessage& message);
-  bool OnHello(Connection* connection, const v1::RankHello& hello);
-  void Queue(Connection* connection, std::string packet);
-  void Flush(Connection* connection);
-  void Refuse(Connection* connection, const std::string& message);
-  void MarkForClose(Connection* connection);
-  void Arm(Duration in);
+  bool OnMessage(RankConnection* connection, const v1::RankMessage& message);
+  bool OnHello(RankConnection* connection, const v1::RankHello& hello);
+  void Refuse(RankConnection* connection, const std::string& message);
   void Sweep();
-  Connection* Find(uint64_t id);
 
   const std::string path_;
   RankLinkHandler* const handler_;
-  Fd listener_;
-  Fd epoll_;
-  Fd timer_;  // Readable when a connection is to be closed.
-  uint64_t next_id_ = 2;
-  std::map<uint64_t, std::unique_ptr<Connection>> connections_;
+  const std::unique_ptr<RankConnections> connections_;
   std::map<RankKey, std::unique_ptr<Expected>> expected_;
 };
 

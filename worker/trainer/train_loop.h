@@ -4,26 +4,21 @@
 #define LOCKSTEP_WORKER_TRAINER_TRAIN_LOOP_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "common/base/file.h"
 #include "common/base/status.h"
-#include "worker/data/prefetcher.h"
 #include "worker/runtime/session.h"
 #include "worker/trainer/environment.h"
 #include "worker/trainer/faults.h"
-#include "worker/trainer/job_data.h"
-#include "worker/trainer/optimizer.h"
+#include "worker/trainer/input.h"
+#include "worker/trainer/local_model.h"
 #include "worker/trainer/options.h"
-#include "worker/trainer/replica.h"
+#include "worker/trainer/restore.h"
 #include "worker/trainer/saver.h"
-#include "worker/trainer/schedule.h"
 #include "worker/trainer/train_state.h"
+#include "worker/trainer/training_job.h"
 #include "worker/trainer/training_logger.h"
 
 namespace lockstep {
@@ -49,19 +44,13 @@ class TrainLoop {
 
  private:
   // Before the first step.
-  Status OpenData();
-  Status Form();
-  Status MakeReplica();
+  Status MakeModel();
   Status RestoreState();
   Status Connect();
 
   // Each step.
   bool Ended() const;
   Status Step();
-  StatusOr<double> ComputeGradients(int64_t step);
-  Status TakeGradient(int64_t step, size_t i, std::span<const float> gradient,
-                      bool last);
-  void Apply(double learning_rate, double gradient_scale);
   Status EvaluateIfDue();
 
   // After the last step.
@@ -74,40 +63,26 @@ class TrainLoop {
   void PrintParameterHash();
 
   StatusOr<SavedState> Save();
-  uint64_t StateHashNow();
 
   FileSystem* const fs_;
   Session* const session_;
   const TrainerOptions options_;
   const Faults faults_;
 
-  std::optional<JobData> data_;
-  Plan plan_;
-  int64_t classes_ = 0;
-  std::string output_;  // Empty: nothing is written.
-  std::string checkpoint_root_;
-  // Whether what is done now depends on options and data alone.
-  bool would_repeat_ = true;
-  std::map<std::string, std::string> facts_;  // Config and data, by name.
-
-  std::unique_ptr<Replica> replica_;
+  std::optional<TrainingJob> job_;
+  std::unique_ptr<LocalModel> model_;
+  Restored restored_;
   std::unique_ptr<Reducer> reducer_;
-  std::unique_ptr<Optimizer> optimizer_;
-  Schedule schedule_;
   std::unique_ptr<Saver> saver_;
-  std::unique_ptr<Prefetcher> input_;
-  size_t input_depth_ = 0;
+  std::unique_ptr<SampleInput> input_;
   std::unique_ptr<TrainingLogger> logger_;
   std::optional<StopSignal> stop_signal_;
 
   TrainProgress progress_;
-  std::optional<checkpoint::CheckpointKey> restored_from_;
-  std::vector<uint32_t> gradient_order_;  // Restored.
-  Batch batch_;
-  std::vector<std::span<const float>> gradients_;  // For the optimizer.
-  std::vector<std::span<float>> places_;           // For the backward.
-  bool ordered_to_stop_ = false;                   // By the coordinator.
-  bool told_to_stop_ = false;                      // Some rank, by a signal.
+  // Whether what is done now depends on options and data alone.
+  bool would_repeat_ = true;
+  // Of the last step: stop, by the coordinator; drain, by a signal to a rank.
+  StepOrders orders_;
 };
 
 }  // namespace lockstep

@@ -96,12 +96,8 @@ void NcclEngine::Place(NcclTask* task) {
 
 StatusOr<std::shared_ptr<NcclTask>> NcclEngine::Enqueue(
     std::shared_ptr<NcclTask> task, cudaStream_t after) {
-  Status status = TakeEvents(task.get(), after);
-  if (!status.ok()) {
-    queue_.GiveBack(task.get());
-    return status;
-  }
-  LOCKSTEP_RETURN_IF_ERROR(queue_.Push(task));
+  const Status ready = TakeEvents(task.get(), after);
+  LOCKSTEP_RETURN_IF_ERROR(queue_.Push(task, ready));
   return task;
 }
 

@@ -64,11 +64,12 @@ Status NcclQueue::status() {
   return broken_;
 }
 
-Status NcclQueue::Push(std::shared_ptr<NcclTask> task) {
+Status NcclQueue::Push(std::shared_ptr<NcclTask> task, const Status& ready) {
   MutexLock lock(&mu_);
-  if (!broken_.ok()) {
+  const Status& status = ready.ok() ? broken_ : ready;
+  if (!status.ok()) {
     GiveBackEvents(task.get());
-    return broken_;
+    return status;
   }
   task->deadline =
       MonotonicNow() + kStreamPatience * options_.operation_timeout;
@@ -84,11 +85,6 @@ StatusOr<cudaEvent_t> NcclQueue::TakeEvent() {
   const cudaEvent_t event = events_.back();
   events_.pop_back();
   return event;
-}
-
-void NcclQueue::GiveBack(NcclTask* task) {
-  MutexLock lock(&mu_);
-  GiveBackEvents(task);
 }
 
 void NcclQueue::GiveBackEvents(NcclTask* task) {
@@ -210,8 +206,10 @@ void NcclQueue::Finish(NcclTask* task) {
   changed_.NotifyAll();
 }
 
-void NcclQueue::FailAll(std::initializer_list<NcclTasks*> launched) {
+void NcclQueue::FailAll(std::initializer_list<NcclTasks*> launched,
+                        bool stuck) {
   MutexLock lock(&mu_);
+  if (stuck) broken_ = StuckStatus();
   const auto fail = [this](NcclTasks* tasks) {
     mu_.AssertHeld();
     for (const auto& task : *tasks) {
@@ -232,21 +230,12 @@ std::optional<MonoTime> NcclQueue::broken_at() {
   return broken_at_;
 }
 
-void NcclQueue::SetStuck() {
-  MutexLock lock(&mu_);
-  broken_ = StuckStatus();
-}
-
-void NcclQueue::WaitForStop() {
+std::vector<cudaEvent_t> NcclQueue::WaitForStop() {
   MutexLock lock(&mu_);
   dissolved_ = true;
   changed_.NotifyAll();
   // Buffers are their owner's until it lets the communicator go.
   while (!stopping_) queued_.Wait(&mu_);
-}
-
-std::vector<cudaEvent_t> NcclQueue::TakeAllEvents() {
-  MutexLock lock(&mu_);
   return std::exchange(events_, {});
 }
 

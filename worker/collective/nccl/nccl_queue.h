@@ -74,14 +74,12 @@ class NcclQueue {
   Status WaitUntilFormed();
   // The reason of the first Break, or OK.
   Status status();
-  // Appends the task. An error: the communicator is broken, and the task's
-  // events are back.
-  Status Push(std::shared_ptr<NcclTask> task);
+  // Appends the task, unless `ready` is an error. An error: that one, or the
+  // communicator is broken; the task's events are given back.
+  Status Push(std::shared_ptr<NcclTask> task, const Status& ready);
   // An event that was given back, or null. An error: the communicator is
   // broken.
   StatusOr<cudaEvent_t> TakeEvent();
-  // Gives back the events of a task that was not pushed.
-  void GiveBack(NcclTask* task);
   // A deadline that passes breaks the communicator.
   Status Wait(NcclTask* task, MonoTime deadline);
   Status WaitForEnd(NcclTask* task);
@@ -110,15 +108,13 @@ class NcclQueue {
   MonoTime DeadlineOf(const NcclTask& task);
   void Finish(NcclTask* task);
   // Ends what waits, and what is in `launched`, with the reason of the end.
-  void FailAll(std::initializer_list<NcclTasks*> launched);
+  // `stuck`: from now on that is that the device does not stop.
+  void FailAll(std::initializer_list<NcclTasks*> launched, bool stuck);
   // When the communicator broke; nothing while it is whole.
   std::optional<MonoTime> broken_at();
-  // The device does not stop: from now on that is the reason.
-  void SetStuck();
   // The device has stopped. Waits until the owner lets the communicator go.
-  void WaitForStop();
-  // All is freed but the events, which the caller destroys.
-  std::vector<cudaEvent_t> TakeAllEvents();
+  // Returns all events, for the caller to destroy.
+  std::vector<cudaEvent_t> WaitForStop();
   void SetOver();
 
  private:

@@ -17,6 +17,7 @@
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "common/base/status.h"
 #include "worker/collective/nccl/nccl_api.h"
@@ -79,10 +80,10 @@ class NcclThread {
   void Dissolve();
   void FinishAndDestroy(MonoTime deadline);
   bool WaitUntilIdle(MonoTime deadline);
-  void FailAll() {
-    queue_.FailAll({&operations_.in_flight, &squares_.in_flight});
+  void FailAll(bool stuck = false) {
+    queue_.FailAll({&operations_.in_flight, &squares_.in_flight}, stuck);
   }
-  void Free();
+  void Free(const std::vector<cudaEvent_t>& events);
 
   Status CudaError(cudaError_t error, std::string_view what) const {
     return CudaStatus(api_.cuda, options_.label, error, what);

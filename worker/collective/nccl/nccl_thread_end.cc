@@ -86,12 +86,12 @@ void NcclThread::Dissolve() {
   comm_.Abort();
 }
 
-void NcclThread::Free() {
+void NcclThread::Free(const std::vector<cudaEvent_t>& events) {
   memory_.Free();
   for (void* const memory : {word_, partials_}) {
     if (memory != nullptr) (void)api_.cuda.free(memory);
   }
-  for (const cudaEvent_t event : queue_.TakeAllEvents()) {
+  for (const cudaEvent_t event : events) {
     (void)api_.cuda.destroy_event(event);
   }
   for (const Lane* const lane : {&operations_, &squares_}) {
@@ -108,12 +108,10 @@ void NcclThread::Run() {
   Dissolve();
   if (!WaitUntilIdle(MonotonicNow() + options_.abort_timeout / 2)) {
     // Never over: Stop gives up, and nothing is freed.
-    queue_.SetStuck();
-    return FailAll();
+    return FailAll(/*stuck=*/true);
   }
   FailAll();
-  queue_.WaitForStop();
-  Free();
+  Free(queue_.WaitForStop());
 }
 
 }  // namespace lockstep
