@@ -18,60 +18,63 @@ namespace lockstep {
 inline constexpr int kMaxShmRanks = 128;
 
 struct RankOffer {
-  // Of a GPU, unique among all hosts: "HOST/GPU-UUID". Empty: `why_not`.
+  // The rank's GPU, unique among all hosts: "HOST/GPU-UUID". Empty: it has none
+  // that nccl can use; `why_not` says why.
   std::string device;
-  // "NCCL 2.28.9": must be the same everywhere.
+  // "NCCL 2.28.9". Must be the same on all ranks.
   std::string library;
   // The end of a sentence that begins with the rank: "has no GPU".
   std::string why_not;
-  // Where memory can be shared: the same text on ranks of one host that may.
-  // Empty: with nobody.
+  // Ranks with the same text can share memory. Empty: the rank cannot share
+  // memory.
   std::string host;
-  // Of that host, for people: "node7 (10.0.0.7)".
+  // The host's name in sentences: "node7 (10.0.0.7)".
   std::string host_name;
-  // CommunicatorOptions::backend: must be the same everywhere.
+  // CommunicatorOptions::backend. Must be the same on all ranks.
   std::string wish;
 };
 
 // One line of text; each of its parts is cut after 2 KiB.
 std::string EncodeOffer(const RankOffer& offer);
-// InvalidArgument for bytes that are none.
+// InvalidArgument: the bytes are not an offer.
 StatusOr<RankOffer> DecodeOffer(std::string_view bytes);
 
 struct BackendChoice {
   // Never "auto".
   std::string backend;
-  // Of each rank, the number of its host; hosts are numbered by their first
-  // ranks, from 0.
+  // hosts[r] is the number of rank r's host. Hosts are numbered from 0 by their
+  // first ranks.
   std::vector<int> hosts;
   // "backend shm: all 4 ranks are on one host".
   std::string why;
-  // CommunicatorOptions::reduction_plan, rank 0's.
+  // Rank 0's CommunicatorOptions::reduction_plan.
   std::string plan = {};
 };
 
-// offers[r] is rank r's; more than one. PURE.
+// Chooses by offers[r], the offer of rank r; there are several ranks. PURE.
 // FailedPrecondition: the wish cannot be granted, or the wishes differ; the
 // sentence names ranks.
 StatusOr<BackendChoice> ChooseBackend(const std::vector<RankOffer>& offers);
 
-// Text in pieces of at most `piece_bytes`, at least one; the first says how
-// many. A choice of 4,096 ranks is one piece of 32 KiB wherever they are.
+// Encodes the choice as text in pieces of at most `piece_bytes`. There is at
+// least one piece, and the first one says how many there are. A choice of 4,096
+// ranks always fits one piece of 32 KiB.
 std::vector<std::string> EncodeChoice(const StatusOr<BackendChoice>& choice,
                                       size_t piece_bytes = 32 << 10);
-// How many pieces there are, by the first. InvalidArgument for other bytes.
+// Returns the number of pieces, which the first one says. InvalidArgument: the
+// bytes are not a first piece.
 StatusOr<int> PiecesOf(std::string_view first);
-// The error that was encoded, with its reason, or InvalidArgument for bytes
-// that are no choice of `size` ranks.
+// Returns the choice, or the error that was encoded, with its reason.
+// InvalidArgument: the bytes are not a choice of `size` ranks.
 StatusOr<BackendChoice> DecodeChoice(const std::vector<std::string>& pieces,
                                      int size);
 
-// Reason (ReasonOf) of a reduction plan that was refused, which all ranks are
-// told alike: they may form again without it.
+// Reason (ReasonOf) of the refusal of a reduction plan. All ranks get the same
+// refusal, so they may form again without the plan.
 inline constexpr char kReasonPlanRefused[] = "PLAN_REFUSED";
 
-// Whether a reduction plan, the line of Communicator::ReductionPlan, is one of
-// these ranks. InvalidArgument with kReasonPlanRefused: it is for another
+// Checks that a reduction plan, the line of Communicator::ReductionPlan, fits
+// these ranks. InvalidArgument with kReasonPlanRefused: the plan is for another
 // backend, size or grouping; the sentence names both.
 Status CheckReductionPlan(const BackendChoice& choice, std::string_view line);
 

@@ -1,4 +1,4 @@
-// What a backend module exports: one C function.
+// The interface of a backend module: one C function.
 //
 // A module is a shared object collective-NAME.so. It is loaded with its
 // symbols kept to itself (RTLD_LOCAL), because other libraries of the process
@@ -31,8 +31,8 @@ struct lockstep_collective_module {
   uint32_t abi;           // kLockstepCollectiveAbi
   const char* toolchain;  // kLockstepCollectiveToolchain
   const char* name;       // "nccl"
-  // What this rank brings. Null: the backend runs everywhere. Quick; throws
-  // nothing; touches no GPU further than to count them.
+  // Fills in this rank's offer. Null: the backend runs everywhere. Quick;
+  // throws nothing; only counts the GPUs.
   void (*offer)(const lockstep::CommunicatorOptions* options,
                 lockstep::RankOffer* offer);
   // Forms a communicator into `communicator` (the caller's to delete), or

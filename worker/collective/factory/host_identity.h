@@ -1,4 +1,4 @@
-// Whose memory this process can share.
+// Which processes can share memory with this one.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_FACTORY_HOST_IDENTITY_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_FACTORY_HOST_IDENTITY_H_
 
@@ -6,13 +6,14 @@
 
 namespace lockstep {
 
-// The same text in two processes exactly when they run under one boot of one
-// kernel, in one network namespace (they meet at an abstract Unix socket,
-// which it scopes) and as one user of one user namespace. Never a host's
-// name: two hosts may have the same. Empty where the system does not say.
+// Returns the same text in two processes exactly when they run under one boot
+// of one kernel, in one network namespace (which scopes the abstract Unix
+// sockets at which they meet) and as one user of one user namespace. It is
+// never a host's name: two hosts may have the same name. Empty: the system does
+// not tell.
 std::string HostIdentity();
 
-// For people: "node7 (10.0.0.7)".
+// Returns the host's name for people: "node7 (10.0.0.7)".
 std::string HostName(const std::string& bind_address);
 
 }  // namespace lockstep

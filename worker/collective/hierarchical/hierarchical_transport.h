@@ -17,12 +17,14 @@
 
 namespace lockstep::hierarchical {
 
-// What the transport reduces of its own.
+// Memory of the transport's own.
 struct OwnMemory {
-  // kLineBytes of the host's side, for the words of its ranks; null without it.
+  // kLineBytes in the host's communicator, for agreements of its ranks; null:
+  // the rank is alone on its host.
   const Buffer* agreement = nullptr;
-  // `memory` holds what `scratch` is: a buffer of the other side for each chunk
-  // that may be there. Empty without it.
+  // `scratch` has one buffer of the communicator between the hosts for each
+  // chunk that may be there; the buffers lie in `memory`. Empty: the rank does
+  // not take part between the hosts.
   std::unique_ptr<char[]> memory;
   std::vector<const Buffer*> scratch;
 };
@@ -36,11 +38,11 @@ struct TransportParts {
   HostLayout layout;
   Side within;
   Side between;
-  // Is told by both sides.
+  // Both communicators report to it when they break.
   std::shared_ptr<LinkedAbort> linked_abort;
-  // The plan was given: nothing is measured.
+  // The plan was given: Tune measures nothing.
   bool plan_given = false;
-  // The plan of those that meet between the hosts, rank 0 among them.
+  // The plan of the ranks that meet between the hosts, rank 0 among them.
   std::string between_line;
   OwnMemory own;
 };

@@ -1,8 +1,8 @@
-// Two communicators that end together: when one breaks, so does the other.
+// Links two communicators: when one breaks, the other is aborted.
 //
-// A rank that waits in its host does not look at what goes on between the
-// hosts, and the other way round. Without this it would stay there until its
-// deadline, although whom it waits for has left long ago.
+// A rank that waits in its host does not look at the connections between the
+// hosts, and the other way round. Without the link it would wait until its
+// deadline, although the peer it waits for left long ago.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_LINKED_ABORT_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_LINKED_ABORT_H_
 
@@ -17,17 +17,17 @@ class LinkedAbort {
  public:
   enum class From { kWithin, kBetween, kOutside };
 
-  // Borrowed until Detach; either may be null. What broke before ends the
-  // other now.
+  // Both are borrowed until Detach; either may be null. If one broke before,
+  // the other is aborted now.
   void Attach(Communicator* within, Communicator* between);
-  // Nothing is ended any more: waits for those who are at it.
+  // Aborts no communicator any more. Waits for an abort that is under way.
   void Detach();
 
-  // One of the two broke, or all is to end. The first reason stays; peers are
-  // told it. Nested calls, of those that this ends, do nothing.
+  // One of the two broke, or both are to end. The first reason stays, and peers
+  // get it. Nested calls, by a communicator that this aborts, do nothing.
   void Break(From from, const Status& reason);
 
-  // What Break was first called with.
+  // The reason of the first Break.
   Status first() const;
 
  private:

@@ -61,7 +61,7 @@ struct NcclApi {
   decltype(&ncclCommFinalize) finalize;
   decltype(&ncclCommDestroy) destroy;
   decltype(&ncclCommAbort) abort;
-  // Of NCCL 2.28 and later, else null.
+  // Null before NCCL 2.28.
   decltype(&ncclCommRevoke) revoke;
   decltype(&ncclAllReduce) all_reduce;
   decltype(&ncclReduceScatter) reduce_scatter;

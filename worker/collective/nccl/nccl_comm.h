@@ -2,8 +2,8 @@
 //
 // It is non-blocking: a call that is not done says so, and is polled. All calls
 // are made by one thread, so that none of them meets another: a communicator of
-// NCCL is not made for two threads, and abort and free are known to hang beside
-// other calls.
+// NCCL is not made for two threads, and abort and free are known to hang while
+// another call runs.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_COMM_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_COMM_H_
 

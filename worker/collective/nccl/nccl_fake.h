@@ -1,8 +1,8 @@
 // For tests: a GPU and an NCCL in the memory of this process.
 //
-// Streams are lists of steps that run, in order, whenever somebody asks how
-// far they are; a collective runs once every rank has started its part. What
-// goes wrong on purpose is set before the communicators form.
+// Streams are lists of steps that run, in order, at each query of how far they
+// are; a collective runs once every rank has started its part. Faults are set
+// before the communicators form.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_FAKE_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_FAKE_H_
 
@@ -26,13 +26,13 @@ struct FakeGpuFaults {
   size_t memory = size_t{1} << 30;  // then allocations fail
 };
 
-// Forgets all that was; the table is the same every time. No communicator of
+// Resets the fake; the table is the same every time. No communicator of
 // an earlier one may be left, except one that is stuck.
 const GpuApi& ResetFakeGpu(const FakeGpuFaults& faults);
 // Lets every abort that hangs return.
 void ReleaseFakeAborts();
 
-// What is left: 0 when all was given back.
+// Device memory in use: 0 once all is freed.
 size_t FakeBytesInUse();
 int FakeCommunicatorsInUse();
 // How often NCCL was called for a communicator by a thread other than the one
@@ -40,7 +40,7 @@ int FakeCommunicatorsInUse();
 int FakeWrongThreads();
 // Collectives that were put on streams.
 int FakeLaunches();
-// The one with which a communicator forms left out.
+// Sums of squares that were launched, without the one while forming.
 int FakeSumsOfSquares();
 int FakeRevokes();
 int FakeAborts();
@@ -51,7 +51,7 @@ void CaptureFakeStream(cudaStream_t stream);
 // The device that the calling thread has chosen.
 int FakeDeviceOfThread();
 void SetFakeDeviceOfThread(int device);
-// Calls that depend on it, and were made with another than 0.
+// Calls that depend on the device, and were made with another one than 0.
 int FakeCallsOnWrongDevice();
 // Writes `value` to `bytes` of device memory, on `stream`, once Release.
 void FakeSlowFill(cudaStream_t stream, void* data, int value, size_t bytes);

@@ -24,9 +24,9 @@ std::string NcclVersionText(int version);
 // the end of a sentence about a rank: FailedPrecondition("has no ...").
 StatusOr<const GpuApi*> OpenNccl();
 
-// What names device number `device` of this process among all hosts:
-// "HOST/GPU-UUID". The host is $NCCL_HOSTID where it is set, as in NCCL.
-// Errors as OpenNccl: no driver, too old a driver, no such GPU.
+// Returns the name of device number `device` of this process, unique among all
+// hosts: "HOST/GPU-UUID". The host is $NCCL_HOSTID where that is set, as in
+// NCCL. Errors as for OpenNccl: no driver, too old a driver, no such GPU.
 StatusOr<std::string> NameDevice(int device);
 
 // NCCL opens ports on its own: those of its RAS service stay shut, and the

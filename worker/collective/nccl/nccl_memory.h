@@ -16,15 +16,15 @@
 
 namespace lockstep {
 
-// Safe from any thread. Not freed by the destructor: only who knows that the
-// device has stopped may call Free.
+// Safe from any thread. The destructor does not free the memory: call Free once
+// the device has stopped.
 class NcclMemory {
  public:
   NcclMemory(const CudaApi& cuda, int device) : cuda_(cuda), device_(device) {}
 
   StatusOr<const Buffer*> Allocate(size_t bytes, MemoryKind kind);
-  // Where NCCL works for `buffer`; null for one that is not ours. Compares
-  // the pointer only: safe with any value.
+  // The device memory in which NCCL works for `buffer`; null: the buffer is not
+  // of this communicator. Compares the pointer only: safe with any value.
   void* MirrorOf(const Buffer* buffer) const;
   void Free();
 

@@ -35,7 +35,7 @@ struct NcclEngineOptions {
 };
 
 struct NcclTask {
-  // Of a sum of squares only the slice counts: its result.
+  // For a sum of squares only the slice counts: it is the result.
   Operation operation;
   const float* squares_of = nullptr;  // on the device, or null
   size_t squares_count = 0;
@@ -84,7 +84,7 @@ class NcclQueue {
   Status Wait(NcclTask* task, MonoTime deadline);
   Status WaitForEnd(NcclTask* task);
   bool IsDone(NcclTask* task);
-  // REQUIRES: it is done. Nothing where it did not run.
+  // REQUIRES: it is done. No value: it did not run.
   std::optional<Work::Span> Ran(const NcclTask& task);
   // The first reason stays.
   void Break(Status reason);

@@ -1,5 +1,5 @@
-// The one kernel of our own. Beside it everything that the nccl backend does on
-// a device is NCCL's or CUDA's.
+// The one kernel of our own. All other work of the nccl backend on a device is
+// NCCL's or CUDA's.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_SQUARES_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_SQUARES_H_
 
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// Float64 words of device memory that one sum works in.
+// Float64 words of device memory that one sum needs.
 inline constexpr int kSquaresPartials = 1024;
 
 // Puts on `stream`: the sum of the squares of `count` floats at `data`, made in

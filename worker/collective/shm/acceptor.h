@@ -1,4 +1,5 @@
-// The accepting side of rendezvous.h: hears those who connect, lets members in.
+// The accepting side of rendezvous.h: receives the handshakes of ranks that
+// connect, and lets members in.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_SHM_ACCEPTOR_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_SHM_ACCEPTOR_H_
 
@@ -16,13 +17,13 @@
 
 namespace lockstep::shm {
 
-// A rank that has proved that it is one, and its memory.
+// A rank that has proved its membership, and its memory.
 struct Peer {
   int rank = 0;
   Hello hello{};
   pid_t pid = 0;
   Fd socket;
-  Fd file;  // none where it sent none
+  Fd file;  // empty: the rank sent none
 };
 
 // Used by one thread.
@@ -32,19 +33,19 @@ class Acceptor {
     std::string key;
     Hello hello{};
     int memory = -1;  // the file to give to members; borrowed
-    // Whether a rank may come: it is a higher one and not in yet.
+    // Whether a rank may come: it is higher than this one and not in yet.
     std::function<bool(int64_t rank)> expects;
   };
   // `listener` listens, and does not block.
   Acceptor(Options options, Fd listener)
       : options_(std::move(options)), listener_(std::move(listener)) {}
 
-  // Those who came in before `deadline`, as soon as there is one. An error
-  // ends forming: a rank with another key, or one that went away half-way.
+  // Returns the ranks that came in before `deadline`, as soon as there is one.
+  // An error ends forming: a rank has another key, or went away half-way.
   StatusOr<std::vector<Peer>> Receive(MonoTime deadline);
 
  private:
-  // Somebody who connected and is not yet a member.
+  // A process that has connected and has not proved its membership yet.
   struct PendingPeer {
     Fd socket;
     pid_t pid = 0;
@@ -54,7 +55,7 @@ class Acceptor {
   };
 
   void LetIn(MonoTime now);
-  // One step with a peer. An error ends forming; *leave ends the visit.
+  // One step with a peer. An error ends forming; *leave: drop the peer.
   Status ReceiveHello(PendingPeer* peer, MonoTime now, bool* leave);
   Status ReceiveProof(PendingPeer* peer, MonoTime now, bool* leave);
 
@@ -62,7 +63,7 @@ class Acceptor {
   const Fd listener_;
   std::list<PendingPeer> pending_;
   std::vector<Peer> accepted_;
-  // A rank came with another key, or somebody said that he was one.
+  // A process that claimed to be a rank came with another key.
   Status doubtful_;
   MonoTime doubt_ends_;
 };

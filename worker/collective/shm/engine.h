@@ -1,7 +1,7 @@
-// Moves operations on, in order, over the shared memory of layout.h.
+// Runs operations, in order, over the shared memory of layout.h.
 //
-// By the caller's thread only, in Start, Poll and Wait; several operations may
-// be in flight. Never waits but in Wait.
+// All work is done by the caller's thread, in Start, Poll and Wait; several
+// operations may be in flight. Only Wait waits.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_SHM_ENGINE_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_SHM_ENGINE_H_
 
@@ -23,9 +23,9 @@
 
 namespace lockstep::shm {
 
-// Where a slice lies.
+// The place of a slice.
 struct Placement {
-  // In memory of the caller's, which peers cannot see.
+  // It is in the caller's memory, which peers cannot see.
   bool is_private = false;
   uint64_t place = 0;  // in this rank's segment, unless private
   unsigned char* local = nullptr;
@@ -37,14 +37,15 @@ class Engine {
   Engine(const CommunicatorOptions& options, const Group& group,
          FailureDetector* detector);
 
-  // `operation` passed CheckOperation. Returns its number. Broken: its reason.
+  // `operation` passed CheckOperation. Returns its number, or the reason for
+  // which the communicator is broken.
   StatusOr<uint64_t> Start(const Operation& operation,
                            const Placement& placement);
   // True once Wait would return at once.
   bool Poll(uint64_t number);
-  // Breaks the communicator at the deadline, and where an operation takes longer
-  // than CommunicatorOptions::operation_timeout from when it is first rested
-  // for.
+  // Breaks the communicator at the deadline, and when an operation takes longer
+  // than CommunicatorOptions::operation_timeout, counted from the first wait
+  // for it.
   Status Wait(uint64_t number, MonoTime deadline);
 
  private:

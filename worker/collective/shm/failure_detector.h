@@ -1,11 +1,11 @@
-// Whether a communicator still lives: its first error, its peers' ends, and a
-// thread that watches for them.
+// The failure detector of a communicator: its first error, the ends of its
+// peers, and a thread that watches for them.
 //
-// A peer that leaves in good order says so on its socket. The end of a socket
-// without it, or of the process (pidfd), is the death of the peer, and breaks
-// the communicator; also where a child of the peer still holds its socket.
-// A rank that breaks writes why into its Control and shuts its sockets down,
-// so that all others learn at once.
+// A peer that leaves in good order sends a goodbye on its socket. The end of a
+// socket without it, or of the process (pidfd), is the death of the peer and
+// breaks the communicator; also where a child of the peer still holds its
+// socket. A rank that breaks writes an exit message into its Control and shuts
+// its sockets down, so that all others learn of it at once.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_SHM_FAILURE_DETECTOR_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_SHM_FAILURE_DETECTOR_H_
 
@@ -26,10 +26,10 @@ namespace lockstep::shm {
 class FailureDetector {
  public:
   // `members` outlives it; their sockets are used by this class only.
-  // `told` may be empty.
+  // `told`, which may be empty, is called when the communicator breaks.
   FailureDetector(std::string label, int rank,
                   const std::vector<Member>* members, BrokenFunction told);
-  // Says goodbye, where nothing broke.
+  // Sends goodbye to all peers, unless the communicator is broken.
   ~FailureDetector();
   FailureDetector(const FailureDetector&) = delete;
   FailureDetector& operator=(const FailureDetector&) = delete;
@@ -37,10 +37,11 @@ class FailureDetector {
   // Starts the watching thread.
   Status Watch();
 
-  // The first reason stays. Wakes this rank where it sleeps, and cuts the
-  // connections. Any thread.
+  // Breaks the communicator; the first reason stays. Wakes this rank where it
+  // sleeps, and cuts the connections. Any thread.
   void Break(const Status& reason);
-  // Breaks because of `rank`, by its last words if it had time for any.
+  // Breaks the communicator because of `rank`, with its exit message if it
+  // wrote one.
   void PeerDied(int rank);
   void BreakAs(const Status& reason, bool by_peer);
   // Whether `rank` has broken: cheap, and sooner than the thread learns.
@@ -50,20 +51,20 @@ class FailureDetector {
   }
   // Cheap: for loops.
   bool broken() const { return broken_.load(std::memory_order_acquire); }
-  // Broken by the end of a peer, and by nothing that this rank did: what that
-  // peer had done before holds.
+  // Broken by the end of a peer, and not by this rank: what that peer had done
+  // before still holds.
   bool broken_by_peer() const {
     return by_peer_.load(std::memory_order_acquire);
   }
   Status status() const;
-  // True once `rank` said goodbye: what it has not done it will not do.
+  // True once `rank` sent goodbye: it will do no more operations.
   bool HasLeft(int rank) const {
     return left_[rank].load(std::memory_order_acquire);
   }
 
  private:
   void WatchLoop();
-  // False once there is nothing more to learn from this peer.
+  // False: this peer has ended, stop listening.
   bool Listen(int rank);
   void WakeSelf();
 

@@ -13,8 +13,8 @@
 // A proof is HMAC-SHA256 (RFC 2104), with the generation's key, of the role
 // and both Hellos, which have a nonce each: it cannot be replayed or sent
 // back. Nothing is shared with a process of another user (SO_PEERCRED), nor
-// before its proof was checked. A stranger on the socket costs nobody
-// anything: it is dropped, and forming goes on.
+// before its proof was checked. A stranger on the socket is dropped, and
+// forming goes on.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_SHM_RENDEZVOUS_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_SHM_RENDEZVOUS_H_
 
@@ -27,22 +27,23 @@
 
 namespace lockstep::shm {
 
-// A peer, or with nothing but its segment this rank itself.
+// A peer; for this rank itself only the segment is set.
 struct Member {
   Fd socket;   // its end is the end of the peer
-  Fd process;  // a pidfd; none where the kernel gives none
+  Fd process;  // a pidfd; empty where the kernel has none
   Segment segment;
 };
 
-// The result, by rank.
+// The ranks of one host, which share memory: the result of the rendezvous.
 struct Group {
   std::vector<Member> members;
-  // The ranks together may run on so many processors.
+  // The number of processors on which the ranks together may run.
   int processors = 1;
 };
 
-// Errors as FormCommunicator's, and Unauthenticated (WRONG_JOB_KEY) for a rank
-// with another key; PermissionDenied for one of another user.
+// Forms the group. Errors are those of forming a communicator, and
+// Unauthenticated (WRONG_JOB_KEY): a rank has another key; PermissionDenied: a
+// rank is another user's.
 StatusOr<Group> FormGroup(const CommunicatorOptions& options);
 
 }  // namespace lockstep::shm

@@ -3,11 +3,11 @@
 //
 // Through the caches is quicker for writer and reader together while the last
 // reader's processor shares a cache with the writer's: the piece never leaves
-// it. Where it does not (two sockets, two core complexes, or a hypervisor that
-// has moved one of the processors there), each line has to be fetched from the
-// other's cache to be written, and that takes some ten times as long as past
-// the caches, which takes the same time everywhere (docs/design/collectives.md
-// has the figures). So both are timed, and the way changes where one is worse
+// it. Otherwise (two sockets, two core complexes, or a hypervisor that has
+// moved a processor there) each line has to be fetched from the other's cache
+// to be written. That takes some ten times as long as writing past the caches,
+// which takes the same time everywhere (docs/design/collectives.md has the
+// figures). So both ways are timed, and the policy changes where one is worse
 // by far. The bits that are written are the same.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_SHM_STORE_POLICY_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_SHM_STORE_POLICY_H_
@@ -24,13 +24,13 @@ namespace lockstep::shm {
 
 class StorePolicy {
  public:
-  // Of so many pieces one is written the other way, for comparison.
+  // One piece of this many is written the other way, for comparison.
   static constexpr uint32_t kTryEvery = 128;
   static constexpr uint32_t kFirstTry = 4;
-  // Writing through the caches may take so many times as long: past them the
+  // Writing through the caches may take this many times as long: past them the
   // reader takes longer, too, which this rank does not see.
   static constexpr double kMostRatio = 2.5;
-  // What is shorter says little.
+  // Shorter pieces are not timed.
   static constexpr size_t kLeastBytes = size_t{16} << 10;
 
   // For the next piece.

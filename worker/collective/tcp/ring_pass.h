@@ -1,8 +1,8 @@
-// A vector's way round the ring: reduce-scatter, all-gather, or both in one.
+// Moves a vector round the ring: reduce-scatter, all-gather, or both in one.
 //
-// Pieces go in the order of ring.h. What of a piece has come is combined and
-// sent on at once, while the rest comes: so a piece can be as large as the
-// kernel takes at a time, and what is worked on stays in the cache.
+// Pieces go in the order of ring.h. Bytes of a piece are combined and sent on
+// as they come, while the rest is still coming: so a piece can be as large as
+// the kernel takes at a time, and the data at work stays in the cache.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_TCP_RING_PASS_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_TCP_RING_PASS_H_
 
@@ -26,7 +26,7 @@ class RingPieces {
   // The ranks after and before this one.
   int next() const { return static_cast<int>((rank_ + 1) % size_); }
   int before() const { return static_cast<int>((rank_ + size_ - 1) % size_); }
-  // Where the first piece is.
+  // The place of the first piece.
   RingCursor Begin() const { return {segments_, steps_, ahead_}; }
   // Elements of the piece at `at`, which the rank sends, or else receives.
   Range At(const RingCursor& at, bool sent) const;
@@ -63,9 +63,9 @@ class RingPass {
   bool Move();
   bool SendOn();
   bool ReceiveOn();
-  // How much of the piece that goes is there to be sent.
+  // Bytes of the outgoing piece that can be sent now.
   size_t SendableBytes() const;
-  // What was there has been sent, and more is to come.
+  // All bytes that are there have been sent, and more are to come.
   bool IsStarved() const;
   void UseWhatCame();
 

@@ -1,12 +1,12 @@
-// Which measurements a plan is made of, and which plan they make. Pure: the
-// measuring itself is tuning.h.
+// Which measurements are made for a plan, and which plan follows from them.
+// Pure: tuning.h does the measuring.
 //
-// Rank 0 asks Next what all ranks do now, and says by Note how long it took.
-// First the algorithms of an all-reduce take turns at sizes that grow by four,
-// as far as they end in time by what the size before took; then rings that are
-// further ahead, and over several connections, take turns at one large size.
-// What was not measured stays as it was, and so does what is not beaten
-// clearly.
+// Rank 0 asks Next for the next step of all ranks, and reports by NoteTime how
+// long it took. First the algorithms of an all-reduce take turns at sizes that
+// grow by four, as far as the size before lets expect that they end in time;
+// then rings that are further ahead, and over several connections, take turns
+// at one large size. The plan stays as it was where a size was not measured, or
+// where no other way was clearly better.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_TCP_TUNER_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_TCP_TUNER_H_
 
@@ -21,14 +21,14 @@
 
 namespace lockstep::tcp {
 
-// What all ranks do next.
+// The next step of all ranks.
 struct TuneStep {
   enum What {
     // `repeats` all-reduces of `bytes` bytes with `plan`.
     kMeasure = 0,
     // Get plan.streams connections with each peer.
     kConnect = 1,
-    // Nothing more: `plan` is the result.
+    // The tuning is over: `plan` is the result.
     kDone = 2,
   };
   What what = kDone;
@@ -37,27 +37,27 @@ struct TuneStep {
   Plan plan;
 };
 
-// What was measured: the times of one operation of each kind. Pure.
+// The times that were measured, of one operation of each kind. Pure.
 class Measurements {
  public:
-  // What is measured: an algorithm and the place of its size, or a ring by its
-  // place (tuner.cc).
+  // A kind of measurement: an algorithm and the place of its size, or a ring by
+  // its place (tuner.cc).
   using Kind = std::pair<int, int>;
 
   // A step begins after `spent`: the control time of the step before is known.
   void BeginStep(Duration spent);
   // The step that begins runs `repeats` operations of `kind`.
   void Ask(const Kind& kind, int repeats);
-  // Those took `took` together. Returns the time of one.
+  // The operations took `took` together. Returns the time of one.
   Duration Note(Duration took);
 
   bool Has(const Kind& kind) const { return times_.count(kind) > 0; }
   // REQUIRES: Has(kind).
   Duration MedianOf(const Kind& kind) const;
   const Kind& asked() const { return asked_; }
-  // Since the beginning, measuring and all.
+  // Time since the beginning, measuring included.
   Duration spent() const { return spent_; }
-  // What a step takes besides its operations: sharing it with the ranks.
+  // Time of a step besides its operations: sharing it with the ranks.
   Duration control() const { return control_; }
 
  private:
@@ -93,9 +93,9 @@ class Tuner {
   // `base`: the plan until now. More than one rank.
   Tuner(const Plan& base, int ranks, Duration budget);
 
-  // `spent`: since the beginning, measuring and all.
+  // `spent`: time since the beginning, measuring included.
   TuneStep Next(Duration spent);
-  // The last step was a measurement that took so long.
+  // The last step was a measurement that took `took`.
   void NoteTime(Duration took);
   // The last step was a kConnect. False: there are as many as before.
   void NoteConnected(bool connected);
@@ -114,7 +114,7 @@ class Tuner {
   void TakeTurns(int first);
   bool Affordable(Duration cost) const;
   int Rounds() const { return slow_ ? 2 : 3; }
-  // Of one step at the `place`-th size.
+  // The expected time of one step at the `place`-th size.
   Duration Predict(Algorithm algorithm, int place) const;
   Plan PlanFor(Algorithm algorithm) const;
   // By the plan until now.
