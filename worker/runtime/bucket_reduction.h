@@ -1,8 +1,8 @@
 // The reductions of one step: starts the buckets as they fill, in order, and
 // waits for them.
 //
-// Where the communicator makes progress inline, this moves on what is under way
-// at each gradient, and counts the time.
+// Where the communicator makes progress inline, this moves the reductions on at
+// each gradient, and counts the time.
 #ifndef LOCKSTEP_WORKER_RUNTIME_BUCKET_REDUCTION_H_
 #define LOCKSTEP_WORKER_RUNTIME_BUCKET_REDUCTION_H_
 
@@ -79,7 +79,7 @@ class BucketReduction {
   const std::unique_ptr<DeviceGradients> device_;
   const Buffer* norm_ = nullptr;  // a number, in the communicator's memory
 
-  // Of the step under way.
+  // State of the step under way.
   int64_t step_ = 0;
   size_t started_ = 0;  // buckets, from the first
   std::vector<std::unique_ptr<Work>> works_;

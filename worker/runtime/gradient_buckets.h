@@ -1,13 +1,13 @@
-// The gradients of one reducer: where they lie in the communicator's memory,
-// and what of the step under way has been written, looked at and may set out.
+// The gradients of one reducer: their places in the communicator's memory, and
+// which of them have been written, checked and may be reduced in this step.
 //
-// All buckets lie one behind the other in one piece of memory, so that another
-// order (Rearrange) needs no more of it. With bfloat16 on the wire the
+// All buckets lie one behind the other in one piece of memory, so another order
+// (Rearrange) needs no more memory. With bfloat16 on the wire the
 // gradients are in memory of this object, and are rounded into the buckets and
 // widened again.
 //
-// On a device (ReducerOptions::device_stream) this only knows where gradients
-// lie; what is done to them there is in device_gradients.h. The tail, which the
+// On a device (ReducerOptions::device_stream) this only knows the places of
+// gradients; device_gradients.h works on them. The tail, which the
 // host writes and reads, then has memory of its own; its place behind the last
 // gradient stays zero.
 //
@@ -31,7 +31,8 @@
 
 namespace lockstep {
 
-// What of the step under way has been written, looked at and may set out.
+// Which gradients of the step under way have been written, checked and may be
+// reduced.
 class GradientStates {
  public:
   explicit GradientStates(size_t gradients) : state_(gradients) {}
@@ -92,7 +93,7 @@ class GradientBuckets {
   // the tail follows by itself.
   size_t buckets() const { return plan_.buckets.size(); }
   Slice slice(size_t bucket) const;
-  // Of all buckets; what is no gradient is zero before and after a step.
+  // The slice of all buckets; gaps are zero before and after a step.
   Slice whole() const;
   std::span<float> tail() { return tail_; }
   Slice tail_slice() const;
@@ -107,7 +108,7 @@ class GradientBuckets {
   // The same, after Add of `gradient`, in one pass.
   void AddLast(size_t i, std::span<const float> gradient);
   void SetAllReady();
-  // Before a full bucket is reduced: looks at what nobody has looked at.
+  // Before a full bucket is reduced: checks the gradients that AddLast did not.
   void Seal(size_t bucket);
   const GradientStates& states() const { return states_; }
 
@@ -139,7 +140,7 @@ class GradientBuckets {
   BucketPlan plan_;
   const Buffer* buffer_ = nullptr;       // The communicator's.
   const Buffer* tail_buffer_ = nullptr;  // On a device; else in buffer_.
-  std::vector<size_t> begin_;            // Of each bucket, in bytes.
+  std::vector<size_t> begin_;            // By bucket, in bytes.
   std::vector<float> own_;               // With bfloat16 on the wire.
   std::vector<std::span<float>> gradients_;
   std::vector<std::span<uint16_t>> wire_;  // With bfloat16 on the wire.

@@ -1,4 +1,4 @@
-// What rank 0 reports to the job about how the ranks reduce.
+// Reports of rank 0 to the job about how the ranks reduce.
 #ifndef LOCKSTEP_WORKER_RUNTIME_PLAN_REPORTS_H_
 #define LOCKSTEP_WORKER_RUNTIME_PLAN_REPORTS_H_
 
@@ -12,7 +12,7 @@ namespace lockstep {
 // training loop's.
 class PlanReports {
  public:
-  // Where FormCommunicator writes its choice; empty with one rank.
+  // For FormCommunicator to write its choice to; empty with one rank.
   std::string* choice() { return &choice_; }
   // Communicator::Plan as it was when the communicator was formed.
   void Formed(const std::string& plan) { formed_plan_ = plan; }

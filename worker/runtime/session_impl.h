@@ -1,4 +1,5 @@
-// Session's inside: what joins the link, the communicator and the page.
+// The implementation of Session: connects the link, the communicator and the
+// status page.
 #ifndef LOCKSTEP_WORKER_RUNTIME_SESSION_IMPL_H_
 #define LOCKSTEP_WORKER_RUNTIME_SESSION_IMPL_H_
 
@@ -26,8 +27,8 @@ inline constexpr char kReasonCheckpointFailed[] = "CHECKPOINT_FAILED";
 inline constexpr char kReasonNoCheckpoint[] = "NO_CHECKPOINT";
 inline constexpr char kReasonOutputMissing[] = "OUTPUT_MISSING";
 
-// What is the process's (link, page, options) stays; what is the generation's
-// (communicator, collectives) is thrown away by the next Form.
+// The process's parts (link, status page, options) stay; the next Form throws
+// away those of the generation (communicator, collectives).
 class Session::Impl {
  public:
   explicit Impl(SessionOptions options) : options_(std::move(options)) {}
@@ -56,7 +57,7 @@ class Session::Impl {
 
   // Null before Form.
   Communicator* communicator() { return communicator_.get(); }
-  // Of this generation; absent before Form.
+  // This generation's; absent before Form.
   std::optional<ReductionPlanner> planner_;
 
   std::unique_ptr<RankLink> link_;
@@ -78,8 +79,8 @@ class Session::Impl {
   Status Compare(const ConfigMap& config, MonoTime deadline);
   void DropCommunicator();
 
-  // Where gradients lie in every generation; outlives the communicator. Null
-  // where there are no addresses to be had: then they move.
+  // The addresses of gradients in every generation; outlives the communicator.
+  // Null: the system gives none, and gradients move.
   std::unique_ptr<AddressRange> addresses_;
   SessionCommunicator communicator_;
   std::optional<SmallCollectives> collectives_;

@@ -1,4 +1,4 @@
-// What lockstep-train is asked to do: its flags, checked. PURE, apart from
+// The options of lockstep-train: its flags, checked. PURE, except for
 // ParseFlags, which prints help.
 #ifndef LOCKSTEP_WORKER_TRAINER_OPTIONS_H_
 #define LOCKSTEP_WORKER_TRAINER_OPTIONS_H_
@@ -54,13 +54,13 @@ struct EvaluationOptions {
   int64_t patience = 0;      // Evaluations; 0: never stop early.
 };
 
-// Where results go. Empty: the job's output directory, and "checkpoints" in
-// it. A run that lockstep did not start has none unless given, and then writes
-// no files.
+// The directories of results. Empty: the job's output directory, and
+// "checkpoints" in it. A run that lockstep did not start has none unless given,
+// and then writes no files.
 struct OutputOptions {
   std::string directory;
   std::string checkpoint_dir;
-  // Of a run that lockstep did not start; a job's spec has its own.
+  // For a run that lockstep did not start; a job's spec has its own.
   int64_t checkpoint_interval = 0;
 };
 
@@ -104,8 +104,8 @@ std::map<std::string, std::string> ConfigOf(const TrainerOptions& options);
 // InvalidArgument names the flag, what is wrong and what would work.
 Status CheckOptions(const TrainerOptions& options);
 
-// Options, checked and with defaults filled in. Nothing when --help or
-// --version was asked for and has been printed. InvalidArgument: wrong usage.
+// Returns the options, checked and with defaults filled in. No value: --help or
+// --version was printed. InvalidArgument: wrong usage.
 StatusOr<std::optional<TrainerOptions>> ParseFlags(int argc, char** argv);
 
 }  // namespace lockstep

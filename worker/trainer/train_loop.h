@@ -23,8 +23,8 @@
 
 namespace lockstep {
 
-// Reason of the error with which a rank ends that was told to stop by a
-// signal. The state is in a checkpoint, where there is a place for one.
+// Reason of the error of a rank that was ordered to stop by a signal. The state
+// is in a checkpoint, where there is a place for one.
 inline constexpr char kReasonStopped[] = "STOPPED";
 
 // Once from Join to Leave. Thread-compatible.
@@ -37,9 +37,9 @@ class TrainLoop {
   // OK: trained to the end, or the coordinator ordered a stop. Errors are for
   // Session::Leave.
   Status Run();
-  // Whether `error`, Run's, is of what every restart would find again: data
-  // that is not there, options that do not go together. Only where the job
-  // never trained: what was there before may come back.
+  // Whether every restart would find `error`, Run's, again: data that is
+  // missing, options that do not go together. Only where the job never trained:
+  // data that was there before may come back.
   bool IsPermanent(const Status& error) const;
 
  private:
@@ -56,9 +56,9 @@ class TrainLoop {
   // After the last step.
   Status End();
   Status EvaluateNow();
-  // By all ranks alike; on a full disk it waits for space.
+  // All ranks call it; on a full disk it waits for space.
   Status SaveModel();
-  // By rank 0, where a model is wanted; the others do nothing.
+  // Rank 0 writes the model, if one is wanted; the others do nothing.
   Status WriteModel();
   void PrintParameterHash();
 
@@ -81,7 +81,8 @@ class TrainLoop {
   TrainProgress progress_;
   // Whether what is done now depends on options and data alone.
   bool would_repeat_ = true;
-  // Of the last step: stop, by the coordinator; drain, by a signal to a rank.
+  // The orders of the last step: stop, by the coordinator; drain, by a signal
+  // to a rank.
   StepOrders orders_;
 };
 

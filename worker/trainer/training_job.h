@@ -1,5 +1,5 @@
-// What a training is, before its first step: its data, its length, and where
-// its results go.
+// A training before its first step: its data, its length, and the directories
+// of its results.
 #ifndef LOCKSTEP_WORKER_TRAINER_TRAINING_JOB_H_
 #define LOCKSTEP_WORKER_TRAINER_TRAINING_JOB_H_
 

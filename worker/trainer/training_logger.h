@@ -1,4 +1,4 @@
-// What a training says about itself: lines on rank 0's standard output, and
+// The training logger: prints lines to rank 0's standard output, and reports
 // values that the job shows ("accuracy"). On other ranks it is silent.
 #ifndef LOCKSTEP_WORKER_TRAINER_TRAINING_LOGGER_H_
 #define LOCKSTEP_WORKER_TRAINER_TRAINING_LOGGER_H_
@@ -32,7 +32,7 @@ class TrainingLogger {
             double learning_rate, MonoTime now);
   void Evaluated(const TrainProgress& progress, uint64_t samples);
   void Print(const std::string& line);
-  // What was between the last step and `now` was not training: the rate counts
+  // The time between the last step and `now` was not training: the rate counts
   // from here.
   void Resume(MonoTime now);
 
@@ -45,7 +45,7 @@ class TrainingLogger {
   // Since the last line.
   MonoTime since_;
   double loss_sum_ = 0;
-  int64_t samples_ = 0;  // Of steps that were applied.
+  int64_t samples_ = 0;  // In steps that were applied.
   int64_t all_samples_ = 0;
   int skipped_ = 0;
 };
