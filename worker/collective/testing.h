@@ -76,14 +76,14 @@ class RankProcesses {
 
 // Options for a rank that forms over `store` on the loopback, of backend
 // $LOCKSTEP_TEST_BACKEND (tcp where it is not set), from modules in
-// $LOCKSTEP_MODULE_DIR or beside the program; 20 s to form. Of more than one
-// rank, hierarchical puts the first half on one host, the others on another.
+// $LOCKSTEP_MODULE_DIR or the program's directory; 20 s to form. With several
+// ranks, hierarchical puts the first half on one host, the others on another.
 CommunicatorOptions TestOptions(int rank, int size, RendezvousStore* store);
-// The same of a backend by name.
+// The same for a backend by name.
 CommunicatorOptions TestOptionsOf(const std::string& backend, int rank,
                                   int size, RendezvousStore* store);
 
-// Open files, threads and memory of this process: what must not grow.
+// Open files, threads and memory of this process, which must not grow.
 struct Usage {
   int files = 0;
   int threads = 0;
