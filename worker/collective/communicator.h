@@ -276,7 +276,8 @@ struct CommunicatorOptions {
   // ranks; InvalidArgument on a rank that has another one. A plan that does not
   // fit these ranks (another backend, size or grouping) is refused on all ranks
   // with InvalidArgument that names both, and kReasonPlanRefused
-  // (backend_choice.h): the caller decides whether to drop it. Empty: none.
+  // (factory/backend_choice.h): the caller decides whether to drop it. Empty:
+  // none.
   std::string reduction_plan;
   // Borrowed, where not null. Memory of Allocate lies in the range, from its
   // beginning, so generations that allocate the same get the same addresses

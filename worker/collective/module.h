@@ -11,8 +11,8 @@
 #include <cstdint>
 
 #include "common/base/status.h"
-#include "worker/collective/backend_choice.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/rank_offer.h"
 
 // Raised with every change of communicator.h or of this file.
 inline constexpr uint32_t kLockstepCollectiveAbi = 10;

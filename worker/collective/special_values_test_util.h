@@ -140,8 +140,8 @@ struct Wanted {
   double value;
   double tolerance;
 };
-// Of element `i`. 16-bit floats are rounded once; over a hierarchy once in each
-// host, and once more. Larger ones may be at every rank.
+// The result of element `i`. 16-bit floats are rounded once; over a hierarchy
+// once in each host, and once more. Larger ones may be at every rank.
 inline Wanted WantedAt(const Format& f, ReduceOp op, std::string_view backend,
                        const std::vector<std::vector<double>>& inputs,
                        size_t i) {

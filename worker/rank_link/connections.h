@@ -39,7 +39,7 @@ struct RankConnection {
   bool closing = false;
 };
 
-// Thread-compatible. Nothing here blocks.
+// Thread-compatible. No call blocks.
 class RankConnections {
  public:
   // Listens at `path`. Errors of the system.

@@ -69,7 +69,7 @@ struct ControlInput {
   std::optional<Directive> directive;
 };
 
-// What the sum says to all ranks.
+// The content of the sum, for all ranks.
 struct ControlOutput {
   bool nonfinite = false;
   bool drain = false;

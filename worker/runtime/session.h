@@ -80,8 +80,8 @@ struct SessionLineage {
   int64_t start_step = 0;
 };
 
-// What the coordinator knows about the job's checkpoints, and what a user
-// ordered; worker/checkpoint/resume.h has the rule for it.
+// The coordinator's knowledge of the job's checkpoints, and the order of a
+// user; worker/checkpoint/resume.h has the rule for it.
 struct SessionResume {
   // The newest complete one of the generations before; generation 0: none.
   uint64_t known_generation = 0;

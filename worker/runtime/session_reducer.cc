@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
-#include "worker/collective/backend_choice.h"
+#include "worker/collective/factory/backend_choice.h"
 #include "worker/collective/factory/form_communicator.h"
 #include "worker/runtime/fingerprint.h"
 #include "worker/runtime/gradients.h"

@@ -36,7 +36,7 @@ size_t TailWords(int world_size);
 // kMaxStepSamples.
 void WriteTail(const StepTail& tail, int rank, std::span<float> words);
 
-// What the sum says to all ranks.
+// The content of the sum, for all ranks.
 struct StepTailSum {
   ControlWords control{};
   int64_t samples = 0;

@@ -9,8 +9,8 @@
 #define LOCKSTEP_WORKER_COLLECTIVE_FACTORY_BACKEND_AGREEMENT_H_
 
 #include "common/base/status.h"
-#include "worker/collective/backend_choice.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/factory/backend_choice.h"
 
 namespace lockstep {
 

@@ -12,9 +12,9 @@
 #include <cstring>
 #include <string>
 
-#include "worker/collective/backend_choice.h"
 #include "worker/collective/communicator.h"
 #include "worker/collective/factory/backend_agreement.h"
+#include "worker/collective/factory/backend_choice.h"
 #include "worker/collective/factory/host_identity.h"
 #include "worker/collective/hierarchical/hierarchical_communicator.h"
 #include "worker/collective/module.h"

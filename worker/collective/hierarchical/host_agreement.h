@@ -1,4 +1,4 @@
-// What the ranks of one host agree upon between the stages.
+// Agreements between the ranks of one host, between the stages.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_HOST_AGREEMENT_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_HOST_AGREEMENT_H_
 

@@ -35,7 +35,7 @@ Status Translate(const Status& status, const std::vector<int>& ranks, int size);
 // may call.
 class Sides {
  public:
-  // `linked_abort` is told by both communicators when they break.
+  // Both communicators report to `linked_abort` when they break.
   Sides(int rank, int size, Side within, Side between,
         std::shared_ptr<LinkedAbort> linked_abort);
   ~Sides();

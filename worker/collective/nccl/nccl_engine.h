@@ -1,4 +1,4 @@
-// What callers see of one nccl communicator: tasks in, results out. The thread
+// The callers' side of one nccl communicator: tasks in, results out. The thread
 // behind it is nccl_thread.h, the state that both share nccl_queue.h.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_ENGINE_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_NCCL_NCCL_ENGINE_H_
@@ -47,8 +47,8 @@ class NcclEngine {
   StatusOr<cudaEvent_t> TakeEvent();
   // Points the task at the memory of its slice.
   void Place(NcclTask* task);
-  // Takes the task's events, and records the first. What was taken stays in the
-  // task.
+  // Takes the task's events, and records the first. Events stay in the task
+  // also after an error.
   Status TakeEvents(NcclTask* task, cudaStream_t after);
   StatusOr<std::shared_ptr<NcclTask>> Enqueue(std::shared_ptr<NcclTask> task,
                                               cudaStream_t after);

@@ -56,7 +56,7 @@ class Engine {
     bool small = false;
     bool has_data = false;
     uint32_t slot = 0;  // when small and has_data
-    // Of the front only.
+    // For the front only.
     int arrived = 0;  // ranks below it have
     bool streamed = false;
   };

@@ -42,11 +42,11 @@ std::string ReadExitMessage(const Control& control) {
 
 FailureDetector::FailureDetector(std::string label, int rank,
                                  const std::vector<Member>* members,
-                                 BrokenFunction told)
+                                 BrokenFunction broken)
     : label_(std::move(label)),
       rank_(rank),
       members_(*members),
-      told_(std::move(told)),
+      broken_function_(std::move(broken)),
       left_(members->size()) {}
 
 Status FailureDetector::Watch() {
@@ -97,7 +97,7 @@ void FailureDetector::BreakAs(const Status& reason, bool by_peer) {
     if (member.socket) shutdown(member.socket.get(), SHUT_RDWR);
   }
   WakeSelf();
-  if (told_) told_(reason);
+  if (broken_function_) broken_function_(reason);
 }
 
 void FailureDetector::WakeSelf() {

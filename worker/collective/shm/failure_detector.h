@@ -26,9 +26,9 @@ namespace lockstep::shm {
 class FailureDetector {
  public:
   // `members` outlives it; their sockets are used by this class only.
-  // `told`, which may be empty, is called when the communicator breaks.
+  // `broken`, which may be empty, is called when the communicator breaks.
   FailureDetector(std::string label, int rank,
-                  const std::vector<Member>* members, BrokenFunction told);
+                  const std::vector<Member>* members, BrokenFunction broken);
   // Sends goodbye to all peers, unless the communicator is broken.
   ~FailureDetector();
   FailureDetector(const FailureDetector&) = delete;
@@ -71,7 +71,7 @@ class FailureDetector {
   const std::string label_;
   const int rank_;
   const std::vector<Member>& members_;
-  const BrokenFunction told_;
+  const BrokenFunction broken_function_;
   Fd stop_;  // an eventfd
   std::vector<std::atomic<bool>> left_;
   std::atomic<bool> by_peer_{false};  // before broken_

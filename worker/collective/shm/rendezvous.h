@@ -12,7 +12,7 @@
 //
 // A proof is HMAC-SHA256 (RFC 2104), with the generation's key, of the role
 // and both Hellos, which have a nonce each: it cannot be replayed or sent
-// back. Nothing is shared with a process of another user (SO_PEERCRED), nor
+// back. Memory is not shared with a process of another user (SO_PEERCRED), nor
 // before its proof was checked. A stranger on the socket is dropped, and
 // forming goes on.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_SHM_RENDEZVOUS_H_

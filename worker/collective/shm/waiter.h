@@ -68,7 +68,7 @@ class Waiter {
   const bool spins_;
   uint32_t processor_ = 0;  // 1 + the one that was noted; 0: none
   Need need_;
-  // Of the operation at the front, once it has been waited for.
+  // Whether the operation at the front has been waited for, and until when.
   bool waited_ = false;
   MonoTime backstop_;
 };

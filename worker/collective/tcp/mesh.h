@@ -16,8 +16,8 @@
 
 namespace lockstep::tcp {
 
-// Used by one thread at a time. What other threads may call is in links() and
-// waiter().
+// Used by one thread at a time. links() and waiter() have the calls for other
+// threads.
 class Mesh {
  public:
   // `connections`: as ConnectPeers returns them. `spin`: an awaited thread may

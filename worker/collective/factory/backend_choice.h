@@ -3,36 +3,20 @@
 // Rank 0 decides once, by the pure function here, from what every rank offers:
 // its GPU, its host, what it was asked for. All ranks read that one decision
 // (backend_agreement.h), so they cannot come to different ones.
-#ifndef LOCKSTEP_WORKER_COLLECTIVE_BACKEND_CHOICE_H_
-#define LOCKSTEP_WORKER_COLLECTIVE_BACKEND_CHOICE_H_
+#ifndef LOCKSTEP_WORKER_COLLECTIVE_FACTORY_BACKEND_CHOICE_H_
+#define LOCKSTEP_WORKER_COLLECTIVE_FACTORY_BACKEND_CHOICE_H_
 
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/base/status.h"
+#include "worker/collective/rank_offer.h"
 
 namespace lockstep {
 
 // More ranks than this do not share memory on one host.
 inline constexpr int kMaxShmRanks = 128;
-
-struct RankOffer {
-  // The rank's GPU, unique among all hosts: "HOST/GPU-UUID". Empty: it has none
-  // that nccl can use; `why_not` says why.
-  std::string device;
-  // "NCCL 2.28.9". Must be the same on all ranks.
-  std::string library;
-  // The end of a sentence that begins with the rank: "has no GPU".
-  std::string why_not;
-  // Ranks with the same text can share memory. Empty: the rank cannot share
-  // memory.
-  std::string host;
-  // The host's name in sentences: "node7 (10.0.0.7)".
-  std::string host_name;
-  // CommunicatorOptions::backend. Must be the same on all ranks.
-  std::string wish;
-};
 
 // One line of text; each of its parts is cut after 2 KiB.
 std::string EncodeOffer(const RankOffer& offer);
@@ -80,4 +64,4 @@ Status CheckReductionPlan(const BackendChoice& choice, std::string_view line);
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_WORKER_COLLECTIVE_BACKEND_CHOICE_H_
+#endif  // LOCKSTEP_WORKER_COLLECTIVE_FACTORY_BACKEND_CHOICE_H_

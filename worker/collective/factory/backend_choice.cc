@@ -1,4 +1,4 @@
-#include "worker/collective/backend_choice.h"
+#include "worker/collective/factory/backend_choice.h"
 
 #include <algorithm>
 #include <array>

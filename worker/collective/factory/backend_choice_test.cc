@@ -1,5 +1,5 @@
 // The choice itself: offers and choices as text, and every rule.
-#include "worker/collective/backend_choice.h"
+#include "worker/collective/factory/backend_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
