@@ -9,7 +9,7 @@
 
 #include "common/base/mutex.h"
 #include "common/base/status.h"
-#include "lockstep/v1/rank.pb.h"
+#include "worker/rank_link/client.h"
 #include "worker/runtime/step_controller.h"
 
 namespace lockstep {

@@ -180,20 +180,6 @@ StatusOr<BackendChoice> Grant(const std::string& wish,
                        fmt::format("backend {}: asked for by name", wish)};
 }
 
-// "0*3,1,0*2".
-std::string EncodeHosts(const std::vector<int>& hosts) {
-  std::string text;
-  for (size_t i = 0; i < hosts.size();) {
-    size_t end = i;
-    while (end < hosts.size() && hosts[end] == hosts[i]) ++end;
-    if (!text.empty()) text += ',';
-    text += fmt::format("{}", hosts[i]);
-    if (end - i > 1) text += fmt::format("*{}", end - i);
-    i = end;
-  }
-  return text;
-}
-
 // Exactly `size` ranks, hosts numbered by their first ranks.
 std::optional<std::vector<int>> DecodeHosts(std::string_view text, int size) {
   std::vector<int> hosts;
@@ -292,7 +278,7 @@ std::vector<std::string> EncodeChoice(const StatusOr<BackendChoice>& choice,
   std::string text;
   if (choice.ok()) {
     text = fmt::format("0\n{}\n{}\n{}\n{}", Printable(choice->backend),
-                       Printable(choice->why), EncodeHosts(choice->hosts),
+                       Printable(choice->why), HostRuns(choice->hosts),
                        choice->plan);
   } else {
     text = fmt::format("{}\n{}\n{}", static_cast<int>(choice.status().code()),

@@ -13,6 +13,9 @@
 
 namespace lockstep {
 
+// Returns the host of each rank as runs: "0*3,1,0*2".
+std::string HostRuns(const std::vector<int>& hosts);
+
 // hosts[r] is the number of rank r's host. Returns "2x4" where each host has
 // the same number of consecutive ranks; else "0*3,1", or a hash where that is
 // long.
