@@ -31,8 +31,9 @@ class LateRanks {
   task::StragglerReading straggler() const { return straggler_; }
   // The ranks that this rank waited for longest, the longest first; unused
   // places are at the end. Exact.
-  const std::array<task::CulpritReading, task::kCulprits>& culprits() const {
-    return culprits_;
+  const std::array<task::CulpritReading, task::kCulprits>& longest_waits()
+      const {
+    return longest_waits_;
   }
 
  private:
@@ -61,7 +62,7 @@ class LateRanks {
   task::StragglerReading straggler_;
 
   std::map<int, Waits> waits_;
-  std::array<task::CulpritReading, task::kCulprits> culprits_{};
+  std::array<task::CulpritReading, task::kCulprits> longest_waits_{};
 };
 
 }  // namespace lockstep

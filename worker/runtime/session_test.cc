@@ -156,7 +156,7 @@ TEST(SessionAloneTest, NobodyAtTheLinkIsToldInTime) {
   ClearRankEnvironment();
 }
 
-TEST(SessionTest, ExitCodesTellVictimsFromCulprits) {
+TEST(SessionTest, ExitCodesDistinguishVictims) {
   EXPECT_EQ(Session::ExitCodeFor(OkStatus()), 0);
   EXPECT_EQ(Session::ExitCodeFor(Internal("mine")), kExitFailed);
   EXPECT_EQ(Session::ExitCodeFor(Unavailable("disk")), kExitFailed);
