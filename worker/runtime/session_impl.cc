@@ -50,8 +50,8 @@ Session::Impl::~Impl() {
 }
 
 void Session::Impl::DropCommunicator() {
-  communicator_.Drop();
   collectives_.reset();
+  communicator_.Drop();
 }
 
 Status Session::Impl::Join() {
