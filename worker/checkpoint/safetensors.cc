@@ -114,7 +114,7 @@ StatusOr<Entry> ParseEntry(const std::string& name, const json& value) {
 }
 
 Status ParseMetadata(const json& value, Metadata* metadata) {
-  if (!value.is_object()) return DataLoss("{} is not an object", kMetadataKey);
+  if (!value.is_object()) return DataLoss("{} is no object", kMetadataKey);
   for (const auto& [key, text] : value.items()) {
     if (!text.is_string()) {
       return DataLoss("{} holds something that is not text", kMetadataKey);

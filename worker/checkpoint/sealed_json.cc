@@ -50,7 +50,7 @@ StatusOr<json> Unseal(std::string_view text, std::string_view what) {
   if (text.size() < kSealSize || text.back() != '\n' ||
       !text.substr(text.size() - kSealSize).starts_with(kSeal) ||
       !ParseHex(text.substr(text.size() - 9, 8), 8, &crc)) {
-    return DataLoss("{} is cut short: its last line is not a checksum", what);
+    return DataLoss("{} is cut short: its last line is no checksum", what);
   }
   text.remove_suffix(kSealSize);
   if (Crc32c(text) != crc) {

@@ -272,7 +272,7 @@ std::string EncodeExample(const LabelledImage& image) {
 StatusOr<LabelledImage> DecodeExample(std::string_view record) {
   Found found;
   if (!ParseExample(record, &found)) {
-    return DataLoss("the record is not a tf.train.Example");
+    return DataLoss("the record is no tf.train.Example");
   }
   LabelledImage image;
   bool has_image = false;

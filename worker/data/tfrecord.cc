@@ -162,8 +162,9 @@ Status RandomAccessFile::Read(uint64_t offset, uint64_t size, char* out) const {
                          fmt::format("reading {} at byte {}", path_, offset));
     }
     if (n == 0) {
-      return DataLoss("reading {} at byte {}: the file has been shortened",
-                      path_, offset);
+      return DataLoss(
+          "reading {} at byte {}: the file ended, somebody has shortened it",
+          path_, offset);
     }
     out += n;
     offset += static_cast<uint64_t>(n);

@@ -95,7 +95,7 @@ StatusOr<std::vector<uint32_t>> ParseOrder(std::string_view text) {
     if (error != std::errc() || (next < end && *next != ',') ||
         next + 1 == end) {
       return DataLoss(
-          "'{}' is not an order of gradients: that is numbers from 0 "
+          "'{}' is no order of gradients: it is numbers from 0 "
           "with commas between",
           text.substr(0, 100));
     }

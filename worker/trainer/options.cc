@@ -74,7 +74,7 @@ void AddTrainingFlags(Command* command, TrainerOptions* o) {
   command->Add("--epochs", &o->epochs, "Times through the training data",
                ShowDefault);
   command->Add("--max-steps", &o->max_steps,
-               "End after this many steps; 0: after the epochs");
+               "End after so many steps; 0: after the epochs");
   command->Add(
       "--batch-size", &o->batch_size,
       "Samples of each replica in a forward and backward pass; without "
@@ -111,7 +111,7 @@ void AddTrainingFlags(Command* command, TrainerOptions* o) {
   command->Add("--eval-every-epochs", &o->evaluation.every_epochs,
                "0: only at the end", ShowDefault);
   command->Add("--early-stopping-patience", &o->evaluation.patience,
-               "End after this many evaluations in a row without a better "
+               "End after so many evaluations in a row without a better "
                "accuracy; 0: never");
 }
 
@@ -151,8 +151,8 @@ void AddFaultFlags(const FlagGroup& group, FaultOptions* f, int64_t* delay_ms) {
   group.Add("--kill-at-step", &f->kill_at_step, "Die by SIGKILL in it");
   group.Add("--nan-at-step", &f->nan_at_step, "A gradient becomes NaN");
   group.Add("--on-rank", &f->on_rank, "On which rank", ShowDefault);
-  group.Add("--fault-attempts", &f->attempts,
-            "Only in this many first attempts", ShowDefault);
+  group.Add("--fault-attempts", &f->attempts, "Only in so many first attempts",
+            ShowDefault);
   group.Add("--step-delay-ms", delay_ms, "Make each step longer");
   group.Add("--faults", &f->points, "Fault points: name=crash@2,...");
 }

@@ -226,7 +226,7 @@ Status FindFit(const BackendChoice& choice, std::string_view line) {
       Printable(line), backend == "shm" ? '"' + ours + '"' : "always empty");
 }
 
-Status NoChoice() { return InvalidArgument("bytes that are not a choice"); }
+Status NoChoice() { return InvalidArgument("bytes that are no choice"); }
 
 }  // namespace
 
@@ -243,7 +243,7 @@ std::string EncodeOffer(const RankOffer& offer) {
 StatusOr<RankOffer> DecodeOffer(std::string_view bytes) {
   const std::vector<std::string_view> parts = Split(bytes, kSeparator);
   if (parts.size() != kOfferParts) {
-    return InvalidArgument("{} bytes that are not an offer of a backend",
+    return InvalidArgument("{} bytes that are no offer of a backend",
                            bytes.size());
   }
   RankOffer offer;

@@ -164,7 +164,7 @@ class ShmCommunicator final : public Communicator {
 StatusOr<std::unique_ptr<Communicator>> FormShm(
     const CommunicatorOptions& options, const BrokenFunction& broken) {
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
-    return InvalidArgument("{}: rank {} is not one of {} ranks", options.label,
+    return InvalidArgument("{}: rank {} is none of {} ranks", options.label,
                            options.rank, options.size);
   }
   if (options.size > shm::kMaxRanks) {
