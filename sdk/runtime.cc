@@ -171,24 +171,34 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Join(
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::~Session() = default;
 
-bool Session::local() const { return impl_->session->local(); }
-const std::string& Session::job() const { return impl_->session->job(); }
-uint64_t Session::generation() const { return impl_->session->generation(); }
+bool Session::local() const { return impl_->session->identity().local; }
+const std::string& Session::job() const {
+  return impl_->session->identity().job;
+}
+uint64_t Session::generation() const {
+  return impl_->session->identity().generation;
+}
 int Session::rank() const { return impl_->session->rank(); }
 int Session::world_size() const { return impl_->session->world_size(); }
-int Session::local_rank() const { return impl_->session->local_rank(); }
-int Session::local_size() const { return impl_->session->local_size(); }
-int Session::attempt() const { return impl_->session->attempt(); }
-double Session::cpus() const { return impl_->session->cpus(); }
-const std::vector<int>& Session::gpus() const { return impl_->session->gpus(); }
+int Session::local_rank() const {
+  return impl_->session->identity().local_rank;
+}
+int Session::local_size() const {
+  return impl_->session->identity().local_size;
+}
+int Session::attempt() const { return impl_->session->identity().attempt; }
+double Session::cpus() const { return impl_->session->identity().cpus; }
+const std::vector<int>& Session::gpus() const {
+  return impl_->session->identity().gpus;
+}
 const std::string& Session::output_directory() const {
-  return impl_->session->output_directory();
+  return impl_->session->identity().output_directory;
 }
 int64_t Session::checkpoint_interval_steps() const {
-  return impl_->session->checkpoint_interval_steps();
+  return impl_->session->identity().checkpoint_interval_steps;
 }
 int Session::checkpoint_keep() const {
-  return impl_->session->checkpoint_keep();
+  return impl_->session->identity().checkpoint_keep;
 }
 
 absl::Status Session::Form(const std::map<std::string, std::string>& config) {
@@ -238,7 +248,7 @@ void Session::ReportResumed(int64_t step) {
   impl_->session->ReportResumed(step);
 }
 void Session::CountCheckpoint(int64_t step) {
-  impl_->session->CountCheckpoint(step);
+  impl_->session->progress()->CountCheckpoint(step, 0);
 }
 void Session::RequestDrain() { impl_->session->RequestDrain(); }
 int Session::Leave(const absl::Status& status) {

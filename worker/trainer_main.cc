@@ -84,15 +84,16 @@ int Main(int argc, char** argv) {
   }
 
   SessionOptions join;
-  join.local_output_directory = (*options)->output;
-  join.local_checkpoint_interval = (*options)->checkpoint_interval;
-  join.backend = (*options)->backend;
+  join.local_output_directory = (*options)->output.directory;
+  join.local_checkpoint_interval = (*options)->output.checkpoint_interval;
+  join.backend = (*options)->reduction.backend;
   StatusOr<std::unique_ptr<Session>> session = Session::Join(join);
   if (!session.ok()) {
     return Fail(session.status(), Session::ExitCodeFor(session.status()));
   }
-  const int threads = ChooseThreads(
-      (*options)->threads, std::getenv("OMP_NUM_THREADS"), (*session)->cpus());
+  const int threads =
+      ChooseThreads((*options)->run.threads, std::getenv("OMP_NUM_THREADS"),
+                    (*session)->identity().cpus);
   ConfigureTorch(threads);
   SetBlasThreads(threads);
   WarnOfSlowBlas(**session);

@@ -13,6 +13,7 @@
 
 #include "tests/bench/peers/probe.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/testing.h"
 
 namespace lockstep {

@@ -37,6 +37,7 @@
 #include "tests/bench/step_reference.h"
 #include "tests/bench/word_communicator.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/testing.h"
 #include "worker/runtime/progress.h"
 #include "worker/runtime/stepped_reducer.h"

@@ -55,7 +55,8 @@ class StepTrainer {
 
   Status Run() {
     Say("rank {} of {} attempt {} generation {}", session_->rank(),
-        session_->world_size(), session_->attempt(), session_->generation());
+        session_->world_size(), session_->identity().attempt,
+        session_->identity().generation);
     const bool odd = options_.odd_rank == session_->rank();
     LOCKSTEP_RETURN_IF_ERROR(session_->Form(
         {{"model", "exact"},
@@ -99,7 +100,7 @@ class StepTrainer {
   bool FailsNow(int64_t step) const {
     return options_.fail_step == step &&
            options_.fail_rank == session_->rank() &&
-           session_->attempt() <= options_.fail_attempts;
+           session_->identity().attempt <= options_.fail_attempts;
   }
 
   Status Fail() {
@@ -190,11 +191,11 @@ class StepTrainer {
     Say("done {} skipped {} hash {}", reducer.committed(), skipped_,
         HashWeights(weights_));
     session_->Report("first_weight", weights_[0]);
-    if (!session_->chief() || session_->output_directory().empty()) {
+    if (!session_->chief() || session_->identity().output_directory.empty()) {
       return OkStatus();
     }
     const std::string path =
-        JoinPath(session_->output_directory(), "model.safetensors");
+        JoinPath(session_->identity().output_directory, "model.safetensors");
     LOCKSTEP_RETURN_IF_ERROR(
         checkpoint::SaveSafetensors(RealFileSystem(), path, views_, {}));
     session_->ReportArtifact("model", path);

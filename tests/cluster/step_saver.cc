@@ -15,7 +15,7 @@ constexpr Duration kTurn = std::chrono::milliseconds(200);
 
 std::vector<checkpoint::LineageEntry> LineageOf(const Session& session) {
   std::vector<checkpoint::LineageEntry> lineage;
-  for (const SessionLineage& entry : session.lineage()) {
+  for (const SessionLineage& entry : session.identity().lineage) {
     lineage.push_back({entry.generation, entry.start_step});
   }
   return lineage;
@@ -24,10 +24,10 @@ std::vector<checkpoint::LineageEntry> LineageOf(const Session& session) {
 // The path of what the job resumes from, or nothing.
 StatusOr<std::string> FindPath(Session* session) {
   checkpoint::ResumeRequest request;
-  request.job = session->job();
-  request.generation = session->generation();
+  request.job = session->identity().job;
+  request.generation = session->identity().generation;
   request.lineage = LineageOf(*session);
-  const SessionResume& resume = session->resume();
+  const SessionResume& resume = session->identity().resume;
   if (resume.known_generation > 0) {
     request.known = {resume.known_generation, resume.known_step};
   }
@@ -48,13 +48,13 @@ StatusOr<std::string> FindPath(Session* session) {
 }  // namespace
 
 std::string CheckpointRoot(const Session& session) {
-  return JoinPath(session.output_directory(), "checkpoints");
+  return JoinPath(session.identity().output_directory, "checkpoints");
 }
 
 StatusOr<std::optional<checkpoint::CheckpointKey>> RestoreSteps(
     Session* session, const std::vector<checkpoint::TensorView>& weights) {
   std::optional<checkpoint::CheckpointKey> key;
-  if (session->output_directory().empty()) return key;
+  if (session->identity().output_directory.empty()) return key;
   std::string path;
   if (session->chief()) {
     LOCKSTEP_ASSIGN_OR_RETURN(path, FindPath(session));
@@ -75,7 +75,7 @@ StatusOr<std::optional<checkpoint::CheckpointKey>> RestoreSteps(
     }
     key = saved.manifest().key();
   }
-  if (session->chief() && session->generation() > 1) {
+  if (session->chief() && session->identity().generation > 1) {
     session->ReportResumed(key ? key->step : 0);
   }
   return key;
@@ -88,22 +88,22 @@ StepSaver::StepSaver(Session* session, Reducer* reducer, int64_t batch,
       reducer_(reducer),
       batch_(batch),
       weights_(std::move(weights)) {
-  if (session->output_directory().empty()) return;
+  if (session->identity().output_directory.empty()) return;
   // Lives as long as the process, as a hanging write may.
   static const SystemClock* const clock = new SystemClock;
   AsyncWriter::Options options;
   options.fs = RealFileSystem();
   options.clock = clock;
   options.root = CheckpointRoot(*session);
-  options.job = session->job();
-  options.generation = session->generation();
+  options.job = session->identity().job;
+  options.generation = session->identity().generation;
   options.rank = static_cast<uint32_t>(session->rank());
   options.world_size = static_cast<uint32_t>(session->world_size());
   options.lineage = LineageOf(*session);
   if (!options.lineage.empty()) {
     options.lineage.back().start_step = restored ? restored->step : 0;
   }
-  options.retention.keep_last = session->checkpoint_keep();
+  options.retention.keep_last = session->identity().checkpoint_keep;
   options.restored = restored;
   writer_ = std::make_unique<AsyncWriter>(std::move(options));
 }
@@ -179,7 +179,7 @@ Status StepSaver::Handle(const AsyncWriter::Event& event) {
                      reducer_->in_flight()->id == writing_.id;
   switch (event.kind) {
     case AsyncWriter::kVoted:
-      session_->CountCheckpoint(event.step);
+      session_->progress()->CountCheckpoint(event.step, 0);
       return asked ? VoteFor(writing_.id) : OkStatus();
     case AsyncWriter::kPublished:
       session_->ReportCheckpoint(
@@ -187,7 +187,7 @@ Status StepSaver::Handle(const AsyncWriter::Event& event) {
           static_cast<int64_t>(event.bytes));
       return OkStatus();
     case AsyncWriter::kFailed:
-      session_->CountCheckpointFailure();
+      session_->progress()->CountCheckpointFailure();
       if (current) failure_ = event.status;
       session_->ReportEvent(Message(event.status));
       return asked ? reducer_->Vote(writing_.id, false) : OkStatus();

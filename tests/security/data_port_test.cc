@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "common/base/fd.h"
+#include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/handshake.h"
 #include "worker/collective/testing.h"
 

@@ -14,6 +14,7 @@
 #include "worker/bench/launch.h"
 #include "worker/bench/options.h"
 #include "worker/bench/store.h"
+#include "worker/collective/factory/form_communicator.h"
 #include "worker/runtime/session.h"
 
 namespace lockstep {
@@ -81,7 +82,7 @@ int JobMain(const BenchOptions& options, int argc, char** argv) {
   bool wrong = false;
   Status status = (*session)->Form({{"bench", command}});
   if (status.ok()) {
-    if (options.pin) PinToCore((*session)->local_rank());
+    if (options.pin) PinToCore((*session)->identity().local_rank);
     status = RunBench(options, (*session)->communicator(), &wrong);
   }
   if (status.ok() && wrong) status = DataLoss("a collective gave wrong data");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/file.h"
+#include "worker/collective/factory/form_communicator.h"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "common/base/file.h"
 #include "worker/bench/bench_run.h"
-#include "worker/collective/nccl_test_util.h"
+#include "worker/collective/nccl/nccl_test_util.h"
 
 namespace lockstep {
 namespace {

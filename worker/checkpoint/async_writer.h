@@ -2,7 +2,7 @@
 // (Snapshot), starts a write and looks in after each step; a thread does the
 // rest. Errors never stop training: they come as events.
 //
-// A rank, with `link` standing for whatever carries one bit or message:
+// A rank, where `link` is any means to send one bit or message:
 //
 //   AsyncWriter writer({.fs = RealFileSystem(), .clock = &clock, .root = root,
 //                       .job = job, .generation = g, .rank = rank,
@@ -25,9 +25,9 @@
 //
 // One checkpoint is in flight at a time: on the chief (rank 0) from Begin to
 // kPublished or kFailed, on others from Begin to kVoted or kFailed. Begin in
-// that time is refused with Unavailable: whoever decides about checkpoints
-// lets the newer one wait. What is not published within `deadline` of Begin,
-// votes of others included, is given up: kFailed, staging directory removed.
+// that time is refused with Unavailable: the caller lets the newer one wait. A
+// checkpoint that is not published within `deadline` of Begin, votes of others
+// included, is given up: kFailed, staging directory removed.
 //
 // Thread-safe. Events come in order, each once.
 #ifndef LOCKSTEP_WORKER_CHECKPOINT_ASYNC_WRITER_H_
@@ -70,7 +70,8 @@ class AsyncWriter {
     std::vector<LineageEntry> lineage{};
     std::map<std::string, std::string> metadata{};  // Manifest::metadata.
     RetentionPolicy retention{};
-    // What was found whole when the job restored: counts for retention.
+    // The checkpoint that the job restored, which is whole: counts for
+    // retention.
     std::optional<CheckpointKey> restored{};
     Duration deadline = std::chrono::minutes(10);
     // How long the destructor waits for a write to notice that it must end.
@@ -82,16 +83,17 @@ class AsyncWriter {
     uint64_t id = 0;
     Cursor cursor{};
     uint64_t state_hash = 0;
-    // Beside that of Options, and wins over it: what changes in a run.
+    // In addition to that of Options, which it overrides: facts that change in
+    // a run.
     std::map<std::string, std::string> metadata{};
   };
 
   enum Kind {
-    // This rank's part is durable: pass `vote` on. On the chief too.
+    // This rank's part is durable: send `vote` to the chief. On the chief too.
     kVoted,
     // The chief's: complete at `path`.
     kPublished,
-    // Given up; `status` says why in a sentence. Training is not concerned.
+    // Given up; `status` says why in a sentence. Training goes on.
     kFailed,
   };
 
@@ -103,13 +105,13 @@ class AsyncWriter {
     Status status;
     uint64_t bytes = 0;  // kVoted: of the shard; kPublished: of all shards.
     Duration elapsed{};  // Since Begin.
-    // kVoted: what writing and syncing this rank's part took; kPublished: what
-    // publishing took once all votes were there.
+    // kVoted: the time of writing and syncing this rank's part; kPublished: the
+    // time of publishing once all votes were there.
     Duration write{};
     Duration sync{};
     Duration commit{};
-    // kPublished: what is worth a line in the log but harms nothing, such as
-    // an old checkpoint that could not be deleted. Usually OK.
+    // kPublished: a harmless problem for the log, such as an old checkpoint
+    // that could not be deleted. Usually OK.
     Status warning;
   };
 
@@ -122,8 +124,8 @@ class AsyncWriter {
   };
 
   explicit AsyncWriter(Options options);
-  // Gives up what is in flight. Waits at most `shutdown_grace`; a thread that
-  // still hangs in a system call is left behind.
+  // Gives up the checkpoint in flight. Waits at most `shutdown_grace`; a thread
+  // that still hangs in a system call is left behind.
   ~AsyncWriter();
   AsyncWriter(const AsyncWriter&) = delete;
   AsyncWriter& operator=(const AsyncWriter&) = delete;
@@ -135,14 +137,14 @@ class AsyncWriter {
   // Unavailable while one is in flight, with the reason CHECKPOINT_IN_FLIGHT.
   Status Begin(const Request& request, Snapshot snapshot);
 
-  // The chief's, after its kVoted. FailedPrecondition when there is nothing to
-  // publish. Publishes by the votes given; a missing one fails it.
+  // On the chief, after its kVoted. Publishes by the votes given; a missing one
+  // fails it. FailedPrecondition: there is no checkpoint to publish.
   Status Publish(std::vector<Vote> votes);
-  // Publishes once the votes of all ranks lie in the staging directory, so
-  // that no message need carry them.
+  // Publishes once the votes of all ranks are in the staging directory, so that
+  // they need no message.
   Status PublishWhenAllVoted();
 
-  // Gives up what is in flight, e.g. because another rank's part failed.
+  // Gives up the checkpoint in flight, e.g. because another rank's part failed.
   void Abandon(const Status& why);
 
   // The next event. Never waits, but notices that a deadline passed.

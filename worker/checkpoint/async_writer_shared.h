@@ -1,4 +1,5 @@
-// Inside of AsyncWriter: what its callers and its thread share.
+// The implementation of AsyncWriter: the state that its callers and its thread
+// share.
 #ifndef LOCKSTEP_WORKER_CHECKPOINT_ASYNC_WRITER_SHARED_H_
 #define LOCKSTEP_WORKER_CHECKPOINT_ASYNC_WRITER_SHARED_H_
 
@@ -42,7 +43,7 @@ struct AsyncWriter::Shared {
                            WriteTimes* times);
   void PublishNow();
   void CleanUp();
-  // All votes, or what is there when the attempt was given up.
+  // All votes, or those that are there when the attempt is given up.
   std::vector<Vote> AwaitVotes(const AttemptKey& key);
   Status ReadBackAndRetain(const std::string& path, const CheckpointKey& key);
 
@@ -69,7 +70,7 @@ struct AsyncWriter::Shared {
   MonoTime begun ABSL_GUARDED_BY(mu);
   Snapshot snapshot ABSL_GUARDED_BY(mu);
   Snapshot spare ABSL_GUARDED_BY(mu);
-  // Nothing: take them from the directory.
+  // No value: take them from the directory.
   std::optional<std::vector<Vote>> votes ABSL_GUARDED_BY(mu);
   std::deque<Event> events ABSL_GUARDED_BY(mu);
   Counters counters ABSL_GUARDED_BY(mu);

@@ -36,7 +36,7 @@ class TestState {
 std::vector<LineageEntry> TestLineage(uint64_t generation);
 LineagePredicate OnTestLineage(std::vector<LineageEntry> lineage);
 
-// What `rank` of `world_size` does; rank 0 holds the state.
+// Writes the part of `rank` of `world_size`; rank 0 holds the state.
 StatusOr<Vote> TestWriteRank(FileSystem* fs, const std::string& root,
                              const AttemptKey& attempt, uint32_t rank,
                              uint32_t world_size, const TestState& state);
@@ -48,8 +48,9 @@ StatusOr<std::string> TestCheckpoint(FileSystem* fs, const std::string& root,
                                      const AttemptKey& attempt,
                                      uint32_t world_size = 2);
 
-// The step of the newest checkpoint whose contents are bit-equal to what was
-// written, -1 where there is none; adds names of damaged ones to `damaged`.
+// Returns the step of the newest checkpoint, whose contents must be bit-equal
+// to the state that was written; -1: there is none. Adds the names of damaged
+// ones to `damaged`.
 StatusOr<int64_t> TestRestore(FileSystem* fs, const std::string& root,
                               uint64_t generation,
                               std::vector<Damaged>* damaged = nullptr);

@@ -1,8 +1,8 @@
-// What is done to a checkpoint directory as a whole: taking it over, removing
-// leftovers and old checkpoints. Only the chief of a generation calls these.
+// Work on a checkpoint directory as a whole: taking it over, removing leftovers
+// and old checkpoints. Only the chief of a generation calls these.
 //
-// Deleting is: rename to ".trash-NAME", sync, unlink. A crash in between
-// leaves trash, never half a checkpoint under a good name.
+// Deleting is: rename to ".trash-NAME", sync, unlink. A crash in between leaves
+// trash, never half a checkpoint under a good name.
 #ifndef LOCKSTEP_WORKER_CHECKPOINT_CLEANUP_H_
 #define LOCKSTEP_WORKER_CHECKPOINT_CLEANUP_H_
 
@@ -22,8 +22,8 @@
 
 namespace lockstep::checkpoint {
 
-// The directories named like complete checkpoints, oldest first; none when
-// `root` is missing. What else lies there is ignored.
+// Returns the directories named like complete checkpoints, oldest first; none
+// when `root` is missing. Ignores other files.
 StatusOr<std::vector<CheckpointKey>> ListCheckpoints(FileSystem* fs,
                                                      const std::string& root);
 
@@ -31,10 +31,10 @@ StatusOr<std::vector<CheckpointKey>> ListCheckpoints(FileSystem* fs,
 // chief that is cut off but still runs neither publishes nor deletes, then
 // calls Sweep. Once per generation, before FindNewest and any checkpoint.
 //
-// What another job left, or an earlier one of the same name (in generation 1
-// nothing can be ours), is kept as ".old-NAME" and never restored. Returns
-// those names. FailedPrecondition when a newer generation was here: this one
-// is over.
+// Files of another job, or of an earlier one of the same name (in generation 1
+// no file can be this job's), are kept as ".old-NAME" and never restored.
+// Returns those names. FailedPrecondition: a newer generation was here, so this
+// one is over.
 StatusOr<std::vector<std::string>> TakeOver(FileSystem* fs,
                                             const std::string& root,
                                             const std::string& job,
@@ -51,13 +51,13 @@ StatusOr<std::string> KeepAs(FileSystem* fs, const std::string& root,
                              const std::string& name, std::string_view prefix);
 
 // Removes trash, half-written hints, and staging directories of generations up
-// to `generation` but for `in_flight`. Goes on past what it cannot remove and
+// to `generation`, except `in_flight`. Goes on when it cannot remove one, and
 // returns the first error.
 Status Sweep(FileSystem* fs, const std::string& root, uint64_t generation,
              const std::optional<AttemptKey>& in_flight);
 
-// Deletes what ChooseDeletions says, as generation `generation`. Only keys in
-// `verified` count as read back. Returns what was deleted.
+// Deletes the checkpoints of ChooseDeletions, as generation `generation`. Only
+// keys in `verified` count as read back. Returns the deleted ones.
 StatusOr<std::vector<CheckpointKey>> ApplyRetention(
     FileSystem* fs, const std::string& root, const std::string& job,
     uint64_t generation, std::span<const LineageEntry> lineage,

@@ -1,8 +1,8 @@
-// Names in a job's checkpoint directory, here and nowhere else. PURE.
+// The names in a job's checkpoint directory. No other file knows them. PURE.
 //
 //   step-000000120.g7/         a complete checkpoint: never written again
-//     MANIFEST                 what it is, with the checksums of all files
-//     shard-00001-of-00004     what rank 1 of 4 wrote
+//     MANIFEST                 its contents, with the checksums of all files
+//     shard-00001-of-00004     the part of rank 1 of 4
 //   .tmp-000000120.g7.3/       being written: checkpoint 3 of generation 7
 //     rank-1/shard, VOTE       only rank 1 writes in here
 //   .bad-step-000000120.g7/    found damaged; kept for a person
@@ -42,7 +42,7 @@ struct CheckpointKey {
   auto operator<=>(const CheckpointKey&) const = default;
 };
 
-// One try at writing a checkpoint: `id` tells two tries at one step apart.
+// One attempt at writing a checkpoint: `id` distinguishes attempts at one step.
 struct AttemptKey {
   uint64_t generation = 0;
   int64_t step = 0;
@@ -56,7 +56,7 @@ std::string StagingName(const AttemptKey& key);
 std::string RankName(uint32_t rank);
 std::string ShardName(uint32_t rank, uint32_t world_size);
 
-// Nothing unless `name` is exactly what the function above makes.
+// No value unless the function above makes exactly `name`.
 std::optional<CheckpointKey> ParseCheckpointName(std::string_view name);
 std::optional<AttemptKey> ParseStagingName(std::string_view name);
 

@@ -1,5 +1,5 @@
-// What a complete checkpoint is, and which checkpoints a job may go on from.
-// PURE. Bytes: docs/formats/checkpoint.md.
+// The manifest of a complete checkpoint, and the rule from which checkpoints a
+// job may go on. PURE. Bytes: docs/formats/checkpoint.md.
 #ifndef LOCKSTEP_WORKER_CHECKPOINT_MANIFEST_H_
 #define LOCKSTEP_WORKER_CHECKPOINT_MANIFEST_H_
 
@@ -48,8 +48,8 @@ struct LineageEntry {
 bool IsOnLineage(std::span<const LineageEntry> lineage,
                  const CheckpointKey& key);
 
-// MANIFEST. A step is a count of applied steps: the state of step 120 is what
-// 120 steps made.
+// MANIFEST. A step is a count of applied steps: the state of step 120 is the
+// result of 120 steps.
 struct Manifest {
   std::string job;
   uint64_t generation = 0;
@@ -64,14 +64,14 @@ struct Manifest {
   std::map<std::string, std::string> metadata;
   // For people: "2026-01-31T12:00:00.123Z".
   std::string written;
-  // shards[r] is what rank r wrote, in file ShardName(r, world_size).
+  // shards[r] is rank r's part, in file ShardName(r, world_size).
   std::vector<FileSums> shards;
 
   bool operator==(const Manifest&) const = default;
   CheckpointKey key() const { return {generation, step}; }
 };
 
-// InvalidArgument for what Decode would not take.
+// InvalidArgument: Decode would not take the result.
 StatusOr<std::string> EncodeManifest(const Manifest& manifest);
 // DataLoss for anything that EncodeManifest did not make.
 StatusOr<Manifest> DecodeManifest(std::string_view text);

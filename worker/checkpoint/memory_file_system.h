@@ -1,13 +1,12 @@
 // For tests: a file system in memory that loses power.
 //
-// What was not synced is gone after PowerLoss(): bytes of a file without
+// Data that was not synced is gone after PowerLoss(): bytes of a file without
 // Sync, and names in a directory without SyncDir, renames and removals
-// included. That is the least POSIX promises; real file systems keep more, in
-// an order of their own.
-// Every operation that changes something counts, and can be made the last one
-// that works or the one that fails. A sync can be made one that does nothing.
-// After a sync of a file failed, later ones succeed and keep nothing of what
-// was not kept by then: so Linux does. Thread-safe.
+// included. POSIX promises no more than that; real file systems keep more, in
+// an order of their own. Every operation that changes something counts, and can
+// be made the last one that works or the one that fails. A sync can be made one
+// that does nothing. After a sync of a file failed, later ones succeed and keep
+// none of the data that was not kept by then, as on Linux. Thread-safe.
 #ifndef LOCKSTEP_WORKER_CHECKPOINT_MEMORY_FILE_SYSTEM_H_
 #define LOCKSTEP_WORKER_CHECKPOINT_MEMORY_FILE_SYSTEM_H_
 
@@ -38,14 +37,14 @@ class MemoryFileSystem final : public FileSystem {
   // Reading any path that contains `part` fails with the errno `error`; 0: no
   // more.
   void FailReads(const std::string& part, int error);
-  // What was synced so far, in order: "/a/file", or "/a/directory/".
+  // The syncs so far, in order: "/a/file", or "/a/directory/".
   std::vector<std::string> syncs() const;
-  // The sync with this index in syncs() will do nothing, and say that it did;
-  // -1: none.
+  // The sync with this index in syncs() will do nothing, and return OK; -1:
+  // none.
   void SkipSync(int index);
   void PowerLoss();
-  // The same, but what was not synced is there or not by chance: each file's
-  // bytes and each directory's names.
+  // The same, but data that was not synced is kept or lost by chance: each
+  // file's bytes and each directory's names.
   void PowerLoss(std::mt19937* random);
 
   StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
@@ -65,7 +64,7 @@ class MemoryFileSystem final : public FileSystem {
 
  private:
   friend class MemoryFile;
-  // A file or a directory: what a process sees, and what the disk holds.
+  // A file or a directory, as a process sees it and as the disk holds it.
   struct Node {
     bool is_directory = false;
     std::string data, durable_data;

@@ -1,8 +1,8 @@
 // Finding and reading complete checkpoints.
 //
-// One rank, the chief, calls FindNewest and tells the others the path; they
-// Open it. Nothing damaged is ever handed out: what a manifest and its CRCs
-// don't vouch for is an error.
+// One rank, the chief, calls FindNewest and sends the path to the others, which
+// Open it. Damaged data is never returned: data that does not fit a manifest
+// and its CRCs is an error.
 #ifndef LOCKSTEP_WORKER_CHECKPOINT_READER_H_
 #define LOCKSTEP_WORKER_CHECKPOINT_READER_H_
 
@@ -31,8 +31,8 @@ class Checkpoint {
   const std::string& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
 
-  // The whole shard of rank `rank` of the world that wrote it, every CRC
-  // checked. Of replicas, shard 0 holds the tensors.
+  // Returns the whole shard of rank `rank` of the world that wrote it, every
+  // CRC checked. With replicas, shard 0 holds the tensors.
   StatusOr<Shard> ReadShard(uint32_t rank) const;
 
   // Reads everything and checks every CRC, 4 MiB of memory at a time.
@@ -61,29 +61,30 @@ struct Damaged {
 };
 
 struct FindResult {
-  // Verified in full. Nothing: there is none to go on from.
+  // Verified in full. No value: there is none to go on from.
   std::optional<Checkpoint> newest;
   // For the operator, newest first.
   std::vector<Damaged> damaged;
 };
 
-// One of the three: whole; damaged; or, with neither, another job's.
+// A whole checkpoint, or a damaged one, or (with neither) one of another job.
 struct Verified {
   std::optional<Checkpoint> checkpoint;
   std::optional<Damaged> damage;
 };
 
-// Looks at every byte of checkpoint `key`. An error that says nothing about the
+// Reads every byte of checkpoint `key`. Returns an error that is not about the
 // bytes (no permission, too many open files, EIO, ESTALE, the directory moved
-// away meanwhile) is returned: to take it for damage would lose work.
+// away meanwhile): taking it for damage would lose work.
 StatusOr<Verified> OpenVerified(FileSystem* fs, const std::string& root,
                                 const CheckpointKey& key,
                                 const std::string& job);
 
-// The newest checkpoint of `job` in `root` that `on_lineage` accepts and whose
-// every byte is right. Damaged ones before it are listed, and renamed to
-// ".bad-NAME" once an intact one is found: where none is, a person has to see
-// them. A missing root holds no checkpoint. Errors as of OpenVerified.
+// Finds the newest checkpoint of `job` in `root` that `on_lineage` accepts and
+// whose every byte is right. Damaged ones before it are listed, and renamed to
+// ".bad-NAME" once an intact one is found: where there is none, the operator
+// has to see them. A missing root holds no checkpoint. Errors as for
+// OpenVerified.
 StatusOr<FindResult> FindNewest(FileSystem* fs, const std::string& root,
                                 const std::string& job,
                                 const LineagePredicate& on_lineage);

@@ -1,6 +1,7 @@
-// What a generation resumes from: the rule that all native programs share.
+// The rule from which checkpoint a generation resumes, shared by all native
+// programs.
 //
-// One rank, the chief, calls FindResume; the others are told the path.
+// One rank, the chief, calls FindResume; the others get the path.
 #ifndef LOCKSTEP_WORKER_CHECKPOINT_RESUME_H_
 #define LOCKSTEP_WORKER_CHECKPOINT_RESUME_H_
 
@@ -17,7 +18,7 @@
 
 namespace lockstep::checkpoint {
 
-// Reasons of errors, by which the coordinator lets the job hold.
+// Reasons of errors for which the coordinator holds the job.
 inline constexpr char kReasonNoCheckpoint[] = "NO_CHECKPOINT";
 inline constexpr char kReasonOutputMissing[] = "OUTPUT_MISSING";
 
@@ -27,30 +28,30 @@ struct ResumeRequest {
   std::vector<LineageEntry> lineage;
   // The newest complete checkpoint that the coordinator knows of.
   std::optional<CheckpointKey> known;
-  // What a person ordered: the checkpoint of this step, or none.
+  // The order of a user: the checkpoint of this step, or none.
   std::optional<int64_t> restore_step;
   bool from_start = false;
 };
 
 struct ResumeResult {
-  // Verified in full. Nothing: the job begins from the start.
+  // Verified in full. No value: the job begins from the start.
   std::optional<Checkpoint> from;
-  // What another job had left there, under the names that it is kept by.
+  // Files that another job had left there, by the names they have now.
   std::vector<std::string> strangers;
   // Newer than `from`, and damaged; for the operator, newest first.
   std::vector<Damaged> damaged;
 };
 
-// Takes `root` over (cleanup.h) and finds what to resume from: what a person
-// ordered, else the newest intact checkpoint on the lineage. Nothing is
-// deleted, and only what is proven to be damaged is set aside.
+// Takes `root` over (cleanup.h) and finds the checkpoint to resume from: the
+// one that a user ordered, else the newest intact one on the lineage. Deletes
+// no checkpoint, and sets aside only those that are proven to be damaged.
 //   FailedPrecondition, with the reason
 //     OUTPUT_MISSING  a later generation does not find the parent of `root`
 //     NO_CHECKPOINT   the known checkpoint is missing and was not found damaged
 //                     before; there are checkpoints and none is intact; or the
-//                     ordered step is not there or is damaged. Nothing was
+//                     ordered step is not there or is damaged. No file was
 //                     renamed.
-//   any other: the files cannot be read now, as by FindNewest and TakeOver.
+//   any other: the files cannot be read now, as in FindNewest and TakeOver.
 StatusOr<ResumeResult> FindResume(FileSystem* fs, const std::string& root,
                                   const ResumeRequest& request);
 

@@ -1,4 +1,4 @@
-// Which checkpoints may go. PURE.
+// The rule which checkpoints may be deleted. PURE.
 #ifndef LOCKSTEP_WORKER_CHECKPOINT_RETENTION_H_
 #define LOCKSTEP_WORKER_CHECKPOINT_RETENTION_H_
 
@@ -13,7 +13,7 @@
 namespace lockstep::checkpoint {
 
 struct RetentionPolicy {
-  // The newest ones that stay; less than 1 means 1.
+  // The number of newest ones that stay; less than 1 means 1.
   int keep_last = 3;
   // Also stay: steps that are a multiple of this. 0: none. With a checkpoint
   // every 100 steps, 500 keeps every fifth.
@@ -28,12 +28,12 @@ struct RetentionCandidate {
   bool verified = false;
 };
 
-// What to delete of `candidates` (any order), oldest first: what is older than
-// the `keep_last` newest verified ones on the lineage, but for pinned ones.
-// What lies off the lineage stays: it is newer than what a generation resumed
-// from, because a person said so or newer ones could not be used, and only a
-// person knows that it is not wanted any more. Where no verified one on the
-// lineage exists, nothing goes.
+// Returns the checkpoints to delete of `candidates` (any order), oldest first:
+// those older than the `keep_last` newest verified ones on the lineage, except
+// pinned ones. Checkpoints off the lineage stay: they are newer than the one
+// that a generation resumed from, because a user ordered it or newer ones could
+// not be used, and only a user knows that they are not wanted any more. If the
+// lineage has no verified one, none is deleted.
 std::vector<CheckpointKey> ChooseDeletions(
     std::span<const RetentionCandidate> candidates,
     std::span<const LineageEntry> lineage, const RetentionPolicy& policy);

@@ -1,6 +1,6 @@
-// The file a rank writes: a safetensors file. Blobs are U8 tensors called
-// "blob:NAME"; __metadata__ says which job, attempt and rank it belongs to, so
-// that a file in the wrong place is found out.
+// The file that a rank writes: a safetensors file. Blobs are U8 tensors called
+// "blob:NAME"; __metadata__ has the job, attempt and rank it belongs to, so
+// that a file in the wrong place is detected.
 #ifndef LOCKSTEP_WORKER_CHECKPOINT_SHARD_H_
 #define LOCKSTEP_WORKER_CHECKPOINT_SHARD_H_
 
@@ -19,7 +19,7 @@
 
 namespace lockstep::checkpoint {
 
-// Whose part of which checkpoint.
+// The rank and the checkpoint that a shard belongs to.
 struct ShardId {
   std::string job;
   AttemptKey attempt;
@@ -36,13 +36,13 @@ Status WriteShard(const ShardId& id, const Snapshot& snapshot,
 // puts wide types first: match them by name.
 class Shard {
  public:
-  // Reads and checks every CRC before it looks at a byte; DataLoss where the
-  // file is not what `sums` says or is not the shard `id`.
+  // Checks every CRC before it uses a byte. DataLoss: the file does not fit
+  // `sums`, or is not the shard `id`.
   static StatusOr<Shard> Read(FileSystem* fs, const std::string& path,
                               const FileSums& sums, const ShardId& id);
 
   const std::vector<TensorView>& tensors() const { return tensors_; }
-  // Null where there is none.
+  // Null: there is none.
   const TensorView* Find(std::string_view name) const;
   std::optional<std::string_view> Blob(std::string_view name) const;
 

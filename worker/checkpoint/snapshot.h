@@ -1,4 +1,4 @@
-// A copy of a rank's state in host memory: all that training waits for.
+// A copy of a rank's state in host memory. Training only waits for the copy.
 //
 // Keeps its memory between uses: the first copy pays for the pages, the later
 // ones are plain copies. Thread-compatible.

@@ -1,10 +1,10 @@
-// A rank's word that its part of a checkpoint is durable. PURE.
+// A rank's vote that its part of a checkpoint is durable. PURE.
 //
 // A vote is given after file and directory were synced, and never taken back.
 // It names everything it is about, so that a late one cannot count for another
-// checkpoint. The rank leaves it in its own directory as VOTE too: whoever
+// checkpoint. The rank leaves it in its own directory as VOTE too: a chief that
 // shares the directory can collect votes by CollectVotes (writer.h), and the
-// network need only carry one bit a rank.
+// network only needs to carry one bit a rank.
 #ifndef LOCKSTEP_WORKER_CHECKPOINT_VOTE_H_
 #define LOCKSTEP_WORKER_CHECKPOINT_VOTE_H_
 
@@ -39,8 +39,9 @@ StatusOr<Vote> DecodeVote(std::string_view text);
 
 // OK when `votes` hold exactly one vote of each rank of `world_size`, all
 // about `attempt`, with one cursor and one state hash. FailedPrecondition
-// names the ranks that miss or differ: of hashes the smaller party is blamed,
-// and with two equal parties the one without rank 0.
+// names the ranks that are missing or differ: of two hashes that of the smaller
+// group counts as wrong, and of two equal groups that of the one without rank
+// 0.
 Status CheckVotes(const AttemptKey& attempt, uint32_t world_size,
                   std::span<const Vote> votes);
 

@@ -1,16 +1,16 @@
-// Writing a checkpoint: the steps that touch the disk, each a function, to be
-// called by AsyncWriter or by whoever does not mind to wait.
+// Writing a checkpoint: the steps that touch the disk, each a function. They
+// block: AsyncWriter calls them on its thread.
 //
 // 1. Every rank calls WriteRank: its shard goes to its own directory inside
 //    the staging directory, the file is synced, then it votes.
 // 2. The chief has all votes (sent to it, or from CollectVotes) and calls
 //    Publish: votes compared, shards moved together, MANIFEST written, all
 //    synced, the directory renamed to its final name, its parent synced.
-// Before that rename nothing is visible, after it everything is durable.
+// Before that rename no part is visible, after it everything is durable.
 //
 // A crash at any point leaves a staging directory that TakeOver (cleanup.h)
-// removes, and all older checkpoints as they were. Errors say what could not
-// be done to which path.
+// removes, and all older checkpoints as they were. Errors name the operation
+// and the path.
 #ifndef LOCKSTEP_WORKER_CHECKPOINT_WRITER_H_
 #define LOCKSTEP_WORKER_CHECKPOINT_WRITER_H_
 
@@ -32,8 +32,8 @@
 
 namespace lockstep::checkpoint {
 
-// In the order in which control passes them. The first group is passed by
-// every rank, the second by the chief.
+// Fault points, in the order in which the writer passes them: the first group
+// on every rank, the second on the chief.
 inline constexpr const char* kRankFaultPoints[] = {
     "checkpoint.rank.begin",        // nothing yet
     "checkpoint.rank.made_dir",     // its directory is there
@@ -63,22 +63,23 @@ struct WriteRequest {
   uint64_t state_hash = 0;
 };
 
-// What a rank's part took.
+// Times of writing a rank's part.
 struct WriteTimes {
   Duration write{};
   Duration sync{};
 };
 
-// `root` is made, durably, where it is missing. `should_stop` (may be empty)
-// is asked between blocks. After an error the rank's directory is removed as
-// far as that is possible. `times` may be null; it is set on success.
+// Writes the rank's part. Makes `root`, durably, if it is missing. Calls
+// `should_stop` (may be empty) between blocks. After an error the rank's
+// directory is removed as far as possible. `times` may be null; it is set on
+// success.
 StatusOr<Vote> WriteRank(FileSystem* fs, const std::string& root,
                          const WriteRequest& request, const Snapshot& snapshot,
                          const ShouldStop& should_stop,
                          WriteTimes* times = nullptr);
 
-// The votes that lie in the staging directory of `attempt` by now. A rank
-// whose vote is not there or is damaged is left out.
+// Returns the votes in the staging directory of `attempt` so far. Leaves out
+// ranks whose vote is missing or damaged.
 std::vector<Vote> CollectVotes(FileSystem* fs, const std::string& root,
                                const AttemptKey& attempt, uint32_t world_size);
 
@@ -91,8 +92,8 @@ struct PublishRequest {
   std::string written;  // Manifest::written.
 };
 
-// Returns the path of the complete checkpoint. FailedPrecondition when votes
-// miss or differ (CheckVotes), a file has not the size that was voted, or a
+// Returns the path of the complete checkpoint. FailedPrecondition: votes are
+// missing or differ (CheckVotes), a file has another size than was voted, or a
 // newer generation took over the directory. When this very checkpoint is
 // complete already, that is success. After an error before the rename the
 // staging directory is removed as far as that is possible.

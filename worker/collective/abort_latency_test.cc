@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "worker/collective/communicator.h"
+#include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/latency_test_util.h"
 #include "worker/collective/testing.h"
 

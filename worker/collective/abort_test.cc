@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "worker/collective/communicator.h"
+#include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/testing.h"
 
 namespace lockstep {

@@ -1,10 +1,10 @@
 // A range of addresses that outlives communicators.
 //
 // Trainers hold views of their gradients. With a range, the memory of each
-// generation is mapped over that of the one before, at the same addresses: the
+// generation is mapped over that of the one before, at the same addresses. The
 // views stay valid, and a member of an older generation that thaws writes into
-// a file that nobody maps any more. Between generations the range is ordinary
-// memory of zeros, so that no view ever points at nothing.
+// a file that is no longer mapped. Between generations the range is ordinary
+// memory of zeros, so a view never points at unmapped memory.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_ADDRESS_RANGE_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_ADDRESS_RANGE_H_
 
@@ -17,9 +17,9 @@
 
 namespace lockstep {
 
-// Bytes for the gradients of all ranks of a process, of the 128 TiB that it
-// has. The thread sanitizer leaves less, and tests have all ranks in one
-// process.
+// Bytes for the gradients of all ranks of a process, out of the 128 TiB that a
+// process has. The thread sanitizer leaves less, and tests have all ranks in
+// one process.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr size_t kMostAddresses = size_t{4} << 30;
 #else
@@ -32,7 +32,7 @@ class AddressRange {
   // As many addresses as this host has memory, or less where limits want it.
   // They cost nothing until they are used. ResourceExhausted.
   static StatusOr<std::unique_ptr<AddressRange>> Reserve();
-  // `bytes` of them, a multiple of 2 MiB, where 2 MiB pages may begin.
+  // Reserves `bytes`, a multiple of 2 MiB, where 2 MiB pages may begin.
   static StatusOr<std::unique_ptr<AddressRange>> Reserve(size_t bytes);
   ~AddressRange();
   AddressRange(const AddressRange&) = delete;
@@ -41,12 +41,12 @@ class AddressRange {
   unsigned char* data() const { return data_; }
   size_t bytes() const { return bytes_; }
 
-  // Maps `file` from `offset` on, shared, over the beginning of the range, at
-  // most `bytes`; what was there goes. Not inherited by fork, not in core
-  // dumps. FailedPrecondition while another communicator has it mapped, which
-  // would go on in the new one's memory.
+  // Maps `file` from `offset` on, shared, over the beginning of the range: at
+  // most `bytes`. It replaces what was there. The mapping is not inherited by
+  // fork and not in core dumps. FailedPrecondition while another communicator
+  // has the range mapped: it would go on in the new one's memory.
   Status Map(int file, off_t offset, size_t bytes);
-  // Ordinary zeroed memory again.
+  // Makes the range ordinary zeroed memory again.
   void Clear();
 
  private:

@@ -1,4 +1,4 @@
-// How the user of a communicator learns that it broke, without asking.
+// Notifies the user of a communicator that it broke.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_BROKEN_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_BROKEN_H_
 

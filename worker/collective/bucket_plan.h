@@ -1,4 +1,4 @@
-// Which gradient lies where in which bucket. Pure and deterministic.
+// The places of gradients in buckets. Pure and deterministic.
 //
 // Gradients become ready in about the reverse order of the parameters, so the
 // plan fills buckets in the order given (the caller gives it reversed, or as it
@@ -35,9 +35,10 @@ struct BucketSizes {
 
   bool operator==(const BucketSizes&) const = default;
 };
-// Those that suit a backend. Shared memory: what fits a core's cache. TCP: long
-// enough for its bandwidth, short enough to begin early. With `bucket_bytes`
-// buckets have that size, the first and the last one no more.
+// Returns the sizes that suit a backend. Shared memory: buckets that fit a
+// core's cache. TCP: buckets long enough for its bandwidth, short enough to
+// begin early. With `bucket_bytes` buckets have that size, and the first and
+// the last one at most that size.
 BucketSizes SizesFor(std::string_view backend, size_t bucket_bytes = 0);
 
 struct BucketParameter {
@@ -49,7 +50,7 @@ struct BucketParameter {
 struct BucketPlanOptions {
   size_t bucket_bytes = 25 << 20;
   size_t first_bucket_bytes = 1 << 20;
-  // 0: as the others.
+  // 0: the same size as the others.
   size_t last_bucket_bytes = 0;
   // float32 words; 0 for none.
   size_t control_words = 16;
@@ -63,8 +64,8 @@ struct BucketEntry {
 
 struct BucketLayout {
   DataType type = DataType::kFloat32;
-  // All of the bucket, gaps and control word included: what is allocated, and
-  // what one all-reduce covers.
+  // The whole bucket, gaps and control word included: it is allocated, and
+  // reduced, as one piece.
   size_t count = 0;  // elements
   size_t bytes = 0;
   std::vector<BucketEntry> entries;

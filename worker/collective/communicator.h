@@ -1,22 +1,24 @@
-// The collectives of one generation: what the training loop reduces with.
+// The collectives of one generation: the training loop reduces with a
+// Communicator.
 //
-// A Communicator belongs to one generation and is immutable: its rank, size
-// and peers never change. When a peer is lost it is aborted and thrown away,
-// and a new one is formed for generation g+1.
+// A Communicator belongs to one generation and is immutable: its rank, size and
+// peers never change. When a peer is lost it is aborted and thrown away, and a
+// new one is formed for generation g+1.
 //
-// Memory: the communicator allocates every buffer that it reduces (host,
-// shared or device memory, as the backend likes it); trainers keep their
-// gradients in it, so that nothing is copied on the way out. Buffers live as
-// long as the communicator and are only freed with it.
+// Memory: the communicator allocates every buffer that it reduces, in host,
+// shared or device memory, as the backend needs it. Trainers keep their
+// gradients in it, so that no copy is made on the way out. Buffers live as long
+// as the communicator and are only freed with it.
 //
 // Threads: one thread starts and waits (the training loop); every rank starts
 // the same operations in the same order. Only Abort() may be called from any
-// thread. The destructor needs that no Work is left and no Abort() runs.
+// thread. Before the destructor runs, all Work must be gone and no Abort() may
+// run.
 //
-// Errors: after the first one the communicator is broken; every later call
+// Errors: after the first one the communicator is broken, and every later call
 // returns it. kAborted: Abort() was called (the text is its reason).
 // kUnavailable: a peer is gone. kDeadlineExceeded: the deadline passed.
-// kInvalidArgument: this rank's own mistake (range, type); nothing was sent.
+// kInvalidArgument: this rank's own mistake (range, type); it sent no message.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_COMMUNICATOR_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_COMMUNICATOR_H_
 
@@ -77,8 +79,8 @@ enum class CollectiveKind : uint8_t {
 };
 std::string_view Name(CollectiveKind kind);
 
-// What of an operation is the same on all ranks, in words to send and compare:
-// WordsOf (operation.h).
+// The part of an operation that is the same on all ranks, as words to send and
+// compare: see WordsOf (operation.h).
 struct OperationWords {
   uint64_t what = 0;  // 0: no operation
   uint64_t count = 0;
@@ -93,23 +95,24 @@ struct Operation {
   Slice slice = {};
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
-  // The operation that this one is a stage of: set by backends that are made of
-  // others, which compare it like kind, type and count.
+  // The operation that this one is a stage of. A backend that is made of other
+  // backends sets it; the ranks compare it as they compare kind, type and
+  // count.
   OperationWords part_of = {};
 };
 
-// Where the operation is ordered: a CUDA stream for device memory, null for
-// host memory.
+// The CUDA stream on which the operation is ordered, for device memory; null
+// for host memory.
 using Stream = void*;
 
-// A stream that an operation follows is taken to be stuck after so many
-// operation_timeouts (Internal): what it works on is this rank's own, and peers
-// that wait for it give up long before.
+// After this many operation_timeouts a stream that an operation follows counts
+// as stuck (Internal). The stream's work is this rank's own; peers that wait
+// for the operation give up long before.
 inline constexpr int kStreamPatience = 12;
 
-// Who moves an operation on. kInline: the caller, in Start, Poll and Wait;
-// where nobody calls, nothing happens. kThread: a thread of the communicator.
-// kStream: the device.
+// How an operation makes progress. kInline: in the caller's Start, Poll and
+// Wait; between these calls it stands still. kThread: in a thread of the
+// communicator. kStream: on the device.
 enum class ProgressMode : uint8_t { kInline, kThread, kStream };
 
 // One started operation. Destroying it before it ended waits for it or, when
@@ -121,12 +124,13 @@ class Work {
   // peers may have finished.
   virtual Status Wait(MonoTime deadline) = 0;
   // True once Wait would return at once. Where progress is kInline, moves the
-  // operation on as far as it goes without waiting for a peer.
+  // operation on as far as possible without waiting for a peer.
   virtual bool Poll() = 0;
-  // After Wait: when it ran, which may be long after Start: behind what was
-  // started before, and on a device once the stream that it follows has come so
-  // far. To wait in it for peers is to run. Nothing: not known, as where
-  // progress is kInline.
+  // After Wait: when the operation ran. That may be long after Start: an
+  // operation runs behind those started before it and, on a device, once the
+  // stream that it follows has come so far. Time in which it waits for peers
+  // counts. No value: the time is not known, for instance where progress is
+  // kInline.
   struct Span {
     MonoTime began;
     MonoTime ended;
@@ -134,22 +138,22 @@ class Work {
   virtual std::optional<Span> ran() const { return std::nullopt; }
 };
 
-// What only the device can do to its memory (AllocateOnDevice). Threads and
-// errors as of the communicator, to which it belongs.
+// Work on memory of AllocateOnDevice that only the device can do. Threads and
+// errors are those of the communicator, which owns it.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
   // Sets the slice to zero in turn with what else is on `stream`, which is not
   // null, and returns at once.
   virtual Status Clear(const Slice& slice, Stream stream) = 0;
-  // Starts adding up the squares of the float32 elements of `slice`, in
-  // float64 and in an order that depends on their number alone, once `stream`
-  // has come as far as it has been given so far (null: at once). The sum, which
-  // is finite exactly where all elements are, goes to `result`: one float64 in
-  // memory of Allocate. Runs beside operations that were started before;
-  // those started later come after it. One that is late is this rank's own
-  // fault: Internal. FailedPrecondition, as of Clear, while `stream` is being
-  // captured into a graph.
+  // Starts adding up the squares of the float32 elements of `slice`, in float64
+  // and in an order that depends on their number alone, once `stream` has come
+  // as far as it has been given so far (null: at once). The sum goes to
+  // `result`, one float64 in memory of Allocate; it is finite exactly where all
+  // elements are finite. It runs in parallel with operations that were started
+  // before; operations that are started later come after it. A late sum is this
+  // rank's own fault: Internal. FailedPrecondition, as for Clear, while
+  // `stream` is being captured into a graph.
   virtual StatusOr<std::unique_ptr<Work>> StartSumOfSquares(const Slice& slice,
                                                             const Slice& result,
                                                             Stream stream) = 0;
@@ -164,53 +168,56 @@ class Communicator {
   // "self", "shm", "tcp", "hierarchical", "nccl".
   virtual std::string_view backend() const = 0;
   virtual ProgressMode progress() const { return ProgressMode::kThread; }
-  // How it reduces what, in one line for people: "shm: each of 2 ranks reduces
-  // its half in place". Empty: nothing was chosen.
+  // Describes in one line for people how it reduces: "shm: each of 2 ranks
+  // reduces its half in place". Empty: the backend has no choice.
   virtual std::string Plan() const { return ""; }
-  // The reduction plan as one line of text, which begins with the backend's
-  // name: all that the order of the sums depends on beside the buckets, the
-  // same on all ranks. CommunicatorOptions::reduction_plan takes it. Empty:
-  // nothing can be chosen. By the thread that starts and waits, as Tune.
+  // Returns the reduction plan as one line of text, which begins with the
+  // backend's name. It holds everything, except the buckets, that the order of
+  // the sums depends on, and is the same on all ranks.
+  // CommunicatorOptions::reduction_plan takes it. Empty: the backend has no
+  // choice. For the thread that starts and waits, as Tune.
   virtual std::string ReductionPlan() const { return ""; }
-  // Collective: all ranks call it, with no other operation under way. Measures
-  // what the plan depends on, for about `budget`; rank 0 decides for all, and
-  // every rank goes on with the new plan. Where the plan was given, or nothing
-  // can be chosen, it returns at once. Errors as of an operation.
+  // Collective: all ranks call it while no other operation is under way.
+  // Measures what the plan depends on, for about `budget`. Rank 0 decides for
+  // all, and every rank goes on with the new plan. Returns at once where the
+  // plan was given or the backend has no choice. Errors are those of an
+  // operation.
   virtual Status Tune(Duration budget, MonoTime deadline);
-  // The same without measuring: every rank goes on with `plan`, the same line
-  // on all, and Tune changes nothing more. InvalidArgument as of
-  // CommunicatorOptions::reduction_plan.
+  // The same without measuring: every rank goes on with `plan`, which is the
+  // same line on all ranks. Tune changes the plan no more. InvalidArgument as
+  // for CommunicatorOptions::reduction_plan.
   virtual Status FollowPlan(const std::string& plan, MonoTime deadline);
-  // Zeroed memory of at least `bytes` that the host reads and writes
-  // (ResourceExhausted when there is none). A backend that reduces on a device
-  // copies it there and back by itself.
+  // Returns zeroed memory of at least `bytes` that the host reads and writes. A
+  // backend that reduces on a device copies it there and back by itself.
+  // ResourceExhausted: the system has no memory left.
   virtual StatusOr<const Buffer*> Allocate(size_t bytes) = 0;
 
-  // The same in the memory of the backend's device: for models that compute
-  // there. The host cannot touch it. InvalidArgument where there is no device.
+  // The same in the memory of the backend's device, for models that compute
+  // there. The host cannot touch it. InvalidArgument: the backend has no
+  // device.
   virtual StatusOr<const Buffer*> AllocateOnDevice(size_t bytes);
-  // Null where there is no device.
+  // Null: the backend has no device.
   virtual DeviceMemory* device_memory() { return nullptr; }
 
-  // Memory of the caller's, at `data`, as a buffer: it must live, unchanged in
-  // place, until the communicator goes. Slower than Allocate's: it is copied
-  // once more or read by peers from outside. Unimplemented where the backend
-  // cannot.
+  // Registers the caller's memory at `data` as a buffer. It must live,
+  // unchanged in place, until the communicator is destroyed. It is slower than
+  // memory of Allocate: it is copied once more, or read by peers from outside.
+  // Unimplemented: the backend cannot do it.
   virtual StatusOr<const Buffer*> Register(void* data, size_t bytes);
 
   // Starts `operation`; the slice must not be touched until its Wait returned.
   virtual StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
                                                 Stream stream = nullptr) = 0;
 
-  // Start and Wait in one, for those with nothing else to do meanwhile: where
-  // a thread makes progress, it may then run in the caller's, without a change
-  // of threads.
+  // Start and Wait in one, for callers that have no other work meanwhile. Where
+  // a thread makes progress, the operation may then run in the caller's thread,
+  // without a change of threads.
   virtual Status RunNow(const Operation& operation, MonoTime deadline);
 
   // Ends every operation that runs or will ever be started with kAborted and
-  // `reason`, within 50 ms, also those that wait for a frozen peer. Safe from
-  // any thread, any number of times; the first reason stays. On a device it
-  // takes as long as the device needs to stop, at most
+  // `reason`, within 50 ms, also operations that wait for a frozen peer. Safe
+  // from any thread, any number of times; the first reason stays. On a device
+  // it takes as long as the device needs to stop, at most
   // CommunicatorOptions::abort_timeout.
   virtual void Abort(std::string_view reason) = 0;
 };
@@ -221,9 +228,9 @@ Status Run(Communicator* communicator, const Operation& operation,
 
 class AddressRange;
 
-// Where ranks find each other while they form: a key-value store of the job's
-// generation. The runtime implements it over the control plane; tests over a
-// map.
+// The key-value store through which the ranks of a generation find each other
+// while they form. The runtime implements it over the control plane; tests over
+// a map.
 class RendezvousStore {
  public:
   virtual ~RendezvousStore() = default;
@@ -244,62 +251,43 @@ struct CommunicatorOptions {
   std::string label;
   // The address of the data plane on this host; never 0.0.0.0.
   std::string bind_address = "127.0.0.1";
-  // Backstop of a single operation, for those who give no nearer deadline.
+  // The longest time of a single operation, for callers that give no nearer
+  // deadline.
   Duration operation_timeout = std::chrono::seconds(30);
   MonoTime forming_deadline;
   // The GPU of this rank, for backends that need one: its number among those
   // that this process sees. -1: the rank has none.
   int device = -1;
-  // After an abort or an error, for the device to stop. A process whose device
-  // does not can only be killed: waits return then, and memory is not freed.
+  // How long a device may take to stop after an abort or an error. A process
+  // whose device does not stop can only be killed: waits return then, and
+  // memory is not freed.
   Duration abort_timeout = std::chrono::seconds(10);
-  // Of this generation, known to its ranks only: shm and tcp prove it to each
-  // other before they exchange anything. Empty: nothing is proven (tests).
+  // The generation's secret key, known to its ranks only: over shm and tcp,
+  // ranks prove to each other that they have it before they exchange anything.
+  // Empty: ranks prove nothing (tests).
   std::string key;
-  // Where this rank's memory can be shared: ranks with the same text are on one
-  // host. Empty: found out (boot id, network namespace, user).
+  // Ranks with the same text are on one host and can share memory. Empty: the
+  // factory finds it out (boot id, network namespace, user).
   std::string host;
   // Borrowed; must outlive forming only.
   RendezvousStore* rendezvous = nullptr;
-  // Where not null, gets a sentence that says which backend was taken, how it
-  // reduces, and why: "backend shm: all 2 ranks are on one host; each of 2
-  // ranks reduces its half in place". With one rank it stays as it is.
-  std::string* choice = nullptr;
-  // What ReductionPlan of an earlier generation of the same shape said: taken
-  // instead of the defaults and of measuring. Rank 0's is all ranks'. One that
-  // does not fit these ranks (another backend, size or grouping) is refused
-  // with InvalidArgument on all ranks, naming both, with kReasonPlanRefused
-  // (backend_choice.h): the caller decides whether to drop it. InvalidArgument
-  // on a rank whose plan is not rank 0's.
-  // Empty: none.
+  // The line of ReductionPlan of an earlier generation of the same shape. It
+  // replaces the defaults and the measuring. Rank 0's plan counts for all
+  // ranks; InvalidArgument on a rank that has another one. A plan that does not
+  // fit these ranks (another backend, size or grouping) is refused on all ranks
+  // with InvalidArgument that names both, and kReasonPlanRefused
+  // (factory/backend_choice.h): the caller decides whether to drop it. Empty:
+  // none.
   std::string reduction_plan;
-  // Borrowed, where not null: Allocate's memory lies in it, from its beginning,
-  // so generations that allocate the same get the same addresses
-  // (address_range.h). One communicator at a time. Backend shm, and within a
-  // host hierarchical; the others ignore it.
+  // Borrowed, where not null. Memory of Allocate lies in the range, from its
+  // beginning, so generations that allocate the same get the same addresses
+  // (address_range.h). One communicator at a time. Used by shm, and by
+  // hierarchical within a host; other backends ignore it.
   AddressRange* addresses = nullptr;
-  // Where backends that are modules lie; empty: ../lib/lockstep beside the
-  // running program, or $LOCKSTEP_MODULE_DIR.
+  // The directory of the backends that are modules. Empty:
+  // $LOCKSTEP_MODULE_DIR, or ../lib/lockstep, relative to the running program.
   std::string module_dir;
 };
-
-// Forms the communicator: the one factory. One rank has nobody to talk to and
-// gets "self", except for modules asked for by name. Else rank 0 chooses once
-// for all (backend_choice.h): "auto" is "nccl" when every rank has a GPU of its
-// own, its module and a library that fit; "shm" when all ranks are on one host;
-// "tcp" when each has a host of its own; else "hierarchical". A backend asked
-// for by name is checked against the same facts. Blocks until every peer is
-// connected, at most for the deadline and, once all peers have come, 5 s for
-// connecting. The process must ignore SIGPIPE.
-// InvalidArgument: unknown backend, bad rank or address; NotFound: its module
-// is not installed; FailedPrecondition: the module does not fit this program,
-// or a backend was asked for that a rank, which is named, cannot use, or the
-// ranks ask for different ones; DeadlineExceeded: names the ranks that have not
-// come; Unavailable: a rank went away while forming (an ordinary event: form
-// again as a new generation); ResourceExhausted: the system gives no memory or
-// no thread.
-StatusOr<std::unique_ptr<Communicator>> FormCommunicator(
-    const CommunicatorOptions& options);
 
 }  // namespace lockstep
 

@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 
+#include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/periodic_test_util.h"
 #include "worker/collective/special_values_test_util.h"
 #include "worker/collective/testing.h"

@@ -22,6 +22,7 @@
 
 #include "common/base/fd.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/handshake.h"
 #include "worker/collective/tcp/tcp_communicator.h"
 #include "worker/collective/testing.h"

@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/testing.h"
 
 namespace lockstep {

@@ -14,16 +14,16 @@
 
 namespace lockstep {
 
-// Of each try: from the word to the last rank.
+// The times of several tries, each from the abort to the end of the last rank.
 class LeavingTimes {
  public:
   static constexpr int kTries = 11;
-  // Of the tries, so many must keep the promise.
+  // This many of the tries must keep the promise.
   static constexpr int kWithin = 9;
   static constexpr Duration kPromised = std::chrono::milliseconds(50);
   static constexpr Duration kWorst = std::chrono::seconds(5);
-  // A thread that is told to run and does not for so long says that a machine
-  // is too busy to measure on.
+  // A woken thread that starts later than this shows that the machine is too
+  // busy to measure on.
   static constexpr Duration kBusy = std::chrono::milliseconds(10);
 
   void Add(Duration time) {
@@ -31,9 +31,9 @@ class LeavingTimes {
     wakes_.push_back(WakeUpTime());
   }
 
-  // The last thing of a test. However busy the machine is, nobody hangs. Of
-  // what is promised, tries beside which a plain thread waited as well say
-  // nothing; where too few are left, the test is skipped.
+  // Call it at the end of a test. No try may hang, however busy the machine is.
+  // Tries during which a plain thread waited as well do not count; if too few
+  // are left, the test is skipped.
   void Check() {
     ASSERT_EQ(times_.size(), static_cast<size_t>(kTries));
     std::vector<Duration> quiet;

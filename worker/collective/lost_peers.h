@@ -1,10 +1,12 @@
-// Which peers a communicator's error is about, as data beside its sentence.
+// The peers that a communicator's error is about, as data attached to its
+// sentence.
 //
-// Only what a rank saw itself counts: a peer that it could not connect to, one
-// whose host has stopped to answer, one whose process ended without a goodbye.
-// Who was merely told that it is over (Abort, a goodbye, a connection that its
-// peer cut off because of somebody else) names nobody. So these are hints at a
-// network or a host, for those who choose where ranks run next.
+// Only a rank's own observations count: a peer that it could not connect to, a
+// peer whose host stopped answering, a peer whose process ended without a
+// goodbye. An error that only follows from another rank's (Abort, a goodbye, a
+// connection that its peer cut off because of a third rank) names no peer. So
+// the peers are hints at a network or a host, for the choice where ranks run
+// next.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_LOST_PEERS_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_LOST_PEERS_H_
 
@@ -14,11 +16,11 @@
 
 namespace lockstep {
 
-// `status`, an error, with `ranks` in place of what it named before. Annotate
-// and WithReason keep them.
+// Returns `status`, an error, with `ranks` in place of the peers that it named
+// before. Annotate and WithReason keep them.
 Status WithLostPeers(Status status, const std::vector<int>& ranks);
 
-// In the order that they were named; empty where there are none.
+// The peers in the order in which they were named; empty: none.
 std::vector<int> LostPeersOf(const Status& status);
 
 }  // namespace lockstep

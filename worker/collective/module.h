@@ -1,4 +1,4 @@
-// What a backend module exports: one C function.
+// The interface of a backend module: one C function.
 //
 // A module is a shared object collective-NAME.so. It is loaded with its
 // symbols kept to itself (RTLD_LOCAL), because other libraries of the process
@@ -11,11 +11,11 @@
 #include <cstdint>
 
 #include "common/base/status.h"
-#include "worker/collective/backend_choice.h"
 #include "worker/collective/communicator.h"
+#include "worker/collective/rank_offer.h"
 
 // Raised with every change of communicator.h or of this file.
-inline constexpr uint32_t kLockstepCollectiveAbi = 9;
+inline constexpr uint32_t kLockstepCollectiveAbi = 10;
 inline constexpr char kLockstepCollectiveToolchain[] = __VERSION__
     " C++"
 #if defined(__GLIBCXX__) && _GLIBCXX_USE_CXX11_ABI
@@ -31,8 +31,8 @@ struct lockstep_collective_module {
   uint32_t abi;           // kLockstepCollectiveAbi
   const char* toolchain;  // kLockstepCollectiveToolchain
   const char* name;       // "nccl"
-  // What this rank brings. Null: the backend runs everywhere. Quick; throws
-  // nothing; touches no GPU further than to count them.
+  // Fills in this rank's offer. Null: the backend runs everywhere. Quick;
+  // throws nothing; only counts the GPUs.
   void (*offer)(const lockstep::CommunicatorOptions* options,
                 lockstep::RankOffer* offer);
   // Forms a communicator into `communicator` (the caller's to delete), or

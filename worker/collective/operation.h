@@ -1,4 +1,4 @@
-// What every backend checks and says about an operation. Pure.
+// Checks and descriptions of operations, for every backend. Pure.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_OPERATION_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_OPERATION_H_
 
@@ -11,15 +11,15 @@ namespace lockstep {
 
 // InvalidArgument, naming what is wrong: a root outside [0, size), a slice
 // that leaves its buffer, a misaligned one, a count that does not divide by
-// `size`. That the buffer is registered is the caller's check: it is read.
+// `size`. The caller has checked that the buffer is registered: it is read.
 Status CheckOperation(const Operation& operation, int size);
 
 // "all-reduce of 6553600 float32", "barrier".
 std::string Describe(const Operation& operation);
 
-// Of an operation that passed CheckOperation. What has no meaning for its kind
-// is left out, as is where its slice lies; nor does it say what it is a part
-// of. The highest bit of `what` is free.
+// Returns the words of an operation that passed CheckOperation. They leave out
+// what has no meaning for its kind, the place of its slice, and the operation
+// that it is a part of. The highest bit of `what` is free.
 OperationWords WordsOf(const Operation& operation);
 
 // "all-reduce (sum) of 5 float32", "broadcast of 4 int32 from rank 3",

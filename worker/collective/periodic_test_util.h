@@ -25,9 +25,9 @@ void FillPeriodic(void* data, size_t size, size_t count, size_t period,
   }
 }
 
-// The first element from `first` to before `end` that is not right(i), or
-// `end`. What is right must depend on i % period alone: so what has the bits of
-// what lies one period before it is as right as that.
+// Returns the first element from `first` to before `end` that is not right(i),
+// or `end`. The right value must depend on i % period alone: so an element with
+// the bits of the one a period before it is right if that one is.
 template <typename Right>
 size_t FirstWrong(const void* data, size_t size, size_t first, size_t end,
                   size_t period, const Right& right) {

@@ -7,7 +7,7 @@
 //     (to nearest even); infinity where they overflow, denormals kept.
 //   - a NaN stays one. A sum gives the first NaN among its operands, made
 //     quiet; min and max give NaN where any operand is, so that a bad value is
-//     never hidden by the order of the ranks. Of equal values (+0, -0) min and
+//     never hidden by the order of the ranks. For equal values (+0, -0) min and
 //     max give the first.
 //   - integer sums wrap around.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_REDUCE_H_

@@ -99,7 +99,7 @@ inline Bfloat16 NarrowToBfloat16(float value) {
       (bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded)};
 }
 
-// What is accumulated for a stored type.
+// The type in which a stored type is accumulated.
 template <typename T>
 struct Accumulator {
   using Type = T;

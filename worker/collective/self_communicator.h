@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// That there was nothing to do.
+// The work of an operation that is done at once.
 class DoneWork final : public Work {
  public:
   Status Wait(MonoTime) override { return OkStatus(); }

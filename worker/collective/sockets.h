@@ -1,4 +1,4 @@
-// Sockets of this process: addresses, and which descriptors they are.
+// Sockets of this process: addresses and descriptors.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_SOCKETS_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_SOCKETS_H_
 
@@ -16,22 +16,22 @@ namespace lockstep {
 StatusOr<sockaddr_storage> ParseAddress(const std::string& text);
 // 0.0.0.0 or ::.
 bool IsAnyAddress(const sockaddr_storage& address);
-// That this host has `address`: InvalidArgument says why not.
+// Checks that this host has `address`; InvalidArgument says why not.
 Status TryToBind(const sockaddr_storage& address);
 
 struct SocketEnds {
   sockaddr_storage local{};
   sockaddr_storage remote{};
 };
-// False where `fd` is no connected socket.
+// False: `fd` is not a connected socket.
 bool GetEnds(int fd, SocketEnds* ends);
 
-// Whether they are of one host: equal, or both of the loopback. Two addresses
-// of two interfaces of one host are not known to be.
+// Whether both ends are on one host: they are equal, or both of the loopback.
+// Addresses of two interfaces of one host do not count as one host.
 bool IsWithinHost(const SocketEnds& ends);
 
-// Ends a connection now: the peer is told by a reset, which overtakes what it
-// has not received, and nothing stays queued for one that is frozen.
+// Ends a connection now. The peer gets a reset, which overtakes bytes that it
+// has not received, and the kernel keeps no bytes queued for a frozen peer.
 void ResetConnection(int fd);
 
 // The descriptors of this process that are sockets. Others may open and close

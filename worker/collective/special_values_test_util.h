@@ -78,8 +78,8 @@ inline constexpr Format kFormats[] = {{DataType::kFloat32, 32, 24, -149},
                                       {DataType::kFloat16, 16, 11, -24},
                                       {DataType::kBfloat16, 16, 8, -133}};
 
-// What the first rank holds (who = 0), what the second, and so on. No order of
-// the ranks changes the result.
+// The value of each rank, from who = 0. No order of the ranks changes the
+// result.
 using Row = double (*)(const Format& f, int who);
 inline constexpr Row kRows[] = {
     [](const Format&, int who) { return who == 0 ? std::nan("") : 1.0; },
@@ -140,8 +140,8 @@ struct Wanted {
   double value;
   double tolerance;
 };
-// Of element `i`. 16-bit floats are rounded once; over a hierarchy once in each
-// host, and once more. Larger ones may be at every rank.
+// The result of element `i`. 16-bit floats are rounded once; over a hierarchy
+// once in each host, and once more. Larger ones may be at every rank.
 inline Wanted WantedAt(const Format& f, ReduceOp op, std::string_view backend,
                        const std::vector<std::vector<double>>& inputs,
                        size_t i) {

@@ -76,14 +76,14 @@ class RankProcesses {
 
 // Options for a rank that forms over `store` on the loopback, of backend
 // $LOCKSTEP_TEST_BACKEND (tcp where it is not set), from modules in
-// $LOCKSTEP_MODULE_DIR or beside the program; 20 s to form. Of more than one
-// rank, hierarchical puts the first half on one host, the others on another.
+// $LOCKSTEP_MODULE_DIR or the program's directory; 20 s to form. With several
+// ranks, hierarchical puts the first half on one host, the others on another.
 CommunicatorOptions TestOptions(int rank, int size, RendezvousStore* store);
-// The same of a backend by name.
+// The same for a backend by name.
 CommunicatorOptions TestOptionsOf(const std::string& backend, int rank,
                                   int size, RendezvousStore* store);
 
-// Open files, threads and memory of this process: what must not grow.
+// Open files, threads and memory of this process, which must not grow.
 struct Usage {
   int files = 0;
   int threads = 0;
@@ -96,8 +96,8 @@ Usage UsageNow();
 // joined and may still be listed for a moment.
 Status CheckNoGrowth(const Usage& before);
 
-// What a plain thread takes to run once it is told to: the median of a few.
-// Where that is long, the machine is too busy to measure anything short.
+// The time that a plain thread takes to run once it is woken: the median of a
+// few. Where that is long, the machine is too busy for short measurements.
 Duration WakeUpTime();
 
 // Waits until `condition` is true, at most 20 s; false when it is not then.
@@ -127,8 +127,8 @@ class FormedRanks {
   Status status_;
 };
 
-// What ranks that are processes share with their test: counters, and a
-// directory in /tmp. Make it before them.
+// Memory that ranks which are processes share with their test: counters, and a
+// rendezvous store.
 class RankBoard {
  public:
   static constexpr int kRanks = 16;
@@ -151,7 +151,7 @@ class RankBoard {
   // code is the result. A second thread aborts when the board says so.
   int RunUntilError(Communicator* communicator, int rank,
                     const Operation& operation);
-  // Whether the ranks below `n` have made so many steps.
+  // Whether the ranks below `n` have made that many steps.
   bool AllMade(int n, int steps) const;
   // Until the ranks below `n` make no more steps.
   bool AwaitStill(int n) const;

@@ -1,11 +1,11 @@
-// A Communicator whose operations run, one after the other, on a thread of
-// its own: for wires where an operation spends its time waiting.
+// A Communicator whose operations run, one after the other, on a thread of its
+// own: for wires where an operation spends its time waiting.
 //
-// The backend gives a Transport, which moves the bytes of one operation; the
+// The backend gives a Transport, which moves the bytes of one operation. The
 // queue, the deadlines, the first error and the abort are the same for all.
 //
-// Where the transport allows it, a caller that waits runs what is queued
-// itself when the thread has not begun it: that saves two changes of threads,
+// Where the transport allows it, a caller that waits runs a queued operation
+// itself if the thread has not begun it: that saves two changes of threads,
 // which a small operation would feel.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_THREADED_COMMUNICATOR_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_THREADED_COMMUNICATOR_H_
@@ -22,7 +22,7 @@
 
 namespace lockstep {
 
-// A transport's own memory. Called by the communicator's user.
+// A transport's own memory. Used by the thread of the communicator's user.
 class TransportMemory {
  public:
   virtual ~TransportMemory() = default;
@@ -32,15 +32,15 @@ class TransportMemory {
   virtual bool Owns(const Buffer* buffer) const = 0;
 };
 
-// What waits behind the operation that runs. By the thread in Execute.
+// The operations that wait behind the one that runs. For the thread in Execute.
 class OperationQueue {
  public:
   virtual ~OperationQueue() = default;
-  // The next operation, where there is one by now.
+  // The next operation, if there is one by now.
   virtual std::optional<Operation> Next() = 0;
-  // The transport begins with that one already: until its own Execute has
-  // returned its slice is in use, also where all is aborted before. False where
-  // all was aborted since Next: the slice is the user's again.
+  // The transport begins with that operation already. Its slice is in use until
+  // its own Execute has returned, also where all is aborted before. False: all
+  // was aborted since Next, and the slice is the user's again.
   virtual bool BeginNext() = 0;
 };
 
@@ -64,28 +64,29 @@ class Transport {
   // CheckOperation. Called by Start, before anything is sent.
   virtual Status Check(const Operation& operation) const = 0;
   // Runs `operation` to its end. Called by one thread at a time: the progress
-  // thread or, where AnyThreadMayExecute, one that waits. After an error no
-  // more is executed. Unavailable: a peer is gone; DeadlineExceeded:
-  // `deadline` passed, the text says for whom it waited. It must return then,
-  // and after Cut, whatever a peer does: until it has, the slice is in use, so
-  // Work::Wait and the end of a Work wait for it without a deadline of their
-  // own. `deadline` is at most the operation's timeout away, and what is only
-  // queued ends with the first error; so they cannot hang.
+  // thread or, where AnyThreadMayExecute, a thread that waits. After an error
+  // it is not called again. Unavailable: a peer is gone. DeadlineExceeded:
+  // `deadline` passed; the text names the peer that it waited for. Execute must
+  // return then, and after Cut, whatever a peer does: until it has, the slice
+  // is in use, so Work::Wait and the end of a Work wait for it without a
+  // deadline of their own. They cannot hang: `deadline` is at most the
+  // operation's timeout away, and queued operations end with the first error.
   virtual Status Execute(const Operation& operation, MonoTime deadline) = 0;
   virtual bool AnyThreadMayExecute() const { return false; }
-  // Whether somebody waits for what Execute does: then its thread may spin.
+  // Whether a thread waits for the operation in Execute: then Execute may spin.
   // Quick; from any thread.
   virtual void SetAwaited(bool) {}
   // Makes Execute return, now and for ever, and lets the peers notice.
   // Quick; from any thread, also several at once.
   virtual void Cut() = 0;
-  // Whom Execute waits for: "waiting for rank 2"; may be empty. Any thread.
+  // The peer that Execute waits for, as text: "waiting for rank 2"; may be
+  // empty. Any thread.
   virtual std::string Waiting() const = 0;
   // Peers that this rank itself finds out of reach now (lost_peers.h). Any
   // thread.
   virtual std::vector<int> LostPeers() const { return {}; }
 
-  // Where slices lie. Null: in host memory that the communicator allocates, or
+  // The memory of slices. Null: host memory that the communicator allocates, or
   // that was registered with it.
   virtual TransportMemory* memory() { return nullptr; }
 };

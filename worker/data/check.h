@@ -1,4 +1,4 @@
-// Reads whole shards and says what is in them and what is wrong with them.
+// Reads whole shards and reports their contents and their damage.
 #ifndef LOCKSTEP_WORKER_DATA_CHECK_H_
 #define LOCKSTEP_WORKER_DATA_CHECK_H_
 
@@ -21,8 +21,8 @@ struct CheckOptions {
 struct ShardReport {
   std::string path;
   uint64_t records = 0;  // Good ones.
-  uint64_t bytes = 0;    // Of all records, with their frames, up to the end or
-                         // to where reading had to stop.
+  uint64_t bytes = 0;    // All records with their frames, up to the end or to
+                         // the place where reading had to stop.
   uint64_t problem_count = 0;
   std::vector<std::string> problems;  // A sentence each, with file and offset.
 };
@@ -42,9 +42,9 @@ struct CheckReport {
   std::map<std::string, uint64_t> shapes;
 };
 
-// Every record of the shards at `paths`: both CRCs, the Example, the picture;
-// and the number of records against the shard's name. Damage is in the report
-// and does not end it.
+// Checks every record of the shards at `paths`: both CRCs, the Example, the
+// picture; and the number of records against the shard's name. Damage goes into
+// the report and does not end it.
 CheckReport CheckShards(const std::vector<std::string>& paths,
                         const CheckOptions& options);
 

@@ -20,24 +20,24 @@ namespace lockstep {
 // Safe from any thread. Keeps one descriptor open per shard.
 class Dataset {
  public:
-  // Opens what FindShards finds and reads where each record is. Shards are in
-  // the order of their paths, so that every rank that sees the same files has
-  // the same order. DataLoss when a shard is damaged, or holds another number
-  // of records than its name says.
+  // Opens the files of FindShards and reads the place of each record. Shards
+  // are in the order of their paths, so that every rank that sees the same
+  // files has the same order. DataLoss: a shard is damaged, or holds another
+  // number of records than its name says.
   static StatusOr<std::shared_ptr<const Dataset>> Open(
       FileSystem* fs, const std::vector<std::string>& patterns);
 
   size_t shards() const { return files_.size(); }
   const std::string& path(size_t shard) const { return files_[shard]->path(); }
   uint64_t samples() const { return samples_; }
-  // Records of each shard: what ShardPlan::Create takes.
+  // Records of each shard, for ShardPlan::Create.
   std::vector<uint64_t> counts() const;
 
   // Sample `ref`; its views point into `*buffer`, scratch space that a caller
   // uses again. Errors name the file and the offset.
   StatusOr<LabelledImage> Read(SampleRef ref, std::string* buffer) const;
 
-  // The shape of the first sample: what a model for this data takes.
+  // The shape of the first sample, for the model.
   StatusOr<ImageShape> FirstShape() const;
 
   // "FILE: record 7 at byte 6312", for errors about a sample.

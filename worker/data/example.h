@@ -7,7 +7,7 @@
 //   image/format       bytes  "jpeg" or "raw"
 //   image/height, image/width, image/channels   int64
 //   image/class/label  int64  from 0
-//   image/class/text   bytes  the class's name; left out where there is none
+//   image/class/text   bytes  the class's name; left out if it has none
 // Reading also takes the short names of many tutorials: image or image_raw,
 // height, width, channels or depth, label or class.
 //
@@ -31,12 +31,12 @@ enum class ImageFormat { kRaw, kJpeg };
 // "raw" or "jpeg".
 std::string_view FormatName(ImageFormat format);
 
-// The views point into whatever the image was read from.
+// The views point into the memory that the image was read from.
 struct LabelledImage {
   ImageFormat format = ImageFormat::kRaw;
   std::string_view encoded;
-  // For a JPEG what the record says, zero where it says nothing; the JPEG's
-  // own header decides.
+  // For a JPEG the shape in the record, zero if it has none; the JPEG's own
+  // header decides.
   ImageShape shape;
   int32_t label = 0;
   std::string_view class_name;
@@ -45,9 +45,9 @@ struct LabelledImage {
 // The same bytes for the same image: features are in the order of their names.
 std::string EncodeExample(const LabelledImage& image);
 
-// DataLoss when `record` is no tf.train.Example; InvalidArgument when it is
-// one but holds no image, no label from 0 to 2^31 - 1, a format that is not
-// supported, or raw bytes that do not fit the shape. No place is named.
+// DataLoss: `record` is not a tf.train.Example. InvalidArgument: it is one, but
+// holds no image, no label from 0 to 2^31 - 1, a format that is not supported,
+// or raw bytes that do not fit the shape. Errors name no place.
 StatusOr<LabelledImage> DecodeExample(std::string_view record);
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // JPEG files in memory, through libjpeg-turbo.
 //
-// No input ends the process: errors of the library come back as DataLoss
-// (without a place), and what its header asks for is bounded before it is
+// No input ends the process: errors of the library are returned as DataLoss
+// (without a place), and the size in a header is bounded before memory is
 // allocated. Safe from any thread.
 #ifndef LOCKSTEP_WORKER_DATA_JPEG_H_
 #define LOCKSTEP_WORKER_DATA_JPEG_H_
@@ -15,12 +15,12 @@
 
 namespace lockstep {
 
-// What the header says: size and stored channels. Reads no pixels.
+// Returns the size and the stored channels of the header. Reads no pixels.
 StatusOr<ImageShape> ReadJpegShape(std::string_view jpeg);
 
-// All of the picture with `channels` 1 (grey) or 3 (RGB), converted where it
-// is stored otherwise; 0 takes grey as 1 and all else as 3. A picture that is
-// cut off or breaks off is DataLoss; stray bytes between segments, common in
+// Decodes the whole picture with `channels` 1 (grey) or 3 (RGB), converted if
+// it is stored otherwise; 0: 1 for grey, 3 for all else. A picture that is cut
+// off or breaks off is DataLoss; stray bytes between segments, common in
 // photographs from the web, are not.
 StatusOr<Image> DecodeJpeg(std::string_view jpeg, uint32_t channels = 0);
 

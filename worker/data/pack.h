@@ -27,14 +27,14 @@ StatusOr<PackResult> PackIdx(FileSystem* fs, const std::string& images_path,
                              const ShardOptions& options);
 
 struct JpegFolderOptions {
-  // Where both are 0 a JPEG is stored as it is; else stretched to this size
-  // and encoded again.
+  // Both 0: a JPEG is stored as it is. Else it is stretched to this size and
+  // encoded again.
   uint32_t height = 0;
   uint32_t width = 0;
-  int quality = 95;  // Of what is encoded again, 1 to 100.
+  int quality = 95;  // For pictures that are encoded again, 1 to 100.
   // Stores decoded RGB bytes: much larger, and no decoding while training.
   bool raw = false;
-  uint64_t seed = 0;  // Of the order in which pictures are stored.
+  uint64_t seed = 0;  // For the order in which pictures are stored.
   // Leaves damaged pictures out instead of stopping at the first.
   bool skip_damaged = false;
 };

@@ -21,7 +21,7 @@ class Permutation {
   // REQUIRES: n <= 2^62.
   Permutation(uint64_t n, uint64_t seed, uint64_t epoch);
 
-  // What stands at `position`; each number below n at exactly one.
+  // The number at `position`; each number below n is at exactly one.
   // REQUIRES: position < n.
   uint64_t operator()(uint64_t position) const;
 

@@ -1,9 +1,9 @@
 // Decoded batches, made ahead of the training loop.
 //
-// Threads of its own read and decode the stripes of one rank, several steps
-// ahead; Next hands them out in the order of the cursor. What was made ahead
-// is a guess: on a new generation throw the prefetcher away and start another
-// at the committed cursor.
+// Its own threads read and decode the stripes of one rank, several steps ahead;
+// Next returns them in the order of the cursor. The batches made ahead are a
+// guess: on a new generation destroy the prefetcher and start another at the
+// committed cursor.
 #ifndef LOCKSTEP_WORKER_DATA_PREFETCHER_H_
 #define LOCKSTEP_WORKER_DATA_PREFETCHER_H_
 
@@ -29,9 +29,9 @@ struct Batch {
   std::vector<uint8_t> pixels;  // count images of the options' shape.
   std::vector<int32_t> labels;  // count of them.
   uint64_t count = 0;           // 0 is possible in the short last step.
-  uint64_t global_count = 0;    // Of all ranks: what gradients are divided by.
+  uint64_t global_count = 0;    // All ranks' samples: the divisor of gradients.
   DataCursor begin;             // The step's.
-  DataCursor end;               // What is committed with this step.
+  DataCursor end;               // The cursor after this step.
 };
 
 struct PrefetcherOptions {
@@ -40,7 +40,7 @@ struct PrefetcherOptions {
   DataCursor start;
   // Ends before this epoch; an evaluation starts at epoch 0 and ends before 1.
   uint64_t end_epoch = std::numeric_limits<uint64_t>::max();
-  // Of every image. A JPEG of another height or width is an error.
+  // The shape of every image. A JPEG of another height or width is an error.
   ImageShape shape;
   uint32_t classes = 0;  // Labels are below it; 0: any label.
   size_t depth = 4;      // Steps ahead at most, 1 to 1024.
@@ -48,11 +48,11 @@ struct PrefetcherOptions {
 };
 
 struct PrefetcherCounters {
-  Duration waited{};     // Of the consumer inside Next.
+  Duration waited{};     // The consumer's time inside Next.
   uint64_t steps = 0;    // Handed out.
   uint64_t samples = 0;  // Handed out.
-  // Of all threads, what was made ahead included:
-  uint64_t bytes = 0;    // Of records read.
+  // Sums over all threads, including batches made ahead:
+  uint64_t bytes = 0;    // Records read.
   uint64_t corrupt = 0;  // Records that could not be read or decoded.
   Duration reading{};    // With their checksums.
   Duration decoding{};
@@ -69,7 +69,7 @@ class Prefetcher {
       std::shared_ptr<const Dataset> dataset, ShardPlan plan,
       const PrefetcherOptions& options);
 
-  // Waits for the reads under way, so as long as the disk takes for one.
+  // Waits for the reads under way: as long as the disk takes for one.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;

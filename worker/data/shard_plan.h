@@ -1,12 +1,12 @@
-// Which sample is read when, and by which rank.
+// The order of samples, and the rank that reads each.
 //
 // PURE: no files, no threads. The samples of all shards, numbered through, are
 // put in an order for each epoch by a permutation of (seed, epoch). One global
 // cursor walks along it: a step takes the next `global_batch` positions, or
 // fewer at the end of the epoch, and each rank takes its contiguous stripe of
-// the step. So whatever the number of ranks, even when it changes in the
-// middle, every sample is read exactly once an epoch, and the samples of a
-// step depend on the cursor alone.
+// the step. So every sample is read exactly once an epoch, for any number of
+// ranks, even when it changes in the middle, and the samples of a step depend
+// on the cursor alone.
 //
 // The short last step is made right by weight, never by repeating samples:
 // ranks add sums of gradients divided by the global count of the step.
@@ -23,7 +23,7 @@
 
 namespace lockstep {
 
-// Where training stands. Moves by whole steps.
+// The position of a training in its data. Moves by whole steps.
 struct DataCursor {
   uint64_t epoch = 0;
   uint64_t position = 0;  // Samples of this epoch that have been taken.
@@ -34,8 +34,8 @@ struct DataCursor {
 // The samples [begin.position, begin.position + count) of one epoch.
 struct DataStep {
   DataCursor begin;
-  uint64_t count = 0;  // Of all ranks together; at least 1.
-  DataCursor end;      // Where the next step begins.
+  uint64_t count = 0;  // All ranks together; at least 1.
+  DataCursor end;      // The beginning of the next step.
 };
 
 // A part of a step: positions [first, first + count) of its epoch.
@@ -62,8 +62,7 @@ struct ShardPlanOptions {
 class ShardPlan {
  public:
   // `counts[i]` is how many records shard i has; 0 is allowed.
-  // InvalidArgument when there is no sample at all, more than 2^62, or no
-  // global batch.
+  // InvalidArgument: there are no samples, more than 2^62, or no global batch.
   static StatusOr<ShardPlan> Create(const std::vector<uint64_t>& counts,
                                     const ShardPlanOptions& options);
 
@@ -71,9 +70,9 @@ class ShardPlan {
   const ShardPlanOptions& options() const { return options_; }
   uint64_t steps_per_epoch() const;
 
-  // The step that begins at `cursor`. A cursor at the end of an epoch is the
-  // beginning of the next. InvalidArgument when it is past the end, so of
-  // another data set.
+  // Returns the step that begins at `cursor`. A cursor at the end of an epoch
+  // is the beginning of the next. InvalidArgument: it is past the end, so it is
+  // of another data set.
   StatusOr<DataStep> StepAt(DataCursor cursor) const;
 
   // The stripe of `rank` among `world` ranks. Stripes differ by at most one

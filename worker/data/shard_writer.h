@@ -15,7 +15,7 @@
 namespace lockstep {
 
 struct ShardOptions {
-  std::string directory;  // Made where it is missing.
+  std::string directory;  // Made if it is missing.
   std::string name;       // As CheckDatasetName has it.
   uint64_t records_per_shard = 4096;
   // Shards of this name that are there: false refuses, true replaces them.
@@ -29,9 +29,9 @@ struct WrittenShard {
 };
 
 // Not synchronised. The shards grow in the hidden directory .NAME.packing and
-// are renamed into place by Publish, so that nobody reads a part of a data
-// set. Without Publish the destructor removes them; what a killed process left
-// behind, the next one removes.
+// are renamed into place by Publish, so that no reader sees a part of a data
+// set. Without Publish the destructor removes them; a later process removes the
+// leftovers of a killed one.
 class ShardWriter {
  public:
   // AlreadyExists where shards of this name are there and overwrite is false.

@@ -32,13 +32,13 @@ Status CheckDatasetName(const std::string& name);
 // "NAME-NN-COUNT.tfrec". `shards` is how many there are in all.
 std::string FormatShardName(std::string_view name, uint64_t index,
                             uint64_t shards, uint64_t count);
-// Of a file name or path; nothing for other names, which are allowed.
+// Parses a file name or path. No value: another name, which is allowed.
 std::optional<ShardName> ParseShardName(std::string_view path);
 
-// The shard files that `patterns` mean, sorted, each once. A pattern is a
-// file, a directory (all *.tfrec in it) or a glob(7) pattern. NotFound when
-// one means no file; FailedPrecondition when two files of one directory are
-// the same shard, as packing leaves behind that was broken off.
+// Returns the shard files of `patterns`, sorted, each once. A pattern is a
+// file, a directory (all *.tfrec in it) or a glob(7) pattern. NotFound: a
+// pattern matches no file. FailedPrecondition: two files of one directory are
+// the same shard, as an interrupted packing leaves them.
 StatusOr<std::vector<std::string>> FindShards(
     FileSystem* fs, const std::vector<std::string>& patterns);
 

@@ -5,12 +5,12 @@
 //   `length` bytes of data | uint32 masked CRC32C of the data
 // all little-endian (tensorflow/core/lib/io/record_writer.h). Both CRCs are
 // always verified. Damage is DataLoss that names the file and the byte offset
-// at which the damaged record begins. No length is believed before its CRC
-// and the size of the file agree with it.
+// at which the damaged record begins. A length is only used after its CRC and
+// the size of the file agree with it.
 //
-// Files are read with pread(2) and not through mmap: a mapped file that
-// somebody truncates, or a disk that fails, would kill the process (SIGBUS)
-// where pread returns an error, and a large read is the faster of the two.
+// Files are read with pread(2) and not through mmap: if a mapped file is
+// truncated, or the disk fails, the process dies (SIGBUS), while pread returns
+// an error; and a large read is the faster of the two.
 #ifndef LOCKSTEP_WORKER_DATA_TFRECORD_H_
 #define LOCKSTEP_WORKER_DATA_TFRECORD_H_
 
@@ -53,7 +53,7 @@ class TfRecordWriter {
 
   // InvalidArgument when `data` is longer than kMaxTfRecordBytes.
   Status Append(std::string_view data);
-  // Writes what is buffered, makes it durable and closes. A writer that is
+  // Writes the buffer, makes the file durable and closes it. A writer that is
   // destroyed without it leaves an incomplete file.
   Status Finish();
 
@@ -76,7 +76,7 @@ class TfRecordWriter {
 // Safe from any thread.
 class RandomAccessFile {
  public:
-  // NotFound, PermissionDenied; InvalidArgument for what is no regular file.
+  // NotFound, PermissionDenied; InvalidArgument: it is not a regular file.
   static StatusOr<RandomAccessFile> Open(const std::string& path);
 
   // Exactly `size` bytes from `offset`. DataLoss when the file, shortened
@@ -109,7 +109,7 @@ class TfRecordReader {
 
   // The damaged record's length was right, so that its end is known.
   bool can_continue() const { return failed_.ok(); }
-  // Where the record of the last call to Next begins.
+  // The offset of the record of the last call to Next.
   uint64_t record_offset() const { return record_offset_; }
   const std::string& path() const { return file_.path(); }
 
@@ -138,13 +138,13 @@ class TfRecordFile {
   static StatusOr<std::unique_ptr<TfRecordFile>> Open(const std::string& path);
 
   uint64_t records() const { return offsets_.size() - 1; }
-  // Where record `index` begins. REQUIRES: index < records().
+  // The offset of record `index`. REQUIRES: index < records().
   uint64_t offset(uint64_t index) const { return offsets_[index]; }
   const std::string& path() const { return file_.path(); }
 
   // Record `index`, both CRCs verified. `*buffer` is scratch space that holds
   // the record, and that a caller uses again for the next one.
-  // OutOfRange when there is no such record.
+  // OutOfRange: there is no such record.
   StatusOr<std::string_view> Read(uint64_t index, std::string* buffer) const;
 
  private:

@@ -5,7 +5,7 @@
 // touches queues. After a reconnect the link repeats what may have been lost:
 // its Puts and unanswered Gets, Joined, and of the reports the latest
 // checkpoint and reduction plan, each artifact, the resumed step, the
-// directives done and the last words. Events are sent at most once.
+// directives done and the exit message. Events are sent at most once.
 //
 // Threads: all methods from any thread. The callbacks run on the link's
 // thread and must not block it longer than an abort takes.
@@ -27,15 +27,15 @@
 
 namespace lockstep {
 
-// Who this process is, by its environment.
+// The identity of this process, from its environment.
 struct RankIdentity {
   RankKey key;
   std::string path;
   std::string nonce;
 };
-// Nothing where LOCKSTEP_LINK is not set: this is no rank. InvalidArgument
-// names the variable that is missing or makes no sense. Reads the nonce from
-// the inherited file and closes that.
+// No value: LOCKSTEP_LINK is not set, and this process is not a rank.
+// InvalidArgument names the variable that is missing or wrong. Reads the nonce
+// from the inherited file and closes that.
 StatusOr<std::optional<RankIdentity>> RankIdentityFromEnvironment();
 
 struct RankLinkCallbacks {
@@ -48,8 +48,8 @@ struct RankLinkCallbacks {
 
 class RankLink final : public RendezvousStore {
  public:
-  // Says Hello and waits for Welcome. PermissionDenied: refused;
-  // DeadlineExceeded: nobody answered by `deadline`.
+  // Sends Hello and waits for Welcome. PermissionDenied: the daemon refuses.
+  // DeadlineExceeded: no answer came by `deadline`.
   static StatusOr<std::unique_ptr<RankLink>> Connect(
       RankIdentity identity, RankLinkCallbacks callbacks, MonoTime deadline);
   // Tries for 0.2 s to hand over what is queued, then closes.

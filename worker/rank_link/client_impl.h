@@ -1,5 +1,5 @@
-// RankLink's inside. The link's thread is in client_thread.cc, what callers
-// wait for in client.cc.
+// The implementation of RankLink. The link's thread is in client_thread.cc,
+// the calls that wait are in client.cc.
 #ifndef LOCKSTEP_WORKER_RANK_LINK_CLIENT_IMPL_H_
 #define LOCKSTEP_WORKER_RANK_LINK_CLIENT_IMPL_H_
 
@@ -74,7 +74,7 @@ class RankLink::Impl {
   const RankIdentity identity_;
   const RankLinkCallbacks callbacks_;
   const Fd wake_;  // eventfd: the thread has something to do.
-  // Of the thread; shown to others by connected_.
+  // The thread's own; connected_ shows it to others.
   Fd fd_;
 
   Mutex mu_;
@@ -89,7 +89,7 @@ class RankLink::Impl {
   std::string connect_error_ ABSL_GUARDED_BY(mu_);
 
   std::deque<Packet> out_ ABSL_GUARDED_BY(mu_);
-  // What is repeated after a reconnect.
+  // Repeated after a reconnect.
   std::map<std::string, std::string> puts_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> asked_ ABSL_GUARDED_BY(mu_);
   bool joined_ ABSL_GUARDED_BY(mu_) = false;

@@ -21,19 +21,19 @@ inline constexpr size_t kMaxRendezvousKey = 256;
 inline constexpr size_t kMaxRendezvousValue = 32 << 10;
 inline constexpr size_t kMaxNonce = 64;
 
-// What environment tells a rank where its link is.
+// Environment variables that give a rank its link and identity.
 inline constexpr char kLinkVariable[] = "LOCKSTEP_LINK";
 inline constexpr char kNonceFdVariable[] = "LOCKSTEP_NONCE_FD";
 inline constexpr char kJobVariable[] = "LOCKSTEP_JOB";
 inline constexpr char kGenerationVariable[] = "LOCKSTEP_GENERATION";
 inline constexpr char kRankVariable[] = "LOCKSTEP_RANK";
 
-// A non-blocking, close-on-exec socket that listens at `path` (mode 0666: who
-// may speak is settled by credentials and nonce). A socket that an earlier
-// process left there is removed first. InvalidArgument: longer than 107 bytes.
+// Makes a non-blocking, close-on-exec socket that listens at `path` (mode 0666:
+// credentials and nonce decide which peers are accepted). Removes a socket that
+// an earlier process left there. InvalidArgument: longer than 107 bytes.
 StatusOr<Fd> ListenPackets(const std::string& path);
-// Connects, non-blocking. Unavailable while nobody listens or its queue of
-// connections is full.
+// Connects, non-blocking. Unavailable: no process listens there, or its queue
+// of connections is full.
 StatusOr<Fd> ConnectPackets(const std::string& path);
 
 enum class PacketResult {

@@ -1,38 +1,34 @@
 // The worker daemon's end of the link to its ranks.
 //
-// A rank connects, says Hello with its nonce and gets Welcome. From then on
-// the connection speaks for that rank. It may break at any time: the rank
-// comes back by path and says Hello again, and the newest connection counts.
-// What a rank must not miss (Go, Abort, its latest directive) the server keeps
-// and says again after each Welcome; the rank repeats its unanswered questions
-// and its latest reports by itself. So whoever handles events must take
-// repeats, and need not care about broken connections.
+// A rank connects, sends Hello with its nonce and gets Welcome. From then on
+// the connection belongs to that rank. It may break at any time: the rank comes
+// back by path and sends Hello again, and the newest connection counts. The
+// server keeps the messages that a rank must not miss (Go, Abort, its latest
+// directive) and sends them again after each Welcome; the rank repeats its
+// unanswered questions and its latest reports by itself. So a handler of events
+// must accept repeats, and can ignore broken connections.
 //
-// A peer that sends a packet that is too long or no RankMessage, anything
-// before Hello, a Hello with a wrong nonce or from another user, loses its
-// connection; nobody else notices. A connection that says no Hello within 5 s
-// is closed, and at most 64 such may wait: 8 of users that no rank here is of.
+// A peer loses its connection when it sends a packet that is too long or not a
+// RankMessage, anything before Hello, or a Hello with a wrong nonce or from
+// another user; no other connection is affected. connections.h has the limits.
 //
 // Thread-compatible: call everything from one thread, which waits for fd() to
 // become readable (level-triggered) and then calls Dispatch(). Nothing here
-// blocks: a rank that does not read gets 256 messages queued, then is cut off
-// and may come back.
+// blocks: a rank that does not read is cut off and may come back.
 #ifndef LOCKSTEP_WORKER_RANK_LINK_SERVER_H_
 #define LOCKSTEP_WORKER_RANK_LINK_SERVER_H_
 
 #include <sys/types.h>
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "common/base/clock.h"
-#include "common/base/fd.h"
 #include "common/base/status.h"
 #include "lockstep/v1/rank.pb.h"
+#include "worker/rank_link/connections.h"
 #include "worker/rank_link/rank_key.h"
 
 namespace lockstep {
@@ -41,7 +37,7 @@ namespace lockstep {
 class RankLinkHandler {
  public:
   virtual ~RankLinkHandler() = default;
-  // Welcome has been sent; also at each reconnect.
+  // After Welcome was sent; also at each reconnect.
   virtual void OnHello(const RankKey& /*key*/) {}
   // A repeat has the same value.
   virtual void OnPut(const RankKey& /*key*/, const std::string& /*name*/,
@@ -65,7 +61,7 @@ class RankLinkServer {
   RankLinkServer& operator=(const RankLinkServer&) = delete;
 
   // An epoll descriptor: readable when Dispatch() has something to do.
-  int fd() const { return epoll_.get(); }
+  int fd() const { return connections_->fd(); }
   void Dispatch();
   // Waits up to `timeout` for fd(), then dispatches: for callers without a
   // loop of their own.
@@ -73,18 +69,18 @@ class RankLinkServer {
 
   const std::string& path() const { return path_; }
 
-  // From now on who shows `nonce` (1 to 64 bytes) as a process of `uid` is
-  // rank `key`, and is answered `welcome`. Replaces nonce, uid and welcome of
-  // `key`; its connection and what is kept for it stay. After a restart of the
-  // daemon expect all adopted ranks before the first Dispatch.
+  // From now on a process of `uid` that shows `nonce` (1 to 64 bytes) is rank
+  // `key`, and gets `welcome`. Replaces nonce, uid and welcome of `key`; its
+  // connection and the messages kept for it stay. After a restart of the daemon
+  // expect all adopted ranks before the first Dispatch.
   void Expect(const RankKey& key, const std::string& nonce, uid_t uid,
               const v1::RankWelcome& welcome);
   // Cuts the rank off; a Hello of it is refused from now on.
   void Forget(const RankKey& key);
 
-  // Go, Abort and the latest Directive are kept and said again after a
-  // reconnect, and sent later where there is no connection now. Other kinds
-  // are dropped then. False where `key` is not expected.
+  // Sends `message`. Go, Abort and the latest Directive are kept, sent again
+  // after a reconnect, and sent later if there is no connection now; other
+  // kinds are dropped then. False: `key` is not expected.
   bool Send(const RankKey& key, const v1::DaemonMessage& message);
   bool SendValue(const RankKey& key, const std::string& name,
                  const std::string& value);
@@ -98,32 +94,19 @@ class RankLinkServer {
   pid_t pid(const RankKey& key) const;
 
  private:
-  struct Connection;
   struct Expected;
 
-  RankLinkServer(std::string path, RankLinkHandler* handler, Fd listener,
-                 Fd epoll);
-  void Accept();
-  // For one more connection that has not said Hello.
-  bool HasRoomFor(uid_t uid) const;
+  RankLinkServer(std::string path, RankLinkHandler* handler,
+                 std::unique_ptr<RankConnections> connections);
   void Read(uint64_t id);
-  bool OnMessage(Connection* connection, const v1::RankMessage& message);
-  bool OnHello(Connection* connection, const v1::RankHello& hello);
-  void Queue(Connection* connection, std::string packet);
-  void Flush(Connection* connection);
-  void Refuse(Connection* connection, const std::string& message);
-  void Doom(Connection* connection);
-  void Arm(Duration in);
+  bool OnMessage(RankConnection* connection, const v1::RankMessage& message);
+  bool OnHello(RankConnection* connection, const v1::RankHello& hello);
+  void Refuse(RankConnection* connection, const std::string& message);
   void Sweep();
-  Connection* Find(uint64_t id);
 
   const std::string path_;
   RankLinkHandler* const handler_;
-  Fd listener_;
-  Fd epoll_;
-  Fd timer_;  // Readable when a connection is to be closed.
-  uint64_t next_id_ = 2;
-  std::map<uint64_t, std::unique_ptr<Connection>> connections_;
+  const std::unique_ptr<RankConnections> connections_;
   std::map<RankKey, std::unique_ptr<Expected>> expected_;
 };
 

@@ -1,6 +1,6 @@
 // For tests: a worker daemon that is only its rank link. It answers rendezvous
-// from a map, says Go when all expected ranks have joined, and writes down
-// what it hears. A thread of its own; all methods from any thread.
+// from a map, sends Go when all expected ranks have joined, and records the
+// messages that it receives. A thread of its own; all methods from any thread.
 #ifndef LOCKSTEP_WORKER_RANK_LINK_TESTING_H_
 #define LOCKSTEP_WORKER_RANK_LINK_TESTING_H_
 
@@ -102,7 +102,7 @@ class TestDaemon : private RankLinkHandler {
     return true;
   }
 
-  // What was heard; read them inside WaitFor or With only.
+  // The messages received; read them inside WaitFor or With only.
   int hellos = 0;
   int disconnects = 0;
   std::set<RankKey> joined;

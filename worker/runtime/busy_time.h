@@ -1,5 +1,5 @@
-// For how long something was under way: the union of spans of time, given in
-// the order in which they begin. PURE. Not thread-safe.
+// Adds up busy time: the union of spans of time, given in the order in which
+// they begin. PURE. Not thread-safe.
 #ifndef LOCKSTEP_WORKER_RUNTIME_BUSY_TIME_H_
 #define LOCKSTEP_WORKER_RUNTIME_BUSY_TIME_H_
 
@@ -12,12 +12,12 @@ namespace lockstep {
 
 class BusyTime {
  public:
-  // What the spans before this one cover is not counted again.
+  // Time that an earlier span covers is not counted again.
   void Add(MonoTime began, MonoTime ended) {
     sum_ += std::max(ended - std::max(began, until_), Duration(0));
     until_ = std::max(ended, until_);
   }
-  // What there was since the last call.
+  // Returns the busy time since the last call.
   Duration Take() { return std::exchange(sum_, Duration(0)); }
 
  private:

@@ -1,12 +1,12 @@
-// What a step does to gradients that lie on a device, where the host can
-// neither look nor write: whether they are numbers, their norm, zeroing them.
+// Work of a step on gradients that lie on a device, where the host can neither
+// look nor write: whether they are finite, their norm, zeroing them.
 //
-// Looking is a sum of squares (communicator.h) of each bucket before it is
-// reduced. It runs beside the reductions of other buckets, so that it ends when
-// this rank's own gradients are there, however late the peers are: the time at
-// which a rank comes to the tail is its own.
+// A look is a sum of squares (communicator.h) of a bucket before it is reduced.
+// It runs in parallel with the reductions of other buckets, so that it ends
+// when this rank's own gradients are there, however late the peers are: the
+// time at which a rank comes to the tail is its own.
 //
-// Thread-compatible; the reducer's thread.
+// Thread-compatible; for the reducer's thread.
 #ifndef LOCKSTEP_WORKER_RUNTIME_DEVICE_GRADIENTS_H_
 #define LOCKSTEP_WORKER_RUNTIME_DEVICE_GRADIENTS_H_
 
@@ -28,18 +28,19 @@ class DeviceGradients {
                   Stream stream)
       : communicator_(communicator), buckets_(buckets), stream_(stream) {}
 
-  // Before the first step, and after the buckets were laid out anew, which it
-  // clears.
+  // Call it before the first step, and after the buckets were laid out anew:
+  // it clears them.
   Status Fit();
   // All gradients become zero in turn with the stream. An error is returned by
   // the next StartLook.
   void Zero();
-  // Of a bucket whose gradients will be complete once the stream has come as
-  // far as it has been given: looks at it then. What is started after it comes
-  // after it.
+  // Starts the look at a bucket whose gradients will be complete once the
+  // stream has come as far as it has been given. Operations that are started
+  // later come after it.
   Status StartLook(size_t bucket);
   void BeginStep() { finite_ = true; }
-  // Waits for all looks: whether all elements of this step's were finite.
+  // Waits for all looks. True: all elements of this step's gradients are
+  // finite.
   StatusOr<bool> AllFinite(MonoTime deadline);
   // After all is reduced: sum of the squares of rank `rank`'s part of all
   // gradients; those of all ranks add up to that of the whole.

@@ -11,7 +11,7 @@
 #include <limits>
 #include <thread>
 
-#include "worker/collective/nccl_test_util.h"
+#include "worker/collective/nccl/nccl_test_util.h"
 #include "worker/runtime/reducer_test_util.h"
 
 namespace lockstep {

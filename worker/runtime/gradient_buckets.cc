@@ -109,17 +109,19 @@ Slice GradientBuckets::tail_slice() const {
           tail_.size(), DataType::kFloat32};
 }
 
-void GradientBuckets::BeginStep() {
+void GradientStates::Begin(const BucketPlan& plan) {
   std::fill(state_.begin(), state_.end(), State());
-  missing_.resize(plan_.buckets.size());
+  missing_.resize(plan.buckets.size());
   for (size_t b = 0; b < missing_.size(); ++b) {
-    missing_[b] = plan_.buckets[b].entries.size();
+    missing_[b] = plan.buckets[b].entries.size();
   }
   nonfinite_ = false;
 }
 
+void GradientBuckets::BeginStep() { states_.Begin(plan_); }
+
 void GradientBuckets::Add(size_t i, std::span<const float> gradient) {
-  if (std::exchange(state_[i].added, true)) {
+  if (states_.MarkAdded(i)) {
     AddFinite(gradient, gradients_[i]);
   } else if (!gradient.empty()) {
     std::memcpy(gradients_[i].data(), gradient.data(), gradient.size_bytes());
@@ -127,12 +129,11 @@ void GradientBuckets::Add(size_t i, std::span<const float> gradient) {
 }
 
 void GradientBuckets::SetReady(size_t i) {
-  state_[i].ready = true;
-  --missing_[bucket_of_[i]];
+  states_.MarkReady(i, bucket_of_[i]);
 }
 
 void GradientBuckets::AddLast(size_t i, std::span<const float> gradient) {
-  const bool more = std::exchange(state_[i].added, true);
+  const bool more = states_.MarkAdded(i);
   bool finite = true;
   if (more) {
     finite = AddFinite(gradient, gradients_[i]);
@@ -144,25 +145,25 @@ void GradientBuckets::AddLast(size_t i, std::span<const float> gradient) {
   } else {
     finite = CopyFinite(gradient, gradients_[i]);
   }
-  nonfinite_ = nonfinite_ || !finite;
-  state_[i].looked_at = true;
+  states_.MarkFinite(finite);
+  states_.MarkLookedAt(i);
   SetReady(i);
 }
 
 void GradientBuckets::SetAllReady() {
-  for (size_t i = 0; i < state_.size(); ++i) {
-    if (!state_[i].ready) SetReady(i);
+  for (size_t i = 0; i < parameters(); ++i) {
+    if (!states_.ready(i)) SetReady(i);
   }
 }
 
 void GradientBuckets::Seal(size_t bucket) {
   for (const BucketEntry& entry : plan_.buckets[bucket].entries) {
     const size_t i = entry.parameter;
-    if (std::exchange(state_[i].looked_at, true)) continue;
+    if (states_.MarkLookedAt(i)) continue;
     const bool finite = options_.bf16_wire
                             ? RoundFinite(gradients_[i], wire_[i])
                             : AllFinite(gradients_[i]);
-    nonfinite_ = nonfinite_ || !finite;
+    states_.MarkFinite(finite);
   }
 }
 

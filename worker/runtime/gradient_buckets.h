@@ -1,13 +1,13 @@
-// The gradients of one reducer: where they lie in the communicator's memory,
-// and what of the step under way has been written, looked at and may set out.
+// The gradients of one reducer: their places in the communicator's memory, and
+// which of them have been written, checked and may be reduced in this step.
 //
-// All buckets lie one behind the other in one piece of memory, so that another
-// order (Rearrange) needs no more of it. With bfloat16 on the wire the
+// All buckets lie one behind the other in one piece of memory, so another order
+// (Rearrange) needs no more memory. With bfloat16 on the wire the
 // gradients are in memory of this object, and are rounded into the buckets and
 // widened again.
 //
-// On a device (ReducerOptions::device_stream) this only knows where gradients
-// lie; what is done to them there is in device_gradients.h. The tail, which the
+// On a device (ReducerOptions::device_stream) this only knows the places of
+// gradients; device_gradients.h works on them. The tail, which the
 // host writes and reads, then has memory of its own; its place behind the last
 // gradient stays zero.
 //
@@ -20,6 +20,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -29,6 +30,44 @@
 #include "worker/runtime/reducer.h"
 
 namespace lockstep {
+
+// Which gradients of the step under way have been written, checked and may be
+// reduced.
+class GradientStates {
+ public:
+  explicit GradientStates(size_t gradients) : state_(gradients) {}
+
+  // A new step, with the buckets of `plan`.
+  void Begin(const BucketPlan& plan);
+
+  // Notes the event; whether it had happened before.
+  bool MarkAdded(size_t i) { return std::exchange(state_[i].added, true); }
+  bool MarkLookedAt(size_t i) {
+    return std::exchange(state_[i].looked_at, true);
+  }
+  // Gradient i, of `bucket`, will not be written any more. Once a step.
+  void MarkReady(size_t i, size_t bucket) {
+    state_[i].ready = true;
+    --missing_[bucket];
+  }
+  void MarkFinite(bool finite) { nonfinite_ = nonfinite_ || !finite; }
+
+  bool ready(size_t i) const { return state_[i].ready; }
+  // All gradients of the bucket are ready.
+  bool full(size_t bucket) const { return missing_[bucket] == 0; }
+  // Some gradient that was looked at was not finite.
+  bool nonfinite() const { return nonfinite_; }
+
+ private:
+  struct State {
+    bool added = false;
+    bool ready = false;
+    bool looked_at = false;
+  };
+  std::vector<State> state_;
+  std::vector<size_t> missing_;  // by bucket
+  bool nonfinite_ = false;
+};
 
 class GradientBuckets {
  public:
@@ -54,7 +93,7 @@ class GradientBuckets {
   // the tail follows by itself.
   size_t buckets() const { return plan_.buckets.size(); }
   Slice slice(size_t bucket) const;
-  // Of all buckets; what is no gradient is zero before and after a step.
+  // The slice of all buckets; gaps are zero before and after a step.
   Slice whole() const;
   std::span<float> tail() { return tail_; }
   Slice tail_slice() const;
@@ -64,18 +103,14 @@ class GradientBuckets {
   void BeginStep();
   // Adds to gradient i; the first of a step replaces what was there.
   void Add(size_t i, std::span<const float> gradient);
-  // Nothing will be written to gradient i any more. Once a step.
-  bool ready(size_t i) const { return state_[i].ready; }
+  // Gradient i will not be written any more. Once a step.
   void SetReady(size_t i);
   // The same, after Add of `gradient`, in one pass.
   void AddLast(size_t i, std::span<const float> gradient);
-  // All its gradients are ready.
-  bool full(size_t bucket) const { return missing_[bucket] == 0; }
   void SetAllReady();
-  // Before a full bucket is reduced: looks at what nobody has looked at.
+  // Before a full bucket is reduced: checks the gradients that AddLast did not.
   void Seal(size_t bucket);
-  // Some gradient that was looked at was not finite.
-  bool nonfinite() const { return nonfinite_; }
+  const GradientStates& states() const { return states_; }
 
   // After all is reduced.
   void Take();
@@ -84,12 +119,6 @@ class GradientBuckets {
   double SquaresOfPart(int rank, int size) const;
 
  private:
-  struct State {
-    bool added = false;
-    bool ready = false;
-    bool looked_at = false;
-  };
-
   GradientBuckets(Communicator* communicator,
                   const std::vector<Parameter>& parameters,
                   const ReducerOptions& options, const BucketSizes& sizes)
@@ -100,7 +129,7 @@ class GradientBuckets {
         gradients_(parameters.size()),
         wire_(parameters.size()),
         bucket_of_(parameters.size()),
-        state_(parameters.size()) {}
+        states_(parameters.size()) {}
   Status Allocate();
   void Lay();
 
@@ -111,16 +140,14 @@ class GradientBuckets {
   BucketPlan plan_;
   const Buffer* buffer_ = nullptr;       // The communicator's.
   const Buffer* tail_buffer_ = nullptr;  // On a device; else in buffer_.
-  std::vector<size_t> begin_;            // Of each bucket, in bytes.
+  std::vector<size_t> begin_;            // By bucket, in bytes.
   std::vector<float> own_;               // With bfloat16 on the wire.
   std::vector<std::span<float>> gradients_;
   std::vector<std::span<uint16_t>> wire_;  // With bfloat16 on the wire.
   std::vector<size_t> bucket_of_;
   std::span<float> tail_;
 
-  std::vector<State> state_;
-  std::vector<size_t> missing_;  // Gradients of a bucket not ready yet.
-  bool nonfinite_ = false;
+  GradientStates states_;
 };
 
 }  // namespace lockstep

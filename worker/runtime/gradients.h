@@ -1,5 +1,5 @@
-// Where gradients lie, whether they are numbers, and what is done to them on
-// the way to the wire. PURE.
+// Places of gradients, checks that they are finite, and their conversion for
+// the wire. PURE.
 #ifndef LOCKSTEP_WORKER_RUNTIME_GRADIENTS_H_
 #define LOCKSTEP_WORKER_RUNTIME_GRADIENTS_H_
 
@@ -42,9 +42,9 @@ bool AddFinite(std::span<const float> from, std::span<float> to);
 // RoundFinite returns whether what it made is finite everywhere.
 // REQUIRES: equal sizes.
 bool RoundFinite(std::span<const float> from, std::span<uint16_t> to);
-// How far a sum of gradients that went over the wire so may be off over
-// `backend`, of the sum of the ranks' absolute values: one rounding of each
-// value and one of each sum that travels on.
+// The largest error of a sum of gradients that was reduced in bfloat16 over
+// `backend`, as a part of the sum of the ranks' absolute values: one rounding
+// of each value and one of each sum that travels on.
 double Bfloat16WireError(std::string_view backend);
 void Widen(std::span<const uint16_t> from, std::span<float> to);
 

@@ -50,12 +50,12 @@ void LateRanks::Blame(int rank, Duration waited) {
   waits.waited += std::max(waited, Duration(0));
   const task::CulpritReading now = {rank, waits.steps, ToSeconds(waits.waited)};
   auto place = std::find_if(
-      culprits_.begin(), culprits_.end(),
+      longest_waits_.begin(), longest_waits_.end(),
       [&](const task::CulpritReading& other) { return other.rank == rank; });
-  if (place == culprits_.end()) place = culprits_.end() - 1;
+  if (place == longest_waits_.end()) place = longest_waits_.end() - 1;
   if (place->rank >= 0 && place->waited_seconds > now.waited_seconds) return;
   *place = now;
-  for (; place != culprits_.begin(); --place) {
+  for (; place != longest_waits_.begin(); --place) {
     const auto before = place - 1;
     if (before->rank >= 0 && before->waited_seconds >= place->waited_seconds) {
       break;

@@ -1,6 +1,7 @@
-// Whom the ranks waited for: over the last steps, and of all. PURE.
+// The ranks that the others waited for: over the last steps, and over all.
+// PURE.
 //
-// Fed once a step with what the tail says (step_tail.h). The rank that came
+// Add gets once a step what the tail says (step_tail.h). The rank that came
 // last cost its gang the time for which only it was missing; with two ranks of
 // equal speed either one is last in half of the steps and costs little.
 #ifndef LOCKSTEP_WORKER_RUNTIME_LATE_RANKS_H_
@@ -22,17 +23,17 @@ class LateRanks {
  public:
   static constexpr size_t kWindow = 100;
 
-  // A step of length `step` to which `rank` came last, `late_by` after the
-  // last but one; this rank waited for it for `waited`. A rank below 0: not
-  // known.
+  // A step of length `step` to which `rank` came last, `late_by` after the last
+  // but one; this rank waited for it for `waited`. A negative rank: not known.
   void Add(int rank, Duration late_by, Duration waited, Duration step);
 
-  // Of the last kWindow steps, the rank that cost most.
+  // The rank that cost most in the last kWindow steps.
   task::StragglerReading straggler() const { return straggler_; }
-  // Those that this rank waited for longest, the longest first; unused places
-  // are at the end. Exact.
-  const std::array<task::CulpritReading, task::kCulprits>& culprits() const {
-    return culprits_;
+  // The ranks that this rank waited for longest, the longest first; unused
+  // places are at the end. Exact.
+  const std::array<task::CulpritReading, task::kCulprits>& longest_waits()
+      const {
+    return longest_waits_;
   }
 
  private:
@@ -57,11 +58,11 @@ class LateRanks {
   std::vector<Step> window_;
   size_t oldest_ = 0;
   Duration length_{};
-  std::map<int, Cost> costs_;  // Of the window.
+  std::map<int, Cost> costs_;  // In the window.
   task::StragglerReading straggler_;
 
   std::map<int, Waits> waits_;
-  std::array<task::CulpritReading, task::kCulprits> culprits_{};
+  std::array<task::CulpritReading, task::kCulprits> longest_waits_{};
 };
 
 }  // namespace lockstep

@@ -40,7 +40,7 @@ TEST(LateRanksTest, ThoseUnknownSayNothingAndNobodyCostsMoreThanTheStep) {
   EXPECT_EQ(none.straggler().cost, 0);
 }
 
-TEST(LateRanksTest, TheHeaviestCulpritsAreExact) {
+TEST(LateRanksTest, TheLongestWaitsAreExact) {
   LateRanks ranks;
   // Rank r is waited for r ms in each of 50 steps; the heaviest come last.
   for (int round = 0; round < 50; ++round) {
@@ -49,20 +49,20 @@ TEST(LateRanksTest, TheHeaviestCulpritsAreExact) {
     }
   }
   for (size_t i = 0; i < task::kCulprits; ++i) {
-    const task::CulpritReading& culprit = ranks.culprits()[i];
-    EXPECT_EQ(culprit.rank, 19 - static_cast<int>(i));
-    EXPECT_EQ(culprit.steps, 50u);
-    EXPECT_NEAR(culprit.waited_seconds, culprit.rank * 0.05, 1e-9);
+    const task::CulpritReading& straggler = ranks.longest_waits()[i];
+    EXPECT_EQ(straggler.rank, 19 - static_cast<int>(i));
+    EXPECT_EQ(straggler.steps, 50u);
+    EXPECT_NEAR(straggler.waited_seconds, straggler.rank * 0.05, 1e-9);
   }
 }
 
-TEST(LateRanksTest, FewerCulpritsLeavePlacesUnused) {
+TEST(LateRanksTest, FewerStragglersLeavePlacesUnused) {
   LateRanks ranks;
   ranks.Add(4, milliseconds(1), milliseconds(1), milliseconds(10));
   ranks.Add(2, milliseconds(3), milliseconds(3), milliseconds(10));
-  EXPECT_EQ(ranks.culprits()[0].rank, 2);
-  EXPECT_EQ(ranks.culprits()[1].rank, 4);
-  EXPECT_EQ(ranks.culprits()[2].rank, -1);
+  EXPECT_EQ(ranks.longest_waits()[0].rank, 2);
+  EXPECT_EQ(ranks.longest_waits()[1].rank, 4);
+  EXPECT_EQ(ranks.longest_waits()[2].rank, -1);
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
-// Learns in which order gradients become ready, and makes it the same on all
-// ranks: that of rank 0. Where an earlier generation has learned it, gives that
-// one after the same step, and learns nothing.
+// Learns the order in which gradients become ready, and makes rank 0's order
+// that of all ranks. Where an earlier generation has learned one, returns that
+// after the same step, and learns nothing.
 //
-// After step 2, or one soon after it where rank 0 had no samples: the first
-// step of a program may be unlike the others. By the step's number and not by
-// how many this generation made, so that a run that goes on from an earlier
-// checkpoint learns the same. Thread-compatible.
+// It learns after step 2, or soon after it where rank 0 had no samples: the
+// first step of a program may be unlike the others. The step's number decides,
+// not the number of steps of this generation, so that a run that goes on from
+// an earlier checkpoint learns the same. Thread-compatible.
 #ifndef LOCKSTEP_WORKER_RUNTIME_ORDER_LEARNER_H_
 #define LOCKSTEP_WORKER_RUNTIME_ORDER_LEARNER_H_
 
@@ -21,7 +21,7 @@
 namespace lockstep {
 
 // The order in which buckets are filled once `at` steps are in the state;
-// empty: nobody has learned one.
+// empty: none has been learned.
 struct LearnedOrder {
   std::vector<uint32_t> order;
   int64_t at = 0;
@@ -29,11 +29,10 @@ struct LearnedOrder {
 
 class OrderLearner {
  public:
-  // No order is learned before so many steps are in the state.
+  // No order is learned before this many steps are in the state.
   static constexpr int64_t kFrom = 2;
 
-  // Borrows the communicator. Where there is nothing to learn, it does
-  // nothing.
+  // Borrows the communicator. Does nothing where there is no order to learn.
   OrderLearner(Communicator* communicator, size_t parameters, bool learns,
                LearnedOrder known = {})
       : communicator_(communicator),
@@ -46,8 +45,8 @@ class OrderLearner {
   void See(size_t parameter) {
     if (learning_) seen_.push_back(static_cast<uint32_t>(parameter));
   }
-  // Once `committed` steps are in the state; all ranks alike. The order, once;
-  // else empty. The communicator's errors.
+  // Called by all ranks once `committed` steps are in the state. Returns the
+  // order, once; else empty. The communicator's errors.
   StatusOr<std::vector<uint32_t>> Agree(int64_t committed, Duration timeout);
 
  private:
@@ -56,7 +55,7 @@ class OrderLearner {
   bool learning_;
   LearnedOrder known_;
   const Buffer* words_ = nullptr;  // The communicator's.
-  std::vector<uint32_t> seen_;     // Of the step under way.
+  std::vector<uint32_t> seen_;     // In the step under way.
 };
 
 }  // namespace lockstep

@@ -1,13 +1,14 @@
 // A rank's time, split in phases that exclude each other and add up to wall
 // time. PURE: callers pass `now`. Not thread-safe.
 //
-// Straggler wait is not seen from within one all-reduce: a blocked rank cannot
-// tell a late peer from a slow wire. So each rank tells, in the tail of the
-// next step, how long its last reduction held it up after its own arrival; the
-// one that waited least was the last to arrive, and its wait is communication
-// alone. What the others waited beyond that is straggler wait. No clocks are
-// compared and no message is added. Until the next step says so, the time is
-// held back: the phases lack it for at most one step (Settle at the end).
+// A rank cannot see straggler wait within one all-reduce: when it is blocked it
+// cannot distinguish a late peer from a slow wire. So each rank reports, in the
+// tail of the next step, how long its last reduction held it up after its own
+// arrival. The rank that waited least was the last to arrive, and its wait is
+// communication alone. The wait of the others beyond that is straggler wait.
+// This compares no clocks and adds no message. Until the next step says so, the
+// time is held back: the phases lack it for at most one step (Settle at the
+// end).
 #ifndef LOCKSTEP_WORKER_RUNTIME_PHASE_TIMER_H_
 #define LOCKSTEP_WORKER_RUNTIME_PHASE_TIMER_H_
 
@@ -27,11 +28,11 @@ class PhaseTimer {
   task::RankPhase phase() const { return phase_; }
   MonoTime start() const { return start_; }
 
-  // Of the time in the present phase, `time` was another one's.
+  // `time` of the present phase belongs to the phase `to`.
   void Move(task::RankPhase to, Duration time, MonoTime now);
 
   // Takes `waited`, which ends at `now`, out of the present phase, to be split
-  // later. What was held back before counts as all-reduce.
+  // later. Time that was held back before counts as all-reduce.
   void HoldBack(Duration waited, MonoTime now);
   // Splits what was held back: `straggler` of it (at most all) was waiting
   // for a late rank, the rest all-reduce.

@@ -1,8 +1,9 @@
-// What a rank shows of itself: its page, filled from a PhaseTimer and counters
-// that only grow. Without a page (a program run by hand) it only counts.
+// The status page of a rank (worker/task/rank_page.h), filled from a PhaseTimer
+// and from counters that only grow. Without a page (a program run by hand) it
+// only counts.
 //
-// Costs no call into the kernel: the clock is read through the vDSO and the
-// page is memory. Not thread-safe: the training loop's thread only.
+// It makes no system call: the clock is read through the vDSO and the page is
+// memory. Not thread-safe: for the training loop's thread.
 #ifndef LOCKSTEP_WORKER_RUNTIME_PROGRESS_H_
 #define LOCKSTEP_WORKER_RUNTIME_PROGRESS_H_
 
@@ -36,33 +37,35 @@ class Progress {
   struct Step {
     int64_t committed = 0;
     bool skipped = false;
-    uint64_t samples = 0;  // Of this rank.
+    uint64_t samples = 0;  // This rank's.
     double loss = 0;
     double learning_rate = 0;
     uint64_t epoch = 0;
   };
   void CountStep(const Step& step);
-  // This rank's part of one is durable.
+  // This rank's part of a checkpoint, of `bytes`, is durable.
   void CountCheckpoint(int64_t step, uint64_t bytes);
   void CountCheckpointTime(task::CheckpointPhase phase, Duration time);
   void CountCheckpointFailure() { ++counters_.checkpoint_failures; }
   void SetInput(const task::InputCounters& input) { counters_.input = input; }
-  // Non-finite values are kept out: the last finite one stays.
+  // Ignores values that are not finite: the last finite one stays.
   void SetValue(std::string_view name, double value);
 
-  // The end of a step's reductions, which held this rank up for `waited`, which
-  // is in the present phase. For `busy`, that included, some were under way.
+  // The end of a step's reductions, which held this rank up for `waited`; that
+  // is in the present phase. Some reduction was under way for `busy`, which
+  // includes it.
   void HoldBack(Duration waited, Duration busy);
-  // Waiting for a late rank is neither all-reduce nor busy.
+  // `straggler` of the time held back was the wait for a late rank, which is
+  // neither all-reduce nor busy.
   void SettleHeldBack(Duration straggler);
-  // Of a reduction whose wait is not held back.
+  // A reduction whose wait is not held back took `busy`.
   void CountBusy(Duration busy);
-  // Of the time in the present phase, in which reductions were moved on.
+  // Reductions were moved on for `time` of the present phase.
   void CountInline(Duration time);
-  // Of the step before; a moving average is shown.
+  // The lag in the step before; the page has a moving average.
   void CountLag(Duration lag);
-  // The step before: who came last, how much later than the last but one, and
-  // for how long this rank waited for it (step_tail.h).
+  // In the step before `rank` came last, `late_by` after the last but one, and
+  // this rank waited `waited` for it (step_tail.h).
   void CountLate(int rank, Duration late_by, Duration waited);
   void SetWorldSize(int size) { world_size_ = size; }
 
@@ -84,7 +87,7 @@ class Progress {
   int world_size_ = 1;
   LateRanks late_ranks_;
   MonoTime step_began_;
-  Duration step_length_{};  // Of the last one.
+  Duration step_length_{};  // The last one.
   // Moving averages of a step, and where its counters stood before.
   double bytes_ = 0;
   double busy_seconds_ = 0;

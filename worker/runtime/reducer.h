@@ -3,9 +3,9 @@
 // The gradients of all parameters lie in buckets that the communicator
 // allocated; gradient(i) is the storage of parameter i. A bucket is started as
 // soon as its last gradient is ready and those before it have started; the
-// tail with the control word rides in the last one. While nobody knows better,
-// buckets are filled from the last parameter to the first. Where the backend
-// makes no progress by itself, what is under way is moved on at each Ready.
+// tail with the control word is in the last one. By default buckets are filled
+// from the last parameter to the first. Where the backend makes no progress by
+// itself, each Ready moves the reductions on.
 //
 // Two ways to hand a gradient over: write it to gradient(i), then Ready(i); or
 // give it to Add (of all micro-batches but the last) and Put, which take it in
@@ -13,16 +13,15 @@
 //
 // Where the model computes on a device (backend nccl), gradients may lie there
 // (device_stream): the backward pass writes them, micro-batch upon micro-batch,
-// to gradient(i), and nothing passes through the host but the tail. Ready is
-// told when the work that completes the gradient is on the stream; Finish
-// waits for it.
+// to gradient(i), and only the tail passes through the host. Call Ready when
+// the work that completes the gradient is on the stream; Finish waits for it.
 //
-// The order in which gradients become ready is learned where that is asked
-// for: after step 2 that of rank 0 is everyone's, and the buckets are laid out
-// again. Sums of more than two ranks may depend on the layout, so bit-equal
-// runs need the same one: sizes and order are part of the reduction plan, which
-// later generations take over (reduction_planner.h), and which belongs in the
-// checkpoint with order().
+// The reducer learns the order in which gradients become ready where that is
+// asked for: after step 2 rank 0's order is that of all ranks, and the buckets
+// are laid out again. Sums of more than two ranks may depend on the layout, so
+// bit-equal runs need the same one: sizes and order are part of the reduction
+// plan, which later generations take over (reduction_planner.h), and which
+// belongs in the checkpoint with order().
 //
 // Weighted mean: every rank adds the gradient of (the summed loss of its
 // samples / the step's global number of samples), so the sum is the mean. A
@@ -76,10 +75,11 @@ struct ReducerOptions {
   // Gradients are reduced in pieces of about this size. 0: as the job's
   // reduction plan says, else by measurement (bucket_sizing.h).
   size_t bucket_bytes = 0;
-  // In which gradients become ready, by parameter. Empty: from the last to the
-  // first.
+  // The order in which gradients become ready, by parameter. Empty: from the
+  // last to the first.
   std::vector<uint32_t> order = {};
-  // Where `order` is empty, learn it. gradient(i) then moves once, in Commit.
+  // Learn the order where `order` is empty. gradient(i) then moves once, in
+  // Commit.
   bool learn_order = false;
   // Gradients are rounded to bfloat16 for the wire, and their sum is: half the
   // bytes. Each value, and the sum, made in float32, is rounded once: off by at
@@ -106,15 +106,16 @@ struct ReducerOptions {
   int64_t state_hash_interval = 100;
 };
 
-// What this rank did in the step.
+// This rank's part in the step.
 struct StepInputs {
   // Its samples and the sum of their losses. 0 and 0 for none.
   int64_t samples = 0;
   double loss_sum = 0;
-  // Where the data stands once this step is committed.
+  // The cursor of the data once this step is committed.
   uint64_t epoch = 0;
   uint64_t position = 0;
-  // Of the state before this step; given exactly when wants_state_hash().
+  // The hash of the state before this step; set exactly when
+  // wants_state_hash().
   std::optional<uint64_t> state_hash;
   double learning_rate = 0;
 };
@@ -124,11 +125,10 @@ struct StepResult {
   // (`skipped`), or a check failed and the next step ends the job.
   bool apply = false;
   bool skipped = false;
-  // What gradients must be multiplied with, and their norm before that; with
-  // clip_norm only.
+  // The factor for gradients, and their norm before that; with clip_norm only.
   double gradient_scale = 1;
   double gradient_norm = 0;
-  // Of all ranks. The loss is the mean over their samples.
+  // All ranks' samples, and the mean loss over them.
   int64_t samples = 0;
   double loss = 0;
 };
@@ -171,7 +171,8 @@ class Reducer {
   // The optimizer has run, or the step was skipped.
   virtual StatusOr<StepOrders> Commit() = 0;
 
-  // What the buckets are filled by; empty: from the last to the first, so far.
+  // The order in which buckets are filled; empty: from the last to the first,
+  // so far.
   virtual const std::vector<uint32_t>& order() const = 0;
 
   // This rank's part of checkpoint `id` is durable, or given up.
@@ -180,11 +181,11 @@ class Reducer {
   virtual const std::optional<CheckpointOrder>& in_flight() const = 0;
   virtual bool voted() const = 0;
   // When no more steps come: one round of the control word alone. All ranks
-  // call it alike, each after its vote, until in_flight() is empty. It may
-  // order the checkpoint that waited for the one in flight: that is in flight
-  // from then on.
+  // call it, each after its vote, until in_flight() is empty. It may order the
+  // checkpoint that waited for the one in flight: that is in flight from then
+  // on.
   virtual StatusOr<StepOrders> Settle() = 0;
-  // All ranks alike, between steps: a checkpoint of the state as it is.
+  // All ranks call it between steps: a checkpoint of the state as it is.
   virtual StatusOr<CheckpointOrder> BeginCheckpoint() = 0;
 };
 

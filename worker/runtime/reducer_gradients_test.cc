@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/testing.h"
 #include "worker/runtime/gradients.h"
 #include "worker/runtime/reducer_test_util.h"

@@ -66,7 +66,7 @@ struct ReducingRank {
   std::unique_ptr<Reducer> reducer;
 };
 
-// Of all parameters; numbers of many sizes and both signs.
+// The gradients of all parameters: numbers of many sizes and both signs.
 inline std::vector<std::vector<float>> RandomGradients(uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;

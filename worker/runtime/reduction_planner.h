@@ -7,8 +7,8 @@
 // does not fit, the job fails with reason CONFIG_MISMATCH, which no restart
 // would change.
 //
-// Used in this order: Check, [the communicator is formed; Refuse], CheckPinned,
-// Make, [Learn]. All ranks alike. Thread-compatible.
+// Used in this order, by all ranks: Check, [the communicator is formed;
+// Refuse], CheckPinned, Make, [Learn]. Thread-compatible.
 #ifndef LOCKSTEP_WORKER_RUNTIME_REDUCTION_PLANNER_H_
 #define LOCKSTEP_WORKER_RUNTIME_REDUCTION_PLANNER_H_
 
@@ -44,11 +44,11 @@ struct PlannerOptions {
 
 class ReductionPlanner {
  public:
-  // What the reducer is made with.
+  // Parameters of the reducer.
   struct Made {
     BucketSizes sizes;
     LearnedOrder learned;
-    // What is true of a pinned plan without an order: nothing is learned.
+    // False for a pinned plan without an order: none is learned.
     bool learn_order = false;
     std::vector<uint32_t> order;
     // For the event that says how the ranks reduce: "buckets of 4 MiB: one
@@ -59,20 +59,20 @@ class ReductionPlanner {
   explicit ReductionPlanner(PlannerOptions options)
       : options_(std::move(options)) {}
 
-  // Before forming: whether the job's plan is of this shape.
+  // Before forming: checks that the job's plan is for this shape.
   Status Check();
   // CommunicatorOptions::reduction_plan.
   std::string communicator() const { return plan_ ? plan_->communicator : ""; }
-  // Forming refused that with `why`. OK: form without it.
+  // The communicator refused the plan with `why`. OK: form without it.
   Status Refuse(const Status& why);
 
-  // Whether a pinned plan is one of these gradients. Before anything is
-  // compared with peers, so that each rank says so itself.
+  // Checks that a pinned plan is for these gradients. Called before anything is
+  // compared with peers, so that each rank returns the error itself.
   Status CheckPinned(const Communicator& communicator,
                      const std::vector<Parameter>& parameters,
                      const ReducerOptions& reducer);
-  // Where there is no plan: tunes the communicator and measures, collectively.
-  // With one rank there is nothing to plan. The communicator's errors.
+  // Without a plan, tunes the communicator and measures, collectively. With one
+  // rank there is no plan. The communicator's errors.
   StatusOr<Made> Make(Communicator* communicator, SmallCollectives* small,
                       const std::vector<Parameter>& parameters,
                       const ReducerOptions& reducer);

@@ -17,27 +17,7 @@ StatusOr<std::unique_ptr<Session>> Session::Join(SessionOptions options) {
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::~Session() = default;
 
-bool Session::local() const { return impl_->link_ == nullptr; }
-const std::string& Session::job() const { return impl_->job_; }
-uint64_t Session::generation() const { return impl_->generation_; }
-int Session::rank() const { return impl_->rank_; }
-int Session::world_size() const { return impl_->world_size_; }
-int Session::local_rank() const { return impl_->local_rank_; }
-int Session::local_size() const { return impl_->local_size_; }
-int Session::attempt() const { return impl_->attempt_; }
-double Session::cpus() const { return impl_->cpus_; }
-const std::vector<int>& Session::gpus() const { return impl_->gpus_; }
-const std::string& Session::output_directory() const {
-  return impl_->output_directory_;
-}
-int64_t Session::checkpoint_interval_steps() const {
-  return impl_->checkpoint_interval_;
-}
-int Session::checkpoint_keep() const { return impl_->checkpoint_keep_; }
-const std::vector<SessionLineage>& Session::lineage() const {
-  return impl_->lineage_;
-}
-const SessionResume& Session::resume() const { return impl_->resume_; }
+const SessionIdentity& Session::identity() const { return impl_->identity_; }
 
 Status Session::Form(const ConfigMap& config) { return impl_->Form(config); }
 Communicator* Session::communicator() { return impl_->communicator(); }
@@ -67,22 +47,11 @@ StatusOr<bool> Session::AwaitSpace(const Status& mine) {
 }
 
 void Session::Enter(Phase phase) { impl_->progress_->Enter(phase); }
+Progress* Session::progress() { return impl_->progress_.get(); }
 void Session::Publish() { impl_->progress_->Publish(); }
 void Session::Report(std::string_view name, double value) {
   impl_->progress_->SetValue(name, value);
   impl_->progress_->Publish();
-}
-void Session::CountCheckpoint(int64_t step, uint64_t bytes) {
-  impl_->progress_->CountCheckpoint(step, bytes);
-}
-void Session::CountCheckpointTime(task::CheckpointPhase phase, Duration time) {
-  impl_->progress_->CountCheckpointTime(phase, time);
-}
-void Session::CountCheckpointFailure() {
-  impl_->progress_->CountCheckpointFailure();
-}
-void Session::SetInput(const task::InputCounters& input) {
-  impl_->progress_->SetInput(input);
 }
 void Session::ReportArtifact(const std::string& name, const std::string& path) {
   v1::RankReport report;
@@ -102,7 +71,7 @@ void Session::ReportCheckpoint(const CheckpointOrder& order,
   for (const uint32_t id : order.directives) {
     report.set_directive_done(std::max(report.directive_done(), id));
   }
-  impl_->saved_checkpoint_ = std::max(impl_->saved_checkpoint_, order.step);
+  impl_->checkpoints_.Saved(order.step);
   impl_->Send(report);
 }
 void Session::ReportResumed(int64_t step) {
@@ -111,7 +80,7 @@ void Session::ReportResumed(int64_t step) {
   report.set_resumed_step(step);
   impl_->Send(report);
 }
-void Session::RequestDrain() { impl_->drain_ = true; }
+void Session::RequestDrain() { impl_->orders_.RequestDrain(); }
 
 int Session::Leave(const Status& status) { return impl_->Leave(status); }
 bool Session::IsVictim(const Status& status) {

@@ -14,7 +14,7 @@
 //   }
 //
 // A program that lockstep did not start (no LOCKSTEP_LINK) is rank 0 of 1,
-// without daemon, page or Go; everything else is the same.
+// without daemon, status page or Go; everything else is the same.
 //
 // Threads: the session belongs to the training loop's thread; RequestDrain and
 // ReportArtifact, -Event, -Checkpoint and -Resumed may be called from any. The
@@ -22,9 +22,9 @@
 // the daemon says that the generation is over: the loop then gets kAborted from
 // whatever it waits for and must leave. Every wait has a deadline.
 //
-// What belongs to the process (link, page, timer) is apart from what belongs
-// to a generation (communicator, reducer), so that a later generation can be
-// formed by the same process.
+// The process's parts (link, status page, timer) are separate from those of a
+// generation (communicator, reducer), so that the same process can form a later
+// generation.
 #ifndef LOCKSTEP_WORKER_RUNTIME_SESSION_H_
 #define LOCKSTEP_WORKER_RUNTIME_SESSION_H_
 
@@ -39,6 +39,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
+#include "worker/runtime/progress.h"
 #include "worker/runtime/reducer.h"
 #include "worker/task/rank_page.h"
 
@@ -58,16 +59,16 @@ inline constexpr char kFlopsPerSampleValue[] = "flops_per_sample";
 struct SessionOptions {
   // "auto", or a backend's name.
   std::string backend = "auto";
-  // Where backends that are modules lie; empty: CommunicatorOptions says.
+  // CommunicatorOptions::module_dir.
   std::string module_dir = {};
   // For Hello to be answered; for the communicator to form; for Go.
   Duration join_timeout = std::chrono::seconds(10);
   Duration forming_timeout = std::chrono::seconds(30);
   Duration go_timeout = std::chrono::seconds(60);
-  // For one reduction: the backstop when nobody notices that a peer hangs.
+  // For one reduction: the limit when no other check finds that a peer hangs.
   // Must exceed the longest time that ranks may differ in one step.
   Duration operation_timeout = std::chrono::seconds(300);
-  // Of a program that lockstep did not start.
+  // For a program that lockstep did not start.
   std::string local_output_directory = {};
   int64_t local_checkpoint_interval = 0;
   int local_checkpoint_keep = 3;
@@ -75,12 +76,12 @@ struct SessionOptions {
 
 struct SessionLineage {
   uint64_t generation = 0;
-  // -1: not said; every complete checkpoint of those before it counts.
+  // -1: not known; every complete checkpoint of earlier generations counts.
   int64_t start_step = 0;
 };
 
-// What the coordinator knows of the job's checkpoints, and what a person
-// ordered: worker/checkpoint/resume.h is the rule for it.
+// The coordinator's knowledge of the job's checkpoints, and the order of a
+// user; worker/checkpoint/resume.h has the rule for it.
 struct SessionResume {
   // The newest complete one of the generations before; generation 0: none.
   uint64_t known_generation = 0;
@@ -90,7 +91,27 @@ struct SessionResume {
   bool from_start = false;
 };
 
-// What an event is about.
+// Which rank this is, of which job. Constant once the rank has joined.
+struct SessionIdentity {
+  bool local = true;  // not started by lockstep
+  std::string job = "local";
+  uint64_t generation = 1;
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  int attempt = 1;
+  double cpus = 0;  // cores of this rank; 0: not limited
+  std::vector<int> gpus = {};
+  std::string output_directory = {};
+  int64_t checkpoint_interval_steps = 0;
+  int checkpoint_keep = 3;
+  // Oldest first; the last entry is this generation.
+  std::vector<SessionLineage> lineage = {};
+  SessionResume resume = {};
+};
+
+// The subject of an event.
 enum class EventKind {
   kOther,
   // A checkpoint is damaged, and an older one is used.
@@ -110,24 +131,10 @@ class Session {
   static StatusOr<std::unique_ptr<Session>> Join(SessionOptions options);
   ~Session();
 
-  // Who and where. Constant.
-  bool local() const;  // Not started by lockstep.
-  const std::string& job() const;
-  uint64_t generation() const;
-  int rank() const;
-  int world_size() const;
-  int local_rank() const;
-  int local_size() const;
+  const SessionIdentity& identity() const;
+  int rank() const { return identity().rank; }
+  int world_size() const { return identity().world_size; }
   bool chief() const { return rank() == 0; }
-  int attempt() const;
-  double cpus() const;  // Cores of this rank; 0: not limited.
-  const std::vector<int>& gpus() const;
-  const std::string& output_directory() const;
-  int64_t checkpoint_interval_steps() const;
-  int checkpoint_keep() const;
-  // Oldest first; the last entry is this generation.
-  const std::vector<SessionLineage>& lineage() const;
-  const SessionResume& resume() const;
 
   // Forms the communicator, checks that all ranks have the same job, spec and
   // config, and waits until all of them are there (Go). FailedPrecondition
@@ -138,7 +145,7 @@ class Session {
   // After Form; the config's fingerprint does not know the parameters, so they
   // are compared here. One at a time. FailedPrecondition with reason
   // NO_CHECKPOINT: it would begin at step 0 although a checkpoint is known
-  // (resume()), and no person ordered that.
+  // (SessionResume), and no person ordered that.
   StatusOr<std::unique_ptr<Reducer>> MakeReducer(
       const std::vector<Parameter>& parameters, const ReducerOptions& options);
 
@@ -147,7 +154,7 @@ class Session {
   // with one rank there is nothing to plan.
   const std::string& reduction_plan() const;
 
-  // Small collectives beside the steps, called by all ranks alike. ---------
+  // Small collectives between the steps; all ranks make the same calls. -----
 
   // values[i] becomes the sum over all ranks, the same bits everywhere.
   Status AllReduceSum(std::span<double> values);
@@ -155,24 +162,26 @@ class Session {
   Status Broadcast(std::string* bytes);
   Status Barrier();
 
-  // At the end, by all ranks alike: whether what a rank saved, the last
-  // checkpoint or the model, failed for want of space (ENOSPC, EDQUOT), by what each says of its own (`mine`; OK:
-  // it did not fail). Where one did, the job is told OUTPUT_FULL, all wait, 1 s
-  // doubling to 30 s from call to call, and the answer is true: the state is in
-  // memory only, so save it again, then ask again. An error when the generation
-  // is ended meanwhile.
+  // At the end, called by all ranks: whether what a rank saved, the last
+  // checkpoint or the model, failed because the disk is full (ENOSPC, EDQUOT).
+  // `mine` is this rank's result; OK: it did not fail. If one failed, the job
+  // gets the event OUTPUT_FULL, all ranks wait, 1 s doubling to 30 s from call
+  // to call, and the result is true: the state is in memory only, so save it
+  // again, then ask again. An error: the generation has ended meanwhile.
   StatusOr<bool> AwaitSpace(const Status& mine);
 
-  // Where time goes. --------------------------------------------------------
+  // Time and counters. ------------------------------------------------------
 
-  // From now on time counts for `phase`. Cheap: no call into the kernel.
+  // From now on time counts for `phase`. Cheap: makes no system call.
   void Enter(Phase phase);
-  // Writes the page's counters; Commit does it too. For long evaluations.
+  // The counters of this rank's status page.
+  Progress* progress();
+  // Writes the status page; Commit does it too. For long evaluations.
   void Publish();
 
-  // What the job should know. ----------------------------------------------
+  // Reports to the job. ----------------------------------------------------
 
-  // A measured value by name, shown beside the job: ("accuracy", 0.891).
+  // A measured value by name, shown with the job: ("accuracy", 0.891).
   void Report(std::string_view name, double value);
   void ReportArtifact(const std::string& name, const std::string& path);
   // A sentence for the job's events.
@@ -183,27 +192,16 @@ class Session {
                         int64_t bytes);
   void ReportResumed(int64_t step);
 
-  // Numbers for the page, shown with the next Commit or Publish. -----------
-
-  // This rank's part of a checkpoint, of so many bytes, is durable.
-  void CountCheckpoint(int64_t step, uint64_t bytes = 0);
-  void CountCheckpointTime(task::CheckpointPhase phase, Duration time);
-  // One that this rank gave up, or could not begin.
-  void CountCheckpointFailure();
-  // All since the start; the last call holds.
-  void SetInput(const task::InputCounters& input);
-
-  // This rank's host should be emptied: all learn it in the next step.
+  // This rank's host is to be drained: all ranks learn it in the next step.
   void RequestDrain();
 
-  // The end, after the reducer is gone. OK: waits until all that was reported
-  // is on its way; 0. An error: reports it, with its reason, as the last words,
-  // as a victim when
-  // a peer or the daemon ended it, and aborts the communicator, so that peers
-  // do not wait for this rank. On rank 0 it is an error, whatever `status`
-  // says, that the last checkpoint it voted on was not reported as saved,
-  // unless the ranks were ordered to stop early. Returns the exit code.
-  // Nothing but the destructor may follow.
+  // The end, after the reducer is destroyed. OK: waits until all reports are on
+  // their way; returns 0. An error: sends it, with its reason, as the exit
+  // message, as a victim when a peer or the daemon ended this rank, and aborts
+  // the communicator, so that peers do not wait for this rank. On rank 0 it is
+  // an error, whatever `status` says, that the last checkpoint it voted on was
+  // not reported as saved, unless the ranks were ordered to stop early. Returns
+  // the exit code. Only the destructor may follow.
   int Leave(const Status& status);
   // Errors of this session and its reducer that are not this rank's fault:
   // reason PEER_LOST.

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr Duration kLastWordsTime = milliseconds(300);
+constexpr Duration kExitMessageTimeout = milliseconds(300);
 constexpr Duration kGoodbyeTime = seconds(5);
 // Of one report: a message of the link has 64 KiB.
 constexpr int kMostLostPeers = 1024;
@@ -44,24 +44,14 @@ int ReasonNumber(const std::string& reason) {
 }  // namespace
 
 Session::Impl::~Impl() {
-  // The link's thread calls OnAbort: it ends first.
+  // The link's thread may end the generation: it stops first.
   link_.reset();
   DropCommunicator();
 }
 
 void Session::Impl::DropCommunicator() {
-  std::unique_ptr<Communicator> dropped;
-  MutexLock lock(&mu_);
-  dropped = std::move(communicator_);
-  communicator_view_ = nullptr;
   collectives_.reset();
-}
-
-void Session::Impl::OnAbort(const std::string& why) {
-  MutexLock lock(&mu_);
-  aborted_ = true;
-  abort_reason_ = why;
-  if (communicator_) communicator_->Abort(why);
+  communicator_.Drop();
 }
 
 Status Session::Impl::Join() {
@@ -72,10 +62,11 @@ Status Session::Impl::Join() {
   std::string page;
   if (identity) {
     RankLinkCallbacks callbacks;
-    callbacks.abort = [this](const std::string& why) { OnAbort(why); };
+    callbacks.abort = [this](const std::string& why) {
+      communicator_.EndGeneration(why);
+    };
     callbacks.directive = [this](const v1::RankDirective& directive) {
-      MutexLock lock(&mu_);
-      directives_.push_back(directive);
+      orders_.Add(directive);
     };
     LOCKSTEP_ASSIGN_OR_RETURN(
         link_, RankLink::Connect(*std::move(identity), std::move(callbacks),
@@ -83,38 +74,39 @@ Status Session::Impl::Join() {
     TakeWelcome(link_->welcome());
     page = link_->welcome().page_path();
   } else {
-    output_directory_ = options_.local_output_directory;
-    checkpoint_interval_ = options_.local_checkpoint_interval;
-    checkpoint_keep_ = options_.local_checkpoint_keep;
-    lineage_ = {{generation_, 0}};
+    identity_.output_directory = options_.local_output_directory;
+    identity_.checkpoint_interval_steps = options_.local_checkpoint_interval;
+    identity_.checkpoint_keep = options_.local_checkpoint_keep;
+    identity_.lineage = {{identity_.generation, 0}};
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(progress_,
-                            Progress::Create(page, rank_, generation_));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      progress_, Progress::Create(page, identity_.rank, identity_.generation));
   return OkStatus();
 }
 
 void Session::Impl::TakeWelcome(const v1::RankWelcome& welcome) {
-  job_ = link_->key().job;
-  generation_ = link_->key().generation;
-  rank_ = welcome.rank();
-  world_size_ = std::max(1, welcome.world_size());
-  local_rank_ = welcome.local_rank();
-  local_size_ = std::max(1, welcome.local_size());
-  attempt_ = std::max(1, welcome.attempt());
-  cpus_ = welcome.cpus();
-  gpus_.assign(welcome.gpus().begin(), welcome.gpus().end());
-  output_directory_ = welcome.output_directory();
-  checkpoint_interval_ =
+  identity_.local = false;
+  identity_.job = link_->key().job;
+  identity_.generation = link_->key().generation;
+  identity_.rank = welcome.rank();
+  identity_.world_size = std::max(1, welcome.world_size());
+  identity_.local_rank = welcome.local_rank();
+  identity_.local_size = std::max(1, welcome.local_size());
+  identity_.attempt = std::max(1, welcome.attempt());
+  identity_.cpus = welcome.cpus();
+  identity_.gpus.assign(welcome.gpus().begin(), welcome.gpus().end());
+  identity_.output_directory = welcome.output_directory();
+  identity_.checkpoint_interval_steps =
       std::max<int64_t>(0, welcome.checkpoint_interval_steps());
-  checkpoint_keep_ =
+  identity_.checkpoint_keep =
       welcome.checkpoint_keep() > 0 ? welcome.checkpoint_keep() : 3;
   for (const v1::RankLineage& entry : welcome.lineage()) {
-    lineage_.push_back({entry.generation(), entry.start_step()});
+    identity_.lineage.push_back({entry.generation(), entry.start_step()});
   }
-  resume_.known_generation = welcome.known_checkpoint_generation();
-  resume_.known_step = welcome.known_checkpoint_step();
-  resume_.restore_step = welcome.restore_step();
-  resume_.from_start = welcome.restore_from_start();
+  identity_.resume = {.known_generation = welcome.known_checkpoint_generation(),
+                      .known_step = welcome.known_checkpoint_step(),
+                      .restore_step = welcome.restore_step(),
+                      .from_start = welcome.restore_from_start()};
 }
 
 Status Session::Impl::Form(const ConfigMap& config) {
@@ -123,8 +115,11 @@ Status Session::Impl::Form(const ConfigMap& config) {
   LOCKSTEP_RETURN_IF_ERROR(Plan());
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator,
                             FormRanks());
-  TellPlan();
-  LOCKSTEP_RETURN_IF_ERROR(Adopt(std::move(communicator)));
+  ReportPlan();
+  const Status adopted = communicator_.Adopt(std::move(communicator));
+  collectives_.emplace(communicator_.get(), progress_.get(),
+                       options_.operation_timeout);
+  LOCKSTEP_RETURN_IF_ERROR(adopted);
   // The order of the sums shapes the numbers like the rest.
   ConfigMap all = config;
   if (const std::string plan = this->communicator()->ReductionPlan();
@@ -146,8 +141,8 @@ Status Session::Impl::Form(const ConfigMap& config) {
 StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormRanks() {
   CommunicatorOptions options;
   options.backend = options_.backend;
-  options.rank = rank_;
-  options.size = world_size_;
+  options.rank = identity_.rank;
+  options.size = identity_.world_size;
   options.label = Label();
   options.operation_timeout = options_.operation_timeout;
   options.forming_deadline = MonotonicNow() + options_.forming_timeout;
@@ -155,9 +150,8 @@ StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormRanks() {
   options.rendezvous = link_.get();
   // The daemon shows a rank its own GPUs only; a program without one has what
   // CUDA shows it.
-  options.device = link_ != nullptr && gpus_.empty() ? -1 : 0;
-  choice_.clear();
-  options.choice = &choice_;
+  options.device = link_ != nullptr && identity_.gpus.empty() ? -1 : 0;
+  plan_reports_.choice()->clear();
   if (addresses_ == nullptr) {
     auto reserved = AddressRange::Reserve();
     if (reserved.ok()) addresses_ = *std::move(reserved);
@@ -172,28 +166,14 @@ StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormRanks() {
   StatusOr<std::unique_ptr<Communicator>> formed =
       FormByPlan(std::move(options));
   if (!formed.ok()) return MarkPeerLost(formed.status());
-  formed_plan_ = (*formed)->Plan();
+  plan_reports_.Formed((*formed)->Plan());
   return formed;
-}
-
-Status Session::Impl::Adopt(std::unique_ptr<Communicator> communicator) {
-  MutexLock lock(&mu_);
-  communicator_ = std::move(communicator);
-  communicator_view_ = communicator_.get();
-  collectives_.emplace(communicator_view_, progress_.get(),
-                       options_.operation_timeout);
-  // Told while it formed: nobody could abort it then.
-  if (aborted_) {
-    communicator_->Abort(abort_reason_);
-    return MarkPeerLost(Aborted("{}", abort_reason_));
-  }
-  return OkStatus();
 }
 
 Status Session::Impl::Compare(const ConfigMap& config, MonoTime deadline) {
   HandshakeOptions options;
   options.label = Label();
-  options.generation = generation_;
+  options.generation = identity_.generation;
   options.spec_hash = link_->welcome().spec_hash();
   options.key = link_->welcome().job_key();
   options.config = config;
@@ -223,12 +203,12 @@ void Session::Impl::SendEvent(const std::string& sentence, EventKind kind) {
 int Session::Impl::Leave(const Status& result) {
   const Status status = result.ok() ? LastCheckpoint() : result;
   if (result.ok() && !status.ok()) {
-    LOG_ERROR("{} rank {}: {}", Label(), rank_, Message(status));
+    LOG_ERROR("{} rank {}: {}", Label(), identity_.rank, Message(status));
   }
   progress_->SettleHeldBack(Duration(0));
   progress_->Enter(Phase::kFinished);
   progress_->Publish();
-  TellChoice("");
+  ReportChoice("");
   if (!status.ok()) {
     v1::RankReport report;
     report.set_failure(Message(status));
@@ -240,14 +220,13 @@ int Session::Impl::Leave(const Status& result) {
       }
     }
     Send(report);
-    MutexLock lock(&mu_);
-    // The other ranks have done all they had to, where it is only that.
-    if (communicator_ && !result.ok()) communicator_->Abort(Message(status));
+    // Where only the checkpoint failed, the other ranks have done their work.
+    if (!result.ok()) communicator_.Abort(Message(status));
   }
   if (link_) {
-    const Duration time = status.ok() ? kGoodbyeTime : kLastWordsTime;
+    const Duration time = status.ok() ? kGoodbyeTime : kExitMessageTimeout;
     if (Status sent = link_->Flush(MonotonicNow() + time); !sent.ok()) {
-      LOG_WARN("{} rank {}: {}", Label(), rank_, Message(sent));
+      LOG_WARN("{} rank {}: {}", Label(), identity_.rank, Message(sent));
     }
   }
   return ExitCodeFor(status);

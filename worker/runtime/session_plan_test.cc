@@ -130,7 +130,7 @@ Generation Ran(Generation generation) {
     sessions[r]->Leave(generation.statuses[r]);
   });
   sessions.clear();
-  // All that was said has been heard.
+  // All that was said has been received.
   EXPECT_TRUE(daemon.WaitFor([&] { return daemon.disconnects >= kRanks; }));
   daemon.Stop();
   for (const auto& [key, report] : daemon.reports) {

@@ -77,7 +77,7 @@ TEST_F(SessionResumeTest, NoRankBeginsAnewWhereACheckpointIsKnown) {
   Join();
   RunRanks(2, [&](int r) {
     Session* session = sessions_[r].get();
-    EXPECT_EQ(session->resume().known_step, 40);
+    EXPECT_EQ(session->identity().resume.known_step, 40);
     ASSERT_TRUE(session->Form({}).ok());
     const std::vector<Parameter> parameters = {{"w", 8}};
     const Status status = session->MakeReducer(parameters, {}).status();

@@ -113,11 +113,11 @@ TEST(SessionAloneTest, AProgramOutsideLockstepIsRankZeroOfOne) {
   auto session = Session::Join(
       {.local_output_directory = "/tmp/here", .local_checkpoint_interval = 7});
   ASSERT_TRUE(session.ok()) << session.status();
-  EXPECT_TRUE((*session)->local());
+  EXPECT_TRUE((*session)->identity().local);
   EXPECT_TRUE((*session)->chief());
   EXPECT_EQ((*session)->world_size(), 1);
-  EXPECT_EQ((*session)->output_directory(), "/tmp/here");
-  EXPECT_EQ((*session)->checkpoint_interval_steps(), 7);
+  EXPECT_EQ((*session)->identity().output_directory, "/tmp/here");
+  EXPECT_EQ((*session)->identity().checkpoint_interval_steps, 7);
   int64_t stopped_at = 0;
   const Status status = Train(session->get(), 20, &stopped_at);
   EXPECT_TRUE(status.ok()) << status;
@@ -156,7 +156,7 @@ TEST(SessionAloneTest, NobodyAtTheLinkIsToldInTime) {
   ClearRankEnvironment();
 }
 
-TEST(SessionTest, ExitCodesTellVictimsFromCulprits) {
+TEST(SessionTest, ExitCodesDistinguishVictims) {
   EXPECT_EQ(Session::ExitCodeFor(OkStatus()), 0);
   EXPECT_EQ(Session::ExitCodeFor(Internal("mine")), kExitFailed);
   EXPECT_EQ(Session::ExitCodeFor(Unavailable("disk")), kExitFailed);
@@ -215,17 +215,17 @@ TEST_F(TwoRanks, JoinTellsWhoTheRankIs) {
   Join();
   ASSERT_EQ(sessions_.size(), 2u);
   const Session& session = *sessions_[1];
-  EXPECT_FALSE(session.local());
-  EXPECT_EQ(session.job(), kJob);
-  EXPECT_EQ(session.generation(), kGeneration);
+  EXPECT_FALSE(session.identity().local);
+  EXPECT_EQ(session.identity().job, kJob);
+  EXPECT_EQ(session.identity().generation, kGeneration);
   EXPECT_EQ(session.rank(), 1);
   EXPECT_EQ(session.world_size(), 2);
-  EXPECT_EQ(session.local_rank(), 1);
-  EXPECT_EQ(session.attempt(), 2);
-  EXPECT_EQ(session.output_directory(), "/out");
-  EXPECT_EQ(session.checkpoint_keep(), 3);
-  ASSERT_EQ(session.lineage().size(), 3u);
-  EXPECT_EQ(session.lineage()[2].start_step, 30);
+  EXPECT_EQ(session.identity().local_rank, 1);
+  EXPECT_EQ(session.identity().attempt, 2);
+  EXPECT_EQ(session.identity().output_directory, "/out");
+  EXPECT_EQ(session.identity().checkpoint_keep, 3);
+  ASSERT_EQ(session.identity().lineage.size(), 3u);
+  EXPECT_EQ(session.identity().lineage[2].start_step, 30);
 }
 
 TEST_F(TwoRanks, TrainAHundredStepsAndSettle) {
@@ -408,7 +408,7 @@ TEST_F(TwoRanks, SmallCollectivesBesideTheSteps) {
 
 // Real processes: rank 1 is killed, and where `told` the daemon tells rank 0.
 // What rank 0 said last.
-v1::RankReport LastWordsOfASurvivor(bool told) {
+v1::RankReport ExitMessageOfASurvivor(bool told) {
   TempDir dir;
   const std::string link = dir.path() + "/link";
   RankProcesses ranks(2, [&](int r) {
@@ -448,11 +448,11 @@ v1::RankReport LastWordsOfASurvivor(bool told) {
 }
 
 TEST(SessionProcessTest, ASurvivorLeavesAsVictim) {
-  EXPECT_TRUE(LastWordsOfASurvivor(true).victim());
+  EXPECT_TRUE(ExitMessageOfASurvivor(true).victim());
 }
 
 TEST(SessionProcessTest, ASurvivorNamesThePeerThatItLost) {
-  const v1::RankReport report = LastWordsOfASurvivor(false);
+  const v1::RankReport report = ExitMessageOfASurvivor(false);
   EXPECT_TRUE(report.victim());
   EXPECT_THAT(report.lost_peers(), ElementsAre(1)) << report.failure();
 }

@@ -1,5 +1,5 @@
-// Collectives for little things beside the steps: sums of an evaluation, which
-// checkpoint to restore. Every rank calls the same in the same order.
+// Collectives for small data between the steps: sums of an evaluation, the
+// checkpoint to restore. All ranks make the same calls in the same order.
 //
 // Data is copied through one buffer of 64 KiB, in as many operations as it
 // takes. Errors that are a peer's fault have the reason PEER_LOST.

@@ -28,21 +28,77 @@ bool StepController::wants_state_hash() const {
          step() % options_.state_hash_interval == 0;
 }
 
-void StepController::Offer(DirectiveOp op, uint32_t id) {
+void DirectiveQueue::Offer(DirectiveOp op, uint32_t id) {
   if (op == DirectiveOp::kNone || !known_.insert(id).second) return;
-  to_speak_.push_back({op, id, 0});
+  queue_.push_back({op, id, 0});
 }
 
-Status StepController::Vote(uint64_t checkpoint_id, bool durable) {
-  if (!in_flight_ || in_flight_->id != checkpoint_id) {
-    return FailedPrecondition("checkpoint {} is not in flight", checkpoint_id);
+std::optional<Directive> DirectiveQueue::ToSend(int64_t step) {
+  if (silent_steps_ > 0) {
+    --silent_steps_;
+    return std::nullopt;
   }
-  if (voted()) {
+  if (queue_.empty()) return std::nullopt;
+  queue_.front().step = step + 1;
+  return queue_.front();
+}
+
+void DirectiveQueue::Received(const Directive& directive) {
+  std::erase_if(queue_, [&](const Directive& waiting) {
+    return waiting.id == directive.id;
+  });
+  known_.insert(directive.id);
+}
+
+Status CheckpointRounds::Vote(int rank, uint64_t id, bool durable) {
+  if (!in_flight_ || in_flight_->id != id) {
+    return FailedPrecondition("checkpoint {} is not in flight", id);
+  }
+  if (vote_ != CheckpointVote::kNone) {
     return FailedPrecondition("rank {} has voted on checkpoint {} already",
-                              options_.rank, checkpoint_id);
+                              rank, id);
   }
   vote_ = durable ? CheckpointVote::kDurable : CheckpointVote::kGivenUp;
   return OkStatus();
+}
+
+std::optional<CheckpointSettled> CheckpointRounds::Settle(bool complete) {
+  if (!in_flight_) return std::nullopt;
+  vote_ = CheckpointVote::kNone;
+  return CheckpointSettled{*std::exchange(in_flight_, std::nullopt), complete};
+}
+
+std::optional<CheckpointOrder> CheckpointRounds::StartDue(int64_t committed,
+                                                          bool by_interval) {
+  waiting_ = waiting_ || by_interval;
+  while (!due_.empty() && due_.begin()->first <= committed) {
+    const std::vector<uint32_t>& ids = due_.begin()->second;
+    waiting_directives_.insert(waiting_directives_.end(), ids.begin(),
+                               ids.end());
+    due_.erase(due_.begin());
+    waiting_ = true;
+  }
+  if (!waiting_ || in_flight_) return std::nullopt;
+  return Start(committed);
+}
+
+CheckpointOrder CheckpointRounds::Start(int64_t committed) {
+  in_flight_ = CheckpointOrder{committed, ++started_,
+                               std::exchange(waiting_directives_, {})};
+  waiting_ = false;
+  return *in_flight_;
+}
+
+// What a step and a round have in common.
+ControlInput StepController::NewInput(int64_t step) const {
+  ControlInput input;
+  input.generation = options_.generation;
+  input.fingerprint = options_.fingerprint;
+  input.step = step;
+  input.drain = drain_;
+  input.alarm = !alarm_.ok();
+  input.vote = checkpoints_.vote();
+  return input;
 }
 
 StatusOr<ControlWords> StepController::Begin(const StepFacts& facts) {
@@ -54,22 +110,11 @@ StatusOr<ControlWords> StepController::Begin(const StepFacts& facts) {
     return FailedPrecondition("step {} {} a state hash", step(),
                               wants_state_hash() ? "needs" : "takes no");
   }
-  own_ = ControlInput();
-  own_.generation = options_.generation;
-  own_.fingerprint = options_.fingerprint;
-  own_.step = step();
+  own_ = NewInput(step());
   own_.cursor = facts.cursor;
   own_.nonfinite = facts.nonfinite;
-  own_.drain = drain_;
-  own_.alarm = !alarm_.ok();
-  own_.vote = vote_;
   own_.state_hash = facts.state_hash;
-  if (silent_steps_ > 0) {
-    --silent_steps_;
-  } else if (!to_speak_.empty()) {
-    to_speak_.front().step = step() + 1;
-    own_.directive = to_speak_.front();
-  }
+  own_.directive = directives_.ToSend(step());
   round_ = false;
   phase_ = Phase::kBegun;
   return EncodeControl(own_, options_.world_size);
@@ -81,14 +126,8 @@ StatusOr<ControlWords> StepController::BeginRound() {
                               step());
   }
   const uint64_t cursor = own_.cursor;
-  own_ = ControlInput();
-  own_.generation = options_.generation;
-  own_.fingerprint = options_.fingerprint;
-  own_.step = committed_;
+  own_ = NewInput(committed_);
   own_.cursor = cursor;
-  own_.drain = drain_;
-  own_.alarm = !alarm_.ok();
-  own_.vote = vote_;
   round_ = true;
   phase_ = Phase::kBegun;
   return EncodeControl(own_, options_.world_size);
@@ -103,10 +142,11 @@ StatusOr<Verdict> StepController::Verify(const ControlWords& sum) {
   if (phase_ != Phase::kBegun) {
     return FailedPrecondition("step {} is verified but has not begun", step());
   }
-  StatusOr<ControlOutput> heard = DecodeControl(own_, sum, options_.world_size);
-  if (!heard.ok()) return Fail(heard.status());
-  heard_ = *std::move(heard);
-  if (heard_.alarm) {
+  StatusOr<ControlOutput> received =
+      DecodeControl(own_, sum, options_.world_size);
+  if (!received.ok()) return Fail(received.status());
+  received_ = *std::move(received);
+  if (received_.alarm) {
     if (!alarm_.ok()) return Fail(alarm_);
     return Fail(WithReason(
         Aborted("another rank saw a check fail after step {} and stopped all",
@@ -114,13 +154,13 @@ StatusOr<Verdict> StepController::Verify(const ControlWords& sum) {
         "ALARM"));
   }
   phase_ = Phase::kVerified;
-  if (!heard_.check.ok()) {
+  if (!received_.check.ok()) {
     // A round may be the last, so there may be no other chance to say it.
-    if (round_) return Fail(heard_.check);
-    alarm_ = heard_.check;
+    if (round_) return Fail(received_.check);
+    alarm_ = received_.check;
     return Verdict{};
   }
-  if (!heard_.nonfinite) {
+  if (!received_.nonfinite) {
     if (!round_) skipped_in_a_row_ = 0;
     return Verdict{.apply = !round_, .skipped = false};
   }
@@ -144,81 +184,51 @@ StatusOr<StepOrders> StepController::Commit() {
   phase_ = Phase::kIdle;
   if (!round_) ++committed_;
   StepOrders orders;
-  orders.drain = heard_.drain;
-  HearDirective();
+  orders.drain = received_.drain;
+  ReceiveDirective();
   if (stop_ && stop_->step <= committed_) {
     orders.stop = StopOrder{stop_->id};
     stop_.reset();
   }
   // All stop at the next step, and this rank's state is not to be trusted.
   if (!alarm_.ok()) return orders;
-  orders.settled = Settle();
-  if (CheckpointFallsDue()) waiting_ = true;
-  if (waiting_ && !in_flight_) orders.checkpoint = StartCheckpoint();
+  if (received_.checkpoint_complete || received_.checkpoint_given_up) {
+    orders.settled = checkpoints_.Settle(received_.checkpoint_complete);
+  }
+  if (orders.settled && !orders.settled->complete) {
+    // May be asked for again.
+    for (const uint32_t id : orders.settled->order.directives) {
+      directives_.Forget(id);
+    }
+  }
+  const bool by_interval = !round_ && options_.checkpoint_interval > 0 &&
+                           committed_ % options_.checkpoint_interval == 0;
+  orders.checkpoint = checkpoints_.StartDue(committed_, by_interval);
   return orders;
 }
 
-void StepController::HearDirective() {
-  // No two ranks wait equally long, so they meet once only.
-  if (own_.directive && heard_.collision) silent_steps_ = options_.rank + 1;
-  if (!heard_.directive) return;
-  // Also when another rank spoke what this one was about to.
-  std::erase_if(to_speak_, [this](const Directive& waiting) {
-    return waiting.id == heard_.directive->id;
-  });
-  known_.insert(heard_.directive->id);
-  if (heard_.directive->op == DirectiveOp::kStop) {
-    if (!stop_ || heard_.directive->step < stop_->step) {
-      stop_ = heard_.directive;
+void StepController::ReceiveDirective() {
+  if (own_.directive && received_.collision) {
+    directives_.Collided(options_.rank);
+  }
+  if (!received_.directive) return;
+  directives_.Received(*received_.directive);
+  if (received_.directive->op == DirectiveOp::kStop) {
+    if (!stop_ || received_.directive->step < stop_->step) {
+      stop_ = received_.directive;
     }
   } else {
-    due_[heard_.directive->step].push_back(heard_.directive->id);
+    checkpoints_.Order(received_.directive->step, received_.directive->id);
   }
-}
-
-std::optional<CheckpointSettled> StepController::Settle() {
-  if (!in_flight_ ||
-      !(heard_.checkpoint_complete || heard_.checkpoint_given_up)) {
-    return std::nullopt;
-  }
-  CheckpointSettled settled;
-  settled.order = *std::exchange(in_flight_, std::nullopt);
-  settled.complete = heard_.checkpoint_complete;
-  vote_ = CheckpointVote::kNone;
-  if (!settled.complete) {
-    // May be asked for again.
-    for (uint32_t id : settled.order.directives) known_.erase(id);
-  }
-  return settled;
-}
-
-bool StepController::CheckpointFallsDue() {
-  bool due = !round_ && options_.checkpoint_interval > 0 &&
-             committed_ % options_.checkpoint_interval == 0;
-  while (!due_.empty() && due_.begin()->first <= committed_) {
-    const std::vector<uint32_t>& ids = due_.begin()->second;
-    waiting_directives_.insert(waiting_directives_.end(), ids.begin(),
-                               ids.end());
-    due_.erase(due_.begin());
-    due = true;
-  }
-  return due;
-}
-
-CheckpointOrder StepController::StartCheckpoint() {
-  in_flight_ = CheckpointOrder{committed_, ++checkpoints_,
-                               std::exchange(waiting_directives_, {})};
-  waiting_ = false;
-  return *in_flight_;
 }
 
 StatusOr<CheckpointOrder> StepController::BeginCheckpoint() {
-  if (phase_ != Phase::kIdle || in_flight_) {
+  if (phase_ != Phase::kIdle || in_flight()) {
     return FailedPrecondition(
         "a checkpoint of step {} cannot begin: {}", committed_,
-        in_flight_ ? "one is in flight" : "a step is under way");
+        in_flight() ? "one is in flight" : "a step is under way");
   }
-  return StartCheckpoint();
+  return checkpoints_.Start(committed_);
 }
 
 }  // namespace lockstep

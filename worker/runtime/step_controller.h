@@ -1,5 +1,6 @@
-// What every rank of a generation does after each step, decided by each alone
-// and the same everywhere. PURE: no communication, clock, lock or file.
+// Decides what every rank of a generation does after each step. Each rank
+// decides alone, and all decide the same. PURE: no communication, clock, lock
+// or file.
 //
 // Steps are counted from 1; after step s, s steps are in the state. A step is
 //   Begin(facts)  -> the words this rank adds to the all-reduce
@@ -16,8 +17,8 @@
 // newer one waits for it, and starts at the step at which it settled.
 //
 // Failures are errors of Verify, equal on all ranks or raised to all by the
-// alarm word one step later. A rank that sees a check fail does not apply,
-// goes on for one step so that all hear the alarm, then all stop. Reasons:
+// alarm word one step later. A rank that sees a check fail does not apply, and
+// goes on for one step so that all receive the alarm; then all stop. Reasons:
 // CONFIG_MISMATCH, DIVERGED, NOT_FINITE, ALARM (another rank saw it).
 #ifndef LOCKSTEP_WORKER_RUNTIME_STEP_CONTROLLER_H_
 #define LOCKSTEP_WORKER_RUNTIME_STEP_CONTROLLER_H_
@@ -39,21 +40,21 @@ struct StepControllerOptions {
   int rank = 0;
   int world_size = 1;
   uint64_t generation = 0;
-  // Of config and plan, equal on all ranks since the handshake.
+  // The fingerprint of config and plan, equal on all ranks since the handshake.
   uint64_t fingerprint = 0;
   // Steps that are in the state when this generation begins.
   int64_t start_step = 0;
-  // An own checkpoint after each step that divides by it; 0: none.
+  // A checkpoint after each step that divides by it; 0: none.
   int64_t checkpoint_interval = 0;
   // The state hash is compared at each step that divides by it; 0: never.
   int64_t state_hash_interval = 0;
-  // So many skipped steps in a row end the job.
+  // This many skipped steps in a row end the job.
   int max_skipped_in_a_row = 10;
 };
 
-// What this rank knows before the step's all-reduce.
+// This rank's facts before the step's all-reduce.
 struct StepFacts {
-  // Where the data stands once this step is committed.
+  // The cursor of the data once this step is committed.
   uint64_t cursor = 0;
   // A gradient or the loss of this rank is NaN or infinite.
   bool nonfinite = false;
@@ -63,7 +64,7 @@ struct StepFacts {
 
 struct Verdict {
   bool apply = false;
-  // Somebody's gradient was not finite: all skip. False with apply false: this
+  // Some rank's gradient was not finite: all skip. False with apply false: this
   // rank saw a check fail; the next Verify ends it.
   bool skipped = false;
 };
@@ -71,7 +72,7 @@ struct Verdict {
 // Start this checkpoint now: the state is that after `step`.
 struct CheckpointOrder {
   int64_t step = 0;
-  // Tells tries apart within the generation: from 1.
+  // The number of the attempt within the generation, from 1.
   uint64_t id = 0;
   // The directives that asked for it.
   std::vector<uint32_t> directives;
@@ -99,8 +100,60 @@ struct StepOrders {
   std::optional<CheckpointSettled> settled;
   std::optional<CheckpointOrder> checkpoint;
   std::optional<StopOrder> stop;
-  // Some rank was told to drain.
+  // Some rank was ordered to drain.
   bool drain = false;
+};
+
+// The directives that one rank brings in, for all ranks. PURE.
+class DirectiveQueue {
+ public:
+  // Ignored when it is queued, sent or done already.
+  void Offer(DirectiveOp op, uint32_t id);
+  // The directive to send with the words of `step`, if it is this rank's turn.
+  std::optional<Directive> ToSend(int64_t step);
+  // All ranks have received `directive`, also where another rank sent it.
+  void Received(const Directive& directive);
+  // Several ranks sent one in the same step: rank `rank` waits. No two ranks
+  // wait equally long, so they collide only once.
+  void Collided(int rank) { silent_steps_ = rank + 1; }
+  // May be offered again.
+  void Forget(uint32_t id) { known_.erase(id); }
+
+ private:
+  std::deque<Directive> queue_;  // .step is set when it is sent
+  std::set<uint32_t> known_;     // queued, sent or done
+  int silent_steps_ = 0;         // after a collision
+};
+
+// Which checkpoint is in flight, and which is to come. PURE.
+class CheckpointRounds {
+ public:
+  // A directive asks for a checkpoint after `step`.
+  void Order(int64_t step, uint32_t directive) {
+    due_[step].push_back(directive);
+  }
+  // This rank's vote on the one in flight. FailedPrecondition: none with that
+  // id is in flight, or it has voted.
+  Status Vote(int rank, uint64_t id, bool durable);
+  // The checkpoint in flight is over; nothing where none is.
+  std::optional<CheckpointSettled> Settle(bool complete);
+  // After `committed` steps: a checkpoint starts, if one waits or falls due
+  // (`by_interval`: by the job's interval) and none is in flight.
+  std::optional<CheckpointOrder> StartDue(int64_t committed, bool by_interval);
+  CheckpointOrder Start(int64_t committed);
+
+  const std::optional<CheckpointOrder>& in_flight() const { return in_flight_; }
+  CheckpointVote vote() const { return vote_; }
+
+ private:
+  // Agreed and still to come: step -> directives.
+  std::map<int64_t, std::vector<uint32_t>> due_;
+  // A checkpoint fell due while another was in flight.
+  bool waiting_ = false;
+  std::vector<uint32_t> waiting_directives_;
+  std::optional<CheckpointOrder> in_flight_;
+  CheckpointVote vote_ = CheckpointVote::kNone;
+  uint64_t started_ = 0;
 };
 
 class StepController {
@@ -115,19 +168,21 @@ class StepController {
   int64_t skipped() const { return skipped_; }
   bool wants_state_hash() const;
 
-  // Before Begin: what this rank wants to bring in. ----------------------
+  // Before Begin: this rank's requests. ----------------------------------
 
-  // A directive of the coordinator, for all ranks, spoken by this one.
-  // Ignored when it is queued, spoken or done already.
-  void Offer(DirectiveOp op, uint32_t id);
+  // A directive of the coordinator, for all ranks, which this one sends.
+  // Ignored when it is queued, sent or done already.
+  void Offer(DirectiveOp op, uint32_t id) { directives_.Offer(op, id); }
   void SetDrain(bool drain) { drain_ = drain; }
-  // By all ranks after the same step.
+  // Called by all ranks after the same step.
   void SetFingerprint(uint64_t fingerprint) {
     options_.fingerprint = fingerprint;
   }
   // This rank's part of the checkpoint in flight: durable, or given up.
   // FailedPrecondition when none is in flight or it has voted.
-  Status Vote(uint64_t checkpoint_id, bool durable);
+  Status Vote(uint64_t checkpoint_id, bool durable) {
+    return checkpoints_.Vote(options_.rank, checkpoint_id, durable);
+  }
 
   // The step. -------------------------------------------------------------
 
@@ -138,12 +193,14 @@ class StepController {
   // After the optimizer, or instead of it.
   StatusOr<StepOrders> Commit();
 
-  // Between steps, called by all ranks alike: begins a checkpoint of the
+  // Between steps, called by all ranks: begins a checkpoint of the
   // state as it is. FailedPrecondition while one is in flight.
   StatusOr<CheckpointOrder> BeginCheckpoint();
   // Started and not settled.
-  const std::optional<CheckpointOrder>& in_flight() const { return in_flight_; }
-  bool voted() const { return vote_ != CheckpointVote::kNone; }
+  const std::optional<CheckpointOrder>& in_flight() const {
+    return checkpoints_.in_flight();
+  }
+  bool voted() const { return checkpoints_.vote() != CheckpointVote::kNone; }
 
  private:
   explicit StepController(const StepControllerOptions& options)
@@ -151,10 +208,8 @@ class StepController {
   enum class Phase : uint8_t { kIdle, kBegun, kVerified, kFailed };
 
   StatusOr<Verdict> Fail(Status status);
-  void HearDirective();
-  std::optional<CheckpointSettled> Settle();
-  bool CheckpointFallsDue();
-  CheckpointOrder StartCheckpoint();
+  void ReceiveDirective();
+  ControlInput NewInput(int64_t step) const;
 
   StepControllerOptions options_;
   int64_t committed_;
@@ -165,24 +220,14 @@ class StepController {
   bool drain_ = false;
 
   ControlInput own_;
-  ControlOutput heard_;
-  // What this rank saw wrong; said to all as the alarm, then returned.
+  ControlOutput received_;
+  // The check that failed on this rank; sent to all as the alarm, then
+  // returned.
   Status alarm_;
 
-  // As speaker.
-  std::deque<Directive> to_speak_;  // .step is set when it is spoken.
-  std::set<uint32_t> known_;        // Queued, spoken or done.
-  int silent_steps_ = 0;            // After a collision.
-
-  // Agreed and still to come: step -> directives.
-  std::map<int64_t, std::vector<uint32_t>> due_;
-  std::optional<Directive> stop_;
-  // A checkpoint fell due while another was in flight.
-  bool waiting_ = false;
-  std::vector<uint32_t> waiting_directives_;
-  std::optional<CheckpointOrder> in_flight_;
-  CheckpointVote vote_ = CheckpointVote::kNone;
-  uint64_t checkpoints_ = 0;
+  DirectiveQueue directives_;
+  std::optional<Directive> stop_;  // agreed and still to come
+  CheckpointRounds checkpoints_;
 };
 
 }  // namespace lockstep

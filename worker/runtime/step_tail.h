@@ -18,14 +18,14 @@
 
 namespace lockstep {
 
-// Of one rank in one step; sums over kMaxControlRanks stay exact.
+// The most samples of a rank in a step: sums over kMaxControlRanks stay exact.
 inline constexpr int64_t kMaxStepSamples = (1 << 24) - 1;
 
 struct StepTail {
   ControlWords control{};
   int64_t samples = 0;
   double loss_sum = 0;  // Not finite: goes as 0.
-  // Of this rank, in the step before.
+  // For how long the step before held this rank up.
   Duration waited{};
 };
 
@@ -36,7 +36,7 @@ size_t TailWords(int world_size);
 // kMaxStepSamples.
 void WriteTail(const StepTail& tail, int rank, std::span<float> words);
 
-// What all learn from the sum.
+// The content of the sum, for all ranks.
 struct StepTailSum {
   ControlWords control{};
   int64_t samples = 0;
@@ -45,18 +45,18 @@ struct StepTailSum {
   // that came last.
   Duration straggler_wait{};
   // How much later than the median rank this one came; negative: earlier.
-  // Nothing where no rank says that it was held up.
+  // No value: no rank reports that it was held up.
   std::optional<Duration> lag;
   // The rank that came last to the step before: it was held up least (of
-  // equals, the first). -1 where no rank says that it was held up, or there is
-  // one alone.
+  // equals, the first). -1: no rank reports that it was held up, or there is
+  // only one rank.
   int late_rank = -1;
-  // For how long only that one was missing: what the step before would have
-  // been shorter had it come with the last but one.
+  // For how long only that rank was missing: the step before would have been
+  // this much shorter, had it come with the last but one.
   Duration late_by{};
 };
-// Takes any words: what cannot be is 0, and the control word is looked at by
-// DecodeControl.
+// Takes any words: impossible values become 0; DecodeControl checks the control
+// word.
 StepTailSum ReadTail(std::span<const float> words, int rank);
 
 }  // namespace lockstep

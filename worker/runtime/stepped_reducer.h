@@ -2,13 +2,13 @@
 // step_tail.h. Needs no session: tests run it over any communicator.
 //
 // Where the communicator makes progress inline, the time spent in it is the
-// all-reduce phase and busy: nothing hides it. Else all-reduce busy time
-// (RankCounters) is when some bucket of the step ran, as Work::ran says, before
-// the rank had only to wait, and all of that wait, which is the phase. What
-// Finish waited for a late rank is taken out again; what earlier buckets waited
-// for it, behind computing, is not, for no rank can tell. So
-// 1 - all-reduce phase / busy is the part of communication that computing
-// hides.
+// all-reduce phase and busy: computing does not hide it. Otherwise all-reduce
+// busy time (RankCounters) is the time in which some bucket of the step ran, as
+// Work::ran says, before the rank only had to wait, and all of that wait, which
+// is the phase. The wait of Finish for a late rank is subtracted again. The
+// wait of earlier buckets for it, behind computing, is not, because no rank can
+// measure it. So 1 - all-reduce phase / busy is the part of communication that
+// computing hides.
 #ifndef LOCKSTEP_WORKER_RUNTIME_STEPPED_REDUCER_H_
 #define LOCKSTEP_WORKER_RUNTIME_STEPPED_REDUCER_H_
 
@@ -39,19 +39,22 @@ struct SteppedReducerOptions {
   Progress* progress = nullptr;
   // Absent: those for the backend and reducer.bucket_bytes.
   std::optional<BucketSizes> sizes;
-  // Of an earlier generation; wins over reducer.order, and nothing is learned.
+  // The order of an earlier generation; it overrides reducer.order, and none is
+  // learned.
   LearnedOrder learned;
   // All ranks: from now on buckets are filled in this order.
   std::function<void(const std::vector<uint32_t>& order, int64_t committed,
                      const std::string& layout)>
       on_order;
-  // Called before each step: offers what came in meanwhile. May be empty.
+  // Called before each step: offers the orders that came meanwhile. May be
+  // empty.
   std::function<void(StepController*)> before_step;
-  // Rank 0 hears that some rank was told to drain: once. May be empty.
+  // Called once on rank 0 when some rank was ordered to drain. May be empty.
   std::function<void()> on_drain;
-  // This rank votes on that checkpoint. May be empty.
+  // Called when this rank votes on that checkpoint. May be empty.
   std::function<void(const CheckpointOrder&)> on_vote;
-  // The ranks stop as ordered, before the planned end. May be empty.
+  // Called when the ranks stop as ordered, before the planned end. May be
+  // empty.
   std::function<void()> on_early_stop;
 };
 

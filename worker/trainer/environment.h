@@ -1,4 +1,4 @@
-// What lockstep-train sets up in its own process before it trains.
+// Sets up the process of lockstep-train before it trains.
 #ifndef LOCKSTEP_WORKER_TRAINER_ENVIRONMENT_H_
 #define LOCKSTEP_WORKER_TRAINER_ENVIRONMENT_H_
 
@@ -14,10 +14,10 @@ namespace lockstep {
 // of small models. Now it keeps them.
 void KeepFreedMemory();
 
-// The kernels that OpenBLAS should have taken instead of those named `core`,
-// where its version does not know that this processor has AVX-512; nothing
-// where it does, or there is none. OpenBLAS before 0.3.22 gives AMD's Zen 4 and
-// later those of Zen 2, half as wide.
+// Returns the kernels that OpenBLAS should use instead of those named `core`,
+// if its version does not know that this processor has AVX-512; else no value.
+// OpenBLAS before 0.3.22 uses the kernels of AMD's Zen 2, half as wide, on Zen
+// 4 and later.
 std::optional<std::string> WiderBlasCore(std::string_view core, bool avx512);
 
 // Early in main: starts this program again, with OPENBLAS_CORETYPE in
@@ -33,8 +33,8 @@ int ChooseThreads(int asked, const char* omp_num_threads, double cpus);
 // OpenBLAS has threads of its own, besides LibTorch's. Does nothing without it.
 void SetBlasThreads(int threads);
 
-// A sentence where the BLAS in this process is the slow reference one, by the
-// files that are mapped; `maps` is the text of /proc/self/maps.
+// Returns a sentence if the BLAS in this process is the slow reference one, by
+// the files that are mapped; `maps` is the text of /proc/self/maps.
 std::optional<std::string> SlowBlasWarning(std::string_view maps);
 
 // While it lives, SIGTERM and SIGINT only set a flag, once; a second one ends

@@ -1,4 +1,4 @@
-// How good the model is on held-out data.
+// The quality of the model on held-out data.
 #ifndef LOCKSTEP_WORKER_TRAINER_EVALUATION_H_
 #define LOCKSTEP_WORKER_TRAINER_EVALUATION_H_
 
@@ -13,12 +13,12 @@ namespace lockstep {
 
 struct Evaluation {
   uint64_t samples = 0;
-  double accuracy = 0;  // Of them, the part whose class was named.
+  double accuracy = 0;  // The part of the samples whose class was right.
   double loss = 0;      // Mean.
 };
 
-// Every held-out sample once, spread over all ranks; the result is the same
-// number on each. All ranks alike.
+// Evaluates every held-out sample once, spread over all ranks; all ranks call
+// it and get the same numbers.
 // REQUIRES: data.eval.
 StatusOr<Evaluation> Evaluate(Session* session, Replica* replica,
                               const JobData& data, int64_t classes);

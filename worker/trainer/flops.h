@@ -1,4 +1,4 @@
-// How many floating-point operations the models of models.h take. Pure.
+// The floating-point operations of the models of models.h. Pure.
 #ifndef LOCKSTEP_WORKER_TRAINER_FLOPS_H_
 #define LOCKSTEP_WORKER_TRAINER_FLOPS_H_
 
@@ -6,10 +6,11 @@
 
 namespace lockstep {
 
-// Of one sample, forward and backward: multiplications and additions of the
-// convolutions and dense layers, as torch.utils.flop_counter counts them. The
-// rest (normalisation, activations, the optimizer) is left out, as usual: it is
-// hardly more than nothing. 0 for a model that is not known.
+// Returns the operations of one sample, forward and backward: multiplications
+// and additions of the convolutions and dense layers, as
+// torch.utils.flop_counter counts them. The rest (normalisation, activations,
+// the optimizer) is left out, as usual: it is negligible. 0: the model is not
+// known.
 double FlopsPerSample(const ModelOptions& options);
 
 }  // namespace lockstep

@@ -2,9 +2,12 @@
 #ifndef LOCKSTEP_WORKER_TRAINER_INPUT_H_
 #define LOCKSTEP_WORKER_TRAINER_INPUT_H_
 
+#include <memory>
+
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "worker/data/prefetcher.h"
+#include "worker/runtime/progress.h"
 
 namespace lockstep {
 
@@ -21,6 +24,28 @@ inline Status NextBatch(Prefetcher* prefetcher, Batch* batch) {
   return DeadlineExceeded("no sample could be read for {}",
                           FormatDuration(kInputDeadline));
 }
+
+// The samples of this rank, a batch a step. Thread-compatible.
+class SampleInput {
+ public:
+  // The errors of Prefetcher::Start.
+  static StatusOr<std::unique_ptr<SampleInput>> Start(
+      std::shared_ptr<const Dataset> dataset, const ShardPlan& plan,
+      const PrefetcherOptions& options);
+
+  // The next batch, and the counters also of what could not be read.
+  Status Next(Progress* progress);
+  // The last one.
+  const Batch& batch() const { return batch_; }
+
+ private:
+  SampleInput(std::unique_ptr<Prefetcher> prefetcher, size_t depth)
+      : prefetcher_(std::move(prefetcher)), depth_(depth) {}
+
+  const std::unique_ptr<Prefetcher> prefetcher_;
+  const size_t depth_;
+  Batch batch_;
+};
 
 }  // namespace lockstep
 

@@ -25,11 +25,11 @@ std::string Describe(const Dataset& dataset) {
 StatusOr<JobData> OpenJobData(FileSystem* fs, const TrainerOptions& options,
                               int world_size) {
   LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> train,
-                            Dataset::Open(fs, options.train));
+                            Dataset::Open(fs, options.data.train));
   LOCKSTEP_ASSIGN_OR_RETURN(const ImageShape shape, train->FirstShape());
   std::shared_ptr<const Dataset> eval;
-  if (!options.eval.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(eval, Dataset::Open(fs, options.eval));
+  if (!options.data.eval.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(eval, Dataset::Open(fs, options.data.eval));
     LOCKSTEP_ASSIGN_OR_RETURN(const ImageShape other, eval->FirstShape());
     if (other != shape) {
       return InvalidArgument(

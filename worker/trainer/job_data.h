@@ -18,16 +18,17 @@ namespace lockstep {
 struct JobData {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> eval;  // Null without --eval.
-  ImageShape shape;                     // Of all images.
-  ShardPlan plan;                       // Of `train`.
+  ImageShape shape;                     // The same for all images.
+  ShardPlan plan;                       // For `train`.
 };
 
-// Opens what the options name; `world_size` ranks share each step.
+// Opens the data of the options; `world_size` ranks share each step.
 // InvalidArgument where training and held-out images differ in shape.
 StatusOr<JobData> OpenJobData(FileSystem* fs, const TrainerOptions& options,
                               int world_size);
 
-// What must be equal on all ranks, whatever directories the shards lie in.
+// The values that must be equal on all ranks, whatever directories the shards
+// are in.
 std::map<std::string, std::string> ConfigOf(const JobData& data);
 
 // The largest label + 1, at least 2. Reads every record.

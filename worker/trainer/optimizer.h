@@ -30,9 +30,9 @@ struct OptimizerState {
 
 struct OptimizerOptions {
   std::string kind = "sgd";  // Or "adam".
-  double momentum = 0;       // Of SGD.
+  double momentum = 0;       // For SGD.
   double weight_decay = 0;   // L2: adds weight_decay * value to the gradient.
-  double beta1 = 0.9;        // Of Adam, as are the next two.
+  double beta1 = 0.9;        // For Adam, as the next two.
   double beta2 = 0.999;
   double epsilon = 1e-8;
 };

@@ -55,10 +55,10 @@ Status CheckFaults(const FaultOptions& faults) {
 }
 
 void AddDataFlags(Command* command, TrainerOptions* o) {
-  command->Add("--train PATH", &o->train,
+  command->Add("--train PATH", &o->data.train,
                "Training data: a directory, files or globs of TFRecord shards",
                Required);
-  command->Add("--eval PATH", &o->eval,
+  command->Add("--eval PATH", &o->data.eval,
                "Held-out data for the accuracy; without it there is none");
   command->Add(
       "--model", &o->model,
@@ -84,63 +84,64 @@ void AddTrainingFlags(Command* command, TrainerOptions* o) {
                "Passes in a step: gradients are added up on each replica and "
                "reduced once",
                ShowDefault);
-  command->Add("--optimizer", &o->optimizer, "sgd or adam", ShowDefault);
-  command->Add("--learning-rate", &o->learning_rate,
+  command->Add("--optimizer", &o->optimizer.kind, "sgd or adam", ShowDefault);
+  command->Add("--learning-rate", &o->rate.learning_rate,
                "Default: 0.05 for sgd, 0.001 for adam");
-  command->Add("--momentum", &o->momentum, "Of sgd; 0: none", ShowDefault);
-  command->Add("--weight-decay", &o->weight_decay,
+  command->Add("--momentum", &o->optimizer.momentum, "Of sgd; 0: none",
+               ShowDefault);
+  command->Add("--weight-decay", &o->optimizer.weight_decay,
                "Adds so much of each weight to its gradient", ShowDefault);
-  command->Add("--clip-norm", &o->clip_norm,
+  command->Add("--clip-norm", &o->reduction.clip_norm,
                "A gradient whose norm, over all parameters, is larger is "
                "scaled down to it; 0: never");
   command->Add(
-      "--scale-lr", &o->scale_lr,
+      "--scale-lr", &o->rate.scale_lr,
       "linear: the learning rate is meant for --reference-batch samples "
       "a step and grows with the global batch; or none",
       ShowDefault);
-  command->Add("--reference-batch", &o->reference_batch, "See --scale-lr",
+  command->Add("--reference-batch", &o->rate.reference_batch, "See --scale-lr",
                ShowDefault);
-  command->Add("--lr-schedule", &o->lr_schedule,
+  command->Add("--lr-schedule", &o->rate.lr_schedule,
                "cosine: falls to 0 until the last step; or constant",
                ShowDefault);
-  command->Add("--warmup-steps", &o->warmup_steps,
+  command->Add("--warmup-steps", &o->rate.warmup_steps,
                "Steps in which the learning rate rises from 0", ShowDefault);
   command->Add("--seed", &o->seed, "Of weights and of the samples' order",
                ShowDefault);
-  command->Add("--eval-every-epochs", &o->eval_every_epochs,
+  command->Add("--eval-every-epochs", &o->evaluation.every_epochs,
                "0: only at the end", ShowDefault);
-  command->Add("--early-stopping-patience", &o->early_stopping_patience,
+  command->Add("--early-stopping-patience", &o->evaluation.patience,
                "End after so many evaluations in a row without a better "
                "accuracy; 0: never");
 }
 
 void AddRunFlags(Command* command, TrainerOptions* o) {
-  command->Add("--output DIR", &o->output,
+  command->Add("--output DIR", &o->output.directory,
                "Directory for model.safetensors. Default: the job's output "
                "directory; without a job nothing is written");
-  command->Add("--checkpoint-dir DIR", &o->checkpoint_dir,
+  command->Add("--checkpoint-dir DIR", &o->output.checkpoint_dir,
                "Default: checkpoints in the output directory");
-  command->Add("--checkpoint-interval", &o->checkpoint_interval,
+  command->Add("--checkpoint-interval", &o->output.checkpoint_interval,
                "Steps between checkpoints of a run without a job; a job's own "
                "interval counts in a job");
-  command->Add("--backend", &o->backend,
+  command->Add("--backend", &o->reduction.backend,
                "How the ranks reduce: shm (all on one host), tcp, hierarchical "
                "(shm in each host, tcp between them), nccl (copies to the "
                "rank's GPU and back), or auto: what suits where they are",
                ShowDefault);
-  command->Add("--wire", &o->wire,
+  command->Add("--wire", &o->reduction.wire,
                "Type in which gradients are reduced: fp32, or bf16 (half the "
                "bytes; the sum is off by up to 1/128 of the replicas' absolute "
                "values, between several ranks on several hosts 1/85)",
                ShowDefault);
-  command->Add("--log-every", &o->log_every, "Steps between lines; 0: none",
+  command->Add("--log-every", &o->run.log_every, "Steps between lines; 0: none",
                ShowDefault);
-  command->Add("--threads", &o->threads,
+  command->Add("--threads", &o->run.threads,
                "Threads of one rank's arithmetic; 0: OMP_NUM_THREADS, else the "
                "rank's cpus, else 1");
-  command->Add("--input-threads", &o->input_threads,
+  command->Add("--input-threads", &o->data.input_threads,
                "Threads of one rank that read and decode samples", ShowDefault);
-  command->Add("--param-hash", &o->param_hash,
+  command->Add("--param-hash", &o->run.param_hash,
                "Print a hash of the final parameters");
 }
 
@@ -167,37 +168,40 @@ std::map<std::string, std::string> ConfigOf(const TrainerOptions& o) {
       {"max-steps", fmt::format("{}", o.max_steps)},
       {"batch-size", fmt::format("{}", o.batch_size)},
       {"accumulate", fmt::format("{}", o.accumulate)},
-      {"optimizer", o.optimizer},
-      {"learning-rate", fmt::format("{}", o.learning_rate)},
-      {"momentum", fmt::format("{}", o.momentum)},
-      {"weight-decay", fmt::format("{}", o.weight_decay)},
-      {"clip-norm", fmt::format("{}", o.clip_norm)},
-      {"wire", o.wire},
-      {"scale-lr", o.scale_lr},
-      {"reference-batch", fmt::format("{}", o.reference_batch)},
-      {"lr-schedule", o.lr_schedule},
-      {"warmup-steps", fmt::format("{}", o.warmup_steps)},
+      {"optimizer", o.optimizer.kind},
+      {"learning-rate", fmt::format("{}", o.rate.learning_rate)},
+      {"momentum", fmt::format("{}", o.optimizer.momentum)},
+      {"weight-decay", fmt::format("{}", o.optimizer.weight_decay)},
+      {"clip-norm", fmt::format("{}", o.reduction.clip_norm)},
+      {"wire", o.reduction.wire},
+      {"scale-lr", o.rate.scale_lr},
+      {"reference-batch", fmt::format("{}", o.rate.reference_batch)},
+      {"lr-schedule", o.rate.lr_schedule},
+      {"warmup-steps", fmt::format("{}", o.rate.warmup_steps)},
       {"seed", fmt::format("{}", o.seed)},
-      {"eval-every-epochs", fmt::format("{}", o.eval_every_epochs)},
-      {"early-stopping-patience", fmt::format("{}", o.early_stopping_patience)},
+      {"eval-every-epochs", fmt::format("{}", o.evaluation.every_epochs)},
+      {"early-stopping-patience", fmt::format("{}", o.evaluation.patience)},
   };
 }
 
 Status CheckOptions(const TrainerOptions& o) {
   constexpr int64_t kMany = int64_t{1} << 40;
-  if (o.train.empty()) return InvalidArgument("--train names no data");
+  if (o.data.train.empty()) return InvalidArgument("--train names no data");
   LOCKSTEP_RETURN_IF_ERROR(
       CheckChoice("--model", o.model, {"cnn", "shallow", "resnet"}));
-  LOCKSTEP_RETURN_IF_ERROR(Annotate(CheckNotRemoved(o.backend), "--backend"));
-  LOCKSTEP_RETURN_IF_ERROR(CheckChoice(
-      "--backend", o.backend, {"auto", "shm", "tcp", "hierarchical", "nccl"}));
-  LOCKSTEP_RETURN_IF_ERROR(CheckChoice("--wire", o.wire, {"fp32", "bf16"}));
   LOCKSTEP_RETURN_IF_ERROR(
-      CheckChoice("--optimizer", o.optimizer, {"sgd", "adam"}));
+      Annotate(CheckNotRemoved(o.reduction.backend), "--backend"));
   LOCKSTEP_RETURN_IF_ERROR(
-      CheckChoice("--scale-lr", o.scale_lr, {"none", "linear"}));
+      CheckChoice("--backend", o.reduction.backend,
+                  {"auto", "shm", "tcp", "hierarchical", "nccl"}));
   LOCKSTEP_RETURN_IF_ERROR(
-      CheckChoice("--lr-schedule", o.lr_schedule, {"constant", "cosine"}));
+      CheckChoice("--wire", o.reduction.wire, {"fp32", "bf16"}));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckChoice("--optimizer", o.optimizer.kind, {"sgd", "adam"}));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckChoice("--scale-lr", o.rate.scale_lr, {"none", "linear"}));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckChoice("--lr-schedule", o.rate.lr_schedule, {"constant", "cosine"}));
   LOCKSTEP_RETURN_IF_ERROR(CheckRange("--classes", o.classes, 0, 1 << 20));
   LOCKSTEP_RETURN_IF_ERROR(CheckRange("--epochs", o.epochs, 1, 1 << 20));
   LOCKSTEP_RETURN_IF_ERROR(CheckRange("--max-steps", o.max_steps, 0, kMany));
@@ -207,25 +211,29 @@ Status CheckOptions(const TrainerOptions& o) {
   LOCKSTEP_RETURN_IF_ERROR(CheckRange("--accumulate", o.accumulate, 1,
                                       ((int64_t{1} << 24) - 1) / o.batch_size));
   LOCKSTEP_RETURN_IF_ERROR(
-      CheckRange("--reference-batch", o.reference_batch, 1, 1 << 30));
+      CheckRange("--reference-batch", o.rate.reference_batch, 1, 1 << 30));
   LOCKSTEP_RETURN_IF_ERROR(
-      CheckRange("--warmup-steps", o.warmup_steps, 0, kMany));
+      CheckRange("--warmup-steps", o.rate.warmup_steps, 0, kMany));
   LOCKSTEP_RETURN_IF_ERROR(
-      CheckRange("--eval-every-epochs", o.eval_every_epochs, 0, kMany));
-  LOCKSTEP_RETURN_IF_ERROR(CheckRange("--early-stopping-patience",
-                                      o.early_stopping_patience, 0, kMany));
+      CheckRange("--eval-every-epochs", o.evaluation.every_epochs, 0, kMany));
   LOCKSTEP_RETURN_IF_ERROR(
-      CheckRange("--checkpoint-interval", o.checkpoint_interval, 0, kMany));
-  LOCKSTEP_RETURN_IF_ERROR(CheckRange("--log-every", o.log_every, 0, kMany));
-  LOCKSTEP_RETURN_IF_ERROR(CheckRange("--threads", o.threads, 0, 1024));
+      CheckRange("--early-stopping-patience", o.evaluation.patience, 0, kMany));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRange("--checkpoint-interval",
+                                      o.output.checkpoint_interval, 0, kMany));
   LOCKSTEP_RETURN_IF_ERROR(
-      CheckRange("--input-threads", o.input_threads, 1, 256));
+      CheckRange("--log-every", o.run.log_every, 0, kMany));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRange("--threads", o.run.threads, 0, 1024));
   LOCKSTEP_RETURN_IF_ERROR(
-      CheckNumber("--learning-rate", o.learning_rate, 0, 1e6));
-  LOCKSTEP_RETURN_IF_ERROR(CheckNumber("--momentum", o.momentum, 0, 1));
-  LOCKSTEP_RETURN_IF_ERROR(CheckNumber("--weight-decay", o.weight_decay, 0, 1));
-  LOCKSTEP_RETURN_IF_ERROR(CheckNumber("--clip-norm", o.clip_norm, 0, 1e30));
-  if (o.early_stopping_patience > 0 && o.eval.empty()) {
+      CheckRange("--input-threads", o.data.input_threads, 1, 256));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckNumber("--learning-rate", o.rate.learning_rate, 0, 1e6));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckNumber("--momentum", o.optimizer.momentum, 0, 1));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckNumber("--weight-decay", o.optimizer.weight_decay, 0, 1));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckNumber("--clip-norm", o.reduction.clip_norm, 0, 1e30));
+  if (o.evaluation.patience > 0 && o.data.eval.empty()) {
     return InvalidArgument(
         "--early-stopping-patience looks at the accuracy: it needs --eval");
   }
@@ -259,8 +267,9 @@ StatusOr<std::optional<TrainerOptions>> ParseFlags(int argc, char** argv) {
     return std::optional<TrainerOptions>();
   }
   options.faults.step_delay = Duration(delay_ms * 1'000'000);
-  if (options.learning_rate == 0) {
-    options.learning_rate = options.optimizer == "adam" ? 0.001 : 0.05;
+  if (options.rate.learning_rate == 0) {
+    options.rate.learning_rate =
+        options.optimizer.kind == "adam" ? 0.001 : 0.05;
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options));
   return std::optional<TrainerOptions>(std::move(options));

@@ -1,4 +1,4 @@
-// What lockstep-train is asked to do: its flags, checked. PURE, apart from
+// The options of lockstep-train: its flags, checked. PURE, except for
 // ParseFlags, which prints help.
 #ifndef LOCKSTEP_WORKER_TRAINER_OPTIONS_H_
 #define LOCKSTEP_WORKER_TRAINER_OPTIONS_H_
@@ -11,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "worker/trainer/optimizer.h"
 
 namespace lockstep {
 
@@ -30,50 +31,70 @@ struct FaultOptions {
   std::string points;
 };
 
-struct TrainerOptions {
-  // Files, directories or globs of TFRecord shards. No `eval`: no accuracy.
+struct DataOptions {
+  // Files, directories or globs of TFRecord shards. Without `eval` there is no
+  // accuracy.
   std::vector<std::string> train;
   std::vector<std::string> eval;
+  int64_t input_threads = 1;  // They read and decode samples.
+};
 
-  std::string model = "cnn";  // "cnn", "shallow" or "resnet".
-  int64_t classes = 0;        // 0: the largest label of the training data + 1.
-
-  int64_t epochs = 6;
-  int64_t max_steps = 0;          // 0: as many as the epochs have.
-  int64_t batch_size = 64;        // Samples of one rank in one backward.
-  int64_t accumulate = 1;         // Backwards in one step.
-  std::string optimizer = "sgd";  // "sgd" or "adam".
-  double learning_rate = 0;       // 0: 0.05 for sgd, 0.001 for adam.
-  double momentum = 0.9;
-  double weight_decay = 0.0005;
-  double clip_norm = 0;  // Largest norm of the gradient; 0: any.
+struct RateOptions {
+  double learning_rate = 0;  // 0: 0.05 for sgd, 0.001 for adam.
   // "linear": the rate is for `reference_batch` samples a step, and grows with
   // the global batch. "none": as given.
   std::string scale_lr = "none";
   int64_t reference_batch = 64;
   std::string lr_schedule = "cosine";  // Or "constant".
   int64_t warmup_steps = 0;
-  uint64_t seed = 1;
+};
 
-  int64_t eval_every_epochs = 1;
-  int64_t early_stopping_patience = 0;  // Evaluations; 0: never stop early.
+struct EvaluationOptions {
+  int64_t every_epochs = 1;  // 0: only at the end.
+  int64_t patience = 0;      // Evaluations; 0: never stop early.
+};
 
-  // Empty: the job's output directory, and "checkpoints" in it. A run that
-  // lockstep did not start has none unless given, and then writes no files.
-  std::string output;
+// The directories of results. Empty: the job's output directory, and
+// "checkpoints" in it. A run that lockstep did not start has none unless given,
+// and then writes no files.
+struct OutputOptions {
+  std::string directory;
   std::string checkpoint_dir;
-  // Of a run that lockstep did not start; a job's spec says it for a job.
+  // For a run that lockstep did not start; a job's spec has its own.
   int64_t checkpoint_interval = 0;
+};
 
-  // How the ranks reduce: "auto", or a backend's name.
-  std::string backend = "auto";
-  // In which type gradients are reduced: "fp32" or "bf16".
-  std::string wire = "fp32";
+// How gradients are reduced.
+struct ReductionOptions {
+  std::string backend = "auto";  // Or a backend's name.
+  std::string wire = "fp32";     // The type on the wire: "fp32" or "bf16".
+  double clip_norm = 0;          // Largest norm of the gradient; 0: any.
+};
+
+struct RunOptions {
   int64_t log_every = 100;
-  int64_t input_threads = 1;  // That read and decode samples.
-  int threads =
-      0;  // Of arithmetic. 0: OMP_NUM_THREADS, else the rank's cpus, else 1.
+  // Threads of arithmetic. 0: OMP_NUM_THREADS, else the rank's cpus, else 1.
+  int threads = 0;
   bool param_hash = false;
+};
+
+struct TrainerOptions {
+  DataOptions data;
+  std::string model = "cnn";  // "cnn", "shallow" or "resnet".
+  int64_t classes = 0;        // 0: the largest label of the training data + 1.
+
+  int64_t epochs = 6;
+  int64_t max_steps = 0;    // 0: as many as the epochs have.
+  int64_t batch_size = 64;  // Samples of one rank in one backward.
+  int64_t accumulate = 1;   // Backwards in one step.
+  uint64_t seed = 1;
+  OptimizerOptions optimizer = {
+      .kind = "sgd", .momentum = 0.9, .weight_decay = 0.0005};
+  RateOptions rate;
+  EvaluationOptions evaluation;
+  ReductionOptions reduction;
+  OutputOptions output;
+  RunOptions run;
   FaultOptions faults;
 };
 
@@ -83,8 +104,8 @@ std::map<std::string, std::string> ConfigOf(const TrainerOptions& options);
 // InvalidArgument names the flag, what is wrong and what would work.
 Status CheckOptions(const TrainerOptions& options);
 
-// Options, checked and with defaults filled in. Nothing when --help or
-// --version was asked for and has been printed. InvalidArgument: wrong usage.
+// Returns the options, checked and with defaults filled in. No value: --help or
+// --version was printed. InvalidArgument: wrong usage.
 StatusOr<std::optional<TrainerOptions>> ParseFlags(int argc, char** argv);
 
 }  // namespace lockstep

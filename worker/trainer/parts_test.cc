@@ -29,11 +29,11 @@ StatusOr<std::optional<TrainerOptions>> Parse(
 TEST(OptionsTest, DefaultsDependOnTheOptimizer) {
   const auto sgd = Parse({"--train", "a"});
   ASSERT_TRUE(sgd.ok()) << sgd.status();
-  EXPECT_EQ((*sgd)->learning_rate, 0.05);
+  EXPECT_EQ((*sgd)->rate.learning_rate, 0.05);
   const auto adam = Parse({"--train", "a", "b", "--optimizer", "adam"});
   ASSERT_TRUE(adam.ok()) << adam.status();
-  EXPECT_EQ((*adam)->learning_rate, 0.001);
-  EXPECT_EQ((*adam)->train, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ((*adam)->rate.learning_rate, 0.001);
+  EXPECT_EQ((*adam)->data.train, (std::vector<std::string>{"a", "b"}));
 }
 
 TEST(OptionsTest, TheLastOneWinsAndPathsAddUp) {
@@ -41,7 +41,7 @@ TEST(OptionsTest, TheLastOneWinsAndPathsAddUp) {
       {"--train", "a", "b", "--epochs", "2", "--train", "c", "--epochs", "3"});
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ((*parsed)->epochs, 3);
-  EXPECT_EQ((*parsed)->train, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ((*parsed)->data.train, (std::vector<std::string>{"a", "b", "c"}));
 }
 
 TEST(OptionsTest, RefusalsNameTheFlag) {
@@ -81,10 +81,10 @@ TEST(OptionsTest, RefusalsNameTheFlag) {
 TEST(OptionsTest, ConfigHasWhatShapesTheNumbers) {
   TrainerOptions a;
   TrainerOptions b = a;
-  b.log_every = 7;
-  b.threads = 3;
+  b.run.log_every = 7;
+  b.run.threads = 3;
   EXPECT_EQ(ConfigOf(a), ConfigOf(b));
-  b.learning_rate = 0.5;
+  b.rate.learning_rate = 0.5;
   EXPECT_NE(ConfigOf(a), ConfigOf(b));
 }
 

@@ -24,7 +24,7 @@ struct ModelOptions {
   std::string name = "cnn";
   ImageShape shape;
   int64_t classes = 0;
-  // Of the first weights: equal on all ranks, so that replicas begin equal.
+  // For the first weights: equal on all ranks, so that replicas begin equal.
   uint64_t seed = 0;
   // Residual blocks of resnet in each of its four stages.
   int64_t blocks = 1;
@@ -42,14 +42,14 @@ struct EvaluationSums {
 using GradientSink =
     std::function<Status(size_t i, std::span<const float> gradient)>;
 
-// Of this process, before the first replica: how many threads a single
-// operation may use, no algorithm whose sums depend on chance, and gradients
-// where they are wanted.
+// Configures this process, before the first replica: how many threads a single
+// operation may use, no algorithm whose sums depend on chance, and gradients in
+// their places.
 void ConfigureTorch(int threads);
 
 class Classifier;
 class Replica;
-// Of a model of the caller's, with its weights (models.h).
+// Makes a replica of the caller's model, with its weights (models.h).
 StatusOr<std::unique_ptr<Replica>> MakeReplica(
     std::shared_ptr<Classifier> model, ImageShape shape);
 

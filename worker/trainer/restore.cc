@@ -16,12 +16,12 @@ using checkpoint::Checkpoint;
 
 checkpoint::ResumeRequest RequestOf(const Session& session) {
   checkpoint::ResumeRequest request;
-  request.job = session.job();
-  request.generation = session.generation();
-  for (const SessionLineage& entry : session.lineage()) {
+  request.job = session.identity().job;
+  request.generation = session.identity().generation;
+  for (const SessionLineage& entry : session.identity().lineage) {
     request.lineage.push_back({entry.generation, entry.start_step});
   }
-  const SessionResume& resume = session.resume();
+  const SessionResume& resume = session.identity().resume;
   if (resume.known_generation > 0) {
     request.known = {resume.known_generation, resume.known_step};
   }
@@ -30,8 +30,8 @@ checkpoint::ResumeRequest RequestOf(const Session& session) {
   return request;
 }
 
-void Tell(Session* session, const std::string& sentence,
-          EventKind kind = EventKind::kOther) {
+void Report(Session* session, const std::string& sentence,
+            EventKind kind = EventKind::kOther) {
   LOG_WARN("{}", sentence);
   session->ReportEvent(sentence, kind);
 }
@@ -43,17 +43,17 @@ StatusOr<std::string> Find(FileSystem* fs, Session* session,
       const checkpoint::ResumeResult found,
       checkpoint::FindResume(fs, root, RequestOf(*session)));
   for (const std::string& name : found.strangers) {
-    Tell(session, fmt::format("kept as {}/{}: it was there before this job",
-                              root, name));
+    Report(session, fmt::format("kept as {}/{}: it was there before this job",
+                                root, name));
   }
   for (const checkpoint::Damaged& damaged : found.damaged) {
-    Tell(session,
-         fmt::format("checkpoint {} is damaged ({}) and {}; an older one is "
-                     "used",
-                     damaged.name, damaged.reason,
-                     damaged.kept_as.empty() ? "could not be set aside"
-                                             : "kept as " + damaged.kept_as),
-         EventKind::kCheckpointDamaged);
+    Report(session,
+           fmt::format("checkpoint {} is damaged ({}) and {}; an older one is "
+                       "used",
+                       damaged.name, damaged.reason,
+                       damaged.kept_as.empty() ? "could not be set aside"
+                                               : "kept as " + damaged.kept_as),
+           EventKind::kCheckpointDamaged);
   }
   return found.from ? found.from->path() : std::string();
 }
@@ -132,7 +132,7 @@ StatusOr<Restored> Restore(FileSystem* fs, Session* session,
   LOCKSTEP_RETURN_IF_ERROR(CompareReplicas(session, *replica, optimizer));
   // Also "from nothing" where there might have been something: what the
   // coordinator takes for the beginning may have been found damaged.
-  if (session->chief() && session->generation() > 1) {
+  if (session->chief() && session->identity().generation > 1) {
     session->ReportResumed(restored.progress.step);
   }
   return restored;

@@ -1,4 +1,4 @@
-// Where a training begins: at the newest whole checkpoint, or from nothing.
+// The beginning of a training: at the newest whole checkpoint, or from nothing.
 #ifndef LOCKSTEP_WORKER_TRAINER_RESTORE_H_
 #define LOCKSTEP_WORKER_TRAINER_RESTORE_H_
 
@@ -19,15 +19,15 @@
 namespace lockstep {
 
 struct Restored {
-  std::optional<checkpoint::CheckpointKey> from;  // Nothing: from nothing.
+  std::optional<checkpoint::CheckpointKey> from;  // No value: from nothing.
   TrainProgress progress;
   // Empty: none was learned, or the checkpoint is older than this.
   std::vector<uint32_t> gradient_order;
 };
 
-// All ranks alike, after Form. Rank 0 takes `root` over and finds what to
-// resume from (worker/checkpoint/resume.h): the newest checkpoint on the
-// session's lineage whose every byte is right, or what a person ordered;
+// All ranks call it after Form. Rank 0 takes `root` over and finds the
+// checkpoint to resume from (worker/checkpoint/resume.h): the newest one on the
+// session's lineage whose every byte is right, or the one that a user ordered;
 // damaged ones are set aside and become events of the job. Then all load it:
 // parameters, optimizer, and each rank its own random numbers (a rank that the
 // saving job did not have keeps its fresh ones). Last, all compare what they

@@ -28,21 +28,21 @@ AsyncWriter::Options WriterOptions(const Session& session,
   writer.fs = RealFileSystem();
   writer.clock = clock;
   writer.root = options.root;
-  writer.job = session.job();
-  writer.generation = session.generation();
+  writer.job = session.identity().job;
+  writer.generation = session.identity().generation;
   writer.rank = static_cast<uint32_t>(session.rank());
   writer.world_size = static_cast<uint32_t>(session.world_size());
-  for (const SessionLineage& entry : session.lineage()) {
+  for (const SessionLineage& entry : session.identity().lineage) {
     writer.lineage.push_back({entry.generation, entry.start_step});
   }
   // The coordinator said where it would begin; here is where it did.
   if (writer.lineage.empty() ||
-      writer.lineage.back().generation != session.generation()) {
-    writer.lineage.push_back({session.generation(), 0});
+      writer.lineage.back().generation != session.identity().generation) {
+    writer.lineage.push_back({session.identity().generation, 0});
   }
   writer.lineage.back().start_step = options.start_step;
   writer.metadata = options.metadata;
-  writer.retention.keep_last = session.checkpoint_keep();
+  writer.retention.keep_last = session.identity().checkpoint_keep;
   writer.restored = options.restored;
   writer.deadline = kWriteDeadline;
   writer.shutdown_grace = kShutdownGrace;
@@ -59,7 +59,7 @@ Saver::Saver(Session* session, Reducer* reducer, const SaverOptions& options)
   writer_ = std::make_unique<AsyncWriter>(WriterOptions(*session, options));
 }
 
-void Saver::Tell(const std::string& sentence) {
+void Saver::Report(const std::string& sentence) {
   LOG_WARN("rank {}: {}", session_->rank(), sentence);
   session_->ReportEvent(sentence);
 }
@@ -77,8 +77,8 @@ Status Saver::Begin(const CheckpointOrder& order, const StateFunction& state) {
   session_->Enter(Phase::kOther);
   if (started.ok()) return OkStatus();
   failure_ = started;
-  session_->CountCheckpointFailure();
-  Tell(Message(
+  session_->progress()->CountCheckpointFailure();
+  Report(Message(
       Annotate(started, fmt::format("no checkpoint of step {}", order.step))));
   return reducer_->Vote(order.id, false);
 }
@@ -113,8 +113,8 @@ Status Saver::Start(const CheckpointOrder& order, const StateFunction& state) {
   if (!session_->reduction_plan().empty()) {
     request.metadata["reduction plan"] = session_->reduction_plan();
   }
-  session_->CountCheckpointTime(CheckpointPhase::kSnapshot,
-                                MonotonicNow() - began);
+  session_->progress()->CountCheckpointTime(CheckpointPhase::kSnapshot,
+                                            MonotonicNow() - began);
   LOCKSTEP_RETURN_IF_ERROR(writer_->Begin(request, std::move(snapshot)));
   writing_ = order;
   return OkStatus();
@@ -128,8 +128,8 @@ void Saver::Settled(const CheckpointSettled& settled) {
     return;
   }
   if (Status status = writer_->PublishWhenAllVoted(); !status.ok()) {
-    Tell(fmt::format("checkpoint of step {} is lost: {}", settled.order.step,
-                     Message(status)));
+    Report(fmt::format("checkpoint of step {} is lost: {}", settled.order.step,
+                       Message(status)));
   }
 }
 
@@ -149,27 +149,30 @@ Status Saver::Handle(const AsyncWriter::Event& event) {
                      !reducer_->voted();
   switch (event.kind) {
     case AsyncWriter::kVoted:
-      session_->CountCheckpoint(event.step, event.bytes);
-      session_->CountCheckpointTime(CheckpointPhase::kWrite, event.write);
-      session_->CountCheckpointTime(CheckpointPhase::kFsync, event.sync);
+      session_->progress()->CountCheckpoint(event.step, event.bytes);
+      session_->progress()->CountCheckpointTime(CheckpointPhase::kWrite,
+                                                event.write);
+      session_->progress()->CountCheckpointTime(CheckpointPhase::kFsync,
+                                                event.sync);
       if (!asked) return OkStatus();
       LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.vote.before"));
       LOCKSTEP_RETURN_IF_ERROR(reducer_->Vote(writing_.id, true));
       return FaultPoint("checkpoint.vote.after");
     case AsyncWriter::kPublished:
-      session_->CountCheckpointTime(CheckpointPhase::kCommit, event.commit);
+      session_->progress()->CountCheckpointTime(CheckpointPhase::kCommit,
+                                                event.commit);
       LOCKSTEP_RETURN_IF_ERROR(FaultPoint("checkpoint.report.before"));
       session_->ReportCheckpoint(
           current ? writing_ : CheckpointOrder{event.step, 0, {}}, event.path,
           static_cast<int64_t>(event.bytes));
       LOG_INFO("checkpoint of step {}: {} ({} bytes, {})", event.step,
                event.path, event.bytes, FormatDuration(event.elapsed));
-      if (!event.warning.ok()) Tell(Message(event.warning));
+      if (!event.warning.ok()) Report(Message(event.warning));
       return FaultPoint("checkpoint.report.after");
     case AsyncWriter::kFailed:
-      session_->CountCheckpointFailure();
+      session_->progress()->CountCheckpointFailure();
       if (current) failure_ = event.status;
-      Tell(Message(event.status));
+      Report(Message(event.status));
       return asked ? reducer_->Vote(writing_.id, false) : OkStatus();
   }
   return OkStatus();

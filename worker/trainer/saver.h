@@ -1,5 +1,5 @@
-// Checkpoints of a training loop: between the reducer, which says when all
-// ranks begin one and when all have written, and the writer, whose thread
+// Checkpoints of a training loop: connects the reducer, which decides when all
+// ranks begin one and when all have written, with the writer, whose thread
 // writes while training goes on.
 //
 //   after each Commit:   saver.Obey(orders, state)    // settle, begin
@@ -32,7 +32,8 @@ struct SavedState {
   std::vector<checkpoint::TensorView> tensors;
   TrainProgress progress;
   std::string rng;
-  // In which the reducer's buckets are filled; empty: not learned yet.
+  // The order in which the reducer's buckets are filled; empty: not learned
+  // yet.
   std::string gradient_order;
 };
 
@@ -43,7 +44,7 @@ struct SaverOptions {
   std::map<std::string, std::string> metadata;
   // The step that this generation began with.
   int64_t start_step = 0;
-  // What was restored, if anything.
+  // The checkpoint that was restored, if any.
   std::optional<checkpoint::CheckpointKey> restored;
 };
 
@@ -55,18 +56,18 @@ class Saver {
   // Both are borrowed.
   Saver(Session* session, Reducer* reducer, const SaverOptions& options);
 
-  // What Commit ordered about checkpoints.
+  // Follows the orders of Commit about checkpoints.
   Status Obey(const StepOrders& orders, const StateFunction& state);
-  // Passes on what the writer has done by now.
+  // Passes on the results of the writer so far.
   Status Look();
 
-  // Waits until what is in flight is settled and, on rank 0, published or
-  // failed, and what waited for it as well. No step may follow. All ranks
-  // alike.
+  // Waits until the checkpoint in flight is settled and, on rank 0, published
+  // or failed, and so is the one that waited for it. No step may follow. All
+  // ranks call it.
   Status Finish(const StateFunction& state);
-  // After Finish: a checkpoint of the state as it is, waited for, unless there
-  // is one. Where the disk is full it is tried again until there is space: the
-  // state is in memory only. All ranks alike.
+  // After Finish: makes a checkpoint of the state as it is, and waits for it,
+  // unless there is one. On a full disk it tries again until there is space:
+  // the state is in memory only. All ranks call it.
   Status SaveNow(const StateFunction& state);
 
  private:
@@ -76,12 +77,13 @@ class Saver {
   void Settled(const CheckpointSettled& settled);
   Status Handle(const checkpoint::AsyncWriter::Event& event);
   Status WaitForWriter();
-  void Tell(const std::string& sentence);
+  void Report(const std::string& sentence);
 
   Session* const session_;
   Reducer* const reducer_;
   std::unique_ptr<checkpoint::AsyncWriter> writer_;  // None without a root.
-  // What the writer works at, also after all voted: rank 0 publishes.
+  // The checkpoint that the writer works on, also after all voted: rank 0
+  // publishes.
   CheckpointOrder writing_;
   // Why the newest one that was begun failed on this rank; OK: it has not.
   Status failure_;

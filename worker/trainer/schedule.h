@@ -8,7 +8,7 @@
 namespace lockstep {
 
 struct Schedule {
-  double learning_rate = 0;  // Of a full step, scaled for the global batch.
+  double learning_rate = 0;  // For a full step, scaled for the global batch.
   // Steps in which the rate rises from 0, in equal parts (Goyal et al.,
   // "Accurate, Large Minibatch SGD", section 2.2).
   int64_t warmup_steps = 0;

@@ -80,7 +80,7 @@ std::vector<RankResult> RunJob(const JobOptions& options);
 // lockstep-train without a job.
 RankResult RunAlone(const std::vector<std::string>& flags);
 
-// What --param-hash printed, e.g. "45 0123456789abcdef" (step and hash), or a
+// The output of --param-hash, e.g. "45 0123456789abcdef" (step and hash), or a
 // text that says that there is none.
 std::string ParamHash(const RankResult& result);
 

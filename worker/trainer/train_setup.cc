@@ -1,102 +1,48 @@
 // What TrainLoop does before its first step.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "worker/checkpoint/writer.h"
 #include "worker/trainer/flops.h"
 #include "worker/trainer/restore.h"
 #include "worker/trainer/train_loop.h"
 
 namespace lockstep {
 
-Status TrainLoop::OpenData() {
-  LOCKSTEP_ASSIGN_OR_RETURN(data_,
-                            OpenJobData(fs_, options_, session_->world_size()));
-  plan_.epochs = options_.epochs;
-  plan_.steps_per_epoch = static_cast<int64_t>(data_->plan.steps_per_epoch());
-  plan_.global_batch =
-      options_.batch_size * options_.accumulate * session_->world_size();
-  plan_.total_steps = plan_.epochs * plan_.steps_per_epoch;
-  if (options_.max_steps > 0) {
-    plan_.total_steps = std::min(plan_.total_steps, options_.max_steps);
-  }
-  output_ =
-      options_.output.empty() ? session_->output_directory() : options_.output;
-  checkpoint_root_ = options_.checkpoint_dir;
-  if (checkpoint_root_.empty() && !output_.empty()) {
-    checkpoint_root_ = JoinPath(output_, "checkpoints");
-  }
-  // Now, and not when the model is to be written.
-  if (session_->chief() && !output_.empty()) {
-    LOCKSTEP_RETURN_IF_ERROR(checkpoint::MakeDirsDurable(fs_, output_));
-  }
-  schedule_.learning_rate = options_.learning_rate;
-  if (options_.scale_lr == "linear") {
-    schedule_.learning_rate *= static_cast<double>(plan_.global_batch) /
-                               static_cast<double>(options_.reference_batch);
-  }
-  schedule_.warmup_steps = options_.warmup_steps;
-  if (options_.lr_schedule == "cosine") {
-    schedule_.cosine_steps = plan_.total_steps;
-  }
-  return OkStatus();
-}
-
-Status TrainLoop::Form() {
-  facts_ = ConfigOf(options_);
-  facts_.merge(ConfigOf(*data_));
-  LOCKSTEP_RETURN_IF_ERROR(session_->Form(facts_));
-  // Here and not before: only rank 0 need read all labels.
-  std::string classes = std::to_string(options_.classes);
-  if (options_.classes == 0 && session_->chief()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t counted,
-                              CountClasses(*data_->train));
-    classes = std::to_string(counted);
-  }
-  LOCKSTEP_RETURN_IF_ERROR(session_->Broadcast(&classes));
-  classes_ = std::stoll(classes);
-  facts_["classes"] = classes;
-  return OkStatus();
-}
-
-Status TrainLoop::MakeReplica() {
+Status TrainLoop::MakeModel() {
   ModelOptions model;
   model.name = options_.model;
-  model.shape = data_->shape;
-  model.classes = classes_;
+  model.shape = job_->data.shape;
+  model.classes = job_->classes;
   model.seed = options_.seed;
-  LOCKSTEP_ASSIGN_OR_RETURN(replica_, Replica::Create(model, session_->rank()));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Replica> replica,
+                            Replica::Create(model, session_->rank()));
   if (session_->chief()) {
     session_->Report(kFlopsPerSampleValue, FlopsPerSample(model));
   }
-  OptimizerOptions optimizer;
-  optimizer.kind = options_.optimizer;
-  optimizer.momentum = options_.momentum;
-  optimizer.weight_decay = options_.weight_decay;
   std::vector<OptimizedParameter> parameters;
-  for (size_t i = 0; i < replica_->parameters(); ++i) {
-    parameters.push_back({replica_->tensors()[i].name, replica_->values(i)});
+  for (size_t i = 0; i < replica->parameters(); ++i) {
+    parameters.push_back({replica->tensors()[i].name, replica->values(i)});
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(optimizer_,
-                            MakeOptimizer(optimizer, std::move(parameters)));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<Optimizer> optimizer,
+      MakeOptimizer(options_.optimizer, std::move(parameters)));
+  model_ = std::make_unique<LocalModel>(
+      std::move(replica), std::move(optimizer), &faults_, options_.batch_size);
   return OkStatus();
 }
 
 Status TrainLoop::RestoreState() {
   const MonoTime began = MonotonicNow();
-  LOCKSTEP_ASSIGN_OR_RETURN(const Restored restored,
-                            Restore(fs_, session_, checkpoint_root_, facts_,
-                                    replica_.get(), optimizer_.get()));
-  progress_ = restored.progress;
-  gradient_order_ = restored.gradient_order;
-  restored_from_ = restored.from;
-  if (restored_from_) {
-    session_->CountCheckpointTime(task::CheckpointPhase::kRestore,
-                                  MonotonicNow() - began);
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      restored_, Restore(fs_, session_, job_->checkpoint_root, job_->facts,
+                         model_->replica(), model_->optimizer()));
+  progress_ = restored_.progress;
+  if (restored_.from) {
+    session_->progress()->CountCheckpointTime(task::CheckpointPhase::kRestore,
+                                              MonotonicNow() - began);
   }
   return OkStatus();
 }
@@ -105,19 +51,19 @@ Status TrainLoop::RestoreState() {
 Status TrainLoop::Connect() {
   std::vector<Parameter> parameters;
   int64_t weights = 0;
-  for (size_t i = 0; i < replica_->parameters(); ++i) {
-    const size_t elements = replica_->values(i).size();
-    parameters.push_back({replica_->tensors()[i].name, elements});
+  for (size_t i = 0; i < model_->replica()->parameters(); ++i) {
+    const size_t elements = model_->replica()->values(i).size();
+    parameters.push_back({model_->replica()->tensors()[i].name, elements});
     weights += static_cast<int64_t>(elements);
   }
   ReducerOptions reducer;
   reducer.start_step = progress_.step;
-  reducer.total_steps = plan_.total_steps;
-  reducer.global_batch = plan_.global_batch;
-  reducer.order = gradient_order_;
+  reducer.total_steps = job_->plan.total_steps;
+  reducer.global_batch = job_->plan.global_batch;
+  reducer.order = restored_.gradient_order;
   reducer.learn_order = true;
-  reducer.bf16_wire = options_.wire == "bf16";
-  reducer.clip_norm = options_.clip_norm;
+  reducer.bf16_wire = options_.reduction.wire == "bf16";
+  reducer.clip_norm = options_.reduction.clip_norm;
   LOCKSTEP_ASSIGN_OR_RETURN(reducer_,
                             session_->MakeReducer(parameters, reducer));
 
@@ -126,29 +72,29 @@ Status TrainLoop::Connect() {
   input.world = static_cast<uint64_t>(session_->world_size());
   input.start = progress_.cursor;
   input.end_epoch = static_cast<uint64_t>(options_.epochs);
-  input.shape = data_->shape;
-  input.classes = static_cast<uint32_t>(classes_);
-  input.threads = static_cast<size_t>(options_.input_threads);
-  input_depth_ = input.depth;
+  input.shape = job_->data.shape;
+  input.classes = static_cast<uint32_t>(job_->classes);
+  input.threads = static_cast<size_t>(options_.data.input_threads);
   LOCKSTEP_ASSIGN_OR_RETURN(
-      input_, Prefetcher::Start(data_->train, data_->plan, input));
+      input_, SampleInput::Start(job_->data.train, job_->data.plan, input));
 
   SaverOptions saver;
-  saver.root = checkpoint_root_;
-  saver.metadata = facts_;
+  saver.root = job_->checkpoint_root;
+  saver.metadata = job_->facts;
   saver.start_step = progress_.step;
-  saver.restored = restored_from_;
+  saver.restored = restored_.from;
   saver_ = std::make_unique<Saver>(session_, reducer_.get(), saver);
 
-  narrator_ = std::make_unique<Narrator>(session_, plan_, options_.log_every);
-  narrator_->Begin(
+  logger_ = std::make_unique<TrainingLogger>(session_, job_->plan,
+                                             options_.run.log_every);
+  logger_->Begin(
       fmt::format("{} with {} parameters for {} classes of {} images; {} "
                   "samples, {} held out",
-                  options_.model, weights, classes_, FormatShape(data_->shape),
-                  data_->train->samples(),
-                  data_->eval ? data_->eval->samples() : 0),
+                  options_.model, weights, job_->classes,
+                  FormatShape(job_->data.shape), job_->data.train->samples(),
+                  job_->data.eval ? job_->data.eval->samples() : 0),
       progress_);
-  narrator_->Resume(MonotonicNow());
+  logger_->Resume(MonotonicNow());
   stop_signal_.emplace();
   return OkStatus();
 }

@@ -1,4 +1,4 @@
-// All that training is: what a checkpoint holds and a resumed run gets back.
+// The state of a training: a checkpoint holds it and a resumed run restores it.
 //
 //   tensors   the parameters ("conv1.weight"), the optimizer's state
 //             ("optimizer.momentum.conv1.weight") and its count of steps
@@ -28,8 +28,8 @@ namespace lockstep {
 
 struct TrainProgress {
   int64_t step = 0;   // In the state, skipped ones counted.
-  DataCursor cursor;  // Where the next step begins.
-  // Of the evaluations so far; below 0: none.
+  DataCursor cursor;  // The beginning of the next step.
+  // Results of the evaluations so far; below 0: none.
   double accuracy = -1;
   double evaluation_loss = -1;
   double best_accuracy = -1;

@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "worker/collective/factory/form_communicator.h"
+
 namespace lockstep::model {
 namespace {
 

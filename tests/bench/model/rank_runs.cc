@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "common/base/fd.h"
+#include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/testing.h"
 
 namespace lockstep::model {

@@ -4,9 +4,9 @@
 #include <string>
 #include <utility>
 
-#include "worker/collective/hierarchical/bond.h"
 #include "worker/collective/hierarchical/hierarchical_transport.h"
 #include "worker/collective/hierarchical/host_layout.h"
+#include "worker/collective/hierarchical/linked_abort.h"
 #include "worker/collective/hierarchical/plan_line.h"
 #include "worker/collective/hierarchical/prefix_store.h"
 #include "worker/collective/shm/shm_communicator.h"
@@ -21,7 +21,7 @@ using hierarchical::Translate;
 
 // One of the two, and how it is formed.
 struct Part {
-  Bond::From side;
+  LinkedAbort::From side;
   std::string prefix;
   const char* where;
   FormFunction form;
@@ -30,7 +30,7 @@ struct Part {
 
 StatusOr<Side> FormSide(const CommunicatorOptions& options,
                         std::vector<int> ranks, const Part& what,
-                        const std::shared_ptr<Bond>& bond) {
+                        const std::shared_ptr<LinkedAbort>& linked_abort) {
   Side side{nullptr, std::move(ranks)};
   if (side.ranks.size() < 2) return side;
   PrefixStore store(options.rendezvous, what.prefix);
@@ -40,11 +40,11 @@ StatusOr<Side> FormSide(const CommunicatorOptions& options,
   part.size = static_cast<int>(side.ranks.size());
   part.label = what.where;
   part.rendezvous = &store;
-  part.choice = nullptr;
   part.reduction_plan = what.plan;
-  const BrokenFunction broken = [bond, from = what.side, all = side.ranks,
+  const BrokenFunction broken = [linked_abort, from = what.side,
+                                 all = side.ranks,
                                  size = options.size](const Status& status) {
-    bond->Break(from, Translate(status, all, size));
+    linked_abort->Break(from, Translate(status, all, size));
   };
   auto formed = what.form(part, broken);
   if (!formed.ok()) {
@@ -96,20 +96,20 @@ StatusOr<std::unique_ptr<Communicator>> FormHierarchical(
   }
   const int host = layout.host[options.rank];
   const int place = layout.place[options.rank];
-  const auto bond = std::make_shared<Bond>();
+  const auto linked_abort = std::make_shared<LinkedAbort>();
   LOCKSTEP_ASSIGN_OR_RETURN(
       Side within,
       FormSide(options, layout.ranks[host],
-               {Bond::From::kWithin, fmt::format("host/{}/", host),
+               {LinkedAbort::From::kWithin, fmt::format("host/{}/", host),
                 "within its host", parts.within ? parts.within : form_shm, ""},
-               bond));
+               linked_abort));
   LOCKSTEP_ASSIGN_OR_RETURN(
       Side between,
       FormSide(options, layout.Across(options.rank),
-               {Bond::From::kBetween, fmt::format("place/{}/", place),
+               {LinkedAbort::From::kBetween, fmt::format("place/{}/", place),
                 "between the hosts", parts.between ? parts.between : form_tcp,
                 between_plan},
-               bond));
+               linked_abort));
   LOCKSTEP_ASSIGN_OR_RETURN(std::string between_line,
                             BetweenLine(options, layout, between));
   LOCKSTEP_ASSIGN_OR_RETURN(hierarchical::OwnMemory own,
@@ -124,7 +124,7 @@ StatusOr<std::unique_ptr<Communicator>> FormHierarchical(
            .layout = std::move(layout),
            .within = std::move(within),
            .between = std::move(between),
-           .bond = bond,
+           .linked_abort = linked_abort,
            .plan_given = !options.reduction_plan.empty(),
            .between_line = std::move(between_line),
            .own = std::move(own)}));

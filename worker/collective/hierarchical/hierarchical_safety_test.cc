@@ -14,8 +14,8 @@
 #include <memory>
 #include <thread>
 
-#include "worker/collective/hierarchical/bond.h"
 #include "worker/collective/hierarchical/hierarchical_communicator.h"
+#include "worker/collective/hierarchical/linked_abort.h"
 #include "worker/collective/testing.h"
 
 namespace lockstep {
@@ -120,7 +120,7 @@ TEST(HierarchicalEndTest, ARankThatLeftInGoodOrderEndsNobody) {
   }
 }
 
-// ---- Bond ----
+// ---- LinkedAbort ----
 
 class CountingCommunicator final : public Communicator {
  public:
@@ -145,36 +145,38 @@ class CountingCommunicator final : public Communicator {
 TEST(BondTest, EndsTheOtherOnceWithTheFirstReason) {
   CountingCommunicator within;
   CountingCommunicator between;
-  Bond bond;
-  bond.Attach(&within, &between);
+  LinkedAbort linked_abort;
+  linked_abort.Attach(&within, &between);
   // As a communicator does that is told to end.
-  between.then = [&] { bond.Break(Bond::From::kBetween, Aborted("nested")); };
-  bond.Break(Bond::From::kWithin, Unavailable("the first"));
-  bond.Break(Bond::From::kBetween, Unavailable("the second"));
-  EXPECT_EQ(bond.first(), Unavailable("the first"));
+  between.then = [&] {
+    linked_abort.Break(LinkedAbort::From::kBetween, Aborted("nested"));
+  };
+  linked_abort.Break(LinkedAbort::From::kWithin, Unavailable("the first"));
+  linked_abort.Break(LinkedAbort::From::kBetween, Unavailable("the second"));
+  EXPECT_EQ(linked_abort.first(), Unavailable("the first"));
   EXPECT_THAT(between.reasons, ::testing::ElementsAre("the first"));
   EXPECT_TRUE(within.reasons.empty());
-  bond.Detach();
+  linked_abort.Detach();
 }
 
 TEST(BondTest, WhatBrokeBeforeEndsTheOtherWhenItComes) {
   CountingCommunicator within;
   CountingCommunicator between;
-  Bond bond;
-  bond.Break(Bond::From::kBetween, Unavailable("early"));
-  bond.Attach(&within, &between);
+  LinkedAbort linked_abort;
+  linked_abort.Break(LinkedAbort::From::kBetween, Unavailable("early"));
+  linked_abort.Attach(&within, &between);
   EXPECT_THAT(within.reasons, ::testing::ElementsAre("early"));
-  bond.Detach();
+  linked_abort.Detach();
 }
 
 TEST(BondTest, TouchesNobodyOnceDetached) {
   CountingCommunicator within;
-  Bond bond;
-  bond.Attach(&within, nullptr);
-  bond.Detach();
-  bond.Break(Bond::From::kOutside, Unavailable("late"));
+  LinkedAbort linked_abort;
+  linked_abort.Attach(&within, nullptr);
+  linked_abort.Detach();
+  linked_abort.Break(LinkedAbort::From::kOutside, Unavailable("late"));
   EXPECT_TRUE(within.reasons.empty());
-  EXPECT_EQ(bond.first(), Unavailable("late"));
+  EXPECT_EQ(linked_abort.first(), Unavailable("late"));
 }
 
 // ---- Mismatches ----

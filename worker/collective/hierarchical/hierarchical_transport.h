@@ -10,51 +10,39 @@
 
 #include "common/base/status.h"
 #include "worker/collective/communicator.h"
-#include "worker/collective/hierarchical/bond.h"
 #include "worker/collective/hierarchical/host_layout.h"
+#include "worker/collective/hierarchical/linked_abort.h"
+#include "worker/collective/hierarchical/sides.h"
 #include "worker/collective/threaded_communicator.h"
 
 namespace lockstep::hierarchical {
 
-// One of the two communicators, and what its ranks are called by all. Null
-// where this rank is alone on that side.
-struct Side {
-  std::unique_ptr<Communicator> communicator;
-  std::vector<int> ranks;
-};
-
-// What the transport reduces of its own.
+// Memory of the transport's own.
 struct OwnMemory {
-  // kLineBytes of the host's side, for the words of its ranks; null without it.
+  // kLineBytes in the host's communicator, for agreements of its ranks; null:
+  // the rank is alone on its host.
   const Buffer* agreement = nullptr;
-  // `memory` holds what `scratch` is: a buffer of the other side for each chunk
-  // that may be there. Empty without it.
+  // `scratch` has one buffer of the communicator between the hosts for each
+  // chunk that may be there; the buffers lie in `memory`. Empty: the rank does
+  // not take part between the hosts.
   std::unique_ptr<char[]> memory;
   std::vector<const Buffer*> scratch;
 };
 
-// Of a line of the plan between the hosts.
-inline constexpr size_t kLineBytes = 512;
-
 // After `within` and `between` are formed. ResourceExhausted.
 StatusOr<OwnMemory> AllocateOwn(const HostLayout& layout, const Side& within,
                                 const Side& between);
-
-// An error of one side as one of the whole, the peers that it names as lost
-// included; `ranks`: its ranks, as of all `size`. kAborted carries a reason of
-// the user's, whose ranks are global.
-Status Translate(const Status& status, const std::vector<int>& ranks, int size);
 
 struct TransportParts {
   int rank = 0;
   HostLayout layout;
   Side within;
   Side between;
-  // Is told by both sides.
-  std::shared_ptr<Bond> bond;
-  // The plan was given: nothing is measured.
+  // Both communicators report to it when they break.
+  std::shared_ptr<LinkedAbort> linked_abort;
+  // The plan was given: Tune measures nothing.
   bool plan_given = false;
-  // The plan of those that meet between the hosts, rank 0 among them.
+  // The plan of the ranks that meet between the hosts, rank 0 among them.
   std::string between_line;
   OwnMemory own;
 };

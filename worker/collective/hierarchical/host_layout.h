@@ -1,4 +1,4 @@
-// Who is on which host, and which place each rank has there. Pure.
+// The host of each rank, and its place there. Pure.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_HOST_LAYOUT_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_HOST_LAYOUT_H_
 
@@ -11,16 +11,16 @@
 namespace lockstep {
 
 struct HostLayout {
-  // Global ranks of each host, rising. A rank's place is its index there; the
-  // first is the host's leader.
+  // The global ranks of each host, ascending. A rank's place is its index
+  // there; the first one is the host's leader.
   std::vector<std::vector<int>> ranks;
-  // Of each rank.
+  // By rank.
   std::vector<int> host;
   std::vector<int> place;
-  // All hosts have equally many ranks: then the ranks of one place reduce a
-  // slice of their own between the hosts. Else only the leaders do.
+  // All hosts have the same number of ranks: then the ranks of one place reduce
+  // a slice of their own between the hosts. Else only the leaders do.
   bool equal = true;
-  // Equal, and the ranks of a host follow each other.
+  // `equal`, and the ranks of a host are consecutive.
   bool contiguous = true;
 
   int hosts() const { return static_cast<int>(ranks.size()); }
@@ -29,8 +29,8 @@ struct HostLayout {
     return static_cast<int>(ranks[host[rank]].size());
   }
   bool leader(int rank) const { return place[rank] == 0; }
-  // Those that `rank` reduces with between the hosts, one of each, by host;
-  // empty when it does not.
+  // Returns the ranks that `rank` reduces with between the hosts, by host: one
+  // on each, itself included. Empty: it takes no part there.
   std::vector<int> Across(int rank) const;
 };
 
@@ -38,9 +38,9 @@ struct HostLayout {
 // InvalidArgument for other numbers.
 StatusOr<HostLayout> LayOutHosts(const std::vector<int>& hosts);
 
-// `text` with the numbers in "rank 1", "ranks 0 and 2", "rank 1, 3" and in
-// "rank 1 of 4" as those of the whole: rank i becomes ranks[i]. Numbers that
-// are no rank stay, and so does what follows "it said: ".
+// Returns `text` with local ranks replaced by global ones: rank i becomes
+// ranks[i] in "rank 1", "ranks 0 and 2", "rank 1, 3" and "rank 1 of 4". Other
+// numbers stay, and so does the text behind "it said: ".
 std::string TranslateRanks(std::string_view text, const std::vector<int>& ranks,
                            int size);
 

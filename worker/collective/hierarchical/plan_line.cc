@@ -10,19 +10,6 @@ namespace {
 constexpr size_t kMostText = 2048;
 constexpr std::string_view kBetween = " between ";
 
-std::string Runs(const std::vector<int>& hosts) {
-  std::string text;
-  for (size_t i = 0; i < hosts.size();) {
-    size_t end = i;
-    while (end < hosts.size() && hosts[end] == hosts[i]) ++end;
-    if (!text.empty()) text += ',';
-    text += fmt::format("{}", hosts[i]);
-    if (end - i > 1) text += fmt::format("*{}", end - i);
-    i = end;
-  }
-  return text;
-}
-
 std::string Hash(std::string_view text) {
   // FNV-1a: nobody gains by a collision.
   uint64_t hash = 0xcbf29ce484222325;
@@ -40,6 +27,19 @@ std::string Head(const std::vector<int>& hosts) {
 
 }  // namespace
 
+std::string HostRuns(const std::vector<int>& hosts) {
+  std::string text;
+  for (size_t i = 0; i < hosts.size();) {
+    size_t end = i;
+    while (end < hosts.size() && hosts[end] == hosts[i]) ++end;
+    if (!text.empty()) text += ',';
+    text += fmt::format("{}", hosts[i]);
+    if (end - i > 1) text += fmt::format("*{}", end - i);
+    i = end;
+  }
+  return text;
+}
+
 std::string GroupingText(const std::vector<int>& hosts) {
   if (hosts.empty()) return "";
   const size_t each = std::count(hosts.begin(), hosts.end(), hosts[0]);
@@ -48,7 +48,7 @@ std::string GroupingText(const std::vector<int>& hosts) {
     regular = hosts[i] == static_cast<int>(i / each);
   }
   if (regular) return fmt::format("{}x{}", hosts.size() / each, each);
-  const std::string runs = Runs(hosts);
+  const std::string runs = HostRuns(hosts);
   return runs.size() <= kMostText ? runs : "hash:" + Hash(runs);
 }
 

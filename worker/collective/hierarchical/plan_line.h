@@ -1,5 +1,5 @@
-// The reduction plan of the hierarchical backend as a line: who is on whose
-// host, and the plan of those that meet between the hosts. Pure.
+// The reduction plan of the hierarchical backend as a line: the grouping of
+// ranks on hosts, and the plan of the ranks that meet between the hosts. Pure.
 //
 //   hierarchical ranks=8 hosts=2x4 between tcp ranks=2 doubling=65536 ...
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_PLAN_LINE_H_
@@ -13,17 +13,22 @@
 
 namespace lockstep {
 
-// hosts[r] is the number of rank r's host: "2x4" where each has the same number
-// of ranks, one after the other; else "0*3,1", or where that is long a hash.
+// Returns the host of each rank as runs: "0*3,1,0*2".
+std::string HostRuns(const std::vector<int>& hosts);
+
+// hosts[r] is the number of rank r's host. Returns "2x4" where each host has
+// the same number of consecutive ranks; else "0*3,1", or a hash where that is
+// long.
 std::string GroupingText(const std::vector<int>& hosts);
 
-// `between`: their line; empty where nobody meets.
+// `between`: the line of the ranks between the hosts; empty where there is one
+// host.
 std::string HierarchicalPlanLine(const std::vector<int>& hosts,
                                  std::string_view between);
 
-// The line of those between the hosts in `line`. InvalidArgument: it is no plan
-// of this backend, or of other ranks or another grouping; the sentence has
-// both.
+// Returns the line between the hosts in `line`. InvalidArgument: it is not a
+// plan of this backend, or is for other ranks or another grouping; the sentence
+// names both.
 StatusOr<std::string> BetweenPlanOf(std::string_view line,
                                     const std::vector<int>& hosts);
 

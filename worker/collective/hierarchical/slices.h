@@ -1,4 +1,4 @@
-// What a rank does with its own bytes between the stages.
+// Arithmetic of a rank on its own bytes between the stages.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_SLICES_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_SLICES_H_
 
@@ -10,9 +10,9 @@ namespace lockstep::hierarchical {
 void Divide(const Slice& slice, int by);
 // Multiplies 16-bit floats by `factor`, in float32.
 void Scale(const Slice& slice, float factor);
-// All but rank `rank`'s of `size` equal parts.
+// Zeroes all of the slice except rank `rank`'s of `size` equal parts.
 void ZeroOthers(const Slice& slice, int rank, int size);
-// No byte of theirs is the same.
+// Whether the slices do not overlap.
 bool Apart(const Slice& a, const Slice& b);
 
 }  // namespace lockstep::hierarchical

@@ -1,5 +1,5 @@
-// Buffers that two communicators know: memory of the host's, registered with
-// the one between the hosts.
+// Buffers that two communicators know: the host's memory, registered with the
+// communicator between the hosts.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_STAGED_MEMORY_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_HIERARCHICAL_STAGED_MEMORY_H_
 
@@ -22,13 +22,15 @@ class StagedMemory final : public TransportMemory {
   StatusOr<const Buffer*> Register(void* data, size_t bytes) override;
   bool Owns(const Buffer* buffer) const override;
 
-  // What the two call a buffer that is owned; null where there is none.
+  // The buffer of each communicator for a buffer that is owned; null: it has
+  // none.
   const Buffer* Within(const Buffer* buffer) const;
   const Buffer* Between(const Buffer* buffer) const;
 
-  // Held while either of the two is called, by Allocate and Register too: they
-  // are made for one thread, and the user may allocate while another starts.
-  // Not for what waits, nor for Abort.
+  // The lock to hold while either communicator is called; Allocate and Register
+  // hold it too. The communicators are made for one thread, and the user may
+  // allocate while another thread starts an operation. Do not hold it while
+  // waiting or for Abort.
   Mutex* calls() ABSL_LOCK_RETURNED(calls_) { return &calls_; }
 
  private:

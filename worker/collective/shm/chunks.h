@@ -1,5 +1,5 @@
-// How an operation is cut: what a rank contributes, chunks that ranks take,
-// parts that ranks own. Pure.
+// How an operation is cut: a rank's contribution, chunks that ranks take, parts
+// that ranks own. Pure.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_SHM_CHUNKS_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_SHM_CHUNKS_H_
 
@@ -16,15 +16,15 @@ struct Range {
   size_t count = 0;
 };
 
-// What `rank` brings to the operation; empty where nothing.
+// The elements that `rank` contributes to the operation; may be empty.
 Range ContributionOf(const Operation& operation, int rank, int size);
 
-// The part of all `count` elements that `rank` reduces: equal but for the
-// last ones, with borders at multiples of 1,024 elements.
+// The part of all `count` elements that `rank` reduces. Parts are equal, except
+// for the last ones, with borders at multiples of 1,024 elements.
 Range PartOf(size_t count, int rank, int size);
 
 struct Chunk {
-  // Whose part it is of, for kReduceScatter and kAllGather; else 0.
+  // The rank whose part it is in, for kReduceScatter and kAllGather; else 0.
   int part = 0;
   Range range;
 };
@@ -33,12 +33,12 @@ class Chunks {
  public:
   Chunks() = default;
   // Chunks fit the L2 cache, are small enough that an abort is seen within
-  // some 10 us, and large enough that taking one costs nothing beside it.
+  // some 10 us, and large enough to make the cost of taking one negligible.
   Chunks(const Operation& operation, int size);
 
   uint32_t count() const { return count_; }
-  // The `number`th to be taken. The last elements come first: they are those
-  // written last, and still in the cache.
+  // The chunk that is taken as number `number`. The last elements come first:
+  // they were written last, and are still in the cache.
   // REQUIRES: number < count().
   Chunk At(uint32_t number) const;
 
@@ -58,8 +58,8 @@ class Blocks {
     size_t piece_bytes = 0;
     size_t slots = 0;
   };
-  // `spinning`: ranks run side by side, so that a few slots, which stay in
-  // the cache, do; else a rank should get far before it must sleep.
+  // `spinning`: ranks run in parallel, so a few slots, which stay in the cache,
+  // suffice. Else a rank should get far before it must sleep.
   static Shape ShapeOf(int size, size_t stage_bytes, bool spinning);
 
   Blocks() = default;

@@ -26,7 +26,7 @@ inline void SleepOn(std::atomic<uint32_t>* word, uint32_t value,
   syscall(SYS_futex, word, FUTEX_WAIT, value, &limit, nullptr, 0);
 }
 
-inline void Wake(std::atomic<uint32_t>* word) {
+inline void WakeOn(std::atomic<uint32_t>* word) {
   syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 

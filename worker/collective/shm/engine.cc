@@ -6,25 +6,21 @@
 #include "worker/collective/operation.h"
 
 namespace lockstep::shm {
-Engine::Engine(const CommunicatorOptions& options, const Circle* circle,
-               Life* life)
+
+Engine::Engine(const CommunicatorOptions& options, const Group& group,
+               FailureDetector* detector)
     : label_(options.label),
-      timeout_(options.operation_timeout),
-      me_(options.rank),
-      size_(options.size),
-      circle_(*circle),
-      life_(*life),
-      instructions_(BestInstructionSet()),
-      spins_(circle->processors >= options.size),
-      stage_(Blocks::ShapeOf(size_, kStageBytes, spins_)),
-      peers_(size_),
-      mapped_(size_),
-      ins_(size_),
-      outs_(size_) {}
+      detector_(*detector),
+      ranks_(group, options.rank),
+      waiter_(options, &ranks_, detector, group.processors >= options.size),
+      shared_(&ranks_, detector, &waiter_),
+      streamer_(&ranks_, detector, &waiter_, group.processors >= options.size),
+      peers_(options.size),
+      mapped_(options.size) {}
 
 StatusOr<uint64_t> Engine::Start(const Operation& operation,
                                  const Placement& placement) {
-  if (life_.broken()) return life_.status();
+  if (detector_.broken()) return detector_.status();
   tasks_.emplace_back();
   Task& task = tasks_.back();
   task.operation = operation;
@@ -34,48 +30,48 @@ StatusOr<uint64_t> Engine::Start(const Operation& operation,
   size_t most = 0;
   if (operation.kind != CollectiveKind::kBarrier) {
     const bool in_parts = operation.kind == CollectiveKind::kAllGather;
-    most = operation.slice.count / (in_parts ? size_ : 1) *
+    most = operation.slice.count / (in_parts ? ranks_.size() : 1) *
            SizeOf(operation.slice.type);
   }
   task.has_data = most > 0;
   task.small = most <= kSmallBytes;
   if (placement.is_private) task.started.words.what |= Started::kPrivate;
-  const uint64_t number = finished_ + tasks_.size() - 1;
-  NoteProcessor();
+  const uint64_t number = ranks_.front() + tasks_.size() - 1;
+  waiter_.NoteProcessor();
   Progress();
   return number;
 }
 
 bool Engine::Poll(uint64_t number) {
-  if (number >= finished_) Progress();
-  return number < finished_ || life_.broken();
+  if (number >= ranks_.front()) Progress();
+  return number < ranks_.front() || detector_.broken();
 }
 
 Status Engine::Wait(uint64_t number, MonoTime deadline) {
   for (;;) {
     // Before the look: what was done before the end counts.
-    const bool broken = life_.broken();
+    const bool broken = detector_.broken();
     Progress();
-    if (number < finished_) return OkStatus();
-    if (broken) return life_.status();
-    if (Rest(deadline)) continue;
-    life_.Break(DeadlineExceeded(
+    if (number < ranks_.front()) return OkStatus();
+    if (broken) return detector_.status();
+    if (waiter_.Wait(deadline)) continue;
+    detector_.Break(DeadlineExceeded(
         "{}: {} did not end before its deadline, waiting for {}", label_,
-        lockstep::Describe(tasks_[number - finished_].operation),
-        WhomWeWaitFor()));
+        lockstep::Describe(tasks_[number - ranks_.front()].operation),
+        waiter_.LateRanks()));
   }
 }
 
 // What a peer had done before it ended counts: it may have left after an
 // operation that only this rank has not looked at yet. Nothing new is begun.
 void Engine::Progress() {
-  const bool broken = life_.broken();
-  if (broken && !life_.broken_by_peer()) return;
+  const bool broken = detector_.broken();
+  if (broken && !detector_.broken_by_peer()) return;
   while (!tasks_.empty()) {
-    while (!broken && posted_ < finished_ + tasks_.size() && PostNext()) {
+    while (!broken && posted_ < ranks_.front() + tasks_.size() && PostNext()) {
     }
-    // Not even posted: need_ says why.
-    if (posted_ == finished_) return;
+    // Not even posted: the waiter knows why.
+    if (posted_ == ranks_.front()) return;
     Task* const front = &tasks_.front();
     if (!Advance(front)) return;
     Finish(front);
@@ -83,7 +79,7 @@ void Engine::Progress() {
 }
 
 bool Engine::PostNext() {
-  Task* const task = &tasks_[posted_ - finished_];
+  Task* const task = &tasks_[posted_ - ranks_.front()];
   if (posted_ >= kRing && !AllDone(posted_ - kRing)) return false;
   if (task->small && task->has_data) {
     task->slot = static_cast<uint32_t>(small_posted_ % kSmallSlots);
@@ -99,16 +95,17 @@ bool Engine::PostNext() {
 
 // Whether nobody will look at operation `number` again.
 bool Engine::AllDone(uint64_t number) {
-  if (finished_ <= number) return false;
+  if (ranks_.front() <= number) return false;
   if (least_done_ > number) return true;
   uint64_t least = UINT64_MAX;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (rank == me_) continue;
-    const uint64_t done = control(rank)->done.load(std::memory_order_acquire);
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    if (rank == ranks_.rank()) continue;
+    const uint64_t done =
+        ranks_.control(rank)->done.load(std::memory_order_acquire);
     least = std::min(least, done);
     if (done > number) continue;
-    if (posted_ == finished_) {
-      need_ = {Need::kDone, rank, number};
+    if (posted_ == ranks_.front()) {
+      waiter_.SetNeed({Need::kDone, rank, number});
     }
     return false;
   }
@@ -117,9 +114,10 @@ bool Engine::AllDone(uint64_t number) {
 }
 
 void Engine::Post(Task* task) {
-  Control* const own = control(me_);
+  Control* const own = ranks_.control(ranks_.rank());
   if (task->small && task->has_data) {
-    const Range range = ContributionOf(task->operation, me_, size_);
+    const Range range =
+        ContributionOf(task->operation, ranks_.rank(), ranks_.size());
     const size_t element = SizeOf(task->operation.slice.type);
     std::memcpy(own->small[task->slot],
                 task->placement.local + range.first * element,
@@ -138,36 +136,40 @@ void Engine::Post(Task* task) {
     mine.works.store(0, std::memory_order_relaxed);
   }
   mine.sequence.store(posted_ + 1, std::memory_order_release);
-  Kick(wait_code::Arrival(me_));
+  waiter_.Wake(wait_code::Arrival(ranks_.rank()));
 }
 
 bool Engine::Advance(Task* task) {
   if (!Arrive(task)) return false;
   if (task->small) {
-    RunSmall(*task);
+    if (task->has_data) {
+      shared_.RunSmall(task->operation, task->slot, task->placement.local);
+    }
     return true;
   }
-  return task->streamed ? RunStreamed(task) : RunShared(task);
+  return task->streamed ? streamer_.Run(task->operation, task->placement.local)
+                        : shared_.Run(task->operation, peers_);
 }
 
 bool Engine::Arrive(Task* task) {
-  if (task->arrived == size_) return true;
-  for (; task->arrived < size_; ++task->arrived) {
+  if (task->arrived == ranks_.size()) return true;
+  for (; task->arrived < ranks_.size(); ++task->arrived) {
     const int rank = task->arrived;
-    if (rank == me_) {
+    if (rank == ranks_.rank()) {
       peers_[rank] = task->started;
       continue;
     }
-    need_ = {Need::kArrival, rank, finished_};
-    if (!Met(need_)) return false;
+    waiter_.SetNeed({Need::kArrival, rank, ranks_.front()});
+    if (!waiter_.Met(waiter_.need())) return false;
     // It came, and has given up since: then so do we, unless it was through
     // with this one before.
-    if (life_.HasBroken(rank) &&
-        control(rank)->done.load(std::memory_order_acquire) <= finished_) {
-      life_.PeerDied(rank);
+    if (detector_.HasBroken(rank) &&
+        ranks_.control(rank)->done.load(std::memory_order_acquire) <=
+            ranks_.front()) {
+      detector_.PeerDied(rank);
       return false;
     }
-    const Entry& theirs = entry(rank);
+    const Entry& theirs = ranks_.entry(rank);
     peers_[rank] = {{theirs.what.load(std::memory_order_relaxed),
                      theirs.count.load(std::memory_order_relaxed)},
                     {theirs.part_of_what.load(std::memory_order_relaxed),
@@ -179,15 +181,11 @@ bool Engine::Arrive(Task* task) {
   for (const Started& peer : peers_) {
     task->streamed = task->streamed || peer.is_private();
   }
-  if (!task->streamed) {
-    task->chunks = Chunks(task->operation, size_);
-    return true;
+  if (task->streamed) {
+    streamer_.Begin(task->operation);
+  } else {
+    shared_.Begin(task->operation);
   }
-  task->blocks = Blocks(task->operation, size_, stage_);
-  for (int rank = 0; rank < size_ && !stage_mapped_; ++rank) {
-    (void)circle_.members[rank].segment.Populate(kStagePlace, kStageBytes);
-  }
-  stage_mapped_ = true;
   return true;
 }
 
@@ -195,23 +193,24 @@ bool Engine::Arrive(Task* task) {
 bool Engine::Accept(Task* task, int rank) {
   const Started& theirs = peers_[rank];
   if (!theirs.SameAs(task->started)) {
-    const bool first = me_ < rank;
+    const bool first = ranks_.rank() < rank;
     const std::string own = task->started.Describe();
     const std::string other = theirs.Describe();
-    life_.Break(FailedPrecondition(
+    detector_.Break(FailedPrecondition(
         "{}: operation {} is not the same on all ranks: rank {} started {}, "
         "rank {} started {}",
-        label_, finished_, std::min(me_, rank), first ? own : other,
-        std::max(me_, rank), first ? other : own));
+        label_, ranks_.front(), std::min(ranks_.rank(), rank),
+        first ? own : other, std::max(ranks_.rank(), rank),
+        first ? other : own));
     return false;
   }
   if (task->small || theirs.is_private()) return true;
   const size_t bytes = BytesOf(task->operation);
-  const Segment& segment = circle_.members[rank].segment;
+  const Segment& segment = ranks_.segment(rank);
   if (!segment.HasRange(theirs.place, bytes,
                         SizeOf(task->operation.slice.type))) {
-    life_.Break(Internal("{}: rank {} named memory that it has not shared",
-                         label_, rank));
+    detector_.Break(Internal("{}: rank {} named memory that it has not shared",
+                             label_, rank));
     return false;
   }
   // Their pages are there; this maps them here, once.
@@ -223,11 +222,10 @@ bool Engine::Accept(Task* task, int rank) {
 }
 
 void Engine::Finish(Task* task) {
-  streamed_ += task->blocks.count();
-  rested_ = false;
+  if (task->streamed) streamer_.End();
+  waiter_.BeginOperation();
   tasks_.pop_front();
-  ++finished_;
-  control(me_)->done.store(finished_, std::memory_order_release);
+  ranks_.FinishFront();
 }
 
 }  // namespace lockstep::shm

@@ -1,4 +1,4 @@
-// What lies in shared memory, and why reading it is safe.
+// The layout of shared memory, and why reading it is safe.
 //
 // Each rank owns one segment (segment.h): a Control at its start, a stage, and
 // its arena, from which it allocates buffers. Every rank maps the segments of
@@ -14,13 +14,14 @@
 //    anything is reduced. Every rank waits for every other's arrival.
 // 2a. Small. Every rank computes its own result from the slots of all; the
 //    operation has ended for it: its buffer was never shared.
-// 2b. Shared. The operation is cut into chunks. Whoever is here takes the next
-//    one (fetch_add of rank 0's `claimed`), so each chunk has one worker, who
-//    alone reads and writes it, in all ranks' buffers. Having found no more
-//    chunks it adds the number that it did to rank 0's `completed` (acq_rel).
-//    The operation has ended for a rank once it loads all chunks (acquire):
-//    all additions are one release sequence, so the writes of every worker are
-//    visible. A rank that is busy elsewhere delays nobody.
+// 2b. Shared. The operation is cut into chunks. A rank that has arrived takes
+//    the next one (fetch_add of rank 0's `claimed`), so each chunk has one
+//    worker, which alone reads and writes it, in all ranks' buffers. A rank
+//    that finds no more chunks adds the number that it did to rank 0's
+//    `completed` (acq_rel). The operation has ended for a rank once it loads
+//    all chunks (acquire): all additions are one release sequence, so the
+//    writes of every worker are visible. A rank that is busy elsewhere delays
+//    no other.
 // 2c. Streamed, where a rank's slice is private memory: the operation is cut
 //    into blocks, numbered on over all operations; block g of a rank goes
 //    through slot g % slots of its stage. Each rank in turn
@@ -31,11 +32,11 @@
 //               reduced = g + 1 (release);
 //      takes    once all have reduced (acquire): the others' pieces out of
 //               their slots, stores taken = g + 1 (release).
-//    It gives block g only once all have taken g - slots (acquire): nobody
+//    It gives block g only once all have taken g - slots (acquire): no rank
 //    reads that slot any more. The operation has ended for a rank when it has
-//    taken the last block: its own memory is touched by itself alone. A rank
-//    that waits does so for the oldest of its blocks, so the rank with the
-//    oldest block of all waits for nobody.
+//    taken the last block: no other rank touches its memory. A rank that waits
+//    does so for the oldest of its blocks, so the rank with the oldest block of
+//    all never waits.
 // 3. Reuse. `done` counts the operations that ended for a rank, or rather that
 //    it will never look at again (release). Rank r overwrites the ring's entry
 //    of operation s (and its claims, and the small slot) only when it has
@@ -44,14 +45,14 @@
 //
 // Sleeping. A rank that finds nothing to do stores into `waiting` a code for
 // what it waits for (wait_code below), fences (seq_cst), looks once more, and
-// sleeps by futex while the word has that value. Whoever makes such a thing
-// true stores it, fences (seq_cst), and for each rank whose word has its code
-// sets it to 0 and wakes it. Of the two fences one is first: either the
-// sleeper sees the thing, or the waker sees the code.
+// sleeps by futex while the word has that value. A rank that makes such a
+// condition true stores it, fences (seq_cst), and for each rank whose word has
+// its code sets it to 0 and wakes it. One of the two fences is first: either
+// the sleeper sees the condition, or the waker sees the code.
 //
-// Trust. Peers hold the generation's key, but may be broken: whatever is read
-// here and then used as a place is copied once and checked against the
-// segment; a wrong number elsewhere makes wrong sums or an error, never an
+// Trust. Peers hold the generation's key, but may be broken. A value that is
+// read here and then used as a place is copied once and checked against the
+// segment. A wrong number elsewhere makes wrong sums or an error, never an
 // access outside. Segments are sealed against shrinking: no access can raise
 // SIGBUS.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_SHM_LAYOUT_H_
@@ -71,7 +72,7 @@ inline constexpr uint64_t kRing = 64;
 // The same for small ones; few, so that they stay in the L1 cache.
 inline constexpr uint64_t kSmallSlots = 8;
 inline constexpr size_t kSmallBytes = 4096;
-inline constexpr size_t kLastWords = 400;
+inline constexpr size_t kExitMessageBytes = 400;
 inline constexpr size_t kCacheLine = 64;
 // A segment is the Control, the stage, and the arena.
 inline constexpr size_t kStagePlace = kHugePage;
@@ -92,8 +93,8 @@ struct alignas(kCacheLine) Entry {
   Shared<uint64_t> part_of_count;
   Shared<uint64_t> place;  // in the segment, or an address when private
 
-  // Apart, for others write here while the line above is being polled. The
-  // first two are of rank 0 only.
+  // On a line of their own: others write here while the line above is polled.
+  // The first two are used in rank 0's Control only.
   alignas(kCacheLine) Shared<uint32_t> claimed;
   Shared<uint32_t> completed;
   Shared<uint32_t> works;  // 1: this rank takes chunks; for messages only
@@ -104,13 +105,13 @@ inline constexpr size_t kProcessorWords = 16;
 struct Control {
   Entry ring[kRing];
   alignas(kCacheLine) Shared<uint64_t> done;
-  // Of the stage, in blocks.
+  // Blocks of the stage.
   alignas(kCacheLine) Shared<uint64_t> given;
   alignas(kCacheLine) Shared<uint64_t> reduced;
   alignas(kCacheLine) Shared<uint64_t> taken;
   // The futex; see wait_code.
   alignas(kCacheLine) Shared<uint32_t> waiting;
-  // Where the rank ran when it last looked; a hint.
+  // The processor on which the rank last noted that it ran; a hint.
   Shared<uint32_t> processor;
   // 1 once this rank has mapped all others, while forming.
   alignas(kCacheLine) Shared<uint32_t> ready;
@@ -118,17 +119,17 @@ struct Control {
   Shared<uint64_t> processors[kProcessorWords];
   // 1 + the StatusCode that broke the rank, and its sentence, written before.
   Shared<uint32_t> ended;
-  char last_words[kLastWords];
+  char exit_message[kExitMessageBytes];
   alignas(kCacheLine) unsigned char small[kSmallSlots][kSmallBytes];
 };
 static_assert(sizeof(Control) <= kHugePage);
 
-// What a sleeper waits for; never 0.
+// The condition that a sleeper waits for; never 0.
 namespace wait_code {
 inline constexpr uint32_t kAwake = 0;
 inline constexpr uint32_t Arrival(int rank) { return 1 + rank; }
 inline constexpr uint32_t Stage(int rank) { return 1 + kMaxRanks + rank; }
-// Nobody wakes for it: sleep shortly.
+// No rank wakes a sleeper for it: sleep shortly.
 inline constexpr uint32_t Done(int rank) { return 1 + 2 * kMaxRanks + rank; }
 inline constexpr uint32_t kCompletion = 1 + 3 * kMaxRanks;
 }  // namespace wait_code

@@ -1,9 +1,9 @@
 // One rank's shared memory: an anonymous file (memfd), mapped.
 //
-// It has no name and goes with the last mapping, whatever kills the ranks. It
-// is larger than what is used: pages exist once they are touched. Sealed
-// against shrinking and growing, so that no peer can take pages away from
-// under a reader. Not inherited by fork, not in core dumps.
+// It has no name and disappears with the last mapping, whatever kills the
+// ranks. It is larger than what is used: pages exist once they are touched. It
+// is sealed against shrinking and growing, so that no peer can take pages away
+// from a reader. It is not inherited by fork, and not in core dumps.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_SHM_SEGMENT_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_SHM_SEGMENT_H_
 
@@ -30,21 +30,22 @@ class Segment {
   Segment& operator=(Segment&& other) noexcept;
   ~Segment();
 
-  // A new segment of as much address space as this host has memory, or less
-  // where limits want it or `ranks` such would not fit a process; and the file
-  // to give to peers.
+  // Makes a segment with as much address space as this host has memory; less
+  // where limits require it, or where `ranks` segments of that size would not
+  // fit a process. Returns its file, too, for the peers.
   static StatusOr<Segment> Create(int ranks, Fd* file);
-  // A peer's. FailedPrecondition where it is not sealed or has another size
-  // than `bytes`.
+  // Maps a peer's segment. FailedPrecondition: it is not sealed, or has another
+  // size than `bytes`.
   static StatusOr<Segment> Map(int file, size_t bytes);
 
-  // Has the arena at the addresses of `range`, too, until it goes: At gives
-  // those. `file` is its file. Errors as of AddressRange::Map.
+  // Maps the arena at the addresses of `range`, too, until the segment is
+  // destroyed: At gives those. `file` is the segment's file. Errors as for
+  // AddressRange::Map.
   Status MoveArenaTo(AddressRange* range, int file);
 
   unsigned char* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  // Where `place`, which lies in the arena, is.
+  // The address of `place`, which lies in the arena.
   unsigned char* At(uint64_t place) const {
     return arena_ + (place - kArenaPlace);
   }
@@ -56,8 +57,8 @@ class Segment {
   // multiple of `alignment`.
   bool HasRange(uint64_t place, size_t bytes, size_t alignment) const;
 
-  // Makes the pages of a range present and mapped, so that no step pays for
-  // it. ResourceExhausted where there is no memory for them.
+  // Makes the pages of a range present and mapped, so that no step pays for it.
+  // ResourceExhausted: the host has no memory for them.
   Status Populate(size_t place, size_t bytes) const;
 
  private:
@@ -78,8 +79,9 @@ class Arena {
   explicit Arena(const Segment* segment)
       : segment_(segment), used_(kArenaPlace) {}
 
-  // Where `bytes` zeroed, present bytes lie in the segment; aligned to a page,
-  // or to 2 MiB for those that are as large. *rounded: bytes that are there.
+  // Returns the place of `bytes` zeroed, present bytes in the segment; aligned
+  // to a page, or to 2 MiB for allocations of at least that size. *rounded: the
+  // bytes that are there.
   StatusOr<size_t> Allocate(size_t bytes, size_t* rounded);
 
  private:

@@ -5,16 +5,16 @@
 
 #include "worker/collective/operation.h"
 #include "worker/collective/shm/engine.h"
-#include "worker/collective/shm/life.h"
-#include "worker/collective/shm/meeting.h"
+#include "worker/collective/shm/failure_detector.h"
+#include "worker/collective/shm/rendezvous.h"
 
 namespace lockstep {
 namespace {
 
 using shm::Arena;
-using shm::Circle;
 using shm::Engine;
-using shm::Life;
+using shm::FailureDetector;
+using shm::Group;
 using shm::Placement;
 
 class ShmWork final : public Work {
@@ -36,18 +36,18 @@ class ShmWork final : public Work {
 
 class ShmCommunicator final : public Communicator {
  public:
-  ShmCommunicator(const CommunicatorOptions& options, Circle circle,
+  ShmCommunicator(const CommunicatorOptions& options, Group group,
                   const BrokenFunction& broken)
       : label_(options.label),
         rank_(options.rank),
         size_(options.size),
-        circle_(std::move(circle)),
-        arena_(&circle_.members[rank_].segment),
-        life_(label_, rank_, &circle_.members, broken),
-        engine_(options, &circle_, &life_) {}
+        group_(std::move(group)),
+        arena_(&group_.members[rank_].segment),
+        detector_(label_, rank_, &group_.members, broken),
+        engine_(options, group_, &detector_) {}
 
   Status Watch() {
-    return size_ == 1 ? OkStatus() : Annotate(life_.Watch(), label_);
+    return size_ == 1 ? OkStatus() : Annotate(detector_.Watch(), label_);
   }
 
   int rank() const override { return rank_; }
@@ -74,7 +74,7 @@ class ShmCommunicator final : public Communicator {
     auto known = std::make_unique<Known>();
     LOCKSTEP_ASSIGN_OR_RETURN(known->place,
                               arena_.Allocate(bytes, &known->buffer.bytes));
-    known->buffer.data = circle_.members[rank_].segment.At(known->place);
+    known->buffer.data = group_.members[rank_].segment.At(known->place);
     known->buffer.kind = MemoryKind::kShared;
     buffers_.push_back(std::move(known));
     return &buffers_.back()->buffer;
@@ -88,7 +88,7 @@ class ShmCommunicator final : public Communicator {
     known->buffer.data = data;
     known->buffer.bytes = bytes;
     known->is_private = true;
-    LOCKSTEP_RETURN_IF_ERROR(circle_.members[rank_].segment.Populate(
+    LOCKSTEP_RETURN_IF_ERROR(group_.members[rank_].segment.Populate(
         shm::kStagePlace, shm::kStageBytes));
     buffers_.push_back(std::move(known));
     return &buffers_.back()->buffer;
@@ -117,7 +117,7 @@ class ShmCommunicator final : public Communicator {
   }
 
   void Abort(std::string_view reason) override {
-    life_.Break(Aborted("{}: {}", label_, reason));
+    detector_.Break(Aborted("{}: {}", label_, reason));
   }
 
  private:
@@ -152,9 +152,9 @@ class ShmCommunicator final : public Communicator {
   const std::string label_;
   const int rank_;
   const int size_;
-  Circle circle_;
+  Group group_;
   Arena arena_;
-  Life life_;
+  FailureDetector detector_;
   Engine engine_;
   std::vector<std::unique_ptr<Known>> buffers_;
 };
@@ -175,9 +175,9 @@ StatusOr<std::unique_ptr<Communicator>> FormShm(
     return InvalidArgument("{}: {} ranks need a rendezvous store",
                            options.label, options.size);
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(Circle circle, shm::Meet(options));
+  LOCKSTEP_ASSIGN_OR_RETURN(Group group, shm::FormGroup(options));
   auto communicator =
-      std::make_unique<ShmCommunicator>(options, std::move(circle), broken);
+      std::make_unique<ShmCommunicator>(options, std::move(group), broken);
   LOCKSTEP_RETURN_IF_ERROR(communicator->Watch());
   return communicator;
 }

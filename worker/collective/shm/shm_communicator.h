@@ -6,11 +6,12 @@
 // that is busy elsewhere is not waited for once it has started the operation.
 // Small operations are copied and need one synchronisation only. How it works,
 // and why it is right: layout.h. How ranks find and trust each other:
-// meeting.h.
+// rendezvous.h.
 //
-// Progress is kInline. Start says to the others that this rank has arrived;
-// Start, Poll and Wait reduce what all have arrived at, in order. Wait looks
-// for some 100 us, where all ranks can run at once, then sleeps.
+// Progress is kInline. Start shows the others that this rank has arrived;
+// Start, Poll and Wait reduce the operations at which all have arrived, in
+// order. Wait looks for some 100 us, where all ranks can run at once, then
+// sleeps.
 //
 // The same bits on every rank and in every run: operands in rank order,
 // 16-bit floats accumulated in float32 and rounded once (reduce.h).
@@ -24,8 +25,8 @@
 // different operations (kind, type, count, op or root) as the same number:
 // every rank gets a sentence that names two ranks and what they started, and
 // nothing was reduced. After an error a peer that still runs may write into a
-// slice of Allocate's memory until this communicator is gone: what is in it
-// then is nobody's.
+// slice of Allocate's memory until this communicator is gone: its content is
+// undefined then.
 //
 // Bounds: a peer's death is seen when its process or socket ends, by a thread
 // that sleeps until then; Abort and deadlines when the chunk at hand is done
@@ -45,7 +46,7 @@
 namespace lockstep {
 
 // All ranks of `options` must be on this host, in one network namespace, and
-// of one user. At most 128. Errors as FormCommunicator's; Unauthenticated
+// of one user. At most 128. Errors are those of forming; Unauthenticated
 // (WRONG_JOB_KEY) for a rank with another key. `broken` may be empty; it is
 // also called when no operation is under way.
 StatusOr<std::unique_ptr<Communicator>> FormShm(

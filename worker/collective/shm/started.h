@@ -1,5 +1,5 @@
-// What a rank says that it started: what its peers compare and need to know.
-// Pure.
+// The record of an operation that a rank started, for its peers: they compare
+// it with their own. Pure.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_SHM_STARTED_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_SHM_STARTED_H_
 
@@ -17,18 +17,18 @@ struct Started {
 
   static constexpr uint64_t kPrivate = uint64_t{1} << 63;
 
-  // Of an operation that passed CheckOperation.
+  // `operation` passed CheckOperation.
   static Started Of(const Operation& operation);
 
   bool is_private() const { return (words.what & kPrivate) != 0; }
   bool SameAs(const Started& other) const {
     return Common() == other.Common() && part_of == other.part_of;
   }
-  // "all-reduce (sum) of 5 float32"; of values of others, too.
+  // "all-reduce (sum) of 5 float32"; also for values that a peer wrote.
   std::string Describe() const;
 
  private:
-  // Where its memory lies is each rank's own.
+  // The place of the memory may differ between ranks.
   OperationWords Common() const {
     return {words.what & ~kPrivate, words.count};
   }

@@ -18,8 +18,8 @@ inline void CopyBytes(void* out, const void* in, size_t bytes) {
 }
 
 // As memcpy, past the caches: lines that the last reader's cache still has need
-// not be fetched from there first (write_way.h). What is written is visible to
-// who sees a store made after it.
+// not be fetched from there first (store_policy.h). A
+// processor that sees a later store sees the copy, too.
 inline void StreamCopy(void* out, const void* in, size_t bytes) {
 #if defined(__x86_64__)
   auto* to = static_cast<unsigned char*>(out);

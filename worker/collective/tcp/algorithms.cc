@@ -25,7 +25,7 @@ Algorithms::Algorithms(Mesh* mesh, const Plan& plan)
 
 void Algorithms::SetPlan(const Plan& plan) {
   plan_ = plan;
-  mesh_->UseStreams(plan.streams);
+  mesh_->links()->UseStreams(plan.streams);
 }
 
 void Algorithms::Trim() {
@@ -247,7 +247,7 @@ Status Algorithms::Chain(const Vector& vector, int root) {
   const int before = (rank_ + size_ - 1) % size_;
   const size_t bytes = vector.count * vector.element;
   const size_t pieces =
-      mesh_->streams() == 1 ? 1 : PiecesFor(bytes, plan_.chunk);
+      mesh_->links()->streams() == 1 ? 1 : PiecesFor(bytes, plan_.chunk);
   const bool receives = rank_ != root;
   const bool sends = next != root;
   size_t in = receives ? 0 : pieces;
@@ -269,13 +269,13 @@ Status Algorithms::Chain(const Vector& vector, int root) {
   Flow head_in;
   if (receives) head_out = mesh_->To(before, nullptr, 0);
   if (sends) head_in = mesh_->From(next, nullptr, 0);
-  while (in < pieces || out < pieces || !Mesh::Sent(head_out) ||
-         !Mesh::Received(head_in)) {
+  while (in < pieces || out < pieces || !head_out.sent() ||
+         !head_in.received()) {
     bool moved = mesh_->Send(&head_out);
     moved |= mesh_->Receive(&head_in);
     if (in < pieces) {
       moved |= mesh_->Receive(&receive);
-      if (mesh_->error().ok() && Mesh::Received(receive)) {
+      if (mesh_->error().ok() && receive.received()) {
         ++in;
         receive = next_in();
         moved = true;
@@ -286,13 +286,13 @@ Status Algorithms::Chain(const Vector& vector, int root) {
       const size_t whole = range.end - range.begin;
       send.bytes = out < in ? whole : receive.done;
       moved |= mesh_->Send(&send);
-      if (Mesh::Sent(send) && send.done == whole) {
+      if (send.sent() && send.done == whole) {
         ++out;
         send = next_out();
         moved = true;
       }
     }
-    if (moved && mesh_->error().ok() && !mesh_->IsCut()) {
+    if (moved && mesh_->error().ok() && !mesh_->links()->IsCut()) {
       mesh_->Resume();
       continue;
     }

@@ -45,7 +45,8 @@ class Algorithms {
   Status AllGather(const Vector& vector);
   Status Barrier();
 
-  // Who waits for a peer has told it before what for: so of two ranks that run
+  // Announces the operation that this rank runs to `peer`. A rank announces an
+  // operation to a peer before it waits for it: so of two ranks that run
   // different operations and would wait for ever, one finds out.
   Status Announce(int peer);
   Status GiveTo(int peer, const void* data, size_t bytes);
@@ -62,8 +63,10 @@ class Algorithms {
 
   Status Ring(const Vector& vector, bool reduces, bool gathers);
   Status Chain(const Vector& vector, int root);
-  // Of piece `number` of a chain.
-  int StreamOf(size_t number) const { return number % mesh_->streams(); }
+  // The stream of piece `number` of a chain.
+  int StreamOf(size_t number) const {
+    return number % mesh_->links()->streams();
+  }
   Status Tree(const Vector& vector, int root);
 
   char* Scratch(size_t bytes);

@@ -2,8 +2,8 @@
 // one generation: a challenge in both directions with HMAC-SHA256 (RFC 2104),
 // in the manner of ISO/IEC 9798-4, three-pass mutual authentication.
 //
-//   connector: Hello, with its rank, whom it wants, which connection of the two
-//              it is, and a nonce
+//   connector: Hello, with its rank, the rank that it wants, the number of the
+//              connection, and a nonce
 //   acceptor:  Challenge, with its nonce and a proof over both
 //   connector: Proof
 //
@@ -50,8 +50,8 @@ struct Secret {
 Hello MakeHello(int from, int to, int stream = 0);
 bool IsHello(const Hello& hello);
 Challenge Answer(const Secret& secret, const Hello& hello);
-// The connector's view of a challenge, the acceptor's of a proof: whether the
-// other end has the secret.
+// Whether the other end has the secret: the connector checks a challenge, the
+// acceptor a proof.
 bool Proves(const Secret& secret, const Hello& hello,
             const Challenge& challenge);
 Proof Answer(const Secret& secret, const Hello& hello,

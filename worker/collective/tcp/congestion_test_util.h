@@ -14,7 +14,7 @@
 
 namespace lockstep::tcp {
 
-// Its congestion control; empty where it is no TCP socket.
+// The congestion control of a socket; empty: it is not a TCP socket.
 inline std::string ControlOf(int fd) {
   char name[16] = {};
   socklen_t size = sizeof(name);
@@ -22,7 +22,7 @@ inline std::string ControlOf(int fd) {
   return name;
 }
 
-// What the system gives to a connection for which nothing else is chosen.
+// The congestion control of a new connection by default.
 inline std::string UsualControl() {
   const Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   return ControlOf(fd.get());

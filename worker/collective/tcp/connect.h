@@ -3,9 +3,9 @@
 //
 // A rank listens on one port of its address only until its peers are
 // connected; the lower rank of two connects. Every connection is
-// proven (auth.h) before it counts. A stranger's is dropped when it says
-// something wrong, nothing within 2 s, or when too many wait: it costs a few
-// hundred bytes, and no time of the ranks.
+// proven (auth.h) before it counts. A stranger's is dropped when it sends
+// something wrong, when it sends nothing for 2 s, or when too many wait: it
+// costs a few hundred bytes, and no time of the ranks.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_TCP_CONNECT_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_TCP_CONNECT_H_
 
@@ -29,10 +29,10 @@ struct Listener {
   uint16_t port = 0;
 };
 
-// On a free port of `address`. InvalidArgument says why not.
+// Listens on a free port of `address`. InvalidArgument says why it cannot.
 StatusOr<Listener> Listen(const std::string& address);
 
-// Whom a rank is connected with, and what it proves to them.
+// The peers that a rank is connected with, and the secret that they share.
 struct Neighbours {
   int rank = 0;
   std::vector<int> peers;     // ascending
@@ -52,10 +52,10 @@ struct Connection {
   Fd fd;
 };
 
-// Those of all peers: non-blocking, without delay, within a host with Reno for
-// congestion control, else with the system's. Unauthenticated: a peer has
-// another key; Unavailable: a peer, which is named, went away or did not
-// connect before `deadline`, and is so in LostPeersOf, too; Aborted: the
+// Returns connections to all peers: non-blocking, without delay, within a host
+// with Reno for congestion control, else with the system's. Unauthenticated: a
+// peer has another key. Unavailable: a peer went away or did not connect before
+// `deadline`; the error names it, and so does LostPeersOf. Aborted: the
 // descriptor `stop`, where there is one, became readable.
 StatusOr<std::vector<Connection>> ConnectPeers(const Neighbours& neighbours,
                                                StreamRange streams,
@@ -63,9 +63,10 @@ StatusOr<std::vector<Connection>> ConnectPeers(const Neighbours& neighbours,
                                                MonoTime deadline,
                                                int stop = -1);
 
-// What the end of a proven connection with `peer` is, by errno; 0: in order,
-// without a goodbye. Names the peer as lost (lost_peers.h), but for a reset:
-// that is how a peer cuts off what it gives up, most often because of another.
+// Returns the error for the end of a proven connection with `peer`. `error` is
+// its errno; 0: in order, but without a goodbye. Names the peer as lost
+// (lost_peers.h), except for a reset: a peer resets the connections that it
+// gives up, most often because of another peer.
 Status ConnectionLost(int peer, int error);
 
 }  // namespace lockstep::tcp

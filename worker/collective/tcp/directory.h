@@ -31,13 +31,13 @@ struct Directory {
 
 // Publishes `mine` and returns what all ranks are to use; the plan is rank 0's
 // options.reduction_plan, or MakePlan's where there is none.
-// FailedPrecondition: a rank, which is named, wrote something else;
+// FailedPrecondition: a rank, which the error names, wrote something else;
 // InvalidArgument: the reduction plan does not fit; DeadlineExceeded: names the
 // ranks that have not come.
 StatusOr<Directory> Exchange(const CommunicatorOptions& options,
                              const Place& mine);
 
-// This machine, also for ranks in other network namespaces of it.
+// The same text for all ranks of this machine, in whatever network namespace.
 std::string MachineId();
 
 }  // namespace lockstep::tcp

@@ -1,60 +1,23 @@
 #include "worker/collective/tcp/mesh.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <utility>
 
 #include "worker/collective/lost_peers.h"
-#include "worker/collective/sockets.h"
 #include "worker/collective/tcp/ring.h"
 
 namespace lockstep::tcp {
 namespace {
 
-// Longer than a peer's change of threads, shorter than a sleep is worth.
-constexpr Duration kSpin = std::chrono::microseconds(200);
-
 // Bytes that are worth more than one connection.
 constexpr size_t kSplitFrom = 2 * kSegment;
 
-// Some hundred nanoseconds without a system call: each locks the socket that
-// the peer's bytes are to come to.
-void Relax() {
-#if defined(__x86_64__)
-  for (int i = 0; i < 20; ++i) __builtin_ia32_pause();
-#endif
-}
-
-// A host that has not answered what was sent again so often, for more than a
-// second, is not reached. That of a frozen process answers.
-constexpr int kUnansweredRepeats = 3;
-
-bool IsUnanswered(int fd) {
-  tcp_info info{};
-  socklen_t size = sizeof(info);
-  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
-         info.tcpi_state == TCP_ESTABLISHED && info.tcpi_unacked > 0 &&
-         info.tcpi_retransmits >= kUnansweredRepeats;
-}
-
-// Half of what both clocks cost.
 bool WouldBlock(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
-// What came and will not be used: a socket that is closed with bytes unread
-// takes back what its peer has not received.
-void Drain(int fd) {
-  char unused[4096];
-  for (int i = 0; i < 64; ++i) {
-    if (recv(fd, unused, sizeof(unused), MSG_DONTWAIT) <= 0) return;
-  }
 }
 
 }  // namespace
@@ -62,77 +25,19 @@ void Drain(int fd) {
 Mesh::Mesh(int rank, int size, std::vector<Connection> connections, bool spin)
     : rank_(rank),
       size_(size),
-      spin_(spin),
-      position_of_(size, -1),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  for (const Connection& connection : connections) {
-    if (connection.stream > 0) continue;
-    position_of_[connection.peer] = static_cast<int>(routes_.size());
-    routes_.emplace_back();
-  }
-  AddConnections(std::move(connections));
-}
-
-Mesh::~Mesh() {
-  if (IsCut()) return;
-  const Header goodbye = MakeGoodbye();
-  for (const auto& link : links_) {
-    Drain(link->fd.get());
-    (void)send(link->fd.get(), &goodbye, sizeof(goodbye),
-               MSG_DONTWAIT | MSG_NOSIGNAL);
-  }
-}
-
-void Mesh::AddConnections(std::vector<Connection> connections) {
-  MutexLock lock(&mu_);
-  // CloseOthers takes them from the end.
-  std::stable_sort(connections.begin(), connections.end(),
-                   [](const Connection& a, const Connection& b) {
-                     return a.stream < b.stream;
-                   });
-  for (Connection& connection : connections) Take(std::move(connection));
-  polls_.assign(links_.size() + 1, pollfd{-1, 0, 0});
-  polls_.back() = {.fd = wake_.get(), .events = POLLIN, .revents = 0};
-}
-
-void Mesh::Take(Connection connection) {
-  auto link = std::make_unique<Link>();
-  link->peer = connection.peer;
-  link->stream = connection.stream;
-  link->fd = std::move(connection.fd);
-  link->index = links_.size();
-  link->position = position_of_[link->peer];
-  // Who cuts from now on finds it among the others.
-  if (IsCut()) ResetConnection(link->fd.get());
-  routes_[link->position][link->stream] = link.get();
-  links_.push_back(std::move(link));
-}
-
-void Mesh::UseStreams(int streams) {
-  streams_ = streams;
-  if (routes_.empty()) return;
-  while (routes_[0][streams_ - 1] == nullptr) --streams_;
-}
-
-void Mesh::CloseOthers() {
-  MutexLock lock(&mu_);
-  while (links_.back()->stream >= streams_) {
-    const Link& link = *links_.back();
-    routes_[link.position][link.stream] = nullptr;
-    links_.pop_back();
-  }
-  polls_.erase(polls_.begin() + links_.size(), polls_.end() - 1);
-}
+      links_(size, std::move(connections)),
+      waiter_(&links_, spin) {}
 
 void Mesh::Begin(const Operation& operation, MonoTime deadline,
                  Purpose purpose) {
   head_ = MakeHeader(operation, head_.sequence + 1, purpose);
   deadline_ = deadline;
-  if (!wake_) Fail(ResourceExhausted("no event descriptor was left"));
+  if (links_.wake_fd() >= 0) return;
+  Fail(ResourceExhausted("no event descriptor was left"));
 }
 
 Link* Mesh::LinkTo(int peer, int stream) {
-  Link* const link = routes_[position_of_[peer]][stream];
+  Link* const link = links_.Find(peer, stream);
   if (link->sequence != head_.sequence) {
     link->sequence = head_.sequence;
     link->head_out = 0;
@@ -153,7 +58,7 @@ Flow Mesh::From(int peer, void* data, size_t bytes, int stream) {
 
 void Mesh::Fail(Status error) {
   if (!error_.ok()) return;
-  error_ = IsCut() ? Aborted("it was cut off") : std::move(error);
+  error_ = links_.IsCut() ? Aborted("it was cut off") : std::move(error);
 }
 
 void Mesh::Lose(Link* link, int error) {
@@ -161,7 +66,7 @@ void Mesh::Lose(Link* link, int error) {
 }
 
 bool Mesh::Send(Flow* flow) {
-  if (Sent(*flow) || !error_.ok()) return false;
+  if (flow->sent() || !error_.ok()) return false;
   Link* const link = flow->link;
   iovec parts[2];
   size_t count = 0;
@@ -193,7 +98,7 @@ bool Mesh::Send(Flow* flow) {
 }
 
 bool Mesh::Receive(Flow* flow) {
-  if (Received(*flow) || !error_.ok()) return false;
+  if (flow->received() || !error_.ok()) return false;
   Link* const link = flow->link;
   const bool has_head = link->head_in == sizeof(Header);
   iovec parts[2];
@@ -273,93 +178,27 @@ Status Mesh::Pause(const Flow& send, const Flow& receive, const Flow& send2,
 }
 
 Status Mesh::Wait(Flows sends, Flows receives) {
-  if (IsCut()) Fail(OkStatus());
+  if (links_.IsCut()) Fail(OkStatus());
   if (!error_.ok()) return error_;
   const MonoTime now = MonotonicNow();
-  if (!paused_) BeginPause(now, sends, receives);
-  if (spin_ && now - paused_at_ < kSpin &&
-      awaited_.load(std::memory_order_relaxed)) {
-    Relax();
-    return OkStatus();
-  }
-  return Block(now, sends, receives);
-}
-
-// Whom it waits for: one whose header has not come is late, if there is one.
-void Mesh::BeginPause(MonoTime now, Flows sends, Flows receives) {
-  paused_ = true;
-  paused_at_ = now;
-  const Link* peer = nullptr;
-  const Link* late = nullptr;
-  for (const Flow* flow : receives) {
-    if (Received(*flow)) continue;
-    if (peer == nullptr) peer = flow->link;
-    if (late == nullptr && flow->link->head_in < sizeof(Header)) {
-      late = flow->link;
-    }
-  }
-  if (late != nullptr) peer = late;
-  for (size_t i = 0; peer == nullptr && i < sends.size(); ++i) {
-    if (!Sent(*sends[i])) peer = sends[i]->link;
-  }
-  waiting_for_.store(peer == nullptr ? -1 : peer->peer,
-                     std::memory_order_relaxed);
-}
-
-void Mesh::EndPause() {
-  paused_ = false;
-  waiting_for_.store(-1, std::memory_order_relaxed);
-}
-
-void Mesh::SetPolls(Flows sends, Flows receives) {
-  for (const auto& link : links_) {
-    link->reading = false;
-    pollfd& poll = polls_[link->index];
-    const bool watched =
-        link->stream == 0 && !link->left && link->unwatched != head_.sequence;
-    poll.events = watched ? POLLRDHUP : 0;
-    poll.revents = 0;
-    const bool at_head = link->sequence != head_.sequence || link->head_in == 0;
-    if (watched && at_head && link->quiet != head_.sequence) {
-      poll.events |= POLLIN;
-    }
-    // The kernel reports errors of any socket that it is given.
-    poll.fd = watched ? link->fd.get() : -1;
-  }
-  const auto add = [&](const Link& link, short event) {
-    pollfd& poll = polls_[link.index];
-    poll.fd = link.fd.get();
-    poll.events |= event;
-  };
-  for (const Flow* flow : sends) {
-    if (!Sent(*flow)) add(*flow->link, POLLOUT);
-  }
-  for (const Flow* flow : receives) {
-    if (Received(*flow)) continue;
-    add(*flow->link, POLLIN);
-    flow->link->reading = true;
-  }
+  waiter_.Begin(now, sends, receives);
+  return waiter_.Spin(now) ? OkStatus() : Block(now, sends, receives);
 }
 
 Status Mesh::Block(MonoTime now, Flows sends, Flows receives) {
   if (now >= deadline_) {
     Fail(WithLostPeers(
         DeadlineExceeded("did not end before its deadline, waiting for rank {}",
-                         waiting_for_.load(std::memory_order_relaxed)),
-        Unanswering()));
+                         waiter_.waiting_for()),
+        links_.Unanswering()));
     return error_;
   }
-  SetPolls(sends, receives);
-  const Duration left = deadline_ - now;
-  const timespec timeout = {
-      .tv_sec = left / std::chrono::seconds(1),
-      .tv_nsec = (left % std::chrono::seconds(1)).count()};
-  if (ppoll(polls_.data(), polls_.size(), &timeout, nullptr) <= 0) {
+  if (!waiter_.Sleep(head_.sequence, deadline_ - now, sends, receives)) {
     return OkStatus();
   }
-  if (IsCut()) Fail(OkStatus());
-  for (const auto& link : links_) {
-    const short seen = polls_[link->index].revents;
+  if (links_.IsCut()) Fail(OkStatus());
+  for (const auto& link : links_.all()) {
+    const short seen = waiter_.seen(*link);
     if (link->reading || (seen & ~POLLOUT) == 0) continue;
     Inspect(link.get());
     // Its end lies behind bytes for later, or behind a goodbye.
@@ -371,16 +210,17 @@ Status Mesh::Block(MonoTime now, Flows sends, Flows receives) {
 }
 
 Status Mesh::Exchange(Flow send, Flow receive) {
-  if (streams_ > 1 && std::max(send.bytes, receive.bytes) >= kSplitFrom) {
+  if (links_.streams() > 1 &&
+      std::max(send.bytes, receive.bytes) >= kSplitFrom) {
     return ExchangeSplit(send, receive);
   }
   for (;;) {
     const bool sent = Send(&send);
     const bool received = Receive(&receive);
-    if (Sent(send) && Received(receive) && error_.ok()) break;
+    if (send.sent() && receive.received() && error_.ok()) break;
     if (sent || received) {
       Resume();
-      if (!IsCut()) continue;
+      if (!links_.IsCut()) continue;
     }
     LOCKSTEP_RETURN_IF_ERROR(Pause(send, receive));
   }
@@ -395,7 +235,7 @@ size_t Mesh::Split(const Flow& flow, Flow* parts) {
     return 1;
   }
   const size_t count =
-      std::min<size_t>(streams_, flow.bytes / (kSplitFrom / 2));
+      std::min<size_t>(links_.streams(), flow.bytes / (kSplitFrom / 2));
   for (size_t i = 0; i < count; ++i) {
     const Range range = PieceOf({0, flow.bytes}, count, i);
     parts[i] = From(flow.link->peer, flow.data + range.begin,
@@ -420,40 +260,21 @@ Status Mesh::ExchangeSplit(const Flow& send, const Flow& receive) {
     bool left = false;
     for (size_t i = 0; i < out_count; ++i) {
       moved |= Send(&out[i]);
-      left |= !Sent(out[i]);
+      left |= !out[i].sent();
     }
     for (size_t i = 0; i < in_count; ++i) {
       moved |= Receive(&in[i]);
-      left |= !Received(in[i]);
+      left |= !in[i].received();
     }
     if (!left && error_.ok()) break;
     if (moved) {
       Resume();
-      if (!IsCut()) continue;
+      if (!links_.IsCut()) continue;
     }
     LOCKSTEP_RETURN_IF_ERROR(Wait({outs, out_count}, {ins, in_count}));
   }
   Resume();
   return OkStatus();
-}
-
-std::vector<int> Mesh::Unanswering() {
-  MutexLock lock(&mu_);
-  std::vector<int> peers;
-  for (const auto& link : links_) {
-    const bool known =
-        std::find(peers.begin(), peers.end(), link->peer) != peers.end();
-    if (!known && IsUnanswered(link->fd.get())) peers.push_back(link->peer);
-  }
-  return peers;
-}
-
-void Mesh::Cut() {
-  if (cut_.exchange(true)) return;
-  const uint64_t one = 1;
-  (void)!write(wake_.get(), &one, sizeof(one));
-  MutexLock lock(&mu_);
-  for (const auto& link : links_) ResetConnection(link->fd.get());
 }
 
 }  // namespace lockstep::tcp

@@ -1,8 +1,8 @@
-// Learns that a peer is gone while no operation looks at its connection.
+// Detects that a peer is gone while no operation looks at its connection.
 //
-// A thread that sleeps until a connection ends. What runs on the connections
-// finds that out by itself, and has the better words for it (a mismatch), so
-// the thread says nothing while `busy`; nor does it where the peer said goodbye
+// Its thread sleeps until a connection ends. An operation on the connections
+// finds that out by itself, and has the better error (a mismatch), so the
+// thread reports nothing while `busy`; nor does it where the peer said goodbye
 // first.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_TCP_PEER_WATCH_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_TCP_PEER_WATCH_H_

@@ -1,6 +1,6 @@
-// Which algorithm an operation takes, and whom a rank is connected with. Rank
-// 0 makes the plan and publishes it; all ranks of a communicator follow the
-// same, so the same operands are combined in the same order. Pure.
+// Which algorithm an operation uses, and which ranks are connected. Rank 0
+// makes the plan and publishes it; all ranks of a communicator follow the same
+// plan, so the same operands are combined in the same order. Pure.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_TCP_PLAN_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_TCP_PLAN_H_
 
@@ -14,11 +14,12 @@
 namespace lockstep::tcp {
 
 // One segment of the loopback, whose MSS is 65,483 bytes with IPv4 and 65,463
-// with IPv6. Where 128 bytes more are handed to the kernel at a time, each
-// makes a second, tiny segment.
+// with IPv6. Handing 128 bytes more to the kernel at a time would make a
+// second, tiny segment each time.
 inline constexpr size_t kSegment = 65408;
-// What is handed to the kernel at a time, at most: fewer calls, each of which
-// takes and gives back the socket's lock. More of them leave the cache.
+// The most bytes that are handed to the kernel at a time. More bytes mean fewer
+// calls, each of which takes and gives back the socket's lock; too many leave
+// the cache.
 inline constexpr size_t kMostSent = 4 * kSegment;
 inline constexpr size_t kMostReceived = 2 * kSegment;
 
@@ -35,31 +36,31 @@ struct Plan {
   // ahead of what it has received.
   size_t chunk = 0;
   int ahead = 1;
-  // Up to so many ranks everybody is connected with everybody, which the
+  // Up to this many ranks all ranks are connected with each other, which the
   // exchange of 16-bit operands needs.
   int mesh_ranks = 0;
-  // Connections with each peer, over which large transfers are spread. More
-  // than one help where a single flow gets less than the line has: bonded
-  // links and equal-cost paths put a flow on one of them, some networks limit
-  // each flow, and a host whose network card spreads flows over cores receives
-  // several flows on several cores. They help nothing on one plain line, and
-  // the copies of a rank stay in one thread. No result depends on it.
+  // Connections with each peer, over which large transfers are spread. Several
+  // help where a single flow gets less than the line has: bonded links and
+  // equal-cost paths put a flow on one of them, some networks limit each flow,
+  // and a host whose network card spreads flows over cores receives several
+  // flows on several cores. They do not help on one plain line, and the copies
+  // of a rank stay in one thread. No result depends on them.
   int streams = 1;
 
   bool operator==(const Plan&) const = default;
 };
 
-// Whether ranks share a host: some with some, or all one.
+// Whether some of the ranks share a host, or all share one.
 enum class HostSharing { kNone, kSome, kAll };
 // The measured defaults.
 Plan MakePlan(int ranks, HostSharing sharing);
 
 // Communicator::ReductionPlan: "tcp ranks=4 doubling=65536 ...", from which
-// ParsePlan makes the same plan. InvalidArgument: the line is no plan, out of
-// bounds, or of another number of ranks.
+// ParsePlan makes the same plan. InvalidArgument: the line is not a plan, is
+// out of bounds, or is for another number of ranks.
 std::string PlanLine(const Plan& plan, int ranks);
 StatusOr<Plan> ParsePlan(std::string_view line, int ranks);
-// As a line's, of numbers from anywhere.
+// Checks the numbers of a plan from any source. Errors as for ParsePlan.
 Status CheckPlan(const Plan& plan);
 
 // Communicator::Plan: in words.
@@ -70,12 +71,12 @@ std::string DescribePlan(const Plan& plan, int ranks);
 // both.
 struct Group {
   explicit Group(int ranks);
-  // A member's number in the group, -1 for a rank that another acts for.
+  // A rank's number in the group; -1: another rank acts for it.
   int MemberOf(int rank) const;
   int RankOf(int member) const;
-  // The other one of `rank`'s pair, -1 without.
+  // The other rank of `rank`'s pair; -1: it has none.
   int PairOf(int rank) const;
-  // The ranks for which `member` acts: [first, first + count).
+  // The first rank for which `member` acts.
   int FirstOf(int member) const;
 
   int ranks;

@@ -1,4 +1,4 @@
-// In which order the pieces of a ring go round. Pure.
+// The order in which the pieces of a ring go round. Pure.
 //
 // Every rank's part of the vector is cut in `segments` pieces. Each segment
 // makes `steps` steps: in each, a rank sends one piece to the next rank and
@@ -22,7 +22,7 @@ class RingCursor {
   size_t segment() const { return slot_ - ahead_ * step_; }
   size_t step() const { return step_; }
   void Next();
-  // Whether it has gone beyond `step` of `segment`.
+  // Whether the cursor is beyond `step` of `segment`.
   bool IsBeyond(size_t segment, size_t step) const {
     const size_t slot = segment + ahead_ * step;
     return slot < slot_ || (slot == slot_ && step < step_);
@@ -48,8 +48,8 @@ struct Range {
 // Piece `index` of `pieces` of `range`: in order, all elements once, nearly
 // equal, beginning at multiples of 16 elements from the range's begin.
 Range PieceOf(Range range, size_t pieces, size_t index);
-// As many pieces as `count` elements need for none to have more than `most`,
-// of which there are 16 at least.
+// Returns the smallest number of pieces of which none has more than `most`
+// elements, of which there are at least 16.
 size_t PiecesFor(size_t count, size_t most);
 
 }  // namespace lockstep::tcp

@@ -9,54 +9,61 @@ constexpr size_t kLine = 64;
 
 }  // namespace
 
+RingPieces::RingPieces(const Vector& vector, int rank, int size,
+                       const Plan& plan, bool reduces, bool gathers)
+    : count_(vector.count),
+      rank_(rank),
+      size_(size),
+      reducing_(reduces ? size - 1 : 0),
+      steps_(reducing_ + (gathers ? size - 1 : 0)),
+      segments_(PiecesFor(LargestPart(vector.count, size),
+                          plan.chunk / vector.element)),
+      ahead_(plan.ahead) {}
+
+// In step s a rank sends the part that it received in the step before.
+Range RingPieces::At(const RingCursor& at, bool sent) const {
+  const size_t back = Reduces(at) ? at.step() + 1 : at.step() - reducing_;
+  const size_t owner = rank_ + 2 * size_ - back - (sent ? 0 : 1);
+  return PieceOf(
+      PartOf(count_, static_cast<int>(owner % size_), static_cast<int>(size_)),
+      segments_, at.segment());
+}
+
 RingPass::RingPass(Mesh* mesh, const Plan& plan, const Vector& vector,
                    char* scratch, bool reduces, bool gathers)
     : mesh_(mesh),
       vector_(vector),
       scratch_(scratch),
-      size_(mesh->size()),
-      next_((mesh->rank() + 1) % mesh->size()),
-      before_((mesh->rank() + mesh->size() - 1) % mesh->size()),
-      reducing_(reduces ? size_ - 1 : 0),
-      segments_(PiecesFor(LargestPart(vector.count, mesh->size()),
-                          plan.chunk / vector.element)),
-      out_(segments_, reducing_ + (gathers ? size_ - 1 : 0), plan.ahead),
+      pieces_(vector, mesh->rank(), mesh->size(), plan, reduces, gathers),
+      out_(pieces_.Begin()),
       in_(out_) {
   EnterOut();
   EnterIn();
-  if (size_ > 2) {
-    head_out_ = mesh_->To(before_, nullptr, 0);
-    head_in_ = mesh_->From(next_, nullptr, 0);
+  if (mesh->size() > 2) {
+    head_out_ = mesh_->To(pieces_.before(), nullptr, 0);
+    head_in_ = mesh_->From(pieces_.next(), nullptr, 0);
   }
-}
-
-// In step s a rank sends the part that it received in the step before.
-Range RingPass::PieceAt(const RingCursor& at, bool sent) const {
-  const size_t back =
-      at.step() < reducing_ ? at.step() + 1 : at.step() - reducing_;
-  const size_t owner = mesh_->rank() + 2 * size_ - back - (sent ? 0 : 1);
-  return PieceOf(PartOf(vector_.count, static_cast<int>(owner % size_),
-                        static_cast<int>(size_)),
-                 segments_, at.segment());
 }
 
 // The pieces go over the streams by turns: the kernel's buffers keep all of
 // them busy.
 void RingPass::EnterOut() {
   if (out_.done()) return;
-  const Range range = PieceAt(out_, true);
+  const Range range = pieces_.At(out_, true);
   send_bytes_ = vector_.bytes(range);
-  send_ = mesh_->To(next_, vector_.at(range.begin), send_bytes_,
-                    static_cast<int>(sent_++ % mesh_->streams()));
+  send_ = mesh_->To(pieces_.next(), vector_.at(range.begin), send_bytes_,
+                    static_cast<int>(sent_++ % mesh_->links()->streams()));
 }
 
 void RingPass::EnterIn() {
   used_ = 0;
   if (in_.done()) return;
-  const Range range = PieceAt(in_, false);
-  receive_ = mesh_->From(
-      before_, in_.step() < reducing_ ? scratch_ : vector_.at(range.begin),
-      vector_.bytes(range), static_cast<int>(received_++ % mesh_->streams()));
+  const Range range = pieces_.At(in_, false);
+  receive_ =
+      mesh_->From(pieces_.before(),
+                  pieces_.Reduces(in_) ? scratch_ : vector_.at(range.begin),
+                  vector_.bytes(range),
+                  static_cast<int>(received_++ % mesh_->links()->streams()));
 }
 
 size_t RingPass::SendableBytes() const {
@@ -79,7 +86,7 @@ bool RingPass::SendOn() {
   send_.bytes = SendableBytes();
   if (IsStarved()) return false;
   const bool moved = mesh_->Send(&send_);
-  if (send_.done < send_bytes_ || !Mesh::Sent(send_)) return moved;
+  if (send_.done < send_bytes_ || !send_.sent()) return moved;
   out_.Next();
   EnterOut();
   return true;
@@ -88,11 +95,11 @@ bool RingPass::SendOn() {
 void RingPass::UseWhatCame() {
   const bool all = receive_.done == receive_.bytes;
   const size_t come = all ? receive_.done : receive_.done / kLine * kLine;
-  if (in_.step() < reducing_ && come > used_) {
-    char* const own = vector_.at(PieceAt(in_, false).begin) + used_;
+  if (pieces_.Reduces(in_) && come > used_) {
+    char* const own = vector_.at(pieces_.At(in_, false).begin) + used_;
     vector_.combiner->Combine(own, scratch_ + used_, own,
                               (come - used_) / vector_.element,
-                              in_.step() + 1 == reducing_);
+                              pieces_.ReducesLast(in_));
   }
   used_ = come;
 }
@@ -101,7 +108,7 @@ bool RingPass::ReceiveOn() {
   if (in_.done()) return false;
   const bool moved = mesh_->Receive(&receive_);
   if (moved) UseWhatCame();
-  if (!Mesh::Received(receive_)) return moved;
+  if (!receive_.received()) return moved;
   in_.Next();
   EnterIn();
   return true;
@@ -116,8 +123,7 @@ bool RingPass::Move() {
 }
 
 bool RingPass::done() const {
-  return out_.done() && in_.done() && Mesh::Sent(head_out_) &&
-         Mesh::Received(head_in_);
+  return out_.done() && in_.done() && head_out_.sent() && head_in_.received();
 }
 
 Status RingPass::Run() {
@@ -125,7 +131,7 @@ Status RingPass::Run() {
   for (;;) {
     const bool moved = Move();
     if (done()) break;
-    if (moved && mesh_->error().ok() && !mesh_->IsCut()) {
+    if (moved && mesh_->error().ok() && !mesh_->links()->IsCut()) {
       mesh_->Resume();
       continue;
     }

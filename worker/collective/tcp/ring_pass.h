@@ -1,8 +1,8 @@
-// A vector's way round the ring: reduce-scatter, all-gather, or both in one.
+// Moves a vector round the ring: reduce-scatter, all-gather, or both in one.
 //
-// Pieces go in the order of ring.h. What of a piece has come is combined and
-// sent on at once, while the rest comes: so a piece can be as large as the
-// kernel takes at a time, and what is worked on stays in the cache.
+// Pieces go in the order of ring.h. Bytes of a piece are combined and sent on
+// as they come, while the rest is still coming: so a piece can be as large as
+// the kernel takes at a time, and the data at work stays in the cache.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_TCP_RING_PASS_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_TCP_RING_PASS_H_
 
@@ -15,6 +15,37 @@
 #include "worker/collective/tcp/vector.h"
 
 namespace lockstep::tcp {
+
+// Which piece of a vector a rank sends or receives at a place of the ring.
+// Pure.
+class RingPieces {
+ public:
+  RingPieces(const Vector& vector, int rank, int size, const Plan& plan,
+             bool reduces, bool gathers);
+
+  // The ranks after and before this one.
+  int next() const { return static_cast<int>((rank_ + 1) % size_); }
+  int before() const { return static_cast<int>((rank_ + size_ - 1) % size_); }
+  // The place of the first piece.
+  RingCursor Begin() const { return {segments_, steps_, ahead_}; }
+  // Elements of the piece at `at`, which the rank sends, or else receives.
+  Range At(const RingCursor& at, bool sent) const;
+  // Whether the piece that comes at `at` is to be combined, and whether no
+  // operand comes after it.
+  bool Reduces(const RingCursor& at) const { return at.step() < reducing_; }
+  bool ReducesLast(const RingCursor& at) const {
+    return at.step() + 1 == reducing_;
+  }
+
+ private:
+  const size_t count_;  // elements
+  const size_t rank_;
+  const size_t size_;
+  const size_t reducing_;  // steps
+  const size_t steps_;
+  const size_t segments_;
+  const size_t ahead_;
+};
 
 class RingPass {
  public:
@@ -32,24 +63,19 @@ class RingPass {
   bool Move();
   bool SendOn();
   bool ReceiveOn();
-  // How much of the piece that goes is there to be sent.
+  // Bytes of the outgoing piece that can be sent now.
   size_t SendableBytes() const;
-  // What was there has been sent, and more is to come.
+  // All bytes that are there have been sent, and more are to come.
   bool IsStarved() const;
   void UseWhatCame();
 
-  Range PieceAt(const RingCursor& at, bool sent) const;
   void EnterOut();
   void EnterIn();
 
   Mesh* const mesh_;
   const Vector vector_;
   char* const scratch_;
-  const size_t size_;
-  const int next_;
-  const int before_;
-  const size_t reducing_;  // steps
-  const size_t segments_;
+  const RingPieces pieces_;
   RingCursor out_;
   RingCursor in_;
   size_t sent_ = 0;      // pieces

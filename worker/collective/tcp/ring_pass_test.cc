@@ -109,7 +109,7 @@ TEST_P(RingPassTest, SendsOnWhatHasComeOfAPiece) {
                 sizeof(value));
     ASSERT_EQ(value, reduces ? 3.0f : 2.0f) << i;
   }
-  mesh_->Cut();
+  mesh_->links()->Cut();
   rank.join();
   EXPECT_EQ(status.code(), StatusCode::kAborted) << status;
 }

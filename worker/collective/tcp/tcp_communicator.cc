@@ -80,7 +80,7 @@ class TcpTransport final : public Transport {
   Status Check(const Operation&) const override { return OkStatus(); }
   bool AnyThreadMayExecute() const override { return true; }
   void SetAwaited(bool awaited) override {
-    if (mesh_ != nullptr) mesh_->SetAwaited(awaited);
+    if (mesh_ != nullptr) mesh_->waiter()->SetAwaited(awaited);
   }
 
   Status Execute(const Operation& operation, MonoTime deadline) override {
@@ -93,7 +93,7 @@ class TcpTransport final : public Transport {
   }
 
   void Cut() override {
-    if (mesh_ != nullptr) mesh_->Cut();
+    if (mesh_ != nullptr) mesh_->links()->Cut();
   }
 
   // Tells `broken` also when a peer goes while nothing is executed; what is
@@ -104,7 +104,7 @@ class TcpTransport final : public Transport {
         std::move(peers),
         [this] { return busy_.load(std::memory_order_acquire); },
         [this, broken](int rank, int error) {
-          if (mesh_->IsCut()) return;
+          if (mesh_->links()->IsCut()) return;
           if (error == ECONNRESET) reset_.store(true);
           broken(tcp::ConnectionLost(rank, error));
         });
@@ -112,11 +112,12 @@ class TcpTransport final : public Transport {
   }
 
   std::string Waiting() const override {
-    const int peer = mesh_ == nullptr ? -1 : mesh_->waiting_for();
+    const int peer = mesh_ == nullptr ? -1 : mesh_->waiter()->waiting_for();
     return peer < 0 ? "" : fmt::format("waiting for rank {}", peer);
   }
   std::vector<int> LostPeers() const override {
-    return mesh_ == nullptr ? std::vector<int>() : mesh_->Unanswering();
+    return mesh_ == nullptr ? std::vector<int>()
+                            : mesh_->links()->Unanswering();
   }
 
  private:

@@ -23,10 +23,10 @@
 
 namespace lockstep {
 
-// Forms it, with keys "tcp/..." in the rendezvous store: as FormCommunicator
-// says, of which `backend` is not looked at. Unauthenticated: a peer has
-// another key. `broken` may be empty; else a thread more looks for the end of
-// peers while no operation is under way.
+// Forms the communicator, with keys "tcp/..." in the rendezvous store. Ignores
+// `options.backend`. Errors are those of forming; Unauthenticated: a peer has
+// another key. `broken` may be empty; else one more thread watches for the end
+// of peers while no operation is under way.
 StatusOr<std::unique_ptr<Communicator>> FormTcp(
     const CommunicatorOptions& options, const BrokenFunction& broken = {});
 

@@ -29,22 +29,53 @@ int RepeatsOf(size_t bytes, bool slow) {
 
 }  // namespace
 
-Tuner::Tuner(const Plan& base, int ranks, Duration budget)
-    : ranks_(ranks), budget_(budget), plan_(base) {}
-
-bool Tuner::Affordable(Duration cost) const {
-  // Some is kept for the rings.
-  const Duration most = stage_ == Stage::kSizes ? budget_ * 6 / 10 : budget_;
-  return spent_ + cost <= most;
-}
-
-TuneStep Tuner::Next(Duration spent) {
+void Measurements::BeginStep(Duration spent) {
   if (measuring_) {
     control_ =
         std::max<Duration>(Duration::zero(), spent - spent_ - took_ * repeats_);
   }
   measuring_ = false;
   spent_ = spent;
+}
+
+void Measurements::Ask(const Kind& kind, int repeats) {
+  asked_ = kind;
+  repeats_ = repeats;
+  measuring_ = true;
+}
+
+Duration Measurements::Note(Duration took) {
+  took_ = took / repeats_;
+  times_[asked_].push_back(took_);
+  return took_;
+}
+
+Duration Measurements::MedianOf(const Kind& kind) const {
+  std::vector<Duration> times = times_.at(kind);
+  const auto middle = times.begin() + times.size() / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+void Turns::Set(const std::vector<Measurements::Kind>& kinds, int rounds) {
+  turns_.clear();
+  next_ = 0;
+  for (int round = 0; round < rounds; ++round) {
+    turns_.insert(turns_.end(), kinds.begin(), kinds.end());
+  }
+}
+
+Tuner::Tuner(const Plan& base, int ranks, Duration budget)
+    : ranks_(ranks), budget_(budget), plan_(base) {}
+
+bool Tuner::Affordable(Duration cost) const {
+  // Some is kept for the rings.
+  const Duration most = stage_ == Stage::kSizes ? budget_ * 6 / 10 : budget_;
+  return measured_.spent() + cost <= most;
+}
+
+TuneStep Tuner::Next(Duration spent) {
+  measured_.BeginStep(spent);
   if (budget_ <= Duration::zero()) stage_ = Stage::kEnd;
   std::optional<TuneStep> step;
   while (!step && stage_ != Stage::kEnd) {
@@ -59,23 +90,14 @@ TuneStep Tuner::Next(Duration spent) {
 
 TuneStep Tuner::Measure(const Kind& kind, const Plan& plan, size_t bytes,
                         int repeats) {
-  asked_ = kind;
-  repeats_ = repeats;
-  measuring_ = true;
+  measured_.Ask(kind, repeats);
   return {TuneStep::kMeasure, repeats, bytes, plan};
 }
 
 void Tuner::NoteTime(Duration took) {
-  took_ = took / repeats_;
-  times_[asked_].push_back(took_);
-  if (asked_ == Kind{kDoubling, kPlaces}) slow_ = took_ > budget_ / 100;
-}
-
-Duration Tuner::MedianOf(const Kind& kind) const {
-  std::vector<Duration> times = times_.at(kind);
-  const auto middle = times.begin() + times.size() / 2;
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
+  const Duration one = measured_.Note(took);
+  const bool probed = measured_.asked() == Kind{kDoubling, kPlaces};
+  if (probed) slow_ = one > budget_ / 100;
 }
 
 Plan Tuner::PlanFor(Algorithm algorithm) const {
@@ -94,28 +116,27 @@ Tuner::Algorithm Tuner::AlgorithmOf(size_t bytes) const {
 // Of all rounds and with what tells the ranks to do it.
 Duration Tuner::Predict(Algorithm algorithm, int place) const {
   Duration one{};
-  if (Has({algorithm, place})) {
-    one = MedianOf({algorithm, place});
-  } else if (place > 0 && Has({algorithm, place - 1})) {
-    one = MedianOf({algorithm, place - 1}) * kGrowth;
-  } else if (algorithm != kDoubling && Has({kDoubling, kPlaces})) {
+  if (measured_.Has({algorithm, place})) {
+    one = measured_.MedianOf({algorithm, place});
+  } else if (place > 0 && measured_.Has({algorithm, place - 1})) {
+    one = measured_.MedianOf({algorithm, place - 1}) * kGrowth;
+  } else if (algorithm != kDoubling && measured_.Has({kDoubling, kPlaces})) {
     // By the number of messages one after the other.
     const int rounds = std::bit_width(static_cast<unsigned>(ranks_ - 1));
     const int messages = algorithm == kRing ? 2 * (ranks_ - 1) : 2 * rounds;
-    one = MedianOf({kDoubling, kPlaces}) * messages / rounds;
+    one = measured_.MedianOf({kDoubling, kPlaces}) * messages / rounds;
   }
-  return one * RepeatsOf(kSizes[place], slow_) + control_;
+  return one * RepeatsOf(kSizes[place], slow_) + measured_.control();
 }
 
 void Tuner::StartSize() {
-  turns_.clear();
-  next_turn_ = 0;
+  turns_ = Turns();
   std::vector<Kind> kinds;
   for (const Algorithm algorithm : {kDoubling, kHalving, kRing}) {
     // For two ranks halving is a ring.
     if (algorithm == kHalving && ranks_ == 2) continue;
     if (algorithm == kDoubling && place_ > 0 &&
-        (!Has({kDoubling, place_ - 1}) || IsFarBehind(place_ - 1))) {
+        (!measured_.Has({kDoubling, place_ - 1}) || IsFarBehind(place_ - 1))) {
       continue;
     }
     if (Affordable(Predict(algorithm, place_) * Rounds())) {
@@ -124,19 +145,17 @@ void Tuner::StartSize() {
   }
   // One alone is compared with nothing.
   if (kinds.size() < 2) return;
-  for (int round = 0; round < Rounds(); ++round) {
-    turns_.insert(turns_.end(), kinds.begin(), kinds.end());
-  }
+  turns_.Set(kinds, Rounds());
 }
 
 // Doubling, at a size where something else takes less than half its time.
 bool Tuner::IsFarBehind(int place) const {
-  const Duration best = MedianOf({Winner(place), place});
-  return MedianOf({kDoubling, place}) > best * 2;
+  const Duration best = measured_.MedianOf({Winner(place), place});
+  return measured_.MedianOf({kDoubling, place}) > best * 2;
 }
 
 std::optional<TuneStep> Tuner::NextOfSizes() {
-  if (next_turn_ == turns_.size()) {
+  if (turns_.done()) {
     if (place_ < kPlaces) StartSize();
     if (place_ == kPlaces || turns_.empty()) {
       ChooseThresholds();
@@ -145,12 +164,12 @@ std::optional<TuneStep> Tuner::NextOfSizes() {
     }
     ++place_;
   }
-  const Kind kind = turns_[next_turn_++];
+  const Kind kind = turns_.Next();
   const auto algorithm = static_cast<Algorithm>(kind.first);
   // Every one has its first turn, unless it would be late; once out of time,
   // what was measured is enough.
   if (!Affordable(Predict(algorithm, kind.second))) {
-    next_turn_ = turns_.size();
+    turns_.End();
     place_ = kPlaces;
     return std::nullopt;
   }
@@ -161,11 +180,12 @@ std::optional<TuneStep> Tuner::NextOfSizes() {
 Tuner::Algorithm Tuner::Winner(int place) const {
   std::optional<Algorithm> best;
   const Algorithm now = AlgorithmOf(kSizes[place]);
-  if (Has({now, place})) best = now;
+  if (measured_.Has({now, place})) best = now;
   for (const Algorithm other : {kDoubling, kHalving, kRing}) {
-    if (other == now || !Has({other, place})) continue;
+    if (other == now || !measured_.Has({other, place})) continue;
     const double margin = best == now ? kClearly : 1;
-    if (!best || MedianOf({other, place}) < MedianOf({*best, place}) * margin) {
+    if (!best || measured_.MedianOf({other, place}) <
+                     measured_.MedianOf({*best, place}) * margin) {
       best = other;
     }
   }
@@ -178,9 +198,9 @@ void Tuner::ChooseThresholds() {
   int last_doubling = -1;
   int last_halving = -1;
   for (int place = 0; place < kPlaces; ++place) {
-    const int kinds = static_cast<int>(Has({kDoubling, place})) +
-                      static_cast<int>(Has({kHalving, place})) +
-                      static_cast<int>(Has({kRing, place}));
+    const int kinds = static_cast<int>(measured_.Has({kDoubling, place})) +
+                      static_cast<int>(measured_.Has({kHalving, place})) +
+                      static_cast<int>(measured_.Has({kRing, place}));
     if (kinds < 2) break;
     last = place;
     const Algorithm winner = Winner(place);
@@ -210,15 +230,16 @@ void Tuner::ChooseThresholds() {
 void Tuner::StartRings() {
   stage_ = Stage::kEnd;
   int place = kPlaces - 1;
-  while (place >= 0 && !Has({kRing, place})) --place;
+  while (place >= 0 && !measured_.Has({kRing, place})) --place;
   if (place < 0) return;
   // All rings at this size, and those over several connections.
   const int steps = 5 * Rounds();
-  Duration one = MedianOf({kRing, place});
+  Duration one = measured_.MedianOf({kRing, place});
   size_t bytes = kSizes[place];
   for (; bytes < kLargest; bytes *= 2) one *= 2;
   stage_ = Stage::kRings;
-  while (bytes >= kLeastRingBytes && !Affordable((one + control_) * steps)) {
+  while (bytes >= kLeastRingBytes &&
+         !Affordable((one + measured_.control()) * steps)) {
     bytes /= 2;
     one /= 2;
   }
@@ -241,33 +262,34 @@ void Tuner::AddRing(int streams, int ahead) {
 }
 
 void Tuner::TakeTurns(int first) {
-  turns_.clear();
-  next_turn_ = 0;
-  for (int round = 0; round < Rounds(); ++round) {
-    for (int i = first; i < static_cast<int>(rings_.size()); ++i) {
-      turns_.push_back({kOfRings, i});
-    }
+  std::vector<Kind> kinds;
+  for (int i = first; i < static_cast<int>(rings_.size()); ++i) {
+    kinds.push_back({kOfRings, i});
   }
+  turns_.Set(kinds, Rounds());
 }
 
 std::optional<TuneStep> Tuner::NextOfRings() {
-  if (next_turn_ < turns_.size()) {
-    const Kind kind = turns_[next_turn_++];
-    const Duration one = Has(kind)            ? MedianOf(kind)
-                         : Has({kOfRings, 0}) ? MedianOf({kOfRings, 0})
-                                              : Duration::zero();
-    if (Affordable(one + control_)) {
+  if (!turns_.done()) {
+    const Kind kind = turns_.Next();
+    const Duration one = measured_.Has(kind) ? measured_.MedianOf(kind)
+                         : measured_.Has({kOfRings, 0})
+                             ? measured_.MedianOf({kOfRings, 0})
+                             : Duration::zero();
+    if (Affordable(one + measured_.control())) {
       return Measure(kind, rings_[kind.second], ring_bytes_, 1);
     }
-    next_turn_ = turns_.size();
+    turns_.End();
   }
-  const bool all = Has({kOfRings, static_cast<int>(rings_.size()) - 1});
+  const bool all =
+      measured_.Has({kOfRings, static_cast<int>(rings_.size()) - 1});
   if (stage_ == Stage::kRings && all) {
     // A connection and its proof take some messages.
-    const Duration connecting =
-        control_ * 10 + std::chrono::milliseconds(ranks_ > 2 ? 4 : 2);
+    const Duration connecting = measured_.control() * 10 +
+                                std::chrono::milliseconds(ranks_ > 2 ? 4 : 2);
     const Duration measuring =
-        (MedianOf({kOfRings, 0}) + control_) * 2 * Rounds();
+        (measured_.MedianOf({kOfRings, 0}) + measured_.control()) * 2 *
+        Rounds();
     if (Affordable(connecting + measuring)) {
       stage_ = Stage::kStreams;
       Plan plan = plan_;
@@ -290,11 +312,13 @@ void Tuner::NoteConnected(bool connected) {
 
 // By few connections and little ahead, unless more are clearly better.
 void Tuner::ChooseRing() {
-  if (!Has({kOfRings, 0})) return;
+  if (!measured_.Has({kOfRings, 0})) return;
   int best = 0;
   for (int i = 1; i < static_cast<int>(rings_.size()); ++i) {
     const Kind kind = {kOfRings, i};
-    if (Has(kind) && MedianOf(kind) < MedianOf({kOfRings, best}) * kClearly) {
+    if (measured_.Has(kind) &&
+        measured_.MedianOf(kind) <
+            measured_.MedianOf({kOfRings, best}) * kClearly) {
       best = i;
     }
   }

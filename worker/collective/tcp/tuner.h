@@ -1,12 +1,12 @@
-// Which measurements a plan is made of, and which plan they make. Pure: the
-// measuring itself is tuning.h.
+// Which measurements are made for a plan, and which plan follows from them.
+// Pure: tuning.h does the measuring.
 //
-// Rank 0 asks Next what all ranks do now, and says by Note how long it took.
-// First the algorithms of an all-reduce take turns at sizes that grow by four,
-// as far as they end in time by what the size before took; then rings that are
-// further ahead, and over several connections, take turns at one large size.
-// What was not measured stays as it was, and so does what is not beaten
-// clearly.
+// Rank 0 asks Next for the next step of all ranks, and reports by NoteTime how
+// long it took. First the algorithms of an all-reduce take turns at sizes that
+// grow by four, as far as the size before lets expect that they end in time;
+// then rings that are further ahead, and over several connections, take turns
+// at one large size. The plan stays as it was where a size was not measured, or
+// where no other way was clearly better.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_TCP_TUNER_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_TCP_TUNER_H_
 
@@ -21,20 +21,69 @@
 
 namespace lockstep::tcp {
 
-// What all ranks do next.
+// The next step of all ranks.
 struct TuneStep {
   enum What {
     // `repeats` all-reduces of `bytes` bytes with `plan`.
     kMeasure = 0,
     // Get plan.streams connections with each peer.
     kConnect = 1,
-    // Nothing more: `plan` is the result.
+    // The tuning is over: `plan` is the result.
     kDone = 2,
   };
   What what = kDone;
   int repeats = 1;
   size_t bytes = 0;
   Plan plan;
+};
+
+// The times that were measured, of one operation of each kind. Pure.
+class Measurements {
+ public:
+  // A kind of measurement: an algorithm and the place of its size, or a ring by
+  // its place (tuner.cc).
+  using Kind = std::pair<int, int>;
+
+  // A step begins after `spent`: the control time of the step before is known.
+  void BeginStep(Duration spent);
+  // The step that begins runs `repeats` operations of `kind`.
+  void Ask(const Kind& kind, int repeats);
+  // The operations took `took` together. Returns the time of one.
+  Duration Note(Duration took);
+
+  bool Has(const Kind& kind) const { return times_.count(kind) > 0; }
+  // REQUIRES: Has(kind).
+  Duration MedianOf(const Kind& kind) const;
+  const Kind& asked() const { return asked_; }
+  // Time since the beginning, measuring included.
+  Duration spent() const { return spent_; }
+  // Time of a step besides its operations: sharing it with the ranks.
+  Duration control() const { return control_; }
+
+ private:
+  bool measuring_ = false;
+  Kind asked_{};
+  int repeats_ = 1;
+  Duration took_{};
+  Duration spent_{};
+  Duration control_{};
+  std::map<Kind, std::vector<Duration>> times_;
+};
+
+// Kinds that are measured by turns. Pure.
+class Turns {
+ public:
+  // Each of `kinds` gets `rounds` turns.
+  void Set(const std::vector<Measurements::Kind>& kinds, int rounds);
+  void End() { next_ = turns_.size(); }
+  bool empty() const { return turns_.empty(); }
+  bool done() const { return next_ == turns_.size(); }
+  // REQUIRES: not done().
+  Measurements::Kind Next() { return turns_[next_++]; }
+
+ private:
+  std::vector<Measurements::Kind> turns_;
+  size_t next_ = 0;
 };
 
 class Tuner {
@@ -44,18 +93,16 @@ class Tuner {
   // `base`: the plan until now. More than one rank.
   Tuner(const Plan& base, int ranks, Duration budget);
 
-  // `spent`: since the beginning, measuring and all.
+  // `spent`: time since the beginning, measuring included.
   TuneStep Next(Duration spent);
-  // The last step was a measurement that took so long.
+  // The last step was a measurement that took `took`.
   void NoteTime(Duration took);
   // The last step was a kConnect. False: there are as many as before.
   void NoteConnected(bool connected);
 
  private:
   enum Algorithm { kDoubling, kHalving, kRing };
-  // What is measured: an Algorithm and the place of its size, or kOfRings and
-  // the place of a ring among rings_.
-  using Kind = std::pair<int, int>;
+  using Kind = Measurements::Kind;
 
   std::optional<TuneStep> NextOfSizes();
   std::optional<TuneStep> NextOfRings();
@@ -67,10 +114,8 @@ class Tuner {
   void TakeTurns(int first);
   bool Affordable(Duration cost) const;
   int Rounds() const { return slow_ ? 2 : 3; }
-  bool Has(const Kind& kind) const { return times_.count(kind) > 0; }
-  // Of one step at the `place`-th size.
+  // The expected time of one step at the `place`-th size.
   Duration Predict(Algorithm algorithm, int place) const;
-  Duration MedianOf(const Kind& kind) const;
   Plan PlanFor(Algorithm algorithm) const;
   // By the plan until now.
   Algorithm AlgorithmOf(size_t bytes) const;
@@ -87,23 +132,11 @@ class Tuner {
   enum class Stage { kProbe, kSizes, kRings, kStreams, kEnd };
   Stage stage_ = Stage::kProbe;
   bool slow_ = false;  // each operation takes a good part of the budget
-  // What takes turns now.
-  std::vector<Kind> turns_;
-  size_t next_turn_ = 0;
+  Turns turns_;
   int place_ = 0;  // the next size
   size_t ring_bytes_ = 0;
   std::vector<Plan> rings_;
-
-  // The last step, and what one of its operations took.
-  bool measuring_ = false;
-  Kind asked_{};
-  int repeats_ = 1;
-  Duration took_{};
-  Duration spent_{};
-  // Of a step beside its operations: telling the ranks.
-  Duration control_{};
-  // Of one operation each.
-  std::map<Kind, std::vector<Duration>> times_;
+  Measurements measured_;
 };
 
 }  // namespace lockstep::tcp

@@ -77,8 +77,8 @@ Tuning::Tuning(Mesh* mesh, Algorithms* algorithms, const Neighbours* neighbours,
       address_(address),
       deadline_(deadline),
       data_(sizeof(Message) / sizeof(float)) {
-  mesh_->UseStreams(kMaxStreams);
-  opened_ = mesh_->streams();
+  mesh_->links()->UseStreams(kMaxStreams);
+  opened_ = mesh_->links()->streams();
 }
 
 StatusOr<Plan> Tuning::Run(const Plan& plan, Duration budget) {
@@ -101,7 +101,7 @@ StatusOr<Plan> Tuning::Run(const Plan& plan, Duration budget) {
     if (step.what == TuneStep::kDone) {
       algorithms_->SetPlan(step.plan);
       algorithms_->Trim();
-      mesh_->CloseOthers();
+      mesh_->links()->CloseOthers();
       return step.plan;
     }
     if (step.what == TuneStep::kConnect) {
@@ -125,7 +125,7 @@ Status Tuning::Follow(const Plan& from, const Plan& to) {
                        to.streams);
   }
   algorithms_->SetPlan(to);
-  mesh_->CloseOthers();
+  mesh_->links()->CloseOthers();
   return OkStatus();
 }
 
@@ -173,7 +173,7 @@ StatusOr<bool> Tuning::Connect(int streams, Duration limit) {
       RunOne(CollectiveKind::kAllReduce, 1, DataType::kInt32, ReduceOp::kMin));
   std::memcpy(&fits, data_.data(), sizeof(fits));
   if (fits != 1 || !connections.ok()) return false;
-  mesh_->AddConnections(*std::move(connections));
+  mesh_->links()->Add(*std::move(connections));
   opened_ = streams;
   return true;
 }
@@ -188,7 +188,7 @@ StatusOr<std::vector<Connection>> Tuning::Open(StreamRange streams,
   LOCKSTEP_RETURN_IF_ERROR(listener.status());
   return ConnectPeers(neighbours, streams, *listener,
                       std::min(deadline_, MonotonicNow() + limit),
-                      mesh_->wake_fd());
+                      mesh_->links()->wake_fd());
 }
 
 Status Tuning::ExchangePorts(uint16_t mine, std::vector<Place>* places) {

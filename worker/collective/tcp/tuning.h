@@ -1,6 +1,6 @@
-// Makes a mesh's plan better by measuring it: all ranks at the same time, step
-// by step. Rank 0 decides each step (tuner.h), and tells it through a tree, so
-// a step costs O(log ranks) messages one after the other.
+// Improves a mesh's plan by measuring: all ranks at the same time, step by
+// step. Rank 0 decides each step (tuner.h), and shares it through a tree, so a
+// step costs O(log ranks) messages one after the other.
 //
 // It runs as operations of the mesh with a purpose of their own: a rank that
 // runs something else meanwhile is found and named, and aborts, deadlines and

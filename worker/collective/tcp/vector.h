@@ -23,15 +23,15 @@ struct Vector {
   }
 };
 
-// Of `rank` among `ranks`: equal ones where `count` can be divided, as
-// all-gather and reduce-scatter need them.
+// The part of `rank` among `ranks`. Parts are equal where `count` can be
+// divided, as all-gather and reduce-scatter need it.
 inline Range PartOf(size_t count, int rank, int ranks) {
   if (count % ranks != 0) return PieceOf({0, count}, ranks, rank);
   const size_t part = count / ranks;
   return {rank * part, (rank + 1) * part};
 }
 
-// Elements of the largest.
+// Elements of the largest part.
 inline size_t LargestPart(size_t count, int ranks) {
   size_t largest = 0;
   for (int rank = 0; rank < ranks; ++rank) {

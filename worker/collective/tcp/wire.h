@@ -1,6 +1,6 @@
-// What goes before the bytes of an operation on each connection that it uses,
-// in each direction, once. The bytes themselves carry nothing: which they are
-// follows from the operation and the plan.
+// The header that goes before the bytes of an operation on each connection that
+// it uses, in each direction, once. The bytes themselves have no description:
+// the operation and the plan say which bytes they are.
 #ifndef LOCKSTEP_WORKER_COLLECTIVE_TCP_WIRE_H_
 #define LOCKSTEP_WORKER_COLLECTIVE_TCP_WIRE_H_
 
@@ -11,15 +11,15 @@
 
 namespace lockstep::tcp {
 
-// Whose operation it is.
+// The caller's operations, or those of the tuning.
 enum class Purpose : uint8_t { kCaller, kTuning };
 
 // Little-endian, as every host we run on.
 struct Header {
   uint32_t magic = 0;
   uint32_t purpose = 0;
-  uint64_t sequence = 0;  // Of the operation in its communicator, from 1.
-  // None: the last that a rank says, which then leaves.
+  uint64_t sequence = 0;  // The number of the operation, from 1.
+  // No operation: the last header of a rank, which leaves then.
   OperationWords words = {};
   OperationWords part_of = {};
 

@@ -1,0 +1,63 @@
+// Runs operations in which some rank's slice is in private memory: streams
+// them, block by block, through the stages of all segments (layout.h).
+#ifndef LOCKSTEP_WORKER_COLLECTIVE_SHM_STREAMER_H_
+#define LOCKSTEP_WORKER_COLLECTIVE_SHM_STREAMER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "worker/collective/communicator.h"
+#include "worker/collective/reduce.h"
+#include "worker/collective/shm/chunks.h"
+#include "worker/collective/shm/failure_detector.h"
+#include "worker/collective/shm/ranks.h"
+#include "worker/collective/shm/store_policy.h"
+#include "worker/collective/shm/waiter.h"
+
+namespace lockstep::shm {
+
+// Used by the thread that runs the operations.
+class Streamer {
+ public:
+  // All are borrowed. `spins` as the waiter's; the same on all ranks.
+  Streamer(const Ranks* ranks, const FailureDetector* detector, Waiter* waiter,
+           bool spins);
+
+  // Begins with the operation at the front. The first time it maps the stages
+  // of all ranks, so that no later step pays for it.
+  void Begin(const Operation& operation);
+  // Moves the operation on as far as the others allow; `local` is the beginning
+  // of this rank's slice. True once it is done; else the waiter knows what is
+  // missing, or the communicator is broken.
+  bool Run(const Operation& operation, unsigned char* local);
+  // The operation is done: its blocks count as used.
+  void End();
+
+ private:
+  // Each handles one block; false: the waiter knows what is missing.
+  bool Give(const Operation& operation, const unsigned char* local);
+  bool Reduce(const Operation& operation, unsigned char* local);
+  bool Take(const Operation& operation, unsigned char* local);
+  // The place of a block's piece of `part` in the stage of `rank`.
+  unsigned char* Staged(int rank, uint64_t block, int part) const;
+  bool AllHave(Need::Kind kind, uint64_t number);
+
+  const Ranks& ranks_;
+  const FailureDetector& detector_;
+  Waiter& waiter_;
+  const InstructionSet instructions_;
+  const Blocks::Shape stage_;
+  // Blocks of this operation, and how many this rank has given, reduced, taken.
+  Blocks blocks_;
+  uint64_t given_ = 0;
+  uint64_t reduced_ = 0;
+  uint64_t taken_ = 0;
+  uint64_t before_ = 0;  // blocks of earlier operations
+  StorePolicy store_policy_;
+  bool stages_mapped_ = false;
+  std::vector<const void*> ins_;  // by rank
+};
+
+}  // namespace lockstep::shm
+
+#endif  // LOCKSTEP_WORKER_COLLECTIVE_SHM_STREAMER_H_

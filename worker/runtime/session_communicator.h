@@ -1,0 +1,43 @@
+// The communicator of a session's generation, which the link's thread may abort
+// at any time: also while the ranks still form it.
+#ifndef LOCKSTEP_WORKER_RUNTIME_SESSION_COMMUNICATOR_H_
+#define LOCKSTEP_WORKER_RUNTIME_SESSION_COMMUNICATOR_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "worker/collective/communicator.h"
+
+namespace lockstep {
+
+// Used by the training loop's thread, except EndGeneration, which any thread
+// may call.
+class SessionCommunicator {
+ public:
+  // Null before Adopt and after Drop.
+  Communicator* get() const { return view_; }
+
+  // Keeps `communicator`. Aborted: the generation has ended meanwhile; the
+  // communicator is kept, and aborted.
+  Status Adopt(std::unique_ptr<Communicator> communicator);
+  void Drop();
+  // Aborts the communicator, so that peers do not wait for this rank.
+  void Abort(std::string_view reason);
+
+  // Aborts the communicator, and any later one.
+  void EndGeneration(const std::string& reason);
+
+ private:
+  Mutex mu_;
+  std::unique_ptr<Communicator> communicator_ ABSL_GUARDED_BY(mu_);
+  std::string end_reason_ ABSL_GUARDED_BY(mu_);
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  Communicator* view_ = nullptr;  // for the loop's thread
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_RUNTIME_SESSION_COMMUNICATOR_H_

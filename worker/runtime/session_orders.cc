@@ -1,0 +1,55 @@
+#include "worker/runtime/session_orders.h"
+
+#include <algorithm>
+#include <string>
+
+#include "worker/runtime/session_impl.h"
+
+namespace lockstep {
+namespace {
+
+DirectiveOp OpOf(v1::RankDirective::Kind kind) {
+  switch (kind) {
+    case v1::RankDirective::CHECKPOINT:
+      return DirectiveOp::kCheckpoint;
+    case v1::RankDirective::STOP:
+      return DirectiveOp::kStop;
+    default:  // Of a newer daemon; lite enums are open.
+      return DirectiveOp::kNone;
+  }
+}
+
+}  // namespace
+
+void PendingOrders::Add(const v1::RankDirective& directive) {
+  MutexLock lock(&mu_);
+  directives_.push_back(directive);
+}
+
+void PendingOrders::Offer(StepController* controller) {
+  controller->SetDrain(drain_.load(std::memory_order_relaxed));
+  std::deque<v1::RankDirective> directives;
+  {
+    MutexLock lock(&mu_);
+    directives.swap(directives_);
+  }
+  for (const v1::RankDirective& directive : directives) {
+    controller->Offer(OpOf(directive.kind()), directive.id());
+  }
+}
+
+void CheckpointRecord::Saved(int64_t step) { saved_ = std::max(saved_, step); }
+
+Status CheckpointRecord::Check() const {
+  if (stopped_early_ || saved_ >= tried_) return OkStatus();
+  return WithReason(
+      DataLoss("the checkpoint of step {}, the last one that was ordered, was "
+               "not saved: the job's events say why; {}",
+               tried_,
+               saved_ < 0
+                   ? std::string("this attempt has saved no other")
+                   : fmt::format("the newest one is of step {}", saved_)),
+      kReasonCheckpointFailed);
+}
+
+}  // namespace lockstep

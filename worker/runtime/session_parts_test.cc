@@ -1,0 +1,92 @@
+// The parts of a session, each alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "worker/collective/self_communicator.h"
+#include "worker/runtime/peer_lost.h"
+#include "worker/runtime/plan_reports.h"
+#include "worker/runtime/session_communicator.h"
+#include "worker/runtime/session_impl.h"
+#include "worker/runtime/session_orders.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+StatusCode StartCode(Communicator* communicator) {
+  return communicator->Start({.kind = CollectiveKind::kBarrier})
+      .status()
+      .code();
+}
+
+TEST(SessionCommunicatorTest, AnEndWhileItFormedAbortsItAtOnce) {
+  SessionCommunicator communicator;
+  communicator.EndGeneration("the generation is over");
+  const Status adopted = communicator.Adopt(MakeSelfCommunicator("job"));
+  EXPECT_EQ(adopted.code(), StatusCode::kAborted);
+  EXPECT_EQ(ReasonOf(adopted), kReasonPeerLost);
+  ASSERT_NE(communicator.get(), nullptr);
+  EXPECT_EQ(StartCode(communicator.get()), StatusCode::kAborted);
+}
+
+TEST(SessionCommunicatorTest, DropForgetsItAndAnAbortOfNoneIsHarmless) {
+  SessionCommunicator communicator;
+  communicator.Abort("there is none");
+  ASSERT_TRUE(communicator.Adopt(MakeSelfCommunicator("job")).ok());
+  EXPECT_EQ(StartCode(communicator.get()), StatusCode::kOk);
+  communicator.Drop();
+  EXPECT_EQ(communicator.get(), nullptr);
+}
+
+TEST(CheckpointRecordTest, TheLastOneThatWasTriedMustBeSaved) {
+  CheckpointRecord record;
+  EXPECT_TRUE(record.Check().ok());
+  record.Tried(10);
+  EXPECT_EQ(ReasonOf(record.Check()), kReasonCheckpointFailed);
+  record.Saved(10);
+  EXPECT_TRUE(record.Check().ok());
+  record.Tried(20);
+  // An older one does not count.
+  record.Saved(5);
+  EXPECT_THAT(Message(record.Check()),
+              HasSubstr("the newest one is of step 10"));
+  record.StoppedEarly();
+  EXPECT_TRUE(record.Check().ok());
+}
+
+TEST(PendingOrdersTest, OffersEachDirectiveOnce) {
+  StepController controller = *StepController::Create({});
+  PendingOrders orders;
+  v1::RankDirective directive;
+  directive.set_kind(v1::RankDirective::CHECKPOINT);
+  directive.set_id(7);
+  orders.Add(directive);
+  orders.RequestDrain();
+  orders.Offer(&controller);
+  const ControlWords words = *controller.Begin({});
+  ASSERT_TRUE(controller.Verify(words).ok());
+  const StepOrders first = *controller.Commit();
+  EXPECT_TRUE(first.drain);
+  ASSERT_TRUE(controller.Verify(*controller.Begin({})).ok());
+  const StepOrders second = *controller.Commit();
+  ASSERT_TRUE(second.checkpoint.has_value());
+  EXPECT_EQ(second.checkpoint->directives, std::vector<uint32_t>{7});
+}
+
+TEST(PlanReportsTest, TheChoiceIsTakenOnceAndThePlanWhenItChanges) {
+  PlanReports reports;
+  *reports.choice() = "backend shm: all 2 ranks are on one host";
+  EXPECT_EQ(reports.TakeChoice(nullptr, "buckets of 1 MiB"),
+            "backend shm: all 2 ranks are on one host; buckets of 1 MiB");
+  EXPECT_EQ(reports.TakeChoice(nullptr, "buckets of 1 MiB"), "");
+
+  EXPECT_FALSE(reports.Changes(""));
+  EXPECT_TRUE(reports.Changes("a plan"));
+  EXPECT_FALSE(reports.Changes("a plan"));
+  reports.Forget();
+  EXPECT_TRUE(reports.Changes("a plan"));
+}
+
+}  // namespace
+}  // namespace lockstep
