@@ -1,15 +1,16 @@
 // step_model: predicts what larger clusters would do.
-#include <cstdio>
-#include <exception>
+#include <fmt/format.h>
 
-#include "tests/bench/model/model_main.h"
+#include "tests/bench/model/options.h"
 
 int main(int argc, char** argv) {
-  try {
-    return lockstep::RunModel(argc, argv);
-  } catch (const std::exception& error) {
-    // Such as no memory.
-    std::fprintf(stderr, "step_model: %s\n", error.what());
-    return 1;
+  namespace model = lockstep::model;
+  const auto options = model::ParseModelOptions({argv + 1, argv + argc});
+  if (!options.ok()) {
+    fmt::print(stderr, "{}\n", lockstep::Message(options.status()));
+    return 2;
   }
+  fmt::print("{}",
+             options->help ? model::ModelHelp() : model::ModelTable(*options));
+  return 0;
 }

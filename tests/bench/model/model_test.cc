@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/bench/model/model_options.h"
+#include "tests/bench/model/options.h"
 
 namespace lockstep::model {
 namespace {
@@ -136,11 +136,10 @@ StatusOr<ModelOptions> Parse(std::vector<std::string> arguments) {
 }
 
 TEST(OptionsTest, AreReadOrRefusedByName) {
-  const auto o =
-      Parse({"--hosts", "1,2", "--gpus-per-host=8", "--alpha-inter", "5",
-             "--beta-inter=100", "--alpha-intra", "1", "--beta-intra", "400",
-             "--compute-ms", "50", "--parameters-mb", "100", "--bucket-mb", "4",
-             "--json"});
+  const auto o = Parse({"--hosts", "1,2", "--gpus-per-host=8", "--alpha-inter",
+                        "5", "--beta-inter=100", "--alpha-intra", "1",
+                        "--beta-intra", "400", "--compute-ms", "50",
+                        "--parameters-mb", "100", "--bucket-mb", "4"});
   ASSERT_TRUE(o.ok()) << o.status();
   EXPECT_THAT(o->hosts, ElementsAre(1, 2));
   EXPECT_EQ(o->cluster.gpus_per_host, 8);
@@ -150,9 +149,8 @@ TEST(OptionsTest, AreReadOrRefusedByName) {
   EXPECT_EQ(o->training.gradient_bytes, 100u << 20);
   EXPECT_EQ(o->training.buckets, SizesFor("hierarchical", 4 << 20));
   EXPECT_EQ(Parse({})->training.buckets, SizesFor("hierarchical"));
-  EXPECT_TRUE(o->json);
-  EXPECT_FALSE(o->measure);
-  EXPECT_TRUE(Parse({"--measure", "--help"})->help);
+  EXPECT_FALSE(o->help);
+  EXPECT_TRUE(Parse({"--hosts", "3", "--help"})->help);
   for (const auto& bad :
        std::vector<std::vector<std::string>>{{"--what"},
                                              {"--hosts"},
@@ -161,7 +159,7 @@ TEST(OptionsTest, AreReadOrRefusedByName) {
                                              {"--gpus-per-host", "x"},
                                              {"--beta-inter", "-3"},
                                              {"--compute-ms", "nan"},
-                                             {"--json=yes"},
+                                             {"--json"},
                                              {"word"}}) {
     const Status status = Parse(bad).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << bad[0];
@@ -169,16 +167,16 @@ TEST(OptionsTest, AreReadOrRefusedByName) {
   }
 }
 
-TEST(ReportTest, TableAndJsonHaveOneRowPerNumberOfHosts) {
+TEST(ReportTest, TheTableHasOneRowPerNumberOfHosts) {
   auto options = Parse({"--hosts", "1,8"});
   ASSERT_TRUE(options.ok());
   const std::string table = ModelTable(*options);
   EXPECT_THAT(table, HasSubstr("efficiency"));
   EXPECT_THAT(table, HasSubstr("prediction"));
-  const std::string json = ModelJson(*options);
-  EXPECT_THAT(json, HasSubstr("\"ranks\": 64"));
-  EXPECT_EQ(std::count(json.begin(), json.end(), '{'),
-            std::count(json.begin(), json.end(), '}'));
+  // A sentence of three lines, an empty one and the heading.
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 5 + 2);
+  EXPECT_THAT(table, HasSubstr("\n     8     64 "));
+  EXPECT_THAT(ModelHelp(), HasSubstr("--bucket-mb MIB"));
 }
 
 }  // namespace
