@@ -3,13 +3,14 @@
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from harness import allreduce, machine, report, rows, steps  # noqa: E402
+from harness import allreduce, machine, model, report, rows, steps  # noqa: E402
 from harness.report import NOT_MEASURED, Result, judge, median, pool, ratio_of  # noqa: E402
 
 
@@ -226,6 +227,103 @@ class RowsTest(unittest.TestCase):
             for peer in rows.ALL_REDUCES[name].peers:
                 likely = [c for c in peer.contenders if c.likely]
                 self.assertTrue(0 < len(likely) < len(peer.contenders), name)
+
+
+def cluster(hosts, ranks):
+    """25 Gbit/s and 20 us between hosts; 10 GB/s and 2 us within."""
+    return model.Cluster(hosts, ranks, model.Link(2e-6, 1e-10),
+                         model.Link(20e-6, 1 / 3.125e9))
+
+
+class ModelTest(unittest.TestCase):
+    def test_all_reduces_are_the_textbooks(self):
+        size, c, seconds = 1e8, cluster(8, 1), model.all_reduce_seconds
+        rate = 3.125e9
+        # 14 messages of 12.5 MB; six messages and 7/8 of the bytes twice.
+        self.assertAlmostEqual(seconds("ring", c, size), 14 * (20e-6 + 12.5e6 / rate), 9)
+        self.assertAlmostEqual(seconds("halving", c, size),
+                               6 * 20e-6 + 2 * 0.875 * size / rate, 9)
+        self.assertAlmostEqual(seconds("tree", c, size), 6 * (20e-6 + size / rate), 9)
+        # One rank a host: there is nothing within.
+        self.assertAlmostEqual(seconds("hierarchical", c, size),
+                               seconds("halving", c, size), 9)
+        # Six ranks: a pair folds first.
+        self.assertAlmostEqual(
+            seconds("halving", cluster(6, 1), size),
+            4 * 20e-6 + 2 * 0.75 * size / rate + 2 * (20e-6 + size / rate), 9)
+        for algorithm in model.ALGORITHMS:
+            self.assertEqual(seconds(algorithm, cluster(1, 1), 1e6), 0)
+
+    def test_the_best_algorithm_depends_on_bytes_and_hosts(self):
+        self.assertEqual(model.best_algorithm(cluster(64, 1), 1e3), "halving")
+        self.assertEqual(model.best_algorithm(cluster(6, 1), 1e8), "ring")
+        self.assertEqual(model.best_algorithm(cluster(64, 8), 1e8), "hierarchical")
+        # Eight ranks that send all they have through one line lose.
+        self.assertGreater(
+            model.all_reduce_seconds("halving", cluster(64, 8), 1e8),
+            4 * model.all_reduce_seconds("hierarchical", cluster(64, 8), 1e8))
+
+    def test_buckets_are_the_planners(self):
+        """bucket_cases.txt holds what the planner of jobs makes
+        (bucket_cases_test.cc)."""
+        cases = [line for line in machine.read(
+            pathlib.Path(__file__).with_name("bucket_cases.txt")).splitlines()
+            if not line.startswith("#")]
+        self.assertGreater(len(cases), 40)
+        for case in cases:
+            largest, total, *sizes = map(int, case.split())
+            training = model.Training(0, total, largest or model.Training.bucket)
+            self.assertEqual(model.buckets(training), sizes, case)
+
+    def test_hides_what_fits_behind_the_backward_pass(self):
+        slow = model.predict_step(cluster(8, 1), model.Training(1, 100 << 20))
+        # The last bucket is ready when computing ends: only that is exposed.
+        self.assertTrue(0 < slow.exposed < 0.3 * slow.busy)
+        self.assertGreater(slow.efficiency, 0.98)
+        # Hardly any computing: nothing to hide behind.
+        quick = model.predict_step(cluster(8, 1), model.Training(1e-3, 100 << 20))
+        self.assertGreater(quick.exposed, 0.95 * quick.busy)
+        alone = model.predict_step(cluster(1, 1), model.Training(1e-3, 100 << 20))
+        self.assertEqual(alone.efficiency, 1)
+
+    def test_more_hosts_are_never_more_efficient(self):
+        found = [model.predict_step(cluster(hosts, 8), model.Training(0.1, 100 << 20))
+                 .efficiency for hosts in (1, 2, 4, 8, 64, 512)]
+        self.assertEqual(found, sorted(found, reverse=True))
+
+    def test_a_link_is_solved_from_two_measurements(self):
+        c = cluster(2, 1)
+        link = model.link_of(model.all_reduce_seconds("ring", c, 0),
+                             model.all_reduce_seconds("ring", c, 1e7), 1e7)
+        self.assertAlmostEqual(link.alpha, c.inter.alpha, 12)
+        self.assertAlmostEqual(link.beta, c.inter.beta, 16)
+        for small, large in ((1, 0.5), (0, 0.5)):
+            with self.assertRaises(ValueError):
+                model.link_of(small, large, 10)
+
+    def call(self, *words):
+        return subprocess.run([pathlib.Path(__file__).with_name("step_model"), *words],
+                              capture_output=True, text=True)
+
+    def test_the_program_predicts_the_table_of_docs_scale(self):
+        table = self.call("--hosts", "1,8,64,512")
+        self.assertEqual(table.returncode, 0, table.stderr)
+        self.assertIn(table.stdout, machine.read(machine.ROOT / "docs" / "scale.md"))
+        one = self.call("--gpus-per-host=2", "--hosts", "1,3", "--alpha-intra", "1",
+                        "--beta-intra", "400", "--alpha-inter", "5", "--beta-inter=10",
+                        "--compute-ms", "50", "--parameters-mb", "100", "--bucket-mb", "4")
+        for text in ("2 ranks a host", "1.0 us and 400.0 Gbit/s", "5.0 us and 10.0 Gbit/s",
+                     "50.0 ms of", "100.0 MiB", "up to 4.0 MiB", "\n     3      6 "):
+            self.assertIn(text, one.stdout)
+
+    def test_wrong_options_are_refused_by_name(self):
+        for words in (["--what"], ["--hosts"], ["--hosts", "0"], ["--hosts", "1,,2"],
+                      ["--gpus-per-host", "x"], ["--beta-inter", "-3"],
+                      ["--compute-ms", "nan"], ["word"]):
+            refused = self.call(*words)
+            self.assertEqual(refused.returncode, 2, words)
+            self.assertIn(words[0], refused.stderr)
+        self.assertIn("--bucket-mb", self.call("--help").stdout)
 
 
 def script(end):

@@ -224,7 +224,7 @@ def common(rank, directory, model):
 
 
 def ours(programs, model, backend, *more, export=False):
-    """`export`: leaves its weights and batches for others (step_reference.h)."""
+    """`export`: leaves its weights and batches for others (step_models.h)."""
     def command(rank, directory):
         words = [programs.path("step_probe"), "--backend", backend,
                  *common(rank, directory, model), *more]
