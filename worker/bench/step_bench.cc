@@ -7,7 +7,6 @@
 
 #include "worker/bench/collective_bench.h"
 #include "worker/bench/synthetic.h"
-#include "worker/bench/synthetic_trainer.h"
 
 namespace lockstep {
 namespace {

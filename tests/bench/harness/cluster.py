@@ -25,7 +25,8 @@ def run(id, programs, options):
                 print(line, end="")
     for result in results:
         result.must, result.aim = rows.MUSTS.get(result.id, (0, 0))
-    print_results(results)
+    if results:
+        print_results(results)
     if process.returncode == NotMeasured.code:
         raise NotMeasured("see above")
     if process.returncode:

@@ -1,12 +1,10 @@
-#include "worker/bench/store.h"
+#include "worker/bench/local_ranks.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <thread>
 #include <vector>
-
-#include "worker/bench/launch.h"
 
 namespace lockstep {
 namespace {
