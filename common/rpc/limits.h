@@ -27,7 +27,7 @@ struct CallerLimits {
   // or holds one, and has a request and an answer in memory.
   int open_calls = 256;
   // Streams that have not ended. An idle one holds no thread and about 20 KiB
-  // of memory (tests/bench/stream_bench.cc), so these are 160 MiB: enough for a
+  // of memory (tests/bench/stream_rows.cc), so these are 160 MiB: enough for a
   // dashboard that watches every job of a large cluster.
   int open_streams = 8'192;
 };

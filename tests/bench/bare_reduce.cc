@@ -1,6 +1,6 @@
 // What is left of an all-reduce in one host without an engine: processes that
 // share their buffers and take the next piece by one counter. No operation is
-// described or checked, nothing is allocated, nobody can fail or be aborted.
+// described or checked, nothing is allocated, no rank can fail or be aborted.
 //
 //   bare_reduce --rank R --ranks N --store DIR and what peers/probe.h says
 //
@@ -53,7 +53,7 @@ class Bare {
 
   void Reduce(const probe_case& c) {
     const uint32_t number = number_++;
-    // Everybody is through with it, and nobody has come to its next turn.
+    // All ranks are through with it, and none has come to its next turn.
     if (rank_ == 0) head_->taken[(number + kRing / 2) % kRing] = 0;
     Meet(&head_->arrived, 1, arrived_ += ranks_, c.variant);
     const auto pieces =

@@ -1,7 +1,7 @@
 // Our side of the all-reduce benchmarks.
 //
 //   engine_probe --rank R --ranks N --store DIR --backend NAME [--pin 1]
-//     [--address IP] [--key TEXT] and what peers/probe.h says
+//     [--address IP] [--plan LINE] and what peers/probe.h says
 //
 // Variant 0 reduces in the communicator's own memory, 1 in private memory that
 // it is told of.
@@ -78,7 +78,7 @@ int Main(int argc, char** argv) {
   options.size = ranks;
   options.label = "engine_probe";
   options.bind_address = probe_argument(argc, argv, "--address", "127.0.0.1");
-  options.key = probe_argument(argc, argv, "--key", "");
+  options.reduction_plan = probe_argument(argc, argv, "--plan", "");
   options.operation_timeout = kTimeout;
   options.forming_deadline = MonotonicNow() + std::chrono::seconds(20);
   options.rendezvous = &store;

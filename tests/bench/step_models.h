@@ -1,9 +1,12 @@
-// The models of the step benchmarks, and the batches they are fed.
+// The models of the step benchmarks, the batches they are fed, and a step's
+// gradients computed once more in float64 without any communication.
 #ifndef LOCKSTEP_TESTS_BENCH_STEP_MODELS_H_
 #define LOCKSTEP_TESTS_BENCH_STEP_MODELS_H_
 
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "worker/data/prefetcher.h"
@@ -27,11 +30,30 @@ struct StepModel {
 // Equal on all ranks. InvalidArgument for another name.
 StatusOr<StepModel> MakeStepModel(const std::string& name, int rank);
 
-// Only the network, with weights of its own. May throw what LibTorch throws.
-StatusOr<std::shared_ptr<Classifier>> MakeStepNetwork(const std::string& name);
-
 // Fixed and synthetic; of rank `rank`.
 Batch MakeStepBatch(const StepModel& model, int rank, int ranks);
+
+// What reduced gradients are compared with: those of (summed loss of all ranks'
+// batches / their samples) at the weights that `model` has now, by parameter,
+// of the network that MakeStepModel makes of `name`.
+StatusOr<std::vector<std::vector<double>>> ReferenceGradients(
+    const std::string& name, const StepModel& model, int ranks);
+
+// LibTorch's, "1.13.1".
+std::string TorchVersion();
+
+// How far `gradient` is from `reference`: the largest of all parameters'
+// |gradient - reference| / (|reference| + 1e-4 |all references|), of Euclidean
+// lengths; infinity for what is no number. REQUIRES: the same sizes.
+double GradientError(const std::vector<std::span<const float>>& gradient,
+                     const std::vector<std::vector<double>>& reference);
+
+// float32 little-endian, one after the other: the weights in the order of
+// model.replica->tensors() to PATH.weights (rank 0 only), the batch's images
+// (samples, channels, height, width) as the network sees them, then its labels
+// as int32, to PATH.batch-RANK. So peers begin where ours does.
+Status ExportStart(const std::string& path, const StepModel& model,
+                   const Batch& batch, int rank);
 
 }  // namespace lockstep
 

@@ -1,10 +1,10 @@
 // One rank of a step benchmark: trains as lockstep-train does, on one batch.
 //
 //   step_probe --model NAME --dir DIR --rank R --ranks N --backend NAME
-//              [--address A] [--core C] [--warm-up K] [--batch SAMPLES]
-//              [--wire T] [--bucket-kib K] [--export PATH] [--rate R] [--copy]
+//              [--address A] [--core C] [--batch SAMPLES] [--export PATH]
+//              [--rate R]
 //
-// Speaks with step_bench over its standard streams, as the peers do: says
+// Speaks with tests/bench/run over its standard streams, as the peers do: says
 // "ready" and, after tabs, versions as NAME=VALUE when it has run the first
 // steps; for each line "N" runs N steps and answers "START END BUSY EXPOSED"
 // (CLOCK_MONOTONIC, nanoseconds; then seconds of communication); for "N word"
@@ -12,11 +12,10 @@
 // and the optimizer's rate is 0, so that weights stay; at the end of its input
 // runs one more, whose reduced gradients it compares with float64, and says
 // "end HASH LOSS ERROR": of the parameters; of its own batch before that step,
-// a sample's; GradientError (step_reference.h).
+// a sample's; GradientError (step_models.h).
 //
-// --batch: samples, others than the model's. --wire: fp32 or bf16. --rate: of
-// the optimizer. --copy: gradients are made elsewhere and copied. --export
-// PATH: weights and batch for others (step_reference.h).
+// --batch: samples, others than the model's. --rate: of the optimizer. --export
+// PATH: weights and batch for others (step_models.h).
 #include <dlfcn.h>
 #include <malloc.h>
 #include <sched.h>
@@ -34,10 +33,9 @@
 
 #include "common/base/crc32c.h"
 #include "tests/bench/step_models.h"
-#include "tests/bench/step_reference.h"
-#include "tests/bench/word_communicator.h"
 #include "worker/collective/communicator.h"
 #include "worker/collective/factory/form_communicator.h"
+#include "worker/collective/self_communicator.h"
 #include "worker/collective/testing.h"
 #include "worker/runtime/progress.h"
 #include "worker/runtime/stepped_reducer.h"
@@ -47,6 +45,7 @@
 namespace lockstep {
 namespace {
 
+constexpr int kWarmUps = 5;
 constexpr Duration kPatience = std::chrono::seconds(60);
 
 struct ProbeOptions {
@@ -54,16 +53,52 @@ struct ProbeOptions {
   std::string dir;
   std::string backend = "auto";
   std::string address = "127.0.0.1";
-  std::string wire = "fp32";
   std::string export_path;
   std::string rate = "0.001";
   int rank = 0;
   int ranks = 1;
   int core = -1;
-  int warm_up = 5;
-  int batch = 0;       // 0: the model's.
-  int bucket_kib = 0;  // 0: the backend's.
-  bool copy = false;
+  int batch = 0;  // 0: the model's.
+};
+
+// One rank alone, as far as the reducer can see, that meets the others in 4
+// bytes a step: in the bucket that ends its memory, which is the last one.
+class WordCommunicator final : public Communicator {
+ public:
+  static StatusOr<std::unique_ptr<Communicator>> Make(
+      std::unique_ptr<Communicator> inner) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* word, inner->Allocate(4));
+    return std::unique_ptr<Communicator>(
+        new WordCommunicator(std::move(inner), word));
+  }
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::string_view backend() const override { return inner_->backend(); }
+  ProgressMode progress() const override { return inner_->progress(); }
+  StatusOr<const Buffer*> Allocate(size_t bytes) override {
+    LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* buffer, inner_->Allocate(bytes));
+    bytes_[buffer] = bytes;
+    return buffer;
+  }
+  StatusOr<std::unique_ptr<Work>> Start(const Operation& operation,
+                                        Stream) override {
+    const Slice& slice = operation.slice;
+    const size_t end = (slice.offset + slice.count) * SizeOf(slice.type);
+    if (operation.kind != CollectiveKind::kAllReduce ||
+        end + 64 < bytes_[slice.buffer]) {
+      return std::unique_ptr<Work>(std::make_unique<DoneWork>());
+    }
+    return inner_->Start(
+        {CollectiveKind::kAllReduce, {word_, 0, 1, DataType::kFloat32}});
+  }
+  void Abort(std::string_view reason) override { inner_->Abort(reason); }
+
+ private:
+  WordCommunicator(std::unique_ptr<Communicator> inner, const Buffer* word)
+      : inner_(std::move(inner)), word_(word) {}
+  const std::unique_ptr<Communicator> inner_;
+  const Buffer* const word_;
+  std::map<const Buffer*, size_t> bytes_;  // That were asked for.
 };
 
 // The way that gradients take.
@@ -167,8 +202,6 @@ StatusOr<Exchange> Loop::MakeExchange(bool word) const {
   SteppedReducerOptions stepped;
   stepped.generation = 1;
   stepped.reducer.learn_order = true;
-  stepped.reducer.bucket_bytes = static_cast<size_t>(options_.bucket_kib) << 10;
-  stepped.reducer.bf16_wire = options_.wire == "bf16";
   stepped.reducer.state_hash_interval = 0;
   stepped.operation_timeout = kPatience;
   stepped.communicator = exchange.communicator.get();
@@ -179,7 +212,7 @@ StatusOr<Exchange> Loop::MakeExchange(bool word) const {
 }
 
 Status Loop::WarmUp(Exchange* exchange, double rate) {
-  for (int i = 0; i < options_.warm_up; ++i) {
+  for (int i = 0; i < kWarmUps; ++i) {
     LOCKSTEP_RETURN_IF_ERROR(Step(exchange, rate).status());
   }
   return OkStatus();
@@ -193,7 +226,7 @@ StatusOr<double> Loop::Step(Exchange* exchange, double rate,
   progress->Enter(task::RankPhase::kInput);
   progress->Enter(task::RankPhase::kCompute);
   places_.clear();
-  for (size_t i = 0; !options_.copy && i < reducer->parameters(); ++i) {
+  for (size_t i = 0; i < reducer->parameters(); ++i) {
     places_.push_back(reducer->gradient(i));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const double loss,
@@ -260,10 +293,9 @@ uint64_t Loop::Hash() const {
 }
 
 StatusOr<std::string> Loop::End() {
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto made,
-                            StepReference::Make(options_.model));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto reference,
-                            made->Gradients(model_, options_.ranks));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const auto reference,
+      ReferenceGradients(options_.model, model_, options_.ranks));
   double error = 0;
   LOCKSTEP_ASSIGN_OR_RETURN(const double loss,
                             Step(&gradients_, rate_, &reference, &error));
@@ -304,15 +336,6 @@ Status Serve(const ProbeOptions& options) {
   return OkStatus();
 }
 
-int Usage() {
-  fmt::print(stderr,
-             "usage: step_probe --model M --dir DIR --rank R --ranks N "
-             "--backend B [--address A] [--core C] "
-             "[--warm-up K] [--batch SAMPLES] [--wire T] [--bucket-kib K] "
-             "[--export PATH] [--rate R] [--copy]\n");
-  return 2;
-}
-
 void Pin(int core) {
   cpu_set_t one;
   CPU_ZERO(&one);
@@ -326,27 +349,24 @@ int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   ProbeOptions options;
   std::map<std::string, std::string*> texts = {
-      {"--model", &options.model},     {"--dir", &options.dir},
-      {"--backend", &options.backend}, {"--address", &options.address},
-      {"--wire", &options.wire},       {"--export", &options.export_path},
-      {"--rate", &options.rate}};
-  std::map<std::string, int*> numbers = {
-      {"--rank", &options.rank},   {"--ranks", &options.ranks},
-      {"--core", &options.core},   {"--bucket-kib", &options.bucket_kib},
-      {"--batch", &options.batch}, {"--warm-up", &options.warm_up}};
+      {"--model", &options.model},        {"--dir", &options.dir},
+      {"--backend", &options.backend},    {"--address", &options.address},
+      {"--export", &options.export_path}, {"--rate", &options.rate}};
+  std::map<std::string, int*> numbers = {{"--rank", &options.rank},
+                                         {"--ranks", &options.ranks},
+                                         {"--core", &options.core},
+                                         {"--batch", &options.batch}};
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
-    if (name == "--copy") {
-      options.copy = true;
-    } else if (i + 1 < argc && texts.contains(name)) {
+    if (i + 1 < argc && texts.contains(name)) {
       *texts[name] = argv[++i];
     } else if (i + 1 < argc && numbers.contains(name)) {
       *numbers[name] = std::atoi(argv[++i]);
     } else {
-      return Usage();
+      fmt::print(stderr, "step_probe: {} is no option with a value\n", name);
+      return 2;
     }
   }
-  if (options.dir.empty()) return Usage();
   if (options.core >= 0) Pin(options.core);
   ConfigureTorch(1);
   SetBlasThreads(1);

@@ -11,9 +11,8 @@
 #include "common/base/logging.h"
 #include "common/base/random.h"
 #include "worker/bench/bench_run.h"
-#include "worker/bench/launch.h"
+#include "worker/bench/local_ranks.h"
 #include "worker/bench/options.h"
-#include "worker/bench/store.h"
 #include "worker/collective/factory/form_communicator.h"
 #include "worker/runtime/session.h"
 

@@ -7,7 +7,6 @@
 
 #include "worker/bench/collective_bench.h"
 #include "worker/bench/synthetic.h"
-#include "worker/bench/synthetic_trainer.h"
 #include "worker/collective/factory/form_communicator.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 
 #include "common/base/status.h"
 #include "worker/bench/options.h"
-#include "worker/bench/step_results.h"
+#include "worker/bench/step_report.h"
 #include "worker/collective/communicator.h"
 
 namespace lockstep {

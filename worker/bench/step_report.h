@@ -1,13 +1,59 @@
-// What a step took, as text and as JSON. Pure.
+// What a step took, also as text and as JSON. Pure.
 #ifndef LOCKSTEP_WORKER_BENCH_STEP_REPORT_H_
 #define LOCKSTEP_WORKER_BENCH_STEP_REPORT_H_
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
-#include "worker/bench/step_results.h"
+#include "worker/bench/options.h"
+#include "worker/task/rank_page.h"
 
 namespace lockstep {
+
+// Seconds of a step.
+struct StepTimes {
+  double p50 = 0;
+  double p99 = 0;  // of few steps the longest
+  double mean = 0;
+};
+
+// Of one rank and step of the run that reduces, mean, in seconds.
+struct StepOfRank {
+  double compute = 0;
+  double busy = 0;     // some reduction was under way
+  double exposed = 0;  // of these, held the step up
+  double waited = 0;   // for the rank that came last
+};
+
+struct StepResults {
+  StepBenchOptions model;
+  int ranks = 1;
+  int steps = 0;
+  double flops_per_second = 0;  // of rank 0's computing
+  uint64_t bytes = 0;           // reduced in a step
+  double reductions = 0;        // in a step
+  StepTimes alone;              // rank 0, while the others are idle
+  StepTimes beside;             // all ranks, nothing reduced; the slowest's
+  StepTimes step;               // all, reduced; the slowest rank's
+  std::vector<StepOfRank> by_rank;
+  // Of the last steps, at most 100.
+  task::StragglerReading straggler;
+  int64_t wrong = -1;  // gradients, of all ranks; -1: not checked
+
+  // Of `ranks` times rank 0's rate alone.
+  double efficiency() const;
+  // Means over the ranks.
+  StepOfRank mean() const;
+  // The part of the communication that computing hides.
+  double hidden() const;
+  // Bytes a second that a ring's wires would carry while one is under way.
+  double bus_bandwidth() const;
+};
+
+// p50, p99 (nearest rank) and mean.
+StepTimes Summarize(std::vector<double> seconds);
 
 // Lines with "#" first.
 std::string StepText(const StepResults& results);

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "worker/bench/step_options.h"
+#include "worker/bench/options.h"
 #include "worker/bench/step_report.h"
 #include "worker/bench/synthetic.h"
 

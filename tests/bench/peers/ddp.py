@@ -4,7 +4,7 @@ Speaks as step_probe does: "ready" and versions, then for each line "N" or
 "N word" on its input N steps and "START END" (CLOCK_MONOTONIC, nanoseconds), in
 the end "end HASH LOSS". One intra-op thread, SGD without momentum, one fixed synthetic
 batch, gradients set to None. --start: weights and batch as step_probe left them
-(step_reference.h), else its own.
+(step_models.h), else its own.
 
   default  what DistributedDataParallel(model) gives
   best     gradient_as_bucket_view, static_graph, no broadcast of buffers, and

@@ -4,7 +4,7 @@ Speaks as step_probe does, but knows no "word": "ready" and versions, then for
 each line "N" on its input N steps and "START END" (CLOCK_MONOTONIC,
 nanoseconds), in the end "end HASH LOSS". One thread for each kind of work, SGD without momentum, one
 fixed synthetic batch. --start: weights and batch as step_probe left them
-(step_reference.h), else its own.
+(step_models.h), else its own.
 """
 
 import argparse

@@ -1,0 +1,1 @@
+"""The benchmarks' driver: see tests/bench/run."""

@@ -1,0 +1,271 @@
+// Q1, F2 and F4: many small jobs, and a large package.
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "common/base/file.h"
+#include "common/base/mutex.h"
+#include "tests/bench/cluster_rows.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kJobs = 1000;
+constexpr int kConnections = 4;
+constexpr double kCpusPerJob = 1.0 / 32;
+
+using Submit = std::function<Status(Client*, const std::string& name)>;
+
+// Watches until all jobs PREFIX... are final; `end` is the time of the last
+// one. A watch's versions are the store's commits.
+Status AwaitAllEnded(BenchCluster* bench, const std::string& prefix,
+                     int64_t* end, StopToken* stop) {
+  std::set<std::string> ended;
+  std::string bad;
+  LOCKSTEP_RETURN_IF_ERROR(bench->client()->WatchJobs(
+      {},
+      [&](const v1::WatchJobsResponse& message) {
+        const v1::Job& job = message.job();
+        if (!message.has_job() || job.name().rfind(prefix, 0) != 0 ||
+            !IsFinalState(job.state()) || !ended.insert(job.name()).second) {
+          return true;
+        }
+        if (job.state() != v1::JOB_STATE_SUCCEEDED) {
+          bad = job.name() + ": " + job.cause().message();
+        }
+        *end = MonotonicNanos();
+        return ended.size() < kJobs;
+      },
+      stop));
+  return bad.empty() ? OkStatus() : Internal("{}", bad);
+}
+
+// Four connections submit kJobs jobs. Seconds until the last one's final state.
+StatusOr<double> RunManyJobs(BenchCluster* bench, const Submit& submit) {
+  static std::atomic<int> runs = 0;
+  const std::string prefix = fmt::format("many{}-", runs++);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < kConnections; ++i) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        clients.emplace_back(),
+        Client::Connect(bench->cluster()->client_options()));
+    // Connected before the clock starts.
+    LOCKSTEP_RETURN_IF_ERROR(clients.back()->ListNodes().status());
+  }
+  Mutex mu;
+  Status failed;  // The first.
+  std::atomic<bool> stopped{false};
+  StopToken stop;
+  const auto note = [&](const Status& status) {
+    if (status.ok()) return;
+    const MutexLock lock(&mu);
+    if (failed.ok()) failed = status;
+    stopped = true;
+    stop.Stop();
+  };
+  const int64_t start = MonotonicNanos();
+  int64_t end = 0;
+  std::vector<std::thread> threads;
+  threads.emplace_back(
+      [&] { note(AwaitAllEnded(bench, prefix, &end, &stop)); });
+  for (int c = 0; c < kConnections; ++c) {
+    threads.emplace_back([&, c] {
+      for (int i = c; i < kJobs && !stopped; i += kConnections) {
+        note(submit(clients[c].get(), prefix + std::to_string(i)));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  LOCKSTEP_RETURN_IF_ERROR(failed);
+  return static_cast<double>(end - start) / 1e9;
+}
+
+// With the rate of each.
+Sampler ManyJobs(RowRun* run, const char* name, Submit submit) {
+  return [=]() -> StatusOr<double> {
+    LOCKSTEP_ASSIGN_OR_RETURN(const double took,
+                              RunManyJobs(run->ours.get(), submit));
+    fmt::print("{} {:.2f} s ({:.0f} jobs/s)\n", name, took, kJobs / took);
+    return took;
+  };
+}
+
+Status SubmitTrue(Client* client, const std::string& name) {
+  return client
+      ->SubmitJob(BenchCluster::Program(name, 1, kCpusPerJob, {"/bin/true"}))
+      .status();
+}
+
+}  // namespace
+
+Status RunQ1(RowRun* run) {
+  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
+  LOCKSTEP_RETURN_IF_ERROR(run->StartSlurm());
+  Sampler slurm;
+  if (run->slurm) {
+    slurm = [run]() -> StatusOr<double> {
+      const int64_t start = MonotonicNanos();
+      LOCKSTEP_RETURN_IF_ERROR(RunProgram(
+          {"sbatch", "--quiet", "--wait", "--array=1-" + std::to_string(kJobs),
+           "--output=/dev/null", "--wrap=exec /bin/true"},
+          run->slurm->environment()));
+      return SecondsSince(start);
+    };
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const auto taken,
+      TakeByTurns(*run, 3, 1, {ManyJobs(run, "ours", SubmitTrue), slurm}));
+  run->Report({"Q1",
+               (run->slurm ? run->slurm->version() : "no Slurm") +
+                   " sbatch --array=1-1000",
+               taken[0], taken[1], 1});
+  return OkStatus();
+}
+
+Status RunF2(RowRun* run) {
+  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
+  BenchCluster* const ours = run->ours.get();
+  LOCKSTEP_RETURN_IF_ERROR(ours->UseSite(kCpusPerJob, {{"true", "/bin/true"}}));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string folder,
+                            WriteTrainer(run->dir.path()));
+  LOCKSTEP_ASSIGN_OR_RETURN(const PackedPackage packed, PackTrainer(folder));
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Package package, ours->Upload(packed));
+  const Submit training = [&](Client* client, const std::string& name) {
+    return client
+        ->SubmitTraining(Training(name, package, "true", 0, {}), {package})
+        .status();
+  };
+  LOCKSTEP_RETURN_IF_ERROR(training(ours->client(), "first"));
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job first, ours->AwaitSuccess("first"));
+  const Submit same = [&](Client* client, const std::string& name) {
+    v1::JobSpec spec = first.spec();
+    spec.set_name(name);
+    return client->SubmitJob(spec).status();
+  };
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto taken,
+                            TakeByTurns(*run, 4, 1,
+                                        {ManyJobs(run, "training", training),
+                                         ManyJobs(run, "plain", SubmitTrue),
+                                         ManyJobs(run, "spec", same)}));
+  run->Report({"F2", "SubmitJob of a plain /bin/true", taken[0], taken[1], 1});
+  run->Report({"F2-same", "SubmitJob of the same spec", taken[0], taken[2], 1});
+  return OkStatus();
+}
+
+namespace {
+
+constexpr uint64_t kPackageBytes = 200'000'000;
+constexpr int kPackageRanks = 2;
+
+Status WriteRandom(const std::string& path) {
+  static std::mt19937_64 random(1);
+  std::string bytes(kPackageBytes, '\0');
+  for (size_t i = 0; i + sizeof(uint64_t) <= bytes.size();
+       i += sizeof(uint64_t)) {
+    const uint64_t word = random();
+    bytes.replace(i, sizeof(word), reinterpret_cast<const char*>(&word),
+                  sizeof(word));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->WriteAtomic(path, bytes));
+  // What the last round and this one wrote is no part of either side.
+  sync();
+  return OkStatus();
+}
+
+// Where the time on the nodes went.
+void PrintParts(const v1::Job& job) {
+  if (job.attempts().empty()) return;
+  for (const v1::TaskStatus& task : job.attempts(0).tasks()) {
+    Words parts;
+    for (const v1::PhaseDuration& part : task.preparation().parts()) {
+      parts.push_back(
+          fmt::format("{} {:.0f} ms", part.phase(),
+                      1e3 * static_cast<double>(part.duration().seconds()) +
+                          1e-6 * static_cast<double>(part.duration().nanos())));
+    }
+    fmt::print("  {}: {}\n", task.node(), fmt::join(parts, ", "));
+  }
+}
+
+// Of new bytes; `pack` becomes what of the time packing took.
+StatusOr<double> FolderToRanks(RowRun* run, const std::string& folder,
+                               double* pack) {
+  int64_t start = MonotonicNanos();
+  LOCKSTEP_ASSIGN_OR_RETURN(const PackedPackage packed, PackTrainer(folder));
+  *pack = SecondsSince(start);
+  start = MonotonicNanos();
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Package package,
+                            run->ours->Upload(packed));
+  const double upload = SecondsSince(start);
+  const int slot = run->board.Take(kPackageRanks);
+  const std::string name = "big" + std::to_string(slot);
+  LOCKSTEP_RETURN_IF_ERROR(
+      run->ours->client()
+          ->SubmitTraining(Training(name, package, "probe", kPackageRanks - 1,
+                                    run->board.Arguments(slot)),
+                           {package})
+          .status());
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const double sent, run->board.SecondsUntil(start, slot, kPackageRanks));
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job, run->ours->AwaitSuccess(name));
+  fmt::print(
+      "packed in {:.2f} s, uploaded in {:.2f} s, running {:.2f} s after that; "
+      "{:.0f} MB/s to both nodes together\n",
+      *pack, upload, sent - upload,
+      kPackageRanks * kPackageBytes / 1e6 / (*pack + sent));
+  PrintParts(job);
+  return *pack + sent;
+}
+
+StatusOr<double> CopyAndSum(const std::string& from, const std::string& to) {
+  const int64_t start = MonotonicNanos();
+  LOCKSTEP_RETURN_IF_ERROR(RunProgram({"cp", from, to}, CurrentEnvironment()));
+  LOCKSTEP_RETURN_IF_ERROR(RunProgram({"sha256sum", to}, CurrentEnvironment()));
+  const double took = SecondsSince(start);
+  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->RemoveAll(to));
+  return took;
+}
+
+}  // namespace
+
+Status RunF4(RowRun* run) {
+  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
+  LOCKSTEP_RETURN_IF_ERROR(
+      run->ours->UseSite(1, {{"probe", BenchProgram("task_probe")}}));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string folder,
+                            WriteTrainer(run->dir.path()));
+  const std::string data = folder + "/data.bin";
+  std::vector<double> sent;
+  const int rounds = run->rounds > 0 ? run->rounds : 6;
+  const Sampler from_folder = [&]() -> StatusOr<double> {
+    LOCKSTEP_RETURN_IF_ERROR(WriteRandom(data));
+    double pack = 0;
+    LOCKSTEP_ASSIGN_OR_RETURN(const double all,
+                              FolderToRanks(run, folder, &pack));
+    sent.push_back(all - pack);
+    return all;
+  };
+  const Sampler copy = [&]() -> StatusOr<double> {
+    if (!RealFileSystem()->Exists(data)) {
+      LOCKSTEP_RETURN_IF_ERROR(WriteRandom(data));
+    }
+    return CopyAndSum(data, run->dir.path() + "/copy");
+  };
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto taken,
+                            TakeByTurns(*run, rounds, 1, {from_folder, copy}));
+  Rounds of_sent;
+  for (size_t i = sent.size() - taken[0].size(); i < sent.size(); ++i) {
+    of_sent.push_back({sent[i]});
+  }
+  const std::string peer = "cp and sha256sum of the same bytes";
+  run->Report({"F4", peer, taken[0], taken[1], kPackageRanks, kPackageBytes});
+  run->Report(
+      {"F4-sent", peer, of_sent, taken[1], kPackageRanks, kPackageBytes});
+  return OkStatus();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,376 @@
+// L1, L2, F1 and F3: until ranks run.
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "client/local/ports.h"
+#include "common/base/file.h"
+#include "tests/bench/cluster_rows.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr int kLaunchRounds = 8;
+constexpr int kLaunchSamples = 10;
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Words LockstepCommand(const Words& arguments) {
+  return Words{BinDir() + "/lockstep"} + arguments;
+}
+
+Words SubmitCommand(const std::string& name, const Words& argv) {
+  return LockstepCommand(Words{"submit", "--detach", "--name", name, "--tasks",
+                               "2", "--cpus", "1", "--"} +
+                         argv);
+}
+
+// One job of ours: `submit` starts it with the name and the board's arguments
+// for its ranks. Seconds until both have written, after which it succeeds.
+Sampler OursUntilBoth(RowRun* run,
+                      const std::function<Status(const std::string& name,
+                                                 const Words& board)>& submit) {
+  return [=]() -> StatusOr<double> {
+    const int slot = run->board.Take(kRanks);
+    const std::string name = "job" + std::to_string(slot);
+    const int64_t start = MonotonicNanos();
+    LOCKSTEP_RETURN_IF_ERROR(submit(name, run->board.Arguments(slot)));
+    LOCKSTEP_ASSIGN_OR_RETURN(const double took,
+                              run->board.SecondsUntil(start, slot, kRanks));
+    LOCKSTEP_RETURN_IF_ERROR(run->ours->AwaitSuccess(name).status());
+    return took;
+  };
+}
+
+// The same of Slurm: `argv` is the command, whose `writers` processes write.
+Sampler SlurmUntilAll(RowRun* run, int writers,
+                      const std::function<Words(const Words& board)>& argv) {
+  if (!run->slurm) return nullptr;
+  return [=]() -> StatusOr<double> {
+    const int slot = run->board.Take(kRanks);
+    const Words command = argv(run->board.Arguments(slot));
+    const int64_t start = MonotonicNanos();
+    LOCKSTEP_RETURN_IF_ERROR(RunProgram(command, run->slurm->environment()));
+    LOCKSTEP_ASSIGN_OR_RETURN(const double took,
+                              run->board.SecondsUntil(start, slot, writers));
+    LOCKSTEP_RETURN_IF_ERROR(run->slurm->AwaitEmptyQueue());
+    return took;
+  };
+}
+
+// Submits a plain command that runs `program` on both ranks.
+Sampler SubmittedProgram(RowRun* run, const std::string& program,
+                         v1::JobKind kind = v1::JOB_KIND_PROGRAM) {
+  return OursUntilBoth(run, [=](const std::string& name, const Words& board) {
+    v1::JobSpec spec =
+        BenchCluster::Program(name, kRanks, 1, Words{program} + board);
+    spec.set_kind(kind);
+    return run->ours->client()->SubmitJob(spec).status();
+  });
+}
+
+}  // namespace
+
+Status RunL1(RowRun* run) {
+  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
+  LOCKSTEP_RETURN_IF_ERROR(run->StartSlurm());
+  const std::string probe = BenchProgram("task_probe");
+  const auto command =
+      OursUntilBoth(run, [=](const std::string& name, const Words& board) {
+        return RunProgram(SubmitCommand(name, Words{probe} + board),
+                          run->ours->environment());
+      });
+  const auto srun = SlurmUntilAll(run, kRanks, [=](const Words& board) {
+    return Words{"srun", "--quiet", "-n2", probe} + board;
+  });
+  const auto sbatch = SlurmUntilAll(run, 1, [=](const Words& board) {
+    return Words{
+        "sbatch", "--quiet", "-n2", "--output=/dev/null",
+        fmt::format("--wrap=exec {} {} {}", probe, board[0], board[1])};
+  });
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const auto taken,
+      TakeByTurns(*run, kLaunchRounds, kLaunchSamples,
+                  {SubmittedProgram(run, probe), srun, command, sbatch}));
+  const std::string slurm = run->slurm ? run->slurm->version() : "no Slurm";
+  const std::string with_srun = slurm + " srun -n2";
+  const std::string with_sbatch = slurm + " sbatch";
+  run->Report({"L1-api", with_srun, taken[0], taken[1], kRanks});
+  run->Report({"L1-command", with_srun, taken[2], taken[1], kRanks});
+  run->Report({"L1-api-b", with_sbatch, taken[0], taken[3], kRanks});
+  run->Report({"L1-command-b", with_sbatch, taken[2], taken[3], kRanks});
+  return OkStatus();
+}
+
+Status RunL2(RowRun* run) {
+  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
+  LOCKSTEP_RETURN_IF_ERROR(run->StartSlurm());
+  const std::string peer = BenchProgram("gloo_probe");
+  const bool has_peer = RealFileSystem()->Exists(peer);
+  if (!has_peer) {
+    run->missing =
+        NotFound("there is no {}: install libgloo-dev and build again", peer);
+  }
+  const auto srun = SlurmUntilAll(run, kRanks, [=](const Words& board) {
+    const std::string store = run->dir.path() + "/" + board[1];
+    RealFileSystem()->MakeDirs(store, 0755).IgnoreError();
+    return Words{"srun", "--quiet", "-n2", peer, store} + board;
+  });
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const auto taken,
+      TakeByTurns(*run, kLaunchRounds, kLaunchSamples,
+                  {SubmittedProgram(run, BenchProgram("collective_probe"),
+                                    v1::JOB_KIND_NATIVE),
+                   has_peer ? srun : nullptr}));
+  run->Report({"L2",
+               (run->slurm ? run->slurm->version() : "no Slurm") +
+                   " srun -n2, Gloo mesh over a FileStore",
+               taken[0], taken[1], kRanks, sizeof(float)});
+  return OkStatus();
+}
+
+namespace {
+
+// What F1 submits.
+struct FrontDoor {
+  std::string folder;
+  v1::Package package;
+  v1::JobSpec spec;  // What a TrainingJob becomes.
+};
+
+Sampler SubmittedTraining(RowRun* run, const FrontDoor& door,
+                          const std::string& runtime) {
+  return OursUntilBoth(
+      run, [run, &door, runtime](const std::string& name, const Words& board) {
+        return run->ours->client()
+            ->SubmitTraining(
+                Training(name, door.package, runtime, kRanks - 1, board),
+                {door.package})
+            .status();
+      });
+}
+
+Sampler SubmittedSpec(RowRun* run, const FrontDoor& door) {
+  return OursUntilBoth(
+      run, [run, &door](const std::string& name, const Words& board) {
+        v1::JobSpec spec = door.spec;
+        spec.set_name(name);
+        const auto put = [&](auto* argv) {
+          if (argv->empty()) return;
+          argv->RemoveLast();
+          argv->Add(std::string(board[1]));
+        };
+        put(spec.mutable_argv());
+        for (v1::RoleSpec& role : *spec.mutable_roles())
+          put(role.mutable_argv());
+        return run->ours->client()->SubmitJob(spec).status();
+      });
+}
+
+Status OpenFrontDoor(RowRun* run, FrontDoor* door) {
+  const std::string probe = BenchProgram("task_probe");
+  // Named as an interpreter is, so that it is asked whether it finds the
+  // module, which CPython answers.
+  const std::string checking = run->dir.path() + "/python3";
+  LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->WriteAtomic(
+      checking, "#!/bin/sh\n[ \"$1\" = -m ] && exec " + probe +
+                    " \"$@\"\nexec /usr/bin/python3 \"$@\"\n"));
+  if (chmod(checking.c_str(), 0755) != 0) return Internal("chmod {}", checking);
+  LOCKSTEP_RETURN_IF_ERROR(
+      run->ours->UseSite(1, {{"probe", probe}, {"checking", checking}}));
+  LOCKSTEP_ASSIGN_OR_RETURN(door->folder, WriteTrainer(run->dir.path()));
+  LOCKSTEP_ASSIGN_OR_RETURN(const PackedPackage packed,
+                            PackTrainer(door->folder));
+  LOCKSTEP_ASSIGN_OR_RETURN(door->package, run->ours->Upload(packed));
+  // The first job brings the package to both nodes.
+  LOCKSTEP_RETURN_IF_ERROR(SubmittedTraining(run, *door, "probe")().status());
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto jobs, run->ours->client()->ListJobs());
+  if (jobs.size() != 1) return Internal("{} jobs, not one", jobs.size());
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job,
+                            run->ours->client()->GetJob(jobs[0].name()));
+  door->spec = job.spec();
+  return OkStatus();
+}
+
+}  // namespace
+
+Status RunF1(RowRun* run) {
+  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
+  FrontDoor door;
+  LOCKSTEP_RETURN_IF_ERROR(OpenFrontDoor(run, &door));
+  const std::string probe = BenchProgram("task_probe");
+  const auto command = [&](const auto& argv) {
+    return OursUntilBoth(
+        run, [run, argv](const std::string& name, const Words& board) {
+          return RunProgram(argv(name, board), run->ours->environment());
+        });
+  };
+  const auto training = [&](const std::string& name, const Words& board) {
+    return LockstepCommand(
+        Words{"jobs", "submit", "training", name, "--scale-tier", "custom",
+              "--master-machine-type", "bench", "--worker-machine-type",
+              "bench", "--worker-count", "1", "--package-path", door.folder,
+              "--module-name", "trainer.task", "--runtime", "probe", "--"} +
+        board);
+  };
+  const auto plain = [&](const std::string& name, const Words& board) {
+    return SubmitCommand(name, Words{probe} + board);
+  };
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const auto taken,
+      TakeByTurns(
+          *run, kLaunchRounds, kLaunchSamples,
+          {SubmittedTraining(run, door, "probe"), SubmittedProgram(run, probe),
+           SubmittedSpec(run, door), SubmittedTraining(run, door, "checking"),
+           command(training), command(plain)}));
+  run->Report(
+      {"F1", "SubmitJob of a plain command", taken[0], taken[1], kRanks});
+  run->Report(
+      {"F1-same", "SubmitJob of the same spec", taken[0], taken[2], kRanks});
+  run->Report({"F1-check", "the same without that question", taken[3], taken[0],
+               kRanks});
+  run->Report(
+      {"F1-command", "lockstep submit --detach", taken[4], taken[5], kRanks});
+  return OkStatus();
+}
+
+namespace {
+
+constexpr int kRestartRounds = 6;
+constexpr int kRestartSamples = 8;
+constexpr int kStartSlots = 2 * kRanks;  // Of one start: times, then pids.
+
+// Waits until both ranks of the start at `slot` run, kills the last one at a
+// random moment; seconds until both run again, at the next slots.
+StatusOr<double> KillOne(RowRun* run, int slot) {
+  static std::mt19937_64 random(1);
+  LOCKSTEP_RETURN_IF_ERROR(run->board.WaitAll(slot, kStartSlots).status());
+  std::this_thread::sleep_for(std::chrono::microseconds(
+      std::uniform_int_distribution<>(200'000, 300'000)(random)));
+  const int64_t start = MonotonicNanos();
+  const auto pid = static_cast<pid_t>(run->board.Get(slot + kStartSlots - 1));
+  if (kill(pid, SIGKILL) != 0) {
+    return Internal("the rank has ended before it was killed");
+  }
+  return run->board.SecondsUntil(start, slot + kStartSlots, kRanks);
+}
+
+// A fresh job.
+StatusOr<double> RestartOurs(RowRun* run) {
+  Client* const client = run->ours->client();
+  const int slot = run->board.Take(2 * kStartSlots);
+  const std::string name = "restart" + std::to_string(slot);
+  const auto await_running = [&] {
+    return AwaitTrue(name + " does not run", [&]() -> StatusOr<bool> {
+      LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(name));
+      return job.state() == v1::JOB_STATE_RUNNING;
+    });
+  };
+  v1::JobSpec spec =
+      BenchCluster::Program(name, kRanks, 1,
+                            Words{BenchProgram("task_probe"), "restart"} +
+                                run->board.Arguments(slot));
+  spec.set_restart_budget(3);
+  LOCKSTEP_RETURN_IF_ERROR(client->SubmitJob(spec).status());
+  LOCKSTEP_RETURN_IF_ERROR(await_running());
+  LOCKSTEP_ASSIGN_OR_RETURN(const double took, KillOne(run, slot));
+  LOCKSTEP_RETURN_IF_ERROR(await_running());
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(name));
+  if (job.restarts() != 1) {
+    return Internal("{} has restarted {} times", name, job.restarts());
+  }
+  LOCKSTEP_RETURN_IF_ERROR(run->ours->CancelAndWait(name));
+  return took;
+}
+
+// One agent with both ranks, restarted each `samples` kills.
+class Torchrun {
+ public:
+  Torchrun(RowRun* run, std::string python)
+      : run_(run), python_(std::move(python)) {}
+  ~Torchrun() { Stop(); }
+  StatusOr<double> Kill() {
+    if (kills_++ % kRestartSamples == 0) LOCKSTEP_RETURN_IF_ERROR(Start());
+    return KillOne(run_, std::exchange(slot_, slot_ + kStartSlots));
+  }
+
+ private:
+  void Stop() {
+    if (process_) (void)StopProcess(*process_, std::chrono::seconds(10));
+  }
+  Status Start() {
+    Stop();
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto ports, ChoosePorts(1));
+    slot_ = run_->board.Take((kRestartSamples + 1) * kStartSlots);
+    SpawnOptions spawn;
+    spawn.program = python_;
+    spawn.argv = Words{python_,
+                       "-m",
+                       "torch.distributed.run",
+                       "--nnodes",
+                       "1",
+                       "--nproc-per-node",
+                       std::to_string(kRanks),
+                       "--max-restarts",
+                       std::to_string(kRestartSamples + 1),
+                       "--master-port",
+                       std::to_string(ports[0]),
+                       "--no-python",
+                       BenchProgram("task_probe"),
+                       "restart"} +
+                 run_->board.Arguments(slot_);
+    spawn.env = CurrentEnvironment();
+    spawn.env.push_back("OMP_NUM_THREADS=1");
+    spawn.stdout_path = spawn.stderr_path = run_->dir.path() + "/torchrun";
+    LOCKSTEP_ASSIGN_OR_RETURN(process_, Spawn(spawn));
+    return OkStatus();
+  }
+
+  RowRun* const run_;
+  const std::string python_;
+  std::optional<Process> process_;
+  int slot_ = 0;
+  int kills_ = 0;
+};
+
+}  // namespace
+
+Status RunF3(RowRun* run) {
+  const char* const frameworks = getenv("LOCKSTEP_FRAMEWORKS");
+  const std::string python = JoinPath(
+      frameworks == nullptr ? "/nonexistent" : frameworks, "torch/bin/python");
+  Torchrun torchrun(run, python);
+  std::string version;
+  Sampler peer;
+  if (RealFileSystem()->Exists(python)) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        version,
+        OutputOf({python, "-c",
+                  "import importlib.metadata as m; print(m.version('torch'))"},
+                 CurrentEnvironment()));
+    fmt::print("VERSION torch {}\n", version);
+    peer = [&] { return torchrun.Kill(); };
+  } else {
+    run->missing = NotFound(
+        "no torchrun: there is no {}; run tests/frameworks/setup DIR and set "
+        "LOCKSTEP_FRAMEWORKS=DIR",
+        python);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const auto taken, TakeByTurns(*run, kRestartRounds, kRestartSamples,
+                                    {[&] { return RestartOurs(run); }, peer}));
+  run->Report(
+      {"F3", "torchrun of torch " + version, taken[0], taken[1], kRanks});
+  return OkStatus();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+// Ranks of this host: processes that are forked before there is any thread, and
+// where they find each other.
+#ifndef LOCKSTEP_WORKER_BENCH_LOCAL_RANKS_H_
+#define LOCKSTEP_WORKER_BENCH_LOCAL_RANKS_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "worker/collective/communicator.h"
+
+namespace lockstep {
+
+// Runs fn(rank) in `ranks` processes of their own, which die with this one,
+// and waits for all. When one ends with anything but 0, the others get `grace`
+// seconds to notice it and are killed then. Returns the first rank's code that
+// is not 0 (128 + signal where a signal ended it), else 0.
+int RunRanks(int ranks, double grace, const std::function<int(int rank)>& fn);
+
+// Keeps the calling thread on the index-th of the cores that it may use,
+// counted round.
+void PinToCore(int index);
+
+// Keys and values in memory that ranks share, so that nothing is left behind,
+// however they end. Made before the fork, used by all behind it. Safe from any
+// process and thread. Get polls: for moments when ranks form, not for more.
+class SharedRendezvousStore final : public RendezvousStore {
+ public:
+  // ResourceExhausted: no memory.
+  static StatusOr<std::unique_ptr<SharedRendezvousStore>> Create();
+  ~SharedRendezvousStore() override;
+  SharedRendezvousStore(const SharedRendezvousStore&) = delete;
+  SharedRendezvousStore& operator=(const SharedRendezvousStore&) = delete;
+
+  // ResourceExhausted: all values together exceed 64 MiB.
+  Status Put(const std::string& key, std::string_view value) override;
+  StatusOr<std::string> Get(const std::string& key, MonoTime deadline) override;
+
+ private:
+  struct Entry;
+  struct Log;
+  explicit SharedRendezvousStore(Log* log) : log_(log) {}
+  Log* const log_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_WORKER_BENCH_LOCAL_RANKS_H_
