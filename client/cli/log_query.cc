@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/cli/log_query_parser.h"
+#include "client/cli/log_query_language.h"
 
 namespace lockstep {
 namespace {
@@ -26,115 +26,69 @@ int64_t NanosOf(const v1::LogLine& line) {
          std::clamp(line.time().nanos(), 0, 999'999'999);
 }
 
-template <typename Number>
-bool CompareNumber(QueryOp op, Number a, Number b) {
-  switch (op) {
-    case QueryOp::kEqual:
-      return a == b;
-    case QueryOp::kNotEqual:
-      return a != b;
-    case QueryOp::kLess:
-      return a < b;
-    case QueryOp::kLessEqual:
-      return a <= b;
-    case QueryOp::kGreater:
-      return a > b;
-    case QueryOp::kGreaterEqual:
-      return a >= b;
-    default:
-      return false;
-  }
-}
-
-bool CompareText(const QueryNode& node, std::string_view text) {
-  const std::string& value = node.text;
-  switch (node.op) {
-    case QueryOp::kEqual:
-    case QueryOp::kNotEqual:
-      return (node.op == QueryOp::kEqual) ==
-             std::equal(text.begin(), text.end(), value.begin(), value.end(),
-                        SameChar);
-    case QueryOp::kHas:
+// As if the term were not negated.
+bool HoldsForText(const FilterTerm& term, std::string_view text) {
+  const std::string& value = term.text;
+  switch (term.op) {
+    case FilterOp::kHas:
       return std::search(text.begin(), text.end(), value.begin(), value.end(),
                          SameChar) != text.end() ||
              value.empty();
-    case QueryOp::kMatches:
-    case QueryOp::kNotMatches:
-      return (node.op == QueryOp::kMatches) ==
-             re2::RE2::PartialMatch(re2::StringPiece(text.data(), text.size()),
-                                    *node.pattern);
+    case FilterOp::kMatches:
+      return MatchesPattern(term, text);
+    default:
+      return std::equal(text.begin(), text.end(), value.begin(), value.end(),
+                        SameChar);
+  }
+}
+
+// Every line has the name of AI Platform's lines, and that of its jobs.
+bool HoldsForResource(const FilterTerm& term) {
+  return HoldsForText(term, "ml_job") || HoldsForText(term, "cloudml_job");
+}
+
+bool Holds(const FilterTerm& term, const std::string& job,
+           const v1::LogLine& line) {
+  switch (term.field) {
+    case log_field::kTask:
+      return HoldsForText(term, line.task());
+    case log_field::kJob:
+      return HoldsForText(term, job);
+    case log_field::kResource:
+      return HoldsForResource(term);
+    case log_field::kText:
+      return HoldsForText(term, line.text());
+    case log_field::kStream:
+      return HoldsForText(term, line.stream());
+    case log_field::kSeverity:
+      return Compares(term.op, line.severity(), term.number);
+    case log_field::kTime:
+      return Compares(term.op, NanosOf(line), term.number);
+    case log_field::kRank:
+      return Compares(term.op, line.rank(), term.number);
+    case log_field::kAttempt:
+      return Compares(term.op, line.attempt(), term.number);
     default:
       return false;
   }
 }
 
-// Of every line: the name that AI Platform's have, and that of a job.
-bool CompareResource(const QueryNode& node) {
-  const bool ml = CompareText(node, "ml_job");
-  const bool cloud = CompareText(node, "cloudml_job");
-  const bool denies =
-      node.op == QueryOp::kNotEqual || node.op == QueryOp::kNotMatches;
-  return denies ? ml && cloud : ml || cloud;
-}
-
-bool CompareTerm(const QueryNode& node, const std::string& job,
-                 const v1::LogLine& line) {
-  switch (node.field) {
-    case QueryField::kTask:
-      return CompareText(node, line.task());
-    case QueryField::kJob:
-      return CompareText(node, job);
-    case QueryField::kResource:
-      return CompareResource(node);
-    case QueryField::kText:
-      return CompareText(node, line.text());
-    case QueryField::kStream:
-      return CompareText(node, line.stream());
-    case QueryField::kSeverity:
-      return CompareNumber<int64_t>(node.op, line.severity(), node.number);
-    case QueryField::kTime:
-      return CompareNumber(node.op, NanosOf(line), node.number);
-    case QueryField::kRank:
-      return CompareNumber<int64_t>(node.op, line.rank(), node.number);
-    case QueryField::kAttempt:
-      return CompareNumber<int64_t>(node.op, line.attempt(), node.number);
-  }
-  return false;
-}
-
-bool Evaluate(const QueryNode& node, const std::string& job,
-              const v1::LogLine& line) {
-  const auto holds = [&](const QueryNode& child) {
-    return Evaluate(child, job, line);
-  };
-  switch (node.kind) {
-    case QueryNode::Kind::kAnd:
-      return std::all_of(node.children.begin(), node.children.end(), holds);
-    case QueryNode::Kind::kOr:
-      return std::any_of(node.children.begin(), node.children.end(), holds);
-    case QueryNode::Kind::kNot:
-      return !holds(node.children.at(0));
-    case QueryNode::Kind::kTerm:
-      return CompareTerm(node, job, line);
-  }
-  return false;
-}
-
 // The tasks that `node` names where it is task="a", or such terms with OR.
-bool TasksOf(const QueryNode& node, std::vector<std::string>* tasks) {
-  if (node.kind == QueryNode::Kind::kOr) {
+bool TasksOf(const FilterNode& node, std::vector<std::string>* tasks) {
+  if (node.kind == FilterNode::Kind::kOr) {
     return std::all_of(
         node.children.begin(), node.children.end(),
-        [&](const QueryNode& child) { return TasksOf(child, tasks); });
+        [&](const FilterNode& child) { return TasksOf(child, tasks); });
   }
-  // A name in other letters is none for the coordinator.
-  const bool lower = std::all_of(node.text.begin(), node.text.end(),
+  const FilterTerm& term = node.term;
+  // The coordinator compares the case, too.
+  const bool lower = std::all_of(term.text.begin(), term.text.end(),
                                  [](char c) { return Lower(c) == c; });
-  if (node.kind != QueryNode::Kind::kTerm || node.field != QueryField::kTask ||
-      node.op != QueryOp::kEqual || !lower) {
+  if (node.kind != FilterNode::Kind::kTerm || term.field != log_field::kTask ||
+      term.op != FilterOp::kEqual || term.negated || !lower) {
     return false;
   }
-  tasks->push_back(node.text);
+  tasks->push_back(term.text);
   return true;
 }
 
@@ -145,46 +99,72 @@ void Earlier(int64_t nanos, std::optional<WallTime>* time) {
   if (!*time || **time > FromUnixNanos(nanos)) *time = FromUnixNanos(nanos);
 }
 
-bool NarrowTime(const QueryNode& node, LogOptions* options) {
-  const bool from = node.op == QueryOp::kGreater ||
-                    node.op == QueryOp::kGreaterEqual ||
-                    node.op == QueryOp::kEqual;
-  const bool to = node.op == QueryOp::kLess || node.op == QueryOp::kLessEqual ||
-                  node.op == QueryOp::kEqual;
-  if (from) Later(node.number, &options->since);
-  if (to) Earlier(node.number, &options->until);
-  return node.op == QueryOp::kGreaterEqual || node.op == QueryOp::kLessEqual;
+bool NarrowTime(const FilterTerm& term, LogOptions* options) {
+  const bool from = term.op == FilterOp::kGreater ||
+                    term.op == FilterOp::kGreaterEqual ||
+                    term.op == FilterOp::kEqual;
+  const bool to = term.op == FilterOp::kLess ||
+                  term.op == FilterOp::kLessEqual ||
+                  term.op == FilterOp::kEqual;
+  if (from) Later(term.number, &options->since);
+  if (to) Earlier(term.number, &options->until);
+  return term.op == FilterOp::kGreaterEqual || term.op == FilterOp::kLessEqual;
 }
 
-bool NarrowSeverity(const QueryNode& node, LogOptions* options) {
-  int64_t least = node.number;
-  if (node.op == QueryOp::kGreater) ++least;
-  if (node.op != QueryOp::kGreater && node.op != QueryOp::kGreaterEqual &&
-      node.op != QueryOp::kEqual) {
+bool NarrowSeverity(const FilterTerm& term, LogOptions* options) {
+  int64_t least = term.number;
+  if (term.op == FilterOp::kGreater) ++least;
+  if (term.op != FilterOp::kGreater && term.op != FilterOp::kGreaterEqual &&
+      term.op != FilterOp::kEqual) {
     return false;
   }
   // Beyond the worst nothing can be asked for.
   if (least > v1::SEVERITY_CRITICAL) return false;
   options->min_severity =
       std::max(options->min_severity, static_cast<v1::Severity>(least));
-  return node.op != QueryOp::kEqual;
+  return term.op != FilterOp::kEqual;
 }
 
-bool NarrowText(const QueryNode& node, LogOptions* options) {
+bool NarrowText(const FilterTerm& term, LogOptions* options) {
   if (!options->grep.empty()) return false;
-  if (node.op == QueryOp::kMatches) {
-    options->grep = node.text;
+  if (term.op == FilterOp::kMatches) {
+    options->grep = term.text;
     return true;
   }
-  if (node.op != QueryOp::kHas || node.text.empty()) return false;
+  if (term.op != FilterOp::kHas || term.text.empty()) return false;
   // Of letters beyond ASCII ours in any case are fewer than RE2's.
-  options->grep = "(?i)" + re2::RE2::QuoteMeta(node.text);
-  return std::all_of(node.text.begin(), node.text.end(), [](char c) {
+  options->grep = "(?i)" + re2::RE2::QuoteMeta(term.text);
+  return std::all_of(term.text.begin(), term.text.end(), [](char c) {
     return static_cast<unsigned char>(c) < 128;
   });
 }
 
-bool NarrowBy(const QueryNode& node, const std::string& job,
+bool NarrowAttempt(const FilterTerm& term, LogOptions* options) {
+  if (term.op != FilterOp::kEqual || options->attempt != 0 || term.number < 1 ||
+      term.number > std::numeric_limits<int32_t>::max()) {
+    return false;
+  }
+  options->attempt = static_cast<int32_t>(term.number);
+  return true;
+}
+
+// REQUIRES: the term is not negated.
+bool NarrowByTerm(const FilterTerm& term, LogOptions* options) {
+  switch (term.field) {
+    case log_field::kTime:
+      return NarrowTime(term, options);
+    case log_field::kSeverity:
+      return NarrowSeverity(term, options);
+    case log_field::kText:
+      return NarrowText(term, options);
+    case log_field::kAttempt:
+      return NarrowAttempt(term, options);
+    default:
+      return false;
+  }
+}
+
+bool NarrowBy(const FilterNode& node, const std::string& job,
               LogOptions* options) {
   std::vector<std::string> tasks;
   if (TasksOf(node, &tasks)) {
@@ -192,55 +172,42 @@ bool NarrowBy(const QueryNode& node, const std::string& job,
     options->tasks = std::move(tasks);
     return true;
   }
-  if (node.kind == QueryNode::Kind::kAnd) {
+  if (node.kind == FilterNode::Kind::kAnd) {
     bool all = true;
-    for (const QueryNode& child : node.children) {
+    for (const FilterNode& child : node.children) {
       all = NarrowBy(child, job, options) && all;
     }
     return all;
   }
-  if (node.kind != QueryNode::Kind::kTerm) return false;
-  switch (node.field) {
-    case QueryField::kTime:
-      return NarrowTime(node, options);
-    case QueryField::kSeverity:
-      return NarrowSeverity(node, options);
-    case QueryField::kText:
-      return NarrowText(node, options);
-    case QueryField::kJob:
+  if (node.kind != FilterNode::Kind::kTerm) return false;
+  const FilterTerm& term = node.term;
+  switch (term.field) {
+    case log_field::kJob:
       // All lines are of one job.
-      return CompareText(node, job);
-    case QueryField::kResource:
-      return CompareResource(node);
-    case QueryField::kAttempt:
-      if (node.op != QueryOp::kEqual || options->attempt != 0 ||
-          node.number < 1 ||
-          node.number > std::numeric_limits<int32_t>::max()) {
-        return false;
-      }
-      options->attempt = static_cast<int32_t>(node.number);
-      return true;
+      return HoldsForText(term, job) != term.negated;
+    case log_field::kResource:
+      return HoldsForResource(term) != term.negated;
     default:
-      return false;
+      return !term.negated && NarrowByTerm(term, options);
   }
 }
 
 }  // namespace
 
-LogQuery::LogQuery() = default;
-LogQuery::~LogQuery() = default;
-LogQuery::LogQuery(LogQuery&&) noexcept = default;
-LogQuery& LogQuery::operator=(LogQuery&&) noexcept = default;
-
 StatusOr<LogQuery> LogQuery::Parse(std::string_view text) {
-  LOCKSTEP_ASSIGN_OR_RETURN(QueryNode root, ParseLogQuery(text));
   LogQuery query;
-  query.root_ = std::make_unique<const QueryNode>(std::move(root));
-  return query;
+  LOCKSTEP_ASSIGN_OR_RETURN(query.root_, ParseFilter(LogQueryLanguage(), text));
+  if (query.root_) return query;
+  return InvalidArgument("column {}: the filter is empty", text.size() + 1);
 }
 
 bool LogQuery::Matches(const std::string& job, const v1::LogLine& line) const {
-  return !root_ || Evaluate(*root_, job, line);
+  if (!root_) return true;
+  return Evaluate(*root_,
+                  [&](const FilterTerm& term) {
+                    return std::optional(Holds(term, job, line));
+                  })
+      .value_or(false);
 }
 
 bool LogQuery::Narrow(const std::string& job, LogOptions* options) const {

@@ -25,12 +25,13 @@
 #ifndef LOCKSTEP_CLIENT_CLI_LOG_QUERY_H_
 #define LOCKSTEP_CLIENT_CLI_LOG_QUERY_H_
 
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "client/lib/client.h"
 #include "common/base/status.h"
+#include "common/filter/filter.h"
 #include "lockstep/v1/job.pb.h"
 
 namespace lockstep {
@@ -38,10 +39,7 @@ namespace lockstep {
 class LogQuery {
  public:
   // Matches everything.
-  LogQuery();
-  ~LogQuery();
-  LogQuery(LogQuery&&) noexcept;
-  LogQuery& operator=(LogQuery&&) noexcept;
+  LogQuery() = default;
 
   // InvalidArgument: what is not understood, at which column, and what there
   // is instead.
@@ -54,10 +52,8 @@ class LogQuery {
   // Matches() has to look at what comes.
   bool Narrow(const std::string& job, LogOptions* options) const;
 
-  struct Node;
-
  private:
-  std::unique_ptr<const Node> root_;
+  std::optional<FilterNode> root_;
 };
 
 // "error", "ERROR", "500": as v1::SEVERITY_ERROR. NOTICE counts as INFO, ALERT

@@ -6,7 +6,7 @@
 #include "common/rpc/status_conversion.h"
 #include "common/wire/job_wire.h"
 #include "server/core/bill.h"
-#include "server/service/job_filter.h"
+#include "server/query/job_filter.h"
 #include "server/service/job_watch.h"
 #include "server/service/log_stream.h"
 #include "server/service/messages.h"

@@ -1,4 +1,4 @@
-#include "server/service/job_filter_value.h"
+// The values of job_filter_language.h.
 
 #include <algorithm>
 #include <cctype>
@@ -6,13 +6,14 @@
 
 #include "common/base/log_line.h"
 #include "common/model/names.h"
+#include "common/training/states.h"
+#include "server/core/job.h"
+#include "server/query/job_filter_language.h"
 
 namespace lockstep {
 namespace {
 
-using Field = JobFilterTerm::Field;
-using Op = JobFilterTerm::Op;
-
+constexpr size_t kMaxShown = 40;
 constexpr int64_t kMaxPatternMemory = 1 << 20;
 // Longer ago than anybody has jobs of.
 constexpr int64_t kMaxAgoSeconds = int64_t{100} * 366 * 86400;
@@ -31,11 +32,9 @@ std::string Lower(std::string text) {
   return text;
 }
 
-std::string Shown(const JobFilterTerm& term) {
-  return term.value.substr(0, 40);
+std::string Shown(const FilterTerm& term) {
+  return term.text.substr(0, kMaxShown);
 }
-
-bool IsNumber(Field field) { return field >= Field::kPriority; }
 
 std::vector<std::string> KnownStates() {
   std::vector<std::string> names;
@@ -93,12 +92,12 @@ bool ReadAgo(std::string_view text, int64_t* nanos) {
   return any && seconds <= kMaxAgoSeconds;
 }
 
-Status ReadTime(JobFilterTerm* term) {
-  if (ReadAgo(term->value, &term->number)) {
+Status ReadTime(FilterTerm* term) {
+  if (ReadAgo(term->text, &term->number)) {
     term->ago = true;
     return OkStatus();
   }
-  std::string text = Upper(term->value);
+  std::string text = Upper(term->text);
   if (text.size() == 10) text += "T00:00:00Z";
   // Without a zone it is UTC, as everywhere here.
   const bool zone = text.find_first_of("Z+") != text.npos ||
@@ -111,33 +110,23 @@ Status ReadTime(JobFilterTerm* term) {
       Shown(*term));
 }
 
-Status ReadPattern(JobFilterTerm* term) {
-  re2::RE2::Options options;
-  options.set_log_errors(false);
-  options.set_max_mem(kMaxPatternMemory);
-  term->pattern = std::make_shared<const re2::RE2>(term->value, options);
-  if (term->pattern->ok()) return OkStatus();
-  return InvalidArgument("\"{}\" is no regular expression as RE2 takes it: {}",
-                         Shown(*term), term->pattern->error());
-}
-
-Status CheckState(const JobFilterTerm& term) {
+Status CheckState(const FilterTerm& term) {
   const std::vector<std::string> known = KnownStates();
   if (term.prefix ||
-      std::find(known.begin(), known.end(), term.value) != known.end()) {
+      std::find(known.begin(), known.end(), term.text) != known.end()) {
     return OkStatus();
   }
-  const std::string nearest = Nearest(term.value, known);
+  const std::string nearest = Nearest(term.text, known);
   return InvalidArgument(
       "there is no state {}; {}", Shown(term),
       nearest.empty() ? fmt::format("there are {}", fmt::join(known, ", "))
                       : "did you mean " + nearest + "?");
 }
 
-Status ReadText(const std::string& name, JobFilterTerm* term) {
-  std::string& value = term->value;
+Status ReadText(const std::string& name, FilterTerm* term) {
+  std::string& value = term->text;
   const size_t star = value.find('*');
-  if (term->op == Op::kHas && star != value.npos) {
+  if (term->op == FilterOp::kHas && star != value.npos) {
     if (star + 1 != value.size()) {
       return InvalidArgument(
           "{}: a \"*\" stands at the end: rnn* is everything that begins with "
@@ -146,37 +135,26 @@ Status ReadText(const std::string& name, JobFilterTerm* term) {
     }
     value.pop_back();
     term->prefix = true;
-  } else if (value.empty() && !term->negated && term->field != Field::kLabel) {
+  } else if (value.empty() && !term->negated &&
+             term->field != job_field::kLabel) {
     return InvalidArgument("{} is never empty", name);
   }
-  if (term->field == Field::kKind) value = Lower(value);
-  if (term->field != Field::kState) return OkStatus();
+  if (term->field == job_field::kKind) value = Lower(value);
+  if (term->field != job_field::kState) return OkStatus();
   value = Upper(value);
   return CheckState(*term);
 }
 
 }  // namespace
 
-Status CheckFilterOperator(const std::string& name, const std::string& op,
-                           const JobFilterTerm& term) {
-  const bool is_order =
-      term.op != Op::kEqual && term.op != Op::kHas && term.op != Op::kMatches;
-  if (IsNumber(term.field) ? term.op != Op::kMatches : !is_order) {
-    return OkStatus();
+Status ReadJobFilterValue(const std::string& name, FilterTerm* term) {
+  if (term->field == job_field::kPriority) {
+    return ReadWholeNumber(kMaxShown, term);
   }
-  return InvalidArgument(
-      "{} takes {}, not {}", name,
-      is_order ? "= != : ~ and !~" : "= != : < <= > and >=", op);
-}
-
-Status ReadFilterValue(const std::string& name, JobFilterTerm* term) {
-  if (term->field == Field::kPriority) {
-    std::string_view rest = term->value;
-    if (ReadNumber(&rest, &term->number) && rest.empty()) return OkStatus();
-    return InvalidArgument("\"{}\" is no whole number", Shown(*term));
+  if (job_field::IsNumber(term->field)) return ReadTime(term);
+  if (term->op == FilterOp::kMatches) {
+    return ReadPattern(kMaxPatternMemory, kMaxShown, term);
   }
-  if (IsNumber(term->field)) return ReadTime(term);
-  if (term->op == Op::kMatches) return ReadPattern(term);
   return ReadText(name, term);
 }
 

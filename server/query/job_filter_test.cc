@@ -1,4 +1,4 @@
-#include "server/service/job_filter.h"
+#include "server/query/job_filter.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -15,18 +15,14 @@
 //   ~  !~         a regular expression (RE2) matches in it
 // What is not there equals nothing, and is less and more than nothing. `state`
 // knows AI Platform's states and lockstep's own. Pure.
-#ifndef LOCKSTEP_SERVER_SERVICE_JOB_FILTER_H_
-#define LOCKSTEP_SERVER_SERVICE_JOB_FILTER_H_
+#ifndef LOCKSTEP_SERVER_QUERY_JOB_FILTER_H_
+#define LOCKSTEP_SERVER_QUERY_JOB_FILTER_H_
 
-#include <re2/re2.h>
-
-#include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "common/base/status.h"
+#include "common/filter/filter.h"
 #include "common/training/states.h"
 #include "server/core/job.h"
 
@@ -34,54 +30,6 @@ namespace lockstep {
 
 // What users of AI Platform's interface see of the job's state.
 TrainingState TrainingStateOf(const Job& job);
-
-struct JobFilterTerm {
-  enum class Field {
-    kJobId,
-    kState,
-    kLabel,
-    kOwner,
-    kKind,
-    kPool,
-    kRegion,
-    kPriority,
-    kCreateTime,
-    kStartTime,
-    kEndTime,
-  };
-  enum class Op {
-    kEqual,
-    kHas,
-    kLess,
-    kLessEqual,
-    kGreater,
-    kGreaterEqual,
-    kMatches
-  };
-  Field field = Field::kJobId;
-  std::string label;  // Of kLabel: its key.
-  Op op = Op::kEqual;
-  bool negated = false;
-  // The value is there, whatever it is.
-  bool any = false;
-  // The value is a beginning.
-  bool prefix = false;
-  std::string value;
-  // Of times (Unix nanoseconds, or before now where it is `ago`) and numbers.
-  int64_t number = 0;
-  bool ago = false;
-  std::shared_ptr<const re2::RE2> pattern;
-};
-
-struct JobFilterNode {
-  enum class Kind { kTerm, kAnd, kOr, kNot };
-  Kind kind = Kind::kTerm;
-  JobFilterTerm term;
-  std::vector<JobFilterNode> children;
-};
-
-// InvalidArgument: "column 9: ...". nullopt: there is nothing in it.
-StatusOr<std::optional<JobFilterNode>> ParseJobFilter(std::string_view text);
 
 class JobFilter {
  public:
@@ -95,9 +43,9 @@ class JobFilter {
   bool empty() const { return !root_; }
 
  private:
-  std::optional<JobFilterNode> root_;
+  std::optional<FilterNode> root_;
 };
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_SERVER_SERVICE_JOB_FILTER_H_
+#endif  // LOCKSTEP_SERVER_QUERY_JOB_FILTER_H_

@@ -1,0 +1,31 @@
+// The fields and the sentences of log_query.h. Pure.
+#ifndef LOCKSTEP_CLIENT_CLI_LOG_QUERY_LANGUAGE_H_
+#define LOCKSTEP_CLIENT_CLI_LOG_QUERY_LANGUAGE_H_
+
+#include "common/filter/filter.h"
+
+namespace lockstep {
+
+// A term's number is a v1::Severity, Unix nanoseconds, a rank or an attempt.
+namespace log_field {
+enum : int {
+  // Texts. The first one is what a text alone is looked for in.
+  kText,
+  kTask,
+  kJob,
+  kResource,
+  kStream,
+  // Numbers.
+  kSeverity,
+  kTime,
+  kRank,
+  kAttempt
+};
+inline bool IsText(int field) { return field <= kStream; }
+}  // namespace log_field
+
+const FilterLanguage& LogQueryLanguage();
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_CLIENT_CLI_LOG_QUERY_LANGUAGE_H_
