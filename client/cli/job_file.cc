@@ -2,11 +2,11 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
-#include <yaml-cpp/yaml.h>
 
-#include <cmath>
 #include <limits>
+#include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "client/cli/parse.h"
@@ -20,6 +20,7 @@ using google::protobuf::EnumDescriptor;
 using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Reflection;
+using ProtoMessage = google::protobuf::Message;
 
 std::string Upper(std::string text) {
   for (char& c : text) {
@@ -33,245 +34,186 @@ bool EndsWith(const std::string& text, const std::string& end) {
          text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-class Reader {
- public:
-  explicit Reader(std::string source) : source_(std::move(source)) {}
+const FieldDescriptor* FindField(const Descriptor* type,
+                                 const std::string& name) {
+  // As the flag and many other programs' files have it.
+  if (name == "env") return type->FindFieldByName("environment");
+  const FieldDescriptor* const field = type->FindFieldByName(name);
+  return field ? field : type->FindFieldByCamelcaseName(name);
+}
 
-  Status At(const YAML::Mark& mark, const std::string& text) const {
-    return InvalidArgument("{}:{}:{}: {}", source_, mark.line + 1,
-                           mark.column + 1, text);
+std::vector<std::string> FieldNames(const Descriptor* type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type->field_count(); ++i) {
+    names.push_back(type->field(i)->json_name());
   }
+  return names;
+}
 
-  Status ReadMessage(const YAML::Node& node,
-                     google::protobuf::Message* message) const {
-    const Descriptor* const type = message->GetDescriptor();
-    if (!node.IsMap()) {
-      return At(node.Mark(), fmt::format("{} is made of \"field: value\" lines",
-                                         type->name()));
+Status NotA(const YamlValue& value, const std::string& what) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, value.Text());
+  return value.Wrong(fmt::format("\"{}\" is not {}", text, what));
+}
+
+// map<string, string>: the only map type in a JobSpec.
+Status ReadMap(const YamlValue& value, const FieldDescriptor* field,
+               ProtoMessage* message) {
+  std::map<std::string, std::string> texts;
+  LOCKSTEP_RETURN_IF_ERROR(Into(&texts)(value));
+  for (auto& [name, text] : texts) {
+    ProtoMessage* const pair =
+        message->GetReflection()->AddMessage(message, field);
+    const Reflection* const reflection = pair->GetReflection();
+    const Descriptor* const type = pair->GetDescriptor();
+    reflection->SetString(pair, type->map_key(), name);
+    reflection->SetString(pair, type->map_value(), std::move(text));
+  }
+  return OkStatus();
+}
+
+Status ReadDuration(const YamlValue& value, google::protobuf::Duration* out) {
+  const auto text = value.Text();
+  const auto duration = ParseDuration(text.ok() ? *text : "a list");
+  if (!duration.ok()) return value.Wrong(Message(duration.status()));
+  out->set_seconds(duration->count() / 1'000'000'000);
+  out->set_nanos(static_cast<int32_t>(duration->count() % 1'000'000'000));
+  return OkStatus();
+}
+
+Status ReadInteger(const YamlValue& value, const FieldDescriptor* field,
+                   ProtoMessage* message) {
+  const bool small = field->cpp_type() == FieldDescriptor::CPPTYPE_INT32;
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, value.Text());
+  StatusOr<int64_t> number = 0;
+  if (EndsWith(field->name(), "_bytes")) {
+    number = ParseBytes(text);
+    if (!number.ok()) return NotA(value, "a size such as 2GiB");
+  } else {
+    number = small ? value.Whole(std::numeric_limits<int32_t>::min(),
+                                 std::numeric_limits<int32_t>::max())
+                   : value.Whole(std::numeric_limits<int64_t>::min(),
+                                 std::numeric_limits<int64_t>::max());
+    if (!number.ok()) return NotA(value, "a whole number");
+  }
+  if (small) {
+    message->GetReflection()->SetInt32(message, field,
+                                       static_cast<int32_t>(*number));
+  } else {
+    message->GetReflection()->SetInt64(message, field, *number);
+  }
+  return OkStatus();
+}
+
+Status ReadEnum(const YamlValue& value, const FieldDescriptor* field,
+                ProtoMessage* message) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, value.Text());
+  const EnumDescriptor* const type = field->enum_type();
+  // All values begin as "JOB_KIND_UNSPECIFIED" does.
+  const std::string zero = type->value(0)->name();
+  const std::string prefix =
+      zero.substr(0, zero.size() - std::string("UNSPECIFIED").size());
+  const std::string wanted = Upper(text);
+  std::vector<std::string> known;
+  for (int i = 1; i < type->value_count(); ++i) {
+    const EnumValueDescriptor* const each = type->value(i);
+    const std::string name = each->name().substr(prefix.size());
+    if (wanted == name || wanted == each->name()) {
+      message->GetReflection()->SetEnum(message, field, each);
+      return OkStatus();
     }
-    std::set<std::string> seen;
-    for (const auto& entry : node) {
-      const YAML::Node key = entry.first;
-      if (!key.IsScalar()) return At(key.Mark(), "a field's name is a text");
-      const FieldDescriptor* const field = Find(type, key.Scalar());
-      if (!field) {
-        return At(
-            key.Mark(),
-            fmt::format("{} has no field {}{}", type->name(), key.Scalar(),
-                        DidYouMean(key.Scalar(), Names(type))));
+    known.push_back(name);
+  }
+  return value.Wrong("there is no " + text + DidYouMean(wanted, known));
+}
+
+Status ReadScalar(const YamlValue& value, const FieldDescriptor* field,
+                  ProtoMessage* message) {
+  const Reflection* const reflection = message->GetReflection();
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string text, value.Text());
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_STRING:
+      if (field->is_repeated()) {
+        reflection->AddString(message, field, text);
+      } else {
+        reflection->SetString(message, field, text);
       }
-      if (!seen.insert(field->name()).second) {
-        return At(key.Mark(), fmt::format("{} is there twice", key.Scalar()));
-      }
-      // "field:" with nothing behind it.
-      if (entry.second.IsNull()) continue;
-      LOCKSTEP_RETURN_IF_ERROR(ReadField(entry.second, field, message));
+      return OkStatus();
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return ReadEnum(value, field, message);
+    case FieldDescriptor::CPPTYPE_DOUBLE: {
+      LOCKSTEP_ASSIGN_OR_RETURN(const double number, value.Number());
+      reflection->SetDouble(message, field, number);
+      return OkStatus();
     }
-    return OkStatus();
+    case FieldDescriptor::CPPTYPE_BOOL: {
+      const auto truth = value.Bool();
+      if (!truth.ok()) return NotA(value, "true or false");
+      reflection->SetBool(message, field, *truth);
+      return OkStatus();
+    }
+    case FieldDescriptor::CPPTYPE_INT32:
+    case FieldDescriptor::CPPTYPE_INT64:
+      return ReadInteger(value, field, message);
+    default:
+      return value.Wrong("cannot be set in a file");
   }
+}
 
- private:
-  static const FieldDescriptor* Find(const Descriptor* type,
-                                     const std::string& name) {
-    // As the flag and many other programs' files have it.
-    if (name == "env") return type->FindFieldByName("environment");
-    const FieldDescriptor* const field = type->FindFieldByName(name);
-    return field ? field : type->FindFieldByCamelcaseName(name);
+Status ReadMessage(const YamlValue& value, ProtoMessage* message);
+
+Status ReadValue(const YamlValue& value, const FieldDescriptor* field,
+                 ProtoMessage* message) {
+  if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+    return ReadScalar(value, field, message);
   }
-
-  static std::vector<std::string> Names(const Descriptor* type) {
-    std::vector<std::string> names;
-    for (int i = 0; i < type->field_count(); ++i) {
-      names.push_back(type->field(i)->json_name());
-    }
-    return names;
+  const Reflection* const reflection = message->GetReflection();
+  ProtoMessage* const child = field->is_repeated()
+                                  ? reflection->AddMessage(message, field)
+                                  : reflection->MutableMessage(message, field);
+  if (child->GetDescriptor()->full_name() == "google.protobuf.Duration") {
+    return ReadDuration(value, static_cast<google::protobuf::Duration*>(child));
   }
+  return ReadMessage(value, child);
+}
 
-  Status ReadField(const YAML::Node& node, const FieldDescriptor* field,
-                   google::protobuf::Message* message) const {
-    if (field->is_map()) return ReadMap(node, field, message);
-    if (!field->is_repeated()) return ReadValue(node, field, message);
-    if (!node.IsSequence()) {
-      return At(node.Mark(),
-                fmt::format("{} is a list: [a, b] or lines that begin with -",
-                            field->json_name()));
-    }
-    for (const YAML::Node& element : node) {
-      LOCKSTEP_RETURN_IF_ERROR(ReadValue(element, field, message));
-    }
-    return OkStatus();
+Status ReadField(const YamlValue& value, const FieldDescriptor* field,
+                 ProtoMessage* message) {
+  if (field->is_map()) return ReadMap(value, field, message);
+  if (!field->is_repeated()) return ReadValue(value, field, message);
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto elements, value.List());
+  for (const YamlValue& element : elements) {
+    LOCKSTEP_RETURN_IF_ERROR(ReadValue(element, field, message));
   }
+  return OkStatus();
+}
 
-  // map<string, string>, which is all there is in a JobSpec.
-  Status ReadMap(const YAML::Node& node, const FieldDescriptor* field,
-                 google::protobuf::Message* message) const {
-    if (!node.IsMap()) {
-      return At(node.Mark(), fmt::format("{} is made of \"NAME: value\" lines",
-                                         field->json_name()));
+Status ReadMessage(const YamlValue& value, ProtoMessage* message) {
+  const Descriptor* const type = message->GetDescriptor();
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto entries, value.Map());
+  std::set<const FieldDescriptor*> seen;
+  for (const auto& [key, element] : entries) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string name, key.Text());
+    const FieldDescriptor* const field = FindField(type, name);
+    if (!field) {
+      return key.Wrong(fmt::format("{} has no field {}{}", type->name(), name,
+                                   DidYouMean(name, FieldNames(type))));
     }
-    std::set<std::string> seen;
-    for (const auto& entry : node) {
-      if (!entry.first.IsScalar() ||
-          !(entry.second.IsScalar() || entry.second.IsNull())) {
-        return At(entry.first.Mark(),
-                  fmt::format("names and values of {} are texts",
-                              field->json_name()));
-      }
-      if (!seen.insert(entry.first.Scalar()).second) {
-        return At(entry.first.Mark(),
-                  fmt::format("{} is there twice", entry.first.Scalar()));
-      }
-      google::protobuf::Message* const pair =
-          message->GetReflection()->AddMessage(message, field);
-      const Descriptor* const type = pair->GetDescriptor();
-      const Reflection* const reflection = pair->GetReflection();
-      reflection->SetString(pair, type->map_key(), entry.first.Scalar());
-      reflection->SetString(
-          pair, type->map_value(),
-          entry.second.IsNull() ? std::string() : entry.second.Scalar());
-    }
-    return OkStatus();
+    // By another of its names.
+    if (!seen.insert(field).second) return key.Wrong(name + " is there twice");
+    // "field:" without a value is as one that is not there.
+    if (element.IsNull()) continue;
+    LOCKSTEP_RETURN_IF_ERROR(ReadField(element, field, message));
   }
-
-  Status ReadValue(const YAML::Node& node, const FieldDescriptor* field,
-                   google::protobuf::Message* message) const {
-    const Reflection* const reflection = message->GetReflection();
-    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      google::protobuf::Message* const child =
-          field->is_repeated() ? reflection->AddMessage(message, field)
-                               : reflection->MutableMessage(message, field);
-      if (child->GetDescriptor()->full_name() == "google.protobuf.Duration") {
-        return ReadDuration(node, field, child);
-      }
-      return ReadMessage(node, child);
-    }
-    if (!node.IsScalar()) {
-      return At(node.Mark(),
-                fmt::format("{} is a single value", field->json_name()));
-    }
-    return ReadScalar(node, field, message);
-  }
-
-  Status ReadDuration(const YAML::Node& node, const FieldDescriptor* field,
-                      google::protobuf::Message* child) const {
-    const auto duration =
-        ParseDuration(node.IsScalar() ? node.Scalar() : std::string("a list"));
-    if (!duration.ok()) {
-      return At(node.Mark(), fmt::format("{}: {}", field->json_name(),
-                                         Message(duration.status())));
-    }
-    auto* const out = static_cast<google::protobuf::Duration*>(child);
-    out->set_seconds(duration->count() / 1'000'000'000);
-    out->set_nanos(static_cast<int32_t>(duration->count() % 1'000'000'000));
-    return OkStatus();
-  }
-
-  Status ReadScalar(const YAML::Node& node, const FieldDescriptor* field,
-                    google::protobuf::Message* message) const {
-    const Reflection* const reflection = message->GetReflection();
-    switch (field->cpp_type()) {
-      case FieldDescriptor::CPPTYPE_STRING:
-        if (field->is_repeated()) {
-          reflection->AddString(message, field, node.Scalar());
-        } else {
-          reflection->SetString(message, field, node.Scalar());
-        }
-        return OkStatus();
-      case FieldDescriptor::CPPTYPE_ENUM:
-        return ReadEnum(node, field, message);
-      case FieldDescriptor::CPPTYPE_DOUBLE: {
-        double value = 0;
-        if (!YAML::convert<double>::decode(node, value) ||
-            !std::isfinite(value)) {
-          return Wrong(node, field, "a number");
-        }
-        reflection->SetDouble(message, field, value);
-        return OkStatus();
-      }
-      case FieldDescriptor::CPPTYPE_BOOL: {
-        bool value = false;
-        if (!YAML::convert<bool>::decode(node, value)) {
-          return Wrong(node, field, "true or false");
-        }
-        reflection->SetBool(message, field, value);
-        return OkStatus();
-      }
-      case FieldDescriptor::CPPTYPE_INT32:
-      case FieldDescriptor::CPPTYPE_INT64:
-        return ReadInteger(node, field, message);
-      default:
-        return At(node.Mark(), fmt::format("{} cannot be set in a file",
-                                           field->json_name()));
-    }
-  }
-
-  Status ReadInteger(const YAML::Node& node, const FieldDescriptor* field,
-                     google::protobuf::Message* message) const {
-    const bool small = field->cpp_type() == FieldDescriptor::CPPTYPE_INT32;
-    int64_t value = 0;
-    if (EndsWith(field->name(), "_bytes")) {
-      const auto bytes = ParseBytes(node.Scalar());
-      if (!bytes.ok()) return Wrong(node, field, "a size such as 2GiB");
-      value = *bytes;
-    } else if (!YAML::convert<int64_t>::decode(node, value) ||
-               (small && (value > std::numeric_limits<int32_t>::max() ||
-                          value < std::numeric_limits<int32_t>::min()))) {
-      return Wrong(node, field, "a whole number");
-    }
-    if (small) {
-      message->GetReflection()->SetInt32(message, field,
-                                         static_cast<int32_t>(value));
-    } else {
-      message->GetReflection()->SetInt64(message, field, value);
-    }
-    return OkStatus();
-  }
-
-  Status ReadEnum(const YAML::Node& node, const FieldDescriptor* field,
-                  google::protobuf::Message* message) const {
-    const EnumDescriptor* const type = field->enum_type();
-    // "JOB_KIND_UNSPECIFIED" tells what all values begin with.
-    const std::string zero = type->value(0)->name();
-    const std::string prefix =
-        zero.substr(0, zero.size() - std::string("UNSPECIFIED").size());
-    const std::string wanted = Upper(node.Scalar());
-    std::vector<std::string> known;
-    for (int i = 1; i < type->value_count(); ++i) {
-      const EnumValueDescriptor* const value = type->value(i);
-      const std::string name = value->name().substr(prefix.size());
-      if (wanted == name || wanted == value->name()) {
-        message->GetReflection()->SetEnum(message, field, value);
-        return OkStatus();
-      }
-      known.push_back(name);
-    }
-    return At(node.Mark(),
-              fmt::format("{}: there is no {}{}", field->json_name(),
-                          node.Scalar(), DidYouMean(wanted, known)));
-  }
-
-  Status Wrong(const YAML::Node& node, const FieldDescriptor* field,
-               const char* what) const {
-    return At(node.Mark(),
-              fmt::format("{}: \"{}\" is not {}", field->json_name(),
-                          node.Scalar(), what));
-  }
-
-  const std::string source_;
-};
+  return OkStatus();
+}
 
 }  // namespace
 
 StatusOr<v1::JobSpec> ParseJobFile(const std::string& text,
                                    const std::string& source) {
-  const Reader reader(source);
+  LOCKSTEP_ASSIGN_OR_RETURN(const YamlValue root, LoadYaml(text, source));
   v1::JobSpec spec;
-  try {
-    LOCKSTEP_RETURN_IF_ERROR(CheckOneDocument(text, source));
-    LOCKSTEP_RETURN_IF_ERROR(reader.ReadMessage(YAML::Load(text), &spec));
-  } catch (const YAML::Exception& e) {
-    return reader.At(e.mark, e.msg);
-  }
+  LOCKSTEP_RETURN_IF_ERROR(ReadMessage(root, &spec));
   return spec;
 }
 
