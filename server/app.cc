@@ -11,10 +11,10 @@
 #include "common/base/random.h"
 #include "common/http/metrics.h"
 #include "server/listen_check.h"
-#include "server/service/backup_metrics.h"
-#include "server/service/http_pages.h"
-#include "server/service/metrics.h"
-#include "server/service/package_metrics.h"
+#include "server/metrics/backup_metrics.h"
+#include "server/metrics/metrics.h"
+#include "server/metrics/package_metrics.h"
+#include "server/page/http_pages.h"
 #include "server/store/sqlite_store.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/training_file/training_file.h"
+#include "common/training/training_file.h"
 
 namespace lockstep {
 namespace {

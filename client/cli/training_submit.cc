@@ -16,8 +16,8 @@
 #include "client/cli/training_flags.h"
 #include "client/cli/training_options.h"
 #include "client/cli/training_packages.h"
-#include "client/training_file/training_file.h"
 #include "common/base/file.h"
+#include "common/training/training_file.h"
 #include "common/wire/training_wire.h"
 
 namespace lockstep {

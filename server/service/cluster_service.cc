@@ -4,8 +4,8 @@
 #include "common/rpc/status_conversion.h"
 #include "common/wire/field_checker.h"
 #include "common/wire/value_wire.h"
+#include "server/query/page.h"
 #include "server/service/messages.h"
-#include "server/service/page.h"
 #include "server/service/request.h"
 
 namespace lockstep {

@@ -9,7 +9,7 @@
 #include "common/rpc/status_conversion.h"
 #include "server/service/job_service.h"
 #include "server/service/request.h"
-#include "server/service/stream_reactor.h"
+#include "server/stream/stream_reactor.h"
 
 namespace lockstep {
 namespace {

@@ -6,14 +6,14 @@
 #include "common/rpc/status_conversion.h"
 #include "common/wire/job_wire.h"
 #include "server/core/bill.h"
+#include "server/log_stream/log_stream.h"
 #include "server/query/job_filter.h"
+#include "server/query/page.h"
 #include "server/service/job_watch.h"
-#include "server/service/log_stream.h"
 #include "server/service/messages.h"
-#include "server/service/page.h"
 #include "server/service/request.h"
-#include "server/service/stream_reactor.h"
 #include "server/service/submission.h"
+#include "server/stream/stream_reactor.h"
 
 namespace lockstep {
 namespace {

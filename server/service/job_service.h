@@ -9,13 +9,13 @@
 #include "lockstep/v1/job.grpc.pb.h"
 #include "server/coordinator/coordinator.h"
 #include "server/logs/log_store.h"
+#include "server/metrics/stream_metrics.h"
 #include "server/packages/package_store.h"
-#include "server/service/stream_metrics.h"
-#include "server/service/stream_readers.h"
+#include "server/query/visibility.h"
 #include "server/service/unary.h"
-#include "server/service/visibility.h"
 #include "server/service/work_files.h"
 #include "server/site/site_tables.h"
+#include "server/stream/stream_readers.h"
 
 namespace lockstep {
 

@@ -16,9 +16,9 @@
 #include "lockstep/v1/job.pb.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/watch_hub.h"
-#include "server/service/stream_metrics.h"
-#include "server/service/stream_reactor.h"
-#include "server/service/visibility.h"
+#include "server/metrics/stream_metrics.h"
+#include "server/query/visibility.h"
+#include "server/stream/stream_reactor.h"
 
 namespace lockstep {
 

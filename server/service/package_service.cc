@@ -10,7 +10,7 @@
 #include "common/rpc/status_conversion.h"
 #include "common/wire/value_wire.h"
 #include "server/service/request.h"
-#include "server/service/stream_reactor.h"
+#include "server/stream/stream_reactor.h"
 
 namespace lockstep {
 namespace {

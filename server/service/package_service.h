@@ -8,7 +8,7 @@
 #include "common/rpc/call_pools.h"
 #include "lockstep/v1/package.grpc.pb.h"
 #include "server/packages/package_store.h"
-#include "server/service/turns.h"
+#include "server/stream/turns.h"
 
 namespace lockstep {
 

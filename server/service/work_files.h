@@ -14,8 +14,8 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/wire/worker_wire.h"
-#include "server/service/stream_reactor.h"
-#include "server/service/turns.h"
+#include "server/stream/stream_reactor.h"
+#include "server/stream/turns.h"
 
 namespace lockstep {
 

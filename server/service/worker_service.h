@@ -11,7 +11,7 @@
 #include "lockstep/v1/worker.grpc.pb.h"
 #include "server/coordinator/coordinator.h"
 #include "server/logs/log_store.h"
-#include "server/service/stream_metrics.h"
+#include "server/metrics/stream_metrics.h"
 #include "server/service/work_files.h"
 
 namespace lockstep {

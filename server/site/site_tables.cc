@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/site/site_file.h"
+#include "common/training/site_file.h"
 
 namespace lockstep {
 namespace {

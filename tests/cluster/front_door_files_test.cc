@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "client/training_file/testing.h"
 #include "common/base/random.h"
+#include "common/training/training_file_fixture.h"
 #include "tests/cluster/front_door_fixture.h"
 
 namespace lockstep {

@@ -10,9 +10,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "client/training_file/testing.h"
 #include "common/base/log_line.h"
 #include "common/pki/ca.h"
+#include "common/training/training_file_fixture.h"
 #include "common/wire/job_wire.h"
 #include "common/wire/worker_wire.h"
 #include "server/store/record.h"

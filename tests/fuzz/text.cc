@@ -4,7 +4,7 @@
 #include "common/base/host_port.h"
 #include "common/model/names.h"
 #include "common/model/reduction_plan.h"
-#include "server/service/page.h"
+#include "server/query/page.h"
 #include "tests/fuzz/fuzz.h"
 #include "worker/agent/ports/port_lease.h"
 #include "worker/checkpoint/layout.h"

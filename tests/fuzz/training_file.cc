@@ -1,5 +1,5 @@
 // A config file in AI Platform's words, and what it becomes here.
-#include "client/training_file/training_file.h"
+#include "common/training/training_file.h"
 
 #include "common/training/translate.h"
 #include "tests/fuzz/fuzz.h"

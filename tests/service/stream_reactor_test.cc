@@ -1,5 +1,5 @@
 // What drives a stream, where others wake it at odd moments.
-#include "server/service/stream_reactor.h"
+#include "server/stream/stream_reactor.h"
 
 #include <gmock/gmock.h>
 

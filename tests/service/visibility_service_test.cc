@@ -1,7 +1,7 @@
 // What the owner of a job, an admin and others are shown of it.
 #include <gmock/gmock.h>
 
-#include "server/service/log_stream.h"
+#include "server/log_stream/log_stream.h"
 #include "tests/service/fixture.h"
 
 namespace lockstep {

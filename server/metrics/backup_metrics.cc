@@ -1,0 +1,42 @@
+#include "server/metrics/backup_metrics.h"
+
+#include "server/metrics/metric_families.h"
+
+namespace lockstep {
+
+std::vector<prometheus::MetricFamily> BackupFamilies(const BackupStats& stats,
+                                                     Duration interval) {
+  MetricFamilies out;
+  const auto seconds = [](WallTime time) {
+    return ToSeconds(time.time_since_epoch());
+  };
+  if (stats.newest) {
+    out.Gauge("lockstep_store_backup_timestamp_seconds",
+              "When the newest backup of the store was made, since unix epoch.",
+              seconds(*stats.newest));
+  }
+  if (stats.behind_since) {
+    out.Gauge("lockstep_store_backup_behind_timestamp_seconds",
+              "Since when the store has a change that no backup has, since "
+              "unix epoch; absent: none.",
+              seconds(*stats.behind_since));
+  }
+  out.Gauge("lockstep_store_backup_interval_seconds",
+            "Time between two regular backups of the store.",
+            ToSeconds(interval));
+  const auto tries = [&](const char* result, uint64_t count) {
+    out.Counter("lockstep_store_backups_total",
+                "Regular backups of the store, by what became of them.",
+                static_cast<double>(count), {{"result", result}});
+  };
+  tries("made", stats.made);
+  tries("failed", stats.failed);
+  return out.Take();
+}
+
+std::vector<prometheus::MetricFamily> BackupMetrics::Collect() const {
+  if (backups_ == nullptr) return {};
+  return BackupFamilies(backups_->Stats(), backups_->interval());
+}
+
+}  // namespace lockstep

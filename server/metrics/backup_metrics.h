@@ -1,0 +1,30 @@
+// What BackupSchedule did, for /metrics.
+#ifndef LOCKSTEP_SERVER_METRICS_BACKUP_METRICS_H_
+#define LOCKSTEP_SERVER_METRICS_BACKUP_METRICS_H_
+
+#include <prometheus/collectable.h>
+
+#include <vector>
+
+#include "server/store/backup_schedule.h"
+
+namespace lockstep {
+
+std::vector<prometheus::MetricFamily> BackupFamilies(const BackupStats& stats,
+                                                     Duration interval);
+
+// Thread-safe.
+class BackupMetrics final : public prometheus::Collectable {
+ public:
+  // `backups` outlives it; null: none are made, and there is nothing to tell.
+  explicit BackupMetrics(const BackupSchedule* backups) : backups_(backups) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  const BackupSchedule* const backups_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_METRICS_BACKUP_METRICS_H_

@@ -1,0 +1,236 @@
+#include "server/metrics/job_metrics.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "server/metrics/metric_names.h"
+
+namespace lockstep {
+namespace {
+
+bool Trains(TaskType type) {
+  return type == TaskType::kChief || type == TaskType::kWorker;
+}
+
+// By name, as the chief reports them.
+void AddValues(const RankProgress& chief, const MetricLabels& id,
+               MetricFamilies* out) {
+  size_t shown = 0;
+  for (const auto& [name, value] : chief.values) {
+    if (shown++ == kMaxUserMetrics) break;
+    MetricLabels labels = id;
+    labels.push_back({"metric", name});
+    out->Gauge("lockstep_job_user_metric",
+               "Values that the chief reports by name.", value,
+               std::move(labels));
+  }
+}
+
+void AddMfu(const JobSnapshot& snapshot, const CoordinatorView& view,
+            const MachineTable& machines, const MetricLabels& id,
+            MetricFamilies* out) {
+  const RankProgress& chief = snapshot.progress->chief;
+  const auto each = chief.values.find(kFlopsPerSample);
+  if (each == chief.values.end() || each->second <= 0) return;
+  const auto peak = PeakFlopsOf(*snapshot.job, view, machines);
+  if (!peak) return;
+  out->Gauge("lockstep_job_mfu_ratio",
+             "FLOP of its samples over the last 10 s, of those that its GPUs "
+             "could do at most.",
+             snapshot.progress->samples_per_second * each->second / *peak, id);
+}
+
+// Of what a native job's chief says now.
+void AddProgress(const JobSnapshot& snapshot, const CoordinatorView& view,
+                 const MachineTable& machines, const MetricLabels& id,
+                 MetricFamilies* out) {
+  if (!snapshot.progress || snapshot.job->spec.kind != JobKind::kNative) return;
+  const RankProgress& chief = snapshot.progress->chief;
+  AddValues(chief, id, out);
+  if (chief.committed_step < 0) return;
+  out->Gauge("lockstep_job_step", "Newest step that the chief committed.",
+             static_cast<double>(chief.committed_step), id);
+  out->Gauge("lockstep_job_epoch", "Epochs done, with the fraction.",
+             chief.epoch, id);
+  out->Gauge("lockstep_job_loss", "Loss that the chief reported last.",
+             chief.loss, id);
+  out->Gauge("lockstep_job_samples_per_second",
+             "Samples of all ranks, over the last 10 s.",
+             snapshot.progress->samples_per_second, id);
+  if (chief.total_steps > 0) {
+    out->Gauge("lockstep_job_progress_ratio", "Part of all steps that is done.",
+               std::clamp(static_cast<double>(chief.committed_step) /
+                              static_cast<double>(chief.total_steps),
+                          0.0, 1.0),
+               id);
+  }
+  if (snapshot.progress->eta) {
+    out->Gauge("lockstep_job_eta_seconds", "Time left at the present rate.",
+               ToSeconds(*snapshot.progress->eta), id);
+  }
+  AddMfu(snapshot, view, machines, id, out);
+}
+
+}  // namespace
+
+int32_t TargetWorldSize(const Job& job) {
+  int32_t ranks = 0;
+  for (const RoleSpec& role : job.spec.roles) {
+    if (Trains(role.type)) ranks += role.count * role.ranks_per_task;
+  }
+  return ranks;
+}
+
+int32_t ActualWorldSize(const JobSnapshot& snapshot) {
+  int32_t ranks = 0;
+  for (const TaskStatus& task : snapshot.job->tasks) {
+    if (!Trains(task.type)) continue;
+    for (const RankStatus& rank : task.ranks) {
+      const auto live = snapshot.live.find(rank.rank);
+      if (live == snapshot.live.end() || live->second.exit) continue;
+      const RankState state = live->second.state;
+      ranks += state == RankState::kStarted || state == RankState::kJoined;
+    }
+  }
+  return ranks;
+}
+
+std::optional<double> PeakFlopsOf(const Job& job, const CoordinatorView& view,
+                                  const MachineTable& machines) {
+  std::optional<double> sum;
+  for (const TaskStatus& task : job.tasks) {
+    if (task.gpus.empty()) continue;
+    const auto node = std::find_if(view.nodes.begin(), view.nodes.end(),
+                                   [&](const NodeSnapshot& known) {
+                                     return known.member.info.name == task.node;
+                                   });
+    if (node == view.nodes.end()) return std::nullopt;
+    const std::vector<Gpu>& gpus = node->member.info.gpus;
+    for (const int32_t index : task.gpus) {
+      const auto gpu =
+          std::find_if(gpus.begin(), gpus.end(),
+                       [&](const Gpu& known) { return known.index == index; });
+      if (gpu == gpus.end()) return std::nullopt;
+      const auto peak = PeakFlops(machines, gpu->model);
+      if (!peak) return std::nullopt;
+      sum = sum.value_or(0) + *peak;
+    }
+  }
+  return sum;
+}
+
+void AddJobMetrics(const JobSnapshot& snapshot, const CoordinatorView& view,
+                   const MachineTable& machines, MetricFamilies* out) {
+  const Job& job = *snapshot.job;
+  const MetricLabels id = {{"job_id", job.spec.name}};
+  const auto with = [&](const char* label, std::string_view value) {
+    MetricLabels labels = id;
+    labels.push_back({label, std::string(value)});
+    return labels;
+  };
+  out->Gauge("lockstep_job_info", "Always 1; the labels say what the job is.",
+             1,
+             {{"job_id", job.spec.name},
+              {"name", job.spec.name},
+              {"user", job.owner},
+              {"queue", kQueue},
+              {"kind", std::string(Name(job.spec.kind))},
+              {"world_size", std::to_string(TargetWorldSize(job))}});
+  for (const JobState state : kAllJobStates) {
+    out->Gauge("lockstep_job_state", "1 for the state that the job is in.",
+               job.state == state ? 1 : 0,
+               with("state", LowerName(Name(state))));
+  }
+  const auto restarts = RestartsOf(job);
+  for (size_t i = 0; i < kRestartReasons; ++i) {
+    out->Counter("lockstep_job_restarts_total",
+                 "Attempts after the first, by why the one before ended.",
+                 static_cast<double>(restarts[i]),
+                 with("reason", Name(static_cast<RestartReason>(i))));
+  }
+  out->Counter("lockstep_job_cost_total",
+               "Use so far at the site's prices, idle or not.",
+               snapshot.bill.cost, with("currency", snapshot.bill.currency));
+  if (job.last_checkpoint) {
+    out->Gauge("lockstep_checkpoint_last_step",
+               "Step of the newest complete checkpoint.",
+               static_cast<double>(job.last_checkpoint->step), id);
+    out->Gauge("lockstep_checkpoint_last_success_timestamp_seconds",
+               "When the newest complete checkpoint was published.",
+               UnixSeconds(job.last_checkpoint->time), id);
+  }
+  const char ranks_help[] = "Chief and workers: asked for, and at work now.";
+  out->Gauge("lockstep_job_world_size", ranks_help, TargetWorldSize(job),
+             with("kind", "target"));
+  out->Gauge("lockstep_job_world_size", ranks_help, ActualWorldSize(snapshot),
+             with("kind", "actual"));
+  AddProgress(snapshot, view, machines, id, out);
+}
+
+void AddAccountMetrics(const Job& job, const JobAccount& account,
+                       MetricFamilies* out) {
+  const MetricLabels id = {{"job_id", job.spec.name}};
+  const auto with = [&](const char* label, std::string_view value) {
+    MetricLabels labels = id;
+    labels.push_back({label, std::string(value)});
+    return labels;
+  };
+  for (size_t i = 0; i < kTimeStates; ++i) {
+    const auto state = static_cast<TimeState>(i);
+    out->Counter("lockstep_job_time_seconds_total",
+                 "Where a job's time went; goodput is productive over all.",
+                 account.seconds(state), with("state", Name(state)));
+  }
+  for (const auto& [pool, held] : account.held()) {
+    for (const auto& [resource, seconds] :
+         {std::pair("cpu", held.core_seconds),
+          std::pair("gpu", held.gpu_seconds)}) {
+      MetricLabels labels = with("pool", pool);
+      labels.push_back({"resource", resource});
+      out->Counter("lockstep_job_resource_seconds_total",
+                   "Resources held, busy or not, times seconds.", seconds,
+                   std::move(labels));
+    }
+  }
+  out->Counter("lockstep_checkpoints_total", "Complete checkpoints published.",
+               static_cast<double>(account.checkpoints()), id);
+  out->Counter("lockstep_checkpoint_bytes_total",
+               "Bytes of the complete checkpoints.", account.checkpoint_bytes(),
+               id);
+  if (job.spec.kind != JobKind::kNative) return;
+  out->Counter("lockstep_job_steps_total",
+               "Steps that the chief committed, those done again included.",
+               account.steps(), id);
+  out->Counter("lockstep_job_samples_total",
+               "Samples of all ranks, those done again included.",
+               account.samples(), id);
+  if (account.flops()) {
+    out->Counter("lockstep_job_flops_total",
+                 "Floating-point operations of these samples, as the chief "
+                 "reckons them.",
+                 *account.flops(), id);
+  }
+  out->Counter("lockstep_checkpoint_stall_seconds_total",
+               "Time in which the chief's training stood still to save.",
+               account.checkpoint_stall_seconds(), id);
+  for (const auto& [node, events] : account.straggler_events()) {
+    out->Counter("lockstep_straggler_events_total",
+                 "Windows of 20 s and 20 steps in which a rank on this node "
+                 "came clearly last.",
+                 static_cast<double>(events), with("node", node));
+  }
+  for (const auto& [node, rank] : account.late_ranks()) {
+    out->Gauge("lockstep_straggler_rank",
+               "Rank on this node that came last in the newest such window.",
+               rank, {{"job_id", job.spec.name}, {"node", node}});
+  }
+  if (account.straggler_wait_ratio()) {
+    out->Gauge("lockstep_job_straggler_wait_ratio",
+               "Part of the ranks' time spent waiting for the last of them.",
+               *account.straggler_wait_ratio(), id);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,318 @@
+#include "server/metrics/metrics.h"
+
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "server/core/placement_text.h"
+#include "server/metrics/discovery.h"
+#include "server/metrics/job_metrics.h"
+#include "server/metrics/metric_families.h"
+#include "server/metrics/metric_names.h"
+
+namespace lockstep {
+namespace {
+
+// GPUs that belong together: a host of the usual size, or all of a smaller one.
+constexpr int32_t kGang = 8;
+
+double NodePrice(const NodeInfo& info, const Prices& prices) {
+  double price = info.capacity.cpus * prices.core_hour;
+  for (const Gpu& gpu : info.gpus) {
+    double gpu_hour = prices.gpu_hour;
+    for (const auto& [model, named] : prices.gpu_hours) {
+      if (GpuModelMatches(model, gpu.model)) gpu_hour = named;
+    }
+    price += gpu_hour;
+  }
+  return price;
+}
+
+void AddResources(const std::string& name, const std::string& help,
+                  const std::string& pool, const Resources& r,
+                  MetricFamilies* out) {
+  const auto add = [&](const char* resource, double amount) {
+    out->Gauge(name, help, amount, {{"pool", pool}, {"resource", resource}});
+  };
+  add("cpu", r.cpus);
+  add("memory_bytes", static_cast<double>(r.memory_bytes));
+  add("gpu", r.gpus);
+}
+
+void AddPools(const CoordinatorView& view, MetricFamilies* out) {
+  struct Pool {
+    std::map<NodeState, int64_t> nodes;
+    Resources capacity;
+    Resources allocated;
+    // Of nodes that take work.
+    int32_t free_gpus = 0;
+    int32_t lone_gpus = 0;
+  };
+  std::map<std::string, Pool> pools;
+  if (view.nodes.empty()) pools["default"];
+  for (const NodeSnapshot& node : view.nodes) {
+    const NodeInfo& info = node.member.info;
+    Pool& pool = pools[info.pool];
+    ++pool.nodes[node.member.state];
+    pool.capacity.cpus += info.capacity.cpus;
+    pool.capacity.memory_bytes += info.capacity.memory_bytes;
+    pool.capacity.gpus += static_cast<int32_t>(info.gpus.size());
+    pool.allocated.cpus += node.allocated.cpus;
+    pool.allocated.memory_bytes += node.allocated.memory_bytes;
+    pool.allocated.gpus += node.allocated.gpus;
+    if (!node.member.TakesWork()) continue;
+    const auto gpus = static_cast<int32_t>(info.gpus.size());
+    const int32_t free = std::max(0, gpus - node.allocated.gpus);
+    pool.free_gpus += free;
+    if (gpus > 0) pool.lone_gpus += free % std::min(gpus, kGang);
+  }
+  for (auto& [name, pool] : pools) {
+    for (const NodeState state : kAllNodeStates) {
+      out->Gauge("lockstep_nodes", "Nodes by state.",
+                 static_cast<double>(pool.nodes[state]),
+                 {{"pool", name}, {"state", LowerName(Name(state))}});
+    }
+    AddResources("lockstep_resources_capacity", "What all nodes have.", name,
+                 pool.capacity, out);
+    AddResources("lockstep_resources_allocated", "What jobs hold of it.", name,
+                 pool.allocated, out);
+    if (pool.capacity.gpus == 0) continue;
+    out->Gauge("lockstep_scheduler_fragmentation_ratio",
+               "Part of the free GPUs that lie apart, so that no gang of 8 "
+               "finds them on one host.",
+               pool.free_gpus == 0 ? 0
+                                   : static_cast<double>(pool.lone_gpus) /
+                                         static_cast<double>(pool.free_gpus),
+               {{"pool", name}});
+  }
+}
+
+void AddNode(const NodeSnapshot& node, const Prices& prices,
+             MetricFamilies* out) {
+  const Member& member = node.member;
+  const MetricLabels id = {{"node", member.info.name}};
+  out->Gauge("lockstep_node_info", "Always 1; the labels say what it is.", 1,
+             {{"node", member.info.name},
+              {"pool", member.info.pool},
+              {"version", member.info.version}});
+  for (const NodeState state : kAllNodeStates) {
+    out->Gauge("lockstep_node_state", "1 for the state that the node is in.",
+               member.state == state ? 1 : 0,
+               {{"node", member.info.name}, {"state", LowerName(Name(state))}});
+  }
+  if (member.last_beat_wall != WallTime{}) {
+    out->Gauge("lockstep_node_last_heartbeat_timestamp_seconds",
+               "When the node was last heard of.",
+               UnixSeconds(member.last_beat_wall), id);
+  }
+  out->Gauge("lockstep_node_clock_offset_seconds",
+             "How far the node's clock is behind the coordinator's.",
+             ToSeconds(member.clock.offset()), id);
+  out->Gauge("lockstep_node_jobs", "Jobs that hold resources of the node.",
+             static_cast<double>(node.jobs.size()), id);
+  out->Gauge("lockstep_node_cooled_down",
+             "1 while the node gets no new work because it failed jobs.",
+             node.cool_down_end ? 1 : 0, id);
+  out->Gauge("lockstep_node_apart_nodes",
+             "Nodes with which it shares no gang, as they did not reach each "
+             "other.",
+             static_cast<double>(node.apart_from.size()), id);
+  out->Gauge("lockstep_node_gpus_missing",
+             "GPUs that the node had and does not offer any more, or that do "
+             "not answer.",
+             static_cast<double>(member.LostGpus()), id);
+  if (member.info.certificate_end_time) {
+    out->Gauge("lockstep_node_certificate_expiry_timestamp_seconds",
+               "When the certificate of the node's daemon ends.",
+               UnixSeconds(*member.info.certificate_end_time), id);
+  }
+  out->Gauge("lockstep_node_price_per_hour",
+             "What all of the node costs, at the site's prices.",
+             NodePrice(member.info, prices),
+             {{"node", member.info.name},
+              {"pool", member.info.pool},
+              {"currency", prices.currency}});
+}
+
+// The largest part of what all jobs hold of a resource that those of this
+// queue, which is the only one, hold.
+void AddShares(const CoordinatorView& view, MetricFamilies* out) {
+  Resources queue, all;
+  for (const auto& entry : view.jobs) {
+    for (const Hold& hold : entry.snapshot.job->holds) {
+      queue.cpus += hold.resources.cpus;
+      queue.gpus += static_cast<int32_t>(hold.gpus.size());
+    }
+  }
+  for (const NodeSnapshot& node : view.nodes) {
+    all.cpus += node.allocated.cpus;
+    all.gpus += node.allocated.gpus;
+  }
+  double share = 0;
+  if (all.cpus > 0) share = std::max(share, queue.cpus / all.cpus);
+  if (all.gpus > 0) {
+    share = std::max(
+        share, static_cast<double>(queue.gpus) / static_cast<double>(all.gpus));
+  }
+  out->Gauge("lockstep_queue_share_target_ratio",
+             "Part of what jobs hold that the queue's should.", 1,
+             {{"queue", kQueue}});
+  out->Gauge("lockstep_queue_share_actual_ratio",
+             "Part of what jobs hold that the queue's do; 0: nobody holds "
+             "anything.",
+             std::min(share, 1.0), {{"queue", kQueue}});
+}
+
+// Of nodes that take work, wherever it is.
+Resources FreeInAll(const CoordinatorView& view) {
+  Resources free;
+  for (const NodeSnapshot& node : view.nodes) {
+    const Member& member = node.member;
+    if (!member.TakesWork()) continue;
+    free.cpus += std::max(0.0, member.info.capacity.cpus - node.allocated.cpus);
+    free.memory_bytes += std::max<int64_t>(
+        0, member.info.capacity.memory_bytes - node.allocated.memory_bytes);
+    free.gpus += std::max(
+        0, static_cast<int32_t>(member.info.gpus.size()) - node.allocated.gpus);
+  }
+  return free;
+}
+
+bool Fits(const JobSpec& spec, const Resources& free) {
+  const Resources asked = SumOf(spec);
+  return asked.cpus <= free.cpus + 1e-6 &&
+         asked.memory_bytes <= free.memory_bytes && asked.gpus <= free.gpus;
+}
+
+// What the job holds for; kNone: it does not hold.
+Reason HeldBy(const Job& job) {
+  if (IsFinal(job.state)) return Reason::kNone;
+  if (job.output_hold) return job.output_hold->reason;
+  return job.cause.reason == Reason::kOutputFull ? Reason::kOutputFull
+                                                 : Reason::kNone;
+}
+
+void AddHeld(const CoordinatorView& view, MetricFamilies* out) {
+  std::map<Reason, int64_t> held = {{Reason::kOutputMissing, 0},
+                                    {Reason::kNoCheckpoint, 0},
+                                    {Reason::kOutputFull, 0},
+                                    {Reason::kCannotForm, 0}};
+  for (const auto& entry : view.jobs) {
+    const auto count = held.find(HeldBy(*entry.snapshot.job));
+    if (count != held.end()) ++count->second;
+  }
+  for (const auto& [reason, count] : held) {
+    out->Gauge("lockstep_jobs_held",
+               "Jobs that wait for their output directory, or for nodes that "
+               "reach each other, by why.",
+               static_cast<double>(count),
+               {{"reason", LowerName(Name(reason))}});
+  }
+}
+
+void AddQueue(const CoordinatorView& view, MetricFamilies* out) {
+  int64_t pending = 0, running = 0;
+  for (const auto& [state, count] : view.jobs_by_state) {
+    out->Gauge("lockstep_jobs", "Jobs by state, ended ones included.",
+               static_cast<double>(count), {{"state", LowerName(Name(state))}});
+    if (state == JobState::kQueued || state == JobState::kPlacing) {
+      pending += count;
+    } else if (!IsFinal(state)) {
+      running += count;
+    }
+  }
+  double oldest = 0, fitting = 0;
+  const Resources free = FreeInAll(view);
+  for (const auto& entry : view.jobs) {
+    const Job& job = *entry.snapshot.job;
+    if (job.state != JobState::kQueued && job.state != JobState::kPlacing) {
+      continue;
+    }
+    const double waited = ToSeconds(view.time.wall - job.state_time);
+    oldest = std::max(oldest, waited);
+    if (Fits(job.spec, free)) fitting = std::max(fitting, waited);
+  }
+  const char help[] = "Jobs that wait for a place, and that have one.";
+  out->Gauge("lockstep_queue_jobs", help, static_cast<double>(pending),
+             {{"queue", kQueue}, {"state", "pending"}});
+  out->Gauge("lockstep_queue_jobs", help, static_cast<double>(running),
+             {{"queue", kQueue}, {"state", "running"}});
+  out->Gauge("lockstep_queue_oldest_pending_seconds",
+             "How long the job that waits longest has waited.", oldest,
+             {{"queue", kQueue}});
+  out->Gauge("lockstep_queue_oldest_fitting_seconds",
+             "The same of those for which enough is free in all.", fitting,
+             {{"queue", kQueue}});
+}
+
+void AddDaemon(const DaemonFacts& facts, MetricFamilies* out) {
+  if (facts.certificate_end) {
+    out->Gauge("lockstep_certificate_expiry_timestamp_seconds",
+               "When this daemon's certificate ends, since unix epoch.",
+               UnixSeconds(*facts.certificate_end));
+  }
+  if (facts.ballast != nullptr) {
+    out->Gauge("lockstep_state_disk_ballast_bytes",
+               "Held on that file system for when it is full; 0: it was given "
+               "up, and new jobs are refused.",
+               static_cast<double>(facts.ballast->held_bytes()));
+  }
+  struct statvfs use {};
+  if (facts.dir.empty() || ::statvfs(facts.dir.c_str(), &use) != 0) return;
+  const auto bytes = [&](fsblkcnt_t blocks) {
+    return static_cast<double>(blocks) * static_cast<double>(use.f_frsize);
+  };
+  out->Gauge("lockstep_state_disk_size_bytes",
+             "Size of the file system that holds the coordinator's directory.",
+             bytes(use.f_blocks));
+  out->Gauge("lockstep_state_disk_available_bytes",
+             "Space left for others than root on that file system.",
+             bytes(use.f_bavail));
+}
+
+}  // namespace
+
+std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
+  const CoordinatorView view = coordinator_->View(kSeriesLinger);
+  ledger_->Look(view);
+  MetricFamilies out;
+  out.Gauge("lockstep_leader", "1 on the coordinator that decides.", 1);
+  out.Gauge("lockstep_store_writable",
+            "0 while commits fail: commands are refused.",
+            view.store_healthy ? 1 : 0);
+  AddDaemon(facts_, &out);
+  AddPools(view, &out);
+  out.Gauge("lockstep_nodes_without_metrics",
+            "Nodes that /sd leaves out: their HTTP port is on loopback, or "
+            "they have none.",
+            static_cast<double>(std::count_if(
+                view.nodes.begin(), view.nodes.end(), [](const auto& node) {
+                  return !UnreachableHttp(node.member.info).empty();
+                })));
+  out.Gauge("lockstep_nodes_awaiting_approval",
+            "Nodes that offer more than was approved; they are used as far "
+            "as it was.",
+            static_cast<double>(std::count_if(
+                view.nodes.begin(), view.nodes.end(), [](const auto& node) {
+                  return node.member.offered.has_value();
+                })));
+  out.Gauge("lockstep_nodes_of_later_epoch",
+            "Nodes that have obeyed a later coordinator than this one, and "
+            "refuse it.",
+            static_cast<double>(view.refused_by.size()));
+  AddQueue(view, &out);
+  AddHeld(view, &out);
+  AddShares(view, &out);
+  for (const NodeSnapshot& node : view.nodes) AddNode(node, view.prices, &out);
+  const std::shared_ptr<const Site> site = site_ ? site_->Get() : nullptr;
+  const MachineTable unknown;
+  for (const auto& entry : view.jobs) {
+    AddJobMetrics(entry.snapshot, view, site ? site->machines : unknown, &out);
+  }
+  ledger_->Collect(view, &out);
+  return out.Take();
+}
+
+}  // namespace lockstep

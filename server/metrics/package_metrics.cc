@@ -1,0 +1,29 @@
+#include "server/metrics/package_metrics.h"
+
+#include "server/metrics/metric_families.h"
+
+namespace lockstep {
+
+std::vector<prometheus::MetricFamily> PackageMetrics::Collect() const {
+  const PackageStats stats = store_->Stats();
+  MetricFamilies out;
+  out.Gauge("lockstep_packages", "Packages of code that are stored.",
+            static_cast<double>(stats.packages));
+  out.Gauge("lockstep_package_bytes", "Bytes of all of them.",
+            static_cast<double>(stats.bytes));
+  const auto uploads = [&](const char* result, uint64_t count) {
+    out.Counter("lockstep_package_uploads_total",
+                "Packages that clients brought, by what became of them.",
+                static_cast<double>(count), {{"result", result}});
+  };
+  uploads("stored", stats.stored);
+  uploads("existed", stats.existed);
+  uploads("failed", stats.failed);
+  uploads("refused", stats.refused);
+  out.Counter("lockstep_packages_removed_total",
+              "Packages that no job needed any more.",
+              static_cast<double>(stats.removed));
+  return out.Take();
+}
+
+}  // namespace lockstep

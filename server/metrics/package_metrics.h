@@ -1,0 +1,27 @@
+// What the PackageStore has and did, for /metrics.
+#ifndef LOCKSTEP_SERVER_METRICS_PACKAGE_METRICS_H_
+#define LOCKSTEP_SERVER_METRICS_PACKAGE_METRICS_H_
+
+#include <prometheus/collectable.h>
+
+#include <vector>
+
+#include "server/packages/package_store.h"
+
+namespace lockstep {
+
+// Thread-safe.
+class PackageMetrics final : public prometheus::Collectable {
+ public:
+  // `store` outlives it.
+  explicit PackageMetrics(const PackageStore* store) : store_(store) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  const PackageStore* const store_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_METRICS_PACKAGE_METRICS_H_

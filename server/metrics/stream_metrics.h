@@ -1,0 +1,57 @@
+// Open streams of the coordinator's services, and how far their readers are
+// behind: lockstep_watch_*.
+#ifndef LOCKSTEP_SERVER_METRICS_STREAM_METRICS_H_
+#define LOCKSTEP_SERVER_METRICS_STREAM_METRICS_H_
+
+#include <prometheus/collectable.h>
+#include <prometheus/metric_family.h>
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "common/base/mutex.h"
+
+namespace lockstep {
+
+enum class StreamKind {
+  kJobs,     // WatchJobs.
+  kLogs,     // StreamLogs.
+  kWorkers,  // Connect of worker daemons.
+};
+inline constexpr size_t kStreamKinds = 3;
+
+// Thread-safe.
+class StreamMetrics final : public prometheus::Collectable {
+ public:
+  // A stream, from its construction to its destruction.
+  class Open {
+   public:
+    // `lag` tells how many events wait for the reader. It is called on other
+    // threads with a lock of `metrics` held: it may lock what is never held
+    // while an Open is made or destroyed. `metrics` outlives this; null: it is
+    // not counted.
+    Open(StreamMetrics* metrics, StreamKind kind, std::function<int64_t()> lag);
+    ~Open();
+    Open(const Open&) = delete;
+    Open& operator=(const Open&) = delete;
+
+   private:
+    StreamMetrics* const metrics_;
+    std::list<std::pair<StreamKind, std::function<int64_t()>>>::iterator at_;
+  };
+
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  mutable Mutex mu_;
+  std::list<std::pair<StreamKind, std::function<int64_t()>>> open_
+      ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_METRICS_STREAM_METRICS_H_

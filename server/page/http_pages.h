@@ -1,0 +1,24 @@
+// The coordinator's own HTTP pages: /, /jobs/NAME, /nodes/NAME and /sd.
+#ifndef LOCKSTEP_SERVER_PAGE_HTTP_PAGES_H_
+#define LOCKSTEP_SERVER_PAGE_HTTP_PAGES_H_
+
+#include <functional>
+#include <string>
+
+#include "common/http/server.h"
+#include "server/coordinator/coordinator.h"
+#include "server/metrics/metric_ledger.h"
+#include "server/query/visibility.h"
+
+namespace lockstep {
+
+// Pointers outlive `server`, which is not started. `cluster` is its name.
+// `reader` says who looks at a page that is asked for now.
+void AddCoordinatorPages(const std::string& cluster, Coordinator* coordinator,
+                         const MetricLedger* ledger,
+                         const std::function<JobReader()>& reader,
+                         HttpServer* server);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_PAGE_HTTP_PAGES_H_

@@ -1,0 +1,237 @@
+// The page of one job.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "server/page/html.h"
+#include "server/page/status_page.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kEventsShown = 100;
+constexpr size_t kRanksShown = 256;
+
+RankStatus Newest(const JobSnapshot& snapshot, const RankStatus& stored) {
+  const auto live = snapshot.live.find(stored.rank);
+  // What is stored of an ended rank is final.
+  return live == snapshot.live.end() || stored.exit ? stored : live->second;
+}
+
+std::string GpuList(const std::vector<int32_t>& gpus) {
+  return fmt::format("{}", fmt::join(gpus, " "));
+}
+
+std::string StateText(const RankStatus& rank) {
+  if (rank.exit) {
+    return Describe(*rank.exit) +
+           (rank.exit->message.empty() ? "" : ": " + rank.exit->message);
+  }
+  switch (rank.state) {
+    case RankState::kPrepared:
+      return "prepared";
+    case RankState::kStarted:
+      return "started";
+    case RankState::kJoined:
+      return rank.progress.phase.empty() ? "joined"
+                                         : "in " + rank.progress.phase;
+    case RankState::kExited:
+      break;
+  }
+  return "exited";
+}
+
+void Facts(const JobSnapshot& snapshot, Html* html) {
+  const Job& job = *snapshot.job;
+  html->Raw("<table class=\"facts\">\n<tr>").Element("th", "state");
+  html->Element("td",
+                fmt::format("{}{}", Name(job.state),
+                            job.failing ? " (being stopped)" : ""),
+                StateClass(Name(job.state)))
+      .Raw("</tr>\n");
+  html->Fact("why", WhyOf(job.state, job.cause));
+  if (snapshot.waiting) html->Fact("now", snapshot.waiting->message);
+  html->Fact("since", fmt::format("{} ({})", Ago(job.state_time, snapshot.time),
+                                  FormatWallTime(job.state_time)));
+  html->Fact("owner", job.owner).Fact("comment", job.spec.comment);
+  html->Fact("submitted", FormatWallTime(job.create_time));
+  html->Fact("attempt",
+             fmt::format("{}, {} restarts", job.attempt, job.restarts));
+  if (IsFinal(job.state))
+    html->Fact("exit code", std::to_string(job.exit_code));
+  html->Fact("output", job.spec.output_directory);
+  if (job.last_checkpoint) {
+    const Checkpoint& c = *job.last_checkpoint;
+    html->Fact("checkpoint",
+               fmt::format("step {}, {}, {} ago{}{}", c.step,
+                           FormatBytes(c.bytes), Ago(c.time, snapshot.time),
+                           c.path.empty() ? "" : ", ", c.path));
+  }
+  html->Fact("used", fmt::format("{:.2f} core hours, {:.2f} GPU hours",
+                                 snapshot.bill.core_seconds / 3600,
+                                 snapshot.bill.gpu_seconds / 3600));
+  html->Fact("cost", fmt::format("{:.4f} {}", snapshot.bill.cost,
+                                 snapshot.bill.currency));
+  if (snapshot.details_hidden) {
+    html->Fact("not shown",
+               "messages, arguments, environment, labels and paths: they are "
+               "for the owner and admins (lockstep jobs describe), unless the "
+               "site says visibility: cluster");
+  }
+  html->Raw("</table>\n");
+}
+
+void Speed(const JobSnapshot& snapshot, std::optional<int32_t> late_rank,
+           Html* html) {
+  if (!snapshot.progress || snapshot.job->spec.kind != JobKind::kNative) return;
+  const JobProgressInfo& progress = *snapshot.progress;
+  const RankProgress& chief = progress.chief;
+  if (chief.committed_step < 0) return;
+  html->Element("h2", "Progress").Raw("<table class=\"facts\">\n<tr>");
+  html->Element("th", "step").Raw("<td>");
+  if (chief.total_steps > 0) {
+    html->Bar(static_cast<double>(chief.committed_step) /
+              static_cast<double>(chief.total_steps));
+    html->Text(
+        fmt::format(", {} of {}", chief.committed_step, chief.total_steps));
+  } else {
+    html->Text(std::to_string(chief.committed_step));
+  }
+  html->Raw("</td></tr>\n");
+  html->Fact("speed", fmt::format("{:.1f} samples/s, {:.2f} steps/s",
+                                  progress.samples_per_second,
+                                  progress.steps_per_second));
+  if (progress.eta) html->Fact("left", FormatDuration(*progress.eta));
+  html->Fact("epoch", fmt::format("{:.2f}", chief.epoch));
+  if (!snapshot.details_hidden) {
+    html->Fact("loss", fmt::format("{:.6g}", chief.loss));
+  }
+  if (late_rank) {
+    html->Fact("slowest", RankLabel(*snapshot.job, *late_rank) +
+                              ": the others wait for it");
+  }
+  html->Raw("</table>\n");
+}
+
+void StepPhases(const JobSnapshot& snapshot, Html* html) {
+  if (snapshot.job->spec.kind != JobKind::kNative || snapshot.live.empty()) {
+    return;
+  }
+  html->Element("h2", "Where each rank's time goes")
+      .Raw("<div class=\"wide\"><table>\n")
+      .HeadRow({"rank", "input", "compute", "all-reduce", "waiting for others",
+                "optimizer", "checkpoint", "evaluation", "other"});
+  size_t shown = 0;
+  for (const auto& [number, rank] : snapshot.live) {
+    if (++shown > kRanksShown) break;
+    const PhaseSeconds& p = rank.progress.phases;
+    const double sum = p.Sum();
+    if (sum <= 0) continue;
+    html->BeginRow().Cell(std::to_string(number), "n");
+    for (const double seconds :
+         {p.input, p.compute, p.allreduce, p.straggler_wait, p.optimizer,
+          p.checkpoint, p.evaluation, p.other}) {
+      html->Cell(fmt::format("{:.1f} %", seconds / sum * 100), "n");
+    }
+    html->Raw("</tr>\n");
+  }
+  html->Raw("</table></div>\n");
+}
+
+void Phases(const JobSnapshot& snapshot, Html* html) {
+  const Job& job = *snapshot.job;
+  html->Element("h2", "Phases").Raw("<table class=\"facts\">\n");
+  for (const JobState state : kAllJobStates) {
+    const Duration time = PhaseDuration(job, state, snapshot.time);
+    if (time > Duration{} && !PhaseName(state).empty()) {
+      html->Fact(PhaseName(state), FormatDuration(time));
+    }
+  }
+  html->Raw("</table>\n");
+}
+
+void Tasks(const JobSnapshot& snapshot, Html* html) {
+  const Job& job = *snapshot.job;
+  if (job.tasks.empty()) return;
+  html->Element("h2", "Tasks")
+      .Raw("<div class=\"wide\"><table>\n")
+      .HeadRow({"task", "node", "GPUs", "rank", "state", "pid", "CPU time",
+                "memory"});
+  size_t shown = 0;
+  for (const TaskStatus& task : job.tasks) {
+    for (const RankStatus& stored : task.ranks) {
+      if (++shown > kRanksShown) break;
+      const RankStatus rank = Newest(snapshot, stored);
+      html->BeginRow().Cell(TaskName(task.type, task.index));
+      html->BeginCell().Link("/nodes", task.node).Raw("</td>");
+      html->Cell(GpuList(task.gpus), "n");
+      html->Cell(std::to_string(rank.rank), "n");
+      html->Cell(StateText(rank));
+      html->Cell(rank.pid > 0 ? std::to_string(rank.pid) : "", "n");
+      html->Cell(FormatDuration(Seconds(rank.usage.cpu_seconds)), "n");
+      // Of one that has ended nothing is held any more.
+      html->Cell(rank.exit ? FormatBytes(rank.usage.memory_peak_bytes) + " peak"
+                           : FormatBytes(rank.usage.memory_bytes),
+                 "n");
+      html->Raw("</tr>\n");
+    }
+  }
+  html->Raw("</table></div>\n");
+  if (shown > kRanksShown) {
+    html->Element("p", "the first ranks; all: lockstep jobs describe", "dim");
+  }
+}
+
+void Attempts(const Job& job, Html* html) {
+  if (job.attempts.empty()) return;
+  html->Element("h2", "Attempts that ended")
+      .Raw("<div class=\"wide\"><table>\n")
+      .HeadRow({"attempt", "began", "lasted", "resumed at", "why it ended"});
+  for (auto it = job.attempts.rbegin(); it != job.attempts.rend(); ++it) {
+    html->Row({std::to_string(it->ordinal), FormatWallTime(it->start_time),
+               FormatDuration(it->end_time - it->start_time),
+               it->resumed_step ? std::to_string(*it->resumed_step) : "",
+               it->end_cause.message.empty()
+                   ? std::string(Name(it->end_cause.reason))
+                   : it->end_cause.message});
+  }
+  html->Raw("</table></div>\n");
+}
+
+}  // namespace
+
+void EventTable(const std::vector<Event>& events, Html* html) {
+  if (events.empty()) return;
+  html->Element("h2", "What happened")
+      .Raw("<div class=\"wide\"><table>\n")
+      .HeadRow({"time", "reason", "what"});
+  size_t shown = 0;
+  for (auto it = events.rbegin(); it != events.rend(); ++it) {
+    if (++shown > kEventsShown) break;
+    html->BeginRow()
+        .Cell(FormatWallTime(it->time), "n")
+        .Cell(it->reason == Reason::kNone ? "" : Name(it->reason))
+        .Cell(it->message)
+        .Raw("</tr>\n");
+  }
+  html->Raw("</table></div>\n");
+}
+
+HttpResponse JobPage(const std::string& cluster, const JobReader& reader,
+                     const JobSnapshot& all, std::optional<int32_t> late_rank) {
+  const JobSnapshot snapshot = ShownTo(reader, all);
+  const Job& job = *snapshot.job;
+  Html html;
+  html.Raw(PageHead(cluster, job.spec.name));
+  Facts(snapshot, &html);
+  Speed(snapshot, late_rank, &html);
+  StepPhases(snapshot, &html);
+  Phases(snapshot, &html);
+  Tasks(snapshot, &html);
+  Attempts(job, &html);
+  EventTable(job.events, &html);
+  return HtmlPage(job.spec.name + " - " + cluster, html.str());
+}
+
+}  // namespace lockstep
