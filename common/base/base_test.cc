@@ -21,6 +21,7 @@
 #include "common/base/logging.h"
 #include "common/base/one_line.h"
 #include "common/base/random.h"
+#include "common/base/repeating_thread.h"
 #include "common/base/shared_value.h"
 #include "common/base/status.h"
 #include "common/base/utf8.h"
@@ -199,6 +200,23 @@ TEST(Crc32cTest, MatchesThePublishedVectors) {
   EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62a8ab43u);
   EXPECT_EQ(Crc32c("123456789"), 0xe3069283u);
   EXPECT_EQ(ExtendCrc32c(Crc32c("12345"), "6789", 4), Crc32c("123456789"));
+}
+
+TEST(RepeatingThreadTest, WorksAgainAfterEachIntervalUntilItEnds) {
+  std::atomic<int> runs = 0;
+  {
+    RepeatingThread thread(std::chrono::milliseconds(1), [&] { ++runs; });
+    const MonoTime deadline = MonotonicNow() + std::chrono::seconds(30);
+    while (runs < 3 && MonotonicNow() < deadline) std::this_thread::yield();
+    EXPECT_GE(runs, 3);
+  }
+  {
+    // The end does not wait for the interval.
+    RepeatingThread thread(std::chrono::hours(1), [&] { runs = -1; });
+    const MonoTime deadline = MonotonicNow() + std::chrono::seconds(30);
+    while (runs != -1 && MonotonicNow() < deadline) std::this_thread::yield();
+  }
+  EXPECT_EQ(runs, -1);
 }
 
 TEST(RandomTest, IdsDiffer) {

@@ -58,29 +58,7 @@ LogSweeper::LogSweeper(LogSweeperOptions options, LogStore* logs,
     : options_(std::move(options)),
       logs_(logs),
       clock_(clock),
-      thread_([this] { Run(); }) {}
-
-LogSweeper::~LogSweeper() {
-  {
-    MutexLock lock(&mu_);
-    closed_ = true;
-    wake_.NotifyAll();
-  }
-  thread_.join();
-}
-
-void LogSweeper::Run() {
-  for (;;) {
-    Sweep();
-    // Real time: a test's clock may stand still.
-    const MonoTime deadline = MonotonicNow() + options_.interval;
-    MutexLock lock(&mu_);
-    while (!closed_) {
-      if (!wake_.WaitUntil(&mu_, deadline)) break;
-    }
-    if (closed_) return;
-  }
-}
+      thread_(options_.interval, [this] { Sweep(); }) {}
 
 void LogSweeper::Sweep() {
   auto listed = logs_->List();

@@ -5,11 +5,10 @@
 
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/base/mutex.h"
+#include "common/base/repeating_thread.h"
 #include "server/core/log_owner.h"
 #include "server/logs/log_store.h"
 
@@ -51,21 +50,15 @@ class LogSweeper {
  public:
   // `logs` and `clock` outlive it.
   LogSweeper(LogSweeperOptions options, LogStore* logs, const Clock* clock);
-  ~LogSweeper();
-  LogSweeper(const LogSweeper&) = delete;
-  LogSweeper& operator=(const LogSweeper&) = delete;
 
  private:
-  void Run();
   void Sweep();
 
   const LogSweeperOptions options_;
   LogStore* const logs_;
   const Clock* const clock_;
-  Mutex mu_;
-  CondVar wake_;
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  // The last member: it ends before what it works on.
+  RepeatingThread thread_;
 };
 
 }  // namespace lockstep

@@ -27,30 +27,11 @@ PackageSweeper::PackageSweeper(PackageSweeperOptions options,
     : options_(std::move(options)),
       store_(store),
       clock_(clock),
-      thread_([this] { Run(); }) {}
+      thread_(options_.interval, [this] { Sweep(); }) {}
 
-PackageSweeper::~PackageSweeper() {
-  {
-    MutexLock lock(&mu_);
-    closed_ = true;
-    wake_.NotifyAll();
-  }
-  thread_.join();
-}
-
-void PackageSweeper::Run() {
-  for (;;) {
-    if (const size_t gone =
-            SweepPackages(options_, store_, clock_->Now().wall)) {
-      LOG_INFO("removed {} packages that no job needs", gone);
-    }
-    // Real time: a test's clock may stand still.
-    const MonoTime deadline = MonotonicNow() + options_.interval;
-    MutexLock lock(&mu_);
-    while (!closed_) {
-      if (!wake_.WaitUntil(&mu_, deadline)) break;
-    }
-    if (closed_) return;
+void PackageSweeper::Sweep() {
+  if (const size_t gone = SweepPackages(options_, store_, clock_->Now().wall)) {
+    LOG_INFO("removed {} packages that no job needs", gone);
   }
 }
 

@@ -6,10 +6,9 @@
 #include <functional>
 #include <set>
 #include <string>
-#include <thread>
 
 #include "common/base/clock.h"
-#include "common/base/mutex.h"
+#include "common/base/repeating_thread.h"
 #include "server/packages/package_store.h"
 
 namespace lockstep {
@@ -33,20 +32,15 @@ class PackageSweeper {
   // `store` and `clock` outlive it.
   PackageSweeper(PackageSweeperOptions options, PackageStore* store,
                  const Clock* clock);
-  ~PackageSweeper();
-  PackageSweeper(const PackageSweeper&) = delete;
-  PackageSweeper& operator=(const PackageSweeper&) = delete;
 
  private:
-  void Run();
+  void Sweep();
 
   const PackageSweeperOptions options_;
   PackageStore* const store_;
   const Clock* const clock_;
-  Mutex mu_;
-  CondVar wake_;
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  // The last member: it ends before what it works on.
+  RepeatingThread thread_;
 };
 
 }  // namespace lockstep

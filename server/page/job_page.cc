@@ -90,14 +90,7 @@ void Speed(const JobSnapshot& snapshot, std::optional<int32_t> late_rank,
   if (chief.committed_step < 0) return;
   html->Element("h2", "Progress").Raw("<table class=\"facts\">\n<tr>");
   html->Element("th", "step").Raw("<td>");
-  if (chief.total_steps > 0) {
-    html->Bar(static_cast<double>(chief.committed_step) /
-              static_cast<double>(chief.total_steps));
-    html->Text(
-        fmt::format(", {} of {}", chief.committed_step, chief.total_steps));
-  } else {
-    html->Text(std::to_string(chief.committed_step));
-  }
+  AddSteps(chief, html);
   html->Raw("</td></tr>\n");
   html->Fact("speed", fmt::format("{:.1f} samples/s, {:.2f} steps/s",
                                   progress.samples_per_second,

@@ -32,14 +32,7 @@ void JobRow(const JobSnapshot& snapshot, Html* html) {
   if (snapshot.progress && job.spec.kind == JobKind::kNative &&
       snapshot.progress->chief.committed_step >= 0) {
     const RankProgress& chief = snapshot.progress->chief;
-    if (chief.total_steps > 0) {
-      html->Bar(static_cast<double>(chief.committed_step) /
-                static_cast<double>(chief.total_steps));
-      html->Text(
-          fmt::format(", {} of {}", chief.committed_step, chief.total_steps));
-    } else {
-      html->Text(std::to_string(chief.committed_step));
-    }
+    AddSteps(chief, html);
     rate = fmt::format("{:.0f}", snapshot.progress->samples_per_second);
   }
   html->Raw("</td>").Cell(rate, "n");
@@ -198,6 +191,17 @@ void GpuTable(const Member& member, Html* html) {
 }
 
 }  // namespace
+
+void AddSteps(const RankProgress& progress, Html* html) {
+  if (progress.total_steps <= 0) {
+    html->Text(std::to_string(progress.committed_step));
+    return;
+  }
+  html->Bar(static_cast<double>(progress.committed_step) /
+            static_cast<double>(progress.total_steps));
+  html->Text(
+      fmt::format(", {} of {}", progress.committed_step, progress.total_steps));
+}
 
 std::string WhyOf(const JobState& state, const Cause& cause) {
   if (!cause.message.empty()) return cause.message;

@@ -1,5 +1,5 @@
 // The coordinator's pages for people: read-only, no script. Pure. `reader`: who
-// looks; jobs are shown to them as service/visibility.h has it.
+// looks; jobs are shown to them as query/visibility.h has it.
 #ifndef LOCKSTEP_SERVER_PAGE_STATUS_PAGE_H_
 #define LOCKSTEP_SERVER_PAGE_STATUS_PAGE_H_
 
@@ -33,6 +33,8 @@ HttpResponse ErrorPage(const std::string& cluster, const Status& status);
 // ---- Shared by the pages ----
 // The newest first; nothing where there are none.
 void EventTable(const std::vector<Event>& events, Html* html);
+// The committed steps, with a bar where their total is known.
+void AddSteps(const RankProgress& progress, Html* html);
 // What each page begins with.
 std::string PageHead(const std::string& cluster, const std::string& title);
 // The cause's sentence, else its reason; empty where that says no more than the
