@@ -69,8 +69,8 @@ StatusOr<ChannelOptions> AgentApp::Channel(const AgentFlags& flags,
 
 namespace {
 
-// For AgentConfig::check_dates: the daemon's own certificate may expire while
-// it runs, and why the coordinator's is not taken gRPC does not say.
+// For StreamOptions::check_dates: the daemon's own certificate may expire while
+// it runs, and gRPC does not say why it refuses the coordinator's.
 Status CheckDates(const ChannelOptions& channel, const std::string& path,
                   const Status& ended) {
   const WallTime now = SystemClock().Now().wall;

@@ -219,7 +219,7 @@ StatusOr<std::unique_ptr<Client>> Cli::Connect() const {
 StatusOr<bool> Cli::Confirm(const std::string& question, bool yes) const {
   if (yes) return true;
   if (!env->in_is_tty || !env->err_is_tty) {
-    return InvalidArgument("{}? Give --yes: nobody can be asked here",
+    return InvalidArgument("{}? There is no terminal to ask on: give --yes",
                            question);
   }
   *env->err << question << "? [y/N] " << std::flush;

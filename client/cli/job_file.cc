@@ -93,7 +93,7 @@ Status ReadInteger(const YamlValue& value, const FieldDescriptor* field,
                                  std::numeric_limits<int32_t>::max())
                    : value.Whole(std::numeric_limits<int64_t>::min(),
                                  std::numeric_limits<int64_t>::max());
-    if (!number.ok()) return NotA(value, "a whole number");
+    if (!number.ok()) return number.status();
   }
   if (small) {
     message->GetReflection()->SetInt32(message, field,

@@ -82,7 +82,8 @@ TEST(JobFileTest, WrongValuesAreNamed) {
   EXPECT_THAT(ErrorOf("kind: nativ"), HasSubstr("did you mean NATIVE?"));
   EXPECT_THAT(ErrorOf("priority: high"),
               HasSubstr("1:11: priority: \"high\" is not a whole number"));
-  EXPECT_THAT(ErrorOf("priority: 99999999999"), HasSubstr("whole number"));
+  EXPECT_THAT(ErrorOf("priority: 99999999999"),
+              HasSubstr("priority: must be -2147483648..2147483647"));
   EXPECT_THAT(ErrorOf("argv: train"), HasSubstr("argv: is a list"));
   EXPECT_THAT(ErrorOf("environment: [a]"), HasSubstr("name: value"));
   EXPECT_THAT(ErrorOf("name: {a: b}"), HasSubstr("single value"));

@@ -11,6 +11,8 @@ namespace lockstep {
 namespace {
 
 constexpr Duration kPlainInterval = std::chrono::seconds(10);
+// For a line that the program redraws.
+constexpr Duration kRedrawInterval = std::chrono::seconds(1);
 // A phase that is over sooner is told when it is over; no line before.
 constexpr Duration kNewsDelay = std::chrono::seconds(1);
 constexpr int kBarWidth = 24;
@@ -147,12 +149,17 @@ std::string FollowPrinter::OnProgress(const v1::JobProgress& progress,
 std::string FollowPrinter::OnTick(Time now) {
   if (!job_ || IsFinalState(job_->state())) return "";
   if (is_tty_) return kClearLine + LiveText(now);
-  const bool due = last_plain_ && now.mono - *last_plain_ >= kPlainInterval;
+  const bool redrawn = job_->state() == v1::JOB_STATE_RUNNING &&
+                       program_line_ != shown_program_line_;
+  const bool due =
+      last_plain_ &&
+      now.mono - *last_plain_ >= (redrawn ? kRedrawInterval : kPlainInterval);
   const bool news =
       news_ && now.wall - ToWallTime(job_->state_time()) >= kNewsDelay;
   if (!due && !news) return "";
   news_ = false;
   last_plain_ = now.mono;
+  shown_program_line_ = program_line_;
   return LiveText(now) + "\n";
 }
 

@@ -56,6 +56,8 @@ class FollowPrinter {
   std::optional<v1::Job> job_;
   std::optional<v1::JobProgress> progress_;
   std::string program_line_;
+  // As the last plain line had it.
+  std::string shown_program_line_;
   // When progress_ came.
   MonoTime progress_time_{};
   // By phase: how much of its time was told already.

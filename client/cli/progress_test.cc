@@ -105,6 +105,19 @@ TEST(FollowPrinterTest, PlainLinesAtChangesAndEveryTenSeconds) {
   EXPECT_EQ(printer.OnTick(At(60)), "");
 }
 
+TEST(FollowPrinterTest, ALineThatIsRedrawnIsPrintedOnceASecond) {
+  FollowPrinter printer(false, 80, Style{});
+  const v1::Job job = JobIn(v1::JOB_STATE_RUNNING, 0);
+  printer.OnJob(job, At(0));
+  printer.SetProgramLine("1/30");
+  EXPECT_THAT(printer.OnTick(At(1.1)), HasSubstr("1/30"));
+  printer.SetProgramLine("2/30");
+  EXPECT_EQ(printer.OnTick(At(1.9)), "");
+  EXPECT_THAT(printer.OnTick(At(2.2)), HasSubstr("2/30"));
+  // The same line says nothing new.
+  EXPECT_EQ(printer.OnTick(At(5)), "");
+}
+
 TEST(FollowPrinterTest, WhatIsOldSaysSo) {
   FollowPrinter printer(true, 120, Style{});
   printer.OnJob(JobIn(v1::JOB_STATE_RUNNING, 0), At(0));

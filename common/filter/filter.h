@@ -76,10 +76,10 @@ struct FilterOpName {
   bool negated = false;
 };
 
-// What two languages differ in, beside their fields.
+// The differences between languages, besides their fields.
 struct FilterSyntax {
   std::span<const FilterField> fields;
-  // A name comes before those that it begins with.
+  // Longer names come first: "<=" before "<".
   std::span<const FilterOpName> ops;
 
   // ---- Limits ----
@@ -94,7 +94,7 @@ struct FilterSyntax {
   // Characters that are words by themselves: at a value, and elsewhere.
   std::string_view value_marks;
   std::string_view marks;
-  // Where a word ends, beside blanks: of a value, and of other words.
+  // Characters, besides blanks, that end a value and other words.
   std::string_view value_ends;
   std::string_view word_ends;
   // An operator is one where a value is wanted, too.

@@ -75,7 +75,10 @@ void FieldChecker::Range(std::string_view field, int64_t value, int64_t low,
 
 void FieldChecker::Number(std::string_view field, double value, double low,
                           double high) {
-  if (!std::isfinite(value) || value < low || value > high) {
+  if (!std::isfinite(value)) {
+    Fail(field,
+         fmt::format("must be {:g} to {:g}, not {:g}", low, high, value));
+  } else if (value < low || value > high) {
     Exceed(field,
            fmt::format("must be {:g} to {:g}, not {:g}", low, high, value));
   }

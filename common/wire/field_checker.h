@@ -32,8 +32,10 @@ inline constexpr double kHugeFigure = 1e300;
 // While one lives, its thread reads values without the limits of the API's
 // input: lengths, counts, ranges, names and rules between fields. For values
 // that were checked when they came in and are read from storage: a limit that
-// became tighter must not make them unreadable. What has no meaning at all, as
-// an unknown enum value, stays an error.
+// became tighter must not make them unreadable. A value without a meaning, such
+// as an unknown enum value or a number that is not finite, stays an error. Only
+// server/store/record.cc makes one, and calls nothing but converters of values
+// while it lives.
 class WithoutLimits {
  public:
   WithoutLimits();
@@ -59,13 +61,13 @@ class FieldChecker {
 
   // The value cannot be read, with limits or without.
   void Fail(std::string_view field, std::string_view sentence);
-  // A limit, as all that follow.
+  // A limit, as all checks from here to NodeName are.
   void Require(bool condition, std::string_view field,
                std::string_view sentence) {
     if (!condition) Exceed(field, sentence);
   }
   void Range(std::string_view field, int64_t value, int64_t low, int64_t high);
-  // Finite, and in the range.
+  // Finite, which is not a limit, and in the range.
   void Number(std::string_view field, double value, double low, double high);
   void Count(std::string_view field, size_t count, size_t most);
   // At most `most` bytes, no NUL.

@@ -41,13 +41,10 @@ void CheckEnvironment(const ProtoMap& environment, FieldChecker* check) {
   const Environment ordered(environment.begin(), environment.end());
   for (const auto& [name, value] : ordered) {
     if (!check->ok()) return;
-    if (!IsEnvironmentName(name)) {
-      check->Fail("environment",
-                  fmt::format("{} is no name of a variable: a letter or "
-                              "\"_\", then letters, digits or \"_\"",
-                              Quote(name)));
-      return;
-    }
+    check->Require(IsEnvironmentName(name), "environment",
+                   fmt::format("{} is no name of a variable: a letter or "
+                               "\"_\", then letters, digits or \"_\"",
+                               Quote(name)));
     check->Require(
         !IsReservedEnvironmentName(name), "environment",
         fmt::format("{} is set by lockstep and cannot be given", name));
@@ -135,7 +132,9 @@ void CheckRoles(const std::vector<RoleSpec>& roles, JobKind kind,
                    "roles",
                    fmt::format("a native job has a chief and workers, no {}",
                                Name(role.type)));
-    ranks += int64_t{role.count} * role.ranks_per_task;
+    // A role of a stored job was not checked: no sum may overflow.
+    ranks += std::clamp<int64_t>(int64_t{role.count} * role.ranks_per_task, 0,
+                                 int64_t{kMaxRanks} + 1);
     tasks += role.count;
   }
   check->Require(

@@ -201,8 +201,9 @@ StatusOr<RankStatus> FromProto(const v1::RankStatus& value,
   if (value.has_exit()) {
     check.Take(FromProto(value.exit(), check.At("exit")), &out.exit.emplace());
   }
-  check.Require(value.has_exit() || value.state() != v1::RANK_STATE_EXITED,
-                "exit", "is missing of a rank that has exited");
+  if (!value.has_exit() && value.state() == v1::RANK_STATE_EXITED) {
+    check.Fail("exit", "is missing of a rank that has exited");
+  }
   if (value.has_progress()) {
     check.Take(FromProto(value.progress(), check.At("progress")),
                &out.progress);

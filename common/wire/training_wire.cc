@@ -278,8 +278,10 @@ LockstepInput GetLockstep(const v1::LockstepInput& proto,
     int64_t number = 0;
     const char* const end = ranks.data() + ranks.size();
     const auto [last, error] = std::from_chars(ranks.data(), end, number);
-    check.Require(error == std::errc() && last == end, "ranksPerTask",
-                  Quote(ranks) + " is neither a number nor \"gpu\"");
+    if (error != std::errc() || last != end) {
+      check.Fail("ranksPerTask",
+                 Quote(ranks) + " is neither a number nor \"gpu\"");
+    }
     out.ranks_per_task = number;
   }
   if (proto.has_restart()) {

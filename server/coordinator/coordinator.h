@@ -146,7 +146,7 @@ struct JobSnapshot {
   Bill bill;
   // Of a list: 1 is the next; 0: it does not wait, or nobody looked.
   int64_t queue_position = 0;
-  // What is for its owner and admins was left out (service/visibility.h).
+  // What is for its owner and admins was left out (server/query/visibility.h).
   bool details_hidden = false;
 };
 

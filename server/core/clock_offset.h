@@ -16,6 +16,11 @@
 
 namespace lockstep {
 
+// Corrected times that are closer to each other have no order. A shim records
+// the end of its rank when it gets to run, and an offset contains the shortest
+// delay of a message.
+inline constexpr Duration kSameTime = std::chrono::milliseconds(20);
+
 class ClockOffset {
  public:
   static constexpr Duration kWindow = std::chrono::seconds(30);

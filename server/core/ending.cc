@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "server/core/clock_offset.h"
 #include "server/core/job_roles.h"
 
 namespace lockstep {
@@ -14,11 +15,6 @@ namespace {
 
 // Of more ranks only the number is told: an event is a sentence.
 constexpr size_t kMaxNamedRanks = 8;
-
-// Exits that are closer to each other have no order: a shim notes the end of
-// its rank when it gets to run, and a clock's offset has the shortest way of a
-// message in it.
-constexpr Duration kSameTime = std::chrono::milliseconds(20);
 
 struct GroupRank {
   const TaskStatus* task = nullptr;

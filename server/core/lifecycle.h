@@ -78,8 +78,8 @@ Job NewJob(JobSpec spec, std::string uid, std::string owner, Time now);
 Job Cancel(const Job& job, const std::string& who, Time now);
 
 // Asks all ranks to save at the same future step.
-// FailedPrecondition: it is a program job, has no output directory, or not
-// RUNNING.
+// FailedPrecondition: it is a program job, has no output directory, or is
+// not RUNNING.
 StatusOr<Job> AddCheckpointDirective(const Job& job, Time now);
 
 }  // namespace lockstep

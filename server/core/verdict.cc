@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "server/core/clock_offset.h"
 #include "server/core/hints.h"
 #include "server/core/job_roles.h"
 
@@ -162,8 +163,9 @@ std::string SignatureOf(const ExitStatus& exit) {
 constexpr Duration kMissedWithin = 60s;
 
 // The rank of the group that exited with 0 last before `first` failed, and not
-// long before; null: none did. Peers of a job with parameter servers do not
-// need each other.
+// long before; null: none did. A rank closes its connections before it exits,
+// so its exit may be recorded a little later than that of a peer which missed
+// it. Peers of a job with parameter servers do not need each other.
 const RankStatus* LeftBefore(const Job& job, const RankStatus& first) {
   if (HasParameterServers(job.spec)) return nullptr;
   const RankStatus* left = nullptr;
@@ -171,7 +173,7 @@ const RankStatus* LeftBefore(const Job& job, const RankStatus& first) {
     if (!IsOfGroup(task.type)) continue;
     for (const RankStatus& rank : task.ranks) {
       if (!rank.exit || !rank.exit->ok() ||
-          rank.exit->end_time > first.exit->end_time ||
+          rank.exit->end_time > first.exit->end_time + kSameTime ||
           first.exit->end_time - rank.exit->end_time > kMissedWithin) {
         continue;
       }

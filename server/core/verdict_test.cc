@@ -11,6 +11,7 @@
 namespace lockstep {
 namespace {
 
+using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using testing::HasSubstr;
 
@@ -89,6 +90,14 @@ TEST_F(VerdictTest, RankThatLeftLongAgoIsNotNamed) {
 TEST_F(VerdictTest, RankThatLeftEarlyIsNamedByItsNativePeers) {
   Exit(2, Code(0), 1s);
   Exit(0, Victim(Code(75)), 2s);
+  EXPECT_EQ(First().cause.reason, Reason::kRankLeftEarly);
+}
+
+TEST_F(VerdictTest, RankThatLeftAtTheSameTimeIsNamed) {
+  ExitStatus lost = Code(1);
+  lost.message = "Connection closed by peer";
+  Exit(0, lost, 1000ms);
+  Exit(1, Code(0), 1003ms);
   EXPECT_EQ(First().cause.reason, Reason::kRankLeftEarly);
 }
 

@@ -52,7 +52,7 @@ void AddProgress(const JobSnapshot& snapshot, const CoordinatorView& view,
   if (chief.committed_step < 0) return;
   out->Gauge("lockstep_job_step", "Newest step that the chief committed.",
              static_cast<double>(chief.committed_step), id);
-  out->Gauge("lockstep_job_epoch", "Epochs done, with the fraction.",
+  out->Gauge("lockstep_job_epoch", "Whole epochs that the chief completed.",
              chief.epoch, id);
   out->Gauge("lockstep_job_loss", "Loss that the chief reported last.",
              chief.loss, id);

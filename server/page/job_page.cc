@@ -96,7 +96,7 @@ void Speed(const JobSnapshot& snapshot, std::optional<int32_t> late_rank,
                                   progress.samples_per_second,
                                   progress.steps_per_second));
   if (progress.eta) html->Fact("left", FormatDuration(*progress.eta));
-  html->Fact("epoch", fmt::format("{:.2f}", chief.epoch));
+  html->Fact("epoch", fmt::format("{:.0f}", chief.epoch));
   if (!snapshot.details_hidden) {
     html->Fact("loss", fmt::format("{:.6g}", chief.loss));
   }

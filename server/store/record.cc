@@ -247,10 +247,9 @@ Status GetNode(const v1::StoredNode& stored, NodeRecord* out) {
   return OkStatus();
 }
 
-// The name is the row's key: a node without one was never stored.
-Status CheckNamed(const NodeRecord& node) {
-  return node.info.name.empty() ? DataLoss("a stored node has no name")
-                                : OkStatus();
+// The name is the row's key: nothing without one was ever stored.
+Status CheckNamed(const std::string& name, std::string_view what) {
+  return name.empty() ? DataLoss("a stored {} has no name", what) : OkStatus();
 }
 
 template <typename Message>
@@ -333,6 +332,7 @@ StatusOr<Job> DecodeJob(std::string_view bytes) {
   Job job;
   LOCKSTEP_RETURN_IF_ERROR(AsDataLoss(GetShown(stored.job(), &job), "job"));
   LOCKSTEP_RETURN_IF_ERROR(AsDataLoss(GetDecisionState(stored, &job), "job"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNamed(job.spec.name, "job"));
   return job;
 }
 
@@ -396,7 +396,7 @@ StatusOr<NodeRecord> DecodeNode(std::string_view bytes) {
                             Parse<v1::StoredNode>(bytes, "node"));
   NodeRecord node;
   LOCKSTEP_RETURN_IF_ERROR(AsDataLoss(GetNode(stored, &node), "node"));
-  LOCKSTEP_RETURN_IF_ERROR(CheckNamed(node));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNamed(node.info.name, "node"));
   return node;
 }
 
@@ -408,7 +408,7 @@ StatusOr<NodeRecord> DecodeNodeOfSchema1(std::string_view bytes) {
   if (!registration.ok()) return AsDataLoss(registration.status(), "node");
   NodeRecord node;
   node.info = std::move(registration->node);
-  LOCKSTEP_RETURN_IF_ERROR(CheckNamed(node));
+  LOCKSTEP_RETURN_IF_ERROR(CheckNamed(node.info.name, "node"));
   return node;
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <limits>
 #include <random>
 
 #include "common/wire/job_wire.h"
@@ -141,6 +142,7 @@ TEST(RecordTest, StoredValuesAreReadWithoutTheLimitsOfTheInput) {
   job.spec.output_directory = "relative/../path";
   job.spec.max_running_time = std::chrono::hours(24 * 365 * 100);
   job.spec.environment.Edit()["RANK"] = "1";
+  job.spec.roles.Edit()[0].environment["not a name"] = "1";
   job.cause.message = std::string(1 << 20, 'm');
   const auto again = DecodeJob(EncodeJob(job));
   ASSERT_TRUE(again.ok()) << Message(again.status());
@@ -154,6 +156,32 @@ TEST(RecordTest, StoredValuesAreReadWithoutTheLimitsOfTheInput) {
   const auto node_again = DecodeNode(EncodeNode(node));
   ASSERT_TRUE(node_again.ok()) << Message(node_again.status());
   EXPECT_EQ(*node_again, node);
+}
+
+TEST(RecordTest, ValuesWithoutAMeaningAreDamage) {
+  Job job = FullJob();
+  job.spec.name.clear();
+  EXPECT_EQ(DecodeJob(EncodeJob(job)).status().code(), StatusCode::kDataLoss);
+
+  job = FullJob();
+  job.spec.roles.Edit()[0].resources.cpus =
+      std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(DecodeJob(EncodeJob(job)).status().code(), StatusCode::kDataLoss);
+
+  job = FullJob();
+  job.tasks[0].ranks[0].state = RankState::kExited;
+  job.tasks[0].ranks[0].exit.reset();
+  EXPECT_EQ(DecodeJob(EncodeJob(job)).status().code(), StatusCode::kDataLoss);
+}
+
+TEST(RecordTest, SumsOfStoredRolesDoNotOverflow) {
+  Job job = FullJob();
+  RoleSpec role = job.spec.roles.Edit()[0];
+  role.count = role.ranks_per_task = std::numeric_limits<int32_t>::max();
+  job.spec.roles.Edit() = {role, role, role};
+  const auto again = DecodeJob(EncodeJob(job));
+  ASSERT_TRUE(again.ok()) << Message(again.status());
+  EXPECT_EQ(again->spec.roles, job.spec.roles);
 }
 
 TEST(RecordTest, NoBytesAreNoJob) {

@@ -95,6 +95,11 @@ Agent::Agent(AgentConfig config, EventLoop* loop, FileSystem* files,
       stream_(&config_.daemon, config_.stream, loop, files, ranks_.logs(),
               &sampler_, this) {}
 
+Agent::~Agent() {
+  preparer_.CancelAll();
+  prefetcher_.CancelAll();
+}
+
 RankHooks Agent::HooksOfRanks() {
   RankHooks hooks;
   hooks.mount_of = [this](const GangKey& key, const std::string& path) {
@@ -266,7 +271,11 @@ void Agent::OnMessage(uint64_t stream, const v1::CoordinatorMessage& message) {
       if (stream_.welcomed()) requests_.OnProbe(stream, *query);
       return;
     }
-    default:
+    // The stream's own.
+    case v1::CoordinatorMessage::kWelcome:
+    case v1::CoordinatorMessage::kLogAck:
+    case v1::CoordinatorMessage::kHeartbeatAck:
+    case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       return;
   }
 }

@@ -64,6 +64,10 @@ class Agent final : public StreamHandler {
                                                  FileSystem* files,
                                                  const GpuSampler* gpus);
 
+  // Ends preparations and fetches first: the other owners may wait for a file
+  // system that hangs.
+  ~Agent() override;
+
   // What the client must be made with; its events are posted to the loop.
   CoordinatorClient::Events ClientEvents() { return stream_.ClientEvents(); }
   // Where other hosts may test whether they reach this one. Before Start.

@@ -308,6 +308,26 @@ TEST_F(RestartAloneTest, ARestartedDaemonKnowsTheNumber) {
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
 }
 
+// The stored report of the first end must not come back with the second run.
+TEST_F(RestartAloneTest, WhatTheFirstRunLeftIsNotReportedOfTheSecond) {
+  LaunchBoth("echo x > file; exit 3", /*with_chief=*/false);
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+  ASSERT_TRUE(coordinator_.Eventually([&] { return !Peek().work.empty(); }));
+  config_.daemon.node.incarnation.counter = 2;
+  StartDaemon();
+  ASSERT_TRUE(
+      coordinator_.Eventually([&] { return coordinator_.registers >= 2; }));
+  EXPECT_FALSE(Registered().gangs.at(0).work.empty());
+  ASSERT_TRUE(
+      coordinator_.Eventually([&] { return daemon_->agent()->Ready().ok(); }));
+  coordinator_.Send(
+      Orders(Goal::kLaunch, "exec sleep 1000", 1, /*with_chief=*/false));
+  ASSERT_TRUE(WorkerIs(RankState::kStarted, 1));
+  EXPECT_TRUE(Said().work.empty());
+  coordinator_.Send(Order(Goal::kStop, {}));
+  ASSERT_TRUE(Reaches(GangPhase::kStopped));
+}
+
 TEST_F(RestartAloneTest, AStopWhileTheOldShimIsStillThereEndsIt) {
   LaunchBoth(kSaysAndFails);
   ASSERT_TRUE(WorkerIs(RankState::kExited, 0));

@@ -74,9 +74,9 @@ TEST_F(AgentTest, AProgramThatBindsWithoutReuseGetsPortsThatAreNotHeld) {
   ASSERT_TRUE(Reaches(GangPhase::kStopped));
   const ExitStatus exit = *Said().ranks[0].exit;
   EXPECT_EQ(exit.reason, Reason::kPortTaken);
-  EXPECT_THAT(exit.message, HasSubstr("Address already in use; who binds a "
-                                      "port that is leased for it must set "
-                                      "SO_REUSEADDR"));
+  EXPECT_THAT(exit.message, HasSubstr("Address already in use; a program that "
+                                      "binds a port that is leased for it must "
+                                      "set SO_REUSEADDR"));
   coordinator_.Send(Order(Goal::kPrepare, argv, JobKind::kProgram, 1, 2));
   ASSERT_TRUE(Reaches(GangPhase::kPrepared, 2));
   EXPECT_TRUE(ListenOn(Said(2).ports.at(0), /*reuse=*/false));

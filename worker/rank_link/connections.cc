@@ -21,8 +21,7 @@ constexpr uint64_t kListenerId = 0;
 constexpr uint64_t kTimerId = 1;
 constexpr Duration kHelloTimeout = seconds(5);
 constexpr size_t kMaxStrangers = 64;
-// Of these, such of users that no rank here is of: they cannot crowd ranks
-// out.
+// The same for users that run no rank here: they cannot crowd ranks out.
 constexpr size_t kMaxForeigners = 8;
 constexpr size_t kMaxQueuedMessages = 256;
 
@@ -33,6 +32,8 @@ RankConnections::RankConnections(std::string path, Fd listener, Fd epoll)
       listener_(std::move(listener)),
       epoll_(std::move(epoll)),
       timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {}
+
+RankConnections::~RankConnections() { ::unlink(path_.c_str()); }
 
 StatusOr<std::unique_ptr<RankConnections>> RankConnections::Listen(
     const std::string& path) {

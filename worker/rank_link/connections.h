@@ -1,9 +1,9 @@
 // The sockets of the worker daemon's end of the rank link: accepts, sends and
 // closes. Which connection belongs to which rank is server.h.
 //
-// A connection that sends no Hello within 5 s is closed, and at most 64 such
-// may wait: 8 of users that run no rank here. A rank that does not read gets
-// 256 messages queued, then is cut off.
+// A connection that sends no Hello within 5 s is closed. At most 64 connections
+// of users that run a rank here may wait for that, and 8 of other users. A rank
+// that does not read gets 256 messages queued, then is cut off.
 #ifndef LOCKSTEP_WORKER_RANK_LINK_CONNECTIONS_H_
 #define LOCKSTEP_WORKER_RANK_LINK_CONNECTIONS_H_
 
@@ -42,10 +42,13 @@ struct RankConnection {
 // Thread-compatible. No call blocks.
 class RankConnections {
  public:
+  // Removes the socket's file.
+  ~RankConnections();
   // Listens at `path`. Errors of the system.
   static StatusOr<std::unique_ptr<RankConnections>> Listen(
       const std::string& path);
 
+  const std::string& path() const { return path_; }
   // An epoll descriptor: readable when Dispatch has something to do.
   int fd() const { return epoll_.get(); }
   // Calls `read` for each connection that can be read now, flushes those that

@@ -38,16 +38,14 @@ StatusOr<std::unique_ptr<RankLinkServer>> RankLinkServer::Listen(
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<RankConnections> connections,
                             RankConnections::Listen(path));
   return std::unique_ptr<RankLinkServer>(
-      new RankLinkServer(path, handler, std::move(connections)));
+      new RankLinkServer(handler, std::move(connections)));
 }
 
-RankLinkServer::RankLinkServer(std::string path, RankLinkHandler* handler,
+RankLinkServer::RankLinkServer(RankLinkHandler* handler,
                                std::unique_ptr<RankConnections> connections)
-    : path_(std::move(path)),
-      handler_(handler),
-      connections_(std::move(connections)) {}
+    : handler_(handler), connections_(std::move(connections)) {}
 
-RankLinkServer::~RankLinkServer() { ::unlink(path_.c_str()); }
+RankLinkServer::~RankLinkServer() = default;
 
 void RankLinkServer::Dispatch() {
   const auto has_rank = [this](uid_t user) {

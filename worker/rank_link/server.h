@@ -67,7 +67,7 @@ class RankLinkServer {
   // loop of their own.
   void Poll(Duration timeout);
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return connections_->path(); }
 
   // From now on a process of `uid` that shows `nonce` (1 to 64 bytes) is rank
   // `key`, and gets `welcome`. Replaces nonce, uid and welcome of `key`; its
@@ -96,7 +96,7 @@ class RankLinkServer {
  private:
   struct Expected;
 
-  RankLinkServer(std::string path, RankLinkHandler* handler,
+  RankLinkServer(RankLinkHandler* handler,
                  std::unique_ptr<RankConnections> connections);
   void Read(uint64_t id);
   bool OnMessage(RankConnection* connection, const v1::RankMessage& message);
@@ -104,7 +104,6 @@ class RankLinkServer {
   void Refuse(RankConnection* connection, const std::string& message);
   void Sweep();
 
-  const std::string path_;
   RankLinkHandler* const handler_;
   const std::unique_ptr<RankConnections> connections_;
   std::map<RankKey, std::unique_ptr<Expected>> expected_;

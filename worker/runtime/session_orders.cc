@@ -38,17 +38,21 @@ void PendingOrders::Offer(StepController* controller) {
   }
 }
 
-void CheckpointRecord::Saved(int64_t step) { saved_ = std::max(saved_, step); }
+void CheckpointRecord::Saved(int64_t step) {
+  int64_t newest = saved_.load();
+  while (newest < step && !saved_.compare_exchange_weak(newest, step)) {
+  }
+}
 
 Status CheckpointRecord::Check() const {
-  if (stopped_early_ || saved_ >= tried_) return OkStatus();
+  const int64_t saved = saved_.load();
+  if (stopped_early_ || saved >= tried_) return OkStatus();
   return WithReason(
       DataLoss("the checkpoint of step {}, the last one that was ordered, was "
                "not saved: the job's events say why; {}",
                tried_,
-               saved_ < 0
-                   ? std::string("this attempt has saved no other")
-                   : fmt::format("the newest one is of step {}", saved_)),
+               saved < 0 ? std::string("this attempt has saved no other")
+                         : fmt::format("the newest one is of step {}", saved)),
       kReasonCheckpointFailed);
 }
 

@@ -28,8 +28,8 @@ class PendingOrders {
   std::deque<v1::RankDirective> directives_ ABSL_GUARDED_BY(mu_);
 };
 
-// Whether the last checkpoint of this attempt was saved. Not thread-safe: the
-// training loop's.
+// Whether the last checkpoint of this attempt was saved. Saved may be called
+// from any thread, the other functions from the training loop's.
 class CheckpointRecord {
  public:
   // This rank voted on the checkpoint of `step`.
@@ -45,8 +45,8 @@ class CheckpointRecord {
   Status Check() const;
 
  private:
-  int64_t tried_ = -1;  // -1: none
-  int64_t saved_ = -1;  // -1: none
+  int64_t tried_ = -1;               // -1: none
+  std::atomic<int64_t> saved_ = -1;  // -1: none
   bool stopped_early_ = false;
 };
 

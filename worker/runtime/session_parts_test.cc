@@ -72,6 +72,13 @@ TEST(PendingOrdersTest, OffersEachDirectiveOnce) {
   const StepOrders second = *controller.Commit();
   ASSERT_TRUE(second.checkpoint.has_value());
   EXPECT_EQ(second.checkpoint->directives, std::vector<uint32_t>{7});
+
+  StepController later = *StepController::Create({});
+  orders.Offer(&later);
+  ASSERT_TRUE(later.Verify(*later.Begin({})).ok());
+  ASSERT_TRUE(later.Commit().ok());
+  ASSERT_TRUE(later.Verify(*later.Begin({})).ok());
+  EXPECT_FALSE(later.Commit()->checkpoint.has_value());
 }
 
 TEST(PlanReportsTest, TheChoiceIsTakenOnceAndThePlanWhenItChanges) {

@@ -63,8 +63,9 @@ StatusOr<std::unique_ptr<Communicator>> Session::Impl::FormByPlan(
 }
 
 void Session::Impl::ReportChoice(const std::string& buckets) {
+  if (identity_.rank != 0) return;
   const std::string choice = plan_reports_.TakeChoice(communicator(), buckets);
-  if (identity_.rank != 0 || choice.empty()) return;
+  if (choice.empty()) return;
   LOG_INFO("{}: {}", Label(), choice);
   SendEvent(choice);
 }

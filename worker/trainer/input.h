@@ -1,4 +1,4 @@
-// Taking batches from a prefetcher.
+// Takes batches from a prefetcher.
 #ifndef LOCKSTEP_WORKER_TRAINER_INPUT_H_
 #define LOCKSTEP_WORKER_TRAINER_INPUT_H_
 
@@ -33,7 +33,8 @@ class SampleInput {
       std::shared_ptr<const Dataset> dataset, const ShardPlan& plan,
       const PrefetcherOptions& options);
 
-  // The next batch, and the counters also of what could not be read.
+  // Gets the next batch. Writes the counters to `progress`, also when reading
+  // failed.
   Status Next(Progress* progress);
   // The last one.
   const Batch& batch() const { return batch_; }

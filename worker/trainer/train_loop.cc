@@ -2,12 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <utility>
 
-#include "common/base/logging.h"
 #include "worker/checkpoint/safetensors.h"
 #include "worker/runtime/gradients.h"
 #include "worker/trainer/evaluation.h"
@@ -26,7 +22,7 @@ TrainLoop::~TrainLoop() = default;
 
 Status TrainLoop::Run() {
   // Every rank sees the same data, and says so when they form.
-  LOCKSTEP_ASSIGN_OR_RETURN(job_, OpenTrainingJob(fs_, session_, options_));
+  LOCKSTEP_ASSIGN_OR_RETURN(job_, PrepareTraining(fs_, session_, options_));
   LOCKSTEP_RETURN_IF_ERROR(FormRanks(session_, options_, &*job_));
   // Every rank begins with the same parameters: drawn from the same seed, or
   // loaded from the same checkpoint.

@@ -69,7 +69,7 @@ class TrainLoop {
   const TrainerOptions options_;
   const Faults faults_;
 
-  std::optional<TrainingJob> job_;
+  std::optional<PreparedTraining> job_;
   std::unique_ptr<LocalModel> model_;
   Restored restored_;
   std::unique_ptr<Reducer> reducer_;

@@ -8,12 +8,12 @@
 
 namespace lockstep {
 
-StatusOr<TrainingJob> OpenTrainingJob(FileSystem* fs, Session* session,
-                                      const TrainerOptions& options) {
+StatusOr<PreparedTraining> PrepareTraining(FileSystem* fs, Session* session,
+                                           const TrainerOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(JobData data,
                             OpenJobData(fs, options, session->world_size()));
-  TrainingJob job{.data = std::move(data)};
-  TrainingPlan& plan = job.plan;
+  PreparedTraining job{.data = std::move(data)};
+  TrainingLength& plan = job.plan;
   Schedule& schedule = job.schedule;
   plan.epochs = options.epochs;
   plan.steps_per_epoch = static_cast<int64_t>(job.data.plan.steps_per_epoch());
@@ -47,7 +47,7 @@ StatusOr<TrainingJob> OpenTrainingJob(FileSystem* fs, Session* session,
 }
 
 Status FormRanks(Session* session, const TrainerOptions& options,
-                 TrainingJob* job) {
+                 PreparedTraining* job) {
   job->facts = ConfigOf(options);
   job->facts.merge(ConfigOf(job->data));
   LOCKSTEP_RETURN_IF_ERROR(session->Form(job->facts));

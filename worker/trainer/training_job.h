@@ -17,9 +17,9 @@
 
 namespace lockstep {
 
-struct TrainingJob {
+struct PreparedTraining {
   JobData data;
-  TrainingPlan plan = {};
+  TrainingLength plan = {};
   Schedule schedule = {};
   std::string output = {};  // Empty: nothing is written.
   std::string checkpoint_root = {};
@@ -31,12 +31,12 @@ struct TrainingJob {
 
 // Opens the data. Makes the output directory on rank 0, so that a place that
 // cannot be written is found now and not at the end.
-StatusOr<TrainingJob> OpenTrainingJob(FileSystem* fs, Session* session,
-                                      const TrainerOptions& options);
+StatusOr<PreparedTraining> PrepareTraining(FileSystem* fs, Session* session,
+                                           const TrainerOptions& options);
 
 // Forms the session with the job's facts, and finds out the classes.
 Status FormRanks(Session* session, const TrainerOptions& options,
-                 TrainingJob* job);
+                 PreparedTraining* job);
 
 }  // namespace lockstep
 

@@ -12,7 +12,7 @@ constexpr int kToldSkips = 5;
 
 }  // namespace
 
-TrainingLogger::TrainingLogger(Session* session, const TrainingPlan& plan,
+TrainingLogger::TrainingLogger(Session* session, const TrainingLength& plan,
                                int64_t log_every)
     : session_(session), plan_(plan), log_every_(log_every) {}
 

@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-struct TrainingPlan {
+struct TrainingLength {
   int64_t epochs = 0;
   int64_t steps_per_epoch = 0;
   int64_t total_steps = 0;
@@ -23,7 +23,8 @@ struct TrainingPlan {
 class TrainingLogger {
  public:
   // Borrows the session. `log_every` steps are between two lines; 0: none.
-  TrainingLogger(Session* session, const TrainingPlan& plan, int64_t log_every);
+  TrainingLogger(Session* session, const TrainingLength& plan,
+                 int64_t log_every);
 
   // "cnn, 421642 parameters; 60000 samples ..."; then how it begins.
   void Begin(const std::string& what, const TrainProgress& progress);
@@ -40,7 +41,7 @@ class TrainingLogger {
   void Line(int64_t step, uint64_t epoch, double learning_rate, MonoTime now);
 
   Session* const session_;
-  const TrainingPlan plan_;
+  const TrainingLength plan_;
   const int64_t log_every_;
   // Since the last line.
   MonoTime since_;

@@ -41,7 +41,7 @@ class Hosts:
     def call(self, what, *more):
         done = subprocess.run(
             [machine.PEERS / "namespaces", what, self.prefix, str(self.count), *more],
-            capture_output=True, text=True)
+            capture_output=True, text=True, timeout=20)
         if done.returncode and what == "up":
             self.call("down")
             raise NotMeasured("no network namespaces: " + done.stderr[-600:])
@@ -152,7 +152,7 @@ class Probe:
 
 class Engine:
     """One benchmark. `options`: rounds, on_busy, bytes, most_bytes, likely,
-    backend, plans, verbose."""
+    backend, plan, alone, verbose."""
 
     def __init__(self, id, programs, options):
         self.id, self.bench = id, rows.ALL_REDUCES[id]

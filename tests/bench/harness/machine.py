@@ -158,7 +158,8 @@ class Programs:
     def limit(self, *words):
         """What the machine allows, by limits_probe."""
         done = subprocess.run([self.path("limits_probe"), *map(str, words)],
-                              capture_output=True, text=True, check=True)
+                              capture_output=True, text=True, check=True,
+                              timeout=120)
         return float(done.stdout)
 
 

@@ -171,7 +171,7 @@ CLUSTER = {
 MUSTS = {id: pair for step in STEPS.values() for id, pair in step.items()}
 MUSTS.update({"Q4-memory": (1, 0), "Q4-submit-p99": (0.5, 0)})
 
-# What README's table calls a result, by its id or what its id begins with.
+# What the table of docs/benchmarks.md calls a result, by its id or what its id begins with.
 WHAT = {id: bench.what for id, bench in ALL_REDUCES.items()}
 WHAT.update({
     "S1": "step rate with and without communication",

@@ -27,7 +27,7 @@ void Containers::Remove(const task::TaskRecord& record,
              [this, record, done = std::move(done)](const Status& removed) {
                if (removed.ok()) {
                  LOG_WARN(
-                     "the container {}, which nobody held any more, is removed",
+                     "removed the container {}, which no rank held any more",
                      record.container);
                } else {
                  LOG_ERROR("{}", Message(removed));

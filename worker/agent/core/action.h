@@ -45,7 +45,7 @@ struct Action {
   bool operator==(const Action&) const = default;
 };
 
-// Of a gang, or of one rank of it.
+// Makes an action on a gang, or on one of its ranks.
 Action MakeAction(Action::Kind kind, const GangKey& key, int32_t rank = 0);
 
 using Actions = std::vector<Action>;

@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-TEST(RankReadingsTest, TextIsCleanedAndCut) {
+TEST(PrintableTextTest, TextIsCleanedAndCut) {
   EXPECT_EQ(PrintableText("plain\ttext\n", 100), "plain\ttext\n");
   EXPECT_EQ(PrintableText(std::string("a\0b\x1b[2J", 7), 100), "a?b?[2J");
   EXPECT_EQ(PrintableText("gr\xc3\xbc\xc3\x9f", 100), "gr\xc3\xbc\xc3\x9f");

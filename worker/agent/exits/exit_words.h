@@ -30,7 +30,7 @@ struct ExitWords {
 };
 inline constexpr size_t kMaxExitLocation = 128;
 
-// Of the JSON at TORCHELASTIC_ERROR_FILE
+// Finds the words in the JSON at TORCHELASTIC_ERROR_FILE
 // (torch/distributed/elastic/multiprocessing/errors/error_handler.py), in both
 // of its shapes:
 //   {"message": {"message": "RuntimeError: ...",
@@ -38,13 +38,14 @@ inline constexpr size_t kMaxExitLocation = 128;
 //   {"message": "RuntimeError: ...", "timestamp": ...}
 ExitWords WordsOfErrorFile(std::string_view json);
 
-// Of the last lines of a log (common/base/log_line.h), the first of which may
-// be cut. Looks for the last exception of Python, and for what a runtime says
-// when it gives up: a fatal line of glog, absl or TensorFlow ("F1123 ...
-// x.cc:99] ..."), a line that begins with FATAL, "Fatal Python error", what()
-// of C++, a failed CHECK or assertion. Where the process crashed (by a signal,
-// or a shell says so of it) the latter counts first, but for what JAX says of
-// others after an exception of this process; else the exception does.
+// Finds the words in the last lines of a log (common/base/log_line.h), the
+// first of which may be cut. Looks for the last exception of Python, and for
+// what a runtime says when it gives up: a fatal line of glog, absl or
+// TensorFlow ("F1123 ... x.cc:99] ..."), a line that begins with FATAL, "Fatal
+// Python error", what() of C++, a failed CHECK or assertion. Where the process
+// crashed (by a signal, or a shell says so of it) the latter counts first, but
+// for what JAX says of others after an exception of this process; else the
+// exception does.
 ExitWords WordsOfLog(std::string_view log, bool crashed);
 
 // Whether words are those of EADDRINUSE, as the C library, Python, Java, Go and

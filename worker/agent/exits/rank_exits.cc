@@ -202,9 +202,9 @@ void RankExits::NotePlainBind(const RankRef& ref, ExitStatus* exit) {
   if (!parts_.ports->AddPlainBinder(gang->assignment.job_uid)) return;
   exit->reason = Reason::kPortTaken;
   exit->message +=
-      "; who binds a port that is leased for it must set SO_REUSEADDR, as "
-      "servers do, because a socket holds the port until then; from now on its "
-      "ports are not held";
+      "; a program that binds a port that is leased for it must set "
+      "SO_REUSEADDR, as servers do, because a socket holds the port until "
+      "then; from now on the job's ports are not held";
 }
 
 }  // namespace lockstep

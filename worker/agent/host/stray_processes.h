@@ -33,9 +33,9 @@ namespace lockstep {
 inline constexpr Duration kEndTime = std::chrono::seconds(2);
 inline constexpr char kTaskVariable[] = "LOCKSTEP_TASK";
 
-// Of the state directory `dir`, from DIR/mark, which is made where it is
-// missing, and its inode: a directory that was copied has another mark, so
-// that its daemon leaves the first one's processes alone.
+// Returns the mark of the state directory `dir`: the content of DIR/mark, which
+// is created where it is missing, and its inode. A directory that was copied
+// has another mark, so its daemon leaves the first one's processes alone.
 StatusOr<std::string> DirectoryMark(FileSystem* files, const std::string& dir);
 
 // The ID of a task by the path of its shim's socket: its name without ".sock".

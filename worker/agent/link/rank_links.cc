@@ -89,7 +89,14 @@ void RankLinks::Tell(const Action& action) {
                                  ? v1::RankDirective::STOP
                                  : v1::RankDirective::CHECKPOINT);
       break;
-    default:
+    // The ranks hear nothing of these.
+    case Action::Kind::kPrepare:
+    case Action::Kind::kCheckOutput:
+    case Action::Kind::kStartRank:
+    case Action::Kind::kKillTree:
+    case Action::Kind::kRelease:
+    case Action::Kind::kReport:
+    case Action::Kind::kForget:
       break;
   }
 }

@@ -35,7 +35,7 @@ struct PortRange {
   bool operator==(const PortRange&) const = default;
 };
 
-// Of /proc/sys/net/ipv4/ip_local_port_range: "32768\t60999\n".
+// Parses /proc/sys/net/ipv4/ip_local_port_range: "32768\t60999\n".
 StatusOr<PortRange> ParsePortRange(std::string_view text);
 
 // "27182,27190-27199": in this order, whatever the kernel's range is.

@@ -60,11 +60,15 @@ GangPreparer::GangPreparer(const Parts& parts,
     : parts_(parts), report_(std::move(report)) {}
 
 GangPreparer::~GangPreparer() {
+  CancelAll();
+  thread_.reset();  // Its jobs use the rest.
+}
+
+void GangPreparer::CancelAll() {
   for (const auto& [key, run] : running_) run->cancel.Cancel();
   for (const auto& [key, run] : running_) {
     if (run->thread.joinable()) run->thread.join();
   }
-  thread_.reset();  // Its jobs use the rest.
 }
 
 std::shared_ptr<GangPreparer::Run> GangPreparer::Begin(const GangKey& key) {

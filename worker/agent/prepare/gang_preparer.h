@@ -56,6 +56,8 @@ class GangPreparer {
   GangPreparer(const Parts& parts, std::function<void(const GangKey&)> report);
   // Ends what runs and waits for it.
   ~GangPreparer();
+  // Ends all preparations, for good, and waits for that.
+  void CancelAll();
 
   // Action::Kind::kPrepare and kCheckOutput. The answer goes to the core.
   void Prepare(const GangKey& key);
@@ -118,7 +120,7 @@ class GangPreparer {
   uint64_t last_number_ = 0;
   std::map<GangKey, Held> held_;
   PreparationTimes times_;
-  // Of interpreters; preparations ask it from their threads.
+  // Answers of interpreters; preparations ask for them from their threads.
   ModuleAnswers module_answers_;
   Lifetime lifetime_;
   std::unique_ptr<WorkThread> thread_ = std::make_unique<WorkThread>();

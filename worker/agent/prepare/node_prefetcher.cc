@@ -27,7 +27,9 @@ NodePrefetcher::NodePrefetcher(
       busy_(std::move(busy)),
       report_(std::move(report)) {}
 
-NodePrefetcher::~NodePrefetcher() {
+NodePrefetcher::~NodePrefetcher() { CancelAll(); }
+
+void NodePrefetcher::CancelAll() {
   for (Fetch* fetch : {&image_, &package_}) {
     if (fetch->cancel != nullptr) fetch->cancel->Cancel();
     if (fetch->thread.joinable()) fetch->thread.join();

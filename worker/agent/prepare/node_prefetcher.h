@@ -36,6 +36,8 @@ class NodePrefetcher {
                  std::function<void(const std::vector<Prefetched>&)> report);
   // Ends what runs and waits for it.
   ~NodePrefetcher();
+  // Ends what is fetched, for good, and waits for that.
+  void CancelAll();
 
   // What the coordinator wants here, all of it.
   void Want(const Prefetch& wanted);

@@ -34,12 +34,12 @@ struct PreflightInput {
   // The GPUs of this host, and indices of those that other gangs hold.
   std::vector<Gpu> gpus;
   std::set<int32_t> gpus_in_use;
-  // Of the daemon's directory, where logs and records are written; absent: not
+  // The daemon's directory, where logs and records are written; absent: not
   // known.
   std::string state_directory;
   std::optional<DiskSpace> disk;
   DiskFloor disk_floor;
-  // Of /dev/shm; absent: not known.
+  // The space of /dev/shm; absent: not known.
   std::optional<DiskSpace> shm;
 };
 

@@ -40,7 +40,7 @@ struct PreparationInput {
   ImageFetcher* images = nullptr;
   // CodeFolder of the gang.
   std::string code_directory;
-  // Of pip and of questions to an interpreter.
+  // The environment of pip and of questions to an interpreter.
   std::vector<std::string> tool_environment;
   ToolLimits tool_limits = {};
   std::vector<PortRange> port_ranges;
@@ -50,7 +50,7 @@ struct PreparationInput {
   // Borrowed; null: each question is asked.
   ModuleAnswers* module_answers = nullptr;
   std::function<StatusOr<DiskSpace>(const std::string&)> disk_space;
-  // Of all images of the gang.
+  // How long all images of the gang may take.
   Duration image_time = std::chrono::minutes(30);
   OutputIdentityOptions output;
 };

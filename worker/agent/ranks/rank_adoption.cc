@@ -57,7 +57,7 @@ void RankAdoption::KillStrayProcesses() {
     if (now == 0) break;
   }
   if (killed > 0) {
-    LOG_WARN("{} processes of tasks that nobody holds any more are killed",
+    LOG_WARN("killed {} processes of tasks that no shim holds any more",
              killed);
   }
 }

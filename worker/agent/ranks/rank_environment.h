@@ -32,7 +32,7 @@ struct RankEnvironmentInput {
   const Assignment* assignment = nullptr;
   const LocalTask* task = nullptr;
   int32_t rank = 0;
-  // Of the rank's home, if it runs as another user than the daemon.
+  // The home of the rank's user, if that is another user than the daemon's.
   std::string home;
   // Name of the network interface that has the node's data address; empty: not
   // known.

@@ -33,7 +33,8 @@ struct RankOptions {
   // What a job may ask to inherit of the daemon's environment
   // (RankEnvironmentInput).
   std::vector<std::string> inherit = DefaultInherit();
-  // Of all ranks' logs on this node, about: what each may keep follows.
+  // About how many bytes the logs of all ranks here may take; each rank's share
+  // follows.
   uint64_t log_bytes = uint64_t{8} << 30;
   // How long a rank that is started again waits for what its last shim holds.
   Duration shim_leave_time = std::chrono::seconds(10);

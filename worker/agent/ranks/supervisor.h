@@ -67,9 +67,10 @@ class Supervisor {
 
   // False: no shim of the rank is there, so that it may be started (again).
   bool IsHeld(const RankRef& ref, const RankPaths& paths) const;
-  // Whose tree holds all processes of the rank; absent: none is known.
+  // The process whose tree holds all processes of the rank; absent: none is
+  // known.
   std::optional<pid_t> ShimPid(const RankRef& ref) const;
-  // All of those.
+  // Those of all ranks here.
   std::vector<pid_t> ShimPids() const;
 
  private:

@@ -51,7 +51,8 @@ class RankSampler {
   void SetCgroup(const RankRef& ref, const std::string& path) {
     ranks_[ref].cgroup = path;
   }
-  // The rank is started again: everything counts from 0, save bytes.
+  // The rank is started again: everything counts from 0, except bytes and
+  // the last reading of its cgroup.
   void Restart(const RankRef& ref);
   void Erase(const RankRef& ref) { ranks_.erase(ref); }
 

@@ -22,7 +22,8 @@ namespace lockstep {
 class HeartbeatSource {
  public:
   virtual ~HeartbeatSource() = default;
-  // The readings of the node. Errors of GPUs in them are not returned again.
+  // Takes the readings of the node. The next call has their GPU errors again
+  // only if ReturnErrors gave them back.
   virtual NodeReadings TakeReadings() = 0;
   // Errors that may not have reached the coordinator, to be taken again.
   virtual void ReturnErrors(const std::vector<GpuError>& errors) = 0;

@@ -2,12 +2,14 @@
 // that was obeyed here. A coordinator with an older store is refused.
 //
 // Belongs to the event loop's thread. Writes to the daemon's directory before
-// it says yes.
+// it says yes. A write that fails is logged, and tried again at the next
+// Welcome: a full disk must not part the node from its coordinator.
 #ifndef LOCKSTEP_WORKER_AGENT_STREAM_OBEYED_POINT_H_
 #define LOCKSTEP_WORKER_AGENT_STREAM_OBEYED_POINT_H_
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "common/base/file.h"
 #include "common/base/status.h"

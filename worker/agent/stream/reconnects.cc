@@ -20,7 +20,8 @@ Duration Reconnects::OnClosed(const Status& status) {
     last_complaint_ = complaint;
     if (status.code() == StatusCode::kUnavailable && check_dates_) {
       // Not here: it may wait for a host that does not answer.
-      thread_.Add([this, status] {
+      if (thread_ == nullptr) thread_ = std::make_unique<WorkThread>();
+      thread_->Add([this, status] {
         const Status dates = check_dates_(status);
         if (!dates.ok()) LOG_ERROR("{}", Message(dates));
       });

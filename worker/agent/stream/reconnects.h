@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "common/base/clock.h"
@@ -40,7 +41,8 @@ class Reconnects {
   Duration wait_{};
   std::string last_complaint_;
   uint64_t broken_ = 0;
-  WorkThread thread_;  // Last: its jobs use the others.
+  // Made when it is needed. Last: its jobs use the others.
+  std::unique_ptr<WorkThread> thread_;
 };
 
 }  // namespace lockstep

@@ -33,8 +33,9 @@ class GangLeftovers {
   bool Awaits(const GangKey& key);
   // Takes what an earlier daemon has found, and looks for the rest.
   void Adopt(const GangKey& key, const GangStatus& status);
-  // A rank of the gang is started again: looks anew at its next end.
-  void Reset(const GangKey& key) { gangs_.erase(key); }
+  // A rank of the gang is started again: nothing is known of it until its next
+  // end, also not what an earlier daemon reported.
+  void Reset(const GangKey& key) { gangs_[key] = Leftovers(); }
   void Forget(const GangKey& key) { gangs_.erase(key); }
   // Puts what was found into `status`.
   void AddTo(const GangKey& key, GangStatus* status) const;

@@ -142,7 +142,7 @@ class CountingCommunicator final : public Communicator {
   std::function<void()> then;
 };
 
-TEST(BondTest, EndsTheOtherOnceWithTheFirstReason) {
+TEST(LinkedAbortTest, EndsTheOtherOnceWithTheFirstReason) {
   CountingCommunicator within;
   CountingCommunicator between;
   LinkedAbort linked_abort;
@@ -159,7 +159,7 @@ TEST(BondTest, EndsTheOtherOnceWithTheFirstReason) {
   linked_abort.Detach();
 }
 
-TEST(BondTest, WhatBrokeBeforeEndsTheOtherWhenItComes) {
+TEST(LinkedAbortTest, WhatBrokeBeforeEndsTheOtherWhenItComes) {
   CountingCommunicator within;
   CountingCommunicator between;
   LinkedAbort linked_abort;
@@ -169,7 +169,7 @@ TEST(BondTest, WhatBrokeBeforeEndsTheOtherWhenItComes) {
   linked_abort.Detach();
 }
 
-TEST(BondTest, TouchesNobodyOnceDetached) {
+TEST(LinkedAbortTest, TouchesNoPeerOnceDetached) {
   CountingCommunicator within;
   LinkedAbort linked_abort;
   linked_abort.Attach(&within, nullptr);

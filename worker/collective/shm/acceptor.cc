@@ -51,7 +51,7 @@ StatusOr<std::vector<Peer>> Acceptor::Receive(MonoTime deadline) {
     poll(waits.data(), waits.size(), PollMillis(now, wake));
     for (auto peer = pending_.begin(); peer != pending_.end();) {
       bool leave = false;
-      LOCKSTEP_RETURN_IF_ERROR(ReceiveHello(&*peer, now, &leave));
+      LOCKSTEP_RETURN_IF_ERROR(Advance(&*peer, now, &leave));
       leave = leave || now >= peer->deadline;
       peer = leave ? pending_.erase(peer) : std::next(peer);
     }
@@ -73,7 +73,7 @@ void Acceptor::LetIn(MonoTime now) {
   }
 }
 
-Status Acceptor::ReceiveHello(PendingPeer* peer, MonoTime now, bool* leave) {
+Status Acceptor::Advance(PendingPeer* peer, MonoTime now, bool* leave) {
   if (peer->answered) return ReceiveProof(peer, now, leave);
   bool nothing = false;
   Fd file;

@@ -56,7 +56,7 @@ class Acceptor {
 
   void LetIn(MonoTime now);
   // One step with a peer. An error ends forming; *leave: drop the peer.
-  Status ReceiveHello(PendingPeer* peer, MonoTime now, bool* leave);
+  Status Advance(PendingPeer* peer, MonoTime now, bool* leave);
   Status ReceiveProof(PendingPeer* peer, MonoTime now, bool* leave);
 
   const Options options_;

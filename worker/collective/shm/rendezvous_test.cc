@@ -41,7 +41,7 @@ Fd ConnectTo(RendezvousStore* store, int rank) {
   return fd;
 }
 
-TEST(MeetingTest, AnotherKeyIsNamedOnBothSides) {
+TEST(RendezvousTest, AnotherKeyIsNamedOnBothSides) {
   signal(SIGPIPE, SIG_IGN);
   MapRendezvousStore store;
   const MonoTime start = MonotonicNow();
@@ -58,7 +58,7 @@ TEST(MeetingTest, AnotherKeyIsNamedOnBothSides) {
 }
 
 // Both have published where they are; one is not there, one never comes.
-TEST(MeetingTest, WhoCannotBeMetIsNamedAsLost) {
+TEST(RendezvousTest, APeerThatCannotBeReachedIsNamedAsLost) {
   signal(SIGPIPE, SIG_IGN);
   SpawnRanks(2, [](int rank) {
     MapRendezvousStore store;
@@ -72,7 +72,7 @@ TEST(MeetingTest, WhoCannotBeMetIsNamedAsLost) {
   });
 }
 
-TEST(MeetingTest, StrangersCostNobodyAnything) {
+TEST(RendezvousTest, StrangersCostNoRankAnything) {
   signal(SIGPIPE, SIG_IGN);
   MapRendezvousStore store;
   const MonoTime start = MonotonicNow();
@@ -102,7 +102,7 @@ TEST(MeetingTest, StrangersCostNobodyAnything) {
 }
 
 // Plays rank 1 with the right key, but gives `file` as its memory.
-Status MeetOneThatGives(int file, size_t bytes) {
+Status FormWithOneThatGives(int file, size_t bytes) {
   signal(SIGPIPE, SIG_IGN);
   MapRendezvousStore store;
   Status result;
@@ -138,26 +138,26 @@ Status MeetOneThatGives(int file, size_t bytes) {
   return result;
 }
 
-TEST(MeetingTest, MemoryThatCouldShrinkIsRefused) {
+TEST(RendezvousTest, MemoryThatCouldShrinkIsRefused) {
   constexpr size_t kBytes = size_t{64} << 20;
   const Fd open_file(memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(open_file.get(), kBytes), 0);
-  const Status unsealed = MeetOneThatGives(open_file.get(), kBytes);
+  const Status unsealed = FormWithOneThatGives(open_file.get(), kBytes);
   EXPECT_EQ(unsealed.code(), StatusCode::kFailedPrecondition) << unsealed;
   EXPECT_THAT(Message(unsealed),
               AllOf(HasSubstr("rank 1"), HasSubstr("not sealed")));
 
   ASSERT_EQ(fcntl(open_file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW),
             0);
-  const Status other_size = MeetOneThatGives(open_file.get(), 2 * kBytes);
+  const Status other_size = FormWithOneThatGives(open_file.get(), 2 * kBytes);
   EXPECT_EQ(other_size.code(), StatusCode::kFailedPrecondition) << other_size;
   EXPECT_THAT(Message(other_size), HasSubstr("bytes"));
 
-  const Status none = MeetOneThatGives(-1, kBytes);
+  const Status none = FormWithOneThatGives(-1, kBytes);
   EXPECT_THAT(Message(none), HasSubstr("no shared memory"));
 }
 
-TEST(MeetingTest, OurOwnMemoryIsSealedAndUnlinked) {
+TEST(RendezvousTest, OurOwnMemoryIsSealedAndUnlinked) {
   Fd file;
   auto segment = Segment::Create(2, &file);
   ASSERT_TRUE(segment.ok()) << segment.status();
@@ -172,7 +172,7 @@ TEST(MeetingTest, OurOwnMemoryIsSealedAndUnlinked) {
   EXPECT_FALSE(segment->HasRange(kArenaPlace, SIZE_MAX, 4));
 }
 
-TEST(MeetingTest, MissingRanksAreNamedAtTheDeadline) {
+TEST(RendezvousTest, MissingRanksAreNamedAtTheDeadline) {
   signal(SIGPIPE, SIG_IGN);
   MapRendezvousStore store;
   // Ranks 1 and 3 of four never come.
@@ -188,7 +188,7 @@ TEST(MeetingTest, MissingRanksAreNamedAtTheDeadline) {
   });
 }
 
-TEST(MeetingTest, WrongWordsInTheStoreAreAnError) {
+TEST(RendezvousTest, WrongWordsInTheStoreAreAnError) {
   signal(SIGPIPE, SIG_IGN);
   for (const char* value : {"", "LSHM1 3 lockstep-x", "LSHM1 2 short"}) {
     MapRendezvousStore store;
@@ -199,7 +199,7 @@ TEST(MeetingTest, WrongWordsInTheStoreAreAnError) {
   }
 }
 
-TEST(MeetingTest, RefusesWhatCannotWork) {
+TEST(RendezvousTest, RefusesWhatCannotWork) {
   MapRendezvousStore store;
   const auto expect = [&](int rank, int size, RendezvousStore* where,
                           const char* text) {

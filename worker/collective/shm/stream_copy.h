@@ -17,9 +17,9 @@ inline void CopyBytes(void* out, const void* in, size_t bytes) {
   std::memcpy(out, in, bytes);
 }
 
-// As memcpy, past the caches: lines that the last reader's cache still has need
-// not be fetched from there first (store_policy.h). A
-// processor that sees a later store sees the copy, too.
+// Copies past the caches, so that lines in the last reader's cache need not be
+// fetched first (store_policy.h). A processor that sees a later store sees the
+// copy, too.
 inline void StreamCopy(void* out, const void* in, size_t bytes) {
 #if defined(__x86_64__)
   auto* to = static_cast<unsigned char*>(out);

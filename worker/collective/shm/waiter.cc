@@ -181,7 +181,7 @@ std::string Waiter::LateRanks() const {
       add(rank);
     }
   }
-  return ranks.empty() ? "no rank" : ranks;
+  return ranks.empty() ? "the last chunks" : ranks;
 }
 
 }  // namespace lockstep::shm

@@ -14,8 +14,8 @@
 namespace lockstep::tcp {
 namespace {
 
-// A host that has not answered what was sent again so often, for more than a
-// second, is not reached. That of a frozen process answers.
+// A host that answers none of so many retransmissions, which take more than a
+// second, is not reached. The host of a frozen process answers.
 constexpr int kUnansweredRepeats = 3;
 
 bool IsUnanswered(int fd) {
@@ -26,7 +26,7 @@ bool IsUnanswered(int fd) {
          info.tcpi_retransmits >= kUnansweredRepeats;
 }
 
-// What came and will not be used: a socket that is closed with bytes unread
+// Reads and drops what has arrived: a socket that is closed with unread bytes
 // takes back what its peer has not received.
 void Drain(int fd) {
   char unused[4096];
