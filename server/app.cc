@@ -58,16 +58,16 @@ Status App::Start() {
   options.observer = &ledger;
   options.new_uid = [] { return RandomHex(8); };
   options.new_key = [] { return RandomBytes(32); };
-  options.retain_jobs = Seconds(config.retain_jobs);
-  options.retain_job_count = config.retain_job_count;
-  options.max_live_jobs_per_user = config.max_user_jobs;
-  options.max_live_bytes_per_user = config.max_user_job_bytes;
+  options.retention.jobs = Seconds(config.retain_jobs);
+  options.retention.job_count = config.retain_job_count;
+  options.limits.per_user.jobs = config.max_user_jobs;
+  options.limits.per_user.bytes = config.max_user_job_bytes;
   options.membership.fatal_xids = {config.fatal_xids.begin(),
                                    config.fatal_xids.end()};
   options.membership.node_limit = {config.max_node_cpus,
                                    static_cast<int64_t>(config.max_node_memory),
                                    config.max_node_gpus, ""};
-  options.on_job_deleted = [this](const std::string& uid) {
+  options.retention.on_deleted = [this](const std::string& uid) {
     logs->Remove(uid);
   };
   WorkerServiceOptions worker_options;
@@ -86,7 +86,7 @@ Status App::Start() {
                                            : config.backup_dir;
     backup.interval = Seconds(config.backup_interval);
     backup.keep = config.backup_keep;
-    backup.version = [this] { return coordinator->version(); };
+    backup.version = [this] { return coordinator->queries()->version(); };
     if (config.backup_dir.empty()) {
       backup.space = [this] { return ballast->CheckSpace(); };
     }
@@ -97,10 +97,10 @@ Status App::Start() {
   sweep.max_age = Seconds(config.retain_logs);
   sweep.max_bytes = config.retain_log_bytes;
   sweep.find_owner = [this](const std::string& uid) {
-    return coordinator->FindLogOwner(uid);
+    return coordinator->queries()->FindLogOwner(uid);
   };
   sweep.removed = [this](const std::string& uid) {
-    coordinator->DropWork(uid);
+    coordinator->sessions()->DropWork(uid);
   };
   log_sweeper =
       std::make_unique<LogSweeper>(sweep, logs.get(), &coordinator->clock());
@@ -111,17 +111,20 @@ Status App::Start() {
   work_files = std::make_unique<WorkFiles>(files_options);
   pools = std::make_unique<CallPools>();
   job_service = std::make_unique<JobService>(
-      pools.get(), coordinator.get(), &hub, logs.get(), site.get(),
-      packages.get(), stream_metrics.get(), work_files.get(),
+      pools.get(), coordinator->jobs(), coordinator->queries(), &hub,
+      logs.get(), site.get(), packages.get(), stream_metrics.get(),
+      work_files.get(),
       JobServiceOptions{config.max_submitter_priority,
                         [this] { return ballast->CheckSpace(); },
                         readers.get()});
   package_service = std::make_unique<PackageService>(
       PackageServiceOptions(), pools.get(), packages.get());
-  cluster_service = std::make_unique<ClusterService>(coordinator.get());
+  cluster_service = std::make_unique<ClusterService>(coordinator->nodes(),
+                                                     coordinator->queries());
   worker_service = std::make_unique<WorkerService>(
-      std::move(worker_options), pools.get(), coordinator.get(), logs.get(),
-      stream_metrics.get(), work_files.get());
+      std::move(worker_options), pools.get(), coordinator->sessions(),
+      coordinator->queries(), logs.get(), stream_metrics.get(),
+      work_files.get());
   return Serve();
 }
 
@@ -131,12 +134,12 @@ Status App::OpenPackages() {
   options.max_bytes = config.max_package_bytes;
   options.max_owner_bytes = config.package_quota;
   options.reserve_bytes = config.package_reserve;
-  options.needed = [this] { return coordinator->NeededPackages(); };
+  options.needed = [this] { return coordinator->queries()->NeededPackages(); };
   LOCKSTEP_ASSIGN_OR_RETURN(
       packages, PackageStore::Open(RealFileSystem(), std::move(options),
                                    &coordinator->clock()));
   PackageSweeperOptions sweep;
-  sweep.needed = [this] { return coordinator->NeededPackages(); };
+  sweep.needed = [this] { return coordinator->queries()->NeededPackages(); };
   package_sweeper = std::make_unique<PackageSweeper>(
       std::move(sweep), packages.get(), &coordinator->clock());
   return OkStatus();
@@ -211,7 +214,7 @@ Status App::Serve() {
   StandardPages pages;
   pages.program = "lockstep-coordinator";
   pages.collectables = {
-      std::make_shared<CoordinatorMetrics>(coordinator.get(), &ledger,
+      std::make_shared<CoordinatorMetrics>(coordinator->queries(), &ledger,
                                            std::move(facts), site.get()),
       std::make_shared<PackageMetrics>(packages.get()),
       std::make_shared<BackupMetrics>(backups.get()),
@@ -219,7 +222,7 @@ Status App::Serve() {
       stream_metrics,
       readers};
   pages.ready = [this]() -> Status {
-    if (coordinator->store_healthy()) return OkStatus();
+    if (coordinator->queries()->store_healthy()) return OkStatus();
     return Unavailable("the store cannot write: commands are refused");
   };
   AddStandardPages(pages, http.get());
@@ -227,8 +230,8 @@ Status App::Serve() {
   const auto page_reader = [this] {
     return ReaderOf("", config.insecure_loopback, site->Get()->visibility);
   };
-  AddCoordinatorPages(config.cluster, coordinator.get(), &ledger, page_reader,
-                      http.get());
+  AddCoordinatorPages(config.cluster, coordinator->queries(), &ledger,
+                      page_reader, http.get());
   LOCKSTEP_RETURN_IF_ERROR(http->Start());
   if (const Status status = WriteEndpoint(); !status.ok()) {
     LOG_ERROR("it serves, and tries again every second to write where: {}",

@@ -54,7 +54,7 @@ Fd BlockSignals() {
 
 // For the service manager.
 std::string StatusLine(Coordinator* coordinator) {
-  const CoordinatorStats stats = coordinator->Stats();
+  const CoordinatorStats stats = coordinator->queries()->Stats();
   const int64_t queued = stats.jobs.at(JobState::kQueued);
   int64_t active = 0, nodes = 0;
   for (const auto& [state, count] : stats.jobs) {
@@ -62,7 +62,7 @@ std::string StatusLine(Coordinator* coordinator) {
   }
   for (const auto& [state, count] : stats.nodes) nodes += count;
   return fmt::format("{}{} jobs active, {} queued; {} of {} nodes ready",
-                     coordinator->store_healthy()
+                     coordinator->queries()->store_healthy()
                          ? ""
                          : "THE STORE CANNOT WRITE, commands are refused; ",
                      active, queued, stats.nodes.at(NodeState::kReady), nodes);
@@ -98,12 +98,12 @@ Status RunUntilSignal(App* app, const Fd& signals, Notifier* notifier) {
         &waiting, 1, static_cast<int>(kTick / std::chrono::milliseconds(1)));
     if (ready > 0 && TakeSignal(app, signals)) return OkStatus();
     coordinator->Tick();
-    LOCKSTEP_RETURN_IF_ERROR(coordinator->taken_over());
+    LOCKSTEP_RETURN_IF_ERROR(coordinator->queries()->taken_over());
     const MonoTime now = app->clock.Now().mono;
     notifier->Turn(now);
     if (now >= next_look) {
       next_look = now + kLookInterval;
-      app->ledger.Look(coordinator->View(kSeriesLinger));
+      app->ledger.Look(coordinator->queries()->View(kSeriesLinger));
       app->package_service->CancelIdle(now);
       app->work_files->CancelIdle(now);
       app->readers->EndStalled(now);
@@ -145,7 +145,7 @@ Status Run(Config config) {
   app.hub.Close();
   app.logs->Close();
   app.rpc->SetServing(false);
-  app.coordinator->CloseStreams();
+  app.coordinator->sessions()->CloseStreams();
   // Streams are ended and calls take milliseconds; a client that only keeps
   // its connection is not waited for.
   app.rpc->Shutdown(500ms);

@@ -83,7 +83,7 @@ class CoordinatorTest : public testing::Test {
   static Status Anybody(const Job&) { return OkStatus(); }
   StatusOr<std::string> Submit(const JobSpec& spec,
                                const std::string& id = "") {
-    return coordinator_->Submit(
+    return coordinator_->jobs()->Submit(
         {"user/ann", id.empty() ? "submit-" + spec.name : id, "SubmitJob",
          spec.name + spec.comment},
         spec, "user/ann", Encode);
@@ -93,7 +93,7 @@ class CoordinatorTest : public testing::Test {
     ASSERT_TRUE(answer.ok()) << Message(answer.status());
   }
   StatusOr<std::string> Cancel(const JobName& name) {
-    return coordinator_->CancelJob(
+    return coordinator_->jobs()->CancelJob(
         {"user/ann", "cancel-" + name, "CancelJob", name}, name, Anybody,
         Encode);
   }
@@ -107,23 +107,23 @@ class CoordinatorTest : public testing::Test {
     drain.requester = "user/root";
     drain.reason = "new kernel";
     drain.grace = grace;
-    return coordinator_->DrainNode(
+    return coordinator_->nodes()->DrainNode(
         {"user/root", id.empty() ? NextId() : id, "DrainNode", node}, node,
         drain, EncodeNode);
   }
   StatusOr<std::string> UndrainNode(const NodeName& node) {
-    return coordinator_->UndrainNode(
+    return coordinator_->nodes()->UndrainNode(
         {"user/root", NextId(), "UndrainNode", node}, node, EncodeNode);
   }
   StatusOr<std::string> ApproveNode(const NodeName& node,
                                     const std::string& id = "") {
-    return coordinator_->ApproveNode(
+    return coordinator_->nodes()->ApproveNode(
         {"user/root", id.empty() ? NextId() : id, "ApproveNode", node}, node,
         EncodeNode);
   }
   StatusOr<std::string> ForgetNode(const NodeName& node,
                                    const std::string& id = "") {
-    return coordinator_->ForgetNode(
+    return coordinator_->nodes()->ForgetNode(
         {"user/root", id.empty() ? NextId() : id, "ForgetNode", node}, node,
         [](const std::vector<JobName>& jobs) {
           return fmt::format("{}", fmt::join(jobs, " "));
@@ -131,19 +131,19 @@ class CoordinatorTest : public testing::Test {
   }
   StatusOr<std::string> Delete(const JobName& name,
                                const std::string& id = "") {
-    return coordinator_->DeleteJob(
+    return coordinator_->jobs()->DeleteJob(
         {"user/ann", id.empty() ? NextId() : id, "DeleteJob", name}, name,
         Anybody, "gone");
   }
   std::string NextId() { return fmt::format("id-{}", ++ids_); }
   NodeState StateOf(const NodeName& node) {
-    const auto snapshot = coordinator_->GetNode(node);
+    const auto snapshot = coordinator_->queries()->GetNode(node);
     EXPECT_TRUE(snapshot.ok()) << Message(snapshot.status());
     return snapshot.ok() ? snapshot->member.state : NodeState::kLost;
   }
 
   Job Get(const JobName& name) {
-    const auto job = coordinator_->GetJob(name);
+    const auto job = coordinator_->queries()->GetJob(name);
     EXPECT_TRUE(job.ok()) << Message(job.status());
     return job.ok() ? *job->job : Job();
   }
@@ -151,7 +151,7 @@ class CoordinatorTest : public testing::Test {
   // Every job's uid, state and holds obey the rules; resources are not given
   // twice.
   void CheckBooking() {
-    for (const NodeSnapshot& node : coordinator_->ListNodes()) {
+    for (const NodeSnapshot& node : coordinator_->queries()->ListNodes()) {
       const Resources& capacity = node.member.info.capacity;
       EXPECT_LE(node.allocated.cpus, capacity.cpus + 1e-6)
           << node.member.info.name;

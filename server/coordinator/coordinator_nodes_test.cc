@@ -1,8 +1,5 @@
 #include <gmock/gmock.h>
 
-#include <csignal>
-
-#include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_fixture.h"
 
 namespace lockstep {
@@ -16,7 +13,6 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 using testing::SizeIs;
 
 // ---- Heartbeats, progress ----
@@ -35,7 +31,7 @@ TEST_F(CoordinatorTest, HeartbeatsAreNeverStored) {
   }
   EXPECT_EQ(store_.commits(), commits);
   EXPECT_EQ(a_.acknowledged(), 100u);
-  const auto job = coordinator_->GetJob("j");
+  const auto job = coordinator_->queries()->GetJob("j");
   ASSERT_TRUE(job->progress);
   EXPECT_EQ(job->progress->chief.committed_step, 100);
   EXPECT_NEAR(job->progress->steps_per_second, 2, 0.01);
@@ -51,10 +47,12 @@ TEST_F(CoordinatorTest, ProgressOfOthersRanksIsNotTaken) {
   RankStatus forged;
   forged.rank = 0;
   forged.progress.committed_step = 999;
-  ASSERT_TRUE(
-      coordinator_->OnHeartbeat(b_.session(), 1, {}, {{"j", 1, {forged}}})
-          .ok());
-  EXPECT_LT(coordinator_->GetJob("j")->progress->chief.committed_step, 999);
+  ASSERT_TRUE(coordinator_->sessions()
+                  ->OnHeartbeat(b_.session(), 1, {}, {{"j", 1, {forged}}})
+                  .ok());
+  EXPECT_LT(
+      coordinator_->queries()->GetJob("j")->progress->chief.committed_step,
+      999);
 }
 
 TEST_F(CoordinatorTest, AGpuThatDoesNotAnswerGetsNoJobUntilItDoes) {
@@ -63,7 +61,9 @@ TEST_F(CoordinatorTest, AGpuThatDoesNotAnswerGetsNoJobUntilItDoes) {
   Connect(&gpu);
   NodeReadings readings;
   readings.gpus.resize(1);
-  ASSERT_TRUE(coordinator_->OnHeartbeat(gpu.session(), 1, readings, {}).ok());
+  ASSERT_TRUE(coordinator_->sessions()
+                  ->OnHeartbeat(gpu.session(), 1, readings, {})
+                  .ok());
   JobSpec spec = Wide("j");
   spec.roles.Edit().resize(1);
   spec.roles.Edit()[0].count = 1;
@@ -72,7 +72,9 @@ TEST_F(CoordinatorTest, AGpuThatDoesNotAnswerGetsNoJobUntilItDoes) {
   coordinator_->Tick();
   EXPECT_EQ(State("j"), JobState::kQueued);
   readings.gpus[0].memory_used_bytes = 0;
-  ASSERT_TRUE(coordinator_->OnHeartbeat(gpu.session(), 2, readings, {}).ok());
+  ASSERT_TRUE(coordinator_->sessions()
+                  ->OnHeartbeat(gpu.session(), 2, readings, {})
+                  .ok());
   coordinator_->Tick();
   EXPECT_EQ(State("j"), JobState::kPreparing);
 }
@@ -88,9 +90,9 @@ TEST_F(CoordinatorTest, ARunningJobIsToldOnceThatItsGpuIsFaulty) {
   for (GpuUsage& each : readings.gpus) each.memory_used_bytes = 0;
   uint64_t sequence = 1000;
   const auto beat = [&] {
-    ASSERT_TRUE(
-        coordinator_->OnHeartbeat(gpu.session(), ++sequence, readings, {})
-            .ok());
+    ASSERT_TRUE(coordinator_->sessions()
+                    ->OnHeartbeat(gpu.session(), ++sequence, readings, {})
+                    .ok());
     Run();
   };
   beat();
@@ -162,7 +164,8 @@ TEST_F(CoordinatorTest, BrokenStreamChangesNothingForTheJob) {
   MustSubmit(Wide("j"));
   Run();
   b_.Disconnect();
-  EXPECT_EQ(coordinator_->GetNode("b")->member.state, NodeState::kUnknown);
+  EXPECT_EQ(coordinator_->queries()->GetNode("b")->member.state,
+            NodeState::kUnknown);
   Pass(30s);
   EXPECT_EQ(State("j"), JobState::kRunning);
   Connect(&b_);
@@ -182,7 +185,8 @@ TEST_F(CoordinatorTest, SilentNodeOfAJobThatStepsIsKept) {
     ASSERT_TRUE(a_.Progress("j", 1, step).ok());
     Run();
   }
-  EXPECT_EQ(coordinator_->GetNode("b")->member.state, NodeState::kUnknown);
+  EXPECT_EQ(coordinator_->queries()->GetNode("b")->member.state,
+            NodeState::kUnknown);
   EXPECT_EQ(State("j"), JobState::kRunning);
 }
 
@@ -196,7 +200,8 @@ TEST_F(CoordinatorTest, SilentNodeOfAJobThatStandsStillIsLost) {
   Pass(64s);
   EXPECT_FALSE(Get("j").failing);
   Pass(2s);
-  EXPECT_EQ(coordinator_->GetNode("b")->member.state, NodeState::kLost);
+  EXPECT_EQ(coordinator_->queries()->GetNode("b")->member.state,
+            NodeState::kLost);
   EXPECT_EQ(State("j"), JobState::kPlacing) << "a was stopped, b is lost";
   // It comes back with its old ranks, which are stopped; then all goes on.
   Connect(&b_);
@@ -238,7 +243,8 @@ TEST_F(CoordinatorTest, ProgramOnASilentNodeIsHeldForEver) {
   ASSERT_EQ(State("p"), JobState::kRunning);
   a_.Disconnect();
   Pass(1h, 10s);
-  EXPECT_EQ(coordinator_->GetNode("a")->member.state, NodeState::kUnknown);
+  EXPECT_EQ(coordinator_->queries()->GetNode("a")->member.state,
+            NodeState::kUnknown);
   EXPECT_EQ(State("p"), JobState::kRunning);
 }
 
@@ -301,242 +307,28 @@ TEST_F(CoordinatorTest, RanksOfAnotherJobOfTheSameNameAreStopped) {
 
 TEST_F(CoordinatorTest, StaleSessionsAreRefusedEverywhere) {
   Connect(&a_);
-  const Coordinator::SessionId old = a_.session();
+  const SessionId old = a_.session();
   FakeDaemon again("a", {});
   again.info = a_.info;
   Connect(&again);
   EXPECT_EQ(ReasonOf(a_.closed()), "STALE_SESSION");
-  EXPECT_EQ(coordinator_->OnHeartbeat(old, 1, {}, {}).code(),
+  EXPECT_EQ(coordinator_->sessions()->OnHeartbeat(old, 1, {}, {}).code(),
             StatusCode::kAborted);
-  EXPECT_EQ(coordinator_->OnGangStatus(old, {}).code(), StatusCode::kAborted);
-  EXPECT_EQ(coordinator_->OnRendezvousPut(old, "j", 1, "k", "v").code(),
+  EXPECT_EQ(coordinator_->sessions()->OnGangStatus(old, {}).code(),
             StatusCode::kAborted);
-  EXPECT_EQ(coordinator_->OnRendezvousGet(old, "j", 1, "k").code(),
+  EXPECT_EQ(
+      coordinator_->sessions()->OnRendezvousPut(old, "j", 1, "k", "v").code(),
+      StatusCode::kAborted);
+  EXPECT_EQ(coordinator_->sessions()->OnRendezvousGet(old, "j", 1, "k").code(),
             StatusCode::kAborted);
-  EXPECT_EQ(coordinator_->CheckLog(old, "j", "u", 1, 0).code(),
+  EXPECT_EQ(coordinator_->sessions()->CheckLog(old, "j", "u", 1, 0).code(),
             StatusCode::kAborted);
-  coordinator_->OnStreamEnd(old);
-  EXPECT_EQ(coordinator_->GetNode("a")->member.state, NodeState::kReady);
+  coordinator_->sessions()->OnStreamEnd(old);
+  EXPECT_EQ(coordinator_->queries()->GetNode("a")->member.state,
+            NodeState::kReady);
   EXPECT_TRUE(again.Beat().ok());
   again.Disconnect();
 }
-
-TEST_F(CoordinatorTest, OlderProcessIsRefused) {
-  a_.info.incarnation = {5, 1};
-  Connect(&a_);
-  FakeDaemon old("a", {2, 0, 0, ""});
-  old.info.incarnation = {4, 1};
-  EXPECT_EQ(ReasonOf(old.Connect(coordinator_.get())), "STALE_INCARNATION");
-  EXPECT_TRUE(a_.Beat().ok());
-}
-
-TEST_F(CoordinatorTest, CloneIsRefusedAndTheFirstStays) {
-  Connect(&a_);
-  FakeDaemon clone("a", {2, 0, 0, ""});
-  clone.info.incarnation = {1, 999};
-  Connect(&clone);
-  EXPECT_FALSE(clone.welcomed());
-  clock_.Advance(500ms);
-  EXPECT_TRUE(a_.Beat().ok());
-  clock_.Advance(500ms);
-  coordinator_->Tick();
-  EXPECT_EQ(ReasonOf(clone.closed()), "CLONED_NODE");
-  EXPECT_TRUE(a_.closed().ok());
-  EXPECT_TRUE(a_.Beat().ok());
-}
-
-// ---- A daemon whose directory is a copy of another's ----
-
-class CloneTest : public CoordinatorTest {
- protected:
-  CloneTest() {
-    copy_.info.incarnation = {2, 5};
-    copy_.info.hostname = "copy-of-a";
-    copy_.info.boot_id = "another host's";
-  }
-  // Of the job `j` on a and b, as the copy finds it: all of another boot.
-  void CopyGangs() {
-    copy_.gangs = a_.gangs;
-    for (auto& [key, gang] : copy_.gangs) {
-      gang.status.phase = GangPhase::kStopped;
-      for (RankStatus& rank : gang.status.ranks) {
-        rank.state = RankState::kExited;
-        rank.exit = KilledBy(SIGKILL);
-      }
-    }
-  }
-  FakeDaemon copy_{"a", {2, int64_t{8} << 30, 0, ""}};
-};
-
-TEST_F(CloneTest, CostsTheJobNothingHoweverOftenItComes) {
-  Connect(&a_);
-  Connect(&b_);
-  MustSubmit(Wide("j"));
-  Run();
-  ASSERT_EQ(State("j"), JobState::kRunning);
-  CopyGangs();
-  for (int i = 0; i < 20; ++i) {
-    Connect(&copy_);
-    // What it adds is of the newcomer, too.
-    EXPECT_TRUE(
-        coordinator_
-            ->OnGangStatus(copy_.session(), copy_.gangs.begin()->second.status)
-            .ok());
-    EXPECT_TRUE(copy_.Beat().ok()) << "dropped";
-    Pass(500ms);
-    EXPECT_EQ(ReasonOf(copy_.closed()), "CLONED_NODE");
-    EXPECT_EQ(coordinator_->GetNode("a")->member.Shown(true),
-              NodeState::kQuarantined);
-    copy_.Disconnect();
-    ++copy_.info.incarnation.counter;
-    Pass(1500ms);
-  }
-  EXPECT_EQ(State("j"), JobState::kRunning);
-  EXPECT_EQ(Get("j").generation, 1u);
-  EXPECT_TRUE(Get("j").attempts.size() <= 1u);
-  EXPECT_THAT(GoalsOf(a_, "j"), Not(Contains(Goal::kStop)));
-  // An ordinary restart of the first one is no contest, and waits for nothing.
-  a_.Restart(true);
-  Connect(&a_);
-  EXPECT_TRUE(a_.welcomed());
-  Pass(61s);
-  EXPECT_EQ(coordinator_->GetNode("a")->member.Shown(true), NodeState::kReady);
-}
-
-TEST_F(CloneTest, IsNotLetInWhileTheFirstIsAwayForAMoment) {
-  Connect(&a_);
-  Connect(&copy_);
-  ASSERT_TRUE(a_.Beat().ok());
-  EXPECT_EQ(ReasonOf(copy_.closed()), "CLONED_NODE");
-  copy_.Disconnect();
-  a_.Disconnect();
-  EXPECT_EQ(ReasonOf(copy_.Connect(coordinator_.get())), "CLONED_NODE");
-  // A person says that the copy is the right one.
-  ASSERT_TRUE(UndrainNode("a").ok());
-  Connect(&copy_);
-  EXPECT_TRUE(copy_.welcomed());
-}
-
-TEST_F(CloneTest, AHalfOpenStreamIsTakenOverAfterASecondAndNoContest) {
-  Connect(&a_);
-  Connect(&b_);
-  MustSubmit(Wide("j"));
-  Run();
-  FakeDaemon next("a", a_.info.capacity);
-  next.info = a_.info;
-  ++next.info.incarnation.counter;
-  next.gangs = a_.gangs;
-  Connect(&next);
-  clock_.Advance(999ms);
-  coordinator_->Tick();
-  EXPECT_FALSE(next.welcomed());
-  EXPECT_TRUE(a_.closed().ok());
-  clock_.Advance(1ms);
-  coordinator_->Tick();
-  EXPECT_TRUE(next.welcomed());
-  EXPECT_EQ(ReasonOf(a_.closed()), "STALE_SESSION");
-  EXPECT_TRUE(next.Beat().ok());
-  Run();
-  EXPECT_EQ(State("j"), JobState::kRunning);
-  EXPECT_EQ(Get("j").generation, 1u) << "its gangs came with it";
-  EXPECT_EQ(coordinator_->GetNode("a")->member.Shown(true), NodeState::kReady);
-}
-
-TEST_F(CloneTest, ARestartIsLetInAsSoonAsTheOldStreamEnds) {
-  Connect(&a_);
-  FakeDaemon next("a", a_.info.capacity);
-  next.info = a_.info;
-  ++next.info.incarnation.counter;
-  Connect(&next);
-  ASSERT_TRUE(a_.Beat().ok());
-  EXPECT_FALSE(next.welcomed());
-  a_.Disconnect();
-  EXPECT_TRUE(next.welcomed());
-}
-
-TEST_F(CloneTest, ADaemonThatReadsItsTakeOverFromAnotherHostIsToldSo) {
-  Connect(&a_);
-  Connect(&copy_);
-  clock_.Advance(1s);
-  coordinator_->Tick();
-  EXPECT_TRUE(copy_.welcomed());
-  EXPECT_EQ(ReasonOf(a_.closed()), "CLONED_NODE");
-}
-
-// The first daemon is paused for longer than a newcomer waits.
-TEST_F(CloneTest, OneThatWasAdmittedDoesNotEndRanksThatStep) {
-  for (const bool knows : {false, true}) {
-    const JobName name = knows ? "knows" : "empty";
-    a_.Restart(true);
-    Connect(&a_);
-    if (!b_.connected()) Connect(&b_);
-    MustSubmit(Wide(name));
-    Run();
-    ASSERT_EQ(State(name), JobState::kRunning);
-    StepFast(name);
-    FakeDaemon copy("a", a_.info.capacity);
-    copy.info = a_.info;
-    ++copy.info.incarnation.counter;
-    copy.info.boot_id += " of another host";
-    if (knows) {
-      copy_.gangs.clear();
-      CopyGangs();
-      copy.gangs = copy_.gangs;
-    }
-    Connect(&copy);
-    int64_t step = 100;
-    const auto advance = [&](Duration time, bool steps) {
-      for (Duration done{}; done < time; done += 500ms) {
-        clock_.Advance(500ms);
-        if (copy.welcomed()) {
-          EXPECT_TRUE(copy.Beat().ok());
-        }
-        if (b_.gangs.contains({name, 1})) {
-          ASSERT_TRUE(b_.Progress(name, 1, steps ? ++step : step).ok());
-        }
-        coordinator_->Tick();
-        PumpAll({&b_, &copy});
-      }
-    };
-    advance(1500ms, true);
-    ASSERT_TRUE(copy.welcomed());
-    ASSERT_EQ(ReasonOf(a_.closed()), "CLONED_NODE");
-    advance(20s, true);
-    EXPECT_EQ(State(name), JobState::kRunning);
-    EXPECT_FALSE(Get(name).failing) << Get(name).failing->message;
-    EXPECT_THAT(GoalsOf(copy, name), IsEmpty()) << "two would run";
-    // Its ranks end with their host; no step says that they live any more.
-    advance(4500ms, false);
-    EXPECT_FALSE(Get(name).failing);
-    advance(1500ms, false);
-    PumpAll({&b_, &copy});
-    EXPECT_EQ(Get(name).attempts.size(), 1u);
-    if (!knows) {
-      EXPECT_EQ(Get(name).attempts[0].end_cause.reason, Reason::kNodeLost);
-    }
-    ASSERT_TRUE(Cancel(name).ok());
-    PumpAll({&b_, &copy});
-    copy.Disconnect();
-    a_.info = copy.info;
-    a_.gangs.clear();
-  }
-}
-
-TEST_F(CloneTest, OneIsJudgedAtATimeAndAStreamThatEndsIsForgotten) {
-  Connect(&a_);
-  Connect(&copy_);
-  FakeDaemon third("a", a_.info.capacity);
-  third.info.incarnation = {3, 6};
-  EXPECT_EQ(third.Connect(coordinator_.get()).code(), StatusCode::kUnavailable);
-  copy_.Disconnect();
-  Connect(&third);
-  ASSERT_TRUE(a_.Beat().ok());
-  clock_.Advance(1s);
-  coordinator_->Tick();
-  EXPECT_EQ(ReasonOf(third.closed()), "CLONED_NODE") << "of the same boot";
-  EXPECT_TRUE(a_.closed().ok());
-}
-
 TEST_F(CoordinatorTest, GangsOfOneNodeAreBounded) {
   for (uint64_t i = 1; i <= 4096; ++i) {
     FakeDaemon::Gang& gang = a_.gangs[{"ghost", i}];
@@ -548,11 +340,12 @@ TEST_F(CoordinatorTest, GangsOfOneNodeAreBounded) {
   GangStatus one_more;
   one_more.job = "one-more";
   one_more.generation = 1;
-  EXPECT_EQ(coordinator_->OnGangStatus(a_.session(), one_more).code(),
-            StatusCode::kResourceExhausted);
-  EXPECT_TRUE(
-      coordinator_->OnGangStatus(a_.session(), a_.gangs.at({"ghost", 7}).status)
-          .ok())
+  EXPECT_EQ(
+      coordinator_->sessions()->OnGangStatus(a_.session(), one_more).code(),
+      StatusCode::kResourceExhausted);
+  EXPECT_TRUE(coordinator_->sessions()
+                  ->OnGangStatus(a_.session(), a_.gangs.at({"ghost", 7}).status)
+                  .ok())
       << "news of one that is known";
 }
 

@@ -25,8 +25,8 @@ TEST_F(CoordinatorTest, FailedCommitChangesNothingAndIsTriedAgain) {
   Run();
   store_.FailWith(ResourceExhausted("the disk is full"));
   EXPECT_EQ(Submit(Wide("k")).status().code(), StatusCode::kResourceExhausted);
-  EXPECT_FALSE(coordinator_->GetJob("k").ok());
-  EXPECT_FALSE(coordinator_->store_healthy());
+  EXPECT_FALSE(coordinator_->queries()->GetJob("k").ok());
+  EXPECT_FALSE(coordinator_->queries()->store_healthy());
   a_.Exit("j", 0, ExitCode(0));
   b_.Exit("j", 1, ExitCode(0));
   const size_t told = b_.assignments.size();
@@ -35,7 +35,7 @@ TEST_F(CoordinatorTest, FailedCommitChangesNothingAndIsTriedAgain) {
   EXPECT_EQ(b_.assignments.size(), told);
   store_.FailWith(OkStatus());
   Run();
-  EXPECT_TRUE(coordinator_->store_healthy());
+  EXPECT_TRUE(coordinator_->queries()->store_healthy());
   EXPECT_EQ(State("j"), JobState::kSucceeded);
   EXPECT_TRUE(Submit(Wide("k")).ok()) << "the same request again";
 }
@@ -52,7 +52,7 @@ TEST_F(CoordinatorTest, ALongLineageOfAnOlderCoordinatorIsMadeShort) {
   old.generation = 200'000;
   old.lineage.front().start_step = 0;
   StoreBatch batch;
-  batch.version = coordinator_->version() + 1;
+  batch.version = coordinator_->queries()->version() + 1;
   batch.jobs = {&old};
   ASSERT_TRUE(store_.Commit(batch).ok());
   a_.Restart(false);
@@ -72,11 +72,12 @@ TEST_F(CoordinatorTest, ALongLineageOfAnOlderCoordinatorIsMadeShort) {
 TEST_F(CoordinatorTest, NodeThatCouldNotBeStoredIsNoMember) {
   store_.FailWith(Unavailable("i/o error"));
   EXPECT_EQ(a_.Connect(coordinator_.get()).code(), StatusCode::kUnavailable);
-  EXPECT_FALSE(coordinator_->GetNode("a").ok());
+  EXPECT_FALSE(coordinator_->queries()->GetNode("a").ok());
   store_.FailWith(OkStatus());
   Connect(&a_);
   Restart();
-  EXPECT_TRUE(coordinator_->GetNode("a").ok()) << "it was stored then";
+  EXPECT_TRUE(coordinator_->queries()->GetNode("a").ok())
+      << "it was stored then";
 }
 
 // Without any command: readiness comes back by itself.
@@ -84,10 +85,10 @@ TEST_F(CoordinatorTest, StoreThatFailedIsTriedEverySecond) {
   store_.FailWith(Unavailable("i/o error"));
   EXPECT_FALSE(Submit(Wide("j")).ok());
   Pass(5s);
-  EXPECT_FALSE(coordinator_->store_healthy());
+  EXPECT_FALSE(coordinator_->queries()->store_healthy());
   store_.FailWith(OkStatus());
   Pass(2s);
-  EXPECT_TRUE(coordinator_->store_healthy());
+  EXPECT_TRUE(coordinator_->queries()->store_healthy());
   const int64_t commits = store_.commits();
   Pass(10s);
   EXPECT_EQ(store_.commits(), commits) << "and then no more";
@@ -98,17 +99,17 @@ TEST_F(CoordinatorTest, TroubleOfARunningJobIsSaid) {
   Connect(&b_);
   MustSubmit(Wide("j"));
   Run();
-  EXPECT_FALSE(coordinator_->GetJob("j")->waiting);
+  EXPECT_FALSE(coordinator_->queries()->GetJob("j")->waiting);
   for (int64_t step = 1; step <= 3; ++step) {
     ASSERT_TRUE(a_.Progress("j", 1, step).ok());
     clock_.Advance(1s);
   }
   Pass(40s);
-  auto trouble = coordinator_->GetJob("j")->waiting;
+  auto trouble = coordinator_->queries()->GetJob("j")->waiting;
   ASSERT_TRUE(trouble);
   EXPECT_THAT(trouble->message, HasSubstr("no step for"));
   b_.Disconnect();
-  trouble = coordinator_->GetJob("j")->waiting;
+  trouble = coordinator_->queries()->GetJob("j")->waiting;
   ASSERT_TRUE(trouble);
   EXPECT_THAT(trouble->message, HasSubstr("node b has been silent for "));
 }
@@ -132,12 +133,12 @@ TEST_F(CoordinatorTest, BrokenStoreKeepsRunningJobsRunning) {
 }
 
 TEST_F(CoordinatorTest, VersionCountsCommits) {
-  EXPECT_EQ(coordinator_->version(), 0);
+  EXPECT_EQ(coordinator_->queries()->version(), 0);
   MustSubmit(Wide("j"));
-  EXPECT_EQ(coordinator_->version(), 1);
+  EXPECT_EQ(coordinator_->queries()->version(), 1);
   EXPECT_EQ(Get("j").resource_version, 1);
   Restart();
-  EXPECT_EQ(coordinator_->version(), 1);
+  EXPECT_EQ(coordinator_->queries()->version(), 1);
   EXPECT_EQ(coordinator_->epoch(), 2u);
 }
 
@@ -321,7 +322,8 @@ TEST_F(CoordinatorTest, RestartDeclaresNobodyLost) {
   clock_.Advance(1h);
   Restart();
   Run();
-  EXPECT_EQ(coordinator_->GetNode("b")->member.state, NodeState::kUnknown);
+  EXPECT_EQ(coordinator_->queries()->GetNode("b")->member.state,
+            NodeState::kUnknown);
   EXPECT_EQ(State("j"), JobState::kRunning);
   Connect(&a_);
   Run();

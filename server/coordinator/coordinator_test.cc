@@ -40,19 +40,21 @@ TEST_F(CoordinatorTest, JobGoesItsWayToSuccess) {
   EXPECT_THAT(a_.gangs, IsEmpty()) << "forgotten";
   EXPECT_THAT(b_.gangs, IsEmpty());
   CheckBooking();
-  EXPECT_EQ(coordinator_->Stats().allocated.cpus, 0);
+  EXPECT_EQ(coordinator_->queries()->Stats().allocated.cpus, 0);
 }
 
 TEST_F(CoordinatorTest, JobWaitsForNodesAndSaysSo) {
   MustSubmit(Wide("j"));
   EXPECT_EQ(State("j"), JobState::kQueued);
-  EXPECT_EQ(coordinator_->GetJob("j")->waiting->reason, Reason::kNoNodes);
+  EXPECT_EQ(coordinator_->queries()->GetJob("j")->waiting->reason,
+            Reason::kNoNodes);
   Connect(&a_);
   EXPECT_EQ(State("j"), JobState::kQueued);
-  EXPECT_EQ(coordinator_->GetJob("j")->waiting->reason, Reason::kNoCapacity);
+  EXPECT_EQ(coordinator_->queries()->GetJob("j")->waiting->reason,
+            Reason::kNoCapacity);
   Connect(&b_);
   EXPECT_EQ(State("j"), JobState::kPreparing);
-  EXPECT_FALSE(coordinator_->GetJob("j")->waiting);
+  EXPECT_FALSE(coordinator_->queries()->GetJob("j")->waiting);
 }
 
 TEST_F(CoordinatorTest, TwoJobsForOnePlaceGoOneAfterTheOther) {
@@ -127,7 +129,8 @@ TEST_F(CoordinatorTest, BackoffIsWaitedFor) {
   a_.Exit("j", 0, ExitCode(1));
   Run();
   EXPECT_EQ(State("j"), JobState::kPlacing);
-  EXPECT_EQ(coordinator_->GetJob("j")->waiting->reason, Reason::kBackoff);
+  EXPECT_EQ(coordinator_->queries()->GetJob("j")->waiting->reason,
+            Reason::kBackoff);
   clock_.Advance(999ms);
   Run();
   EXPECT_EQ(State("j"), JobState::kPlacing);
@@ -185,14 +188,14 @@ TEST_F(CoordinatorTest, StatsAddUp) {
   MustSubmit(ProgramSpec("q", {Role(TaskType::kChief, 1, {2, 0, 0, ""})}));
   Run();
   clock_.Advance(10s);
-  const CoordinatorStats stats = coordinator_->Stats();
+  const CoordinatorStats stats = coordinator_->queries()->Stats();
   EXPECT_EQ(stats.jobs.at(JobState::kRunning), 1);
   EXPECT_EQ(stats.jobs.at(JobState::kQueued), 1);
   EXPECT_EQ(stats.nodes.at(NodeState::kReady), 1);
   EXPECT_EQ(stats.capacity.cpus, 2);
   EXPECT_EQ(stats.allocated.cpus, 1);
   EXPECT_EQ(stats.oldest_queued_seconds, 10);
-  EXPECT_EQ(stats.commits, store_.commits());
+  EXPECT_EQ(stats.commits.commits, store_.commits());
 }
 
 TEST_F(CoordinatorTest, JobsAreListedNewestFirst) {
@@ -201,7 +204,7 @@ TEST_F(CoordinatorTest, JobsAreListedNewestFirst) {
     clock_.Advance(1s);
   }
   std::vector<JobName> names;
-  for (const JobSnapshot& job : coordinator_->ListJobs()) {
+  for (const JobSnapshot& job : coordinator_->queries()->ListJobs()) {
     names.push_back(job.job->spec.name);
   }
   EXPECT_THAT(names, ElementsAre("c1", "a1", "b1"));
@@ -217,14 +220,14 @@ TEST_F(CoordinatorTest, EndedJobKeepsItsBill) {
   clock_.Advance(1h);
   ASSERT_TRUE(a_.Beat().ok());
   ASSERT_TRUE(b_.Beat().ok());
-  EXPECT_NEAR(coordinator_->GetJob("j")->bill.cost, 4, 0.01);
+  EXPECT_NEAR(coordinator_->queries()->GetJob("j")->bill.cost, 4, 0.01);
   ASSERT_TRUE(Cancel("j").ok());
   Run();
   ASSERT_EQ(State("j"), JobState::kCancelled);
   clock_.Advance(10h);
   options_.prices.core_hour = 100;
   Restart();
-  EXPECT_NEAR(coordinator_->GetJob("j")->bill.cost, 4, 0.01);
+  EXPECT_NEAR(coordinator_->queries()->GetJob("j")->bill.cost, 4, 0.01);
 }
 
 TEST_F(CoordinatorTest, RunningJobSaysThatItsNodeIsAway) {
@@ -232,9 +235,9 @@ TEST_F(CoordinatorTest, RunningJobSaysThatItsNodeIsAway) {
   Connect(&b_);
   MustSubmit(Wide("j"));
   Run();
-  EXPECT_FALSE(coordinator_->GetJob("j")->waiting);
+  EXPECT_FALSE(coordinator_->queries()->GetJob("j")->waiting);
   b_.Disconnect();
-  const auto trouble = coordinator_->GetJob("j")->waiting;
+  const auto trouble = coordinator_->queries()->GetJob("j")->waiting;
   ASSERT_TRUE(trouble);
   EXPECT_EQ(trouble->reason, Reason::kNodeUnknown);
   EXPECT_THAT(trouble->message, HasSubstr("node b has been silent for"));

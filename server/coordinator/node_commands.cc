@@ -1,187 +1,121 @@
-// What operators do with nodes, and how nodes are shown.
+#include "server/coordinator/node_commands.h"
+
+#include <map>
+#include <set>
+#include <utility>
 
 #include "common/base/logging.h"
-#include "common/model/names.h"
-#include "server/coordinator/coordinator.h"
+#include "server/core/lifecycle.h"
+#include "server/core/node_approval.h"
 
 namespace lockstep {
-namespace {
 
-// Written in one commit; the rest waits for the next tick.
-constexpr size_t kMaxNodesOfCommit = 100;
-
-}  // namespace
-
-// ---- Views -----------------------------------------------------------------
-
-NodeSnapshot Coordinator::SnapshotOf(const Member& member) {
-  NodeSnapshot snapshot;
-  snapshot.member = member;
-  const auto soft = nodes_.find(member.info.name);
-  if (soft != nodes_.end()) {
-    for (const JobName& name : soft->second.jobs) {
-      snapshot.jobs.push_back(name);
-      const Entry& entry = jobs_.at(name);
-      for (const size_t index : entry.places.HoldsOn(member.info.name)) {
-        const Hold& hold = entry.job->holds[index];
-        snapshot.allocated.cpus += hold.resources.cpus;
-        snapshot.allocated.memory_bytes += hold.resources.memory_bytes;
-        snapshot.allocated.gpus += static_cast<int32_t>(hold.gpus.size());
-      }
-    }
+std::map<JobName, Job> NodeCommands::JobsWithEvent(const NodeName& node,
+                                                   Reason reason,
+                                                   const std::string& message,
+                                                   Time now) const {
+  std::map<JobName, Job> changed;
+  for (const JobName& name : parts_.state->nodes.At(node).jobs) {
+    Job next = *parts_.state->jobs.At(name).job;
+    AddEvent(&next, reason, message, now);
+    changed.emplace(name, std::move(next));
   }
-  snapshot.member.state = member.Shown(!snapshot.jobs.empty());
-  if (snapshot.member.message.empty() && member.drain) {
-    snapshot.member.message = Describe(*member.drain);
-  }
-  if (unknown_nodes_.contains(member.info.name)) {
-    for (const auto& [key, gang] : soft->second.gangs) {
-      if (!IsUnknown(gang)) continue;
-      snapshot.unknown.push_back({gang.job, gang.job_uid, gang.generation});
-    }
-    if (snapshot.member.message.empty()) {
-      snapshot.member.message =
-          "runs what the store does not know; no new work until that has ended";
-    }
-  }
-  ShowStrikes(&snapshot);
-  return snapshot;
+  return changed;
 }
 
-std::vector<NodeSnapshot> Coordinator::ListNodes() {
-  MutexLock lock(&mu_);
-  std::vector<NodeSnapshot> nodes;
-  for (const auto& [name, member] : members_.members()) {
-    nodes.push_back(SnapshotOf(member));
-  }
-  return nodes;
-}
-
-StatusOr<NodeSnapshot> Coordinator::GetNode(const NodeName& name) {
-  MutexLock lock(&mu_);
-  LOCKSTEP_ASSIGN_OR_RETURN(const Member* member, FindMember(name));
-  return SnapshotOf(*member);
-}
-
-StatusOr<const Member*> Coordinator::FindMember(const NodeName& name) {
-  if (const Member* member = members_.Find(name)) return member;
-  std::vector<std::string> names;
-  for (const auto& [known, member] : members_.members()) {
-    names.push_back(known);
-  }
-  const std::string near = Nearest(name, names);
-  return WithReason(
-      near.empty()
-          ? NotFound("there is no node {}", name)
-          : NotFound("there is no node {}; did you mean {}?", name, near),
-      "NO_SUCH_NODE");
-}
-
-// ---- Commands --------------------------------------------------------------
-
-std::optional<AnsweredRequest> Coordinator::Remember(
-    const RequestKey& request, const std::string& response, Time now) {
-  if (request.id.empty()) return std::nullopt;
-  AnsweredRequest answered;
-  answered.client = request.client;
-  answered.id = request.id;
-  answered.method = request.method;
-  answered.content_hash = request.content_hash;
-  answered.response = response;
-  answered.time = now.wall;
-  return answered;
-}
-
-StatusOr<std::string> Coordinator::AnswerNode(const RequestKey& request,
-                                              const NodeRecord& record,
-                                              const EncodeNode& encode,
-                                              Time now, bool ends_quarantine) {
+StatusOr<std::string> NodeCommands::Answer(const RequestKey& request,
+                                           const NodeRecord& record,
+                                           const EncodeNode& encode, Time now,
+                                           bool ends_quarantine) {
   const NodeName& name = record.info.name;
-  Member after = *members_.Find(name);
+  Membership& members = parts_.state->members;
+  Member after = *members.Find(name);
   if (ends_quarantine) after.EndQuarantine();
   const bool news = !(after.Record() == record);
   after.Take(record);
-  std::string response = encode(SnapshotOf(after));
+  std::string response = encode(parts_.snapshots->SnapshotOf(after));
   std::map<JobName, Job> changed;
+  std::vector<const NodeRecord*> nodes;
   if (news) {
-    for (const JobName& job : nodes_[name].jobs) {
-      Job next = *jobs_.at(job).job;
-      AddEvent(&next, record.events.back().reason,
-               fmt::format("node {}: {}", name, record.events.back().message),
-               now);
-      changed.emplace(job, std::move(next));
-    }
+    changed = JobsWithEvent(
+        name, record.events.back().reason,
+        fmt::format("node {}: {}", name, record.events.back().message), now);
+    nodes = {&record};
   }
-  const std::vector<const NodeRecord*> nodes = {&record};
-  LOCKSTEP_RETURN_IF_ERROR(CommitJobs(std::move(changed),
-                                      Remember(request, response, now), now,
-                                      news ? nodes : decltype(nodes)()));
+  LOCKSTEP_RETURN_IF_ERROR(parts_.committer->CommitJobs(
+      std::move(changed), AnsweredWith(request, response, now.wall), now,
+      nodes));
   if (news) {
-    members_.Apply(record);
-    if (ends_quarantine) members_.EndQuarantine(name);
-    unsaved_nodes_.erase(name);
+    members.Apply(record);
+    if (ends_quarantine) members.EndQuarantine(name);
+    parts_.state->agenda.unsaved_nodes.erase(name);
     LOG_INFO("node {}: {}", name, record.events.back().message);
   }
-  capacity_changed_ = true;
-  room_made_ = now.mono;
-  TouchJobsOf(name);
-  Reconcile(now);
+  parts_.state->agenda.RoomMade(now.mono);
+  parts_.state->TouchJobsOf(name);
+  parts_.reconciler->Reconcile(now);
   return response;
 }
 
-StatusOr<std::string> Coordinator::DrainNode(const RequestKey& request,
-                                             const NodeName& name, Drain drain,
-                                             const EncodeNode& encode) {
+StatusOr<std::string> NodeCommands::Change(
+    const RequestKey& request, const NodeName& name, const EncodeNode& encode,
+    const std::function<NodeRecord(const Member&, Time)>& change) {
   MutexLock lock(&mu_);
-  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto answer,
+                            parts_.writer->answers().AnswerTo(request));
   if (answer) return *std::move(answer);
-  LOCKSTEP_ASSIGN_OR_RETURN(const Member* member, FindMember(name));
-  const Time now = clock_->Now();
-  drain.time = now.wall;
-  return AnswerNode(request,
-                    lockstep::DrainNode(member->Record(), std::move(drain)),
-                    encode, now);
+  LOCKSTEP_ASSIGN_OR_RETURN(const Member* member,
+                            parts_.state->GetMember(name));
+  const Time now = parts_.clock->Now();
+  return Answer(request, change(*member, now), encode, now);
 }
 
-StatusOr<std::string> Coordinator::UndrainNode(const RequestKey& request,
-                                               const NodeName& name,
-                                               const EncodeNode& encode) {
+StatusOr<std::string> NodeCommands::DrainNode(const RequestKey& request,
+                                              const NodeName& name, Drain drain,
+                                              const EncodeNode& encode) {
+  return Change(request, name, encode, [&](const Member& member, Time now) {
+    drain.time = now.wall;
+    return lockstep::DrainNode(member.Record(), std::move(drain));
+  });
+}
+
+StatusOr<std::string> NodeCommands::ApproveNode(const RequestKey& request,
+                                                const NodeName& name,
+                                                const EncodeNode& encode) {
+  return Change(request, name, encode, [&](const Member& member, Time now) {
+    return lockstep::ApproveNode(member.Record(), request.client, now.wall);
+  });
+}
+
+StatusOr<std::string> NodeCommands::UndrainNode(const RequestKey& request,
+                                                const NodeName& name,
+                                                const EncodeNode& encode) {
   MutexLock lock(&mu_);
-  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto answer,
+                            parts_.writer->answers().AnswerTo(request));
   if (answer) return *std::move(answer);
-  LOCKSTEP_ASSIGN_OR_RETURN(const Member* member, FindMember(name));
-  const Time now = clock_->Now();
+  LOCKSTEP_ASSIGN_OR_RETURN(const Member* member,
+                            parts_.state->GetMember(name));
+  const Time now = parts_.clock->Now();
   // Quarantine is soft, and comes back where two daemons still take turns.
   const bool quarantined = !member->quarantine.empty();
-  // So is what it failed at: an operator says that all is well.
-  strikes_.Clear(name);
-  return AnswerNode(request,
-                    lockstep::UndrainNode(member->Record(), quarantined,
-                                          request.client, now.wall),
-                    encode, now, quarantined);
+  // So is what the node failed at: an operator says that all is well.
+  parts_.faults->Clear(name);
+  return Answer(request,
+                lockstep::UndrainNode(member->Record(), quarantined,
+                                      request.client, now.wall),
+                encode, now, quarantined);
 }
 
-StatusOr<std::string> Coordinator::ApproveNode(const RequestKey& request,
+StatusOr<std::string> NodeCommands::ForgetNode(const RequestKey& request,
                                                const NodeName& name,
-                                               const EncodeNode& encode) {
+                                               const EncodeJobs& encode) {
   MutexLock lock(&mu_);
-  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto answer,
+                            parts_.writer->answers().AnswerTo(request));
   if (answer) return *std::move(answer);
-  LOCKSTEP_ASSIGN_OR_RETURN(const Member* member, FindMember(name));
-  const Time now = clock_->Now();
-  return AnswerNode(
-      request,
-      lockstep::ApproveNode(member->Record(), request.client, now.wall), encode,
-      now);
-}
-
-StatusOr<std::string> Coordinator::ForgetNode(const RequestKey& request,
-                                              const NodeName& name,
-                                              const EncodeJobs& encode) {
-  MutexLock lock(&mu_);
-  LOCKSTEP_ASSIGN_OR_RETURN(auto answer, FindAnswer(request));
-  if (answer) return *std::move(answer);
-  LOCKSTEP_ASSIGN_OR_RETURN(const Member* member, FindMember(name));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Member* member,
+                            parts_.state->GetMember(name));
   if (member->state == NodeState::kReady) {
     return WithReason(
         FailedPrecondition("node {} is connected: stop its daemon first, or "
@@ -189,72 +123,47 @@ StatusOr<std::string> Coordinator::ForgetNode(const RequestKey& request,
                            name),
         "NODE_CONNECTED");
   }
-  const Time now = clock_->Now();
-  NodeSoft& soft = nodes_[name];
-  const std::vector<JobName> jobs(soft.jobs.begin(), soft.jobs.end());
-  std::string response = encode(jobs);
+  const Time now = parts_.clock->Now();
+  const std::set<JobName> jobs = parts_.state->nodes.At(name).jobs;
+  std::string response = encode({jobs.begin(), jobs.end()});
   // The node's own events go with it.
-  std::map<JobName, Job> changed;
-  for (const JobName& job : jobs) {
-    Job next = *jobs_.at(job).job;
-    AddEvent(&next, Reason::kNodeForgotten,
-             fmt::format("node {}: given up by {}, what it still ran counts "
-                         "as lost",
-                         name, request.client),
-             now);
-    changed.emplace(job, std::move(next));
-  }
-  LOCKSTEP_RETURN_IF_ERROR(CommitJobs(
-      std::move(changed), Remember(request, response, now), now, {}, {name}));
+  std::map<JobName, Job> changed = JobsWithEvent(
+      name, Reason::kNodeForgotten,
+      fmt::format("node {}: given up by {}, what it still ran counts "
+                  "as lost",
+                  name, request.client),
+      now);
+  LOCKSTEP_RETURN_IF_ERROR(parts_.committer->CommitJobs(
+      std::move(changed), AnsweredWith(request, response, now.wall), now, {},
+      {name}));
   LOG_WARN("node {}: given up by {}; {} jobs had something there", name,
            request.client, jobs.size());
-  members_.Forget(name);
-  refused_by_.erase(name);
-  unknown_nodes_.erase(name);
-  inquiries_.erase(name);
-  strikes_.Clear(name);
-  unsaved_nodes_.erase(name);
-  if (soft.session) {
-    // Silent, not gone: should it be heard of again, it registers as new.
-    sessions_.erase(soft.session->id);
-    soft.session->link->Close(
-        Unavailable("node {} was given up by {}: "
-                    "register again",
-                    name, request.client));
-    soft.session.reset();
-  }
-  soft.gangs.clear();
-  soft.reported = false;
-  JudgeNewcomer(name, now);
-  capacity_changed_ = true;
-  for (const JobName& job : jobs) Touch(job);
-  Reconcile(now);
+  Forget(name, request.client, now);
+  parts_.state->agenda.jobs.insert(jobs.begin(), jobs.end());
+  parts_.reconciler->Reconcile(now);
   return response;
 }
 
-// ---- What happens to nodes by itself ---------------------------------------
-
-void Coordinator::NoteNode(const NodeName& node) {
-  if (members_.Find(node) != nullptr) unsaved_nodes_.insert(node);
-}
-
-void Coordinator::StoreNodes() {
-  // A store that is in trouble is left to its probe.
-  if (unsaved_nodes_.empty() || !store_healthy_) return;
-  std::vector<NodeRecord> records;
-  for (const NodeName& name : unsaved_nodes_) {
-    if (records.size() == kMaxNodesOfCommit) break;
-    if (const Member* member = members_.Find(name)) {
-      records.push_back(member->Record());
-    }
+void NodeCommands::Forget(const NodeName& name, const std::string& client,
+                          Time now) {
+  parts_.state->members.Forget(name);
+  parts_.guard->Forget(name);
+  parts_.detector->Forget(name);
+  parts_.faults->Clear(name);
+  parts_.state->agenda.unsaved_nodes.erase(name);
+  NodeEntry& entry = parts_.state->nodes.At(name);
+  if (entry.session) {
+    // Silent, not gone: should it be heard of again, it registers as new.
+    entry.session->link->Close(
+        Unavailable("node {} was given up by {}: "
+                    "register again",
+                    name, client));
+    parts_.state->nodes.Close(name);
   }
-  StoreBatch batch;
-  for (const NodeRecord& record : records) batch.nodes.push_back(&record);
-  if (!Commit(&batch).ok()) return;
-  hub_->Publish(version_, {});
-  for (const NodeRecord& record : records) {
-    unsaved_nodes_.erase(record.info.name);
-  }
+  entry.gangs.clear();
+  entry.reported = false;
+  parts_.admission->Judge(name, now);
+  parts_.state->agenda.capacity_changed = true;
 }
 
 }  // namespace lockstep

@@ -25,7 +25,7 @@ class NodeCommandsTest : public CoordinatorTest {
     for (FakeDaemon* daemon : all_) Connect(daemon);
   }
   std::vector<Event> EventsOf(const NodeName& node) {
-    return coordinator_->GetNode(node)->member.events;
+    return coordinator_->queries()->GetNode(node)->member.events;
   }
 
   FakeDaemon c_{"c", {2, int64_t{8} << 30, 0, ""}};
@@ -53,10 +53,10 @@ TEST_F(NodeCommandsTest, DrainedNodeTakesNoWorkAndStaysDrained) {
   for (FakeDaemon* daemon : all_) Connect(daemon);
   Run();
   EXPECT_EQ(StateOf("a"), NodeState::kDrained) << "so was the coordinator";
-  EXPECT_THAT(coordinator_->GetNode("a")->member.message,
+  EXPECT_THAT(coordinator_->queries()->GetNode("a")->member.message,
               HasSubstr("drained by user/root: new kernel"));
   MustSubmit(Wide("k"));
-  EXPECT_THAT(coordinator_->GetJob("k")->waiting->message,
+  EXPECT_THAT(coordinator_->queries()->GetJob("k")->waiting->message,
               HasSubstr("1 of 3 nodes is drained"));
   ASSERT_TRUE(UndrainNode("a").ok());
   EXPECT_EQ(StateOf("a"), NodeState::kReady);
@@ -126,7 +126,7 @@ TEST_F(NodeCommandsTest, MovedJobWaitsWhereNothingElseFits) {
   ASSERT_TRUE(DrainNode("b", 30s).ok());
   Run();
   EXPECT_EQ(State("j"), JobState::kPlacing);
-  EXPECT_THAT(coordinator_->GetJob("j")->waiting->message,
+  EXPECT_THAT(coordinator_->queries()->GetJob("j")->waiting->message,
               HasSubstr("2 of 3 nodes are drained"));
   EXPECT_TRUE(Submit(Wide("k", 3)).ok()) << "it can fit one day";
   ASSERT_TRUE(UndrainNode("a").ok());
@@ -157,7 +157,9 @@ TEST_F(NodeCommandsTest, StoreThatCannotWriteChangesNothing) {
   store_.FailWith(OkStatus());
   Pass(2s);
   Restart();
-  EXPECT_EQ(coordinator_->GetNode("b")->member.info.incarnation.counter, 2u)
+  EXPECT_EQ(
+      coordinator_->queries()->GetNode("b")->member.info.incarnation.counter,
+      2u)
       << "stored once it could be";
 }
 
@@ -179,7 +181,8 @@ TEST_F(NodeCommandsTest, ForgottenNodesJobsGoOnElsewhere) {
   const auto answer = ForgetNode("b", "f1");
   ASSERT_TRUE(answer.ok()) << Message(answer.status());
   EXPECT_EQ(*answer, "p");
-  EXPECT_EQ(coordinator_->GetNode("b").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(coordinator_->queries()->GetNode("b").status().code(),
+            StatusCode::kNotFound);
   Pass(5s);
   EXPECT_EQ(State("p"), JobState::kRunning);
   EXPECT_EQ(NodesOf(Get("p")), (std::set<NodeName>{"a", "c"}));
@@ -208,7 +211,8 @@ TEST_F(NodeCommandsTest, ForgottenNodeStaysForgotten) {
   Connect(&a_);
   Connect(&c_);
   Pass(5s);
-  EXPECT_EQ(coordinator_->GetNode("b").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(coordinator_->queries()->GetNode("b").status().code(),
+            StatusCode::kNotFound);
   EXPECT_EQ(NodesOf(Get("j")), (std::set<NodeName>{"a", "c"}));
 }
 
@@ -240,7 +244,8 @@ TEST_F(NodeCommandsTest, WhatANodeGrewByGetsNoJobUntilItIsApproved) {
   c_.Restart(true);
   for (FakeDaemon* daemon : all_) Connect(daemon);
   EXPECT_EQ(ReasonOf(Submit(spec).status()), "NEVER_FITS");
-  EXPECT_EQ(coordinator_->GetNode("c")->member.info.capacity.cpus, 2);
+  EXPECT_EQ(coordinator_->queries()->GetNode("c")->member.info.capacity.cpus,
+            2);
 
   const auto answer = ApproveNode("c", "a1");
   ASSERT_TRUE(answer.ok()) << Message(answer.status());
@@ -256,8 +261,9 @@ TEST_F(NodeCommandsTest, WhatANodeGrewByGetsNoJobUntilItIsApproved) {
   c_.Restart(true);
   for (FakeDaemon* daemon : all_) Connect(daemon);
   EXPECT_EQ(*ApproveNode("c", "a1"), *answer);
-  EXPECT_EQ(coordinator_->GetNode("c")->member.info.capacity.cpus, 65536);
-  EXPECT_EQ(coordinator_->GetNode("c")->member.offered->cpus, 65537);
+  EXPECT_EQ(coordinator_->queries()->GetNode("c")->member.info.capacity.cpus,
+            65536);
+  EXPECT_EQ(coordinator_->queries()->GetNode("c")->member.offered->cpus, 65537);
 }
 
 TEST_F(NodeCommandsTest, OnlyWhatIsThereAndStoredIsApproved) {
@@ -268,11 +274,13 @@ TEST_F(NodeCommandsTest, OnlyWhatIsThereAndStoredIsApproved) {
   Connect(&a_);
   store_.FailWith(Unavailable("i/o error"));
   EXPECT_FALSE(ApproveNode("a").ok());
-  EXPECT_EQ(coordinator_->GetNode("a")->member.info.capacity.cpus, 2);
+  EXPECT_EQ(coordinator_->queries()->GetNode("a")->member.info.capacity.cpus,
+            2);
   store_.FailWith(OkStatus());
   Pass(2s);
   EXPECT_TRUE(ApproveNode("a").ok());
-  EXPECT_EQ(coordinator_->GetNode("a")->member.info.capacity.cpus, 4);
+  EXPECT_EQ(coordinator_->queries()->GetNode("a")->member.info.capacity.cpus,
+            4);
 }
 
 // ---- Quarantine ----
@@ -287,7 +295,8 @@ TEST_F(NodeCommandsTest, ANodeThatTwoDaemonsClaimIsNotGivenWork) {
   EXPECT_EQ(StateOf("a"), NodeState::kReady) << "it may be a restart";
   ASSERT_TRUE(a_.Beat().ok());
   EXPECT_EQ(StateOf("a"), NodeState::kQuarantined);
-  const std::string message = coordinator_->GetNode("a")->member.message;
+  const std::string message =
+      coordinator_->queries()->GetNode("a")->member.message;
   EXPECT_THAT(message, HasSubstr("copy-of-a (10.0.0.9"));
   EXPECT_THAT(message, HasSubstr("a (10.0.0.1"));
   MustSubmit(Wide("j", 3));
@@ -397,7 +406,8 @@ TEST_F(NodeCommandsTest, JobThatHasBackedOffIsNotLookedAtAllTheTime) {
   c_.Disconnect();
   Pass(80s);
   ASSERT_EQ(State("j"), JobState::kPlacing);
-  ASSERT_EQ(coordinator_->GetJob("j")->waiting->reason, Reason::kNoCapacity);
+  ASSERT_EQ(coordinator_->queries()->GetJob("j")->waiting->reason,
+            Reason::kNoCapacity);
   const int before = counter.looks;
   Pass(20s);
   EXPECT_EQ(counter.looks, before) << "nothing has changed";

@@ -18,7 +18,7 @@ using testing::SizeIs;
 class RetentionTest : public CoordinatorTest {
  protected:
   RetentionTest() {
-    options_.on_job_deleted = [this](const std::string& uid) {
+    options_.retention.on_deleted = [this](const std::string& uid) {
       gone_.push_back(uid);
     };
     Restart();
@@ -31,7 +31,7 @@ class RetentionTest : public CoordinatorTest {
   }
   std::vector<JobName> Names() {
     std::vector<JobName> names;
-    for (const JobSnapshot& job : coordinator_->ListJobs()) {
+    for (const JobSnapshot& job : coordinator_->queries()->ListJobs()) {
       names.push_back(job.job->spec.name);
     }
     return names;
@@ -43,15 +43,16 @@ class RetentionTest : public CoordinatorTest {
 TEST_F(RetentionTest, DeletedJobIsGoneAndItsNameStaysTaken) {
   Ended("j");
   const std::string uid = Get("j").uid;
-  const int64_t version = coordinator_->version();
-  EXPECT_TRUE(coordinator_->FindLogOwner(uid).known);
-  EXPECT_TRUE(coordinator_->FindLogOwner(uid).end_time);
+  const int64_t version = coordinator_->queries()->version();
+  EXPECT_TRUE(coordinator_->queries()->FindLogOwner(uid).known);
+  EXPECT_TRUE(coordinator_->queries()->FindLogOwner(uid).end_time);
   ASSERT_TRUE(Delete("j", "d1").ok());
   EXPECT_THAT(gone_, ElementsAre(uid));
-  EXPECT_FALSE(coordinator_->FindLogOwner(uid).known);
+  EXPECT_FALSE(coordinator_->queries()->FindLogOwner(uid).known);
   EXPECT_EQ(*Delete("j", "d1"), "gone") << "a repeat";
   EXPECT_EQ(ReasonOf(Delete("j").status()), "JOB_DELETED");
-  EXPECT_EQ(coordinator_->GetJob("j").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(coordinator_->queries()->GetJob("j").status().code(),
+            StatusCode::kNotFound);
   EXPECT_EQ(ReasonOf(Submit(NativeSpec("j", 1), "again").status()),
             "JOB_EXISTS");
   const auto news = hub_->Wait("", version, 0, clock_.Now().mono);
@@ -104,7 +105,7 @@ TEST_F(RetentionTest, OldJobsGoInSmallPieces) {
 }
 
 TEST_F(RetentionTest, OldestGoWhereThereAreTooMany) {
-  options_.retain_job_count = 3;
+  options_.retention.job_count = 3;
   Restart();
   MustSubmit(NativeSpec("live", 1));
   Run();

@@ -132,7 +132,7 @@ class WideNode final : public WorkerLink {
   }
 
   NodeInfo info;
-  Coordinator::SessionId session = 0;
+  SessionId session = 0;
   uint64_t beats = 0;
   std::optional<GangStatus> gang;
   int64_t assignments = 0;

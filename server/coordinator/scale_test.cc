@@ -158,14 +158,15 @@ class WideGang {
       if (node->gang) gangs.push_back(*node->gang);
       Do([&]() -> Status {
         LOCKSTEP_ASSIGN_OR_RETURN(
-            node->session, coordinator_->Register(node->info, gangs, node));
+            node->session,
+            coordinator_->sessions()->Register(node->info, gangs, node));
         return OkStatus();
       });
     }
   }
   void Submit() {
     Do([&] {
-      return coordinator_
+      return coordinator_->jobs()
           ->Submit({"user/ann", "id", "SubmitJob", "wide"}, spec_, "user/ann",
                    [](const JobSnapshot&) { return std::string(); })
           .status();
@@ -186,7 +187,7 @@ class WideGang {
         rank.progress.committed_step = step;
       }
       Do([&] {
-        return coordinator_->OnHeartbeat(
+        return coordinator_->sessions()->OnHeartbeat(
             node->session, ++node->beats, {0.5, 1 << 30, {}, {}, {}},
             {{node->gang->job, node->gang->generation, node->gang->ranks}});
       });
@@ -200,7 +201,8 @@ class WideGang {
       for (const auto& node : nodes_) {
         if (!node->Move(join_, end_)) continue;
         Do([&] {
-          return coordinator_->OnGangStatus(node->session, *node->gang);
+          return coordinator_->sessions()->OnGangStatus(node->session,
+                                                        *node->gang);
         });
       }
       if (there(Get())) return;
@@ -215,7 +217,7 @@ class WideGang {
                        [&](const auto& node) { return rule(*node); });
   }
   Job Get() {
-    const auto job = coordinator_->GetJob("wide");
+    const auto job = coordinator_->queries()->GetJob("wide");
     EXPECT_TRUE(job.ok()) << Message(job.status());
     return job.ok() ? *job->job : Job();
   }

@@ -171,7 +171,7 @@ class SimulationTest : public CoordinatorTest {
       ASSERT_LE(generations.size(), 1u) << name << " lives twice";
     }
     std::set<std::pair<NodeName, int32_t>> gpus;
-    for (const JobSnapshot& snapshot : coordinator_->ListJobs()) {
+    for (const JobSnapshot& snapshot : coordinator_->queries()->ListJobs()) {
       const Job& job = *snapshot.job;
       ASSERT_FALSE(deleted_.contains(job.spec.name))
           << job.spec.name << " was deleted";
@@ -197,7 +197,7 @@ class SimulationTest : public CoordinatorTest {
     // A drain that was acknowledged holds until it is undone or the node is
     // forgotten, whatever dies.
     for (const NodeName& node : drained_) {
-      const auto snapshot = coordinator_->GetNode(node);
+      const auto snapshot = coordinator_->queries()->GetNode(node);
       ASSERT_TRUE(snapshot.ok()) << node;
       ASSERT_TRUE(snapshot->member.drain) << node;
     }
@@ -227,7 +227,7 @@ class SimulationTest : public CoordinatorTest {
     for (int round = 0; round < 400; ++round) {
       Pass(1s, 500ms);
       bool all_final = true;
-      for (const JobSnapshot& snapshot : coordinator_->ListJobs()) {
+      for (const JobSnapshot& snapshot : coordinator_->queries()->ListJobs()) {
         if (IsFinal(snapshot.job->state)) continue;
         all_final = false;
         if (snapshot.job->state != JobState::kRunning) continue;
@@ -248,12 +248,12 @@ class SimulationTest : public CoordinatorTest {
       if (HasFatalFailure() || all_final) break;
     }
     Run();
-    for (const JobSnapshot& snapshot : coordinator_->ListJobs()) {
+    for (const JobSnapshot& snapshot : coordinator_->queries()->ListJobs()) {
       EXPECT_TRUE(IsFinal(snapshot.job->state))
           << snapshot.job->spec.name << " " << Name(snapshot.job->state) << " "
           << snapshot.job->cause.message;
     }
-    EXPECT_EQ(coordinator_->Stats().allocated.cpus, 0);
+    EXPECT_EQ(coordinator_->queries()->Stats().allocated.cpus, 0);
     for (FakeDaemon* daemon : all_) {
       for (const auto& [key, gang] : daemon->gangs) {
         ADD_FAILURE() << daemon->info.name << " still has " << key.first << " g"

@@ -1,4 +1,4 @@
-// The coordinator's wall clock: it goes on when somebody sets the machine's.
+// The coordinator's wall clock: it goes on when the date of the machine is set.
 //
 // Records carry wall times because they outlive the process: deadlines of
 // drains, limits of jobs, the age of what is deleted. A machine whose date is

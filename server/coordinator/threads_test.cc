@@ -23,7 +23,7 @@ TEST_F(CoordinatorTest, EverybodyAtOnce) {
     while (!stop) {
       clock_.Advance(20ms);
       coordinator_->Tick();
-      (void)coordinator_->Stats();
+      (void)coordinator_->queries()->Stats();
       std::this_thread::yield();
     }
   });
@@ -68,9 +68,9 @@ TEST_F(CoordinatorTest, EverybodyAtOnce) {
         if (i % 3 == 0) {
           EXPECT_TRUE(Cancel(name).ok());
         }
-        (void)coordinator_->ListJobs();
-        (void)coordinator_->ListNodes();
-        (void)coordinator_->GetJob(name);
+        (void)coordinator_->queries()->ListJobs();
+        (void)coordinator_->queries()->ListNodes();
+        (void)coordinator_->queries()->GetJob(name);
       }
     });
   }
@@ -82,7 +82,7 @@ TEST_F(CoordinatorTest, EverybodyAtOnce) {
   stop = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(finals, kClients * kJobs);
-  for (const JobSnapshot& job : coordinator_->ListJobs()) {
+  for (const JobSnapshot& job : coordinator_->queries()->ListJobs()) {
     EXPECT_TRUE(IsFinal(job.job->state)) << job.job->spec.name;
   }
 }

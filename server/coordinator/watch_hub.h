@@ -1,10 +1,10 @@
-// Changes of jobs for those who watch. Bounded in number and in bytes: each
-// change is a version of a job, and the same large one may change all day.
-// Nobody is waited for.
+// The recent changes of jobs, for watchers. The hub keeps a bounded number of
+// changes and of bytes: each change is a version of a job, and the same large
+// job may change all day. It never waits for a watcher.
 //
-// Thread-safe. Watchers pull: each keeps the version it has seen, so that a
-// slow one costs nothing and learns by OUT_OF_RANGE that it missed something.
-// A Watch waits without a thread.
+// Thread-safe. Watchers pull: each keeps the version that it has seen. A slow
+// watcher costs nothing, and gets OUT_OF_RANGE when it missed something. A
+// Watch waits without a thread.
 #ifndef LOCKSTEP_SERVER_COORDINATOR_WATCH_HUB_H_
 #define LOCKSTEP_SERVER_COORDINATOR_WATCH_HUB_H_
 
@@ -43,14 +43,14 @@ class WatchHub {
     uint64_t progress_sequence = 0;
   };
 
-  // One who watches. What it has taken is behind it; once it has taken all
-  // there is, what others publish neither wakes it nor makes it fall behind.
-  // Its calls are one at a time, but for Behind.
+  // A watcher of one job, or of all. Once it has taken everything, changes of
+  // other jobs neither wake it nor make it fall behind. Thread-compatible, but
+  // for Behind.
   class Watch {
    public:
-    // Of `job` (empty: any), after `version`. `on_news` is called once each
-    // time that Take has found nothing and there is something since: with the
-    // hub's lock held, so it must only hand on. `hub` outlives this.
+    // Watches `job` (empty: any), after `version`. Once Take has found nothing,
+    // `on_news` is called with the next news, once. It is called with the hub's
+    // lock held, so it must not call the hub. `hub` outlives this.
     Watch(WatchHub* hub, JobName job, int64_t version,
           std::function<void()> on_news);
     // `on_news` is not called any more.
@@ -58,13 +58,13 @@ class WatchHub {
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
 
-    // What is new since the last call; News may be empty. Errors as Wait. Of
-    // changes, those of one version after another until they are of `most`
-    // bytes; the others stay for the next call.
+    // Returns what is new since the last call; it may be empty. Errors as of
+    // Wait. Changes come version by version until they have `most` bytes; the
+    // rest stays for the next call.
     StatusOr<News> Take(size_t most = SIZE_MAX);
     // Everything up to here was looked at.
     int64_t version() const;
-    // Changes that wait to be taken. From any thread.
+    // The number of changes that wait to be taken. Thread-safe.
     int64_t Behind() const;
 
    private:
@@ -74,12 +74,12 @@ class WatchHub {
     const std::function<void()> on_news_;
     int64_t version_ ABSL_GUARDED_BY(hub_->mu_);
     uint64_t progress_sequence_ ABSL_GUARDED_BY(hub_->mu_) = 0;
-    // It has taken everything, and is to be told of the next.
+    // It has taken everything, and the next news wakes it.
     bool waits_ ABSL_GUARDED_BY(hub_->mu_) = false;
     std::multimap<JobName, Watch*>::iterator at_ ABSL_GUARDED_BY(hub_->mu_);
   };
 
-  // Of changes: the newest `kept`, and of these no more than `kept_bytes`
+  // Keeps the newest `kept` changes, and of these no more than `kept_bytes`
   // (server/core/job_size.h), but always the last one. What versions of a job
   // share counts once.
   explicit WatchHub(size_t kept = 8192, size_t kept_bytes = 64 << 20)
@@ -118,8 +118,8 @@ class WatchHub {
   void Add(int64_t version, std::vector<Change> changes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status CheckKept(int64_t version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Those who watch `job`, or any, and who wait: they had taken everything up
-  // to `version` and `progress_sequence`.
+  // Wakes the waiting watchers of `job`, and those of all jobs. They had taken
+  // everything up to `version` and `progress_sequence`.
   void Tell(const JobName& job, int64_t version, uint64_t progress_sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t Count(const JobName& job, int64_t version) const

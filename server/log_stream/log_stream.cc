@@ -38,10 +38,10 @@ constexpr Duration kLookAround = std::chrono::milliseconds(100);
 
 }  // namespace
 
-LogStream::LogStream(Coordinator* coordinator, WatchHub* hub, LogStore* logs,
-                     StreamMetrics* streams, JobReader reader,
+LogStream::LogStream(const ClusterQueries* queries, WatchHub* hub,
+                     LogStore* logs, StreamMetrics* streams, JobReader reader,
                      v1::StreamLogsRequest request, StreamPeer* peer)
-    : coordinator_(coordinator),
+    : queries_(queries),
       hub_(hub),
       logs_(logs),
       peer_(peer),
@@ -222,14 +222,14 @@ void LogStream::SendPartialLines(Sender* sender) {
 void LogStream::ListenToJob() {
   const auto wake = [peer = peer_] { peer->Wake(); };
   if (!job_news_) {
-    job_news_.emplace(hub_, request_.name(), coordinator_->version(), wake);
+    job_news_.emplace(hub_, request_.name(), queries_->version(), wake);
   }
   for (;;) {
     const auto news = job_news_->Take();
     if (!news.ok()) {
       // This was with its reader for long, and what it missed is not asked for.
       job_news_.reset();
-      job_news_.emplace(hub_, request_.name(), coordinator_->version(), wake);
+      job_news_.emplace(hub_, request_.name(), queries_->version(), wake);
       (void)job_news_->Take();
       return;
     }
@@ -286,7 +286,7 @@ StreamStep LogStream::AfterAll(const JobSnapshot& snapshot, bool follow,
 StatusOr<StreamStep> LogStream::Pass(Sender* sender) {
   ListenToJob();
   LOCKSTEP_ASSIGN_OR_RETURN(const JobSnapshot snapshot,
-                            coordinator_->GetJob(request_.name()));
+                            queries_->GetJob(request_.name()));
   // Each time: another job may have come to have the name.
   LOCKSTEP_RETURN_IF_ERROR(
       CheckSees(reader_, request_.name(), snapshot.job->owner, "logs"));

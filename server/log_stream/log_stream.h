@@ -15,7 +15,7 @@
 
 #include "common/base/clock.h"
 #include "lockstep/v1/job.pb.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/cluster_queries.h"
 #include "server/coordinator/watch_hub.h"
 #include "server/log_stream/log_request.h"
 #include "server/logs/log_filter.h"
@@ -30,7 +30,7 @@ namespace lockstep {
 class LogStream final : public StreamSource<v1::StreamLogsResponse> {
  public:
   // All outlive it; `streams` may be null. REQUIRES: CheckLogRequest is OK.
-  LogStream(Coordinator* coordinator, WatchHub* hub, LogStore* logs,
+  LogStream(const ClusterQueries* queries, WatchHub* hub, LogStore* logs,
             StreamMetrics* streams, JobReader reader,
             v1::StreamLogsRequest request, StreamPeer* peer);
 
@@ -158,7 +158,7 @@ class LogStream final : public StreamSource<v1::StreamLogsResponse> {
   // Sends what may be sent. `more`: lines may still come.
   StatusOr<Merged> SendMerged(bool more, Sender* sender);
 
-  Coordinator* const coordinator_;
+  const ClusterQueries* const queries_;
   WatchHub* const hub_;
   LogStore* const logs_;
   StreamPeer* const peer_;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/snapshot.h"
 
 namespace lockstep {
 

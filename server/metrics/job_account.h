@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "common/base/histogram.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/snapshot.h"
 
 namespace lockstep {
 

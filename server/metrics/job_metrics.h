@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "common/training/machines.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/snapshot.h"
 #include "server/metrics/job_account.h"
 #include "server/metrics/metric_families.h"
 

@@ -15,8 +15,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "common/base/mutex.h"
-#include "server/coordinator/coordinator.h"
 #include "server/coordinator/observer.h"
+#include "server/coordinator/snapshot.h"
 #include "server/metrics/job_account.h"
 #include "server/metrics/metric_families.h"
 

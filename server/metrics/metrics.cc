@@ -275,7 +275,7 @@ void AddDaemon(const DaemonFacts& facts, MetricFamilies* out) {
 }  // namespace
 
 std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
-  const CoordinatorView view = coordinator_->View(kSeriesLinger);
+  const CoordinatorView view = queries_->View(kSeriesLinger);
   ledger_->Look(view);
   MetricFamilies out;
   out.Gauge("lockstep_leader", "1 on the coordinator that decides.", 1);

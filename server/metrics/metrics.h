@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/cluster_queries.h"
 #include "server/metrics/metric_ledger.h"
 #include "server/site/site_tables.h"
 #include "server/store/ballast.h"
@@ -41,11 +41,11 @@ struct DaemonFacts {
 // Thread-safe: Collect runs on the HTTP server's threads.
 class CoordinatorMetrics final : public prometheus::Collectable {
  public:
-  // All outlive it; `ledger` observes `coordinator`. `site` tells what GPUs can
-  // do; null: it is not known.
-  CoordinatorMetrics(Coordinator* coordinator, MetricLedger* ledger,
+  // All outlive it; `ledger` observes the coordinator. `site` tells what GPUs
+  // can do; null: it is not known.
+  CoordinatorMetrics(const ClusterQueries* queries, MetricLedger* ledger,
                      DaemonFacts facts = {}, const SiteTables* site = nullptr)
-      : coordinator_(coordinator),
+      : queries_(queries),
         ledger_(ledger),
         facts_(std::move(facts)),
         site_(site) {}
@@ -53,7 +53,7 @@ class CoordinatorMetrics final : public prometheus::Collectable {
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
-  Coordinator* const coordinator_;
+  const ClusterQueries* const queries_;
   MetricLedger* const ledger_;
   const DaemonFacts facts_;
   const SiteTables* const site_;

@@ -60,7 +60,7 @@ class MetricsTest : public CoordinatorTest {
     options_.observer = &ledger_;
     Start();
     metrics_ = std::make_unique<CoordinatorMetrics>(
-        coordinator_.get(), &ledger_,
+        coordinator_->queries(), &ledger_,
         DaemonFacts{clock_.Now().wall + 1min, "/tmp", &ballast_}, &site_);
     for (FakeDaemon* daemon : all_) {
       daemon->info.certificate_end_time = clock_.Now().wall + 5min;
@@ -74,7 +74,7 @@ class MetricsTest : public CoordinatorTest {
   void Live(Duration time) {
     for (Duration done{}; done < time; done += 1s) {
       Pass(1s);
-      ledger_.Look(coordinator_->View(kSeriesLinger));
+      ledger_.Look(coordinator_->queries()->View(kSeriesLinger));
     }
   }
   // Both ranks say how far they are; rank 1 is late.
@@ -82,7 +82,7 @@ class MetricsTest : public CoordinatorTest {
     NodeReadings readings;
     readings.round_trip = 2ms;
     for (FakeDaemon* daemon : all_) {
-      Coordinator::RankReport report;
+      NodeSessions::RankReport report;
       report.job = job;
       const auto* gang = daemon->Find(job);
       ASSERT_NE(gang, nullptr);
@@ -97,7 +97,7 @@ class MetricsTest : public CoordinatorTest {
             rank.rank == 0 ? static_cast<double>(steps) / 20 : 0;
         report.ranks.push_back(rank);
       }
-      ASSERT_TRUE(coordinator_
+      ASSERT_TRUE(coordinator_->sessions()
                       ->OnHeartbeat(daemon->session(), 1000 + ++beats_,
                                     readings, {report})
                       .ok());
@@ -234,7 +234,8 @@ TEST_F(MetricsTest, RanksThatEndedAreNotInTheActualSize) {
   ASSERT_EQ(status.ranks.size(), 1u);
   status.ranks[0].state = RankState::kExited;
   status.ranks[0].exit = ExitStatus{};
-  ASSERT_TRUE(coordinator_->OnGangStatus(b_.session(), status).ok());
+  ASSERT_TRUE(
+      coordinator_->sessions()->OnGangStatus(b_.session(), status).ok());
   EXPECT_THAT(Page(), HasSubstr("lockstep_job_world_size{job_id=\"train\","
                                 "kind=\"target\"} 2"));
   EXPECT_THAT(Page(), HasSubstr("lockstep_job_world_size{job_id=\"train\","
@@ -367,7 +368,7 @@ TEST_F(MetricsTest, WhatANodeLostIsCounted) {
   Connect(&b_);
   EXPECT_THAT(Page(), HasSubstr("lockstep_nodes_awaiting_approval 1"));
   b_.Disconnect();
-  EXPECT_FALSE(coordinator_->CheckObeyed("b", {"", 99, 0}).ok());
+  EXPECT_FALSE(coordinator_->sessions()->CheckObeyed("b", {"", 99, 0}).ok());
   EXPECT_THAT(Page(), HasSubstr("lockstep_nodes_of_later_epoch 1"));
   Connect(&b_);
   EXPECT_THAT(Page(), HasSubstr("lockstep_nodes_of_later_epoch 0"));
@@ -378,7 +379,9 @@ TEST_F(MetricsTest, HowFarClocksAreApartIsSaid) {
   Connect(&b_);
   NodeReadings readings;
   readings.send_time = coordinator_->clock().Now().wall + 3s;
-  ASSERT_TRUE(coordinator_->OnHeartbeat(a_.session(), 5000, readings, {}).ok());
+  ASSERT_TRUE(coordinator_->sessions()
+                  ->OnHeartbeat(a_.session(), 5000, readings, {})
+                  .ok());
   const std::string page = Page();
   EXPECT_THAT(page, HasSubstr("lockstep_node_clock_offset_seconds{node=\"a\"} "
                               "-3\n"));
@@ -393,7 +396,7 @@ TEST_F(MetricsTest, AJobOfWhichARankStandsStillIsNotProductive) {
   const auto report = [&](int beat) {
     for (FakeDaemon* daemon : all_) {
       const auto* gang = daemon->Find("train");
-      Coordinator::RankReport said{"train", gang->status.generation, {}};
+      NodeSessions::RankReport said{"train", gang->status.generation, {}};
       for (RankStatus rank : gang->status.ranks) {
         rank.progress.committed_step = 260;
         rank.progress.step = 261;
@@ -401,16 +404,16 @@ TEST_F(MetricsTest, AJobOfWhichARankStandsStillIsNotProductive) {
         rank.progress.phase = rank.rank == 1 ? "compute" : "allreduce";
         said.ranks.push_back(rank);
       }
-      ASSERT_TRUE(
-          coordinator_->OnHeartbeat(daemon->session(), 5000 + beat, {}, {said})
-              .ok());
+      ASSERT_TRUE(coordinator_->sessions()
+                      ->OnHeartbeat(daemon->session(), 5000 + beat, {}, {said})
+                      .ok());
     }
   };
   for (int beat = 0; beat < 4; ++beat) {
     report(beat);
     Live(1s);
   }
-  const JobSnapshot job = *coordinator_->GetJob("train");
+  const JobSnapshot job = *coordinator_->queries()->GetJob("train");
   ASSERT_TRUE(job.standing);
   EXPECT_EQ(job.job->state, JobState::kRunning);
   ASSERT_TRUE(job.waiting);
@@ -422,9 +425,10 @@ TEST_F(MetricsTest, AJobOfWhichARankStandsStillIsNotProductive) {
                                     "\"train\",state=\"stalled\"} 0\n")));
   Report("train", 262);
   Live(1s);
-  EXPECT_FALSE(coordinator_->GetJob("train")->waiting);
-  EXPECT_THAT(coordinator_->GetJob("train")->job->events.back().message,
-              HasSubstr("goes on after"));
+  EXPECT_FALSE(coordinator_->queries()->GetJob("train")->waiting);
+  EXPECT_THAT(
+      coordinator_->queries()->GetJob("train")->job->events.back().message,
+      HasSubstr("goes on after"));
 }
 
 TEST_F(MetricsTest, ResourcesThatWorkForNobodyAreCounted) {

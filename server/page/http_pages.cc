@@ -23,9 +23,9 @@ std::string OwnTarget(const HttpServer& server, const HttpRequest& request) {
   return FormatHostPort({asked->host, own->port});
 }
 
-HttpResponse Targets(const std::string& cluster, Coordinator* coordinator,
+HttpResponse Targets(const std::string& cluster, const ClusterQueries* queries,
                      const HttpServer& server, const HttpRequest& request) {
-  const CoordinatorView view = coordinator->View(Duration{});
+  const CoordinatorView view = queries->View(Duration{});
   return {.content_type = "application/json",
           .body = TargetsJson(
               view.nodes, {cluster, OwnTarget(server, request), server.tls()},
@@ -37,11 +37,11 @@ std::string NameIn(const HttpRequest& request, std::string_view prefix) {
 }
 
 HttpResponse Node(const std::string& cluster, const JobReader& reader,
-                  Coordinator* coordinator, const std::string& name) {
-  const auto node = coordinator->GetNode(name);
+                  const ClusterQueries* queries, const std::string& name) {
+  const auto node = queries->GetNode(name);
   if (!node.ok()) return ErrorPage(cluster, node.status());
   std::vector<JobSnapshot> jobs;
-  CoordinatorView view = coordinator->View(Duration{});
+  CoordinatorView view = queries->View(Duration{});
   for (auto& entry : view.jobs) {
     const auto& on_node = node->jobs;
     if (std::find(on_node.begin(), on_node.end(),
@@ -54,24 +54,25 @@ HttpResponse Node(const std::string& cluster, const JobReader& reader,
 
 }  // namespace
 
-void AddCoordinatorPages(const std::string& cluster, Coordinator* coordinator,
+void AddCoordinatorPages(const std::string& cluster,
+                         const ClusterQueries* queries,
                          const MetricLedger* ledger,
                          const std::function<JobReader()>& reader,
                          HttpServer* server) {
   server->Handle("/", [=](const HttpRequest&) {
-    return OverviewPage(cluster, reader(), coordinator->View(kShown));
+    return OverviewPage(cluster, reader(), queries->View(kShown));
   });
   server->Handle("/sd", [=](const HttpRequest& request) {
-    return Targets(cluster, coordinator, *server, request);
+    return Targets(cluster, queries, *server, request);
   });
   server->HandlePrefix("/jobs/", [=](const HttpRequest& request) {
-    const auto job = coordinator->GetJob(NameIn(request, "/jobs/"));
+    const auto job = queries->GetJob(NameIn(request, "/jobs/"));
     if (!job.ok()) return ErrorPage(cluster, job.status());
     return JobPage(cluster, reader(), *job,
                    ledger->LateRank(job->job->spec.name));
   });
   server->HandlePrefix("/nodes/", [=](const HttpRequest& request) {
-    return Node(cluster, reader(), coordinator, NameIn(request, "/nodes/"));
+    return Node(cluster, reader(), queries, NameIn(request, "/nodes/"));
   });
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "common/http/server.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/cluster_queries.h"
 #include "server/metrics/metric_ledger.h"
 #include "server/query/visibility.h"
 
@@ -14,7 +14,8 @@ namespace lockstep {
 
 // Pointers outlive `server`, which is not started. `cluster` is its name.
 // `reader` says who looks at a page that is asked for now.
-void AddCoordinatorPages(const std::string& cluster, Coordinator* coordinator,
+void AddCoordinatorPages(const std::string& cluster,
+                         const ClusterQueries* queries,
                          const MetricLedger* ledger,
                          const std::function<JobReader()>& reader,
                          HttpServer* server);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/http/server.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/snapshot.h"
 #include "server/page/html.h"
 #include "server/query/visibility.h"
 

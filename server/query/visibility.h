@@ -15,7 +15,7 @@
 
 #include "common/base/status.h"
 #include "common/training/site.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/snapshot.h"
 
 namespace lockstep {
 

@@ -44,7 +44,7 @@ std::string Encode(const NodeSnapshot& snapshot) {
 grpc::Status ClusterService::DoListNodes(grpc::ServerContextBase*,
                                          const v1::ListNodesRequest* request,
                                          v1::ListNodesResponse* response) {
-  const std::vector<NodeSnapshot> nodes = coordinator_->ListNodes();
+  const std::vector<NodeSnapshot> nodes = queries_->ListNodes();
   std::vector<std::string> names;
   for (const NodeSnapshot& node : nodes) names.push_back(node.member.info.name);
   auto page = CutPage(names, request->page_size(), request->page_token());
@@ -60,7 +60,7 @@ grpc::Status ClusterService::DoGetNode(grpc::ServerContextBase*,
                                        const v1::GetNodeRequest* request,
                                        v1::Node* response) {
   if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
-  const auto node = coordinator_->GetNode(request->name());
+  const auto node = queries_->GetNode(request->name());
   if (!node.ok()) return ToGrpc(node.status());
   *response = ToMessage(*node);
   return grpc::Status::OK;
@@ -76,7 +76,7 @@ grpc::Status ClusterService::DoDrainNode(grpc::ServerContextBase* context,
   if (!key.ok()) return ToGrpc(key.status());
   drain->requester = OwnerName(CallerOf(*context));
   return Reply(
-      coordinator_->DrainNode(*key, request->name(), *std::move(drain), Encode),
+      commands_->DrainNode(*key, request->name(), *std::move(drain), Encode),
       response);
 }
 
@@ -86,8 +86,7 @@ grpc::Status ClusterService::DoUndrainNode(
   if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
   const auto key = KeyOf(*context, *request, "UndrainNode");
   if (!key.ok()) return ToGrpc(key.status());
-  return Reply(coordinator_->UndrainNode(*key, request->name(), Encode),
-               response);
+  return Reply(commands_->UndrainNode(*key, request->name(), Encode), response);
 }
 
 grpc::Status ClusterService::DoApproveNode(
@@ -96,8 +95,7 @@ grpc::Status ClusterService::DoApproveNode(
   if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
   const auto key = KeyOf(*context, *request, "ApproveNode");
   if (!key.ok()) return ToGrpc(key.status());
-  return Reply(coordinator_->ApproveNode(*key, request->name(), Encode),
-               response);
+  return Reply(commands_->ApproveNode(*key, request->name(), Encode), response);
 }
 
 grpc::Status ClusterService::DoForgetNode(grpc::ServerContextBase* context,
@@ -106,13 +104,13 @@ grpc::Status ClusterService::DoForgetNode(grpc::ServerContextBase* context,
   if (Status s = CheckName(request->name()); !s.ok()) return ToGrpc(s);
   const auto key = KeyOf(*context, *request, "ForgetNode");
   if (!key.ok()) return ToGrpc(key.status());
-  return Reply(coordinator_->ForgetNode(*key, request->name(),
-                                        [](const std::vector<JobName>& jobs) {
-                                          v1::ForgetNodeResponse answer;
-                                          for (const JobName& job : jobs)
-                                            answer.add_jobs(job);
-                                          return answer.SerializeAsString();
-                                        }),
+  return Reply(commands_->ForgetNode(*key, request->name(),
+                                     [](const std::vector<JobName>& jobs) {
+                                       v1::ForgetNodeResponse answer;
+                                       for (const JobName& job : jobs)
+                                         answer.add_jobs(job);
+                                       return answer.SerializeAsString();
+                                     }),
                response);
 }
 

@@ -3,15 +3,17 @@
 #define LOCKSTEP_SERVER_SERVICE_CLUSTER_SERVICE_H_
 
 #include "lockstep/v1/cluster.grpc.pb.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/cluster_queries.h"
+#include "server/coordinator/node_commands.h"
 #include "server/service/unary.h"
 
 namespace lockstep {
 
 class ClusterService final : public v1::ClusterService::CallbackService {
  public:
-  explicit ClusterService(Coordinator* coordinator)
-      : coordinator_(coordinator) {}
+  // Both outlive it.
+  ClusterService(NodeCommands* commands, const ClusterQueries* queries)
+      : commands_(commands), queries_(queries) {}
 
   // gRPC calls these, on a thread of the caller's pool.
   grpc::ServerUnaryReactor* ListNodes(
@@ -65,7 +67,8 @@ class ClusterService final : public v1::ClusterService::CallbackService {
                             const v1::ForgetNodeRequest* request,
                             v1::ForgetNodeResponse* response);
 
-  Coordinator* const coordinator_;
+  NodeCommands* const commands_;
+  const ClusterQueries* const queries_;
 };
 
 }  // namespace lockstep

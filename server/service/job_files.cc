@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxPath = 4096;
 
-Coordinator::MayChange ReaderCheck(JobReader reader) {
+JobCheck ReaderCheck(JobReader reader) {
   return [reader = std::move(reader)](const Job& job) {
     return CheckSees(reader, job.spec.name, job.owner, "files");
   };
@@ -165,8 +165,8 @@ StatusOr<FileTarget> JobService::FindFile(
                            path.size(), kMaxPath);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const Coordinator::FoundWork found,
-      coordinator_->FindWork(name, rank, ReaderCheck(ReaderFor(context))));
+      const ClusterQueries::FoundWork found,
+      queries_->FindWork(name, rank, ReaderCheck(ReaderFor(context))));
   FileTarget target;
   target.node = found.site.node;
   target.query.job = name;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int32_t kMaxPriority = 1000;
 
-Coordinator::MayChange OwnerCheck(const grpc::ServerContextBase& context) {
+JobCheck OwnerCheck(const grpc::ServerContextBase& context) {
   const Identity caller = CallerOf(context);
   return [caller](const Job& job) {
     if (caller.IsAdmin() || OwnerName(caller) == job.owner) return OkStatus();
@@ -47,8 +47,7 @@ JobReader JobService::ReaderFor(const grpc::ServerContextBase& context) const {
 
 Status JobService::Plan(const JobSpec& spec, const std::string& owner,
                         v1::SubmitJobResponse* response) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const JobPlan plan,
-                            coordinator_->Plan(spec, owner));
+  LOCKSTEP_ASSIGN_OR_RETURN(const JobPlan plan, commands_->Plan(spec, owner));
   for (const std::string& reason : plan.never_fits) {
     response->add_never_fits(reason);
   }
@@ -103,7 +102,7 @@ grpc::Status JobService::DoSubmitJob(grpc::ServerContextBase* context,
   const auto key = KeyOf(*context, *request, "SubmitJob");
   if (key.ok() && !request->validate_only()) {
     // The site's tables may have changed since, and packages have gone.
-    const auto known = coordinator_->AnswerTo(*key);
+    const auto known = commands_->AnswerTo(*key);
     if (!known.ok()) return ToGrpc(known.status());
     if (*known) return Reply<v1::SubmitJobResponse>(**known, response);
   }
@@ -119,7 +118,7 @@ grpc::Status JobService::DoSubmitJob(grpc::ServerContextBase* context,
   if (const auto units = MlUnitsPerHour(spec)) {
     answer.set_ml_units_per_hour(*units);
   }
-  const Prices prices = coordinator_->prices();
+  const Prices prices = queries_->prices();
   answer.set_cost_per_hour(CostPerHour(spec, prices));
   answer.set_currency(prices.currency);
   const Identity caller = CallerOf(*context);
@@ -139,12 +138,11 @@ grpc::Status JobService::DoSubmitJob(grpc::ServerContextBase* context,
   if (Status s = CheckPackages(spec, {owner, caller.IsAdmin()}); !s.ok()) {
     return ToGrpc(s);
   }
-  return Reply(coordinator_->Submit(*key, submitted->job, owner,
-                                    [&](const JobSnapshot& snapshot) {
-                                      *answer.mutable_job() =
-                                          ToMessage(snapshot);
-                                      return answer.SerializeAsString();
-                                    }),
+  return Reply(commands_->Submit(*key, submitted->job, owner,
+                                 [&](const JobSnapshot& snapshot) {
+                                   *answer.mutable_job() = ToMessage(snapshot);
+                                   return answer.SerializeAsString();
+                                 }),
                response);
 }
 
@@ -172,22 +170,22 @@ grpc::Status JobService::DoUpdateJob(grpc::ServerContextBase* context,
     }
     update.priority = priority;
   }
-  return Reply(coordinator_->UpdateJob(
-                   *key, request->name(), update, OwnerCheck(*context),
-                   [](const JobSnapshot& snapshot) {
-                     return ToMessage(snapshot).SerializeAsString();
-                   }),
-               response);
+  return Reply(
+      commands_->UpdateJob(*key, request->name(), update, OwnerCheck(*context),
+                           [](const JobSnapshot& snapshot) {
+                             return ToMessage(snapshot).SerializeAsString();
+                           }),
+      response);
 }
 
 grpc::Status JobService::DoGetJob(grpc::ServerContextBase* context,
                                   const v1::GetJobRequest* request,
                                   v1::Job* response) {
   if (Status s = CheckJobName(request->name()); !s.ok()) return ToGrpc(s);
-  const auto job = coordinator_->GetJob(request->name());
+  const auto job = queries_->GetJob(request->name());
   if (!job.ok()) return ToGrpc(job.status());
   *response = ToMessage(ShownTo(ReaderFor(*context), *job));
-  response->set_queue_position(coordinator_->QueuePosition(request->name()));
+  response->set_queue_position(queries_->QueuePosition(request->name()));
   return grpc::Status::OK;
 }
 
@@ -203,7 +201,7 @@ grpc::Status JobService::DoListJobs(grpc::ServerContextBase* context,
   const auto filter = JobFilter::Parse(request->filter());
   if (!filter.ok()) return ToGrpc(filter.status());
   const JobReader reader = ReaderFor(*context);
-  std::vector<JobSnapshot> jobs = coordinator_->ListJobs();
+  std::vector<JobSnapshot> jobs = queries_->ListJobs();
   // The last job of the page before stays, to be found: it may be in another
   // state by now.
   const std::string last = LastShown(request->page_token());
@@ -232,7 +230,7 @@ grpc::ServerWriteReactor<v1::WatchJobsResponse>* JobService::WatchJobs(
   return StartCall<StreamReactor<v1::WatchJobsResponse>>(
       context, pools_,
       [&](StreamPeer* peer) {
-        return std::make_unique<JobWatch>(coordinator_, hub_, streams_,
+        return std::make_unique<JobWatch>(queries_, hub_, streams_,
                                           ReaderFor(*context), *request, peer);
       },
       options_.readers);
@@ -245,10 +243,10 @@ grpc::Status JobService::DoCancelJob(grpc::ServerContextBase* context,
   const auto key = KeyOf(*context, *request, "CancelJob");
   if (!key.ok()) return ToGrpc(key.status());
   return Reply(
-      coordinator_->CancelJob(*key, request->name(), OwnerCheck(*context),
-                              [](const JobSnapshot& snapshot) {
-                                return ToMessage(snapshot).SerializeAsString();
-                              }),
+      commands_->CancelJob(*key, request->name(), OwnerCheck(*context),
+                           [](const JobSnapshot& snapshot) {
+                             return ToMessage(snapshot).SerializeAsString();
+                           }),
       response);
 }
 
@@ -259,8 +257,8 @@ grpc::Status JobService::DoDeleteJob(grpc::ServerContextBase* context,
   const auto key = KeyOf(*context, *request, "DeleteJob");
   if (!key.ok()) return ToGrpc(key.status());
   return Reply(
-      coordinator_->DeleteJob(*key, request->name(), OwnerCheck(*context),
-                              v1::DeleteJobResponse().SerializeAsString()),
+      commands_->DeleteJob(*key, request->name(), OwnerCheck(*context),
+                           v1::DeleteJobResponse().SerializeAsString()),
       response);
 }
 
@@ -273,7 +271,7 @@ grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobService::StreamLogs(
   return StartCall<StreamReactor<v1::StreamLogsResponse>>(
       context, pools_,
       [&](StreamPeer* peer) {
-        return std::make_unique<LogStream>(coordinator_, hub_, logs_, streams_,
+        return std::make_unique<LogStream>(queries_, hub_, logs_, streams_,
                                            ReaderFor(*context), *request, peer);
       },
       options_.readers);
@@ -286,7 +284,7 @@ grpc::Status JobService::DoRequestCheckpoint(
   if (Status s = CheckJobName(request->name()); !s.ok()) return ToGrpc(s);
   const auto key = KeyOf(*context, *request, "RequestCheckpoint");
   if (!key.ok()) return ToGrpc(key.status());
-  return Reply(coordinator_->RequestCheckpoint(
+  return Reply(commands_->RequestCheckpoint(
                    *key, request->name(), OwnerCheck(*context),
                    [](const JobSnapshot& snapshot) {
                      v1::RequestCheckpointResponse answer;
@@ -305,7 +303,7 @@ grpc::Status JobService::DoRestoreJob(grpc::ServerContextBase* context,
   if (!key.ok()) return ToGrpc(key.status());
   const auto target = FromProto(request->target(), "target");
   if (!target.ok()) return ToGrpc(target.status());
-  return Reply(coordinator_->RestoreJob(
+  return Reply(commands_->RestoreJob(
                    *key, request->name(), *target, OwnerCheck(*context),
                    [](const JobSnapshot& snapshot) {
                      return ToMessage(snapshot).SerializeAsString();

@@ -7,7 +7,9 @@
 #include "common/pki/identity.h"
 #include "common/rpc/call_pools.h"
 #include "lockstep/v1/job.grpc.pb.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/cluster_queries.h"
+#include "server/coordinator/job_commands.h"
+#include "server/coordinator/watch_hub.h"
 #include "server/logs/log_store.h"
 #include "server/metrics/stream_metrics.h"
 #include "server/packages/package_store.h"
@@ -39,13 +41,15 @@ class JobService final : public v1::JobService::CallbackService {
  public:
   // All outlive it, and all but `pools` outlive `pools`; `streams` and `files`
   // may be null.
-  JobService(CallPools* pools, Coordinator* coordinator, WatchHub* hub,
-             LogStore* logs, const SiteTables* site, PackageStore* packages,
+  JobService(CallPools* pools, JobCommands* commands,
+             const ClusterQueries* queries, WatchHub* hub, LogStore* logs,
+             const SiteTables* site, PackageStore* packages,
              StreamMetrics* streams = nullptr, WorkFiles* files = nullptr,
              JobServiceOptions options = {})
       : options_(options),
         pools_(pools),
-        coordinator_(coordinator),
+        commands_(commands),
+        queries_(queries),
         hub_(hub),
         logs_(logs),
         site_(site),
@@ -152,7 +156,8 @@ class JobService final : public v1::JobService::CallbackService {
 
   const JobServiceOptions options_;
   CallPools* const pools_;
-  Coordinator* const coordinator_;
+  JobCommands* const commands_;
+  const ClusterQueries* const queries_;
   WatchHub* const hub_;
   LogStore* const logs_;
   const SiteTables* const site_;

@@ -24,10 +24,10 @@ int64_t NameBytes(const JobName& name) {
 
 }  // namespace
 
-JobWatch::JobWatch(Coordinator* coordinator, WatchHub* hub,
+JobWatch::JobWatch(const ClusterQueries* queries, WatchHub* hub,
                    StreamMetrics* streams, JobReader reader,
                    v1::WatchJobsRequest request, StreamPeer* peer)
-    : coordinator_(coordinator),
+    : queries_(queries),
       hub_(hub),
       streams_(streams),
       peer_(peer),
@@ -38,14 +38,14 @@ JobWatch::JobWatch(Coordinator* coordinator, WatchHub* hub,
 Status JobWatch::CheckRequest() {
   if (!name_.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(CheckJobName(name_));
-    LOCKSTEP_RETURN_IF_ERROR(coordinator_->GetJob(name_).status());
+    LOCKSTEP_RETURN_IF_ERROR(queries_->GetJob(name_).status());
   }
   if (first_version_ < 0) {
     return InvalidArgument(
         "resource_version: must be 0 (from now on) or more, not {}",
         first_version_);
   }
-  const int64_t known = coordinator_->version();
+  const int64_t known = queries_->version();
   if (first_version_ <= known) return OkStatus();
   return WithReason(
       OutOfRange("resource_version: {} is later than anything that happened "
@@ -60,7 +60,7 @@ Status JobWatch::Start() {
   if (version == 0) {
     // Read before the jobs are: what changes meanwhile is sent twice, never
     // missed.
-    version = coordinator_->version();
+    version = queries_->version();
     NoteJobs(version);
   } else {
     // Who comes back may have seen the end already.
@@ -77,7 +77,7 @@ void JobWatch::NoteJobs(int64_t version) {
   if (!name_.empty()) {
     first_jobs_.push_back(name_);
   } else {
-    for (const JobSnapshot& job : coordinator_->ListJobs()) {
+    for (const JobSnapshot& job : queries_->ListJobs()) {
       first_jobs_.push_back(job.job->spec.name);
     }
   }
@@ -134,7 +134,7 @@ void JobWatch::FillFirst(v1::WatchJobsResponse* message) {
     const JobName name = std::move(first_jobs_.front());
     first_jobs_.pop_front();
     kept_ -= NameBytes(name);
-    const auto job = coordinator_->GetJob(name);
+    const auto job = queries_->GetJob(name);
     // That it was deleted meanwhile is a change that comes.
     if (!job.ok()) continue;
     const int64_t version = job->job->resource_version;
@@ -154,8 +154,7 @@ bool JobWatch::FillItem(const Item& item, v1::WatchJobsResponse* message) {
   if (item.progress) {
     *message->mutable_progress() = ToMessage(
         item.name,
-        ShownTo(reader_,
-                reader_.sees_all ? "" : coordinator_->OwnerOf(item.name),
+        ShownTo(reader_, reader_.sees_all ? "" : queries_->OwnerOf(item.name),
                 *item.progress));
     return true;
   }
@@ -176,7 +175,7 @@ bool JobWatch::FillItem(const Item& item, v1::WatchJobsResponse* message) {
 }
 
 void JobWatch::Complete(JobSnapshot* job) {
-  auto current = coordinator_->GetJob(job->job->spec.name);
+  auto current = queries_->GetJob(job->job->spec.name);
   if (current.ok() &&
       current->job->resource_version == job->job->resource_version) {
     *job = *std::move(current);
@@ -185,7 +184,7 @@ void JobWatch::Complete(JobSnapshot* job) {
 
 bool JobWatch::IsOver(int64_t version) {
   if (name_.empty()) return false;
-  const auto job = coordinator_->GetJob(name_);
+  const auto job = queries_->GetJob(name_);
   return job.ok() && IsFinal(job->job->state) &&
          job->job->resource_version <= version;
 }

@@ -14,7 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "lockstep/v1/job.pb.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/cluster_queries.h"
 #include "server/coordinator/watch_hub.h"
 #include "server/metrics/stream_metrics.h"
 #include "server/query/visibility.h"
@@ -25,7 +25,7 @@ namespace lockstep {
 class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
  public:
   // All outlive it; `streams` may be null. `reader` sees what it may.
-  JobWatch(Coordinator* coordinator, WatchHub* hub, StreamMetrics* streams,
+  JobWatch(const ClusterQueries* queries, WatchHub* hub, StreamMetrics* streams,
            JobReader reader, v1::WatchJobsRequest request, StreamPeer* peer);
 
   // It ends when the one job that is watched has ended and its reader has seen
@@ -66,7 +66,7 @@ class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
   // Whether nothing can happen to the job after `version`.
   bool IsOver(int64_t version);
 
-  Coordinator* const coordinator_;
+  const ClusterQueries* const queries_;
   WatchHub* const hub_;
   StreamMetrics* const streams_;
   StreamPeer* const peer_;

@@ -3,7 +3,7 @@
 #define LOCKSTEP_SERVER_SERVICE_MESSAGES_H_
 
 #include "lockstep/v1/types.pb.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/job_commands.h"
 
 namespace lockstep {
 

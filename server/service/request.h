@@ -10,7 +10,7 @@
 #include "common/base/sha256.h"
 #include "common/rpc/caller.h"
 #include "common/rpc/status_conversion.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/idempotency_cache.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "common/training/site.h"
 #include "lockstep/v1/job.pb.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/job_commands.h"
 
 namespace lockstep {
 

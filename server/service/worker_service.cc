@@ -205,12 +205,13 @@ uint64_t ObeyedEpoch(const grpc::CallbackServerContext& context) {
 
 class Stream final : public Reactor {
  public:
-  Stream(WorkerServiceOptions options, WorkPool* pool, Coordinator* coordinator,
-         LogStore* logs, StreamMetrics* streams, WorkFiles* files,
-         Identity caller, uint64_t obeyed_epoch)
+  Stream(WorkerServiceOptions options, WorkPool* pool, NodeSessions* sessions,
+         const ClusterQueries* queries, LogStore* logs, StreamMetrics* streams,
+         WorkFiles* files, Identity caller, uint64_t obeyed_epoch)
       : options_(std::move(options)),
         pool_(pool),
-        coordinator_(coordinator),
+        sessions_(sessions),
+        queries_(queries),
         logs_(logs),
         files_(files),
         caller_(std::move(caller)),
@@ -268,7 +269,7 @@ class Stream final : public Reactor {
 
   void Leave() {
     if (files_ != nullptr) files_->Disconnect(files_connection_);
-    if (session_ != 0) coordinator_->OnStreamEnd(session_);
+    if (session_ != 0) sessions_->OnStreamEnd(session_);
     delete this;
   }
 
@@ -288,26 +289,26 @@ class Stream final : public Reactor {
       case v1::WorkerMessage::kGangStatus: {
         LOCKSTEP_ASSIGN_OR_RETURN(const GangStatus status,
                                   FromProto(message.gang_status()));
-        return coordinator_->OnGangStatus(session_, status);
+        return sessions_->OnGangStatus(session_, status);
       }
       case v1::WorkerMessage::kRendezvousPut: {
         LOCKSTEP_ASSIGN_OR_RETURN(const RendezvousEntry entry,
                                   FromProto(message.rendezvous_put()));
-        return NoRoom(coordinator_->OnRendezvousPut(
+        return NoRoom(sessions_->OnRendezvousPut(
             session_, entry.job, entry.generation, entry.key, entry.value));
       }
       case v1::WorkerMessage::kRendezvousGet: {
         LOCKSTEP_ASSIGN_OR_RETURN(const RendezvousEntry entry,
                                   FromProto(message.rendezvous_get()));
-        return NoRoom(coordinator_->OnRendezvousGet(
-            session_, entry.job, entry.generation, entry.key));
+        return NoRoom(sessions_->OnRendezvousGet(session_, entry.job,
+                                                 entry.generation, entry.key));
       }
       case v1::WorkerMessage::kLogChunk:
         return TakeLog(message.log_chunk());
       case v1::WorkerMessage::kPrefetchStatus: {
         LOCKSTEP_ASSIGN_OR_RETURN(PrefetchReport report,
                                   FromProto(message.prefetch_status()));
-        return coordinator_->OnPrefetched(session_, std::move(report.items));
+        return sessions_->OnPrefetched(session_, std::move(report.items));
       }
       case v1::WorkerMessage::kFileReply: {
         LOCKSTEP_ASSIGN_OR_RETURN(FileAnswer answer,
@@ -320,7 +321,7 @@ class Stream final : public Reactor {
       case v1::WorkerMessage::kProbeReply: {
         LOCKSTEP_ASSIGN_OR_RETURN(const ProbeAnswer answer,
                                   FromProto(message.probe_reply()));
-        return coordinator_->OnProbed(session_, answer);
+        return sessions_->OnProbed(session_, answer);
       }
       case v1::WorkerMessage::MESSAGE_NOT_SET:
         break;
@@ -347,29 +348,29 @@ class Stream final : public Reactor {
           "OTHER_NODE");
     }
     v1::CoordinatorMessage welcome;
-    const StorePoint own = coordinator_->point();
+    const StorePoint own = sessions_->point();
     *welcome.mutable_welcome() =
         ToProto(WelcomeInfo{own.epoch, options_.heartbeat_interval,
                             options_.lease, options_.cluster, own.history,
-                            coordinator_->replaced_histories(), own.epoch_id});
+                            sessions_->replaced_histories(), own.epoch_id});
     outbox_->SetWelcome(std::move(welcome));
     // A daemon from before histories says its epoch alone.
     const StorePoint obeyed =
         registration.obeyed.value_or(StorePoint{"", obeyed_epoch_, 0});
     if (const Status refused =
-            coordinator_->CheckObeyed(registration.node.name, obeyed);
+            sessions_->CheckObeyed(registration.node.name, obeyed);
         !refused.ok()) {
       // By its epoch and history it knows by itself why it leaves. Where it
       // cannot know, it hears no Welcome: it would obey that.
-      if (IsOutdated(own, coordinator_->replaced_histories(), obeyed)) {
+      if (IsOutdated(own, sessions_->replaced_histories(), obeyed)) {
         outbox_->SendWelcome();
       }
       return refused;
     }
     LOCKSTEP_ASSIGN_OR_RETURN(
-        session_, coordinator_->Register(registration.node, registration.gangs,
-                                         outbox_, registration.work_jobs,
-                                         registration.probe_port));
+        session_,
+        sessions_->Register(registration.node, registration.gangs, outbox_,
+                            registration.work_jobs, registration.probe_port));
     node_ = registration.node.name;
     work_jobs_ = registration.work_jobs;
     SettleIn();
@@ -394,11 +395,11 @@ class Stream final : public Reactor {
   // itself up does not know what was: then directories go when their disk is
   // nearly full.
   void DropOldWork(const std::vector<std::string>& uids) {
-    if (!coordinator_->replaced_histories().empty()) return;
-    const WallTime now = coordinator_->clock().Now().wall;
+    if (!sessions_->replaced_histories().empty()) return;
+    const WallTime now = queries_->clock().Now().wall;
     std::vector<std::string> gone;
     for (const std::string& uid : uids) {
-      if (!KeepsWork(coordinator_->FindLogOwner(uid), logs_->Has(uid), now)) {
+      if (!KeepsWork(queries_->FindLogOwner(uid), logs_->Has(uid), now)) {
         gone.push_back(uid);
       }
     }
@@ -407,13 +408,13 @@ class Stream final : public Reactor {
 
   Status TakeHeartbeat(const v1::Heartbeat& message) {
     LOCKSTEP_ASSIGN_OR_RETURN(NodeHeartbeat beat, FromProto(message));
-    std::vector<Coordinator::RankReport> reports;
+    std::vector<NodeSessions::RankReport> reports;
     for (GangProgress& gang : beat.gangs) {
       reports.push_back(
           {std::move(gang.job), gang.generation, std::move(gang.ranks)});
     }
-    return coordinator_->OnHeartbeat(session_, beat.sequence,
-                                     std::move(beat.readings), reports);
+    return sessions_->OnHeartbeat(session_, beat.sequence,
+                                  std::move(beat.readings), reports);
   }
 
   Status TakeLog(const v1::LogChunk& message) {
@@ -430,8 +431,8 @@ class Stream final : public Reactor {
     // that an end is of the start that it has told of last.
     int32_t life = 0;
     const Status known =
-        coordinator_->CheckLog(session_, piece.job, piece.job_uid,
-                               piece.generation, piece.rank, &life);
+        sessions_->CheckLog(session_, piece.job, piece.job_uid,
+                            piece.generation, piece.rank, &life);
     // The store does not know this gang. The node keeps the bytes and sends
     // them again.
     if (known.code() == StatusCode::kFailedPrecondition) return OkStatus();
@@ -455,7 +456,8 @@ class Stream final : public Reactor {
   // A copy: what is taken last may be taken after the service is gone.
   const WorkerServiceOptions options_;
   WorkPool* const pool_;
-  Coordinator* const coordinator_;
+  NodeSessions* const sessions_;
+  const ClusterQueries* const queries_;
   LogStore* const logs_;
   WorkFiles* const files_;
   const Identity caller_;
@@ -470,7 +472,7 @@ class Stream final : public Reactor {
   bool done_ ABSL_GUARDED_BY(mu_) = false;
   // Only who takes a message, one at a time, and Leave after the last.
   v1::WorkerMessage incoming_;
-  Coordinator::SessionId session_ = 0;
+  SessionId session_ = 0;
   // Of the registration.
   NodeName node_;
   std::vector<std::string> work_jobs_;
@@ -483,8 +485,8 @@ class Stream final : public Reactor {
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
 WorkerService::Connect(grpc::CallbackServerContext* context) {
   // A daemon of a server that tells nobody apart is one all the same.
-  return new Stream(options_, pools_->streams(CallRole::kWorkers), coordinator_,
-                    logs_, streams_, files_, CallerOf(*context),
+  return new Stream(options_, pools_->streams(CallRole::kWorkers), sessions_,
+                    queries_, logs_, streams_, files_, CallerOf(*context),
                     ObeyedEpoch(*context));
 }
 

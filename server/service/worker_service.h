@@ -9,7 +9,8 @@
 
 #include "common/rpc/call_pools.h"
 #include "lockstep/v1/worker.grpc.pb.h"
-#include "server/coordinator/coordinator.h"
+#include "server/coordinator/cluster_queries.h"
+#include "server/coordinator/node_sessions.h"
 #include "server/logs/log_store.h"
 #include "server/metrics/stream_metrics.h"
 #include "server/service/work_files.h"
@@ -30,11 +31,13 @@ class WorkerService final : public v1::WorkerService::CallbackService {
   // All outlive it, and all but `pools` outlive `pools`; `streams` and `files`
   // may be null.
   WorkerService(WorkerServiceOptions options, CallPools* pools,
-                Coordinator* coordinator, LogStore* logs,
-                StreamMetrics* streams = nullptr, WorkFiles* files = nullptr)
+                NodeSessions* sessions, const ClusterQueries* queries,
+                LogStore* logs, StreamMetrics* streams = nullptr,
+                WorkFiles* files = nullptr)
       : options_(std::move(options)),
         pools_(pools),
-        coordinator_(coordinator),
+        sessions_(sessions),
+        queries_(queries),
         logs_(logs),
         streams_(streams),
         files_(files) {}
@@ -45,7 +48,8 @@ class WorkerService final : public v1::WorkerService::CallbackService {
  private:
   const WorkerServiceOptions options_;
   CallPools* const pools_;
-  Coordinator* const coordinator_;
+  NodeSessions* const sessions_;
+  const ClusterQueries* const queries_;
   LogStore* const logs_;
   StreamMetrics* const streams_;
   WorkFiles* const files_;

@@ -439,7 +439,7 @@ TEST_F(AccessTest, AWorkerCannotReportRanksOfAnotherNode) {
   EXPECT_TRUE(b.Beat(2, {progress}));
   EXPECT_TRUE(b.Read(v1::CoordinatorMessage::kHeartbeatAck).has_value());
 
-  const auto job = coordinator_->GetJob("job");
+  const auto job = coordinator_->queries()->GetJob("job");
   ASSERT_TRUE(job.ok());
   EXPECT_EQ(job->job->state, JobState::kRunning);
   EXPECT_FALSE(job->job->last_checkpoint.has_value());

@@ -40,14 +40,14 @@ class HostileValuesTest : public ServiceTest {
     ServiceTest::SetUp();
     admin_ = User("adam", UserRole::kAdmin);
     MustSubmit("witness");
-    before_ = coordinator_->version();
+    before_ = coordinator_->queries()->version();
     commits_ = store_.commits();
   }
   void TearDown() override {
-    EXPECT_EQ(coordinator_->version(), before_);
+    EXPECT_EQ(coordinator_->queries()->version(), before_);
     EXPECT_EQ(store_.commits(), commits_) << "something was changed";
-    EXPECT_EQ(coordinator_->ListJobs().size(), 1u);
-    EXPECT_EQ(coordinator_->ListNodes().size(), 0u);
+    EXPECT_EQ(coordinator_->queries()->ListJobs().size(), 1u);
+    EXPECT_EQ(coordinator_->queries()->ListNodes().size(), 0u);
     ServiceTest::TearDown();
   }
 

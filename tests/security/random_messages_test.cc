@@ -133,7 +133,7 @@ TEST_F(RandomMessagesTest, HurtNobody) {
   // Each refusal is a line.
   spdlog::set_level(spdlog::level::err);
   MustSubmit("witness");
-  const auto before = coordinator_->GetJob("witness");
+  const auto before = coordinator_->queries()->GetJob("witness");
   ASSERT_TRUE(before.ok());
   const int64_t commits = store_.commits();
   // A first round grows what is grown once.
@@ -160,7 +160,7 @@ TEST_F(RandomMessagesTest, HurtNobody) {
   // A random message that is right by chance may change something; nothing
   // else does.
   EXPECT_LE(store_.commits() - commits, answered);
-  const auto after = coordinator_->GetJob("witness");
+  const auto after = coordinator_->queries()->GetJob("witness");
   ASSERT_TRUE(after.ok());
   EXPECT_EQ(after->job->resource_version, before->job->resource_version);
   // And everybody is served as before.

@@ -193,7 +193,7 @@ void ServiceTest::SetUp() {
   CoordinatorOptions options = coordinator_options_;
   options.new_uid = [this] { return "uid" + std::to_string(++uids_); };
   options.new_key = [] { return std::string(32, 'k'); };
-  options.on_job_deleted = [this](const std::string& uid) {
+  options.retention.on_deleted = [this](const std::string& uid) {
     logs_->Remove(uid);
   };
   coordinator_ =
@@ -211,16 +211,17 @@ void ServiceTest::SetUp() {
   package_service_ = std::make_unique<PackageService>(
       package_service_options_, pools_.get(), packages_.get());
   job_service_ = std::make_unique<JobService>(
-      pools_.get(), coordinator_.get(), hub_.get(), logs_.get(), tables_.get(),
-      packages_.get(), &streams_, files_.get(),
+      pools_.get(), coordinator_->jobs(), coordinator_->queries(), hub_.get(),
+      logs_.get(), tables_.get(), packages_.get(), &streams_, files_.get(),
       JobServiceOptions{max_submitter_priority_, space_, readers_.get()});
-  cluster_service_ = std::make_unique<ClusterService>(coordinator_.get());
+  cluster_service_ = std::make_unique<ClusterService>(coordinator_->nodes(),
+                                                      coordinator_->queries());
   WorkerServiceOptions worker_options;
   worker_options.cluster = kCluster;
   worker_options.space = space_;
   worker_service_ = std::make_unique<WorkerService>(
-      worker_options, pools_.get(), coordinator_.get(), logs_.get(), &streams_,
-      files_.get());
+      worker_options, pools_.get(), coordinator_->sessions(),
+      coordinator_->queries(), logs_.get(), &streams_, files_.get());
   RpcServerOptions server_options = server_options_;
   server_options.address = "127.0.0.1:0";
   server_options.pools = pools_.get();
@@ -235,7 +236,7 @@ void ServiceTest::SetUp() {
 void ServiceTest::TearDown() {
   hub_->Close();
   logs_->Close();
-  coordinator_->CloseStreams();
+  coordinator_->sessions()->CloseStreams();
   // As App's members are: what waits in the pools outlives the services.
   server_.reset();
   worker_service_.reset();
@@ -338,7 +339,7 @@ void ServiceTest::AwaitState(const std::string& name, v1::JobState state) {
   const MonoTime deadline = MonotonicNow() + kPatience;
   int64_t version = 0;
   for (;;) {
-    const auto job = coordinator_->GetJob(name);
+    const auto job = coordinator_->queries()->GetJob(name);
     ASSERT_TRUE(job.ok()) << Message(job.status());
     if (static_cast<int>(job->job->state) == static_cast<int>(state)) return;
     ASSERT_LT(MonotonicNow(), deadline)

@@ -60,7 +60,7 @@ TEST_F(ServiceTest, SubmitNamesTheBadField) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << c.field;
     EXPECT_THAT(Message(status), HasSubstr(c.field));
   }
-  EXPECT_EQ(coordinator_->version(), 0) << "nothing was stored";
+  EXPECT_EQ(coordinator_->queries()->version(), 0) << "nothing was stored";
 }
 
 TEST_F(ServiceTest, RepeatedSubmitGetsTheSameBytes) {

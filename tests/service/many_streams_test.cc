@@ -124,7 +124,7 @@ TEST_F(ManyStreamsTest, AReaderThatFallsBehindIsToldSo) {
   JobStream slow = Watch(&*stub, "");
   ASSERT_TRUE(IsSynced(&slow));
   // Far more than is kept for watchers, or fits between here and the server.
-  const int64_t version = coordinator_->version();
+  const int64_t version = coordinator_->queries()->version();
   for (int64_t i = 1; i <= 1000; ++i) {
     auto job = std::make_shared<Job>();
     job->spec.name = "large";

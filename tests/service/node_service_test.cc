@@ -197,7 +197,7 @@ TEST_F(NodeServiceTest, FieldsAreChecked) {
     EXPECT_THAT(Message(status), HasSubstr(c.field));
   }
   EXPECT_EQ(Drain(DrainRequest("a")).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(coordinator_->version(), 0) << "nothing was stored";
+  EXPECT_EQ(coordinator_->queries()->version(), 0) << "nothing was stored";
 }
 
 TEST_F(NodeServiceTest, OnlyASilentNodeIsForgotten) {
@@ -319,7 +319,7 @@ TEST_F(NodeServiceTest, LeavesWhateverIsOpen) {
   hub_->Close();
   logs_->Close();
   server_->SetServing(false);
-  coordinator_->CloseStreams();
+  coordinator_->sessions()->CloseStreams();
   server_->Shutdown(std::chrono::milliseconds(500));
   EXPECT_LT(MonotonicNow() - began, 10s);
   EXPECT_EQ(daemon.Finish().code(), StatusCode::kUnavailable)

@@ -79,7 +79,8 @@ TEST_F(TrainingJobTest, PackagesAreUploadedOnceAndFetchedByWorkers) {
   EXPECT_EQ(spec.runtime().name(), "tf2");
   EXPECT_THAT(spec.roles(0).argv(),
               ElementsAre("/opt/tf2/bin/python3", "-m", "trainer.task"));
-  EXPECT_THAT(coordinator_->NeededPackages(), ElementsAre(package.digest()));
+  EXPECT_THAT(coordinator_->queries()->NeededPackages(),
+              ElementsAre(package.digest()));
 
   const auto fetched = Fetch(package.digest());
   ASSERT_TRUE(fetched.ok()) << Message(fetched.status());

@@ -68,7 +68,7 @@ TEST_F(TrainingJobTest, TheJobEndsWithItsChief) {
   const auto answer = Submit(Request(Container("cats")));
   ASSERT_TRUE(answer.ok()) << Message(answer.status());
   EXPECT_EQ(answer->job().spec().end_with(), v1::END_WITH_CHIEF);
-  const auto job = coordinator_->GetJob("cats");
+  const auto job = coordinator_->queries()->GetJob("cats");
   ASSERT_TRUE(job.ok()) << Message(job.status());
   EXPECT_EQ(job->job->spec.end_with, EndWith::kChief);
   EXPECT_EQ(job->job->spec.end_grace, std::chrono::minutes(5));

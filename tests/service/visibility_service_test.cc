@@ -44,8 +44,9 @@ class VisibilityServiceTest : public ServiceTest {
     rank.exit->end_time = clock_.Now().wall;
     ASSERT_TRUE(daemon_->Report(status_));
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (coordinator_->GetJob("quiet")->job->failing == std::nullopt &&
-           !IsFinal(coordinator_->GetJob("quiet")->job->state)) {
+    while (coordinator_->queries()->GetJob("quiet")->job->failing ==
+               std::nullopt &&
+           !IsFinal(coordinator_->queries()->GetJob("quiet")->job->state)) {
       ASSERT_LT(std::chrono::steady_clock::now(), deadline);
       coordinator_->Tick();
     }
@@ -182,9 +183,9 @@ TEST_F(VisibilityServiceTest, AReaderOfANameThatAnotherTakesSeesNothing) {
   const auto reader_of = [](const std::string& name) {
     return ReaderOf(name, /*admin=*/false, Visibility::kOwner);
   };
-  LogStream bob(coordinator_.get(), hub_.get(), logs_.get(), nullptr,
+  LogStream bob(coordinator_->queries(), hub_.get(), logs_.get(), nullptr,
                 reader_of("user/bob"), request, &peer);
-  LogStream ann(coordinator_.get(), hub_.get(), logs_.get(), nullptr,
+  LogStream ann(coordinator_->queries(), hub_.get(), logs_.get(), nullptr,
                 reader_of("user/ann"), request, &peer);
   MustSubmit("next");
   v1::StreamLogsResponse message;
@@ -201,7 +202,7 @@ TEST_F(VisibilityServiceTest, WhatChangesIsHiddenToo) {
   const auto stub = v1::JobService::NewStub(User("bob"));
   const auto context = Context();
   v1::WatchJobsRequest request;
-  request.set_resource_version(coordinator_->version());
+  request.set_resource_version(coordinator_->queries()->version());
   const auto reader = stub->WatchJobs(context.get(), request);
   GangProgress progress{"quiet", status_.generation, {status_.ranks[0]}};
   progress.ranks[0].progress.step = 2;

@@ -69,7 +69,7 @@ TEST_F(WatchServiceTest, ASlowReaderSeesTheFirstJobsAsTheyAreWhenSent) {
     void Cancel() override {}
   } peer;
   for (const char* name : {"a", "b", "c"}) MustSubmit(name);
-  JobWatch watch(coordinator_.get(), hub_.get(), nullptr,
+  JobWatch watch(coordinator_->queries(), hub_.get(), nullptr,
                  ReaderOf("user/ann", false, Visibility::kOwner),
                  v1::WatchJobsRequest(), &peer);
   std::vector<std::string> seen;
@@ -117,7 +117,7 @@ TEST_F(WatchServiceTest, SnapshotThenSyncedThenChangesThenTheEnd) {
   EXPECT_EQ(watch->NextState(), v1::JOB_STATE_QUEUED);
   const auto synced = watch->Next();
   ASSERT_TRUE(synced);
-  EXPECT_EQ(synced->synced(), coordinator_->version());
+  EXPECT_EQ(synced->synced(), coordinator_->queries()->version());
   ASSERT_TRUE(daemon.Register("a"));
   End(&daemon, RunOn(&daemon, "j"));
   std::vector<v1::JobState> states;
@@ -143,7 +143,7 @@ TEST_F(WatchServiceTest, WatchOfAnEndedJobEndsAtOnce) {
   EXPECT_EQ(watch->NextState(), v1::JOB_STATE_CANCELLED);
   EXPECT_TRUE(watch->End().ok());
   // One who has seen the end and comes back is not kept either.
-  const auto again = Start("j", coordinator_->version());
+  const auto again = Start("j", coordinator_->queries()->version());
   EXPECT_TRUE(again->End().ok());
 }
 
@@ -228,7 +228,7 @@ TEST_F(WatchServiceTest, ProgressComesBeside) {
   ASSERT_TRUE(Submit(SubmitRequest(spec)).ok());
   GangStatus status = RunOn(&daemon, "j", true);
   const auto watch = Start("j");
-  const int64_t version = coordinator_->version();
+  const int64_t version = coordinator_->queries()->version();
   for (int64_t step = 1; step <= 4; ++step) {
     status.ranks[0].progress.committed_step = step;
     status.ranks[0].progress.total_steps = 100;
@@ -245,7 +245,7 @@ TEST_F(WatchServiceTest, ProgressComesBeside) {
   ASSERT_TRUE(event.has_progress());
   EXPECT_EQ(event.progress().job(), "j");
   EXPECT_NEAR(event.progress().steps_per_second(), 1, 0.01);
-  EXPECT_EQ(coordinator_->version(), version) << "unversioned";
+  EXPECT_EQ(coordinator_->queries()->version(), version) << "unversioned";
   EXPECT_EQ(Get("j")->progress().chief().committed_step(), 4);
   EXPECT_EQ(Get("j")->tasks(0).ranks(0).progress().committed_step(), 4);
 }

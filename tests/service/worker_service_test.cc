@@ -60,7 +60,7 @@ TEST_F(ServiceTest, ANodeThatHasObeyedALaterCoordinatorIsNoted) {
     const Status refused = daemon.Finish();
     EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
     EXPECT_EQ(ReasonOf(refused), "COORDINATOR_OUTDATED");
-    const CoordinatorView view = coordinator_->View({});
+    const CoordinatorView view = coordinator_->queries()->View({});
     EXPECT_EQ(view.refused_by,
               (std::map<NodeName, std::string>{{"a", "epoch 9"}}));
     EXPECT_THAT(view.nodes, IsEmpty());
@@ -68,7 +68,8 @@ TEST_F(ServiceTest, ANodeThatHasObeyedALaterCoordinatorIsNoted) {
   for (const char* const said : {"1", "no number", "99999999999999999999"}) {
     DaemonStream daemon(Worker("a"), said);
     EXPECT_TRUE(daemon.Register("a")) << said;
-    EXPECT_THAT(coordinator_->View({}).refused_by, IsEmpty()) << said;
+    EXPECT_THAT(coordinator_->queries()->View({}).refused_by, IsEmpty())
+        << said;
   }
 }
 
@@ -79,7 +80,7 @@ TEST_F(ServiceTest, ANodeThatHasObeyedALaterCommitHearsNoWelcome) {
   registration.node.name = "a";
   registration.node.incarnation = {1, 1};
   registration.node.address = "127.0.0.1";
-  registration.obeyed = coordinator_->point();
+  registration.obeyed = coordinator_->sessions()->point();
   registration.obeyed->version += 100;
   *message.mutable_register_() = ToProto(registration);
   DaemonStream daemon(Worker("a"));
@@ -122,7 +123,7 @@ TEST_F(ServiceTest, NobodySpeaksForAnotherNode) {
   const Status status = daemon.Finish();
   EXPECT_EQ(status.code(), StatusCode::kPermissionDenied);
   EXPECT_EQ(ReasonOf(status), "OTHER_NODE");
-  EXPECT_FALSE(coordinator_->GetNode("a").ok());
+  EXPECT_FALSE(coordinator_->queries()->GetNode("a").ok());
 }
 
 TEST_F(ServiceTest, UsersAreNoWorkers) {
@@ -139,7 +140,7 @@ class NewcomerServiceTest : public ServiceTest {
     auto welcome = std::async(std::launch::async,
                               [later] { return later->Register("a", 2); });
     const MonoTime deadline = MonotonicNow() + kPatience;
-    while (!coordinator_->IsContested("a")) {
+    while (!coordinator_->sessions()->IsContested("a")) {
       EXPECT_LT(MonotonicNow(), deadline);
       std::this_thread::yield();
     }
@@ -183,7 +184,7 @@ TEST_F(NewcomerServiceTest, IsRefusedBesideAStreamThatBeats) {
   EXPECT_EQ(status.code(), StatusCode::kAborted);
   EXPECT_EQ(ReasonOf(status), "CLONED_NODE");
   EXPECT_THAT(Message(status), HasSubstr("give it an empty --dir"));
-  EXPECT_EQ(coordinator_->GetNode("a")->member.Shown(false),
+  EXPECT_EQ(coordinator_->queries()->GetNode("a")->member.Shown(false),
             NodeState::kQuarantined);
   ASSERT_TRUE(old.Beat(3));
   EXPECT_TRUE(old.Read(v1::CoordinatorMessage::kHeartbeatAck));
@@ -248,7 +249,7 @@ TEST_F(ServiceTest, NeighboursAreAskedAboutANodeThatFellSilent) {
     ASSERT_TRUE(daemon->Beat(50));
     ASSERT_TRUE(daemon->Read(v1::CoordinatorMessage::kHeartbeatAck));
   }
-  const auto events = coordinator_->GetNode("a")->member.events;
+  const auto events = coordinator_->queries()->GetNode("a")->member.events;
   EXPECT_EQ(events.back().reason, Reason::kNodeUnreachable);
   EXPECT_EQ(events.back().message,
             "silent, and not reached by b (No route to host) and c (No route "
@@ -262,7 +263,8 @@ TEST_F(ServiceTest, EndOfAStreamMakesTheNodeUnknown) {
     EXPECT_TRUE(daemon.Finish().ok());
   }
   const MonoTime deadline = MonotonicNow() + kPatience;
-  while (coordinator_->GetNode("a")->member.state != NodeState::kUnknown) {
+  while (coordinator_->queries()->GetNode("a")->member.state !=
+         NodeState::kUnknown) {
     ASSERT_LT(MonotonicNow(), deadline);
     std::this_thread::yield();
   }
@@ -313,7 +315,7 @@ TEST_F(ServiceTest, RendezvousCrossesNodes) {
 class SmallRendezvousTest : public ServiceTest {
  protected:
   void SetUp() override {
-    coordinator_options_.rendezvous_bytes = 500;
+    coordinator_options_.limits.rendezvous.of_generation = 500;
     ServiceTest::SetUp();
   }
 };
@@ -448,7 +450,7 @@ TEST_F(ServiceTest, MalformedMessagesEndTheirStreamAndNothingElse) {
 TEST_F(ServiceTest, MalformedRequestsChangeNothing) {
   const google::protobuf::LogSilencer silence;
   MustSubmit("j");
-  const int64_t version = coordinator_->version();
+  const int64_t version = coordinator_->queries()->version();
   std::mt19937 random(10);
   const auto channel = User("ann");
   const auto stub = v1::JobService::NewStub(channel);
@@ -470,7 +472,7 @@ TEST_F(ServiceTest, MalformedRequestsChangeNothing) {
         << status.ToString();
   }
   EXPECT_GT(sent, 100);
-  EXPECT_EQ(coordinator_->version(), version);
+  EXPECT_EQ(coordinator_->queries()->version(), version);
 }
 
 }  // namespace

@@ -113,8 +113,8 @@ Status FakeDaemon::Connect(Coordinator* coordinator) {
   auto link = std::make_shared<Link>();
   std::vector<GangStatus> report;
   for (const auto& [key, gang] : gangs) report.push_back(gang.status);
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      session_, coordinator->Register(info, report, link, {}, probe_port));
+  LOCKSTEP_ASSIGN_OR_RETURN(session_, coordinator->sessions()->Register(
+                                          info, report, link, {}, probe_port));
   link_ = std::move(link);
   coordinator_ = coordinator;
   beats_ = 0;
@@ -122,7 +122,7 @@ Status FakeDaemon::Connect(Coordinator* coordinator) {
 }
 
 void FakeDaemon::Disconnect() {
-  if (coordinator_ != nullptr) coordinator_->OnStreamEnd(session_);
+  if (coordinator_ != nullptr) coordinator_->sessions()->OnStreamEnd(session_);
   coordinator_ = nullptr;
   link_.reset();
   late_assignments_.clear();
@@ -178,7 +178,7 @@ Status FakeDaemon::Report(const Gang& gang) {
     late_reports_.push_back({session_, gang.status});
     if (Unlucky()) return OkStatus();  // Only later; else twice.
   }
-  return coordinator_->OnGangStatus(session_, gang.status);
+  return coordinator_->sessions()->OnGangStatus(session_, gang.status);
 }
 
 std::vector<ImageContent> FakeDaemon::ImagesOf(const Gang& gang) const {
@@ -349,7 +349,7 @@ void FakeDaemon::AnswerProbes() {
       answer.results.push_back({target.node, known->second,
                                 known->second ? "" : "Connection timed out"});
     }
-    (void)coordinator_->OnProbed(session_, answer);
+    (void)coordinator_->sessions()->OnProbed(session_, answer);
   }
 }
 
@@ -378,7 +378,7 @@ bool FakeDaemon::DeliverLateReports() {
       continue;
     }
     const Status answer =
-        coordinator_->OnGangStatus(report.session, report.status);
+        coordinator_->sessions()->OnGangStatus(report.session, report.status);
     if (report.session != session_) stale_answers.push_back(answer);
   }
   return !late.empty();
@@ -410,8 +410,8 @@ bool FakeDaemon::Pump() {
 }
 
 Status FakeDaemon::Beat() {
-  return coordinator_->OnHeartbeat(session_, ++beats_,
-                                   {0.5, 1 << 30, {}, {}, {}}, {});
+  return coordinator_->sessions()->OnHeartbeat(session_, ++beats_,
+                                               {0.5, 1 << 30, {}, {}, {}}, {});
 }
 
 Status FakeDaemon::Progress(const JobName& job, Generation generation,
@@ -423,7 +423,7 @@ Status FakeDaemon::Progress(const JobName& job, Generation generation,
     rank.progress.step = steps + 1;
     rank.progress.samples = steps * 10;
   }
-  return coordinator_->OnHeartbeat(
+  return coordinator_->sessions()->OnHeartbeat(
       session_, ++beats_, {0.5, 1 << 30, {}, {}, {}},
       {{job, generation, gang->second.status.ranks}});
 }

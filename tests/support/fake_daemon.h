@@ -88,7 +88,7 @@ class FakeDaemon {
   // Whether a rank of it is a live process.
   static bool Alive(const Gang& gang);
   bool connected() const { return coordinator_ != nullptr; }
-  Coordinator::SessionId session() const { return session_; }
+  SessionId session() const { return session_; }
   Coordinator* coordinator() const { return coordinator_; }
   uint64_t acknowledged() const;
   // What it was last told to fetch ahead; absent: nothing, in this stream.
@@ -117,14 +117,14 @@ class FakeDaemon {
 
   std::shared_ptr<Link> link_;
   Coordinator* coordinator_ = nullptr;
-  Coordinator::SessionId session_ = 0;
+  SessionId session_ = 0;
   uint64_t beats_ = 0;
   int32_t next_port_ = 20000;
   int64_t next_pid_ = 1000;
   // On their way.
   std::vector<Assignment> late_assignments_;
   struct LateReport {
-    Coordinator::SessionId session;
+    SessionId session;
     GangStatus status;
   };
   std::vector<LateReport> late_reports_;

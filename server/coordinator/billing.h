@@ -1,0 +1,33 @@
+// What jobs cost, at the prices of now.
+// Thread-compatible; guarded by the coordinator's lock.
+#ifndef LOCKSTEP_SERVER_COORDINATOR_BILLING_H_
+#define LOCKSTEP_SERVER_COORDINATOR_BILLING_H_
+
+#include <utility>
+
+#include "common/base/clock.h"
+#include "server/core/bill.h"
+#include "server/core/job.h"
+#include "server/core/membership.h"
+
+namespace lockstep {
+
+class Billing {
+ public:
+  // `members` outlives it.
+  Billing(Prices prices, const Membership* members)
+      : prices_(std::move(prices)), members_(members) {}
+
+  const Prices& prices() const { return prices_; }
+  // The bill of a job that has ended does not change.
+  void SetPrices(Prices prices) { prices_ = std::move(prices); }
+  Bill BillOf(const Job& job, WallTime now) const;
+
+ private:
+  Prices prices_;
+  const Membership* const members_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_COORDINATOR_BILLING_H_

@@ -1,0 +1,179 @@
+#include "server/coordinator/cluster_queries.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+namespace lockstep {
+
+StatusOr<JobSnapshot> ClusterQueries::GetJob(const JobName& name) const {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const JobEntry* entry,
+                            parts_.state->jobs.Get(name));
+  return parts_.snapshots->SnapshotOf(*entry, clock_.Now());
+}
+
+std::string ClusterQueries::OwnerOf(const JobName& name) const {
+  MutexLock lock(&mu_);
+  const JobEntry* const entry = parts_.state->jobs.Find(name);
+  return entry == nullptr ? std::string() : entry->job->owner;
+}
+
+int64_t ClusterQueries::QueuePosition(const JobName& name) const {
+  MutexLock lock(&mu_);
+  const JobEntry* const entry = parts_.state->jobs.Find(name);
+  if (entry == nullptr) return 0;
+  const std::set<QueuePlace>& queued = parts_.state->jobs.queued();
+  const auto place = queued.find(PlaceInQueue(*entry->job));
+  if (place == queued.end()) return 0;
+  return 1 + std::distance(queued.begin(), place);
+}
+
+std::vector<JobSnapshot> ClusterQueries::ListJobs() const {
+  MutexLock lock(&mu_);
+  const Time now = clock_.Now();
+  const JobRegistry& table = parts_.state->jobs;
+  std::map<JobName, int64_t> positions;
+  for (const QueuePlace& place : table.queued()) {
+    const int64_t position = static_cast<int64_t>(positions.size()) + 1;
+    positions[place.job] = position;
+  }
+  std::vector<JobSnapshot> jobs;
+  jobs.reserve(table.entries().size());
+  for (const auto& [name, entry] : table.entries()) {
+    jobs.push_back(parts_.snapshots->SnapshotOf(entry, now));
+    const auto position = positions.find(name);
+    if (position != positions.end()) {
+      jobs.back().queue_position = position->second;
+    }
+  }
+  std::stable_sort(jobs.begin(), jobs.end(),
+                   [](const JobSnapshot& a, const JobSnapshot& b) {
+                     return a.job->create_time > b.job->create_time;
+                   });
+  return jobs;
+}
+
+std::vector<NodeSnapshot> ClusterQueries::ListNodes() const {
+  MutexLock lock(&mu_);
+  std::vector<NodeSnapshot> nodes;
+  for (const auto& [name, member] : parts_.state->members.members()) {
+    nodes.push_back(parts_.snapshots->SnapshotOf(member));
+  }
+  return nodes;
+}
+
+StatusOr<NodeSnapshot> ClusterQueries::GetNode(const NodeName& name) const {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const Member* member,
+                            parts_.state->GetMember(name));
+  return parts_.snapshots->SnapshotOf(*member);
+}
+
+CoordinatorStats ClusterQueries::Stats() const {
+  MutexLock lock(&mu_);
+  const Time now = clock_.Now();
+  CoordinatorStats stats;
+  for (const JobState state : kAllJobStates) stats.jobs[state] = 0;
+  for (const NodeState state : kAllNodeStates) stats.nodes[state] = 0;
+  for (const auto& [name, entry] : parts_.state->jobs.entries()) {
+    ++stats.jobs[entry.job->state];
+    if (entry.job->state == JobState::kQueued) {
+      stats.oldest_queued_seconds =
+          std::max(stats.oldest_queued_seconds,
+                   ToSeconds(now.wall - entry.job->create_time));
+    }
+  }
+  for (const auto& [name, member] : parts_.state->members.members()) {
+    const NodeSnapshot node = parts_.snapshots->SnapshotOf(member);
+    ++stats.nodes[node.member.state];
+    stats.capacity.cpus += member.info.capacity.cpus;
+    stats.capacity.memory_bytes += member.info.capacity.memory_bytes;
+    stats.capacity.gpus += static_cast<int32_t>(member.info.gpus.size());
+    stats.allocated.cpus += node.allocated.cpus;
+    stats.allocated.memory_bytes += node.allocated.memory_bytes;
+    stats.allocated.gpus += node.allocated.gpus;
+  }
+  stats.commits = parts_.writer->stats();
+  return stats;
+}
+
+CoordinatorView ClusterQueries::View(Duration linger) const {
+  MutexLock lock(&mu_);
+  CoordinatorView view;
+  view.time = clock_.Now();
+  view.store_healthy = parts_.writer->healthy();
+  view.prices = parts_.billing->prices();
+  view.epoch = parts_.identity->epoch;
+  view.refused_by = parts_.guard->refused_by();
+  for (const JobState state : kAllJobStates) view.jobs_by_state[state] = 0;
+  for (const auto& [name, entry] : parts_.state->jobs.entries()) {
+    const Job& job = *entry.job;
+    ++view.jobs_by_state[job.state];
+    if (IsFinal(job.state) &&
+        (!job.end_time || view.time.wall - *job.end_time > linger)) {
+      continue;
+    }
+    view.jobs.push_back({parts_.snapshots->SnapshotOf(entry, view.time),
+                         entry.meter.last_step_time()});
+  }
+  for (const auto& [name, member] : parts_.state->members.members()) {
+    view.nodes.push_back(parts_.snapshots->SnapshotOf(member));
+  }
+  return view;
+}
+
+LogOwner ClusterQueries::FindLogOwner(const std::string& uid) const {
+  MutexLock lock(&mu_);
+  LogOwner owner;
+  const JobEntry* const entry = parts_.state->jobs.FindUid(uid);
+  if (entry == nullptr) return owner;
+  owner.known = true;
+  if (IsFinal(entry->job->state)) owner.end_time = EndOf(*entry->job);
+  return owner;
+}
+
+StatusOr<ClusterQueries::FoundWork> ClusterQueries::FindWork(
+    const JobName& name, int32_t rank, const JobCheck& may) const {
+  MutexLock lock(&mu_);
+  LOCKSTEP_ASSIGN_OR_RETURN(const JobEntry* entry,
+                            parts_.state->jobs.Get(name));
+  LOCKSTEP_RETURN_IF_ERROR(may(*entry->job));
+  LOCKSTEP_ASSIGN_OR_RETURN(WorkSite site, WorkSiteOf(*entry->job, rank));
+  return FoundWork{entry->job->uid, std::move(site)};
+}
+
+std::set<std::string> ClusterQueries::NeededPackages() const {
+  MutexLock lock(&mu_);
+  std::set<std::string> digests;
+  for (const JobName& name : parts_.state->jobs.live()) {
+    for (const Package& package :
+         parts_.state->jobs.At(name).job->spec.packages) {
+      digests.insert(package.digest);
+    }
+  }
+  return digests;
+}
+
+Prices ClusterQueries::prices() const {
+  MutexLock lock(&mu_);
+  return parts_.billing->prices();
+}
+
+int64_t ClusterQueries::version() const {
+  MutexLock lock(&mu_);
+  return parts_.writer->version();
+}
+
+bool ClusterQueries::store_healthy() const {
+  MutexLock lock(&mu_);
+  return parts_.writer->healthy();
+}
+
+Status ClusterQueries::taken_over() const {
+  MutexLock lock(&mu_);
+  return parts_.writer->taken_over();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,101 @@
+// The commands of operators on nodes. Each is committed together with its
+// answer, so that a repeat of the command gets the first answer.
+//
+// Thread-safe: each call takes the coordinator's lock.
+#ifndef LOCKSTEP_SERVER_COORDINATOR_NODE_COMMANDS_H_
+#define LOCKSTEP_SERVER_COORDINATOR_NODE_COMMANDS_H_
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "server/coordinator/admission.h"
+#include "server/coordinator/cluster_state.h"
+#include "server/coordinator/committer.h"
+#include "server/coordinator/failure_detector.h"
+#include "server/coordinator/history_guard.h"
+#include "server/coordinator/host_faults.h"
+#include "server/coordinator/idempotency_cache.h"
+#include "server/coordinator/reconciler.h"
+#include "server/coordinator/snapshot.h"
+#include "server/coordinator/snapshot_maker.h"
+#include "server/coordinator/store_writer.h"
+
+namespace lockstep {
+
+class NodeCommands {
+ public:
+  // Encode the answers to commands, to be stored with their effect.
+  using EncodeNode = std::function<std::string(const NodeSnapshot&)>;
+  using EncodeJobs = std::function<std::string(const std::vector<JobName>&)>;
+
+  // All outlive it.
+  struct Parts {
+    const Clock* clock;
+    ClusterState* state;
+    const StoreWriter* writer;
+    const SnapshotMaker* snapshots;
+    HistoryGuard* guard;
+    FailureDetector* detector;
+    HostFaults* faults;
+    Committer* committer;
+    Reconciler* reconciler;
+    Admission* admission;
+  };
+  // `parts` are used with `mu` held only.
+  NodeCommands(Mutex* mu, const Parts& parts) : mu_(*mu), parts_(parts) {}
+
+  // All return the encoded answer. NotFound: there is no such node.
+
+  // `drain.time` is set here.
+  StatusOr<std::string> DrainNode(const RequestKey& request,
+                                  const NodeName& name, Drain drain,
+                                  const EncodeNode& encode);
+  // Ends a drain, a quarantine, and what the node's failures have led to.
+  StatusOr<std::string> UndrainNode(const RequestKey& request,
+                                    const NodeName& name,
+                                    const EncodeNode& encode);
+  // What the node offers may be used.
+  StatusOr<std::string> ApproveNode(const RequestKey& request,
+                                    const NodeName& name,
+                                    const EncodeNode& encode);
+  // `encode` gets the jobs that had something on the node. FailedPrecondition:
+  // the node is connected.
+  StatusOr<std::string> ForgetNode(const RequestKey& request,
+                                   const NodeName& name,
+                                   const EncodeJobs& encode);
+
+ private:
+  // A command that makes one record of another.
+  StatusOr<std::string> Change(
+      const RequestKey& request, const NodeName& name, const EncodeNode& encode,
+      const std::function<NodeRecord(const Member&, Time)>& change)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Commits the record, an event on each job that has something on the node,
+  // and the answer. Then a quarantine is over, if it is to end.
+  StatusOr<std::string> Answer(const RequestKey& request,
+                               const NodeRecord& record,
+                               const EncodeNode& encode, Time now,
+                               bool ends_quarantine = false)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Drops what memory has of the node, whose row is gone.
+  void Forget(const NodeName& name, const std::string& client, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The jobs of the node, each with this event.
+  std::map<JobName, Job> JobsWithEvent(const NodeName& node, Reason reason,
+                                       const std::string& message,
+                                       Time now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Mutex& mu_;
+  const Parts parts_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_COORDINATOR_NODE_COMMANDS_H_

@@ -1,0 +1,35 @@
+// Asks nodes whether they reach other nodes (common/model/probe.h).
+// Thread-compatible; guarded by the coordinator's lock.
+#ifndef LOCKSTEP_SERVER_COORDINATOR_PROBER_H_
+#define LOCKSTEP_SERVER_COORDINATOR_PROBER_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+
+#include "common/base/clock.h"
+#include "server/coordinator/cluster_state.h"
+
+namespace lockstep {
+
+class Prober {
+ public:
+  // A node gives up on another one after `timeout`. `state` outlives this.
+  Prober(Duration timeout, ClusterState* state)
+      : timeout_(timeout), state_(state) {}
+
+  // Whether the node is connected and can be reached by probes.
+  bool MayBeAsked(const NodeName& node) const;
+  // Asks each node of `asked`, which must be connected, about the others that
+  // it maps to. Returns the query's id, which the answers carry.
+  uint64_t Ask(const std::map<NodeName, std::set<NodeName>>& asked);
+
+ private:
+  const Duration timeout_;
+  ClusterState* const state_;
+  uint64_t next_id_ = 1;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_COORDINATOR_PROBER_H_

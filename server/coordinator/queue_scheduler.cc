@@ -1,0 +1,102 @@
+#include "server/coordinator/queue_scheduler.h"
+
+#include <string>
+#include <utility>
+
+#include "server/core/verdict.h"
+
+namespace lockstep {
+
+std::vector<HostCapacity> QueueScheduler::Hosts() const {
+  const ClusterState& state = *parts_.state;
+  std::vector<HostCapacity> hosts;
+  for (const auto& [name, member] : state.members.members()) {
+    HostCapacity host;
+    host.node = name;
+    host.ready = member.TakesWork();
+    host.drained = member.drain.has_value();
+    host.capacity = member.info.capacity;
+    host.gpus = member.info.gpus;
+    host.bad_gpus = member.BadGpus();
+    host.container_engine = member.info.container_engine;
+    host.pool = member.info.pool;
+    if (const NodeEntry* const node = state.nodes.Find(name)) {
+      // What was fenced may still run there for a moment.
+      for (const auto& [key, gang] : node->gangs) {
+        if (state.jobs.IsLeftOver(name, gang)) host.ready = false;
+      }
+      for (const JobName& job : node->jobs) {
+        const JobEntry& entry = state.jobs.At(job);
+        for (const size_t index : entry.places.HoldsOn(name)) {
+          const Hold& hold = entry.job->holds[index];
+          host.holders.push_back({job, hold.resources});
+          host.allocated.cpus += hold.resources.cpus;
+          host.allocated.memory_bytes += hold.resources.memory_bytes;
+          host.allocated.gpus += hold.resources.gpus;
+          host.allocated_gpus.insert(host.allocated_gpus.end(),
+                                     hold.gpus.begin(), hold.gpus.end());
+        }
+      }
+    }
+    hosts.push_back(std::move(host));
+  }
+  parts_.faults->KeepApart(&hosts);
+  return hosts;
+}
+
+bool QueueScheduler::BacksOff(const JobEntry& entry, Time now) const {
+  const Job& job = *entry.job;
+  if (!job.not_before || now.wall >= *job.not_before) return false;
+  return PassingRefusals(job) == 0 ||
+         parts_.state->agenda.room_made < entry.state_since ||
+         now.mono - entry.state_since < kPassingRefusalBackoff;
+}
+
+std::vector<QueuedJob> QueueScheduler::Queue(
+    Time now, const std::map<JobName, Job>& changed) {
+  std::vector<QueuedJob> queue;
+  const std::map<std::string, NodeName> unknown = parts_.guard->UnknownUids();
+  for (const QueuePlace& place : parts_.state->jobs.queued()) {
+    JobEntry& entry = parts_.state->jobs.At(place.job);
+    if (changed.contains(place.job) || entry.job->cancel_requested) continue;
+    if (const auto it = unknown.find(entry.job->uid); it != unknown.end()) {
+      entry.waiting = Cause{
+          Reason::kNodeAhead,
+          fmt::format("node {} runs a later generation of it, which the "
+                      "coordinator's store does not know: it waits until that "
+                      "has ended, or the node is drained with a grace",
+                      it->second)};
+      continue;
+    }
+    QueuedJob queued;
+    queued.job = entry.job.get();
+    queued.waited = now.wall - entry.job->state_time;
+    queued.backing_off = BacksOff(entry, now);
+    queue.push_back(queued);
+  }
+  return queue;
+}
+
+void QueueScheduler::Schedule(Time now, std::map<JobName, Job>* changed) {
+  std::vector<QueuedJob> queue = Queue(now, *changed);
+  parts_.state->agenda.capacity_changed = false;
+  parts_.state->agenda.ahead_changed = true;
+  if (queue.empty()) return;
+  const MonoTime began = parts_.clock->Now().mono;
+  ScheduleResult result =
+      lockstep::Schedule(std::move(queue), Hosts(), parts_.options->scheduler);
+  if (parts_.options->observer != nullptr) {
+    parts_.options->observer->OnSchedule(parts_.clock->Now().mono - began,
+                                         result);
+  }
+  JobRegistry& jobs = parts_.state->jobs;
+  for (const auto& placed : result.placed) {
+    changed->emplace(placed.job,
+                     Place(*jobs.At(placed.job).job, placed.placement, now));
+  }
+  for (auto& [name, cause] : result.waiting) {
+    jobs.At(name).waiting = std::move(cause);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,157 @@
+#include "server/coordinator/reconciler.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "server/core/restart.h"
+
+namespace lockstep {
+namespace {
+
+// A decision may lead to the next at once (QUEUED to PREPARING, FINISHING to
+// SUCCEEDED); more rounds than states are never needed.
+constexpr int kMaxRounds = 12;
+// A job whose ranks stood still is said to do so again after this time.
+constexpr Duration kStandingAgain = std::chrono::minutes(1);
+// A cluster of this many nodes is large.
+constexpr size_t kManyNodes = 64;
+
+}  // namespace
+
+Reconciler::Reconciler(const Parts& parts)
+    : parts_(parts),
+      views_({.options = parts.options,
+              .state = parts.state,
+              .detector = parts.detector,
+              .faults = parts.faults,
+              .guard = parts.guard}),
+      sender_({.graces = &parts.options->graces,
+               .identity = parts.identity,
+               .writer = parts.writer,
+               .guard = parts.guard,
+               .views = &views_,
+               .state = parts.state}) {}
+
+void Reconciler::NoteStarted(JobEntry* entry, Time now) const {
+  if (entry->all_started_since) return;
+  const Job& job = *entry->job;
+  size_t started = 0;
+  for (const NodeName& name : NodesOf(job)) {
+    const NodeEntry* const node = parts_.state->nodes.Find(name);
+    if (node == nullptr) continue;
+    const auto gang = node->gangs.find({job.spec.name, job.generation});
+    if (gang == node->gangs.end()) continue;
+    for (const RankStatus& rank : gang->second.ranks) {
+      if (rank.state >= RankState::kStarted) ++started;
+    }
+  }
+  if (started > 0 && started == RanksOf(job).size()) {
+    entry->all_started_since = now.mono;
+  }
+}
+
+void Reconciler::NoteStanding(JobEntry* entry, Job* job, Time now) {
+  const std::optional<Stall> stall = entry->Standing(now.mono);
+  if (stall.has_value() == entry->standing) return;
+  if (stall) {
+    // One that halts again and again would fill the history with it.
+    if (entry->standing_since != MonoTime{} &&
+        now.mono - entry->standing_since < kStandingAgain) {
+      return;
+    }
+    entry->standing_since = now.mono - stall->still;
+    entry->stall.RecordAnnounced(*stall);
+    AddEvent(job, Reason::kNoProgress, Describe(*job, *stall), now);
+  } else if (job->state == JobState::kRunning && !job->failing) {
+    AddEvent(job, Reason::kNoProgress,
+             fmt::format("goes on after {}",
+                         FormatDuration(now.mono - entry->standing_since)),
+             now);
+  }
+  entry->standing = stall.has_value();
+}
+
+void Reconciler::NoteBadGpus(Job* job, const JobView& view, Time now) const {
+  if (!IsActive(job->state)) return;
+  for (const TaskStatus& task : job->tasks) {
+    if (task.gpus.empty()) continue;
+    const auto node = view.nodes.find(task.node);
+    if (node == view.nodes.end() || node->second.bad_gpus.empty()) continue;
+    const Member* const member = parts_.state->members.Find(task.node);
+    if (member == nullptr) continue;
+    for (const Gpu& gpu : member->info.gpus) {
+      const auto& used = task.gpus;
+      const auto& bad = node->second.bad_gpus;
+      if (std::count(used.begin(), used.end(), gpu.index) == 0 ||
+          std::count(bad.begin(), bad.end(), gpu.index) == 0) {
+        continue;
+      }
+      AddEventOnce(job, Reason::kNodeGpuError,
+                   fmt::format("{} uses {} of node {}: {}",
+                               TaskName(task.type, task.index), GpuLabel(gpu),
+                               task.node, member->GpuTrouble(gpu)),
+                   now);
+    }
+  }
+}
+
+Job Reconciler::DecideOne(JobEntry* entry, Time now) {
+  entry->pace.Decided();
+  NoteStarted(entry, now);
+  JobView view = views_.ViewOf(*entry, now);
+  AwaitRestarts(*entry->job, view, now, &entry->awaited_since);
+  view.awaited_since = entry->awaited_since;
+  view.stall = parts_.faults->StallOf(*entry, view, now);
+  Job next = lockstep::Decide(*entry->job, view, parts_.options->timeouts, now);
+  parts_.faults->NoteOutcome(*entry->job, next, view, now);
+  NoteStanding(entry, &next, now);
+  NoteBadGpus(&next, view, now);
+  return next;
+}
+
+std::map<JobName, Job> Reconciler::Decide(Time now) {
+  std::map<JobName, Job> changed;
+  for (const JobName& name : parts_.state->agenda.jobs) {
+    JobEntry* const entry = parts_.state->jobs.Find(name);
+    if (entry == nullptr) continue;
+    Job next = DecideOne(entry, now);
+    if (!(next == *entry->job)) changed.emplace(name, std::move(next));
+  }
+  parts_.state->agenda.jobs.clear();
+  return changed;
+}
+
+void Reconciler::ReconcileSoon(Time now) {
+  if (parts_.state->members.members().size() < kManyNodes) Reconcile(now);
+}
+
+void Reconciler::Reconcile(Time now) {
+  Agenda& agenda = parts_.state->agenda;
+  parts_.detector->ApplyProofs();
+  parts_.detector->ForgiveAbsence(now);
+  for (int round = 0; round < kMaxRounds; ++round) {
+    const std::set<JobName> decided = agenda.jobs;
+    std::map<JobName, Job> changed = Decide(now);
+    if (agenda.capacity_changed) parts_.scheduler->Schedule(now, &changed);
+    parts_.prefetch->Apply(now, &changed);
+    if (changed.empty()) break;
+    std::vector<JobName> names;
+    for (const auto& [name, job] : changed) names.push_back(name);
+    if (!parts_.committer->CommitJobs(std::move(changed), std::nullopt, now)
+             .ok()) {
+      // Nothing happened; the next tick tries again. What was decided before
+      // is told all the same.
+      agenda.jobs.insert(decided.begin(), decided.end());
+      agenda.capacity_changed = true;
+      break;
+    }
+    agenda.jobs.insert(names.begin(), names.end());
+  }
+  sender_.Send(now);
+  // After the assignments: a gang joins what is being fetched for it.
+  parts_.prefetch->Send();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// Deletes what is too old: jobs that ended, answers, and what is remembered of
+// nodes that are gone.
+// Thread-compatible; guarded by the coordinator's lock.
+#ifndef LOCKSTEP_SERVER_COORDINATOR_RETENTION_H_
+#define LOCKSTEP_SERVER_COORDINATOR_RETENTION_H_
+
+#include <vector>
+
+#include "common/base/clock.h"
+#include "server/coordinator/cluster_state.h"
+#include "server/coordinator/committer.h"
+#include "server/coordinator/options.h"
+#include "server/coordinator/store_writer.h"
+
+namespace lockstep {
+
+class Retention {
+ public:
+  // All outlive it.
+  Retention(const RetentionOptions* options, const StoreWriter* writer,
+            ClusterState* state, Committer* committer)
+      : options_(*options),
+        writer_(writer),
+        state_(state),
+        committer_(committer) {}
+
+  // A few jobs at a time, once a second at most.
+  void Sweep(Time now);
+
+ private:
+  // Ended jobs that are too old or too many, oldest first.
+  std::vector<JobName> Outdated(WallTime now) const;
+
+  const RetentionOptions& options_;
+  const StoreWriter* const writer_;
+  ClusterState* const state_;
+  Committer* const committer_;
+  MonoTime last_sweep_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_COORDINATOR_RETENTION_H_

@@ -1,0 +1,46 @@
+// Makes snapshots of jobs and nodes: the one answer of lists, descriptions,
+// metrics and pages.
+// Thread-compatible; guarded by the coordinator's lock.
+#ifndef LOCKSTEP_SERVER_COORDINATOR_SNAPSHOT_MAKER_H_
+#define LOCKSTEP_SERVER_COORDINATOR_SNAPSHOT_MAKER_H_
+
+#include <optional>
+
+#include "common/base/clock.h"
+#include "server/coordinator/billing.h"
+#include "server/coordinator/cluster_state.h"
+#include "server/coordinator/history_guard.h"
+#include "server/coordinator/host_faults.h"
+#include "server/coordinator/snapshot.h"
+
+namespace lockstep {
+
+class SnapshotMaker {
+ public:
+  // All outlive it.
+  struct Parts {
+    const ClusterState* state;
+    const Billing* billing;
+    const HostFaults* faults;
+    const HistoryGuard* guard;
+  };
+  explicit SnapshotMaker(const Parts& parts) : parts_(parts) {}
+
+  JobSnapshot SnapshotOf(const JobEntry& entry, Time now) const;
+  // Of a member that may differ from the one in memory.
+  NodeSnapshot SnapshotOf(const Member& member) const;
+
+ private:
+  // Fills in the newest reports of the job's ranks.
+  void AddLive(JobSnapshot* snapshot) const;
+  // What is wrong with an active job that only memory tells.
+  std::optional<Cause> TroubleOf(const JobEntry& entry,
+                                 const JobSnapshot& snapshot, Time now) const;
+  std::optional<Cause> SilentNodeOf(const Job& job, MonoTime now) const;
+
+  const Parts parts_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_COORDINATOR_SNAPSHOT_MAKER_H_

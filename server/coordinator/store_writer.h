@@ -1,0 +1,55 @@
+// The one way into the store. It numbers the commits, knows whether the store
+// can write, and keeps the idempotency cache equal to what is stored.
+// Thread-compatible; guarded by the coordinator's lock.
+#ifndef LOCKSTEP_SERVER_COORDINATOR_STORE_WRITER_H_
+#define LOCKSTEP_SERVER_COORDINATOR_STORE_WRITER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "server/coordinator/idempotency_cache.h"
+#include "server/coordinator/observer.h"
+#include "server/coordinator/snapshot.h"
+#include "server/store/store.h"
+
+namespace lockstep {
+
+class StoreWriter {
+ public:
+  // `store`, `clock` and `observer`, which may be null, outlive it.
+  StoreWriter(Store* store, const Clock* clock, CoordinatorObserver* observer,
+              const IdempotencyLimits& limits)
+      : store_(store), clock_(clock), observer_(observer), answers_(limits) {}
+
+  // Reads the store. Keeps the version and the answered requests, which are
+  // empty in the returned snapshot. Errors as of Store::Load.
+  StatusOr<StoreSnapshot> Load();
+  // Numbers and writes the batch, then adds and forgets the answered requests
+  // of the batch. Errors as of Store::Commit.
+  Status Commit(StoreBatch* batch);
+
+  // Of the last commit.
+  int64_t version() const { return version_; }
+  const IdempotencyCache& answers() const { return answers_; }
+  // False after a commit failed, until one succeeds.
+  bool healthy() const { return healthy_; }
+  // Aborted: another coordinator has opened the store.
+  const Status& taken_over() const { return taken_over_; }
+  const CommitStats& stats() const { return stats_; }
+
+ private:
+  Store* const store_;
+  const Clock* const clock_;
+  CoordinatorObserver* const observer_;
+  IdempotencyCache answers_;
+  int64_t version_ = 0;
+  bool healthy_ = true;
+  Status taken_over_;
+  CommitStats stats_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SERVER_COORDINATOR_STORE_WRITER_H_
