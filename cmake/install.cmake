@@ -110,7 +110,8 @@ install(FILES ${RENDERED}/lockstepConfig.cmake
 install(FILES ${PROJECT_SOURCE_DIR}/sdk/include/lockstep/client.h
   ${PROJECT_SOURCE_DIR}/sdk/include/lockstep/runtime.h
   DESTINATION include/lockstep COMPONENT dev)
-foreach(file options types job cluster)
+foreach(file options resources event task training job_spec job node
+    cluster)
   install(FILES ${PROJECT_SOURCE_DIR}/proto/lockstep/v1/${file}.proto
     DESTINATION share/lockstep/proto/lockstep/v1 COMPONENT dev)
 endforeach()

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/node.pb.h"
 
 namespace lockstep {
 

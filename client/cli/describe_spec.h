@@ -5,7 +5,8 @@
 
 #include <string>
 
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/job.pb.h"
+#include "lockstep/v1/job_spec.pb.h"
 
 namespace lockstep {
 

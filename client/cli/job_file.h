@@ -17,7 +17,7 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/job_spec.pb.h"
 
 namespace lockstep {
 

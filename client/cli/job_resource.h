@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/event.pb.h"
+#include "lockstep/v1/job.pb.h"
+#include "lockstep/v1/task.pb.h"
 
 namespace lockstep {
 

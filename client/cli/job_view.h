@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/event.pb.h"
+#include "lockstep/v1/job.pb.h"
+#include "lockstep/v1/job_spec.pb.h"
+#include "lockstep/v1/task.pb.h"
 
 namespace lockstep {
 

@@ -8,7 +8,8 @@
 
 #include "client/cli/environment.h"
 #include "common/base/status.h"
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/job_spec.pb.h"
+#include "lockstep/v1/task.pb.h"
 
 namespace lockstep {
 

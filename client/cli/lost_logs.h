@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "client/lib/client.h"
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/job.pb.h"
+#include "lockstep/v1/node.pb.h"
+#include "lockstep/v1/task.pb.h"
 
 namespace lockstep {
 

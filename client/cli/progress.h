@@ -9,7 +9,8 @@
 
 #include "client/cli/text.h"
 #include "common/base/clock.h"
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/job.pb.h"
+#include "lockstep/v1/task.pb.h"
 
 namespace lockstep {
 

@@ -10,7 +10,7 @@
 #include "client/cli/environment.h"
 #include "client/cli/submit_spec.h"
 #include "common/base/status.h"
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/job_spec.pb.h"
 
 namespace lockstep {
 

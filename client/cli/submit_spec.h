@@ -10,7 +10,9 @@
 
 #include "client/cli/environment.h"
 #include "common/base/status.h"
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/job_spec.pb.h"
+#include "lockstep/v1/resources.pb.h"
+#include "lockstep/v1/task.pb.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/job.pb.h"
 
 namespace lockstep {
 

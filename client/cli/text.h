@@ -10,7 +10,12 @@
 #include "client/cli/environment.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/event.pb.h"
+#include "lockstep/v1/job.pb.h"
+#include "lockstep/v1/job_spec.pb.h"
+#include "lockstep/v1/node.pb.h"
+#include "lockstep/v1/resources.pb.h"
+#include "lockstep/v1/task.pb.h"
 
 namespace lockstep {
 

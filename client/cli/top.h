@@ -8,7 +8,9 @@
 
 #include "client/cli/text.h"
 #include "common/base/clock.h"
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/job.pb.h"
+#include "lockstep/v1/node.pb.h"
+#include "lockstep/v1/task.pb.h"
 
 namespace lockstep {
 

@@ -30,8 +30,10 @@
 #include "common/base/status.h"
 #include "lockstep/v1/cluster.pb.h"
 #include "lockstep/v1/job.pb.h"
+#include "lockstep/v1/job_spec.pb.h"
+#include "lockstep/v1/node.pb.h"
+#include "lockstep/v1/task.pb.h"
 #include "lockstep/v1/training.pb.h"
-#include "lockstep/v1/types.pb.h"
 
 namespace lockstep {
 

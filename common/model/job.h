@@ -1,5 +1,5 @@
 // A job as the whole system knows it: what was asked for, and what became of
-// it. Pure values; proto/lockstep/v1/types.proto documents each field.
+// it. Pure values; proto/lockstep/v1/job_spec.proto documents each field.
 // common/wire turns these into messages and back, and validates.
 #ifndef LOCKSTEP_COMMON_MODEL_JOB_H_
 #define LOCKSTEP_COMMON_MODEL_JOB_H_

@@ -8,7 +8,7 @@
 #include "common/model/job.h"
 #include "common/model/limits.h"
 #include "common/wire/value_wire.h"
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/job_spec.pb.h"
 
 namespace lockstep {
 

@@ -19,7 +19,12 @@
 #include "common/model/node.h"
 #include "common/model/resources.h"
 #include "common/model/restore_target.h"
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/event.pb.h"
+#include "lockstep/v1/job.pb.h"
+#include "lockstep/v1/job_spec.pb.h"
+#include "lockstep/v1/node.pb.h"
+#include "lockstep/v1/resources.pb.h"
+#include "lockstep/v1/task.pb.h"
 
 namespace lockstep {
 

@@ -56,7 +56,7 @@ struct OutputHold {
 };
 
 struct Job {
-  // ---- Shown (proto/lockstep/v1/types.proto, message Job) ----
+  // ---- Shown (proto/lockstep/v1/job.proto, message Job) ----
   JobSpec spec;
   std::string uid;
   std::string owner;

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/event.pb.h"
 #include "server/metrics/job_metrics.h"
 #include "server/metrics/metric_names.h"
 

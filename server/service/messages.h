@@ -2,7 +2,11 @@
 #ifndef LOCKSTEP_SERVER_SERVICE_MESSAGES_H_
 #define LOCKSTEP_SERVER_SERVICE_MESSAGES_H_
 
-#include "lockstep/v1/types.pb.h"
+#include "lockstep/v1/job.pb.h"
+#include "lockstep/v1/job_spec.pb.h"
+#include "lockstep/v1/node.pb.h"
+#include "lockstep/v1/task.pb.h"
+#include "lockstep/v1/training.pb.h"
 #include "server/coordinator/job_commands.h"
 
 namespace lockstep {
