@@ -14,6 +14,7 @@
 #include "common/rpc/metadata_keys.h"
 #include "common/rpc/status_conversion.h"
 #include "common/wire/probe_wire.h"
+#include "common/wire/protocol_version.h"
 #include "common/wire/worker_wire.h"
 #include "server/logs/log_sweeper.h"
 
@@ -338,6 +339,8 @@ class Stream final : public Reactor {
   }
 
   Status Register(const v1::Register& message) {
+    // First: what another version says may not be readable here.
+    LOCKSTEP_RETURN_IF_ERROR(CheckProtocol(message));
     LOCKSTEP_ASSIGN_OR_RETURN(const Registration registration,
                               FromProto(message));
     if (!caller_.SpeaksForNode(registration.node.name)) {
