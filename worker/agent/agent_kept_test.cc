@@ -229,8 +229,8 @@ TEST_F(AgentTest, ACoordinatorThatSaysThatItIsOutdatedIsNotTakenForAbsent) {
 
 TEST_F(AgentTest, ACoordinatorOfAnotherProtocolIsTriedAgainAndToldOf) {
   StopDaemon();
-  coordinator_.Refuse(ToGrpc(WithReason(
-      FailedPrecondition("upgrade the worker"), kProtocolVersion)));
+  coordinator_.Refuse(ToGrpc(
+      WithReason(FailedPrecondition("upgrade the worker"), kProtocolVersion)));
   const int before =
       coordinator_.Locked([&] { return coordinator_.registers; });
   testing::internal::CaptureStderr();
