@@ -29,7 +29,6 @@ std::string Stored(v1::Job job) {
   job.clear_phases();
   job.clear_bill();
   job.clear_training();
-  job.clear_reduction_plan();  // Lists leave it out.
   for (v1::TaskStatus& task : *job.mutable_tasks()) {
     for (v1::RankStatus& rank : *task.mutable_ranks()) {
       rank.clear_progress();

@@ -40,10 +40,10 @@ std::string OldProgramTest::Read(const std::string& name) const {
 
 std::map<std::string, v1::Job> OldProgramTest::SaidJobs() const {
   google::protobuf::util::JsonParseOptions options;
-  // What `lockstep jobs list` adds.
+  // What `lockstep jobs describe` adds.
   options.ignore_unknown_fields = true;
   std::map<std::string, v1::Job> jobs;
-  for (const auto& job : nlohmann::json::parse(Read("jobs.json"))["jobs"]) {
+  for (const auto& job : nlohmann::json::parse(Read("jobs.json"))) {
     const std::string name = job["jobId"];
     const auto parsed = google::protobuf::util::JsonStringToMessage(
         job["lockstep"].dump(), &jobs[name], options);
