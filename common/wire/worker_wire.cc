@@ -5,6 +5,7 @@
 #include "common/model/limits.h"
 #include "common/model/names.h"
 #include "common/wire/field_checker.h"
+#include "common/wire/protocol_version.h"
 
 namespace lockstep {
 namespace {
@@ -134,6 +135,7 @@ v1::Register ToProto(const Registration& value) {
     out.mutable_obeyed()->set_epoch_id(value.obeyed->epoch_id);
   }
   out.set_probe_port(value.probe_port);
+  out.set_protocol(kWorkerProtocol);
   return out;
 }
 

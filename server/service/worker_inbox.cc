@@ -4,6 +4,7 @@
 
 #include "common/base/logging.h"
 #include "common/wire/probe_wire.h"
+#include "common/wire/protocol_version.h"
 #include "common/wire/worker_wire.h"
 #include "server/logs/log_sweeper.h"
 
@@ -93,6 +94,8 @@ Status WorkerInbox::Take(const v1::WorkerMessage& message) {
 }
 
 Status WorkerInbox::Register(const v1::Register& message) {
+  // First: fields of another version may not be readable here.
+  LOCKSTEP_RETURN_IF_ERROR(CheckProtocol(message));
   LOCKSTEP_ASSIGN_OR_RETURN(const Registration registration,
                             FromProto(message));
   if (!caller_.SpeaksForNode(registration.node.name)) {

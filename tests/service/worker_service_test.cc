@@ -4,6 +4,7 @@
 #include <future>
 #include <random>
 
+#include "common/wire/protocol_version.h"
 #include "tests/service/fixture.h"
 
 namespace lockstep {
@@ -41,6 +42,43 @@ TEST_F(ServiceTest, WelcomeTellsEpochAndPace) {
   EXPECT_EQ(first->welcome().heartbeat_interval().nanos(), 500'000'000);
   EXPECT_EQ(first->welcome().lease().seconds(), 3);
   EXPECT_EQ(first->welcome().cluster(), "test");
+}
+
+// The daemon before this one, which leaves the field out, is taken: all other
+// tests but this one say the newest.
+TEST_F(ServiceTest, DaemonsOfThisProtocolAndTheOneBeforeAreTaken) {
+  Registration registration;
+  registration.node.name = "a";
+  registration.node.incarnation = {1, 1};
+  registration.node.address = "127.0.0.1";
+  v1::WorkerMessage message;
+  *message.mutable_register_() = ToProto(registration);
+  EXPECT_EQ(message.register_().protocol(), kWorkerProtocol);
+  const struct {
+    int32_t protocol;
+    std::string upgrade;
+  } kCases[] = {{0, kWorkerProtocol == 2 ? "" : "worker"},
+                {kWorkerProtocol - 1, ""},
+                {kWorkerProtocol, ""},
+                {kWorkerProtocol - 2, kWorkerProtocol == 2 ? "" : "worker"},
+                {-1, "worker"},
+                {kWorkerProtocol + 1, "coordinator"}};
+  for (const auto& [protocol, upgrade] : kCases) {
+    SCOPED_TRACE(protocol);
+    message.mutable_register_()->set_protocol(protocol);
+    DaemonStream daemon(Worker("a"));
+    ASSERT_TRUE(daemon.Write(message));
+    const auto first = daemon.Read();
+    if (upgrade.empty()) {
+      EXPECT_TRUE(first && first->has_welcome());
+      continue;
+    }
+    EXPECT_FALSE(first);
+    const Status refused = daemon.Finish();
+    EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(ReasonOf(refused), kProtocolVersion);
+    EXPECT_THAT(Message(refused), HasSubstr("upgrade the " + upgrade));
+  }
 }
 
 // It will leave: what it says is not taken in, and operators hear of it.

@@ -15,6 +15,7 @@
 
 #include "common/os/process.h"
 #include "common/rpc/status_conversion.h"
+#include "common/wire/protocol_version.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/agent_fixture.h"
 #include "worker/agent/fake_coordinator.h"
@@ -221,6 +222,27 @@ TEST_F(AgentTest, ACoordinatorThatSaysThatItIsOutdatedIsNotTakenForAbsent) {
       [&] { return coordinator_.registers >= before + 2; }));
   EXPECT_EQ(daemon_->agent()->Ready().code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(daemon_->agent()->Ready()), HasSubstr("an old copy"));
+  coordinator_.Refuse(grpc::Status::OK);
+  EXPECT_TRUE(
+      coordinator_.Eventually([&] { return daemon_->agent()->Ready().ok(); }));
+}
+
+TEST_F(AgentTest, ACoordinatorOfAnotherProtocolIsTriedAgainAndToldOf) {
+  StopDaemon();
+  coordinator_.Refuse(ToGrpc(
+      WithReason(FailedPrecondition("upgrade the worker"), kProtocolVersion)));
+  const int before =
+      coordinator_.Locked([&] { return coordinator_.registers; });
+  testing::internal::CaptureStderr();
+  testing::internal::CaptureStdout();
+  StartDaemon();
+  EXPECT_TRUE(coordinator_.Eventually(
+      [&] { return coordinator_.registers >= before + 3; }));
+  const std::string log = testing::internal::GetCapturedStderr() +
+                          testing::internal::GetCapturedStdout();
+  EXPECT_EQ(Message(daemon_->agent()->Ready()), "upgrade the worker");
+  EXPECT_EQ(log.find("upgrade the worker"), log.rfind("upgrade the worker"));
+  EXPECT_THAT(log, HasSubstr("upgrade the worker"));
   coordinator_.Refuse(grpc::Status::OK);
   EXPECT_TRUE(
       coordinator_.Eventually([&] { return daemon_->agent()->Ready().ok(); }));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
+#include "common/wire/protocol_version.h"
 
 namespace lockstep {
 namespace {
@@ -142,6 +143,11 @@ void CoordinatorStream::OnClosed(uint64_t stream, const Status& status) {
   if (ReasonOf(status) == "COORDINATOR_OUTDATED" &&
       Ready().code() != StatusCode::kFailedPrecondition) {
     Refuse(status);
+  }
+  // It stays so until one of the two is upgraded. What follows logs it.
+  if (ReasonOf(status) == kProtocolVersion) {
+    ready_.Set(status);
+    reconnects_.SlowDown();
   }
   loop_->At(loop_->Now().mono + reconnects_.OnClosed(status),
             lifetime_.Guard([this] {
