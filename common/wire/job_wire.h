@@ -25,7 +25,6 @@ Status CheckLabels(
 // "spec.roles[1].count: must be 1 to 65536, not 0".
 StatusOr<JobSpec> ParseJobSpec(const v1::JobSpec& proto);
 
-v1::RoleSpec ToProto(const RoleSpec& value);
 v1::JobSpec ToProto(const JobSpec& value);
 
 }  // namespace lockstep

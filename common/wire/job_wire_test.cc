@@ -136,7 +136,7 @@ TEST(JobWireTest, WhateverTellsARankWhoItIsIsReserved) {
   spec.tasks = {{TaskType::kChief, 0, "a", "10.0.0.1:1", {{0, 0, {0}, 0}}}};
   spec.world_size = 1;
   spec.services = {{"jax", "10.0.0.1:2"}};
-  spec.slurm_environment = true;
+  spec.environment_options.slurm_environment = true;
   const auto env = RankEnvironment(spec, 0);
   EXPECT_GT(env.size(), 40u);
   for (const auto& [name, value] : env) {

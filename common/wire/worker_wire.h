@@ -1,5 +1,5 @@
-// The messages of the worker stream: model to proto and back, as value_wire.h
-// says. No gRPC here.
+// The messages of the worker stream: ToProto and FromProto of each, as
+// convert.h says. No gRPC here.
 #ifndef LOCKSTEP_COMMON_WIRE_WORKER_WIRE_H_
 #define LOCKSTEP_COMMON_WIRE_WORKER_WIRE_H_
 
@@ -34,6 +34,7 @@ inline constexpr int64_t kMaxFileChunk = 256 << 10;
 // Jobs of which a node keeps working directories.
 inline constexpr size_t kMaxWorkJobs = 100'000;
 inline constexpr size_t kJobKeyBytes = 32;
+inline constexpr int64_t kMaxVersion = 1'000'000'000'000'000'000;
 
 // Register: who a node is, and everything that it has of any job.
 struct Registration {
@@ -152,58 +153,30 @@ struct FileAnswer {
   int64_t size = 0;
 };
 
-v1::Goal ToProto(Goal value);
-v1::GangPhase ToProto(GangPhase value);
-StatusOr<Goal> FromProto(v1::Goal value, std::string_view path = "goal");
-StatusOr<GangPhase> FromProto(v1::GangPhase value,
-                              std::string_view path = "phase");
+LOCKSTEP_CONVERTS_ENUM(Goal, "goal", false)
+LOCKSTEP_CONVERTS_ENUM(GangPhase, "phase", false)
 
-v1::Register ToProto(const Registration& value);
-v1::GangStatus ToProto(const GangStatus& value);
-v1::Heartbeat ToProto(const NodeHeartbeat& value);
-v1::Welcome ToProto(const WelcomeInfo& value);
-v1::LocalTask ToProto(const LocalTask& value);
-v1::GangSpec ToProto(const GangSpec& value);
-v1::Assignment ToProto(const Assignment& value);
-v1::LogChunk ToProto(const LogPiece& value);
-v1::LogAck ToProto(const LogAckInfo& value);
-v1::Prefetch ToProto(const Prefetch& value);
-v1::PrefetchStatus ToProto(const PrefetchReport& value);
-v1::FileRequest ToProto(const FileQuery& value);
-v1::FileReply ToProto(const FileAnswer& value);
+LOCKSTEP_CONVERTS_AS(Registration, v1::Register, "register")
+LOCKSTEP_CONVERTS(GangStatus, "gang_status")
+LOCKSTEP_CONVERTS_AS(NodeHeartbeat, v1::Heartbeat, "heartbeat")
+LOCKSTEP_CONVERTS_AS(WelcomeInfo, v1::Welcome, "welcome")
+LOCKSTEP_CONVERTS(LocalTask, "task")
+LOCKSTEP_CONVERTS(GangSpec, "spec")
+// Also: PREPARE needs a spec, LAUNCH and GO a spec and a cluster spec.
+LOCKSTEP_CONVERTS(Assignment, "assignment")
+LOCKSTEP_CONVERTS_AS(LogPiece, v1::LogChunk, "log_chunk")
+LOCKSTEP_CONVERTS_AS(LogAckInfo, v1::LogAck, "log_ack")
+LOCKSTEP_CONVERTS(Prefetch, "prefetch")
+// Each item is an image or a package; an image that is ready has its content.
+LOCKSTEP_CONVERTS_AS(PrefetchReport, v1::PrefetchStatus, "prefetch_status")
+// `path` may be anything: whoever opens it must keep within the directory.
+LOCKSTEP_CONVERTS_AS(FileQuery, v1::FileRequest, "file_request")
+LOCKSTEP_CONVERTS_AS(FileAnswer, v1::FileReply, "file_reply")
+
+// One value, and three messages that it may become.
 v1::RendezvousPut ToRendezvousPut(const RendezvousEntry& value);
 v1::RendezvousGet ToRendezvousGet(const RendezvousEntry& value);
 v1::RendezvousValue ToRendezvousValue(const RendezvousEntry& value);
-
-StatusOr<Registration> FromProto(const v1::Register& value,
-                                 std::string_view path = "register");
-StatusOr<GangStatus> FromProto(const v1::GangStatus& value,
-                               std::string_view path = "gang_status");
-StatusOr<NodeHeartbeat> FromProto(const v1::Heartbeat& value,
-                                  std::string_view path = "heartbeat");
-StatusOr<WelcomeInfo> FromProto(const v1::Welcome& value,
-                                std::string_view path = "welcome");
-StatusOr<LocalTask> FromProto(const v1::LocalTask& value,
-                              std::string_view path = "task");
-StatusOr<GangSpec> FromProto(const v1::GangSpec& value,
-                             std::string_view path = "spec");
-// Also: PREPARE needs a spec, LAUNCH and GO a spec and a cluster spec.
-StatusOr<Assignment> FromProto(const v1::Assignment& value,
-                               std::string_view path = "assignment");
-StatusOr<LogPiece> FromProto(const v1::LogChunk& value,
-                             std::string_view path = "log_chunk");
-StatusOr<LogAckInfo> FromProto(const v1::LogAck& value,
-                               std::string_view path = "log_ack");
-StatusOr<Prefetch> FromProto(const v1::Prefetch& value,
-                             std::string_view path = "prefetch");
-// Each item is an image or a package; an image that is ready has its content.
-StatusOr<PrefetchReport> FromProto(const v1::PrefetchStatus& value,
-                                   std::string_view path = "prefetch_status");
-// `path` may be anything: whoever opens it must keep within the directory.
-StatusOr<FileQuery> FromProto(const v1::FileRequest& value,
-                              std::string_view path = "file_request");
-StatusOr<FileAnswer> FromProto(const v1::FileReply& value,
-                               std::string_view path = "file_reply");
 StatusOr<RendezvousEntry> FromProto(const v1::RendezvousPut& value,
                                     std::string_view path = "rendezvous_put");
 StatusOr<RendezvousEntry> FromProto(const v1::RendezvousGet& value,

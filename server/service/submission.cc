@@ -89,13 +89,14 @@ StatusOr<Submitted> ReadTraining(const v1::SubmitJobRequest& request,
         "packages: are missing: upload what trainingInput.packageUris names, "
         "and say here what was uploaded");
   }
-  plan.spec.tf_config_job = TfConfigJob(request.training().training_input());
-  if (plan.spec.tf_config_job.size() > kMaxTfConfigJob) {
+  plan.spec.environment_options.tf_config_job =
+      TfConfigJob(request.training().training_input());
+  if (plan.spec.environment_options.tf_config_job.size() > kMaxTfConfigJob) {
     plan.notes.push_back(fmt::format(
         "trainingInput: with its {} bytes is no part of TF_CONFIG, which says "
         "the tasks alone",
-        plan.spec.tf_config_job.size()));
-    plan.spec.tf_config_job.clear();
+        plan.spec.environment_options.tf_config_job.size()));
+    plan.spec.environment_options.tf_config_job.clear();
   }
   v1::JobSpec proto = ToProto(plan.spec);
   *proto.mutable_packages() = request.packages();
