@@ -36,10 +36,10 @@ void ReadEnum(ProtoEnum from, bool known, Enum* to, FieldChecker* check) {
 // `Value` <-> `Message`. ToProto never fails. FromProto trusts nothing: an
 // unknown enum value, a number out of bounds, a NaN or a name that is none is
 // InvalidArgument, whose text starts with the path and the field.
-#define LOCKSTEP_CONVERTS_AS(Value, Message, path)                     \
+#define LOCKSTEP_CONVERTS_BY(to_proto, Value, Message, path)           \
   void WriteValue(const Value& from, Message* to);                     \
   void ReadValue(const Message& from, Value* to, FieldChecker* check); \
-  inline Message ToProto(const Value& from) {                          \
+  inline Message to_proto(const Value& from) {                         \
     Message to;                                                        \
     WriteValue(from, &to);                                             \
     return to;                                                         \
@@ -48,6 +48,8 @@ void ReadEnum(ProtoEnum from, bool known, Enum* to, FieldChecker* check) {
                                    std::string_view at = path) {       \
     return ValueOf<Value>(from, at);                                   \
   }
+#define LOCKSTEP_CONVERTS_AS(Value, Message, path) \
+  LOCKSTEP_CONVERTS_BY(ToProto, Value, Message, path)
 #define LOCKSTEP_CONVERTS(Value, path) \
   LOCKSTEP_CONVERTS_AS(Value, v1::Value, path)
 

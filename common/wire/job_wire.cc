@@ -173,62 +173,6 @@ void CheckTimes(const JobSpec& spec, FieldChecker* check) {
 
 }  // namespace
 
-bool IsReservedEnvironmentName(std::string_view name) {
-  constexpr std::string_view kNames[] = {"CLOUD_ML_JOB_ID",
-                                         "CLUSTER_SPEC",
-                                         "COORDINATOR_ADDRESS",
-                                         "COORDINATOR_PORT",
-                                         "CUDA_VISIBLE_DEVICES",
-                                         "DMLC_NUM_WORKER",
-                                         "DMLC_TASK_ID",
-                                         "DMLC_TRACKER_PORT",
-                                         "DMLC_TRACKER_URI",
-                                         "GROUP_RANK",
-                                         "GROUP_WORLD_SIZE",
-                                         "JAX_COORDINATOR_ADDRESS",
-                                         "JAX_COORDINATOR_PORT",
-                                         "JAX_LOCAL_DEVICE_IDS",
-                                         "JAX_NUM_PROCESSES",
-                                         "JAX_PROCESS_ID",
-                                         "LOCAL_RANK",
-                                         "LOCAL_WORLD_SIZE",
-                                         "MASTER_ADDR",
-                                         "MASTER_PORT",
-                                         "NUM_PROCESSES",
-                                         "PET_MASTER_ADDR",
-                                         "PET_MASTER_PORT",
-                                         "PET_NNODES",
-                                         "PET_NODE_RANK",
-                                         "PET_NPROC_PER_NODE",
-                                         "PROCESS_ID",
-                                         "RANK",
-                                         "ROLE_NAME",
-                                         "ROLE_RANK",
-                                         "ROLE_WORLD_SIZE",
-                                         "SLURM_GPUS_ON_NODE",
-                                         "SLURM_JOBID",
-                                         "SLURM_JOB_ID",
-                                         "SLURM_JOB_NODELIST",
-                                         "SLURM_LOCALID",
-                                         "SLURM_NNODES",
-                                         "SLURM_NODEID",
-                                         "SLURM_NODELIST",
-                                         "SLURM_NTASKS",
-                                         "SLURM_NTASKS_PER_NODE",
-                                         "SLURM_PROCID",
-                                         "SLURM_STEP_NODELIST",
-                                         "SLURM_STEP_NUM_NODES",
-                                         "TF_CONFIG",
-                                         "TORCHELASTIC_ERROR_FILE",
-                                         "TORCHELASTIC_MAX_RESTARTS",
-                                         "TORCHELASTIC_RESTART_COUNT",
-                                         "TORCHELASTIC_RUN_ID",
-                                         "WORLD_SIZE"};
-  return name.substr(0, 3) == "LD_" || name.substr(0, 9) == "LOCKSTEP_" ||
-         std::find(std::begin(kNames), std::end(kNames), name) !=
-             std::end(kNames);
-}
-
 LOCKSTEP_FIELDS(RoleSpec, v1::RoleSpec) {
   LOCKSTEP_FIELD(type);
   LOCKSTEP_FIELD(count, Range(1, kMaxRanks));
@@ -297,16 +241,6 @@ Status CheckLabels(const ProtoMap& labels) {
   FieldChecker check("");
   kLabels(&check, "labels", labels);
   return check.status();
-}
-
-StatusOr<JobSpec> ParseJobSpec(const v1::JobSpec& proto) {
-  return ValueOf<JobSpec>(proto, "spec");
-}
-
-v1::JobSpec ToProto(const JobSpec& value) {
-  v1::JobSpec out;
-  WriteValue(value, &out);
-  return out;
 }
 
 }  // namespace lockstep

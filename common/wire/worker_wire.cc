@@ -201,37 +201,4 @@ LOCKSTEP_FIELDS(RendezvousEntry, v1::RendezvousValue) {
   LOCKSTEP_FIELD(value, AtMost(kMaxWireValue));
 }
 
-v1::RendezvousPut ToRendezvousPut(const RendezvousEntry& value) {
-  v1::RendezvousPut out;
-  WriteValue(value, &out);
-  return out;
-}
-
-v1::RendezvousGet ToRendezvousGet(const RendezvousEntry& value) {
-  v1::RendezvousGet out;
-  WriteValue(value, &out);
-  return out;
-}
-
-v1::RendezvousValue ToRendezvousValue(const RendezvousEntry& value) {
-  v1::RendezvousValue out;
-  WriteValue(value, &out);
-  return out;
-}
-
-StatusOr<RendezvousEntry> FromProto(const v1::RendezvousPut& value,
-                                    std::string_view path) {
-  return ValueOf<RendezvousEntry>(value, path);
-}
-
-StatusOr<RendezvousEntry> FromProto(const v1::RendezvousGet& value,
-                                    std::string_view path) {
-  return ValueOf<RendezvousEntry>(value, path);
-}
-
-StatusOr<RendezvousEntry> FromProto(const v1::RendezvousValue& value,
-                                    std::string_view path) {
-  return ValueOf<RendezvousEntry>(value, path);
-}
-
 }  // namespace lockstep
