@@ -7,7 +7,6 @@
 #include "client/cli/run_spec.h"
 #include "common/base/file.h"
 #include "common/model/names.h"
-#include "common/wire/job_wire.h"
 
 namespace lockstep {
 namespace {

@@ -47,11 +47,8 @@ struct ClusterSpec {
   int32_t master_port = 0;
   // Name -> address of what else the gang shares; kJaxService.
   std::map<std::string, std::string> services;
-  // As in JobSpec.
-  bool master_in_tf_config = false;
-  bool slurm_environment = false;
-  std::string tf_config_job;
-  bool empty_tf_config = false;
+  // The job's.
+  EnvironmentOptions environment_options;
 
   bool operator==(const ClusterSpec&) const = default;
 };

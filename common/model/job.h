@@ -218,6 +218,21 @@ struct CheckpointPolicy {
   bool operator==(const CheckpointPolicy&) const = default;
 };
 
+// What a job may say of the variables that its ranks find. Every generation's
+// ClusterSpec has a copy.
+struct EnvironmentOptions {
+  // The first task is "master" in TF_CONFIG, not "chief".
+  bool master_in_tf_config = false;
+  // Also those variables of Slurm that JAX and others look for.
+  bool slurm_environment = false;
+  // The value of "job" in TF_CONFIG; empty: left out.
+  std::string tf_config_job;
+  // "cluster" and "task" of TF_CONFIG are empty objects.
+  bool empty_tf_config = false;
+
+  bool operator==(const EnvironmentOptions&) const = default;
+};
+
 struct JobSpec {
   JobName name;
   JobKind kind = JobKind::kNative;
@@ -239,16 +254,11 @@ struct JobSpec {
   Runtime runtime;
   // Names of the daemon's variables that the ranks get too.
   std::vector<std::string> inherited_environment;
-  bool master_in_tf_config = false;
+  EnvironmentOptions environment_options;
   bool restart_worker_alone = false;
-  bool slurm_environment = false;
-  // The value of "job" in TF_CONFIG; empty: left out.
-  std::string tf_config_job;
   std::string job_dir;
   // Only nodes of this pool; empty: any.
   std::string pool;
-  // "cluster" and "task" of TF_CONFIG are empty objects.
-  bool empty_tf_config = false;
   // The text of reduction_plan.h; empty: the first generation makes one.
   std::string reduction_plan;
   EndWith end_with = EndWith::kUnspecified;

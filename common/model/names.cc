@@ -1,6 +1,7 @@
 #include "common/model/names.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace lockstep {
 namespace {
@@ -9,6 +10,25 @@ namespace {
 bool IsUpper(char c) { return c >= 'A' && c <= 'Z'; }
 bool IsLower(char c) { return c >= 'a' && c <= 'z'; }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+// clang-format off
+constexpr std::string_view kReserved[] = {
+    "CLOUD_ML_JOB_ID", "CLUSTER_SPEC", "COORDINATOR_ADDRESS",
+    "COORDINATOR_PORT", "CUDA_VISIBLE_DEVICES", "DMLC_NUM_WORKER",
+    "DMLC_TASK_ID", "DMLC_TRACKER_PORT", "DMLC_TRACKER_URI", "GROUP_RANK",
+    "GROUP_WORLD_SIZE", "JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT",
+    "JAX_LOCAL_DEVICE_IDS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NUM_PROCESSES",
+    "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NNODES", "PET_NODE_RANK",
+    "PET_NPROC_PER_NODE", "PROCESS_ID", "RANK", "ROLE_NAME", "ROLE_RANK",
+    "ROLE_WORLD_SIZE", "SLURM_GPUS_ON_NODE", "SLURM_JOBID", "SLURM_JOB_ID",
+    "SLURM_JOB_NODELIST", "SLURM_LOCALID", "SLURM_NNODES", "SLURM_NODEID",
+    "SLURM_NODELIST", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID",
+    "SLURM_STEP_NODELIST", "SLURM_STEP_NUM_NODES", "TF_CONFIG",
+    "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_MAX_RESTARTS",
+    "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "WORLD_SIZE",
+};
+// clang-format on
 
 size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -57,6 +77,12 @@ bool IsEnvironmentName(std::string_view name) {
          std::all_of(name.begin(), name.end(), [](char c) {
            return IsUpper(c) || IsLower(c) || IsDigit(c) || c == '_';
          });
+}
+
+bool IsReservedEnvironmentName(std::string_view name) {
+  return name.starts_with("LD_") || name.starts_with("LOCKSTEP_") ||
+         std::find(std::begin(kReserved), std::end(kReserved), name) !=
+             std::end(kReserved);
 }
 
 std::string Nearest(std::string_view name,

@@ -16,6 +16,9 @@ bool IsNodeName(std::string_view name);
 bool IsPoolName(std::string_view name);
 // [A-Za-z_][A-Za-z0-9_]{0,255}
 bool IsEnvironmentName(std::string_view name);
+// A name that lockstep or the contracts of the frameworks set, so that a job
+// may not: RANK, TF_CONFIG, LD_*, LOCKSTEP_*, ...
+bool IsReservedEnvironmentName(std::string_view name);
 
 // The candidate nearest to `name` by edit distance, if it is near enough to
 // be a typing mistake; else empty. For "did you mean".

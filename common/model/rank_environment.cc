@@ -57,7 +57,7 @@ std::string ClusterText(const ClusterSpec& spec, const TaskSpec& self,
   nlohmann::ordered_json text;
   text["cluster"] = nlohmann::ordered_json::object();
   text["task"] = nlohmann::ordered_json::object();
-  if (with_trial || !spec.empty_tf_config) {
+  if (with_trial || !spec.environment_options.empty_tf_config) {
     for (const TaskSpec& task : spec.tasks) {
       // TensorFlow takes an evaluator for a mistake in here.
       if (task.type == TaskType::kEvaluator) continue;
@@ -67,7 +67,7 @@ std::string ClusterText(const ClusterSpec& spec, const TaskSpec& self,
   }
   if (with_trial) text["task"]["trial"] = "";
   text["environment"] = "cloud";
-  if (with_job) text["job"] = spec.tf_config_job;
+  if (with_job) text["job"] = spec.environment_options.tf_config_job;
   return text.dump(-1, ' ', /*ensure_ascii=*/false,
                    nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -77,7 +77,8 @@ std::string ClusterText(const ClusterSpec& spec, const TaskSpec& self,
 void PutCluster(const std::string& name, const ClusterSpec& spec,
                 const TaskSpec& self, FirstTask first, bool with_trial,
                 Environment* env) {
-  for (const bool with_job : {!spec.tf_config_job.empty(), false}) {
+  for (const bool with_job :
+       {!spec.environment_options.tf_config_job.empty(), false}) {
     std::string text = ClusterText(spec, self, first, with_trial, with_job);
     if (name.size() + 1 + text.size() >= kMaxVariable) continue;
     (*env)[name] = std::move(text);
@@ -213,7 +214,8 @@ std::map<std::string, std::string> RankEnvironment(const ClusterSpec& spec,
   const Place place = FindPlace(spec, rank);
   if (place.task == nullptr) return env;
   PutCluster("TF_CONFIG", spec, *place.task,
-             spec.master_in_tf_config ? FirstTask::kMaster : FirstTask::kChief,
+             spec.environment_options.master_in_tf_config ? FirstTask::kMaster
+                                                          : FirstTask::kChief,
              /*with_trial=*/false, &env);
   PutCluster("CLUSTER_SPEC", spec, *place.task, FirstTask::kMaster,
              /*with_trial=*/true, &env);
@@ -222,7 +224,7 @@ std::map<std::string, std::string> RankEnvironment(const ClusterSpec& spec,
   PutTorch(spec, place, &env);
   PutXgboost(spec, place, &env);
   PutJax(spec, place, &env);
-  if (spec.slurm_environment) PutSlurm(spec, place, &env);
+  if (spec.environment_options.slurm_environment) PutSlurm(spec, place, &env);
   return env;
 }
 

@@ -111,7 +111,8 @@ TEST(RankEnvironmentTest, TensorFlowOnOneHost) {
 TEST(RankEnvironmentTest, AnAiPlatformProgram) {
   ClusterSpec spec = Everything();
   spec.tasks.resize(2);
-  spec.tf_config_job = R"({"scale_tier":"CUSTOM","worker_count":"1"})";
+  spec.environment_options.tf_config_job =
+      R"({"scale_tier":"CUSTOM","worker_count":"1"})";
   const Environment env = RankEnvironment(spec, 1);
   EXPECT_EQ(env.at("TF_CONFIG"),
             R"({"cluster":{"chief":["10.0.0.1:2222"],)"
@@ -130,13 +131,13 @@ TEST(RankEnvironmentTest, AnAiPlatformProgram) {
 TEST(RankEnvironmentTest, TheFirstTaskIsMasterWhereTheJobSaysSo) {
   ClusterSpec spec = Everything();
   spec.tasks.resize(1);
-  spec.master_in_tf_config = true;
+  spec.environment_options.master_in_tf_config = true;
   const Environment env = RankEnvironment(spec, 0);
   EXPECT_EQ(env.at("TF_CONFIG"),
             R"({"cluster":{"master":["10.0.0.1:2222"]},)"
             R"("task":{"type":"master","index":0},"environment":"cloud"})");
   // There it always is.
-  spec.master_in_tf_config = false;
+  spec.environment_options.master_in_tf_config = false;
   EXPECT_EQ(RankEnvironment(spec, 0).at("CLUSTER_SPEC"),
             env.at("CLUSTER_SPEC"));
 }
@@ -205,7 +206,7 @@ TEST(RankEnvironmentTest, WithoutTheServiceNothingIsSaidOfJax) {
 TEST(RankEnvironmentTest, BareJaxFindsSlurmWhereTheJobAsksForIt) {
   ClusterSpec spec = TwoByTwo();
   EXPECT_FALSE(RankEnvironment(spec, 0).contains("SLURM_JOB_ID"));
-  spec.slurm_environment = true;
+  spec.environment_options.slurm_environment = true;
   const Environment env = RankEnvironment(spec, 3);
   EXPECT_THAT(
       env, IsSupersetOf({Pair("SLURM_PROCID", "3"), Pair("SLURM_NTASKS", "4"),
@@ -228,7 +229,7 @@ TEST(RankEnvironmentTest, BareJaxFindsSlurmWhereTheJobAsksForIt) {
 
 TEST(RankEnvironmentTest, SlurmsListHasNoBracketsOfIpv6) {
   ClusterSpec spec = Everything();
-  spec.slurm_environment = true;
+  spec.environment_options.slurm_environment = true;
   spec.tasks[0].address = "[fd00::1]:2222";
   EXPECT_EQ(RankEnvironment(spec, 0).at("SLURM_STEP_NODELIST"),
             "a,10.0.0.2,10.0.0.3");
@@ -238,8 +239,8 @@ TEST(RankEnvironmentTest, OneThatTrainsAloneHasNoCluster) {
   ClusterSpec spec = Everything();
   spec.tasks.resize(1);
   spec.world_size = 1;
-  spec.tf_config_job = "{}";
-  spec.empty_tf_config = true;
+  spec.environment_options.tf_config_job = "{}";
+  spec.environment_options.empty_tf_config = true;
   const Environment env = RankEnvironment(spec, 0);
   EXPECT_EQ(env.at("TF_CONFIG"),
             R"({"cluster":{},"task":{},"environment":"cloud","job":"{}"})");
@@ -266,8 +267,8 @@ TEST(RankEnvironmentTest, NoVariableIsLongerThanLinuxTakes) {
                           "100.100.100.100:22222",
                           {{i + 1, 0, {}, 0}}});
   }
-  spec.slurm_environment = true;
-  spec.tf_config_job = std::string(20'000, 'j');
+  spec.environment_options.slurm_environment = true;
+  spec.environment_options.tf_config_job = std::string(20'000, 'j');
   Environment env = RankEnvironment(spec, 5000);
   // "job" is what nobody needs.
   EXPECT_FALSE(nlohmann::json::parse(env.at("TF_CONFIG")).contains("job"));
@@ -287,7 +288,7 @@ TEST(RankEnvironmentTest, NoVariableIsLongerThanLinuxTakes) {
 
 TEST(RankEnvironmentTest, BytesThatAreNoTextDoNoHarm) {
   ClusterSpec spec = Everything();
-  spec.tf_config_job = "\xff\"";
+  spec.environment_options.tf_config_job = "\xff\"";
   EXPECT_TRUE(nlohmann::json::accept(RankEnvironment(spec, 0).at("TF_CONFIG")));
 }
 

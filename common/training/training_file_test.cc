@@ -63,7 +63,7 @@ TEST(TrainingFileTest, AMasterAndAWorker) {
     EXPECT_THAT(role.argv, ElementsAre("--epochs", "5", "--job-dir",
                                        "gs://bucket/model_dir"));
   }
-  EXPECT_FALSE(plan->spec.master_in_tf_config);
+  EXPECT_FALSE(plan->spec.environment_options.master_in_tf_config);
 }
 
 TEST(TrainingFileTest, EveryFieldInJson) {

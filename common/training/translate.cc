@@ -144,7 +144,7 @@ class Translator {
     }
     plan_.spec.environment = in.env;
     plan_.spec.inherited_environment = in.inherited_environment;
-    plan_.spec.slurm_environment = in.slurm_environment;
+    plan_.spec.environment_options.slurm_environment = in.slurm_environment;
     const int64_t budget =
         in.restart_budget.value_or(plan_.spec.restart_budget);
     if (budget < 0 || budget > kMaxRestartBudget) {
@@ -257,8 +257,8 @@ class Translator {
   void SetChief() {
     const std::optional<bool>& flag = input_.use_chief_in_tf_config;
     if (in_container()) {
-      plan_.spec.master_in_tf_config = !flag.value_or(true);
-      if (plan_.spec.master_in_tf_config) {
+      plan_.spec.environment_options.master_in_tf_config = !flag.value_or(true);
+      if (plan_.spec.environment_options.master_in_tf_config) {
         Note("trainingInput.useChiefInTfConfig",
              "is false: the first task is \"master\" in TF_CONFIG, which "
              "TensorFlow 2 refuses");
@@ -266,7 +266,7 @@ class Translator {
       return;
     }
     const bool chief = !input_.runtime_version.starts_with("1.");
-    plan_.spec.master_in_tf_config = !chief;
+    plan_.spec.environment_options.master_in_tf_config = !chief;
     if (flag && *flag != chief) {
       Note("trainingInput.useChiefInTfConfig",
            fmt::format("counts for containers only: the first task is \"{}\" "

@@ -53,7 +53,7 @@ TEST(TranslateTest, EveryRoleHasItsMachine) {
   EXPECT_EQ(spec.max_running_time, std::chrono::hours(168));
   EXPECT_EQ(spec.max_wait_time, std::nullopt);
   EXPECT_EQ(spec.restart_budget, 3);
-  EXPECT_FALSE(spec.master_in_tf_config);
+  EXPECT_FALSE(spec.environment_options.master_in_tf_config);
   EXPECT_TRUE(spec.restart_worker_alone);
   EXPECT_THAT(plan->notes, IsEmpty());
 }
@@ -69,13 +69,13 @@ TEST(TranslateTest, APackageIsRunByItsModule) {
                           "--job-dir", "gs://bucket/model"));
   EXPECT_EQ(plan->spec.output_directory, "");  // The program's own business.
   EXPECT_EQ(plan->spec.job_dir, "gs://bucket/model");
-  EXPECT_FALSE(plan->spec.master_in_tf_config);
+  EXPECT_FALSE(plan->spec.environment_options.master_in_tf_config);
   EXPECT_EQ(plan->spec.roles[0].container, std::nullopt);
 
   job.training_input.job_dir = "/data/model";
   EXPECT_EQ(Do(job)->spec.output_directory, "/data/model");
   job.training_input.runtime_version = "1.15";
-  EXPECT_TRUE(Do(job)->spec.master_in_tf_config);
+  EXPECT_TRUE(Do(job)->spec.environment_options.master_in_tf_config);
 }
 
 TEST(TranslateTest, TheRuntimeOfAPackage) {
@@ -179,7 +179,7 @@ TEST(TranslateTest, VariablesFromElsewhere) {
   const auto plan = Do(job);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(plan->spec.inherited_environment, ElementsAre("HTTP_PROXY"));
-  EXPECT_TRUE(plan->spec.slurm_environment);
+  EXPECT_TRUE(plan->spec.environment_options.slurm_environment);
 }
 
 TEST(TranslateTest, ScaleTiers) {
@@ -286,7 +286,7 @@ TEST(TranslateTest, RanksSchedulingAndChief) {
   EXPECT_EQ(plan->spec.max_wait_time, std::chrono::seconds(3600));
   EXPECT_EQ(plan->spec.priority, 1000);
   EXPECT_FALSE(plan->spec.restart_worker_alone);
-  EXPECT_TRUE(plan->spec.master_in_tf_config);
+  EXPECT_TRUE(plan->spec.environment_options.master_in_tf_config);
   EXPECT_THAT(plan->notes, Contains(HasSubstr("TensorFlow 2 refuses")));
 
   job.lockstep.ranks_per_gpu = false;

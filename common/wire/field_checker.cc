@@ -2,22 +2,23 @@
 
 #include <arpa/inet.h>
 
+#include <cctype>
 #include <cmath>
 
 #include "common/model/names.h"
 
 namespace lockstep {
 
-bool IsIpAddress(const std::string& text) {
-  unsigned char bytes[sizeof(in6_addr)];
-  return inet_pton(AF_INET, text.c_str(), bytes) == 1 ||
-         inet_pton(AF_INET6, text.c_str(), bytes) == 1;
-}
-
 namespace {
 
 bool IsControl(char c) {
   return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+}
+
+bool IsIpAddress(const std::string& text) {
+  unsigned char bytes[sizeof(in6_addr)];
+  return inet_pton(AF_INET, text.c_str(), bytes) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), bytes) == 1;
 }
 
 thread_local bool without_limits = false;
@@ -49,17 +50,24 @@ std::string Quote(std::string_view text) {
 }
 
 std::string FieldChecker::At(std::string_view field) const {
-  if (path_.empty()) return std::string(field);
-  if (field.empty()) return path_;
-  return fmt::format("{}.{}", path_, field);
-}
-
-std::string FieldChecker::At(std::string_view field, size_t index) const {
-  return fmt::format("{}[{}]", At(field), index);
+  std::string path =
+      parent_ == nullptr ? std::string(path_) : parent_->At(path_);
+  if (index_ >= 0) path += fmt::format("[{}]", index_);
+  if (field.empty()) return path;
+  if (!path.empty()) path += '.';
+  for (size_t i = 0; i < field.size(); ++i) {
+    if (style_ == PathStyle::kJson && field[i] == '_' && i + 1 < field.size()) {
+      path += static_cast<char>(
+          std::toupper(static_cast<unsigned char>(field[++i])));
+    } else {
+      path += field[i];
+    }
+  }
+  return path;
 }
 
 void FieldChecker::Fail(std::string_view field, std::string_view sentence) {
-  if (status_.ok()) status_ = InvalidArgument("{}: {}", At(field), sentence);
+  if (ok()) *status_ = InvalidArgument("{}: {}", At(field), sentence);
 }
 
 void FieldChecker::Exceed(std::string_view field, std::string_view sentence) {
@@ -152,6 +160,13 @@ void FieldChecker::NodeName(std::string_view field, std::string_view name) {
                               "letters, digits or \"-\", with no \"-\" at "
                               "either end",
                               Quote(name)));
+  }
+}
+
+void FieldChecker::IpAddress(std::string_view field, const std::string& text) {
+  Text(field, text, 64);
+  if (ok() && !IsIpAddress(text)) {
+    Exceed(field, Quote(text) + " is not an IP address");
   }
 }
 

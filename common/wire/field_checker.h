@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "common/base/status.h"
 
@@ -19,9 +18,6 @@ std::string Quote(std::string_view text);
 
 // The largest integer that doubles, and so JSON, carry exactly.
 inline constexpr int64_t kMaxExact = int64_t{1} << 53;
-
-// Whether `text` is an IPv4 or IPv6 address.
-bool IsIpAddress(const std::string& text);
 
 // Bounds, in bytes, of the texts that daemons send each other.
 inline constexpr size_t kMaxReportText = 8192;
@@ -47,21 +43,36 @@ class WithoutLimits {
   const bool before_;
 };
 
+// How paths name fields: "worker_count", or "workerCount" as JSON has it.
+enum class PathStyle { kProto, kJson };
+
+// One per message. It keeps a path of pointers, and makes a text of it for a
+// complaint only.
 class FieldChecker {
  public:
-  // `path` of the message itself; may be empty.
-  explicit FieldChecker(std::string_view path) : path_(path) {}
+  // Of a message at `path`, which may be empty.
+  explicit FieldChecker(std::string_view path,
+                        PathStyle style = PathStyle::kProto)
+      : path_(path), style_(style), status_(&own_status_) {}
+  // Of what `field` of the parent's message holds, or its entry `index`. The
+  // parent keeps the complaint. Both arguments must outlive this.
+  FieldChecker(const FieldChecker* parent, std::string_view field,
+               int index = -1)
+      : parent_(parent),
+        path_(field),
+        index_(index),
+        style_(parent->style_),
+        status_(parent->status_) {}
+  FieldChecker(const FieldChecker&) = delete;
+  FieldChecker& operator=(const FieldChecker&) = delete;
 
-  bool ok() const { return status_.ok(); }
-  const Status& status() const { return status_; }
+  bool ok() const { return status_->ok(); }
+  const Status& status() const { return *status_; }
 
-  // "path.field"; "path.field[3]" with an index.
-  std::string At(std::string_view field) const;
-  std::string At(std::string_view field, size_t index) const;
-
-  // The value cannot be read, with limits or without.
+  // The value cannot be read, with limits or without. Here and below an empty
+  // `field` is the message itself.
   void Fail(std::string_view field, std::string_view sentence);
-  // A limit, as all checks from here to NodeName are.
+  // A limit, as all checks from here on are.
   void Require(bool condition, std::string_view field,
                std::string_view sentence) {
     if (!condition) Exceed(field, sentence);
@@ -78,26 +89,20 @@ class FieldChecker {
   void Path(std::string_view field, std::string_view path);
   void JobName(std::string_view field, std::string_view name);
   void NodeName(std::string_view field, std::string_view name);
-
-  // Puts the value of `value` into *out, or keeps its error.
-  template <typename T>
-  void Take(StatusOr<T> value, T* out) {
-    if (value.ok()) {
-      *out = *std::move(value);
-    } else if (status_.ok()) {
-      status_ = std::move(value).status();
-    }
-  }
-  // Takes over the error of another check.
-  void Add(const Status& status) {
-    if (status_.ok()) status_ = status;
-  }
+  // IPv4 or IPv6.
+  void IpAddress(std::string_view field, const std::string& text);
 
  private:
   void Exceed(std::string_view field, std::string_view sentence);
+  // "spec.roles[1]"; "spec.roles[1].field" unless `field` is empty.
+  std::string At(std::string_view field) const;
 
-  std::string path_;
-  Status status_;
+  const FieldChecker* const parent_ = nullptr;
+  const std::string_view path_;  // Of the parent's, if there is one.
+  const int index_ = -1;
+  const PathStyle style_;
+  Status own_status_;
+  Status* const status_;
 };
 
 }  // namespace lockstep

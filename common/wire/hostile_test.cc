@@ -136,11 +136,11 @@ TEST(HostileTest, JobSpecs) {
       {"comment", [](auto* s) { s->set_comment(std::string(10 << 20, 'x')); }},
       {"comment", [](auto* s) { s->set_comment("\x1b[2J"); }},
   };
-  ASSERT_TRUE(ParseJobSpec(ValidSpec()).ok());
+  ASSERT_TRUE(FromProto(ValidSpec()).ok());
   for (size_t i = 0; i < cases.size(); ++i) {
     v1::JobSpec spec = ValidSpec();
     cases[i].change(&spec);
-    const auto parsed = ParseJobSpec(spec);
+    const auto parsed = FromProto(spec);
     ASSERT_FALSE(parsed.ok()) << "case " << i << ": " << cases[i].field;
     const std::string text = Message(parsed.status());
     EXPECT_EQ(text.rfind(std::string("spec.") + cases[i].field, 0), 0u)

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/model/cluster_spec.h"
+#include "common/model/names.h"
 
 namespace lockstep {
 namespace {
@@ -25,14 +26,14 @@ v1::JobSpec Valid() {
 }
 
 std::string Complaint(const v1::JobSpec& spec) {
-  const auto parsed = ParseJobSpec(spec);
+  const auto parsed = FromProto(spec);
   if (parsed.ok()) return "OK";
   EXPECT_EQ(parsed.status().code(), StatusCode::kInvalidArgument);
   return Message(parsed.status());
 }
 
 TEST(JobWireTest, FillsDefaultsAndSortsRolesIntoRankOrder) {
-  const auto spec = ParseJobSpec(Valid());
+  const auto spec = FromProto(Valid());
   ASSERT_TRUE(spec.ok()) << spec.status();
   ASSERT_EQ(spec->roles.size(), 2u);
   EXPECT_EQ(spec->roles[0].type, TaskType::kChief);
@@ -46,7 +47,7 @@ TEST(JobWireTest, FillsDefaultsAndSortsRolesIntoRankOrder) {
 TEST(JobWireTest, ARestartBudgetOfZeroIsNotTheDefault) {
   v1::JobSpec proto = Valid();
   proto.set_restart_budget(0);
-  EXPECT_EQ(ParseJobSpec(proto)->restart_budget, 0);
+  EXPECT_EQ(FromProto(proto)->restart_budget, 0);
 }
 
 TEST(JobWireTest, ASpecSurvivesTheWayThereAndBack) {
@@ -75,9 +76,9 @@ TEST(JobWireTest, ASpecSurvivesTheWayThereAndBack) {
   proto.set_comment("two\nlines");
   proto.set_pool("a100");
   proto.set_empty_tf_config(true);
-  const auto spec = ParseJobSpec(proto);
+  const auto spec = FromProto(proto);
   ASSERT_TRUE(spec.ok()) << spec.status();
-  const auto again = ParseJobSpec(ToProto(*spec));
+  const auto again = FromProto(ToProto(*spec));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(*spec, *again);
   EXPECT_EQ(spec->max_running_time, Duration(std::chrono::hours(1)));
@@ -88,10 +89,10 @@ TEST(JobWireTest, ASpecSurvivesTheWayThereAndBack) {
 TEST(JobWireTest, OnlyANativeJobHasAReductionPlan) {
   v1::JobSpec proto = Valid();
   proto.set_reduction_plan("lockstep-reduction-plan 1\n");
-  const auto spec = ParseJobSpec(proto);
+  const auto spec = FromProto(proto);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->reduction_plan, proto.reduction_plan());
-  EXPECT_EQ(*ParseJobSpec(ToProto(*spec)), *spec);
+  EXPECT_EQ(*FromProto(ToProto(*spec)), *spec);
   proto.set_reduction_plan(std::string(kMaxReductionPlan + 1, 'x'));
   EXPECT_THAT(Complaint(proto), HasSubstr("spec.reduction_plan"));
   proto.set_reduction_plan("x");
@@ -136,7 +137,7 @@ TEST(JobWireTest, WhateverTellsARankWhoItIsIsReserved) {
   spec.tasks = {{TaskType::kChief, 0, "a", "10.0.0.1:1", {{0, 0, {0}, 0}}}};
   spec.world_size = 1;
   spec.services = {{"jax", "10.0.0.1:2"}};
-  spec.slurm_environment = true;
+  spec.environment_options.slurm_environment = true;
   const auto env = RankEnvironment(spec, 0);
   EXPECT_GT(env.size(), 40u);
   for (const auto& [name, value] : env) {
@@ -148,9 +149,9 @@ TEST(JobWireTest, WhateverTellsARankWhoItIsIsReserved) {
 
 TEST(JobWireTest, APoolHasTheNameOfOne) {
   v1::JobSpec proto = Valid();
-  EXPECT_EQ(ParseJobSpec(proto)->pool, "");
+  EXPECT_EQ(FromProto(proto)->pool, "");
   proto.set_pool("a100-west");
-  EXPECT_EQ(ParseJobSpec(proto)->pool, "a100-west");
+  EXPECT_EQ(FromProto(proto)->pool, "a100-west");
   for (const char* bad : {"A100", "a_b", "a b"}) {
     proto.set_pool(bad);
     EXPECT_THAT(Complaint(proto),

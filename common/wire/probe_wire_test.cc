@@ -28,7 +28,7 @@ TEST(ProbeWireTest, WhatMakesNoSenseIsRefused) {
   };
   EXPECT_THAT(refusal({"A!", "10.0.0.1", 1}), HasSubstr("targets[0].node"));
   EXPECT_THAT(refusal({"a", "host", 1}),
-              HasSubstr("targets[0].address: is not an IP address"));
+              HasSubstr("targets[0].address: \"host\" is not an IP address"));
   EXPECT_THAT(refusal({"a", "10.0.0.1", 0}), HasSubstr("targets[0].port"));
   EXPECT_THAT(refusal({"a", "10.0.0.1", 65536}), HasSubstr("targets[0].port"));
   ProbeQuery many;

@@ -4,297 +4,66 @@
 #include <google/protobuf/message.h>
 #include <google/protobuf/unknown_field_set.h>
 
-#include <algorithm>
 #include <charconv>
 
-#include "common/wire/field_checker.h"
-#include "common/wire/value_wire.h"
+#include "common/wire/fields.h"
 
 namespace lockstep {
 namespace {
 
-using Strings = google::protobuf::RepeatedPtrField<std::string>;
-using ProtoMap = google::protobuf::Map<std::string, std::string>;
-
-constexpr size_t kMaxName = 1024;
 constexpr size_t kMaxItems = 16384;
 constexpr size_t kMaxText = 128 * 1024;
 constexpr std::string_view kPerGpu = "gpu";
 
-std::vector<std::string> List(const Strings& proto, std::string_view field,
-                              FieldChecker* check) {
-  check->Count(field, proto.size(), kMaxItems);
-  for (int i = 0; check->ok() && i < proto.size(); ++i) {
-    check->Bytes(fmt::format("{}[{}]", field, i), proto[i], kMaxText);
-  }
-  if (!check->ok()) return {};
-  return {proto.begin(), proto.end()};
+constexpr auto kName = Text(1024);
+constexpr auto kList = [](FieldChecker* check, std::string_view field,
+                          const auto& list) {
+  AtMost(kMaxItems)(check, field, list);
+  Each(Bytes(kMaxText))(check, field, list);
+};
+constexpr auto kMap = [](FieldChecker* check, std::string_view field,
+                         const auto& map) {
+  AtMost(kMaxItems)(check, field, map);
+  Entries(Bytes(1024), Bytes(kMaxText))(check, field, map);
+};
+
+void WriteKey(const TrainingInput& from, v1::TrainingInput* to) {
+  if (from.kms_key_name.empty()) return;
+  to->mutable_encryption_config()->set_kms_key_name(from.kms_key_name);
 }
 
-std::map<std::string, std::string> Map(const ProtoMap& proto,
-                                       std::string_view field,
-                                       FieldChecker* check) {
-  check->Count(field, proto.size(), kMaxItems);
-  for (const auto& [name, value] : proto) {
-    check->Bytes(field, name, kMaxName);
-    check->Bytes(field, value, kMaxText);
-  }
-  if (!check->ok()) return {};
-  return {proto.begin(), proto.end()};
+void ReadKey(const v1::TrainingInput& from, TrainingInput* to,
+             FieldChecker* check) {
+  to->kms_key_name = from.encryption_config().kms_key_name();
+  FieldChecker at(check, "encryption_config");
+  kName(&at, "kms_key_name", to->kms_key_name);
 }
 
-std::string Text(const std::string& proto, std::string_view field,
-                 FieldChecker* check, size_t most = kMaxName) {
-  check->Text(field, proto, most);
-  return check->ok() ? proto : std::string();
+void WriteRanks(const LockstepInput& from, v1::LockstepInput* to) {
+  if (from.ranks_per_gpu) {
+    to->set_ranks_per_task(std::string(kPerGpu));
+  } else if (from.ranks_per_task) {
+    to->set_ranks_per_task(std::to_string(*from.ranks_per_task));
+  }
+  if (from.restart_budget) {
+    to->mutable_restart()->set_budget(*from.restart_budget);
+  }
 }
 
-std::optional<Duration> Limit(const google::protobuf::Duration& proto,
-                              bool given, std::string_view field,
-                              FieldChecker* check) {
-  if (!given) return std::nullopt;
-  Duration out{};
-  check->Take(FromProto(proto, check->At(field)), &out);
-  return out;
-}
-
-template <typename T>
-std::optional<T> Given(T value, bool given) {
-  return given ? std::optional<T>(value) : std::nullopt;
-}
-
-void AddAll(const std::vector<std::string>& from, Strings* to) {
-  for (const std::string& text : from) *to->Add() = text;
-}
-
-v1::ReplicaConfig ConfigToProto(const ReplicaConfig& value) {
-  v1::ReplicaConfig out;
-  if (const auto& accelerator = value.accelerator_config) {
-    v1::AcceleratorConfig* proto = out.mutable_accelerator_config();
-    if (accelerator->count) proto->set_count(*accelerator->count);
-    proto->set_type(accelerator->type);
+void ReadRanks(const v1::LockstepInput& from, LockstepInput* to,
+               FieldChecker* check) {
+  if (from.restart().has_budget()) to->restart_budget = from.restart().budget();
+  const std::string& ranks = from.ranks_per_task();
+  to->ranks_per_gpu = ranks == kPerGpu;
+  if (ranks.empty() || to->ranks_per_gpu) return;
+  int64_t number = 0;
+  const char* const end = ranks.data() + ranks.size();
+  const auto [last, error] = std::from_chars(ranks.data(), end, number);
+  if (error != std::errc() || last != end) {
+    check->Fail("ranks_per_task",
+                Quote(ranks) + " is neither a number nor \"gpu\"");
   }
-  if (const auto& disk = value.disk_config) {
-    v1::DiskConfig* proto = out.mutable_disk_config();
-    if (disk->boot_disk_size_gb) {
-      proto->set_boot_disk_size_gb(*disk->boot_disk_size_gb);
-    }
-    proto->set_boot_disk_type(disk->boot_disk_type);
-  }
-  out.set_image_uri(value.image_uri);
-  AddAll(value.container_command, out.mutable_container_command());
-  AddAll(value.container_args, out.mutable_container_args());
-  out.set_tpu_tf_version(value.tpu_tf_version);
-  return out;
-}
-
-ReplicaConfig GetConfig(const v1::ReplicaConfig& proto, std::string_view path,
-                        FieldChecker* parent) {
-  FieldChecker check(path);
-  ReplicaConfig out;
-  if (proto.has_accelerator_config()) {
-    const v1::AcceleratorConfig& from = proto.accelerator_config();
-    AcceleratorConfig& to = out.accelerator_config.emplace();
-    to.count = Given(from.count(), from.has_count());
-    to.type = Text(from.type(), "acceleratorConfig.type", &check);
-  }
-  if (proto.has_disk_config()) {
-    const v1::DiskConfig& from = proto.disk_config();
-    DiskConfig& to = out.disk_config.emplace();
-    to.boot_disk_size_gb =
-        Given(from.boot_disk_size_gb(), from.has_boot_disk_size_gb());
-    to.boot_disk_type =
-        Text(from.boot_disk_type(), "diskConfig.bootDiskType", &check);
-  }
-  out.image_uri = Text(proto.image_uri(), "imageUri", &check);
-  out.container_command =
-      List(proto.container_command(), "containerCommand", &check);
-  out.container_args = List(proto.container_args(), "containerArgs", &check);
-  out.tpu_tf_version = Text(proto.tpu_tf_version(), "tpuTfVersion", &check);
-  parent->Add(check.status());
-  return out;
-}
-
-ReplicaInput GetReplica(const std::string& type, std::optional<int64_t> count,
-                        const v1::ReplicaConfig& config,
-                        const ReplicaNames& names, FieldChecker* check) {
-  ReplicaInput out;
-  check->Text(names.type, type, kMaxName);
-  out.type = type;
-  out.count = count;
-  out.config = GetConfig(config, names.config, check);
-  return out;
-}
-
-v1::Scheduling SchedulingToProto(const SchedulingInput& value) {
-  v1::Scheduling out;
-  if (value.max_running_time) {
-    *out.mutable_max_running_time() = ToProto(*value.max_running_time);
-  }
-  if (value.max_wait_time) {
-    *out.mutable_max_wait_time() = ToProto(*value.max_wait_time);
-  }
-  if (value.priority) out.set_priority(*value.priority);
-  if (value.resilient_to_worker_restart) {
-    out.set_resilient_to_worker_restart(*value.resilient_to_worker_restart);
-  }
-  out.set_strategy(value.strategy);
-  return out;
-}
-
-SchedulingInput GetScheduling(const v1::Scheduling& proto,
-                              FieldChecker* parent) {
-  FieldChecker check("trainingInput.scheduling");
-  SchedulingInput out;
-  out.max_running_time =
-      Limit(proto.max_running_time(), proto.has_max_running_time(),
-            "maxRunningTime", &check);
-  out.max_wait_time = Limit(proto.max_wait_time(), proto.has_max_wait_time(),
-                            "maxWaitTime", &check);
-  out.priority = Given(proto.priority(), proto.has_priority());
-  out.resilient_to_worker_restart =
-      Given(proto.resilient_to_worker_restart(),
-            proto.has_resilient_to_worker_restart());
-  out.strategy = Text(proto.strategy(), "strategy", &check);
-  parent->Add(check.status());
-  return out;
-}
-
-v1::TrainingInput InputToProto(const TrainingInput& value) {
-  v1::TrainingInput out;
-  out.set_scale_tier(value.scale_tier);
-  out.set_region(value.region);
-  out.set_master_type(value.master.type);
-  out.set_worker_type(value.worker.type);
-  out.set_parameter_server_type(value.parameter_server.type);
-  out.set_evaluator_type(value.evaluator.type);
-  if (value.worker.count) out.set_worker_count(*value.worker.count);
-  if (value.parameter_server.count) {
-    out.set_parameter_server_count(*value.parameter_server.count);
-  }
-  if (value.evaluator.count) out.set_evaluator_count(*value.evaluator.count);
-  // Only what was given: an empty message would say "there, and empty".
-  if (value.master.config != ReplicaConfig()) {
-    *out.mutable_master_config() = ConfigToProto(value.master.config);
-  }
-  if (value.worker.config != ReplicaConfig()) {
-    *out.mutable_worker_config() = ConfigToProto(value.worker.config);
-  }
-  if (value.parameter_server.config != ReplicaConfig()) {
-    *out.mutable_parameter_server_config() =
-        ConfigToProto(value.parameter_server.config);
-  }
-  if (value.evaluator.config != ReplicaConfig()) {
-    *out.mutable_evaluator_config() = ConfigToProto(value.evaluator.config);
-  }
-  AddAll(value.package_uris, out.mutable_package_uris());
-  out.set_python_module(value.python_module);
-  out.set_python_version(value.python_version);
-  out.set_runtime_version(value.runtime_version);
-  AddAll(value.args, out.mutable_args());
-  out.set_job_dir(value.job_dir);
-  if (value.use_chief_in_tf_config) {
-    out.set_use_chief_in_tf_config(*value.use_chief_in_tf_config);
-  }
-  if (value.scheduling != SchedulingInput()) {
-    *out.mutable_scheduling() = SchedulingToProto(value.scheduling);
-  }
-  out.set_service_account(value.service_account);
-  out.set_network(value.network);
-  if (value.enable_web_access) {
-    out.set_enable_web_access(*value.enable_web_access);
-  }
-  if (!value.kms_key_name.empty()) {
-    out.mutable_encryption_config()->set_kms_key_name(value.kms_key_name);
-  }
-  return out;
-}
-
-TrainingInput GetInput(const v1::TrainingInput& proto, FieldChecker* parent) {
-  FieldChecker check("trainingInput");
-  TrainingInput out;
-  out.scale_tier = Text(proto.scale_tier(), "scaleTier", &check);
-  out.region = Text(proto.region(), "region", &check);
-  out.package_uris = List(proto.package_uris(), "packageUris", &check);
-  out.python_module = Text(proto.python_module(), "pythonModule", &check);
-  out.python_version = Text(proto.python_version(), "pythonVersion", &check);
-  out.runtime_version = Text(proto.runtime_version(), "runtimeVersion", &check);
-  out.args = List(proto.args(), "args", &check);
-  out.job_dir = Text(proto.job_dir(), "jobDir", &check, 4095);
-  out.use_chief_in_tf_config =
-      Given(proto.use_chief_in_tf_config(), proto.has_use_chief_in_tf_config());
-  out.service_account = Text(proto.service_account(), "serviceAccount", &check);
-  out.network = Text(proto.network(), "network", &check);
-  out.enable_web_access =
-      Given(proto.enable_web_access(), proto.has_enable_web_access());
-  out.kms_key_name = Text(proto.encryption_config().kms_key_name(),
-                          "encryptionConfig.kmsKeyName", &check);
-  parent->Add(check.status());
-  // These know their own paths.
-  out.master = GetReplica(proto.master_type(), std::nullopt,
-                          proto.master_config(), kMasterNames, parent);
-  out.worker = GetReplica(proto.worker_type(),
-                          Given(proto.worker_count(), proto.has_worker_count()),
-                          proto.worker_config(), kWorkerNames, parent);
-  out.parameter_server = GetReplica(
-      proto.parameter_server_type(),
-      Given(proto.parameter_server_count(), proto.has_parameter_server_count()),
-      proto.parameter_server_config(), kParameterServerNames, parent);
-  out.evaluator =
-      GetReplica(proto.evaluator_type(),
-                 Given(proto.evaluator_count(), proto.has_evaluator_count()),
-                 proto.evaluator_config(), kEvaluatorNames, parent);
-  out.scheduling = GetScheduling(proto.scheduling(), parent);
-  return out;
-}
-
-v1::LockstepInput LockstepToProto(const LockstepInput& value) {
-  v1::LockstepInput out;
-  out.mutable_env()->insert(value.env.begin(), value.env.end());
-  if (value.ranks_per_gpu) {
-    out.set_ranks_per_task(std::string(kPerGpu));
-  } else if (value.ranks_per_task) {
-    out.set_ranks_per_task(std::to_string(*value.ranks_per_task));
-  }
-  if (value.restart_budget) {
-    out.mutable_restart()->set_budget(*value.restart_budget);
-  }
-  out.set_runtime(value.runtime);
-  out.mutable_images()->insert(value.images.begin(), value.images.end());
-  AddAll(value.inherited_environment, out.mutable_inherited_environment());
-  out.set_slurm_environment(value.slurm_environment);
-  return out;
-}
-
-LockstepInput GetLockstep(const v1::LockstepInput& proto,
-                          FieldChecker* parent) {
-  FieldChecker check("lockstep");
-  LockstepInput out;
-  out.env = Map(proto.env(), "env", &check);
-  const std::string& ranks = proto.ranks_per_task();
-  if (ranks == kPerGpu) {
-    out.ranks_per_gpu = true;
-  } else if (!ranks.empty()) {
-    int64_t number = 0;
-    const char* const end = ranks.data() + ranks.size();
-    const auto [last, error] = std::from_chars(ranks.data(), end, number);
-    if (error != std::errc() || last != end) {
-      check.Fail("ranksPerTask",
-                 Quote(ranks) + " is neither a number nor \"gpu\"");
-    }
-    out.ranks_per_task = number;
-  }
-  if (proto.has_restart()) {
-    out.restart_budget =
-        Given(proto.restart().budget(), proto.restart().has_budget());
-  }
-  out.runtime = Text(proto.runtime(), "runtime", &check);
-  out.images = Map(proto.images(), "images", &check);
-  out.inherited_environment =
-      List(proto.inherited_environment(), "inheritedEnvironment", &check);
-  out.slurm_environment = proto.slurm_environment();
-  parent->Add(check.status());
-  return out;
+  to->ranks_per_task = number;
 }
 
 // `message` and all that is in it: as deep as the schema, which has no loop.
@@ -321,29 +90,95 @@ Status CheckFields(const google::protobuf::Message& message,
 
 }  // namespace
 
+LOCKSTEP_FIELDS(AcceleratorConfig, v1::AcceleratorConfig) {
+  LOCKSTEP_FIELD(count);
+  LOCKSTEP_FIELD(type, kName);
+}
+
+LOCKSTEP_FIELDS(DiskConfig, v1::DiskConfig) {
+  LOCKSTEP_FIELD(boot_disk_size_gb);
+  LOCKSTEP_FIELD(boot_disk_type, kName);
+}
+
+LOCKSTEP_FIELDS(ReplicaConfig, v1::ReplicaConfig) {
+  LOCKSTEP_FIELD(accelerator_config);
+  LOCKSTEP_FIELD(disk_config);
+  LOCKSTEP_FIELD(image_uri, kName);
+  LOCKSTEP_FIELD(container_command, kList);
+  LOCKSTEP_FIELD(container_args, kList);
+  LOCKSTEP_FIELD(tpu_tf_version, kName);
+}
+
+LOCKSTEP_FIELDS(SchedulingInput, v1::Scheduling) {
+  LOCKSTEP_FIELD(max_running_time);
+  LOCKSTEP_FIELD(max_wait_time);
+  LOCKSTEP_FIELD(priority);
+  LOCKSTEP_FIELD(resilient_to_worker_restart);
+  LOCKSTEP_FIELD(strategy, kName);
+}
+
+// A message that is there and empty would say that it was given: OmitDefault.
+LOCKSTEP_FIELDS(TrainingInput, v1::TrainingInput) {
+  LOCKSTEP_FIELD(scale_tier, kName);
+  LOCKSTEP_FIELD(region, kName);
+  LOCKSTEP_FIELD(package_uris, kList);
+  LOCKSTEP_FIELD(python_module, kName);
+  LOCKSTEP_FIELD(python_version, kName);
+  LOCKSTEP_FIELD(runtime_version, kName);
+  LOCKSTEP_FIELD(args, kList);
+  LOCKSTEP_FIELD(job_dir, Text(4095));
+  LOCKSTEP_FIELD(use_chief_in_tf_config);
+  LOCKSTEP_FIELD(service_account, kName);
+  LOCKSTEP_FIELD(network, kName);
+  LOCKSTEP_FIELD(enable_web_access);
+  v.OnWrite(WriteKey);
+  v.OnRead(ReadKey);
+  LOCKSTEP_FIELD_AS(master.type, master_type, kName);
+  LOCKSTEP_FIELD_AS(master.config, master_config, OmitDefault());
+  LOCKSTEP_FIELD_AS(worker.type, worker_type, kName);
+  LOCKSTEP_FIELD_AS(worker.count, worker_count);
+  LOCKSTEP_FIELD_AS(worker.config, worker_config, OmitDefault());
+  LOCKSTEP_FIELD_AS(parameter_server.type, parameter_server_type, kName);
+  LOCKSTEP_FIELD_AS(parameter_server.count, parameter_server_count);
+  LOCKSTEP_FIELD_AS(parameter_server.config, parameter_server_config,
+                    OmitDefault());
+  LOCKSTEP_FIELD_AS(evaluator.type, evaluator_type, kName);
+  LOCKSTEP_FIELD_AS(evaluator.count, evaluator_count);
+  LOCKSTEP_FIELD_AS(evaluator.config, evaluator_config, OmitDefault());
+  LOCKSTEP_FIELD(scheduling, OmitDefault());
+}
+
+LOCKSTEP_FIELDS(LockstepInput, v1::LockstepInput) {
+  LOCKSTEP_FIELD(env, kMap);
+  v.OnWrite(WriteRanks);
+  v.OnRead(ReadRanks);
+  LOCKSTEP_FIELD(runtime, kName);
+  LOCKSTEP_FIELD(images, kMap);
+  LOCKSTEP_FIELD(inherited_environment, kList);
+  LOCKSTEP_FIELD(slurm_environment);
+}
+
+LOCKSTEP_FIELDS(TrainingJob, v1::TrainingJob) {
+  LOCKSTEP_FIELD(job_id, kName);
+  LOCKSTEP_FIELD(labels, kMap);
+  LOCKSTEP_FIELD(training_input);
+  LOCKSTEP_FIELD(lockstep, OmitDefault());
+}
+
 Status CheckKnown(const v1::TrainingJob& value) {
   return CheckFields(value, "");
 }
 
 v1::TrainingJob ToProto(const TrainingJob& value) {
   v1::TrainingJob out;
-  out.set_job_id(value.job_id);
-  out.mutable_labels()->insert(value.labels.begin(), value.labels.end());
-  *out.mutable_training_input() = InputToProto(value.training_input);
-  if (value.lockstep != LockstepInput()) {
-    *out.mutable_lockstep() = LockstepToProto(value.lockstep);
-  }
+  WriteValue(value, &out);
   return out;
 }
 
-StatusOr<TrainingJob> FromProto(const v1::TrainingJob& value,
-                                std::string_view path) {
-  FieldChecker check(path);
+StatusOr<TrainingJob> FromProto(const v1::TrainingJob& value) {
+  FieldChecker check("", PathStyle::kJson);
   TrainingJob out;
-  out.job_id = Text(value.job_id(), "jobId", &check);
-  out.labels = Map(value.labels(), "labels", &check);
-  out.training_input = GetInput(value.training_input(), &check);
-  out.lockstep = GetLockstep(value.lockstep(), &check);
+  ReadValue(value, &out, &check);
   if (!check.ok()) return check.status();
   return out;
 }

@@ -6,8 +6,6 @@
 #ifndef LOCKSTEP_COMMON_WIRE_TRAINING_WIRE_H_
 #define LOCKSTEP_COMMON_WIRE_TRAINING_WIRE_H_
 
-#include <string_view>
-
 #include "common/base/status.h"
 #include "common/training/training_input.h"
 #include "lockstep/v1/training.pb.h"
@@ -20,8 +18,7 @@ v1::TrainingJob ToProto(const TrainingJob& value);
 Status CheckKnown(const v1::TrainingJob& value);
 
 // Field paths are AI Platform's: "trainingInput.workerCount".
-StatusOr<TrainingJob> FromProto(const v1::TrainingJob& value,
-                                std::string_view path = "");
+StatusOr<TrainingJob> FromProto(const v1::TrainingJob& value);
 
 }  // namespace lockstep
 

@@ -161,12 +161,12 @@ TEST(ProgramWireTest, AContainerNeedsNoProgram) {
   v1::RoleSpec* role = spec.add_roles();
   role->set_type(v1::TASK_TYPE_WORKER);
   role->set_count(1);
-  EXPECT_THAT(Message(ParseJobSpec(spec).status()), HasSubstr("argv"));
+  EXPECT_THAT(Message(FromProto(spec).status()), HasSubstr("argv"));
   role->mutable_container()->set_image("busybox");
-  EXPECT_TRUE(ParseJobSpec(spec).ok());
+  EXPECT_TRUE(FromProto(spec).ok());
   // A native rank is linked with the runtime, and runs on the node itself.
   spec.set_kind(v1::JOB_KIND_NATIVE);
-  EXPECT_THAT(Message(ParseJobSpec(spec).status()), HasSubstr("container"));
+  EXPECT_THAT(Message(FromProto(spec).status()), HasSubstr("container"));
 }
 
 }  // namespace

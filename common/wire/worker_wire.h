@@ -1,18 +1,13 @@
-// The messages of the worker stream: model to proto and back, as value_wire.h
-// says. No gRPC here.
+// The messages of the worker stream: ToProto and FromProto of each, as
+// convert.h says. No gRPC here.
 #ifndef LOCKSTEP_COMMON_WIRE_WORKER_WIRE_H_
 #define LOCKSTEP_COMMON_WIRE_WORKER_WIRE_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include "common/base/status.h"
 #include "common/model/assignment.h"
-#include "common/model/node.h"
-#include "common/model/store_point.h"
+#include "common/model/stream_values.h"
 #include "common/wire/value_wire.h"
 #include "lockstep/v1/worker.pb.h"
 
@@ -34,182 +29,35 @@ inline constexpr int64_t kMaxFileChunk = 256 << 10;
 // Jobs of which a node keeps working directories.
 inline constexpr size_t kMaxWorkJobs = 100'000;
 inline constexpr size_t kJobKeyBytes = 32;
+inline constexpr int64_t kMaxVersion = 1'000'000'000'000'000'000;
 
-// Register: who a node is, and everything that it has of any job.
-struct Registration {
-  NodeInfo node;
-  std::vector<GangStatus> gangs;
-  // Uids of the jobs whose working directories are there.
-  std::vector<std::string> work_jobs;
-  // The newest state of a store that the daemon has obeyed. Absent: it has
-  // obeyed no coordinator yet, or it is an older daemon.
-  std::optional<StorePoint> obeyed = std::nullopt;
-  // Where others may test whether they reach it, on the node's address; 0:
-  // nowhere, or it is an older daemon.
-  int32_t probe_port = 0;
+LOCKSTEP_CONVERTS_ENUM(Goal, "goal", false)
+LOCKSTEP_CONVERTS_ENUM(GangPhase, "phase", false)
 
-  bool operator==(const Registration&) const = default;
-};
-
-// Of each rank only rank, progress and usage count.
-struct GangProgress {
-  JobName job;
-  Generation generation = 0;
-  std::vector<RankStatus> ranks;
-
-  bool operator==(const GangProgress&) const = default;
-};
-
-struct NodeHeartbeat {
-  uint64_t sequence = 0;
-  std::vector<GangProgress> gangs;
-  NodeReadings readings;
-
-  bool operator==(const NodeHeartbeat&) const = default;
-};
-
-struct WelcomeInfo {
-  uint64_t epoch = 0;
-  Duration heartbeat_interval{};
-  Duration lease{};
-  std::string cluster;
-  // Of the coordinator's store; empty: it is an older coordinator.
-  std::string history = {};
-  std::vector<std::string> replaced_histories = {};
-  // Of `epoch`; empty as the history is.
-  std::string epoch_id = {};
-
-  bool operator==(const WelcomeInfo&) const = default;
-};
-
-// RendezvousPut, RendezvousValue; of RendezvousGet without value.
-struct RendezvousEntry {
-  JobName job;
-  Generation generation = 0;
-  std::string key;
-  std::string value;
-
-  bool operator==(const RendezvousEntry&) const = default;
-};
-
-struct LogPiece {
-  JobName job;
-  std::string job_uid;
-  Generation generation = 0;
-  int32_t rank = 0;
-  uint64_t offset = 0;
-  std::string data;
-  bool end = false;
-
-  bool operator==(const LogPiece&) const = default;
-};
-
-struct LogAckInfo {
-  JobName job;
-  Generation generation = 0;
-  int32_t rank = 0;
-  uint64_t offset = 0;
-  bool end = false;
-
-  bool operator==(const LogAckInfo&) const = default;
-};
-
-struct PrefetchReport {
-  std::vector<Prefetched> items;
-
-  bool operator==(const PrefetchReport&) const = default;
-};
-
-// Asks for a part of a task's working directory.
-struct FileQuery {
-  uint64_t id = 0;
-  JobName job;
-  std::string job_uid;
-  TaskType type = TaskType::kChief;
-  int32_t index = 0;
-  // Below the directory; empty: the directory itself.
-  std::string path;
-  // Absent: the entries of a folder; present: bytes of a file.
-  struct Range {
-    int64_t offset = 0;
-    int64_t length = 0;
-
-    bool operator==(const Range&) const = default;
-  };
-  std::optional<Range> range;
-
-  bool operator==(const FileQuery&) const = default;
-};
-
-struct FileAnswer {
-  uint64_t id = 0;
-  // Not OK: the rest is empty.
-  Status status;
-  std::vector<WorkFile> entries;
-  bool truncated = false;
-  std::string data;
-  // Of the whole file, when it was read.
-  int64_t size = 0;
-};
-
-v1::Goal ToProto(Goal value);
-v1::GangPhase ToProto(GangPhase value);
-StatusOr<Goal> FromProto(v1::Goal value, std::string_view path = "goal");
-StatusOr<GangPhase> FromProto(v1::GangPhase value,
-                              std::string_view path = "phase");
-
-v1::Register ToProto(const Registration& value);
-v1::GangStatus ToProto(const GangStatus& value);
-v1::Heartbeat ToProto(const NodeHeartbeat& value);
-v1::Welcome ToProto(const WelcomeInfo& value);
-v1::LocalTask ToProto(const LocalTask& value);
-v1::GangSpec ToProto(const GangSpec& value);
-v1::Assignment ToProto(const Assignment& value);
-v1::LogChunk ToProto(const LogPiece& value);
-v1::LogAck ToProto(const LogAckInfo& value);
-v1::Prefetch ToProto(const Prefetch& value);
-v1::PrefetchStatus ToProto(const PrefetchReport& value);
-v1::FileRequest ToProto(const FileQuery& value);
-v1::FileReply ToProto(const FileAnswer& value);
-v1::RendezvousPut ToRendezvousPut(const RendezvousEntry& value);
-v1::RendezvousGet ToRendezvousGet(const RendezvousEntry& value);
-v1::RendezvousValue ToRendezvousValue(const RendezvousEntry& value);
-
-StatusOr<Registration> FromProto(const v1::Register& value,
-                                 std::string_view path = "register");
-StatusOr<GangStatus> FromProto(const v1::GangStatus& value,
-                               std::string_view path = "gang_status");
-StatusOr<NodeHeartbeat> FromProto(const v1::Heartbeat& value,
-                                  std::string_view path = "heartbeat");
-StatusOr<WelcomeInfo> FromProto(const v1::Welcome& value,
-                                std::string_view path = "welcome");
-StatusOr<LocalTask> FromProto(const v1::LocalTask& value,
-                              std::string_view path = "task");
-StatusOr<GangSpec> FromProto(const v1::GangSpec& value,
-                             std::string_view path = "spec");
+LOCKSTEP_CONVERTS_AS(Registration, v1::Register, "register")
+LOCKSTEP_CONVERTS(GangStatus, "gang_status")
+LOCKSTEP_CONVERTS_AS(NodeHeartbeat, v1::Heartbeat, "heartbeat")
+LOCKSTEP_CONVERTS_AS(WelcomeInfo, v1::Welcome, "welcome")
+LOCKSTEP_CONVERTS(LocalTask, "task")
+LOCKSTEP_CONVERTS(GangSpec, "spec")
 // Also: PREPARE needs a spec, LAUNCH and GO a spec and a cluster spec.
-StatusOr<Assignment> FromProto(const v1::Assignment& value,
-                               std::string_view path = "assignment");
-StatusOr<LogPiece> FromProto(const v1::LogChunk& value,
-                             std::string_view path = "log_chunk");
-StatusOr<LogAckInfo> FromProto(const v1::LogAck& value,
-                               std::string_view path = "log_ack");
-StatusOr<Prefetch> FromProto(const v1::Prefetch& value,
-                             std::string_view path = "prefetch");
+LOCKSTEP_CONVERTS(Assignment, "assignment")
+LOCKSTEP_CONVERTS_AS(LogPiece, v1::LogChunk, "log_chunk")
+LOCKSTEP_CONVERTS_AS(LogAckInfo, v1::LogAck, "log_ack")
+LOCKSTEP_CONVERTS(Prefetch, "prefetch")
 // Each item is an image or a package; an image that is ready has its content.
-StatusOr<PrefetchReport> FromProto(const v1::PrefetchStatus& value,
-                                   std::string_view path = "prefetch_status");
+LOCKSTEP_CONVERTS_AS(PrefetchReport, v1::PrefetchStatus, "prefetch_status")
 // `path` may be anything: whoever opens it must keep within the directory.
-StatusOr<FileQuery> FromProto(const v1::FileRequest& value,
-                              std::string_view path = "file_request");
-StatusOr<FileAnswer> FromProto(const v1::FileReply& value,
-                               std::string_view path = "file_reply");
-StatusOr<RendezvousEntry> FromProto(const v1::RendezvousPut& value,
-                                    std::string_view path = "rendezvous_put");
-StatusOr<RendezvousEntry> FromProto(const v1::RendezvousGet& value,
-                                    std::string_view path = "rendezvous_get");
-StatusOr<RendezvousEntry> FromProto(const v1::RendezvousValue& value,
-                                    std::string_view path = "rendezvous_value");
+LOCKSTEP_CONVERTS_AS(FileQuery, v1::FileRequest, "file_request")
+LOCKSTEP_CONVERTS_AS(FileAnswer, v1::FileReply, "file_reply")
+
+// One value, and three messages that it may become.
+LOCKSTEP_CONVERTS_BY(ToRendezvousPut, RendezvousEntry, v1::RendezvousPut,
+                     "rendezvous_put")
+LOCKSTEP_CONVERTS_BY(ToRendezvousGet, RendezvousEntry, v1::RendezvousGet,
+                     "rendezvous_get")
+LOCKSTEP_CONVERTS_BY(ToRendezvousValue, RendezvousEntry, v1::RendezvousValue,
+                     "rendezvous_value")
 
 }  // namespace lockstep
 

@@ -103,10 +103,10 @@ ClusterSpec Cluster() {
   cluster.master_address = "10.0.0.1";
   cluster.master_port = 2224;
   cluster.services = {{"store", "10.0.0.9:1"}};
-  cluster.master_in_tf_config = true;
-  cluster.slurm_environment = true;
-  cluster.tf_config_job = "{}";
-  cluster.empty_tf_config = true;
+  cluster.environment_options.master_in_tf_config = true;
+  cluster.environment_options.slurm_environment = true;
+  cluster.environment_options.tf_config_job = "{}";
+  cluster.environment_options.empty_tf_config = true;
   return cluster;
 }
 

@@ -121,10 +121,7 @@ void MakeClusterSpec(Job* job, const JobView& view) {
   spec.job = job->spec.name;
   spec.job_uid = job->uid;
   spec.generation = job->generation;
-  spec.master_in_tf_config = job->spec.master_in_tf_config;
-  spec.slurm_environment = job->spec.slurm_environment;
-  spec.tf_config_job = job->spec.tf_config_job;
-  spec.empty_tf_config = job->spec.empty_tf_config;
+  spec.environment_options = job->spec.environment_options;
   std::map<NodeName, size_t> used;
   for (TaskStatus& task : job->tasks) {
     const GangStatus* gang = GangOf(view, task.node, job->generation);

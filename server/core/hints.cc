@@ -24,12 +24,12 @@ bool AskedForNoGpu(const JobSpec& spec, const ExitStatus&) {
 
 // Of a package the flag does not count.
 bool NamesMasterByRuntime(const JobSpec& spec, const ExitStatus&) {
-  return spec.master_in_tf_config && !InContainer(spec) &&
+  return spec.environment_options.master_in_tf_config && !InContainer(spec) &&
          !spec.packages.empty();
 }
 
 bool NamesMaster(const JobSpec& spec, const ExitStatus&) {
-  return spec.master_in_tf_config;
+  return spec.environment_options.master_in_tf_config;
 }
 
 // A port of the lease that another process took is mended by other ports.

@@ -101,7 +101,7 @@ TEST(HintsTest, AMasterThatTensorFlow2DoesNotTake) {
       ExitWith("ValueError: Disallowed task type found in cluster spec.");
   JobSpec spec = Spec();
   EXPECT_THAT(std::string(HintFor(spec, exit)), IsEmpty());
-  spec.master_in_tf_config = true;
+  spec.environment_options.master_in_tf_config = true;
   EXPECT_THAT(std::string(HintFor(spec, exit)),
               HasSubstr("set useChiefInTfConfig: true"));
   spec.packages.emplace_back();

@@ -65,7 +65,8 @@ size_t BytesOf(const std::optional<TrainingJob>& training) {
 size_t OwnBytes(const JobSpec& spec) {
   size_t bytes = sizeof(JobSpec) + spec.name.size() + spec.comment.size() +
                  spec.output_directory.size() + spec.working_directory.size() +
-                 spec.job_dir.size() + spec.tf_config_job.size() +
+                 spec.job_dir.size() +
+                 spec.environment_options.tf_config_job.size() +
                  spec.reduction_plan.size();
   bytes += BytesOf(spec.labels) + BytesOf(spec.inherited_environment);
   for (const Package& package : spec.packages) {

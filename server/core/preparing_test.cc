@@ -332,18 +332,18 @@ TEST(PreparingTest, EachGenerationPreparesAnew) {
 
 TEST(PreparingTest, ProgramsShareAPortForJax) {
   Scene s(ParameterServers());
-  s.job.spec.master_in_tf_config = true;
-  s.job.spec.slurm_environment = true;
-  s.job.spec.tf_config_job = "{}";
+  s.job.spec.environment_options.master_in_tf_config = true;
+  s.job.spec.environment_options.slurm_environment = true;
+  s.job.spec.environment_options.tf_config_job = "{}";
   s.Put({"a", "b"});
   s.Prepared();
   s.Settle();
   ASSERT_TRUE(s.job.cluster);
   EXPECT_THAT(s.job.cluster->services,
               ElementsAre(testing::Pair("jax", "10.0.0.1:7998")));
-  EXPECT_TRUE(s.job.cluster->master_in_tf_config);
-  EXPECT_TRUE(s.job.cluster->slurm_environment);
-  EXPECT_EQ(s.job.cluster->tf_config_job, "{}");
+  EXPECT_TRUE(s.job.cluster->environment_options.master_in_tf_config);
+  EXPECT_TRUE(s.job.cluster->environment_options.slurm_environment);
+  EXPECT_EQ(s.job.cluster->environment_options.tf_config_job, "{}");
 }
 
 TEST(PreparingTest, ADaemonThatKnowsNoServicesPreparesAllTheSame) {

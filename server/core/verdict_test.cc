@@ -299,7 +299,7 @@ TEST_F(VerdictTest, AForgottenUseChiefInTfConfigIsExplained) {
                  "Allowed types are ...";
   Exit(1, exit);
   EXPECT_THAT(First().cause.message, Not(HasSubstr("useChiefInTfConfig")));
-  job().spec.master_in_tf_config = true;
+  job().spec.environment_options.master_in_tf_config = true;
   EXPECT_THAT(First().cause.message, HasSubstr("set useChiefInTfConfig: true"));
   EXPECT_LE(First().cause.message.size(), kMaxSentence);
   EXPECT_TRUE(IsOfARank(job(), First().cause));
@@ -310,7 +310,7 @@ TEST_F(VerdictTest, TheFirstTaskOfAPackageIsNamedByItsRuntime) {
   ExitStatus exit = Code(1);
   exit.message = "ValueError: Disallowed task type found in cluster spec.";
   Exit(1, exit);
-  job().spec.master_in_tf_config = true;
+  job().spec.environment_options.master_in_tf_config = true;
   job().spec.packages.emplace_back();
   EXPECT_THAT(First().cause.message,
               HasSubstr("runtimeVersion 1.x makes the first task master: give "

@@ -48,7 +48,7 @@ std::string_view ConfigOf(TaskType type) {
   return "trainingInput";
 }
 
-// An error of ParseJobSpec, for somebody who has not written a spec.
+// An error in a spec, for somebody who has not written one.
 Status InTheirWords(const Status& status, const JobSpec& spec) {
   std::string text = Message(status);
   for (const auto& [ours, theirs] : kTheirWords) {
@@ -89,19 +89,20 @@ StatusOr<Submitted> ReadTraining(const v1::SubmitJobRequest& request,
         "packages: are missing: upload what trainingInput.packageUris names, "
         "and say here what was uploaded");
   }
-  plan.spec.tf_config_job = TfConfigJob(request.training().training_input());
-  if (plan.spec.tf_config_job.size() > kMaxTfConfigJob) {
+  plan.spec.environment_options.tf_config_job =
+      TfConfigJob(request.training().training_input());
+  if (plan.spec.environment_options.tf_config_job.size() > kMaxTfConfigJob) {
     plan.notes.push_back(fmt::format(
         "trainingInput: with its {} bytes is no part of TF_CONFIG, which says "
         "the tasks alone",
-        plan.spec.tf_config_job.size()));
-    plan.spec.tf_config_job.clear();
+        plan.spec.environment_options.tf_config_job.size()));
+    plan.spec.environment_options.tf_config_job.clear();
   }
   v1::JobSpec proto = ToProto(plan.spec);
   *proto.mutable_packages() = request.packages();
   // As on AI Platform, where the first replica's end is the job's.
   proto.set_end_with(v1::END_WITH_CHIEF);
-  auto spec = ParseJobSpec(proto);
+  auto spec = FromProto(proto);
   if (!spec.ok()) return InTheirWords(spec.status(), plan.spec);
   out.job.spec = *std::move(spec);
   out.job.events = std::move(plan.events);
@@ -183,7 +184,7 @@ StatusOr<Submitted> ReadSubmission(const v1::SubmitJobRequest& request,
     if (request.packages_size() > 0) {
       return InvalidArgument("packages: go with training; a spec has its own");
     }
-    LOCKSTEP_ASSIGN_OR_RETURN(out.job.spec, ParseJobSpec(request.spec()));
+    LOCKSTEP_ASSIGN_OR_RETURN(out.job.spec, FromProto(request.spec()));
     LOCKSTEP_RETURN_IF_ERROR(CompleteRuntime(site, &out.job.spec));
     LOCKSTEP_RETURN_IF_ERROR(CheckBackend(out.job.spec));
     LOCKSTEP_RETURN_IF_ERROR(CheckReductionPlan(out.job.spec));

@@ -138,7 +138,7 @@ Status GetDecisionState(const v1::StoredJob& stored, Job* job) {
 }
 
 Status GetShown(const v1::Job& message, Job* job) {
-  LOCKSTEP_ASSIGN_OR_RETURN(job->spec, ParseJobSpec(message.spec()));
+  LOCKSTEP_ASSIGN_OR_RETURN(job->spec, FromProto(message.spec()));
   job->uid = message.uid();
   job->owner = message.owner();
   job->resource_version = message.resource_version();

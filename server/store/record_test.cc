@@ -147,7 +147,7 @@ TEST(RecordTest, StoredValuesAreReadWithoutTheLimitsOfTheInput) {
   const auto again = DecodeJob(EncodeJob(job));
   ASSERT_TRUE(again.ok()) << Message(again.status());
   EXPECT_EQ(*again, job);
-  EXPECT_FALSE(ParseJobSpec(ToProto(job.spec)).ok()) << "not for what comes in";
+  EXPECT_FALSE(FromProto(ToProto(job.spec)).ok()) << "not for what comes in";
 
   NodeRecord node = FullNode();
   node.info.name = std::string(200, 'N');

@@ -40,13 +40,13 @@ JobSpec FullSpec() {
                     PackageFormat::kSdist, "trainer-0.1.tar.gz"}};
   spec.runtime = {"tf-2.21", "/opt/tf/bin/python3", true};
   spec.inherited_environment = {"HTTP_PROXY"};
-  spec.master_in_tf_config = true;
+  spec.environment_options.master_in_tf_config = true;
   spec.restart_worker_alone = true;
-  spec.slurm_environment = true;
-  spec.tf_config_job = "{\"scale_tier\":\"CUSTOM\"}";
+  spec.environment_options.slurm_environment = true;
+  spec.environment_options.tf_config_job = "{\"scale_tier\":\"CUSTOM\"}";
   spec.job_dir = "gs://bucket/dir";
   spec.pool = "t4";
-  spec.empty_tf_config = true;
+  spec.environment_options.empty_tf_config = true;
   return spec;
 }
 
@@ -156,10 +156,10 @@ ClusterSpec FullCluster() {
   cluster.master_address = "10.0.0.1";
   cluster.master_port = 7999;
   cluster.services = {{"store", "10.0.0.1:1"}};
-  cluster.master_in_tf_config = true;
-  cluster.slurm_environment = true;
-  cluster.tf_config_job = "{}";
-  cluster.empty_tf_config = true;
+  cluster.environment_options.master_in_tf_config = true;
+  cluster.environment_options.slurm_environment = true;
+  cluster.environment_options.tf_config_job = "{}";
+  cluster.environment_options.empty_tf_config = true;
   return cluster;
 }
 

@@ -13,9 +13,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                   "a bad file is INVALID_ARGUMENT");
     return 0;
   }
-  const auto spec = ParseJobSpec(*proto);
+  const auto spec = FromProto(*proto);
   if (!spec.ok()) return 0;
-  const auto again = ParseJobSpec(ToProto(*spec));
+  const auto again = FromProto(ToProto(*spec));
   fuzz::Require(again.ok() && *again == *spec, "a spec survives the wire");
   return 0;
 }

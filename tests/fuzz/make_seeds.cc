@@ -259,7 +259,7 @@ JobSpec Spec() {
     role->mutable_resources()->set_memory_bytes(1 << 30);
   }
   proto.mutable_max_running_time()->set_seconds(3600);
-  return Must(ParseJobSpec(proto));
+  return Must(FromProto(proto));
 }
 
 Assignment SampleAssignment() {

@@ -43,9 +43,9 @@ void ConvertJobSpec(std::string_view bytes) {
   if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return;
   }
-  const auto spec = ParseJobSpec(proto);
+  const auto spec = FromProto(proto);
   if (!spec.ok()) return;
-  const auto again = ParseJobSpec(ToProto(*spec));
+  const auto again = FromProto(ToProto(*spec));
   Require(again.ok() && *again == *spec, "a spec survives the wire");
 }
 

@@ -246,7 +246,7 @@ TEST_F(RankEnvironmentTest, TheDocumentNamesEachVariable) {
       RealFileSystem()->Read(std::string(source) + "/docs/environment.md");
   ASSERT_TRUE(text.ok()) << text.status();
   assignment_.cluster->services = {{"jax", "10.0.0.1:2"}};
-  assignment_.cluster->slurm_environment = true;
+  assignment_.cluster->environment_options.slurm_environment = true;
   assignment_.cluster->tasks.push_back(
       {TaskType::kPs, 0, "a", "10.0.0.1:2223", {{2, 0, {}, 0}}});
   assignment_.spec->output_directory = "/out";
