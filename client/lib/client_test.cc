@@ -181,6 +181,27 @@ TEST_F(ClientTest, WatchStartsAgainWhenItsVersionIsGone) {
   EXPECT_EQ(server_->Answers().watches.back().resource_version(), 0);
 }
 
+TEST_F(ClientTest, WatchThatFellBehindStartsAgain) {
+  server_->Update([](FakeAnswers* a) {
+    a->watch = {JobMessage(v1::JOB_STATE_QUEUED, 3), SyncedMessage(3),
+                JobMessage(v1::JOB_STATE_SUCCEEDED, 4)};
+    a->breaks = 1;
+    a->break_after = 2;
+    a->break_error = OutOfRange("version 3 is no longer kept");
+  });
+  std::vector<int64_t> versions;
+  const Status status = client_->WatchJobs(
+      {},
+      [&](const v1::WatchJobsResponse& message) {
+        versions.push_back(message.job().resource_version());
+        return versions.back() != 4;
+      },
+      nullptr);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(versions, ElementsAre(3, 0, 3, 0, 4));
+  EXPECT_EQ(server_->Answers().watches.back().resource_version(), 0);
+}
+
 TEST_F(ClientTest, WatchStopsFromAnotherThread) {
   server_->Update([](FakeAnswers* a) {
     a->watch = {SyncedMessage(1)};
@@ -297,7 +318,7 @@ TEST_F(ClientTest, LogsGoOnWhereASlowReaderStopped) {
     a->lines = {Line(1, 0, "one"), Line(2, 0, "two"), Line(3, 0, "three")};
     a->breaks = 1;
     a->break_after = 2;
-    a->log_break = ResourceExhausted("the reader has taken nothing for 60s");
+    a->break_error = ResourceExhausted("the reader has taken nothing for 60s");
   });
   LogOptions options;
   options.name = "a";

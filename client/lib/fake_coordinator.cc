@@ -165,7 +165,7 @@ class FakeJobs final : public v1::JobService::Service {
     int sent = 0;
     for (const v1::WatchJobsResponse& message : answers.watch) {
       if (breaks && sent++ == answers.break_after) {
-        return ToGrpc(Unavailable("the coordinator is stopping"));
+        return ToGrpc(answers.break_error);
       }
       if (message.has_job() && request->resource_version() > 0 &&
           message.job().resource_version() <= request->resource_version()) {
@@ -232,7 +232,7 @@ class FakeJobs final : public v1::JobService::Service {
         continue;
       }
       if (breaks && sent++ == answers.break_after) {
-        return ToGrpc(answers.log_break);
+        return ToGrpc(answers.break_error);
       }
       v1::StreamLogsResponse message;
       *message.add_lines() = line;

@@ -28,11 +28,10 @@ struct FakeAnswers {
   std::vector<v1::LogLine> lines;
   // Where set, what the next calls of any method answer: one each.
   std::vector<Status> errors;
-  // How many streams break UNAVAILABLE after `break_after` messages; those of
-  // logs with this status.
+  // How many streams break with `break_error` after `break_after` messages.
   int breaks = 0;
-  Status log_break = Unavailable("the coordinator is stopping");
   int break_after = 0;
+  Status break_error = Unavailable("the coordinator is stopping");
   // A requested checkpoint is complete at once.
   bool completes_checkpoints = true;
   // A watch or log stream goes on for ever after its last message.

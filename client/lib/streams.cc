@@ -155,8 +155,8 @@ Status Client::WatchJobs(const WatchOptions& options,
     const Status status = FromServer(end);
     if (stop && stop->stopped()) return StoppedByCaller();
     if (status.ok()) return status;
-    if (status.code() == StatusCode::kOutOfRange &&
-        request.resource_version()) {
+    // What follows the version is no longer kept: it begins with a snapshot.
+    if (status.code() == StatusCode::kOutOfRange && synced) {
       synced = false;
       version = 0;
       continue;

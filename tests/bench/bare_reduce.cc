@@ -2,7 +2,7 @@
 // share their buffers and take the next piece by one counter. No operation is
 // described or checked, nothing is allocated, no rank can fail or be aborted.
 //
-//   bare_reduce --rank R --ranks N --store DIR and what peers/probe.h says
+//   bare_reduce --store DIR and what peers/probe.h says
 //
 // A variant is the way in which a rank waits for the others: 0 by yielding its
 // processor, 1 asleep until it is woken, 2 by naps.
@@ -131,23 +131,21 @@ unsigned char* MapShared(const std::string& path, int rank, size_t bytes) {
 }
 
 int Main(int argc, char** argv) {
-  const int rank = atoi(probe_argument(argc, argv, "--rank", "0"));
-  const int ranks = atoi(probe_argument(argc, argv, "--ranks", "1"));
   probe p;
-  const int code = probe_begin(&p, argc, argv, rank, ranks);
+  const int code = probe_begin(&p, argc, argv);
   if (code != 0) return code;
   const size_t bytes =
       (probe_largest(&p) * sizeof(float) + kHead - 1) / kHead * kHead;
-  const size_t all = kHead + ranks * bytes;
+  const size_t all = kHead + p.ranks * bytes;
   const std::string path =
       fmt::format("{}/bare", probe_argument(argc, argv, "--store", "."));
-  unsigned char* const memory = MapShared(path, rank, all);
+  unsigned char* const memory = MapShared(path, p.rank, all);
   if (memory == nullptr) {
     perror(path.c_str());
     return 1;
   }
   madvise(memory, all, MADV_HUGEPAGE);
-  Bare bare(memory, bytes, rank, ranks);
+  Bare bare(memory, bytes, p.rank, p.ranks);
   return probe_run(&p, bare.own(), ReduceOne, &bare);
 }
 

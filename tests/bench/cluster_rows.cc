@@ -49,12 +49,21 @@ int Main(const Words& words) {
 
 }  // namespace
 
+Sampler Timed(std::function<Status()> act) {
+  return [act = std::move(act)]() -> StatusOr<double> {
+    const int64_t start = MonotonicNanos();
+    LOCKSTEP_RETURN_IF_ERROR(act());
+    return SecondsSince(start);
+  };
+}
+
 Status RowRun::Start(int workers) {
   LOCKSTEP_ASSIGN_OR_RETURN(ours, BenchCluster::Start(workers));
   return OkStatus();
 }
 
-Status RowRun::StartSlurm() {
+Status RowRun::StartBoth(int workers) {
+  LOCKSTEP_RETURN_IF_ERROR(Start(workers));
   auto started = SlurmPeer::Start();
   if (started.status().code() == StatusCode::kNotFound) {
     missing = started.status();
@@ -65,49 +74,70 @@ Status RowRun::StartSlurm() {
   return OkStatus();
 }
 
-void RowRun::Report(const Comparison& c) {
-  if (c.theirs.empty() || c.theirs[0].empty()) {
-    std::vector<double> all;
-    for (const auto& round : c.ours) {
-      all.insert(all.end(), round.begin(), round.end());
-    }
-    std::sort(all.begin(), all.end());
-    fmt::print("{}: ours p50 {:.6g} {}; no peer\n", c.id,
-               all.empty() ? 0 : all[(all.size() - 1) / 2], c.unit);
-    return;
-  }
-  const nlohmann::json json = {{"id", c.id},
-                               {"peer", c.peer},
-                               {"ours", c.ours},
-                               {"theirs", c.theirs},
-                               {"ranks", c.ranks},
-                               {"bytes", c.bytes},
-                               {"verified", c.verified},
-                               {"unit", c.unit}};
-  fmt::print("RESULT {}\n", json.dump());
+std::string RowRun::Slurm(const std::string& what) const {
+  return (slurm ? slurm->version() : "no Slurm") + " " + what;
 }
 
-StatusOr<std::vector<Rounds>> TakeByTurns(const RowRun& run, int rounds,
-                                          int samples,
-                                          const std::vector<Sampler>& sides) {
-  if (run.rounds > 0) rounds = run.rounds;
-  std::vector<Rounds> taken(sides.size());
-  for (int round = 0; round < rounds; ++round) {
+Status RowRun::Take(int count, int samples,
+                    const std::vector<Sampler>& samplers) {
+  if (rounds > 0) count = rounds;
+  sides.assign(samplers.size(), {});
+  for (int round = 0; round < count; ++round) {
     std::vector<std::vector<double>> of_round(sides.size());
     for (int i = 0; i < samples; ++i) {
       for (size_t turn = 0; turn < sides.size(); ++turn) {
         const size_t side =
             (turn + static_cast<size_t>(round + i)) % sides.size();
-        if (!sides[side]) continue;
-        LOCKSTEP_ASSIGN_OR_RETURN(of_round[side].emplace_back(), sides[side]());
+        if (!samplers[side]) continue;
+        LOCKSTEP_ASSIGN_OR_RETURN(of_round[side].emplace_back(),
+                                  samplers[side]());
       }
     }
-    if (round == 0 && rounds > 3) continue;
+    if (round == 0 && count > 3) continue;
     for (size_t side = 0; side < sides.size(); ++side) {
-      taken[side].push_back(std::move(of_round[side]));
+      sides[side].push_back(std::move(of_round[side]));
     }
   }
-  return taken;
+  return OkStatus();
+}
+
+void RowRun::AddSide(const std::vector<double>& noted) {
+  Rounds side;
+  for (size_t i = noted.size() - sides[0].size(); i < noted.size(); ++i) {
+    side.push_back({noted[i]});
+  }
+  sides.push_back(std::move(side));
+}
+
+void RowRun::Report(const Comparison& c) const {
+  const Rounds& mine = sides[c.ours];
+  const Rounds& theirs = sides[c.theirs];
+  if (theirs.empty() || theirs[0].empty()) {
+    std::vector<double> all;
+    for (const auto& round : mine) {
+      all.insert(all.end(), round.begin(), round.end());
+    }
+    fmt::print("{}: ours p50 {:.6g} {}; no peer\n", c.id, Percentile(all, 50),
+               c.unit);
+    return;
+  }
+  const nlohmann::json json = {{"id", c.id},
+                               {"peer", c.peer},
+                               {"ours", mine},
+                               {"theirs", theirs},
+                               {"ranks", c.ranks},
+                               {"bytes", c.bytes},
+                               {"verified", !c.verified || *c.verified},
+                               {"unit", c.unit}};
+  fmt::print("RESULT {}\n", json.dump());
+}
+
+Status RowRun::Compare(int count, int samples,
+                       const std::vector<Sampler>& samplers,
+                       const std::vector<Comparison>& comparisons) {
+  LOCKSTEP_RETURN_IF_ERROR(Take(count, samples, samplers));
+  for (const Comparison& comparison : comparisons) Report(comparison);
+  return OkStatus();
 }
 
 }  // namespace lockstep

@@ -11,19 +11,24 @@
 
 namespace lockstep {
 
-// The samples of each round, in seconds.
+// The samples of each round, in seconds or bytes.
 using Rounds = std::vector<std::vector<double>>;
 
-// What ours is compared with.
+// Takes one sample of a side; empty: the side is not there.
+using Sampler = std::function<StatusOr<double>()>;
+// The seconds that `act` takes.
+Sampler Timed(std::function<Status()> act);
+
+// A side that is ours and one that it is compared with.
 struct Comparison {
   std::string id;
   std::string peer;
-  const Rounds& ours;
-  const Rounds& theirs;
+  size_t ours = 0;  // Of RowRun::sides.
+  size_t theirs = 1;
   int ranks = 0;
   uint64_t bytes = 0;
-  bool verified = true;
-  const char* unit = "seconds";  // or "bytes"
+  bool* verified = nullptr;  // Null: true.
+  const char* unit = "seconds";
 };
 
 // One run of a row.
@@ -34,25 +39,27 @@ struct RowRun {
   std::unique_ptr<BenchCluster> ours;
   std::unique_ptr<SlurmPeer> slurm;  // null: the machine has none
   Status missing = OkStatus();       // NotFound: a peer was not there
+  std::vector<Rounds> sides;
 
   // Starts `ours`.
   Status Start(int workers);
-  // Starts `slurm` where the machine has it.
-  Status StartSlurm();
-  // Writes the comparison as a line of JSON; where the peer has no samples, the
+  // The same, and `slurm` where the machine has it.
+  Status StartBoth(int workers);
+  // The peer that `slurm` is: `what` with its version before it.
+  std::string Slurm(const std::string& what) const;
+  // Takes `samples` of each side in each of `count` rounds, by turns, in an
+  // order that turns too, into `sides`. The first round is dropped where there
+  // are more than three.
+  Status Take(int count, int samples, const std::vector<Sampler>& samplers);
+  // Another side, of what was noted of each sample of the first one.
+  void AddSide(const std::vector<double>& noted);
+  // Writes a comparison as a line of JSON; where the peer has no samples, the
   // median of ours.
-  void Report(const Comparison& comparison);
+  void Report(const Comparison& comparison) const;
+  // Take, then Report of each.
+  Status Compare(int count, int samples, const std::vector<Sampler>& samplers,
+                 const std::vector<Comparison>& comparisons);
 };
-
-// Takes one sample of a side; empty: the side is not there.
-using Sampler = std::function<StatusOr<double>()>;
-
-// Takes `samples` of each side in each round, by turns, in an order that turns
-// too. The first round is dropped where there are more than three. The result
-// has the rounds of each side.
-StatusOr<std::vector<Rounds>> TakeByTurns(const RowRun& run, int rounds,
-                                          int samples,
-                                          const std::vector<Sampler>& sides);
 
 // L1: from submission to the first instruction of both ranks of a gang, beside
 // sbatch and srun -n2. The store is on disk with fsync. One job at a time.

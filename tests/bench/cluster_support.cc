@@ -65,6 +65,11 @@ size_t Reloads(const std::string& log) {
 
 }  // namespace
 
+double Percentile(std::vector<double> values, int percent) {
+  std::sort(values.begin(), values.end());
+  return values.at((percent * values.size() + 99) / 100 - 1);
+}
+
 Status AwaitTrue(const std::string& what,
                  const std::function<StatusOr<bool>()>& done, Duration pause) {
   const MonoTime limit = MonotonicNow() + seconds(60);
@@ -184,6 +189,11 @@ StatusOr<v1::Package> BenchCluster::Upload(const PackedPackage& packed) {
   return package;
 }
 
+StatusOr<v1::Package> BenchCluster::UploadTrainer(const std::string& folder) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const PackedPackage packed, PackTrainer(folder));
+  return Upload(packed);
+}
+
 StatusOr<CertificateAuthority> BenchCluster::Authority() const {
   return CertificateAuthority::Load(
       RealFileSystem(), cluster_->layout().CaDir(), SystemClock().Now().wall);
@@ -260,6 +270,10 @@ SlurmPeer::~SlurmPeer() {
   const Status stopped =
       RunProgram({SlurmScript(), "stop", dir_.path()}, CurrentEnvironment());
   if (!stopped.ok()) fmt::print(stderr, "{}\n", Message(stopped));
+}
+
+Status SlurmPeer::Run(const Words& argv) const {
+  return RunProgram(argv, environment_);
 }
 
 pid_t SlurmPeer::Pid(const std::string& daemon) const {

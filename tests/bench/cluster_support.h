@@ -28,6 +28,9 @@ inline double SecondsSince(int64_t start) {
   return static_cast<double>(MonotonicNanos() - start) / 1e9;
 }
 
+// The smallest value that `percent` % of them do not exceed.
+double Percentile(std::vector<double> values, int percent);
+
 // Looks every `pause` until `done`; DeadlineExceeded, with `what`, after 60 s.
 Status AwaitTrue(const std::string& what,
                  const std::function<StatusOr<bool>()>& done,
@@ -59,6 +62,9 @@ class BenchCluster {
   // Certificates and address for `lockstep`, as environment.
   Words environment() const;
 
+  Status Submit(const v1::JobSpec& spec) {
+    return client_->SubmitJob(spec).status();
+  }
   // Waits until the job has succeeded; Internal, with why, where it has not.
   StatusOr<v1::Job> AwaitSuccess(const std::string& name);
   Status CancelAndWait(const std::string& name);
@@ -75,6 +81,8 @@ class BenchCluster {
                  const std::map<std::string, std::string>& runtimes);
   // As the API has it; uploaded unless it is there.
   StatusOr<v1::Package> Upload(const PackedPackage& packed);
+  // PackTrainer's of a folder that WriteTrainer makes.
+  StatusOr<v1::Package> UploadTrainer(const std::string& folder);
 
   // A connection of its own for another identity.
   StatusOr<std::shared_ptr<grpc::Channel>> Connect(
@@ -107,6 +115,8 @@ class SlurmPeer {
   const Words& environment() const { return environment_; }
   // What Slurm it is, for the report.
   const std::string& version() const { return version_; }
+  // Runs a command of Slurm's, as RunProgram says.
+  Status Run(const Words& argv) const;
   // Of slurmctld or slurmd; 0: it does not run.
   pid_t Pid(const std::string& daemon) const;
   // Where slurmctld keeps its jobs.

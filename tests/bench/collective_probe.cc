@@ -2,13 +2,7 @@
 // writes when that was done to slot RANK of a board:
 //
 //   collective_probe BOARD FIRST_SLOT
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "common/base/fd.h"
+#include "tests/bench/peers/probe.h"
 #include "worker/runtime/session.h"
 
 namespace lockstep {
@@ -18,14 +12,9 @@ Status Probe(Session* session, const char* board, int64_t first) {
   LOCKSTEP_RETURN_IF_ERROR(session->Form({{"probe", "1"}}));
   double one = 1;
   LOCKSTEP_RETURN_IF_ERROR(session->AllReduceSum({&one, 1}));
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t now = probe_nanos();
   if (one != session->world_size()) return DataLoss("the sum is {}", one);
-  const Fd file(open(board, O_RDWR | O_CLOEXEC));
-  const int64_t time = now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
-  if (pwrite(file.get(), &time, sizeof(time),
-             (first + session->rank()) * static_cast<off_t>(sizeof(time))) !=
-      sizeof(time)) {
+  if (!probe_post(board, first + session->rank(), now)) {
     return Internal("cannot write to {}", board);
   }
   return OkStatus();

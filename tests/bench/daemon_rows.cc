@@ -90,6 +90,13 @@ StatusOr<double> RestartCoordinator(BenchCluster* bench, double* ready) {
   return shown;
 }
 
+bool ShowsSleepers(SlurmPeer* slurm) {
+  const auto queue = OutputOf({"squeue", "--noheader", "--states=RUNNING",
+                               "--name=sleep", "--format=%j"},
+                              slurm->environment());
+  return queue.ok() && !queue->empty();
+}
+
 // slurmctld writes its jobs to disk seconds after it took them; a job that is
 // younger when it is killed is lost.
 Status AwaitSaved(SlurmPeer* slurm) {
@@ -98,12 +105,7 @@ Status AwaitSaved(SlurmPeer* slurm) {
       "slurmctld has not saved its job",
       [&]() -> StatusOr<bool> {
         if (!running_since) {
-          LOCKSTEP_ASSIGN_OR_RETURN(
-              const std::string queue,
-              OutputOf({"squeue", "--noheader", "--states=RUNNING",
-                        "--name=sleep", "--format=%j"},
-                       slurm->environment()));
-          if (!queue.empty()) {
+          if (ShowsSleepers(slurm)) {
             running_since = ToUnixNanos(SystemClock().Now().wall);
           }
           return false;
@@ -123,15 +125,11 @@ StatusOr<double> RestartSlurmctld(SlurmPeer* slurm) {
       AwaitTrue("slurmctld has not ended",
                 [&]() -> StatusOr<bool> { return kill(controller, 0) != 0; }));
   const int64_t start = MonotonicNanos();
-  LOCKSTEP_RETURN_IF_ERROR(RunProgram({"slurmctld"}, slurm->environment()));
+  LOCKSTEP_RETURN_IF_ERROR(slurm->Run({"slurmctld"}));
   LOCKSTEP_RETURN_IF_ERROR(AwaitListening(slurm->control_port()));
   LOCKSTEP_RETURN_IF_ERROR(
-      AwaitTrue("slurmctld does not show its job", [&]() -> StatusOr<bool> {
-        const auto queue = OutputOf(
-            {"squeue", "--noheader", "--states=RUNNING", "--format=%j"},
-            slurm->environment());
-        return queue.ok() && queue->find("sleep") != std::string::npos;
-      }));
+      AwaitTrue("slurmctld does not show its job",
+                [&]() -> StatusOr<bool> { return ShowsSleepers(slurm); }));
   return SecondsSince(start);
 }
 
@@ -166,7 +164,7 @@ Status MeasureSteps(RowRun* run) {
                             {BinDir() + "/../tests/step_program", "--steps",
                              "1000000", "--step_ms", "2"});
   spec.set_kind(v1::JOB_KIND_NATIVE);
-  LOCKSTEP_RETURN_IF_ERROR(run->ours->client()->SubmitJob(spec).status());
+  LOCKSTEP_RETURN_IF_ERROR(run->ours->Submit(spec));
   LOCKSTEP_RETURN_IF_ERROR(AwaitTrue("no 100 steps", [&]() -> StatusOr<bool> {
     return CommittedSteps(cluster) >= 100;
   }));
@@ -177,30 +175,27 @@ Status MeasureSteps(RowRun* run) {
     LOCKSTEP_RETURN_IF_ERROR(cluster->WaitReady());
     return seconds;
   };
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const auto taken,
-      TakeByTurns(*run, kRestarts, 1,
-                  {without, [&] { return SecondsPerStep(cluster); }}));
+  LOCKSTEP_RETURN_IF_ERROR(run->Take(
+      kRestarts, 1, {without, [&] { return SecondsPerStep(cluster); }}));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job,
                             run->ours->client()->GetJob(kStepsJob));
-  run->Report({"R4-steps", "the same job while the coordinator is there",
-               taken[0], taken[1], 2, 0,
-               job.state() == v1::JOB_STATE_RUNNING && job.generation() == 1});
+  bool verified = job.state() == v1::JOB_STATE_RUNNING && job.generation() == 1;
+  run->Report({"R4-steps", "the same job while the coordinator is there", 0, 1,
+               2, 0, &verified});
   return run->ours->CancelAndWait(kStepsJob);
 }
 
 }  // namespace
 
 Status RunR4(RowRun* run) {
-  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
-  LOCKSTEP_RETURN_IF_ERROR(run->StartSlurm());
+  LOCKSTEP_RETURN_IF_ERROR(run->StartBoth(2));
   LOCKSTEP_RETURN_IF_ERROR(MeasureSteps(run));
   Client* const client = run->ours->client();
   for (int i = 0; i < kSleepers; ++i) {
     const auto spec =
         BenchCluster::Program("sleep" + std::to_string(i), kTasksPerJob, 0.005,
                               {"/bin/sleep", "3600"});
-    LOCKSTEP_RETURN_IF_ERROR(client->SubmitJob(spec).status());
+    LOCKSTEP_RETURN_IF_ERROR(run->ours->Submit(spec));
   }
   LOCKSTEP_RETURN_IF_ERROR(
       AwaitTrue("200 tasks do not run", [&]() -> StatusOr<bool> {
@@ -210,32 +205,23 @@ Status RunR4(RowRun* run) {
   Sampler peer;
   if (slurm != nullptr) {
     LOCKSTEP_RETURN_IF_ERROR(
-        RunProgram({"sbatch", "--quiet", "-n64", "--job-name=sleep",
-                    "--output=/dev/null", "--wrap=srun -O -n200 sleep 3600"},
-                   slurm->environment()));
+        slurm->Run({"sbatch", "--quiet", "-n64", "--job-name=sleep",
+                    "--output=/dev/null", "--wrap=srun -O -n200 sleep 3600"}));
     LOCKSTEP_RETURN_IF_ERROR(AwaitSaved(slurm));
     peer = [&] { return RestartSlurmctld(slurm); };
   }
   std::vector<double> ready;
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto taken,
-                            TakeByTurns(*run, kRestarts, 1,
-                                        {[&] {
-                                           return RestartCoordinator(
-                                               run->ours.get(),
-                                               &ready.emplace_back());
-                                         },
-                                         peer}));
-  Rounds of_ready;
-  for (size_t i = ready.size() - taken[0].size(); i < ready.size(); ++i) {
-    of_ready.push_back({ready[i]});
-  }
-  const std::string name = (slurm ? slurm->version() : "no Slurm") +
-                           " slurmctld, 200 tasks of one job";
+  const Sampler restart = [&] {
+    return RestartCoordinator(run->ours.get(), &ready.emplace_back());
+  };
+  LOCKSTEP_RETURN_IF_ERROR(run->Take(kRestarts, 1, {restart, peer}));
+  run->AddSide(ready);
+  const std::string name = run->Slurm("slurmctld, 200 tasks of one job");
   const int ranks = kSleepers * kTasksPerJob;
-  run->Report({"R4", name, taken[0], taken[1], ranks});
-  run->Report({"R4-ready", name, of_ready, taken[1], ranks});
+  run->Report({"R4", name, 0, 1, ranks});
+  run->Report({"R4-ready", name, 2, 1, ranks});
   if (slurm == nullptr) return OkStatus();
-  return RunProgram({"scancel", "--name=sleep"}, slurm->environment());
+  return slurm->Run({"scancel", "--name=sleep"});
 }
 
 namespace {
@@ -274,7 +260,7 @@ Status RunO2(RowRun* run) {
   for (int i = 0; i < kLiveJobs; ++i) {
     const auto spec = BenchCluster::Program("job" + std::to_string(i), 2, 1,
                                             {"/bin/sleep", "3600"});
-    LOCKSTEP_RETURN_IF_ERROR(run->ours->client()->SubmitJob(spec).status());
+    LOCKSTEP_RETURN_IF_ERROR(run->ours->Submit(spec));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string address,
                             cluster->http_address("coordinator"));
@@ -291,26 +277,19 @@ Status RunO2(RowRun* run) {
         .Set(static_cast<double>(i) / 3);
   }
   bool verified = series > 10 * kLiveJobs;
-  const Sampler ours = [&]() -> StatusOr<double> {
-    const int64_t start = MonotonicNanos();
-    LOCKSTEP_RETURN_IF_ERROR(Scrape(address, token).status());
-    return SecondsSince(start);
-  };
-  const Sampler theirs = [&]() -> StatusOr<double> {
-    const int64_t start = MonotonicNanos();
+  const auto ours = Timed([&] { return Scrape(address, token).status(); });
+  const auto theirs = Timed([&] {
     std::ostringstream out;
     prometheus::TextSerializer().Serialize(out, registry.Collect());
     verified &= CountSeries(out.str()) == series;
-    return SecondsSince(start);
-  };
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto taken,
-                            TakeByTurns(*run, 6, kScrapes, {ours, theirs}));
-  run->Report({"O2",
-               fmt::format("prometheus-cpp Collect and TextSerializer, {} "
-                           "gauges",
-                           series),
-               taken[0], taken[1], 0, first.size(), verified});
-  return OkStatus();
+    return OkStatus();
+  });
+  return run->Compare(
+      6, kScrapes, {ours, theirs},
+      {{"O2",
+        fmt::format("prometheus-cpp Collect and TextSerializer, {} gauges",
+                    series),
+        0, 1, 0, first.size(), &verified}});
 }
 
 namespace {
@@ -340,9 +319,7 @@ Status FollowLines(BenchCluster* bench, SeenLines* seen) {
   options.follow = true;
   options.timeout = std::chrono::seconds(300);
   LOCKSTEP_RETURN_IF_ERROR(
-      bench->client()
-          ->SubmitJob(BenchCluster::Program(options.name, 1, 1, LineWriter()))
-          .status());
+      bench->Submit(BenchCluster::Program(options.name, 1, 1, LineWriter())));
   return bench->client()->StreamLogs(
       options,
       [&](const v1::LogLine& line) {
@@ -356,24 +333,20 @@ Status FollowLines(BenchCluster* bench, SeenLines* seen) {
 }  // namespace
 
 Status RunO3(RowRun* run) {
-  LOCKSTEP_RETURN_IF_ERROR(run->Start(1));
-  LOCKSTEP_RETURN_IF_ERROR(run->StartSlurm());
+  LOCKSTEP_RETURN_IF_ERROR(run->StartBoth(1));
   SeenLines expected;
   for (int64_t i = 0; i < kLines; ++i) {
     expected.Add(fmt::format("{:015} {:x<83}\n", i, ""));
   }
   bool verified = true;
-  const auto timed = [&](const char* who, const auto& follow) -> Sampler {
-    return [&, who, follow]() -> StatusOr<double> {
+  const auto timed = [&](const char* who, const auto& follow) {
+    return Timed([&, who, follow]() -> Status {
       SeenLines seen;
-      const int64_t start = MonotonicNanos();
       LOCKSTEP_RETURN_IF_ERROR(follow(&seen));
-      const double took = SecondsSince(start);
-      fmt::print("{}: {} of {} lines in {:.1f} s\n", who, seen.lines, kLines,
-                 took);
+      fmt::print("{}: {} of {} lines\n", who, seen.lines, kLines);
       verified &= seen == expected;
-      return took;
-    };
+      return OkStatus();
+    });
   };
   Sampler srun;
   if (run->slurm) {
@@ -384,18 +357,12 @@ Status RunO3(RowRun* run) {
                         [&](std::string_view piece) { seen->Add(piece); });
     });
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto taken,
-                            TakeByTurns(*run, 3, 1,
-                                        {timed("ours",
-                                               [&](SeenLines* seen) {
-                                                 return FollowLines(
-                                                     run->ours.get(), seen);
-                                               }),
-                                         srun}));
-  run->Report({"O3",
-               (run->slurm ? run->slurm->version() : "no Slurm") + " srun -n1",
-               taken[0], taken[1], 1, 1 << 30, verified});
-  return OkStatus();
+  const auto ours = timed("ours", [&](SeenLines* seen) {
+    return FollowLines(run->ours.get(), seen);
+  });
+  return run->Compare(
+      3, 1, {ours, srun},
+      {{"O3", run->Slurm("srun -n1"), 0, 1, 1, 1 << 30, &verified}});
 }
 
 namespace {
@@ -409,45 +376,39 @@ struct Daemon {
   std::string name;
   pid_t pid;
   ProcessUse before = {};
-  Rounds cpu = {};
-  Rounds memory = {};
 };
 
 }  // namespace
 
 Status RunO4(RowRun* run) {
-  LOCKSTEP_RETURN_IF_ERROR(run->Start(1));
-  LOCKSTEP_RETURN_IF_ERROR(run->StartSlurm());
+  LOCKSTEP_RETURN_IF_ERROR(run->StartBoth(1));
   std::vector<Daemon> daemons = {
       {"worker", run->ours->cluster()->Pid("worker-0")},
       {"coordinator", run->ours->cluster()->Pid("coordinator")}};
-  std::string slurm = "no Slurm";
   if (run->slurm) {
-    slurm = run->slurm->version();
     daemons.push_back({"slurmd", run->slurm->Pid("slurmd")});
     daemons.push_back({"slurmctld", run->slurm->Pid("slurmctld")});
   }
+  // CPU time of each, then memory; without Slurm its daemons have no samples.
+  run->sides.assign(8, {});
   std::this_thread::sleep_for(kRest);
   for (int round = 0; round < (run->rounds > 0 ? run->rounds : 3); ++round) {
     for (Daemon& daemon : daemons) {
       LOCKSTEP_ASSIGN_OR_RETURN(daemon.before, UseOf(daemon.pid));
     }
     std::this_thread::sleep_for(kWindow);
-    for (Daemon& daemon : daemons) {
-      LOCKSTEP_ASSIGN_OR_RETURN(const ProcessUse after, UseOf(daemon.pid));
-      daemon.cpu.push_back(
-          {std::max(kTick, after.cpu_seconds - daemon.before.cpu_seconds)});
-      daemon.memory.push_back({after.resident_bytes});
+    for (size_t i = 0; i < daemons.size(); ++i) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const ProcessUse after, UseOf(daemons[i].pid));
+      run->sides[i].push_back(
+          {std::max(kTick, after.cpu_seconds - daemons[i].before.cpu_seconds)});
+      run->sides[i + 4].push_back({after.resident_bytes});
     }
   }
-  daemons.resize(4);  // Without Slurm its daemons have no samples.
-  for (int i : {0, 1}) {
-    const Daemon& mine = daemons[i];
-    const Daemon& theirs = daemons[i + 2];
-    run->Report({"O4-cpu-" + mine.name, slurm + " " + theirs.name, mine.cpu,
-                 theirs.cpu});
-    run->Report({"O4-rss-" + mine.name, slurm + " " + theirs.name + ", bytes",
-                 mine.memory, theirs.memory, 0, 0, true, "bytes"});
+  for (size_t i : {0, 1}) {
+    const std::string peer = run->Slurm(i == 0 ? "slurmd" : "slurmctld");
+    run->Report({"O4-cpu-" + daemons[i].name, peer, i, i + 2});
+    run->Report({"O4-rss-" + daemons[i].name, peer + ", bytes", i + 4, i + 6, 0,
+                 0, nullptr, "bytes"});
   }
   return OkStatus();
 }

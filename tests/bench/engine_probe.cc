@@ -1,20 +1,12 @@
 // Our side of the all-reduce benchmarks.
 //
-//   engine_probe --rank R --ranks N --store DIR --backend NAME [--pin 1]
-//     [--address IP] [--plan LINE] and what peers/probe.h says
+//   engine_probe [--pin 1] and what probe_rank.h and peers/probe.h say
 //
 // Variant 0 reduces in the communicator's own memory, 1 in private memory that
 // it is told of.
 #include <fmt/format.h>
 
-#include <map>
-#include <memory>
-#include <string>
-
-#include "tests/bench/peers/probe.h"
-#include "worker/collective/communicator.h"
-#include "worker/collective/factory/form_communicator.h"
-#include "worker/collective/testing.h"
+#include "tests/bench/probe_rank.h"
 
 namespace lockstep {
 namespace {
@@ -39,9 +31,10 @@ const float* Reduce(void* self, const probe_case* c) {
   return nullptr;
 }
 
-Status Measure(probe* p, const CommunicatorOptions& options, int* code) {
+Status Measure(probe* p, const ProbeRank& rank, int* code) {
   Engine engine;
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto communicator, FormCommunicator(options));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto communicator,
+                            rank.Form(rank.store, kTimeout));
   engine.communicator = communicator.get();
   // All cases are of one kind of memory.
   const size_t count = probe_largest(p);
@@ -65,24 +58,10 @@ Status Measure(probe* p, const CommunicatorOptions& options, int* code) {
 
 int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
-  const int rank = atoi(probe_argument(argc, argv, "--rank", "0"));
-  const int ranks = atoi(probe_argument(argc, argv, "--ranks", "1"));
-  if (atoi(probe_argument(argc, argv, "--pin", "0")) != 0) probe_pin(rank);
   probe p;
-  int code = probe_begin(&p, argc, argv, rank, ranks);
+  int code = probe_begin(&p, argc, argv);
   if (code != 0) return code;
-  DirectoryRendezvousStore store(probe_argument(argc, argv, "--store", "."));
-  CommunicatorOptions options;
-  options.backend = probe_argument(argc, argv, "--backend", "auto");
-  options.rank = rank;
-  options.size = ranks;
-  options.label = "engine_probe";
-  options.bind_address = probe_argument(argc, argv, "--address", "127.0.0.1");
-  options.reduction_plan = probe_argument(argc, argv, "--plan", "");
-  options.operation_timeout = kTimeout;
-  options.forming_deadline = MonotonicNow() + std::chrono::seconds(20);
-  options.rendezvous = &store;
-  const Status status = Measure(&p, options, &code);
+  const Status status = Measure(&p, ProbeRank(argc, argv), &code);
   if (status.ok()) return code;
   fmt::print(stderr, "engine_probe: {}\n", Message(status));
   return 1;

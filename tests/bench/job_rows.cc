@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <latch>
 #include <random>
 #include <set>
 #include <thread>
@@ -21,14 +22,22 @@ constexpr double kCpusPerJob = 1.0 / 32;
 using Submit = std::function<Status(Client*, const std::string& name)>;
 
 // Watches until all jobs PREFIX... are final; `end` is the time of the last
-// one. A watch's versions are the store's commits.
+// one. Counts `watches` down once every change is seen as it comes, or never
+// will be. A watch's versions are the store's commits.
 Status AwaitAllEnded(BenchCluster* bench, const std::string& prefix,
-                     int64_t* end, StopToken* stop) {
+                     std::latch* watches, int64_t* end, StopToken* stop) {
   std::set<std::string> ended;
   std::string bad;
-  LOCKSTEP_RETURN_IF_ERROR(bench->client()->WatchJobs(
+  bool synced = false;
+  const auto note_synced = [&] {
+    if (!std::exchange(synced, true)) watches->count_down();
+  };
+  const Status status = bench->client()->WatchJobs(
       {},
       [&](const v1::WatchJobsResponse& message) {
+        if (message.event_case() == v1::WatchJobsResponse::kSynced) {
+          note_synced();
+        }
         const v1::Job& job = message.job();
         if (!message.has_job() || job.name().rfind(prefix, 0) != 0 ||
             !IsFinalState(job.state()) || !ended.insert(job.name()).second) {
@@ -40,7 +49,9 @@ Status AwaitAllEnded(BenchCluster* bench, const std::string& prefix,
         *end = MonotonicNanos();
         return ended.size() < kJobs;
       },
-      stop));
+      stop);
+  note_synced();
+  LOCKSTEP_RETURN_IF_ERROR(status);
   return bad.empty() ? OkStatus() : Internal("{}", bad);
 }
 
@@ -67,11 +78,15 @@ StatusOr<double> RunManyJobs(BenchCluster* bench, const Submit& submit) {
     stopped = true;
     stop.Stop();
   };
-  const int64_t start = MonotonicNanos();
   int64_t end = 0;
+  std::latch watches(1);
   std::vector<std::thread> threads;
   threads.emplace_back(
-      [&] { note(AwaitAllEnded(bench, prefix, &end, &stop)); });
+      [&] { note(AwaitAllEnded(bench, prefix, &watches, &end, &stop)); });
+  // Reading the jobs of earlier rounds is no part of it, and a watch that has
+  // them behind it keeps up with the changes.
+  watches.wait();
+  const int64_t start = MonotonicNanos();
   for (int c = 0; c < kConnections; ++c) {
     threads.emplace_back([&, c] {
       for (int i = c; i < kJobs && !stopped; i += kConnections) {
@@ -103,27 +118,17 @@ Status SubmitTrue(Client* client, const std::string& name) {
 }  // namespace
 
 Status RunQ1(RowRun* run) {
-  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
-  LOCKSTEP_RETURN_IF_ERROR(run->StartSlurm());
-  Sampler slurm;
+  LOCKSTEP_RETURN_IF_ERROR(run->StartBoth(2));
+  Sampler array;
   if (run->slurm) {
-    slurm = [run]() -> StatusOr<double> {
-      const int64_t start = MonotonicNanos();
-      LOCKSTEP_RETURN_IF_ERROR(RunProgram(
-          {"sbatch", "--quiet", "--wait", "--array=1-" + std::to_string(kJobs),
-           "--output=/dev/null", "--wrap=exec /bin/true"},
-          run->slurm->environment()));
-      return SecondsSince(start);
-    };
+    array = Timed([run] {
+      return run->slurm->Run({"sbatch", "--quiet", "--wait",
+                              "--array=1-" + std::to_string(kJobs),
+                              "--output=/dev/null", "--wrap=exec /bin/true"});
+    });
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const auto taken,
-      TakeByTurns(*run, 3, 1, {ManyJobs(run, "ours", SubmitTrue), slurm}));
-  run->Report({"Q1",
-               (run->slurm ? run->slurm->version() : "no Slurm") +
-                   " sbatch --array=1-1000",
-               taken[0], taken[1], 1});
-  return OkStatus();
+  return run->Compare(3, 1, {ManyJobs(run, "ours", SubmitTrue), array},
+                      {{"Q1", run->Slurm("sbatch --array=1-1000"), 0, 1, 1}});
 }
 
 Status RunF2(RowRun* run) {
@@ -132,8 +137,8 @@ Status RunF2(RowRun* run) {
   LOCKSTEP_RETURN_IF_ERROR(ours->UseSite(kCpusPerJob, {{"true", "/bin/true"}}));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string folder,
                             WriteTrainer(run->dir.path()));
-  LOCKSTEP_ASSIGN_OR_RETURN(const PackedPackage packed, PackTrainer(folder));
-  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Package package, ours->Upload(packed));
+  LOCKSTEP_ASSIGN_OR_RETURN(const v1::Package package,
+                            ours->UploadTrainer(folder));
   const Submit training = [&](Client* client, const std::string& name) {
     return client
         ->SubmitTraining(Training(name, package, "true", 0, {}), {package})
@@ -146,14 +151,12 @@ Status RunF2(RowRun* run) {
     spec.set_name(name);
     return client->SubmitJob(spec).status();
   };
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto taken,
-                            TakeByTurns(*run, 4, 1,
-                                        {ManyJobs(run, "training", training),
-                                         ManyJobs(run, "plain", SubmitTrue),
-                                         ManyJobs(run, "spec", same)}));
-  run->Report({"F2", "SubmitJob of a plain /bin/true", taken[0], taken[1], 1});
-  run->Report({"F2-same", "SubmitJob of the same spec", taken[0], taken[2], 1});
-  return OkStatus();
+  return run->Compare(
+      4, 1,
+      {ManyJobs(run, "training", training), ManyJobs(run, "plain", SubmitTrue),
+       ManyJobs(run, "spec", same)},
+      {{"F2", "SubmitJob of a plain /bin/true", 0, 1, 1},
+       {"F2-same", "SubmitJob of the same spec", 0, 2, 1}});
 }
 
 namespace {
@@ -240,7 +243,6 @@ Status RunF4(RowRun* run) {
                             WriteTrainer(run->dir.path()));
   const std::string data = folder + "/data.bin";
   std::vector<double> sent;
-  const int rounds = run->rounds > 0 ? run->rounds : 6;
   const Sampler from_folder = [&]() -> StatusOr<double> {
     LOCKSTEP_RETURN_IF_ERROR(WriteRandom(data));
     double pack = 0;
@@ -255,16 +257,11 @@ Status RunF4(RowRun* run) {
     }
     return CopyAndSum(data, run->dir.path() + "/copy");
   };
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto taken,
-                            TakeByTurns(*run, rounds, 1, {from_folder, copy}));
-  Rounds of_sent;
-  for (size_t i = sent.size() - taken[0].size(); i < sent.size(); ++i) {
-    of_sent.push_back({sent[i]});
-  }
+  LOCKSTEP_RETURN_IF_ERROR(run->Take(6, 1, {from_folder, copy}));
+  run->AddSide(sent);
   const std::string peer = "cp and sha256sum of the same bytes";
-  run->Report({"F4", peer, taken[0], taken[1], kPackageRanks, kPackageBytes});
-  run->Report(
-      {"F4-sent", peer, of_sent, taken[1], kPackageRanks, kPackageBytes});
+  run->Report({"F4", peer, 0, 1, kPackageRanks, kPackageBytes});
+  run->Report({"F4-sent", peer, 2, 1, kPackageRanks, kPackageBytes});
   return OkStatus();
 }
 

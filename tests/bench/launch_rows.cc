@@ -58,7 +58,7 @@ Sampler SlurmUntilAll(RowRun* run, int writers,
     const int slot = run->board.Take(kRanks);
     const Words command = argv(run->board.Arguments(slot));
     const int64_t start = MonotonicNanos();
-    LOCKSTEP_RETURN_IF_ERROR(RunProgram(command, run->slurm->environment()));
+    LOCKSTEP_RETURN_IF_ERROR(run->slurm->Run(command));
     LOCKSTEP_ASSIGN_OR_RETURN(const double took,
                               run->board.SecondsUntil(start, slot, writers));
     LOCKSTEP_RETURN_IF_ERROR(run->slurm->AwaitEmptyQueue());
@@ -73,15 +73,14 @@ Sampler SubmittedProgram(RowRun* run, const std::string& program,
     v1::JobSpec spec =
         BenchCluster::Program(name, kRanks, 1, Words{program} + board);
     spec.set_kind(kind);
-    return run->ours->client()->SubmitJob(spec).status();
+    return run->ours->Submit(spec);
   });
 }
 
 }  // namespace
 
 Status RunL1(RowRun* run) {
-  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
-  LOCKSTEP_RETURN_IF_ERROR(run->StartSlurm());
+  LOCKSTEP_RETURN_IF_ERROR(run->StartBoth(2));
   const std::string probe = BenchProgram("task_probe");
   const auto command =
       OursUntilBoth(run, [=](const std::string& name, const Words& board) {
@@ -96,24 +95,19 @@ Status RunL1(RowRun* run) {
         "sbatch", "--quiet", "-n2", "--output=/dev/null",
         fmt::format("--wrap=exec {} {} {}", probe, board[0], board[1])};
   });
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const auto taken,
-      TakeByTurns(*run, kLaunchRounds, kLaunchSamples,
-                  {SubmittedProgram(run, probe), srun, command, sbatch}));
-  const std::string slurm = run->slurm ? run->slurm->version() : "no Slurm";
-  const std::string with_srun = slurm + " srun -n2";
-  const std::string with_sbatch = slurm + " sbatch";
-  run->Report({"L1-api", with_srun, taken[0], taken[1], kRanks});
-  run->Report({"L1-command", with_srun, taken[2], taken[1], kRanks});
-  run->Report({"L1-api-b", with_sbatch, taken[0], taken[3], kRanks});
-  run->Report({"L1-command-b", with_sbatch, taken[2], taken[3], kRanks});
-  return OkStatus();
+  const std::string with_srun = run->Slurm("srun -n2");
+  const std::string with_sbatch = run->Slurm("sbatch");
+  return run->Compare(kLaunchRounds, kLaunchSamples,
+                      {SubmittedProgram(run, probe), srun, command, sbatch},
+                      {{"L1-api", with_srun, 0, 1, kRanks},
+                       {"L1-command", with_srun, 2, 1, kRanks},
+                       {"L1-api-b", with_sbatch, 0, 3, kRanks},
+                       {"L1-command-b", with_sbatch, 2, 3, kRanks}});
 }
 
 Status RunL2(RowRun* run) {
-  LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
-  LOCKSTEP_RETURN_IF_ERROR(run->StartSlurm());
-  const std::string peer = BenchProgram("gloo_probe");
+  LOCKSTEP_RETURN_IF_ERROR(run->StartBoth(2));
+  const std::string peer = BenchProgram("gloo_allreduce");
   const bool has_peer = RealFileSystem()->Exists(peer);
   if (!has_peer) {
     run->missing =
@@ -122,19 +116,15 @@ Status RunL2(RowRun* run) {
   const auto srun = SlurmUntilAll(run, kRanks, [=](const Words& board) {
     const std::string store = run->dir.path() + "/" + board[1];
     RealFileSystem()->MakeDirs(store, 0755).IgnoreError();
-    return Words{"srun", "--quiet", "-n2", peer, store} + board;
+    return Words{"srun", "--quiet", "-n2", peer, "once", store} + board;
   });
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const auto taken,
-      TakeByTurns(*run, kLaunchRounds, kLaunchSamples,
-                  {SubmittedProgram(run, BenchProgram("collective_probe"),
-                                    v1::JOB_KIND_NATIVE),
-                   has_peer ? srun : nullptr}));
-  run->Report({"L2",
-               (run->slurm ? run->slurm->version() : "no Slurm") +
-                   " srun -n2, Gloo mesh over a FileStore",
-               taken[0], taken[1], kRanks, sizeof(float)});
-  return OkStatus();
+  return run->Compare(
+      kLaunchRounds, kLaunchSamples,
+      {SubmittedProgram(run, BenchProgram("collective_probe"),
+                        v1::JOB_KIND_NATIVE),
+       has_peer ? srun : nullptr},
+      {{"L2", run->Slurm("srun -n2, Gloo mesh over a FileStore"), 0, 1, kRanks,
+        sizeof(float)}});
 }
 
 namespace {
@@ -171,7 +161,7 @@ Sampler SubmittedSpec(RowRun* run, const FrontDoor& door) {
         put(spec.mutable_argv());
         for (v1::RoleSpec& role : *spec.mutable_roles())
           put(role.mutable_argv());
-        return run->ours->client()->SubmitJob(spec).status();
+        return run->ours->Submit(spec);
       });
 }
 
@@ -187,9 +177,8 @@ Status OpenFrontDoor(RowRun* run, FrontDoor* door) {
   LOCKSTEP_RETURN_IF_ERROR(
       run->ours->UseSite(1, {{"probe", probe}, {"checking", checking}}));
   LOCKSTEP_ASSIGN_OR_RETURN(door->folder, WriteTrainer(run->dir.path()));
-  LOCKSTEP_ASSIGN_OR_RETURN(const PackedPackage packed,
-                            PackTrainer(door->folder));
-  LOCKSTEP_ASSIGN_OR_RETURN(door->package, run->ours->Upload(packed));
+  LOCKSTEP_ASSIGN_OR_RETURN(door->package,
+                            run->ours->UploadTrainer(door->folder));
   // The first job brings the package to both nodes.
   LOCKSTEP_RETURN_IF_ERROR(SubmittedTraining(run, *door, "probe")().status());
   LOCKSTEP_ASSIGN_OR_RETURN(const auto jobs, run->ours->client()->ListJobs());
@@ -224,22 +213,15 @@ Status RunF1(RowRun* run) {
   const auto plain = [&](const std::string& name, const Words& board) {
     return SubmitCommand(name, Words{probe} + board);
   };
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const auto taken,
-      TakeByTurns(
-          *run, kLaunchRounds, kLaunchSamples,
-          {SubmittedTraining(run, door, "probe"), SubmittedProgram(run, probe),
-           SubmittedSpec(run, door), SubmittedTraining(run, door, "checking"),
-           command(training), command(plain)}));
-  run->Report(
-      {"F1", "SubmitJob of a plain command", taken[0], taken[1], kRanks});
-  run->Report(
-      {"F1-same", "SubmitJob of the same spec", taken[0], taken[2], kRanks});
-  run->Report({"F1-check", "the same without that question", taken[3], taken[0],
-               kRanks});
-  run->Report(
-      {"F1-command", "lockstep submit --detach", taken[4], taken[5], kRanks});
-  return OkStatus();
+  return run->Compare(
+      kLaunchRounds, kLaunchSamples,
+      {SubmittedTraining(run, door, "probe"), SubmittedProgram(run, probe),
+       SubmittedSpec(run, door), SubmittedTraining(run, door, "checking"),
+       command(training), command(plain)},
+      {{"F1", "SubmitJob of a plain command", 0, 1, kRanks},
+       {"F1-same", "SubmitJob of the same spec", 0, 2, kRanks},
+       {"F1-check", "the same without that question", 3, 0, kRanks},
+       {"F1-command", "lockstep submit --detach", 4, 5, kRanks}});
 }
 
 namespace {
@@ -279,7 +261,7 @@ StatusOr<double> RestartOurs(RowRun* run) {
                             Words{BenchProgram("task_probe"), "restart"} +
                                 run->board.Arguments(slot));
   spec.set_restart_budget(3);
-  LOCKSTEP_RETURN_IF_ERROR(client->SubmitJob(spec).status());
+  LOCKSTEP_RETURN_IF_ERROR(run->ours->Submit(spec));
   LOCKSTEP_RETURN_IF_ERROR(await_running());
   LOCKSTEP_ASSIGN_OR_RETURN(const double took, KillOne(run, slot));
   LOCKSTEP_RETURN_IF_ERROR(await_running());
@@ -365,12 +347,9 @@ Status RunF3(RowRun* run) {
         python);
   }
   LOCKSTEP_RETURN_IF_ERROR(run->Start(2));
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const auto taken, TakeByTurns(*run, kRestartRounds, kRestartSamples,
-                                    {[&] { return RestartOurs(run); }, peer}));
-  run->Report(
-      {"F3", "torchrun of torch " + version, taken[0], taken[1], kRanks});
-  return OkStatus();
+  return run->Compare(kRestartRounds, kRestartSamples,
+                      {[&] { return RestartOurs(run); }, peer},
+                      {{"F3", "torchrun of torch " + version, 0, 1, kRanks}});
 }
 
 }  // namespace lockstep

@@ -117,22 +117,16 @@ Status RunI1(RowRun* run) {
     LOCKSTEP_RETURN_IF_ERROR(WriteRecords(path, bytes, count));
     bool verified = true;
     const auto timed = [&](StatusOr<Scan> (*scan)(const std::string&)) {
-      return Sampler([&, scan]() -> StatusOr<double> {
-        const int64_t start = MonotonicNanos();
+      return Timed([&, scan]() -> Status {
         LOCKSTEP_ASSIGN_OR_RETURN(const Scan seen, scan(path));
-        const double took = SecondsSince(start);
         verified &= seen == Scan{count * bytes, count};
-        return took;
+        return OkStatus();
       });
     };
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto taken,
-                              TakeByTurns(*run, 8, 1,
-                                          {timed(ScanByReader), timed(ScanBare),
-                                           timed(ScanByStdio)}));
-    run->Report({"I1-raw", "bare loop, 4 MiB reads", taken[0], taken[1], 1,
-                 bytes, verified});
-    run->Report(
-        {"I1-stdio", "stdio loop", taken[0], taken[2], 1, bytes, verified});
+    LOCKSTEP_RETURN_IF_ERROR(run->Compare(
+        8, 1, {timed(ScanByReader), timed(ScanBare), timed(ScanByStdio)},
+        {{"I1-raw", "bare loop, 4 MiB reads", 0, 1, 1, bytes, &verified},
+         {"I1-stdio", "stdio loop", 0, 2, 1, bytes, &verified}}));
     LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->RemoveAll(path));
   }
   return OkStatus();

@@ -1,8 +1,7 @@
 // One rank of a step benchmark: trains as lockstep-train does, on one batch.
 //
-//   step_probe --model NAME --dir DIR --rank R --ranks N --backend NAME
-//              [--address A] [--core C] [--batch SAMPLES] [--export PATH]
-//              [--rate R]
+//   step_probe --model NAME [--core C] [--batch SAMPLES] [--export PATH]
+//              [--rate R] and what probe_rank.h says
 //
 // Speaks with tests/bench/run over its standard streams, as the peers do: says
 // "ready" and, after tabs, versions as NAME=VALUE when it has run the first
@@ -17,13 +16,7 @@
 // --batch: samples, others than the model's. --rate: of the optimizer. --export
 // PATH: weights and batch for others (step_models.h).
 #include <dlfcn.h>
-#include <malloc.h>
-#include <sched.h>
-#include <signal.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -32,11 +25,9 @@
 #include <vector>
 
 #include "common/base/crc32c.h"
+#include "tests/bench/probe_rank.h"
 #include "tests/bench/step_models.h"
-#include "worker/collective/communicator.h"
-#include "worker/collective/factory/form_communicator.h"
 #include "worker/collective/self_communicator.h"
-#include "worker/collective/testing.h"
 #include "worker/runtime/progress.h"
 #include "worker/runtime/stepped_reducer.h"
 #include "worker/trainer/environment.h"
@@ -49,16 +40,20 @@ constexpr int kWarmUps = 5;
 constexpr Duration kPatience = std::chrono::seconds(60);
 
 struct ProbeOptions {
-  std::string model = "shallow";
-  std::string dir;
-  std::string backend = "auto";
-  std::string address = "127.0.0.1";
+  ProbeOptions(int argc, char** argv)
+      : self(argc, argv),
+        model(probe_argument(argc, argv, "--model", "shallow")),
+        export_path(probe_argument(argc, argv, "--export", "")),
+        rate(std::atof(probe_argument(argc, argv, "--rate", "0.001"))),
+        batch(std::atoi(probe_argument(argc, argv, "--batch", "0"))),
+        core(std::atoi(probe_argument(argc, argv, "--core", "-1"))) {}
+
+  ProbeRank self;
+  std::string model;
   std::string export_path;
-  std::string rate = "0.001";
-  int rank = 0;
-  int ranks = 1;
-  int core = -1;
-  int batch = 0;  // 0: the model's.
+  double rate;
+  int batch;  // 0: the model's.
+  int core;   // -1: any.
 };
 
 // One rank alone, as far as the reducer can see, that meets the others in 4
@@ -129,8 +124,9 @@ class Loop {
       double* error = nullptr);
   uint64_t Hash() const;
 
-  ProbeOptions options_;
-  double rate_ = 0;
+  explicit Loop(const ProbeOptions& options) : options_(options) {}
+
+  const ProbeOptions options_;
   StepModel model_;
   Batch batch_;
   Exchange gradients_;
@@ -142,18 +138,16 @@ class Loop {
 };
 
 StatusOr<std::unique_ptr<Loop>> Loop::Make(const ProbeOptions& options) {
-  auto loop = std::make_unique<Loop>();
-  loop->options_ = options;
-  loop->rate_ = std::atof(options.rate.c_str());
-  LOCKSTEP_ASSIGN_OR_RETURN(loop->model_,
-                            MakeStepModel(options.model, options.rank));
+  std::unique_ptr<Loop> loop(new Loop(options));
+  const int rank = options.self.rank;
+  LOCKSTEP_ASSIGN_OR_RETURN(loop->model_, MakeStepModel(options.model, rank));
   if (options.batch > 0) {
     loop->model_.batch = static_cast<uint64_t>(options.batch);
   }
-  loop->batch_ = MakeStepBatch(loop->model_, options.rank, options.ranks);
+  loop->batch_ = MakeStepBatch(loop->model_, rank, options.self.ranks);
   if (!options.export_path.empty()) {
-    LOCKSTEP_RETURN_IF_ERROR(ExportStart(options.export_path, loop->model_,
-                                         loop->batch_, options.rank));
+    LOCKSTEP_RETURN_IF_ERROR(
+        ExportStart(options.export_path, loop->model_, loop->batch_, rank));
   }
   Replica* const replica = loop->model_.replica.get();
   std::vector<OptimizedParameter> optimized;
@@ -163,23 +157,19 @@ StatusOr<std::unique_ptr<Loop>> Loop::Make(const ProbeOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(loop->optimizer_,
                             MakeOptimizer({}, std::move(optimized)));
   LOCKSTEP_ASSIGN_OR_RETURN(loop->gradients_, loop->MakeExchange(false));
-  LOCKSTEP_RETURN_IF_ERROR(loop->WarmUp(&loop->gradients_, loop->rate_));
+  LOCKSTEP_RETURN_IF_ERROR(loop->WarmUp(&loop->gradients_, options.rate));
   return loop;
 }
 
 StatusOr<Exchange> Loop::MakeExchange(bool word) const {
   Exchange exchange;
-  const std::string dir = options_.dir + (word ? "/word" : "");
+  const ProbeRank& self = options_.self;
+  const std::string dir = self.store + (word ? "/word" : "");
   // By one of the ranks.
   std::error_code error;
   std::filesystem::create_directory(dir, error);
   if (error) return Internal("{}: {}", dir, error.message());
-  DirectoryRendezvousStore store(dir);
-  CommunicatorOptions forming =
-      TestOptions(options_.rank, options_.ranks, &store);
-  forming.backend = options_.backend;
-  forming.bind_address = options_.address;
-  LOCKSTEP_ASSIGN_OR_RETURN(exchange.communicator, FormCommunicator(forming));
+  LOCKSTEP_ASSIGN_OR_RETURN(exchange.communicator, self.Form(dir, kPatience));
   if (word) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         exchange.communicator,
@@ -188,8 +178,8 @@ StatusOr<Exchange> Loop::MakeExchange(bool word) const {
   // With a page, as in a job.
   LOCKSTEP_ASSIGN_OR_RETURN(
       exchange.progress,
-      Progress::Create(fmt::format("{}/page-{}", dir, options_.rank),
-                       options_.rank, 1));
+      Progress::Create(fmt::format("{}/page-{}", dir, self.rank), self.rank,
+                       1));
   std::vector<Parameter> parameters;
   size_t weights = 0;
   for (size_t i = 0; i < model_.replica->parameters(); ++i) {
@@ -197,8 +187,8 @@ StatusOr<Exchange> Loop::MakeExchange(bool word) const {
         {model_.replica->tensors()[i].name, model_.replica->values(i).size()});
     weights += parameters.back().elements;
   }
-  fmt::print(stderr, "rank {}: {} parameters, backend {}\n", options_.rank,
-             weights, exchange.communicator->backend());
+  fmt::print(stderr, "rank {}: {} parameters, backend {}\n", self.rank, weights,
+             exchange.communicator->backend());
   SteppedReducerOptions stepped;
   stepped.generation = 1;
   stepped.reducer.learn_order = true;
@@ -256,7 +246,7 @@ StatusOr<double> Loop::Step(Exchange* exchange, double rate,
 }
 
 Status Loop::Run(int64_t steps, bool word, std::string* answer) {
-  const double rate = word ? 0 : rate_;
+  const double rate = word ? 0 : options_.rate;
   if (word && !word_) {
     LOCKSTEP_ASSIGN_OR_RETURN(word_, MakeExchange(true));
     LOCKSTEP_RETURN_IF_ERROR(WarmUp(&*word_, rate));
@@ -295,10 +285,10 @@ uint64_t Loop::Hash() const {
 StatusOr<std::string> Loop::End() {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const auto reference,
-      ReferenceGradients(options_.model, model_, options_.ranks));
+      ReferenceGradients(options_.model, model_, options_.self.ranks));
   double error = 0;
-  LOCKSTEP_ASSIGN_OR_RETURN(const double loss,
-                            Step(&gradients_, rate_, &reference, &error));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const double loss, Step(&gradients_, options_.rate, &reference, &error));
   return fmt::format("end {:016x} {:.9g} {:.3g}", Hash(),
                      loss / static_cast<double>(batch_.count), error);
 }
@@ -336,43 +326,17 @@ Status Serve(const ProbeOptions& options) {
   return OkStatus();
 }
 
-void Pin(int core) {
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(static_cast<size_t>(core), &one);
-  sched_setaffinity(0, sizeof(one), &one);
-}
-
 int Main(int argc, char** argv) {
   KeepFreedMemory();
   PreferWideBlas(argv);
   signal(SIGPIPE, SIG_IGN);
-  ProbeOptions options;
-  std::map<std::string, std::string*> texts = {
-      {"--model", &options.model},        {"--dir", &options.dir},
-      {"--backend", &options.backend},    {"--address", &options.address},
-      {"--export", &options.export_path}, {"--rate", &options.rate}};
-  std::map<std::string, int*> numbers = {{"--rank", &options.rank},
-                                         {"--ranks", &options.ranks},
-                                         {"--core", &options.core},
-                                         {"--batch", &options.batch}};
-  for (int i = 1; i < argc; ++i) {
-    const std::string name = argv[i];
-    if (i + 1 < argc && texts.contains(name)) {
-      *texts[name] = argv[++i];
-    } else if (i + 1 < argc && numbers.contains(name)) {
-      *numbers[name] = std::atoi(argv[++i]);
-    } else {
-      fmt::print(stderr, "step_probe: {} is no option with a value\n", name);
-      return 2;
-    }
-  }
-  if (options.core >= 0) Pin(options.core);
+  const ProbeOptions options(argc, argv);
+  if (options.core >= 0) probe_pin(options.core);
   ConfigureTorch(1);
   SetBlasThreads(1);
   const Status status = Serve(options);
   if (status.ok()) return 0;
-  fmt::print(stderr, "rank {}: {}\n", options.rank, Message(status));
+  fmt::print(stderr, "rank {}: {}\n", options.self.rank, Message(status));
   return 1;
 }
 

@@ -250,17 +250,14 @@ Status RunQ3(RowRun* run) {
     return cpu;
   };
   int left = run->rounds > 0 ? run->rounds : 3;
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const auto taken,
-      TakeByTurns(
-          *run, left, 1,
-          {[&] { return cost(coordinator, "", --left == 0); },
-           [&] { return cost(echo.process.id.pid, echo.target, false); }}));
+  const Status status = run->Compare(
+      left, 1,
+      {[&] { return cost(coordinator, "", --left == 0); },
+       [&] { return cost(echo.process.id.pid, echo.target, false); }},
+      {{"Q3-cpu", "bare gRPC stream server, synchronous, same TLS and frames",
+        0, 1, kWorkers}});
   (void)StopProcess(echo.process, seconds(5));
-  run->Report({"Q3-cpu",
-               "bare gRPC stream server, synchronous, same TLS and frames",
-               taken[0], taken[1], kWorkers});
-  return OkStatus();
+  return status;
 }
 
 namespace {
@@ -361,13 +358,12 @@ StatusOr<double> SubmitP99(BenchCluster* bench) {
     const std::string name = "job" + std::to_string(jobs++);
     const auto spec = BenchCluster::Program(name, 1, 1, {"/bin/true"});
     const int64_t start = MonotonicNanos();
-    LOCKSTEP_RETURN_IF_ERROR(bench->client()->SubmitJob(spec).status());
+    LOCKSTEP_RETURN_IF_ERROR(bench->Submit(spec));
     took.push_back(SecondsSince(start));
     // A queue that grows would be in the later figures.
     LOCKSTEP_RETURN_IF_ERROR(bench->client()->CancelJob(name).status());
   }
-  std::sort(took.begin(), took.end());
-  return took[(99 * took.size() + 99) / 100 - 1];
+  return Percentile(std::move(took), 99);
 }
 
 }  // namespace
@@ -376,10 +372,8 @@ Status RunQ4(RowRun* run) {
   LOCKSTEP_RETURN_IF_ERROR(run->Start(1));
   BenchCluster* const bench = run->ours.get();
   LOCKSTEP_ASSIGN_OR_RETURN(const CertificateAuthority ca, bench->Authority());
-  LOCKSTEP_RETURN_IF_ERROR(bench->client()
-                               ->SubmitJob(BenchCluster::Program(
-                                   kWatched, 1, 2, {"/bin/sleep", "36000"}))
-                               .status());
+  LOCKSTEP_RETURN_IF_ERROR(bench->Submit(
+      BenchCluster::Program(kWatched, 1, 2, {"/bin/sleep", "36000"})));
   fmt::print("VERSION grpc {}\n", grpc::Version());
   const auto resident = [&]() -> StatusOr<double> {
     LOCKSTEP_ASSIGN_OR_RETURN(const ProcessUse use,
@@ -387,26 +381,26 @@ Status RunQ4(RowRun* run) {
     return use.resident_bytes;
   };
   const int streams = kWatches + kFollowers;
-  Rounds memory, most, loaded, idle;
+  run->sides.assign(4, {});
   for (int round = 0; round < (run->rounds > 0 ? run->rounds : 3); ++round) {
     LOCKSTEP_ASSIGN_OR_RETURN(const double without, SubmitP99(bench));
-    idle.push_back({without});
     LOCKSTEP_ASSIGN_OR_RETURN(const double before, resident());
     IdleStreams open;
     LOCKSTEP_RETURN_IF_ERROR(open.Open(bench, ca));
     std::this_thread::sleep_for(round == 0 ? kSettle : kShortSettle);
     LOCKSTEP_ASSIGN_OR_RETURN(const double after, resident());
     LOCKSTEP_ASSIGN_OR_RETURN(const double with, SubmitP99(bench));
-    loaded.push_back({with});
+    run->sides[0].push_back({with});
+    run->sides[1].push_back({without});
     // Later rounds find memory that the first one's streams left.
     if (round > 0) continue;
-    memory.push_back({(after - before) / streams});
-    most.push_back({kMostBytes});
+    run->sides[2].push_back({(after - before) / streams});
+    run->sides[3].push_back({kMostBytes});
   }
-  run->Report({"Q4-memory", "20 KiB a stream", memory, most, streams, 0, true,
-               "bytes"});
-  run->Report({"Q4-submit-p99", "the same coordinator without streams", loaded,
-               idle, streams});
+  run->Report(
+      {"Q4-memory", "20 KiB a stream", 2, 3, streams, 0, nullptr, "bytes"});
+  run->Report(
+      {"Q4-submit-p99", "the same coordinator without streams", 0, 1, streams});
   return OkStatus();
 }
 

@@ -49,46 +49,29 @@ nlohmann::json DescribeMachine() {
           {"time", FormatWallTime(SystemClock().Now().wall)}};
 }
 
-// Which process of which host each rank is.
+// Which process of which host a rank is; longer names are cut.
 struct RankPlace {
-  int64_t pid = 0;
-  std::string host;
-};
-
-// What a rank tells of itself; longer names are cut.
-struct Told {
   int64_t pid;
-  char host[120];
+  char host[120];  // Ends with 0.
 };
-static_assert(sizeof(Told) == 128);
-
-Told Mine() {
-  Told told{};
-  told.pid = getpid();
-  gethostname(told.host, sizeof(told.host) - 1);
-  return told;
-}
+static_assert(sizeof(RankPlace) == 128);
 
 StatusOr<std::vector<RankPlace>> GatherPlaces(Communicator* communicator,
                                               const BenchOptions& options) {
   const auto ranks = static_cast<size_t>(communicator->size());
-  LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* all,
-                            communicator->Allocate(ranks * sizeof(Told)));
-  auto* const told = static_cast<Told*>(all->data);
-  told[communicator->rank()] = Mine();
+  const size_t bytes = ranks * sizeof(RankPlace);
+  LOCKSTEP_ASSIGN_OR_RETURN(const Buffer* all, communicator->Allocate(bytes));
+  std::vector<RankPlace> places(ranks);
+  RankPlace* const own = &places[communicator->rank()];
+  own->pid = getpid();
+  gethostname(own->host, sizeof(own->host) - 1);
+  std::memcpy(all->data, places.data(), bytes);
   LOCKSTEP_RETURN_IF_ERROR(
       Run(communicator,
           {.kind = CollectiveKind::kAllGather,
-           .slice = {all, 0, ranks * sizeof(Told) / sizeof(int64_t),
-                     DataType::kInt64}},
+           .slice = {all, 0, bytes / sizeof(int64_t), DataType::kInt64}},
           options.timeout));
-  std::vector<RankPlace> places;
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    Told one;
-    std::memcpy(&one, &told[rank], sizeof(one));
-    one.host[sizeof(one.host) - 1] = '\0';
-    places.push_back({one.pid, one.host});
-  }
+  std::memcpy(places.data(), all->data, bytes);
   return places;
 }
 

@@ -214,7 +214,8 @@ Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
     for (const DataType type : options.types) {
       for (const ReduceOp op : options.ops) {
         if (op == ReduceOp::kMean && Reduces(kind) && !IsFloat(type)) {
-          skip(fmt::format("{}: no avg of {}", Name(kind), NcclName(type)));
+          skip(fmt::format("{}: no avg of {}", Name(kind),
+                           TypeNames().Of(type)));
           continue;
         }
         // What an operation does not reduce needs no op.
@@ -223,8 +224,8 @@ Status BenchCollectives(Communicator* communicator, const BenchOptions& options,
         // Refused before anything was sent: all ranks alike.
         if (status.code() == StatusCode::kInvalidArgument ||
             status.code() == StatusCode::kUnimplemented) {
-          skip(fmt::format("{}, {} of {}: {}", Name(kind), NcclName(op),
-                           NcclName(type), Message(status)));
+          skip(fmt::format("{}, {} of {}: {}", Name(kind), OpNames().Of(op),
+                           TypeNames().Of(type), Message(status)));
           continue;
         }
         LOCKSTEP_RETURN_IF_ERROR(status);

@@ -1,5 +1,6 @@
 #include "worker/bench/local_ranks.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
 #include <signal.h>
@@ -8,7 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -34,13 +34,11 @@ int CodeOf(int status) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-constexpr size_t kBytes = size_t{64} << 20;
 constexpr auto kPollInterval = std::chrono::microseconds(200);
 
 }  // namespace
 
 int RunRanks(int ranks, double grace, const std::function<int(int rank)>& fn) {
-  using Clock = std::chrono::steady_clock;
   std::fflush(nullptr);
   std::vector<pid_t> pids;
   int code = 0;
@@ -56,28 +54,18 @@ int RunRanks(int ranks, double grace, const std::function<int(int rank)>& fn) {
     }
     pids.push_back(pid);
   }
-  size_t left = pids.size();
-  Clock::time_point limit = Clock::now();
-  bool killed = false;
-  const auto fail = [&](int with) {
-    if (code == 0) code = with;
-    limit = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                               std::chrono::duration<double>(grace));
-  };
-  while (left > 0) {
-    for (pid_t& pid : pids) {
-      int status = 0;
-      if (pid == 0 || waitpid(pid, &status, WNOHANG) != pid) continue;
-      pid = 0;
-      --left;
-      if (CodeOf(status) != 0 && code == 0) fail(CodeOf(status));
+  // Once `code` is not 0: when the others are killed.
+  MonoTime limit = MonotonicNow();
+  while (!pids.empty()) {
+    int status = 0;
+    const pid_t ended = waitpid(-1, &status, WNOHANG);
+    if (std::erase(pids, ended) > 0) {
+      if (code != 0 || CodeOf(status) == 0) continue;
+      code = CodeOf(status);
+      limit = MonotonicNow() + Seconds(grace);
     }
-    if (left == 0) break;
-    if (code != 0 && !killed && Clock::now() >= limit) {
-      for (const pid_t pid : pids) {
-        if (pid > 0) kill(pid, SIGKILL);
-      }
-      killed = true;
+    if (code != 0 && MonotonicNow() >= limit) {
+      for (const pid_t pid : pids) kill(pid, SIGKILL);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -88,9 +76,7 @@ void PinToCore(int index) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
-  const int count = CPU_COUNT(&allowed);
-  if (count == 0) return;
-  int skip = index % count;
+  int skip = index % CPU_COUNT(&allowed);
   for (int core = 0; core < CPU_SETSIZE; ++core) {
     if (!CPU_ISSET(core, &allowed) || skip-- > 0) continue;
     cpu_set_t one;
@@ -101,77 +87,58 @@ void PinToCore(int index) {
   }
 }
 
-// An entry, then its key and its value. Fresh memory is zero: not written.
-struct SharedRendezvousStore::Entry {
-  std::atomic<uint32_t> written;
-  uint32_t key_size;
-  uint32_t value_size;
-  char* key() { return reinterpret_cast<char*>(this + 1); }
-  size_t size() const { return SizeFor(key_size, value_size); }
-  static size_t SizeFor(size_t key, size_t value) {
-    return (sizeof(Entry) + key + value + 7) & ~size_t{7};
-  }
-};
-
-struct SharedRendezvousStore::Log {
-  std::atomic<uint64_t> used;
-  Entry* At(uint64_t offset) {
-    return reinterpret_cast<Entry*>(reinterpret_cast<char*>(this + 1) + offset);
-  }
-};
-
 StatusOr<std::unique_ptr<SharedRendezvousStore>>
 SharedRendezvousStore::Create() {
-  static_assert(std::atomic<uint64_t>::is_always_lock_free);
-  void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
-    return ErrnoStatus(errno, "mapping memory for the ranks' rendezvous");
+  Fd file(memfd_create("lockstep-bench", MFD_CLOEXEC));
+  // What is appended by one write stays together, whoever else appends.
+  if (!file || fcntl(file.get(), F_SETFL, O_APPEND) != 0) {
+    return ErrnoStatus(errno, "making a file for the ranks' rendezvous");
   }
   return std::unique_ptr<SharedRendezvousStore>(
-      new SharedRendezvousStore(new (memory) Log{}));
+      new SharedRendezvousStore(std::move(file)));
 }
-
-SharedRendezvousStore::~SharedRendezvousStore() { munmap(log_, kBytes); }
 
 Status SharedRendezvousStore::Put(const std::string& key,
                                   std::string_view value) {
-  const size_t size = Entry::SizeFor(key.size(), value.size());
-  for (;;) {
-    const uint64_t end = log_->used.load();
-    if (end + size > kBytes - sizeof(Log)) {
-      return ResourceExhausted("the ranks' rendezvous is full");
-    }
-    // Whoever marks the entry at the end writes it; readers see it when the end
-    // has moved on.
-    Entry* const entry = log_->At(end);
-    uint32_t free = 0;
-    if (entry->written.compare_exchange_strong(free, 1)) {
-      entry->key_size = static_cast<uint32_t>(key.size());
-      entry->value_size = static_cast<uint32_t>(value.size());
-      std::memcpy(entry->key(), key.data(), key.size());
-      std::memcpy(entry->key() + key.size(), value.data(), value.size());
-      log_->used.store(end + size);
-      return OkStatus();
-    }
-    std::this_thread::yield();  // Somebody else is at it.
+  std::string entry;
+  for (const std::string_view part : {std::string_view(key), value}) {
+    const uint64_t size = part.size();
+    entry.append(reinterpret_cast<const char*>(&size), sizeof(size));
+    entry.append(part);
   }
+  if (write(file_.get(), entry.data(), entry.size()) !=
+      static_cast<ssize_t>(entry.size())) {
+    return ErrnoStatus(errno, "writing to the ranks' rendezvous");
+  }
+  return OkStatus();
 }
 
 StatusOr<std::string> SharedRendezvousStore::Get(const std::string& key,
                                                  MonoTime deadline) {
-  uint64_t seen = 0;
-  for (;;) {
-    const uint64_t used = log_->used.load();
-    while (seen < used) {
-      Entry* const entry = log_->At(seen);
-      if (key == std::string_view(entry->key(), entry->key_size)) {
-        return std::string(entry->key() + entry->key_size, entry->value_size);
-      }
-      seen += entry->size();
+  off_t at = 0;
+  // False where that much has not been written yet.
+  const auto read_part = [&](std::string* part) {
+    uint64_t size = 0;
+    if (pread(file_.get(), &size, sizeof(size), at) != sizeof(size)) {
+      return false;
     }
-    if (MonotonicNow() >= deadline)
+    part->resize(size);
+    at += sizeof(size) + size;
+    return pread(file_.get(), part->data(), size, at - size) ==
+           static_cast<ssize_t>(size);
+  };
+  for (off_t entry = 0;;) {
+    std::string found;
+    std::string value;
+    if (read_part(&found) && read_part(&value)) {
+      if (found == key) return value;
+      entry = at;
+      continue;
+    }
+    at = entry;
+    if (MonotonicNow() >= deadline) {
       return DeadlineExceeded("no rank wrote key {} in time", key);
+    }
     std::this_thread::sleep_for(kPollInterval);
   }
 }

@@ -3,11 +3,12 @@
 #ifndef LOCKSTEP_WORKER_BENCH_LOCAL_RANKS_H_
 #define LOCKSTEP_WORKER_BENCH_LOCAL_RANKS_H_
 
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "common/base/fd.h"
 #include "worker/collective/communicator.h"
 
 namespace lockstep {
@@ -22,26 +23,20 @@ int RunRanks(int ranks, double grace, const std::function<int(int rank)>& fn);
 // counted round.
 void PinToCore(int index);
 
-// Keys and values in memory that ranks share, so that nothing is left behind,
-// however they end. Made before the fork, used by all behind it. Safe from any
-// process and thread. Get polls: for moments when ranks form, not for more.
+// Keys and values in a file without a name that ranks share, so that nothing is
+// left behind, however they end. Made before the fork, used by all behind it.
+// Safe from any process and thread. Get polls: for moments when ranks form, not
+// for more.
 class SharedRendezvousStore final : public RendezvousStore {
  public:
-  // ResourceExhausted: no memory.
   static StatusOr<std::unique_ptr<SharedRendezvousStore>> Create();
-  ~SharedRendezvousStore() override;
-  SharedRendezvousStore(const SharedRendezvousStore&) = delete;
-  SharedRendezvousStore& operator=(const SharedRendezvousStore&) = delete;
 
-  // ResourceExhausted: all values together exceed 64 MiB.
   Status Put(const std::string& key, std::string_view value) override;
   StatusOr<std::string> Get(const std::string& key, MonoTime deadline) override;
 
  private:
-  struct Entry;
-  struct Log;
-  explicit SharedRendezvousStore(Log* log) : log_(log) {}
-  Log* const log_;
+  explicit SharedRendezvousStore(Fd file) : file_(std::move(file)) {}
+  const Fd file_;
 };
 
 }  // namespace lockstep

@@ -2,28 +2,55 @@
 #ifndef LOCKSTEP_WORKER_BENCH_NAMES_H_
 #define LOCKSTEP_WORKER_BENCH_NAMES_H_
 
+#include <fmt/format.h>
+
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "worker/collective/communicator.h"
 
 namespace lockstep {
 
-// "float", "half", "bfloat16", "int32", ...
-std::string_view NcclName(DataType type);
-std::string_view NcclName(ReduceOp op);
+// The first `proper` names are shown; others are in use and taken too.
+template <typename Value>
+struct NameTable {
+  size_t proper;
+  std::vector<std::pair<std::string_view, Value>> names;
 
-// "float, double, ..., all".
-std::string TypeNames();
-std::string OpNames();
+  std::string_view Of(Value value) const {
+    for (const auto& [name, its] : names) {
+      if (its == value) return name;
+    }
+    return "?";
+  }
 
-// What one of the names, or another that is in use, stands for; "all": all of
-// them. Returns what is wrong, empty when nothing is.
-std::string TakeCollectives(const std::string& name,
-                            std::vector<CollectiveKind>* values);
-std::string TakeTypes(const std::string& name, std::vector<DataType>* values);
-std::string TakeOps(const std::string& name, std::vector<ReduceOp>* values);
+  // "float, double, ..., all".
+  std::string List() const {
+    std::string list;
+    for (size_t i = 0; i < proper; ++i)
+      list += fmt::format("{}, ", names[i].first);
+    return list + "all";
+  }
+
+  // What one of the names stands for; "all": all of them. Returns what is
+  // wrong, empty when nothing is.
+  std::string Take(std::string_view wanted, std::vector<Value>* values) const {
+    values->clear();
+    for (size_t i = 0; i < names.size(); ++i) {
+      const bool taken =
+          wanted == "all" ? i < proper : names[i].first == wanted;
+      if (taken) values->push_back(names[i].second);
+    }
+    return values->empty() ? fmt::format("{} is none of: {}", wanted, List())
+                           : "";
+  }
+};
+
+const NameTable<CollectiveKind>& CollectiveNames();
+const NameTable<DataType>& TypeNames();
+const NameTable<ReduceOp>& OpNames();
 
 }  // namespace lockstep
 

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <iostream>
 #include <string_view>
 
@@ -18,24 +19,18 @@ namespace {
 
 constexpr double kMostParameters = 4e9;
 
-// "3=25" of --slow. False: it is something else.
-bool ParseSlow(std::string_view text, StepBenchOptions* options) {
-  const size_t equals = text.find('=');
-  if (equals == std::string_view::npos) return false;
-  const std::string_view rank = text.substr(0, equals);
-  std::string_view share = text.substr(equals + 1);
-  if (share.ends_with('%')) share.remove_suffix(1);
+// "3=25" or "3=25%" of --slow. False: it is something else.
+bool ParseSlow(const std::string& text, StepBenchOptions* options) {
   double percent = 0;
-  const auto ranks = std::from_chars(rank.data(), rank.data() + rank.size(),
-                                     options->slow_rank);
-  const auto shares =
-      std::from_chars(share.data(), share.data() + share.size(), percent);
-  if (ranks.ec != std::errc() || ranks.ptr != rank.data() + rank.size() ||
-      shares.ec != std::errc() || shares.ptr != share.data() + share.size()) {
+  int end = 0;
+  if (std::sscanf(text.c_str(), "%d=%lf%n", &options->slow_rank, &percent,
+                  &end) != 2) {
     return false;
   }
+  const std::string_view rest = std::string_view(text).substr(end);
   options->slow_share = percent / 100;
-  return options->slow_rank >= 0 && percent >= 0 && percent <= 1e5;
+  return (rest.empty() || rest == "%") && options->slow_rank >= 0 &&
+         percent >= 0 && percent <= 1e5;
 }
 
 constexpr int kExitUsage = 2;
@@ -78,8 +73,8 @@ void AddRuns(const FlagGroup& group, BenchOptions* o, Raw* raw) {
   group.Add("-c,--check 0|1", &o->check,
             "1: compare a result of each size with float64; 0: do not",
             WithValue, ShowDefault);
-  group.Add("-d,--datatype TYPE", &raw->type, TypeNames(), ShowDefault);
-  group.Add("-o,--op OP", &raw->op, OpNames(), ShowDefault);
+  group.Add("-d,--datatype TYPE", &raw->type, TypeNames().List(), ShowDefault);
+  group.Add("-o,--op OP", &raw->op, OpNames().List(), ShowDefault);
   group.Add("-r,--root RANK", &o->root, "Of a broadcast", InRange(0, 1 << 20),
             ShowDefault);
 }
@@ -113,12 +108,12 @@ std::string Settle(const Raw& raw, BenchOptions* o) {
     o->steps = true;
   } else {
     o->steps = raw.what == "all";
-    const std::string wrong = TakeCollectives(raw.what, &o->collectives);
+    const std::string wrong = CollectiveNames().Take(raw.what, &o->collectives);
     if (!wrong.empty()) return wrong + ", step";
   }
-  std::string wrong = TakeTypes(raw.type, &o->types);
+  std::string wrong = TypeNames().Take(raw.type, &o->types);
   if (!wrong.empty()) return "--datatype " + wrong;
-  wrong = TakeOps(raw.op, &o->ops);
+  wrong = OpNames().Take(raw.op, &o->ops);
   if (!wrong.empty()) return "--op " + wrong;
   if (Status status = CheckNotRemoved(o->backend); !status.ok()) {
     return "--backend: " + Message(status);
@@ -164,7 +159,7 @@ void AddStepOptions(const FlagGroup& group, StepBenchOptions* o,
             AsSize);
   group.Add("--wire TYPE", &texts->wire,
             "What gradients are sent as: fp32, bf16 (half the bytes)",
-            ShowDefault);
+            OneOf({"fp32", "bf16"}), ShowDefault);
   group.Add("--accumulate N", &o->accumulate,
             "Micro-batches that are added up before a reduction",
             InRange(1, 10000), ShowDefault);
@@ -208,9 +203,6 @@ std::string SettleSteps(const StepBenchTexts& texts, StepBenchOptions* o) {
   }
   if (!texts.flops.empty() && !ParseCount(texts.flops, &o->flops)) {
     return fmt::format("--flops: \"{}\" is no number as 2G", texts.flops);
-  }
-  if (texts.wire != "fp32" && texts.wire != "bf16") {
-    return fmt::format("--wire: \"{}\" is neither fp32 nor bf16", texts.wire);
   }
   o->bf16_wire = texts.wire == "bf16";
   if (o->bucket_bytes != 0 && o->bucket_bytes < 4) {

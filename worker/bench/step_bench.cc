@@ -16,25 +16,12 @@ namespace {
 constexpr int kMostReferenceSteps = 30;
 constexpr int kLeastReferenceSteps = 3;
 
-// All tensors of this rank's, one behind the other.
-std::vector<float> Gradients(const StepBenchOptions& model, int rank) {
-  std::vector<float> gradients;
-  gradients.reserve(model.parameters);
-  for (const Parameter& tensor :
-       SyntheticParameters(model.parameters, model.tensors)) {
-    for (size_t i = 0; i < tensor.elements; ++i) {
-      gradients.push_back(SyntheticGradient(rank, i));
-    }
-  }
-  return gradients;
-}
-
 class StepBench {
  public:
   StepBench(Communicator* communicator, const BenchOptions& options)
       : communicator_(communicator),
         options_(options),
-        gradients_(Gradients(options.step, communicator->rank())) {}
+        gradients_(SyntheticGradients(options.step, communicator->rank())) {}
 
   StatusOr<StepResults> Run() {
     results_.model = options_.step;
@@ -62,13 +49,15 @@ class StepBench {
   // Rank 0's speed, while the others are idle, says how much work all do.
   Status Calibrate() {
     double rate = 0;
-    if (first()) rate = ComputeLoop().MeasureRate();
+    if (first()) rate = loop_.MeasureRate();
     LOCKSTEP_ASSIGN_OR_RETURN(rate, Largest(rate));
     const StepBenchOptions& model = options_.step;
     double turns = model.flops > 0 ? model.flops / ComputeLoop::kFlopsPerTurn
                                    : model.compute_seconds * rate;
     if (communicator_->rank() == model.slow_rank) turns *= 1 + model.slow_share;
-    turns_ = std::llround(turns);
+    compute_ = [this, turns](double from, double to) {
+      loop_.Run(std::llround(turns * (to - from)));
+    };
     results_.flops_per_second = rate * ComputeLoop::kFlopsPerTurn;
     return OkStatus();
   }
@@ -80,7 +69,7 @@ class StepBench {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto self, FormCommunicator(options));
     LOCKSTEP_ASSIGN_OR_RETURN(
         const auto trainer,
-        SyntheticTrainer::Make(self.get(), options_, turns_, gradients_));
+        SyntheticTrainer::Make(self.get(), options_, compute_, gradients_));
     const int most = std::clamp(options_.iterations, kLeastReferenceSteps,
                                 kMostReferenceSteps);
     const MonoTime limit = MonotonicNow() + options_.timeout / 4;
@@ -115,7 +104,7 @@ class StepBench {
   Status MeasureTogether() {
     LOCKSTEP_ASSIGN_OR_RETURN(
         const auto trainer,
-        SyntheticTrainer::Make(communicator_, options_, turns_, gradients_));
+        SyntheticTrainer::Make(communicator_, options_, compute_, gradients_));
     for (int i = 0; i < options_.warm_up; ++i) {
       LOCKSTEP_RETURN_IF_ERROR(trainer->Step());
     }
@@ -201,7 +190,8 @@ class StepBench {
   const BenchOptions& options_;
   const std::vector<float> gradients_;
   const Buffer* scratch_ = nullptr;
-  int64_t turns_ = 0;
+  ComputeLoop loop_;
+  ComputePart compute_;
   StepResults results_;
 };
 

@@ -64,12 +64,10 @@ std::string TimesText(const StepResults& r) {
 }
 
 std::string RankRow(const std::string& name, const StepOfRank& rank) {
-  const double hidden =
-      rank.busy > 0 ? std::clamp(1 - rank.exposed / rank.busy, 0.0, 1.0) : 0;
   return fmt::format("# {:>5} {:>13.3f} {:>13.3f} {:>9} {:>13.3f} {:>13.3f}\n",
                      name, rank.compute * 1e3, rank.busy * 1e3,
-                     rank.busy > 0 ? Percent(hidden) : "-", rank.exposed * 1e3,
-                     rank.waited * 1e3);
+                     rank.busy > 0 ? Percent(rank.hidden()) : "-",
+                     rank.exposed * 1e3, rank.waited * 1e3);
 }
 
 std::string RanksText(const StepResults& r) {
@@ -101,7 +99,8 @@ std::string LastText(const StepResults& r) {
       "# Exposed communication: {} of the step, {} hidden; bus bandwidth while "
       "reducing {:.2f} GB/s\n",
       r.step.mean > 0 ? Percent(mean.exposed / r.step.mean) : "-",
-      mean.busy > 0 ? Percent(r.hidden()) : "none", r.bus_bandwidth() * 1e-9);
+      mean.busy > 0 ? Percent(mean.hidden()) : "none",
+      r.bus_bandwidth() * 1e-9);
   if (r.wrong < 0) return text;
   return text + fmt::format("# Out of bounds values : {} {}\n", r.wrong,
                             r.wrong == 0 ? "OK" : "FAILED");
@@ -148,9 +147,8 @@ StepOfRank StepResults::mean() const {
   return {sum.compute / n, sum.busy / n, sum.exposed / n, sum.waited / n};
 }
 
-double StepResults::hidden() const {
-  const StepOfRank all = mean();
-  return all.busy > 0 ? std::clamp(1 - all.exposed / all.busy, 0.0, 1.0) : 0;
+double StepOfRank::hidden() const {
+  return busy > 0 ? std::clamp(1 - exposed / busy, 0.0, 1.0) : 0;
 }
 
 double StepResults::bus_bandwidth() const {
@@ -182,7 +180,7 @@ nlohmann::json StepJson(const StepResults& r) {
                {"step", TimesJson(r.step)},
                {"steps_per_second", r.step.p50 > 0 ? 1 / r.step.p50 : 0},
                {"efficiency", r.efficiency()},
-               {"hidden", r.hidden()},
+               {"hidden", r.mean().hidden()},
                {"busbw", r.bus_bandwidth() * 1e-9},
                {"straggler", nullptr}});
   nlohmann::json by_rank = nlohmann::json::array();

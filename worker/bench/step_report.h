@@ -25,6 +25,9 @@ struct StepOfRank {
   double busy = 0;     // some reduction was under way
   double exposed = 0;  // of these, held the step up
   double waited = 0;   // for the rank that came last
+
+  // The part of the communication that computing hides.
+  double hidden() const;
 };
 
 struct StepResults {
@@ -46,8 +49,6 @@ struct StepResults {
   double efficiency() const;
   // Means over the ranks.
   StepOfRank mean() const;
-  // The part of the communication that computing hides.
-  double hidden() const;
   // Bytes a second that a ring's wires would carry while one is under way.
   double bus_bandwidth() const;
 };

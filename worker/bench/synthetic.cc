@@ -45,6 +45,18 @@ std::vector<Parameter> SyntheticParameters(uint64_t parameters, int tensors) {
   return result;
 }
 
+std::vector<float> SyntheticGradients(const StepBenchOptions& model, int rank) {
+  std::vector<float> gradients;
+  gradients.reserve(model.parameters);
+  for (const Parameter& tensor :
+       SyntheticParameters(model.parameters, model.tensors)) {
+    for (size_t i = 0; i < tensor.elements; ++i) {
+      gradients.push_back(SyntheticGradient(rank, i));
+    }
+  }
+  return gradients;
+}
+
 uint64_t CountWrongGradients(std::span<const float> reduced, int ranks,
                              int accumulate, bool bf16,
                              std::string_view backend) {
@@ -66,10 +78,10 @@ uint64_t CountWrongGradients(std::span<const float> reduced, int ranks,
 }
 
 StatusOr<std::unique_ptr<SyntheticTrainer>> SyntheticTrainer::Make(
-    Communicator* communicator, const BenchOptions& options, int64_t turns,
-    std::span<const float> gradients) {
+    Communicator* communicator, const BenchOptions& options,
+    ComputePart compute, std::span<const float> gradients) {
   std::unique_ptr<SyntheticTrainer> trainer(
-      new SyntheticTrainer(options.step, turns, gradients));
+      new SyntheticTrainer(options.step, std::move(compute), gradients));
   LOCKSTEP_ASSIGN_OR_RETURN(trainer->progress_, Progress::Create("", 0, 0));
   SteppedReducerOptions stepped;
   stepped.reducer.bucket_bytes = options.step.bucket_bytes;
@@ -118,13 +130,16 @@ const task::RankCounters& SyntheticTrainer::Counters() {
 Status SyntheticTrainer::Compute() {
   progress_->Enter(task::RankPhase::kCompute);
   const size_t tensors = reducer_->parameters();
-  const int64_t forward = turns_ / 3;
-  const int64_t each = (turns_ - forward) / static_cast<int64_t>(tensors);
+  constexpr double kForward = 1.0 / 3;
+  const auto share = [&](size_t left) {
+    return 1 - (1 - kForward) * static_cast<double>(left) /
+                   static_cast<double>(tensors);
+  };
   for (int batch = 1; batch <= model_.accumulate; ++batch) {
-    loop_.Run(forward);
+    compute_(0, kForward);
     size_t begin = gradients_.size();
     for (size_t i = tensors; i-- > 0;) {
-      loop_.Run(each);
+      compute_(share(i + 1), share(i));
       const size_t size = reducer_->gradient(i).size();
       begin -= size;
       const std::span<const float> gradient = gradients_.subspan(begin, size);

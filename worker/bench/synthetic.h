@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
@@ -48,16 +50,21 @@ uint64_t CountWrongGradients(std::span<const float> reduced, int ranks,
                              int accumulate, bool bf16,
                              std::string_view backend);
 
+// Does the part of a micro-batch's computing between two shares of it, 0 to 1.
+using ComputePart = std::function<void(double from, double to)>;
+
+// All tensors of a rank's gradient, one behind the other.
+std::vector<float> SyntheticGradients(const StepBenchOptions& model, int rank);
+
 // A rank's training loop over some communicator. One thread's. An error breaks
 // it.
 class SyntheticTrainer {
  public:
-  // A micro-batch computes `turns` turns of the loop. `gradients`: this rank's,
-  // all tensors one behind the other, as a framework would have them. Both
-  // pointers are borrowed.
+  // `gradients`: this rank's, as a framework would have them. The communicator
+  // and they are borrowed.
   static StatusOr<std::unique_ptr<SyntheticTrainer>> Make(
-      Communicator* communicator, const BenchOptions& options, int64_t turns,
-      std::span<const float> gradients);
+      Communicator* communicator, const BenchOptions& options,
+      ComputePart compute, std::span<const float> gradients);
 
   Status Step();
   // Does one more step: wrong elements of what this rank ends with, of so many
@@ -66,15 +73,14 @@ class SyntheticTrainer {
   const task::RankCounters& Counters();
 
  private:
-  SyntheticTrainer(const StepBenchOptions& model, int64_t turns,
+  SyntheticTrainer(const StepBenchOptions& model, ComputePart compute,
                    std::span<const float> gradients)
-      : model_(model), turns_(turns), gradients_(gradients) {}
+      : model_(model), compute_(std::move(compute)), gradients_(gradients) {}
   Status Compute();
 
   const StepBenchOptions model_;
-  const int64_t turns_;
+  const ComputePart compute_;
   const std::span<const float> gradients_;
-  ComputeLoop loop_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Reducer> reducer_;
 };

@@ -69,9 +69,10 @@ std::string TableHeader() {
 
 std::string TableRow(const BenchRow& row) {
   return fmt::format(" {:>12} {:>12} {:>8} {:>6} {:>6}   {} {}\n", row.bytes,
-                     row.count, NcclName(row.type),
-                     Reduces(row.kind) ? NcclName(row.op) : "none", row.root,
-                     Half(row, row.out_of_place), Half(row, row.in_place));
+                     row.count, TypeNames().Of(row.type),
+                     Reduces(row.kind) ? OpNames().Of(row.op) : "none",
+                     row.root, Half(row, row.out_of_place),
+                     Half(row, row.in_place));
 }
 
 std::string TableFooter(const std::vector<BenchRow>& rows) {
@@ -94,11 +95,11 @@ nlohmann::json RowJson(const BenchRow& row) {
   nlohmann::json json = {{"collective", std::string(Name(row.kind))},
                          {"bytes", row.bytes},
                          {"count", row.count},
-                         {"type", std::string(NcclName(row.type))},
+                         {"type", std::string(TypeNames().Of(row.type))},
                          {"ranks", row.ranks},
                          {"out_of_place", HalfJson(row, row.out_of_place)},
                          {"in_place", HalfJson(row, row.in_place)}};
-  if (Reduces(row.kind)) json["op"] = std::string(NcclName(row.op));
+  if (Reduces(row.kind)) json["op"] = std::string(OpNames().Of(row.op));
   if (row.root >= 0) json["root"] = row.root;
   return json;
 }

@@ -1,6 +1,7 @@
 #include "worker/bench/values.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -16,93 +17,54 @@ uint64_t Mix(uint64_t x) {  // splitmix64's.
   return x ^ (x >> 31);
 }
 
-// Of a value that has at most 8 significant bits and is normal in the type.
-uint16_t ToBfloat16(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return static_cast<uint16_t>(bits >> 16);
-}
-
-uint16_t ToFloat16(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  const uint32_t sign = bits >> 16 & 0x8000;
-  const uint32_t exponent = (bits >> 23 & 0xff) - 112;
-  return static_cast<uint16_t>(sign | exponent << 10 | (bits >> 13 & 0x3ff));
-}
-
-double FromBfloat16(uint16_t half) {
-  const uint32_t bits = static_cast<uint32_t>(half) << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
-double FromFloat16(uint16_t half) {
-  const int exponent = half >> 10 & 0x1f;
-  const int mantissa = half & 0x3ff;
-  double value = 0;
-  if (exponent == 0x1f) {
-    value = mantissa == 0 ? HUGE_VAL : std::nan("");
-  } else if (exponent == 0) {
-    value = std::ldexp(mantissa, -24);
-  } else {
-    value = std::ldexp(mantissa + 1024, exponent - 25);
+// The upper half of a float32.
+struct Bfloat16 {
+  // Of a value that has at most 8 significant bits.
+  explicit Bfloat16(double value = 0)
+      : bits(static_cast<uint16_t>(
+            std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16)) {}
+  operator double() const {
+    return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
   }
-  return (half & 0x8000) != 0 ? -value : value;
-}
+  uint16_t bits;
+};
 
-template <typename T>
-T Get(const void* data, size_t i) {
-  T value;
-  std::memcpy(&value, static_cast<const char*>(data) + i * sizeof(T),
-              sizeof(T));
-  return value;
+// Calls f with a value of the type.
+template <typename F>
+auto WithType(DataType type, const F& f) {
+  switch (type) {
+    case DataType::kFloat32:
+      return f(float());
+    case DataType::kFloat64:
+      return f(double());
+    case DataType::kFloat16:
+      return f(_Float16());
+    case DataType::kBfloat16:
+      return f(Bfloat16());
+    case DataType::kInt32:
+      return f(int32_t());
+    case DataType::kInt64:
+      return f(int64_t());
+    case DataType::kUint8:
+      break;
+  }
+  return f(uint8_t());
 }
 
 double Decode(DataType type, const void* data, size_t i) {
-  switch (type) {
-    case DataType::kFloat32:
-      return Get<float>(data, i);
-    case DataType::kFloat64:
-      return Get<double>(data, i);
-    case DataType::kFloat16:
-      return FromFloat16(Get<uint16_t>(data, i));
-    case DataType::kBfloat16:
-      return FromBfloat16(Get<uint16_t>(data, i));
-    case DataType::kInt32:
-      return Get<int32_t>(data, i);
-    case DataType::kInt64:
-      return static_cast<double>(Get<int64_t>(data, i));
-    case DataType::kUint8:
-      return Get<uint8_t>(data, i);
-  }
-  return 0;
-}
-
-template <typename T>
-void Put(void* data, size_t i, T value) {
-  std::memcpy(static_cast<char*>(data) + i * sizeof(T), &value, sizeof(T));
+  return WithType(type, [&](auto value) {
+    std::memcpy(&value, static_cast<const char*>(data) + i * sizeof(value),
+                sizeof(value));
+    return static_cast<double>(value);
+  });
 }
 
 void Encode(DataType type, double value, void* data, size_t i) {
-  const auto single = static_cast<float>(value);
-  switch (type) {
-    case DataType::kFloat32:
-      return Put(data, i, single);
-    case DataType::kFloat64:
-      return Put(data, i, value);
-    case DataType::kFloat16:
-      return Put(data, i, ToFloat16(single));
-    case DataType::kBfloat16:
-      return Put(data, i, ToBfloat16(single));
-    case DataType::kInt32:
-      return Put(data, i, static_cast<int32_t>(value));
-    case DataType::kInt64:
-      return Put(data, i, static_cast<int64_t>(value));
-    case DataType::kUint8:
-      return Put(data, i, static_cast<uint8_t>(value));
-  }
+  WithType(type, [&](auto stored) {
+    stored = static_cast<decltype(stored)>(value);
+    std::memcpy(static_cast<char*>(data) + i * sizeof(stored), &stored,
+                sizeof(stored));
+  });
 }
 
 // Half of the distance between 1 and the next number: what one rounding may

@@ -14,6 +14,7 @@ processors takes most of the time.
 import dataclasses
 import os
 import subprocess
+import tempfile
 
 from .allreduce import Hosts
 from .model import (KIB, MIB, Cluster, Training, all_reduce_seconds, best_algorithm,
@@ -29,6 +30,7 @@ LEAST_RATIO, MOST_RATIO = 0.8, 1.25  # of measured / predicted
 KINDS = (("compute-bound", 3, 0), ("balanced", 1, 0), ("communication-bound", 0.25, 0),
          ("balanced", 1, 256 * KIB), ("balanced", 1, 8 * MIB))
 GRADIENT_BYTES = 12 * MIB  # model_probe's
+LONGEST_RUN = 600  # seconds
 # A machine that takes more of the processors' time away is measured again.
 MOST_STOLEN, MOST_TIMES = 0.02, 4
 
@@ -44,13 +46,28 @@ class Check:
         self.off = 0
 
     def probe(self, shape, *steps):
-        """Its lines, as (word, rest)."""
-        done = subprocess.run(
-            [self.program, self.hosts.prefix, "{}x{}".format(*shape), *steps],
-            stdout=subprocess.PIPE, text=True)
-        if done.returncode:
-            raise BenchError(f"model_probe ended with {done.returncode}")
-        return [line.split(" ", 1) for line in done.stdout.splitlines()]
+        """Rank 0's lines, as (word, rest)."""
+        hosts, ranks = shape
+        words = [word for step in steps for word in ("--step", step)]
+        running = []
+        with tempfile.TemporaryDirectory(prefix="lockstep-model-") as directory:
+            try:
+                for rank in range(hosts * ranks):
+                    running.append(subprocess.Popen(
+                        self.hosts.command(rank // ranks, [
+                            self.program, "--rank", str(rank), "--ranks",
+                            str(hosts * ranks), "--store", directory, *words]),
+                        stdout=subprocess.DEVNULL if rank else subprocess.PIPE,
+                        text=True))
+                lines = running[0].communicate(timeout=LONGEST_RUN)[0].splitlines()
+                codes = [process.wait(timeout=LONGEST_RUN) for process in running]
+            finally:
+                for process in running:
+                    process.kill()
+                    process.wait()
+        if any(codes):
+            raise BenchError(f"ranks of {hosts}x{ranks} ended with {codes}")
+        return [line.split(" ", 1) for line in lines]
 
     def all_reduces(self, shape):
         """(backend, seconds by bytes)."""

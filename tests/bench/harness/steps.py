@@ -219,7 +219,7 @@ def tuned(words):
 
 
 def common(rank, directory, model):
-    return ["--dir", directory, "--rank", str(rank), "--ranks", str(RANKS),
+    return ["--store", directory, "--rank", str(rank), "--ranks", str(RANKS),
             "--core", str(rank), "--model", model]
 
 

@@ -170,7 +170,7 @@ def best_bucket(network, images, labels):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=MODELS, default="shallow")
-    parser.add_argument("--dir", required=True)
+    parser.add_argument("--store", required=True)
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--core", type=int, default=-1)
@@ -184,7 +184,7 @@ def main():
         os.sched_setaffinity(0, {args.core})
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method="file://" + args.dir + "/rendezvous",
+        "gloo", init_method="file://" + args.store + "/rendezvous",
         rank=args.rank, world_size=args.ranks)
     make, batch, shape, classes = MODELS[args.model]
     torch.manual_seed(args.rank + 1)

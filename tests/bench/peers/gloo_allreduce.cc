@@ -1,7 +1,10 @@
 // Gloo as the peer.
 //
-//   gloo_allreduce --rank R --ranks N --store DIR --algorithm NAME [--pin]
-//     [--address IP] and what probe.h says
+//   gloo_allreduce --store DIR --algorithm NAME [--address IP] and what probe.h
+//     says
+//   gloo_allreduce once DIR BOARD FIRST_SLOT
+//     The peer of collective_probe under srun: forms a mesh, sums one number
+//     over all ranks and writes when that was done to slot RANK of the board.
 //
 // Algorithms of the new interface: ring (its default), bcube. Of the old one,
 // with pairs that are synchronous and polled: old_ring, old_ring_chunked,
@@ -100,16 +103,30 @@ const float* Reduce(void* self, const probe_case* c) {
   return static_cast<Gloo*>(self)->Reduce(c);
 }
 
+int SumOnce(const char* dir, const char* board, int64_t first_slot) {
+  const char* const rank = getenv("SLURM_PROCID");
+  const char* const ranks = getenv("SLURM_NTASKS");
+  if (rank == nullptr || ranks == nullptr) return 2;
+  Gloo gloo(Connect(dir, atoi(rank), atoi(ranks), "127.0.0.1", false), "ring",
+            1);
+  *gloo.data() = 1;
+  const probe_case one = {.count = 1, .samples = 1, .batch = 1, .variant = 0};
+  const float sum = *gloo.Reduce(&one);
+  const int64_t now = probe_nanos();
+  if (sum != static_cast<float>(atoi(ranks))) return 1;
+  return probe_post(board, first_slot + atoi(rank), now) ? 0 : 1;
+}
+
 int Main(int argc, char** argv) {
-  const int rank = atoi(probe_argument(argc, argv, "--rank", "0"));
-  const int ranks = atoi(probe_argument(argc, argv, "--ranks", "1"));
+  if (argc == 5 && strcmp(argv[1], "once") == 0) {
+    return SumOnce(argv[2], argv[3], atoll(argv[4]));
+  }
   const std::string algorithm =
       probe_argument(argc, argv, "--algorithm", "ring");
-  if (atoi(probe_argument(argc, argv, "--pin", "0")) != 0) probe_pin(rank);
   probe p;
-  const int code = probe_begin(&p, argc, argv, rank, ranks);
+  const int code = probe_begin(&p, argc, argv);
   if (code != 0) return code;
-  Gloo gloo(Connect(probe_argument(argc, argv, "--store", "."), rank, ranks,
+  Gloo gloo(Connect(probe_argument(argc, argv, "--store", "."), p.rank, p.ranks,
                     probe_argument(argc, argv, "--address", "127.0.0.1"),
                     algorithm.rfind("old_", 0) == 0),
             algorithm, probe_largest(&p));

@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   probe p;
-  int code = probe_begin(&p, argc, argv, rank, ranks);
+  int code = probe_begin_as(&p, argc, argv, rank, ranks);
   if (code == 0) {
     buffers b = {probe_allocate(probe_largest(&p)),
                  probe_allocate(probe_largest(&p))};

@@ -39,7 +39,7 @@ def begin_as(np, path, rank):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=["shallow"], default="shallow")
-    parser.add_argument("--dir", required=True)
+    parser.add_argument("--store", required=True)
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--port", type=int, required=True)

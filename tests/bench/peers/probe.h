@@ -8,10 +8,11 @@
  * out of the last operation is compared with float64.
  *
  * Arguments that every probe takes:
+ *   --rank R --ranks N (but those that mpirun starts) [--pin 1]
  *   --board FILE  --case BYTES:SAMPLES:BATCH:VARIANT ...
  * A sample of a case is BATCH operations, divided by it. A VARIANT is the
  * probe's own. Before the samples a tenth of them, and two, are run for
- * nothing.
+ * nothing. --pin: rank R stays on the R-th core.
  */
 #ifndef LOCKSTEP_TESTS_BENCH_PEERS_PROBE_H_
 #define LOCKSTEP_TESTS_BENCH_PEERS_PROBE_H_
@@ -81,16 +82,6 @@ static inline int64_t probe_nanos(void) {
   return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* Bytes of a board for the cases. */
-static inline size_t probe_board_bytes(const probe_case* cases, int count,
-                                       int ranks) {
-  size_t bytes = 4096;
-  for (int i = 0; i < count; ++i) {
-    bytes += (size_t)cases[i].samples * (size_t)ranks * sizeof(probe_sample);
-  }
-  return bytes;
-}
-
 static inline int probe_parse_case(const char* text, probe_case* c) {
   unsigned long long bytes = 0;
   c->variant = 0;
@@ -127,9 +118,32 @@ static inline float* probe_noise(int rank) {
   return noise;
 }
 
+/* Writes a time to a slot of a board of cluster_support.h. Whether it could. */
+static inline int probe_post(const char* board, int64_t slot, int64_t time) {
+  const int fd = open(board, O_RDWR | O_CLOEXEC);
+  return pwrite(fd, &time, sizeof(time), slot * (off_t)sizeof(time)) ==
+         (ssize_t)sizeof(time);
+}
+
+/* Keeps this thread and those it starts on the index-th allowed core. */
+static inline void probe_pin(int index) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  int skip = index % CPU_COUNT(&allowed);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &allowed) || skip-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof(one), &one);
+    return;
+  }
+}
+
 /* 0, or what is wrong was written to stderr. */
-static inline int probe_begin(probe* p, int argc, char** argv, int rank,
-                              int ranks) {
+static inline int probe_begin_as(probe* p, int argc, char** argv, int rank,
+                                 int ranks) {
   memset(p, 0, sizeof(*p));
   p->rank = rank;
   p->ranks = ranks;
@@ -150,7 +164,10 @@ static inline int probe_begin(probe* p, int argc, char** argv, int rank,
   const int watchdog = atoi(probe_argument(argc, argv, "--watchdog", "60"));
   alarm((unsigned)watchdog);
   const int fd = open(path, O_RDWR | O_CLOEXEC);
-  const size_t bytes = probe_board_bytes(p->cases, p->case_count, ranks);
+  size_t bytes = 4096;
+  for (int i = 0; i < p->case_count; ++i) {
+    bytes += (size_t)p->cases[i].samples * (size_t)ranks * sizeof(probe_sample);
+  }
   void* memory =
       fd < 0 ? MAP_FAILED
              : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -163,6 +180,14 @@ static inline int probe_begin(probe* p, int argc, char** argv, int rank,
   p->samples = (probe_sample*)((char*)memory + 4096);
   for (int r = 0; r < ranks; ++r) p->noise[r] = probe_noise(r);
   return 0;
+}
+
+/* As the rank that the arguments name. Pins before there are other threads. */
+static inline int probe_begin(probe* p, int argc, char** argv) {
+  const int rank = atoi(probe_argument(argc, argv, "--rank", "0"));
+  const int ranks = atoi(probe_argument(argc, argv, "--ranks", "1"));
+  if (atoi(probe_argument(argc, argv, "--pin", "0")) != 0) probe_pin(rank);
+  return probe_begin_as(p, argc, argv, rank, ranks);
 }
 
 /* Spins for some microseconds, then lets others run: threads of the side that
@@ -260,22 +285,6 @@ static inline float* probe_allocate(size_t count) {
   void* memory = mmap(NULL, count * sizeof(float), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   return memory == MAP_FAILED ? NULL : (float*)memory;
-}
-
-/* Keeps this thread and those it starts on the index-th allowed core. */
-static inline void probe_pin(int index) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
-  int skip = index % CPU_COUNT(&allowed);
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &allowed) || skip-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(core, &one);
-    sched_setaffinity(0, sizeof(one), &one);
-    return;
-  }
 }
 
 #endif /* LOCKSTEP_TESTS_BENCH_PEERS_PROBE_H_ */

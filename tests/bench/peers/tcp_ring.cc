@@ -1,6 +1,6 @@
 // A plain TCP ring as the peer: what a program does that knows the textbook.
 //
-//   tcp_ring --rank R --ranks N --store DIR --address IP and what probe.h says
+//   tcp_ring --store DIR --address IP and what probe.h says
 //
 // Reduce-scatter, then all-gather; each rank sends to the next and receives
 // from the one before it at the same time, over one connection each, adding up
@@ -180,13 +180,11 @@ const float* Reduce(void* self, const probe_case* c) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rank = atoi(probe_argument(argc, argv, "--rank", "0"));
-  const int ranks = atoi(probe_argument(argc, argv, "--ranks", "1"));
   probe p;
-  const int code = probe_begin(&p, argc, argv, rank, ranks);
+  const int code = probe_begin(&p, argc, argv);
   if (code != 0) return code;
   Ring ring(probe_argument(argc, argv, "--store", "."),
-            probe_argument(argc, argv, "--address", "127.0.0.1"), rank, ranks,
-            probe_largest(&p));
+            probe_argument(argc, argv, "--address", "127.0.0.1"), p.rank,
+            p.ranks, probe_largest(&p));
   return ring.data() == nullptr ? 1 : probe_run(&p, ring.data(), Reduce, &ring);
 }

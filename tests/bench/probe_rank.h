@@ -1,0 +1,49 @@
+// A rank of a benchmark as its arguments describe it, and its communicator.
+//
+//   --rank R --ranks N --store DIR [--backend NAME] [--address IP] [--plan
+//   LINE]
+#ifndef LOCKSTEP_TESTS_BENCH_PROBE_RANK_H_
+#define LOCKSTEP_TESTS_BENCH_PROBE_RANK_H_
+
+#include <memory>
+#include <string>
+
+#include "tests/bench/peers/probe.h"
+#include "worker/collective/factory/form_communicator.h"
+#include "worker/collective/testing.h"
+
+namespace lockstep {
+
+struct ProbeRank {
+  ProbeRank(int argc, char** argv)
+      : rank(atoi(probe_argument(argc, argv, "--rank", "0"))),
+        ranks(atoi(probe_argument(argc, argv, "--ranks", "1"))),
+        store(probe_argument(argc, argv, "--store", ".")),
+        backend(probe_argument(argc, argv, "--backend", "auto")),
+        address(probe_argument(argc, argv, "--address", "127.0.0.1")),
+        plan(probe_argument(argc, argv, "--plan", "")) {}
+
+  // With the ranks that share `dir`, which is `store` or one below it. Blocks
+  // for at most 20 s.
+  StatusOr<std::unique_ptr<Communicator>> Form(const std::string& dir,
+                                               Duration timeout) const {
+    DirectoryRendezvousStore rendezvous(dir);
+    CommunicatorOptions options = TestOptionsOf("", rank, ranks, &rendezvous);
+    options.backend = backend;
+    options.bind_address = address;
+    options.reduction_plan = plan;
+    options.operation_timeout = timeout;
+    return FormCommunicator(options);
+  }
+
+  int rank;
+  int ranks;
+  std::string store;
+  std::string backend;
+  std::string address;
+  std::string plan;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TESTS_BENCH_PROBE_RANK_H_
