@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -60,11 +62,33 @@ class OneLineFlag : public spdlog::custom_flag_formatter {
   }
 };
 
+spdlog::level::level_enum LevelOf(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarn:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+  }
+  return spdlog::level::err;
+}
+
 bool StderrIsJournal() {
   return IsJournal(STDERR_FILENO, std::getenv("JOURNAL_STREAM"));
 }
 
 }  // namespace
+
+void WriteLog(LogLevel level, fmt::string_view format, fmt::format_args args) {
+  spdlog::logger* logger = spdlog::default_logger_raw();
+  if (!logger->should_log(LevelOf(level))) return;
+  fmt::memory_buffer line;
+  fmt::vformat_to(std::back_inserter(line), format, args);
+  logger->log(LevelOf(level), spdlog::string_view_t(line.data(), line.size()));
+}
 
 Status CheckLogLevel(const std::string& level) {
   if (level == "debug" || level == "info" || level == "warn" ||

@@ -49,6 +49,11 @@ StatusCode CodeOfErrno(int error) {
 
 }  // namespace
 
+Status FormatError(StatusCode code, fmt::string_view format,
+                   fmt::format_args args) {
+  return Status(code, fmt::vformat(format, args));
+}
+
 Status Annotate(const Status& status, std::string_view context) {
   if (status.ok()) return status;
   Status result(status.code(), fmt::format("{}: {}", context, Message(status)));

@@ -28,18 +28,22 @@ inline std::string Message(const Status& status) {
   return std::string(status.message().data(), status.message().size());
 }
 
+// Formats the text. Not a template: there are thousands of errors.
+Status FormatError(StatusCode code, fmt::string_view format,
+                   fmt::format_args args);
+
 template <typename... Args>
 Status Error(StatusCode code, fmt::format_string<Args...> format,
              Args&&... args) {
-  return Status(code, fmt::format(format, std::forward<Args>(args)...));
+  return FormatError(code, format, fmt::make_format_args(args...));
 }
 
 // One function per code that lockstep uses, e.g. NotFound("no job {}", name).
-#define LOCKSTEP_DEFINE_ERROR(Name, Code)                            \
-  template <typename... Args>                                        \
-  Status Name(fmt::format_string<Args...> format, Args&&... args) {  \
-    return Status(StatusCode::Code,                                  \
-                  fmt::format(format, std::forward<Args>(args)...)); \
+#define LOCKSTEP_DEFINE_ERROR(Name, Code)                           \
+  template <typename... Args>                                       \
+  Status Name(fmt::format_string<Args...> format, Args&&... args) { \
+    return FormatError(StatusCode::Code, format,                    \
+                       fmt::make_format_args(args...));             \
   }
 LOCKSTEP_DEFINE_ERROR(InvalidArgument, kInvalidArgument)
 LOCKSTEP_DEFINE_ERROR(NotFound, kNotFound)

@@ -6,16 +6,16 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/wire/field_checker.h"
 #include "worker/agent/core/printable_text.h"
 
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kMaxExact = uint64_t{1} << 53;
 constexpr double kMaxCores = 1e6;
 
 int64_t Count(uint64_t value) {
-  return static_cast<int64_t>(std::min(value, kMaxExact));
+  return static_cast<int64_t>(std::min<uint64_t>(value, kMaxExact));
 }
 
 // Above this the coordinator takes no number.
@@ -34,8 +34,8 @@ RankProgress ToProgress(const task::RankPage& page, Generation generation) {
   RankProgress out;
   if (page.progress.generation != generation) return out;
   out.step = Count(page.progress.step);
-  out.committed_step = std::clamp<int64_t>(page.progress.last_committed, -1,
-                                           static_cast<int64_t>(kMaxExact));
+  out.committed_step =
+      std::clamp<int64_t>(page.progress.last_committed, -1, kMaxExact);
   out.phase = task::RankPhaseName(page.progress.phase);
   if (!page.has_counters) return out;
   const task::RankCounters& c = page.counters;
