@@ -36,10 +36,10 @@ using FlagTarget =
                  std::optional<std::string>*, std::function<void()>,
                  std::function<void(const std::string&)>>;
 
-// Returns what is wrong with a value, or an empty string.
+// Returns the fault of a value, or an empty string.
 using FlagCheck = std::function<std::string(const std::string&)>;
 
-// The least and the most value.
+// The smallest and the largest value.
 using FlagRange =
     std::variant<std::monostate, std::pair<int, int>,
                  std::pair<uint64_t, uint64_t>, std::pair<double, double>>;

@@ -281,7 +281,7 @@ void HttpEngine::Connection::Send(AnswerText answer) {
   answer_.head += keep_alive_ ? "Connection: keep-alive\r\n\r\n"
                               : "Connection: close\r\n\r\n";
   Enter(Phase::kWriting,
-        loop_->stopping() ? limits().last_words : limits().answer);
+        loop_->stopping() ? limits().shutdown : limits().answer);
   WithStream([&](auto& stream) {
     asio::async_write(
         stream,
@@ -306,7 +306,7 @@ void HttpEngine::Connection::OnWritten(error_code error) {
 // A socket that is closed with bytes unread takes back the answer: the client
 // closes first, if it does so soon.
 void HttpEngine::Connection::Farewell() {
-  Enter(Phase::kFarewell, loop_->stopping() ? limits().last_words : kFarewell);
+  Enter(Phase::kFarewell, loop_->stopping() ? limits().shutdown : kFarewell);
   if (!tls_) return Drain();
   tls_->async_shutdown([self = shared_from_this()](error_code) {
     if (!self->closed_) self->Drain();
@@ -341,7 +341,7 @@ void HttpEngine::Connection::Close() {
 void HttpEngine::Connection::StopSoon() {
   const Phase phase = loop_->phase(id_);
   if (phase != Phase::kHandling && phase != Phase::kWriting) return Close();
-  loop_->EndBy(id_, MonotonicNow() + limits().last_words);
+  loop_->EndBy(id_, MonotonicNow() + limits().shutdown);
 }
 
 HttpEngine::Loop::Loop(HttpEngineOptions options)
