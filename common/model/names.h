@@ -1,4 +1,4 @@
-// Which names are names. Pure.
+// The syntax of names. Pure.
 #ifndef LOCKSTEP_COMMON_MODEL_NAMES_H_
 #define LOCKSTEP_COMMON_MODEL_NAMES_H_
 
@@ -17,8 +17,8 @@ bool IsPoolName(std::string_view name);
 // [A-Za-z_][A-Za-z0-9_]{0,255}
 bool IsEnvironmentName(std::string_view name);
 
-// The candidate nearest to `name` by edit distance, if it is near enough to
-// be a typing mistake; else empty. For "did you mean".
+// Returns the candidate nearest to `name` by edit distance if a typo is likely,
+// otherwise "". For "did you mean".
 std::string Nearest(std::string_view name,
                     const std::vector<std::string>& candidates);
 
