@@ -4,9 +4,9 @@
 //   audit: user ann (submitter) from ipv4:10.0.0.7:41234 called
 //     /lockstep.v1.JobService/CancelJob "mnist": OK
 //   audit: refused worker host-b from ipv4:10.0.0.9:51234 ...
+//
 // Refusals are warnings, other lines information. A call that is rejected
 // before its handler has no address in gRPC 1.51; its line has only the name.
-// its handler has no address in gRPC 1.51: the line has the name only.
 #ifndef LOCKSTEP_COMMON_RPC_AUDIT_H_
 #define LOCKSTEP_COMMON_RPC_AUDIT_H_
 
