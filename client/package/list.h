@@ -17,9 +17,9 @@ struct PackEntry {
   // Relative to the folder: "a/b.py".
   std::string path;
   Kind kind = Kind::kFile;
-  int64_t bytes = 0;  // For a file.
+  int64_t bytes = 0;        // For a file.
   bool executable = false;  // For a file.
-  std::string target;  // For a link: relative.
+  std::string target;       // For a link: relative.
 };
 
 // Returns the entries of `folder` (absolute, without links in its path) sorted

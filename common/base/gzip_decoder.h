@@ -20,7 +20,6 @@ class GzipDecoder {
   GzipDecoder(const GzipDecoder&) = delete;
   GzipDecoder& operator=(const GzipDecoder&) = delete;
 
-
   // False if there is no memory. Then no other function may be called.
   bool ready() const { return ready_; }
   // True if all input is used up. Read returns 0 until Give adds more.

@@ -27,7 +27,6 @@ class Access {
   // `token` may be null.
   Access(const WebConfig& web, std::shared_ptr<AccessToken> token);
 
-
   // True if any check is configured, TLS client certificates included.
   bool asks() const { return by_head_ || by_tls_; }
 

@@ -308,7 +308,7 @@ struct PhaseSeconds {
 // The rank that delayed the others most in the last steps.
 struct Straggler {
   int32_t rank = 0;
-  int32_t steps = 0;  // Steps examined, at most 100.
+  int32_t steps = 0;       // Steps examined, at most 100.
   int32_t late_steps = 0;  // Those in which it arrived last.
   // The share of their time that would be saved if it arrived together with the
   // last but one.

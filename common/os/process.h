@@ -37,8 +37,8 @@ struct SpawnOptions {
   // A path, or a name that is searched in the caller's PATH.
   std::string program;
   std::vector<std::string> argv;  // With argv[0]; {program} if empty.
-  std::vector<std::string> env;  // The whole environment, "NAME=value".
-  std::string cwd;  // The caller's if empty.
+  std::vector<std::string> env;   // The whole environment, "NAME=value".
+  std::string cwd;                // The caller's if empty.
 
   // The caller's descriptors for 0, 1 and 2; -1 for /dev/null. If `stdout_path`
   // (or `stderr_path`) is set, that file is opened for appending instead and

@@ -127,7 +127,7 @@ struct TreeMetrics {
   double user_seconds = 0;
   double system_seconds = 0;
   uint64_t resident_bytes = 0;  // Shared pages count once per process.
-  uint64_t read_bytes = 0;  // 0 if unreadable.
+  uint64_t read_bytes = 0;      // 0 if unreadable.
   uint64_t write_bytes = 0;
 };
 
