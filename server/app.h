@@ -1,4 +1,4 @@
-// The coordinator's object graph: everything with a lifetime.
+// The coordinator's object graph.
 #ifndef LOCKSTEP_SERVER_APP_H_
 #define LOCKSTEP_SERVER_APP_H_
 
@@ -34,7 +34,7 @@
 
 namespace lockstep {
 
-// Members are destroyed in reverse order.
+// Members are destroyed in reverse order of declaration.
 struct App {
   explicit App(const Config& c) : config(c) {}
 
@@ -42,18 +42,17 @@ struct App {
   Status LoadIdentity();
   Status OpenPackages();
   Status Serve();
-  // Where the disk was full, the file that says where it serves, and audit
-  // lines of calls that were declined, are written later. Call every second or
-  // so.
+  // Writes data that a full disk delayed: the endpoint file and audit lines of
+  // rejected calls. Call it about once per second.
   void LookAtDisk();
-  // Tables and prices that cannot be read stay as they were.
+  // Tables and prices that cannot be read stay unchanged.
   Status Reload();
 
   const Config config;
   SystemClock clock;
   std::optional<Credentials> credentials;
   WebConfig web;
-  // Null: none is asked for.
+  // Null if no token is required.
   std::shared_ptr<AccessToken> http_token;
   std::unique_ptr<Ballast> ballast;
   std::unique_ptr<Store> store;
@@ -69,13 +68,13 @@ struct App {
   std::unique_ptr<SiteTables> site;
   std::unique_ptr<LogStore> logs;
   std::unique_ptr<Coordinator> coordinator;
-  // Null: none is wanted.
+  // Null if backups are disabled.
   std::unique_ptr<BackupSchedule> backups;
   std::unique_ptr<PackageStore> packages;
   std::unique_ptr<LogSweeper> log_sweeper;
   std::unique_ptr<PackageSweeper> package_sweeper;
   std::unique_ptr<WorkFiles> work_files;
-  // After all that streams use, before the services.
+  // Declared after everything that streams use and before the services.
   std::unique_ptr<CallPools> pools;
   std::unique_ptr<JobService> job_service;
   std::unique_ptr<PackageService> package_service;

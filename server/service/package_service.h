@@ -1,6 +1,6 @@
-// PackageService of proto/lockstep/v1/package.proto: streams of bytes into and
-// out of the PackageStore. A call has a piece in memory and is at the disk, so
-// there are only so many at once.
+// PackageService of proto/lockstep/v1/package.proto: streams of bytes to and
+// from the PackageStore. Concurrency is limited, because a call holds a piece
+// in memory and uses the disk.
 #ifndef LOCKSTEP_SERVER_SERVICE_PACKAGE_SERVICE_H_
 #define LOCKSTEP_SERVER_SERVICE_PACKAGE_SERVICE_H_
 
@@ -15,13 +15,13 @@ namespace lockstep {
 struct PackageServiceOptions {
   TurnLimits uploads{16, 4};
   TurnLimits fetches{64, 16};
-  // A call whose peer neither sends nor takes anything for so long is ended.
+  // A call is ended if its peer neither sends nor reads for this time.
   Duration idle = std::chrono::seconds(60);
 };
 
 class PackageService final : public v1::PackageService::CallbackService {
  public:
-  // Both outlive it, and `store` outlives `pools`.
+  // Both outlive this object, and `store` outlives `pools`.
   PackageService(const PackageServiceOptions& options, CallPools* pools,
                  PackageStore* store)
       : options_(options),
@@ -37,7 +37,7 @@ class PackageService final : public v1::PackageService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::FetchPackageRequest* request) override;
 
-  // Ends the calls that stand still; call it now and then.
+  // Ends idle calls. Call it periodically.
   void CancelIdle(MonoTime now);
 
  private:
