@@ -63,8 +63,9 @@ class Assigner {
 // are not considered.
 std::set<NodeName> NodesToTell(const Job* before, const Job& after);
 
-// Returns the goals of `node` for each generation of `job` for which it holds
+// Returns the assignments of `node` for each generation of `job` that holds its
 // resources, and for each ended generation that it still reports. `epoch` stays
+// 0.
 // 0.
 std::vector<Assignment> DesiredAssignments(const Job& job, const JobView& view,
                                            const NodeName& node,

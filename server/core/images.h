@@ -46,8 +46,8 @@ std::map<NodeName, Prefetch> WhatToFetchAhead(
     const std::vector<const Job*>& queue, std::vector<HostCapacity> hosts,
     const PrefetchOptions& options);
 
-// Records in a waiting job what `node` reports about its prefetches. Settles
-// images. Each failed fetch becomes one event, up to a small number.
+// Records a node's prefetch report in a waiting job. Settles images. Each
+// failed fetch becomes one event, up to a small number.
 void TakePrefetched(Job* job, const std::vector<Prefetched>& said,
                     const NodeName& node, Time now);
 

@@ -79,7 +79,7 @@ class StallWatch {
   // The stall deadline D.
   Duration Deadline() const;
   // For a generation of `world_size` ranks: returns the stalled rank that is
-  // nearest to its limit, or past it.
+  // nearest to its limit or past it.
   std::optional<Stall> Standing(int32_t world_size, MonoTime now) const;
   // Returns the same, but only past its limit: the rank is frozen.
   std::optional<Stall> Check(int32_t world_size, MonoTime now) const;
