@@ -79,7 +79,7 @@ Status CheckLinkTarget(std::string_view target, size_t depth) {
     if (part != "..") {
       down = true;
     } else if (down) {
-      // What it leads to depends on other links.
+      // Its target depends on other links.
       return InvalidArgument("it is a link to {}, with \"..\" behind a name",
                              QuoteEntry(target));
     } else if (depth == 0) {

@@ -13,7 +13,7 @@ namespace {
 
 struct Fault {
   bool crash = false;
-  // It stays from then on.
+  // The fault repeats from then on.
   bool stays = false;
   int at = 0;
   int passed = 0;

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Far above what a hundred options need; a log given by mistake is refused.
+// Far above what a hundred options need. It rejects a log given by mistake.
 constexpr std::streamsize kMaxBytes = 1 << 20;
 
 // The flags that a file may set, by their names without dashes.
@@ -49,7 +49,7 @@ StatusOr<std::vector<ConfigItem>> Items(const std::string& path,
                                         const YAML::Node& root,
                                         const std::vector<std::string>& known) {
   std::vector<ConfigItem> items;
-  if (root.IsNull()) return items;  // All comments.
+  if (root.IsNull()) return items;  // All lines are comments.
   if (!root.IsMap()) {
     return InvalidArgument("{}:1: not a list of \"name: value\"", path);
   }

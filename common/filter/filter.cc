@@ -20,7 +20,7 @@ std::optional<bool> Evaluate(
     case FilterNode::Kind::kOr:
       break;
   }
-  // One child that is `decides` settles the result.
+  // One child equal to `decides` settles the result.
   const bool decides = node.kind == FilterNode::Kind::kOr;
   std::optional<bool> result = !decides;
   for (const FilterNode& child : node.children) {

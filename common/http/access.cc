@@ -50,7 +50,7 @@ HttpResponse Access::Refuse() {
             .body = "a name and password, please\n",
             .headers = {{"WWW-Authenticate", "Basic realm=\"lockstep\""}}};
   }
-  // Of the two a browser knows the first.
+  // Browsers use the first of the two.
   return {.status = 401,
           .body =
               "the token of this daemon's http_token_file, please: as a "

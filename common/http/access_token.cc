@@ -26,10 +26,11 @@ constexpr size_t kRandomBytes = 32;
 constexpr size_t kLeast = 16;
 constexpr size_t kMost = 512;
 constexpr mode_t kMode = 0640;
-// Between two looks at the file.
+// Time between two checks of the file.
 constexpr Duration kLookInterval = std::chrono::seconds(1);
 
-// What `header` has after `scheme`, which is in lower case with its space.
+// Returns the part of `header` after `scheme`, given in lower case with its
+// space.
 std::optional<std::string_view> After(std::string_view header,
                                       std::string_view scheme) {
   if (header.size() < scheme.size()) return std::nullopt;
@@ -43,7 +44,7 @@ std::optional<std::string_view> After(std::string_view header,
   return header;
 }
 
-// Empty: `header` shows none.
+// Returns "" if `header` has no token.
 std::string Shown(std::string_view header) {
   if (header.size() > 2 * kMost) return "";
   if (const auto token = After(header, "bearer ")) return std::string(*token);
@@ -70,8 +71,8 @@ std::tuple<ino_t, time_t, long> Version(const struct stat& info) {
   return {info.st_ino, info.st_ctim.tv_sec, info.st_ctim.tv_nsec};
 }
 
-// A whole file under another name first: a daemon that starts at the same time
-// must not read half of it.
+// Writes the whole file under another name first, because a daemon that starts
+// at the same time must not read a partial file.
 Status Make(const std::string& path) {
   std::string text;
   {
@@ -90,7 +91,7 @@ Status Make(const std::string& path) {
   };
   Fd fd(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
   if (!fd) return failed("open");
-  // The umask may have taken the group's right to read.
+  // The umask may have removed the group's read permission.
   if (::fchmod(fd.get(), kMode) != 0) return failed("chmod");
   if (!WriteAll(fd.get(), text).ok()) return failed("write");
   if (::fsync(fd.get()) != 0) return failed("fsync");

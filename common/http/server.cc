@@ -21,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-// Newcomers find a place at once (engine.h): this is for the moments between.
+// New connections get a place at once (engine.h); this covers short bursts.
 constexpr int kBacklog = 1024;
 
 struct Handlers {
@@ -29,7 +29,7 @@ struct Handlers {
     const auto exact = paths.find(path);
     if (exact != paths.end()) return &exact->second;
     const HttpServer::Handler* best = nullptr;
-    // In order, so that the last that matches is the longest.
+    // Sorted, so the last match is the longest.
     for (const auto& [prefix, handler] : prefixes) {
       if (path.starts_with(prefix)) best = &handler;
     }
@@ -39,7 +39,7 @@ struct Handlers {
   std::map<std::string, HttpServer::Handler> paths;
   std::map<std::string, HttpServer::Handler> prefixes;
   std::map<std::string, HttpServer::Handler> at_once;
-  // Paths that ask for nothing.
+  // Paths that need no credentials.
   std::set<std::string> open;
 };
 
@@ -51,7 +51,7 @@ bool IsRead(const HttpHead& head) {
   return head.method == "GET" || head.method == "HEAD";
 }
 
-// None: the handlers' threads answer it.
+// Returns nullopt if a handler thread must answer.
 std::optional<HttpResponse> AnswerAtOnce(const Handlers& handlers,
                                          const HttpHead& head) {
   const auto handler = handlers.at_once.find(head.target);
@@ -59,7 +59,7 @@ std::optional<HttpResponse> AnswerAtOnce(const Handlers& handlers,
   return handler->second({.path = head.target, .query = {}, .host = head.host});
 }
 
-// Null `hosts`: by any name.
+// A null `hosts` accepts any name.
 HttpResponse Answer(const Handlers& handlers, HostCheck* hosts, Access* access,
                     const HttpHead& head) {
   if (hosts != nullptr && !hosts->Admits(head.host)) {
@@ -78,7 +78,7 @@ HttpResponse Answer(const Handlers& handlers, HostCheck* hosts, Access* access,
     response.headers["Allow"] = "GET, HEAD";
     return response;
   }
-  // Pages are made anew each time: a part of one fits to no other part.
+  // Pages are generated for each request, so ranges make no sense.
   if (head.has_range) return Text(416, "");
   if (!target.ok()) return Text(400, Message(target.status()) + "\n");
   const HttpServer::Handler* handler = handlers.Find(target->path);
@@ -90,8 +90,8 @@ HttpResponse Answer(const Handlers& handlers, HostCheck* hosts, Access* access,
                      .host = head.host});
 }
 
-// Listens on the first address of `at` that can be had; port 0 becomes the
-// port that was bound.
+// Listens on the first usable address of `at`. Port 0 is replaced by the bound
+// port.
 StatusOr<Fd> Listen(const std::string& name, HostPort* at) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -108,8 +108,8 @@ StatusOr<Fd> Listen(const std::string& name, HostPort* at) {
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
     Fd fd(::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0));
     const int yes = 1;
-    // Not SO_REUSEPORT: a second daemon on the same port would answer half of
-    // the requests instead of being refused.
+    // Without SO_REUSEPORT a second daemon on the same port is rejected instead
+    // of getting half of the requests.
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     sockaddr_storage bound = {};
     socklen_t size = sizeof(bound);
@@ -129,7 +129,7 @@ StatusOr<Fd> Listen(const std::string& name, HostPort* at) {
       name);
 }
 
-// Null: plain text.
+// Returns null for plain text.
 StatusOr<SslContext> MakeTls(const HttpServerOptions& options,
                              const HostPort& address) {
   if (options.web.tls) return MakeSslContext(*options.web.tls);
@@ -148,10 +148,10 @@ struct HttpServer::State {
   HostPort address;
   std::string bound;
   Handlers handlers;
-  // Null where others reach it: see host_check.h.
+  // Null if other machines can reach the server: see host_check.h.
   std::unique_ptr<HostCheck> hosts;
   std::unique_ptr<Access> access;
-  // Last: its threads use the rest.
+  // Last, because its threads use the other members.
   std::unique_ptr<HttpEngine> engine;
 };
 

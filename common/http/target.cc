@@ -13,7 +13,7 @@ int HexDigit(char c) {
   return -1;
 }
 
-// None: malformed.
+// Returns nullopt if the encoding is malformed.
 std::optional<std::string> Decode(std::string_view text, bool plus_is_space) {
   std::string plain;
   plain.reserve(text.size());

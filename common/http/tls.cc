@@ -34,7 +34,7 @@ StatusOr<SslContext> MakeSslContext(const WebTls& tls) {
   SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION);
-  // A client keeps its connection: there is little to resume.
+  // Clients keep their connections, so sessions are rarely resumed.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   const bool usable =
       SSL_CTX_use_certificate_chain_file(context.get(),

@@ -115,7 +115,7 @@ struct Reader {
             "colon",
             At(entry.first));
       }
-      // The hash itself is not repeated: what stands there may be a password.
+      // The error does not repeat the hash, because it may be a password.
       const bool bcrypt = hash.size() == 60 && (hash.starts_with("$2a$") ||
                                                 hash.starts_with("$2b$") ||
                                                 hash.starts_with("$2y$"));

@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view kHead = "lockstep-reduction-plan";
 constexpr uint64_t kVersion = 1;
 constexpr uint64_t kMaxRanks = 65'536;
-// Text of few bytes must not stand for an order that fills the memory.
+// A short text must not expand to an order that fills the memory.
 constexpr uint64_t kMaxParameters = 1 << 20;
 constexpr uint64_t kMaxBucketBytes = uint64_t{1} << 40;
 constexpr uint64_t kMaxStep = uint64_t{1} << 53;
@@ -36,7 +36,7 @@ std::string FormatRuns(const std::vector<uint32_t>& order) {
   return text;
 }
 
-// All but the hash.
+// Everything except the hash.
 std::string Body(const ReductionPlan& plan) {
   std::string text = fmt::format(
       "{} {}\nranks {}\nhosts {}\nwire {}\ncommunicator {}\n"
@@ -60,7 +60,7 @@ std::string Hash(std::string_view text) {
   return fmt::format("{:016x}", hash);
 }
 
-// Fit to stand in a sentence whatever it holds.
+// Makes the text safe for a sentence.
 std::string Quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text.substr(0, 40)) {
@@ -93,7 +93,7 @@ std::string_view CutWord(std::string_view* text) {
   return word;
 }
 
-// The lines by their first word; keeps the first complaint.
+// The lines by their first word. Keeps the first error.
 class Lines {
  public:
   static StatusOr<Lines> Split(std::string_view text) {
@@ -118,7 +118,7 @@ class Lines {
     return lines;
   }
 
-  // Empty: it is not there.
+  // Returns "" if it is missing.
   std::string_view Optional(std::string_view key) {
     const auto it = values_.find(key);
     if (it == values_.end()) return {};
@@ -146,7 +146,7 @@ class Lines {
     status_ = InvalidArgument("the reduction plan's '{}' cannot be {}", key,
                               Quoted(value));
   }
-  // With a complaint where a line was not asked for.
+  // Includes an error for lines that were not read.
   Status status() const {
     if (!status_.ok() || values_.empty()) return status_;
     return InvalidArgument("{} is no part of a reduction plan",
@@ -173,7 +173,7 @@ class Lines {
   Status status_;
 };
 
-// Every parameter once.
+// Reads every parameter once.
 bool ReadRuns(std::string_view text, size_t parameters,
               std::vector<uint32_t>* order) {
   std::vector<bool> seen(parameters);

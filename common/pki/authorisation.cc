@@ -43,8 +43,8 @@ StatusOr<MethodRule> RuleOf(const MethodDescriptor& method) {
   }
 }
 
-// gRPC's own services have no option of ours, and are harmless: they tell
-// whether a server serves, and what the public .proto files say.
+// gRPC's own services lack the option and are harmless: they report health and
+// the content of the public .proto files.
 void AddBuiltIn(std::map<std::string, MethodRule, std::less<>>* rules) {
   const MethodRule unary = {Admits::kAnybody, UserRole::kViewer, true};
   const MethodRule stream = {Admits::kAnybody, UserRole::kViewer, false};

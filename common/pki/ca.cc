@@ -16,7 +16,7 @@ using x509::CertPtr;
 using x509::KeyPtr;
 using x509::OpenSslError;
 
-// A daemon whose clock is a little behind accepts a new certificate too.
+// A daemon whose clock is slightly behind accepts a new certificate, too.
 constexpr Duration kClockSkew = std::chrono::minutes(5);
 // RFC 5280 appendix A.1, ub-common-name.
 constexpr size_t kMaxCommonName = 64;
@@ -71,7 +71,7 @@ bool AddExtension(X509* cert, X509* issuer, int nid, const std::string& value) {
   return extension != nullptr && X509_add_ext(cert, extension.get(), -1) == 1;
 }
 
-// Not through a configuration string: a name must not bring a comma with it.
+// Not by a configuration string, because a name could contain a comma.
 bool AddAlternativeNames(X509* cert, const std::string& uri,
                          const std::vector<std::string>& names) {
   const std::unique_ptr<GENERAL_NAMES, x509::Freer<GENERAL_NAMES_free>> all(
@@ -177,7 +177,7 @@ StatusOr<CertificateAuthority> CertificateAuthority::Create(
       CertPtr cert, StartCertificate(key.get(), "CA", cluster, now - kClockSkew,
                                      now + lifetime));
   // SPIFFE X509-SVID section 3: a signing certificate may name its trust
-  // domain; that is how a loaded CA knows its cluster.
+  // domain. A loaded CA finds its cluster there.
   if (X509_set_issuer_name(cert.get(), X509_get_subject_name(cert.get())) !=
           1 ||
       !AddExtension(cert.get(), cert.get(), NID_basic_constraints,
@@ -194,7 +194,7 @@ StatusOr<CertificateAuthority> CertificateAuthority::Create(
                             x509::WriteCertificate(cert.get()));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string key_pem,
                             x509::WriteKey(key.get()));
-  // Read back what would be stored, so that both ways give the same object.
+  // Parses the PEM to be stored, so that both ways give the same object.
   return FromPem(pem, key_pem, now);
 }
 
@@ -248,8 +248,8 @@ StatusOr<CertificateAuthority> CertificateAuthority::CreateIn(
   }
   LOCKSTEP_ASSIGN_OR_RETURN(CertificateAuthority ca, Create(cluster, now));
   LOCKSTEP_RETURN_IF_ERROR(files->MakeDirs(dir, 0700));
-  // The key first: a certificate without its key would be of no use, and the
-  // check above would keep anybody from trying again.
+  // The key first: a certificate without its key is useless, and the check
+  // above would prevent a retry.
   LOCKSTEP_RETURN_IF_ERROR(
       files->WriteAtomic(CaKeyPath(dir), ca.state_->key_pem, 0400));
   const Status written = files->WriteAtomic(CaCertificatePath(dir),

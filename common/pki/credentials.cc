@@ -13,7 +13,7 @@ namespace {
 using x509::CertPtr;
 using x509::KeyPtr;
 
-// No certificate chain is near this; a wrong path may be any file.
+// Larger than any certificate chain; a wrong path may be any file.
 constexpr uint64_t kMaxFile = 1 << 20;
 
 StatusOr<std::string> ReadFile(FileSystem* files, std::string_view what,
@@ -38,7 +38,7 @@ Status CheckKeyMode(FileSystem* files, const std::string& path) {
       path, info.mode);
 }
 
-// RFC 5280 section 6, for the first of `chain`.
+// RFC 5280 section 6 for the first certificate of `chain`.
 Status CheckChain(const std::vector<CertPtr>& roots,
                   const std::vector<CertPtr>& chain, WallTime now,
                   const CredentialPaths& paths) {
@@ -46,7 +46,7 @@ Status CheckChain(const std::vector<CertPtr>& roots,
       X509_STORE_new());
   const std::unique_ptr<X509_STORE_CTX, x509::Freer<X509_STORE_CTX_free>>
       context(X509_STORE_CTX_new());
-  // Borrows: the certificates stay with `chain`.
+  // Borrows the certificates, which `chain` owns.
   const auto free_stack = [](STACK_OF(X509) * s) { sk_X509_free(s); };
   const std::unique_ptr<STACK_OF(X509), decltype(free_stack)> between(
       sk_X509_new_null(), free_stack);

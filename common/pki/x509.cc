@@ -31,7 +31,7 @@ StatusOr<WallTime> ToWallTime(const ASN1_TIME* time) {
   return FromUnixNanos(seconds * 1'000'000'000);
 }
 
-// Without it OpenSSL asks on the terminal.
+// Without it OpenSSL would prompt on the terminal.
 int NoPassword(char*, int, int, void*) { return -1; }
 
 }  // namespace

@@ -8,8 +8,8 @@ namespace {
 constexpr Duration kInterval = std::chrono::seconds(1);
 constexpr char kOthers[] = "others";
 
-// Whether the answer says that nothing was done. Others, of a call that was cut
-// off, or of an error of ours, leave it open.
+// True if the answer means that nothing was done. An interrupted call or an
+// internal error leaves that open.
 bool IsDeclined(const Status& answer) {
   switch (answer.code()) {
     case StatusCode::kInvalidArgument:

@@ -26,7 +26,7 @@ bool IsTls(const grpc::AuthContext& context) {
 }  // namespace
 
 StatusOr<Identity> IdentityOf(const grpc::AuthContext& context) {
-  // Plain text is offered on loopback only: RpcServer::Start sees to that.
+  // RpcServer::Start offers plain text on loopback only.
   if (!IsTls(context)) return InsecureIdentity();
   const std::vector<grpc::string_ref> uris =
       context.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME);
@@ -46,8 +46,8 @@ Identity CallerOf(const grpc::ServerContextBase& context) {
   const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
   const StatusOr<Identity> identity = IdentityOf(*auth);
   if (identity.ok()) return *identity;
-  // Cannot be: the same check has admitted the call. Nobody owns no job and
-  // speaks for no node.
+  // Cannot happen, because the same check admitted the call. The default
+  // identity has no rights.
   return Identity();
 }
 

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// More than any cluster has users and nodes at work.
+// More than the active users and nodes of any cluster.
 constexpr size_t kPruneAbove = 4096;
 constexpr Duration kSayAgain = std::chrono::seconds(1);
 
@@ -91,7 +91,7 @@ void CallerQuota::Begin(const Identity& caller, CallKind kind) {
 void CallerQuota::End(const Identity& caller, CallKind kind) {
   if (!IsLimited(caller)) return;
   MutexLock lock(&mu_);
-  // Never pruned while it has a call open.
+  // An entry with an open call is never pruned.
   --uses_[FormatIdentity(caller)].open[Index(kind)];
 }
 

@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kMaxCpus = 65536;
 constexpr int64_t kMaxMemory = int64_t{1} << 60;
-constexpr int32_t kMaxGpus = 4096;  // Of one machine.
-// A job that takes one keeps its name and its units: what it may keep.
+constexpr int32_t kMaxGpus = 4096;  // For one machine.
+// A job stores its machine's name and units, so the name is bounded.
 constexpr size_t kMaxMachineName = 128;
 constexpr double kMaxUnits = 1e9;
 constexpr double kMaxTflops = 1e9;
@@ -23,7 +23,7 @@ std::vector<std::string> Keys(const std::map<std::string, T>& map) {
   return keys;
 }
 
-// "; did you mean X?", or all there are.
+// "; did you mean X?", or the list of all.
 template <typename T>
 std::string Instead(const std::string& name,
                     const std::map<std::string, T>& map) {
@@ -142,7 +142,7 @@ Status CheckTier(const MachineTable& table, const std::string& name,
                 "parameterServer");
 }
 
-// The GPUs `count` x `name`, if `machine` takes them.
+// Checks that `machine` takes `count` x `name`.
 Status CheckAttached(const MachineTable& table, const std::string& type,
                      const MachineEntry& machine, const std::string& name,
                      int64_t count, const std::string& path) {

@@ -14,7 +14,7 @@ std::string KnownTiers(const std::string& wanted, const MachineTable& table) {
   return fmt::format("there are {}", fmt::join(known, ", "));
 }
 
-// Of a tier of the table: the job says nothing about machines itself.
+// Rejects machines given by the job itself in a tier of the table.
 Status RefuseMachines(const ReplicaInput& role, const ReplicaNames& names,
                       const std::string& tier) {
   const auto refuse = [&](const std::string& path) {

@@ -22,8 +22,8 @@ bool Means(const std::string& pattern, const std::string& version) {
   return version.starts_with(pattern.substr(0, pattern.size() - 1));
 }
 
-// How many characters of `version` the best of `versions` names; an exact one
-// beats every "2.*". 0: none of them means it.
+// Returns how many characters of `version` the best entry of `versions`
+// matches. An exact entry beats every "2.*". 0 if none matches.
 size_t HowWell(const std::vector<std::string>& versions,
                const std::string& version) {
   size_t best = 0;

@@ -39,7 +39,7 @@ FieldReader IntoTruth(bool* out) {
   };
 }
 
-// That it is there at all.
+// Records that the field exists.
 FieldReader IntoFlag(bool* out) {
   return [out](const YamlValue&) {
     *out = true;

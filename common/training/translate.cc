@@ -221,7 +221,7 @@ class Translator {
     return OkStatus();
   }
 
-  // What the job says beats what the site says.
+  // The job overrides the site.
   std::string ImageOf(const RoleMachines& role) {
     const std::string& own = role.input->config.image_uri;
     const std::string& uri = own.empty() ? input_.master.config.image_uri : own;
@@ -252,8 +252,8 @@ class Translator {
     plan_.spec.roles.push_back(std::move(spec));
   }
 
-  // Of a container the flag decides; of a package the runtime's TensorFlow,
-  // which refuses the other name.
+  // For a container the flag decides. For a package the runtime's TensorFlow
+  // does, which rejects the other name.
   void SetChief() {
     const std::optional<bool>& flag = input_.use_chief_in_tf_config;
     if (in_container()) {
@@ -275,7 +275,7 @@ class Translator {
     }
   }
 
-  // A region is a pool of nodes.
+  // A region maps to a pool of nodes.
   void SetPool() {
     const std::string& region = input_.region;
     plan_.spec.pool = site_.default_pool;

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Hears a document and keeps nothing.
+// Parses a document and discards it.
 class Deaf final : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark&) override {}
@@ -35,7 +35,7 @@ std::string Place(const std::string& source, const YAML::Mark& mark) {
   return fmt::format("{}:{}:{}", source, mark.line + 1, mark.column + 1);
 }
 
-// What somebody wrote, fit to stand in a sentence.
+// Makes the user's text safe for a sentence.
 std::string Shown(const std::string& text) {
   constexpr size_t kMost = 64;
   std::string out = "\"";
@@ -50,11 +50,11 @@ std::string Join(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
 }
 
-// Where a tab stands in the indentation of the line that `mark` is on or of one
-// before it. What yaml-cpp says of one does not name it.
+// Finds a tab in the indentation of the line at `mark` or of an earlier one.
+// yaml-cpp's error does not mention tabs.
 std::optional<YAML::Mark> FindTab(const std::string& text,
                                   const YAML::Mark& mark) {
-  // Between brackets, as in JSON, a tab is as good as a blank.
+  // Inside brackets, as in JSON, a tab equals a blank.
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos || text[first] == '{' || text[first] == '[') {
     return std::nullopt;
@@ -150,8 +150,8 @@ StatusOr<std::vector<std::pair<YamlValue, YamlValue>>> YamlValue::Map() const {
   return entries;
 }
 
-// Not by YAML::LoadAll: of a stray "," yaml-cpp 0.7 makes documents without
-// end.
+// YAML::LoadAll is not used, because yaml-cpp 0.7 makes endless documents of a
+// stray ",".
 Status CheckOneDocument(const std::string& text, const std::string& source) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
