@@ -21,8 +21,8 @@ namespace lockstep {
 
 Status App::Start() {
   FileSystem* files = RealFileSystem();
-  // What can be refused is refused before the store is touched: a start that
-  // fails must not raise the epoch.
+  // Checks that can fail come before the store is opened: a failed start must
+  // not raise the epoch.
   LOCKSTEP_RETURN_IF_ERROR(LoadIdentity());
   if (config.machines_file.empty()) {
     site = std::make_unique<SiteTables>();
@@ -44,7 +44,7 @@ Status App::Start() {
         files->MakeDirs(JoinPath(config.dir, folder), 0700));
   }
   LOCKSTEP_RETURN_IF_ERROR(files->SyncDir(config.dir));
-  // A full disk has room for what follows once it is given up.
+  // Giving up the ballast makes room on a full disk for the following.
   BallastOptions ballast_options;
   ballast_options.dir = config.dir;
   ballast = std::make_unique<Ballast>(std::move(ballast_options));
@@ -226,7 +226,7 @@ Status App::Serve() {
     return Unavailable("the store cannot write: commands are refused");
   };
   AddStandardPages(pages, http.get());
-  // Who looks at a page is nobody's owner.
+  // The reader of a page owns no job.
   const auto page_reader = [this] {
     return ReaderOf("", config.insecure_loopback, site->Get()->visibility);
   };

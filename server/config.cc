@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// A century. What is written for "never" may be more than a Duration holds.
+// A century. Values meant as "never" may exceed a Duration.
 constexpr double kForever = 36'525 * 86400.0;
 
 StatusOr<double> Price(const std::string& path, const std::string& field,
@@ -34,7 +34,7 @@ Status Read(const std::string& path, const YAML::Node& root, Prices* prices) {
     const auto field = entry.first.as<std::string>("");
     if (field == "currency") {
       prices->currency = entry.second.as<std::string>("");
-      // A bill without one is a bill that was never made.
+      // A price table needs a currency.
       if (!entry.second.IsScalar() || prices->currency.empty()) {
         return InvalidArgument("{}:{}: currency must be a name, as USD", path,
                                entry.second.Mark().line + 1);
@@ -169,7 +169,7 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   command.Add(
       "--backup_to", &config->backup_to,
       "Copies the store of --dir, which may be in use, to this new file, "
-      "and ends",  // Something to do, not something to be.
+      "and ends",  // A command, not a setting.
       NotInFile);
   command.Add("--backup_dir", &config->backup_dir,
               "Folder of the store's regular backups, best on another disk; "

@@ -28,7 +28,7 @@ std::string Text(const StoreReport& report) {
 }
 
 Status Verify(const std::string& target, std::ostream& out) {
-  // A backup is a file, and has no mark.
+  // A backup is a single file without a marker.
   const auto info = RealFileSystem()->Stat(target);
   if (!info.ok()) return info.status();
   const bool directory = info->is_directory;

@@ -27,7 +27,7 @@ namespace lockstep {
 namespace {
 
 constexpr char kProgram[] = "lockstep-bench";
-// What lockstep-bench puts before its results' line.
+// The prefix of lockstep-bench's line of results.
 constexpr std::string_view kJsonMark = "JSON ";
 constexpr Duration kCheckPatience = std::chrono::seconds(10);
 constexpr char kBenchExamples[] =
@@ -49,8 +49,8 @@ struct BenchFlags {
   SubmitFlags job;
 };
 
-// The value of one of `names` in `arguments`, as "-g 2", "--ranks=2" or "-g2";
-// takes it out of there.
+// Removes one of `names` from `arguments`, given as "-g 2", "--ranks=2" or
+// "-g2", and returns its value.
 std::optional<std::string> TakeOption(const std::vector<std::string>& names,
                                       std::vector<std::string>* arguments) {
   for (auto it = arguments->begin(); it != arguments->end(); ++it) {
@@ -75,7 +75,7 @@ std::optional<std::string> TakeOption(const std::vector<std::string>& names,
 
 struct BenchJob {
   v1::JobSpec spec;
-  std::string json;  // where the results go, here; may be empty
+  std::string json;  // local file for the results; may be empty
 };
 
 StatusOr<BenchJob> BuildBench(const Cli& cli, const BenchFlags& options) {
@@ -108,8 +108,8 @@ StatusOr<BenchJob> BuildBench(const Cli& cli, const BenchFlags& options) {
   return bench;
 }
 
-// What lockstep-bench itself says of them, where it is on this machine too: 0,
-// or its exit code; it has told stderr why then.
+// Checks the arguments with a local lockstep-bench, if there is one. Returns 0,
+// or its exit code after it printed the error.
 int CheckArguments(const Cli& cli, const std::vector<std::string>& arguments) {
   SpawnOptions spawn;
   spawn.program = JoinPath(cli.env->program_dir, kProgram);
@@ -121,7 +121,7 @@ int CheckArguments(const Cli& cli, const std::vector<std::string>& arguments) {
   spawn.stdout_fd = STDOUT_FILENO;
   spawn.stderr_fd = STDERR_FILENO;
   const auto process = Spawn(spawn);
-  if (!process.ok()) return 0;  // A rank will say what is wrong.
+  if (!process.ok()) return 0;  // A rank will report the error.
   const auto exit =
       WaitExit(*process, cli.env->clock->Now().mono + kCheckPatience);
   return exit.ok() && exit->signal == 0 ? exit->code : 0;
@@ -163,7 +163,7 @@ StatusOr<int> RunJob(const Cli& cli, BenchFlags options) {
       }
     }
   }
-  // From here on a signal cancels what is submitted.
+  // From here on a signal cancels the submitted job.
   if (env->signals) env->signals();
   LOCKSTEP_RETURN_IF_ERROR(client->SubmitJob(bench.spec, {}).status());
   const std::string& name = bench.spec.name();
@@ -204,7 +204,7 @@ StatusOr<int> RunJob(const Cli& cli, BenchFlags options) {
                              Printable(job->cause().message()));
   }
   if (!results.empty()) {
-    // As lockstep-bench itself writes them.
+    // In lockstep-bench's own format.
     const auto json = nlohmann::json::parse(results, nullptr, false);
     LOCKSTEP_RETURN_IF_ERROR(RealFileSystem()->WriteAtomic(
         bench.json, (json.is_discarded() ? results : json.dump(2)) + "\n"));
@@ -276,7 +276,7 @@ Command BenchCommand(Cli* cli) {
             "Give up when there is no room for so long, as 10m");
   AddConnectionOptions(&command, cli);
   command.run = [=] {
-    // The hosts of a model exist nowhere.
+    // A model's hosts do not exist.
     const bool model = !cli->program.empty() && cli->program[0] == "model";
     const bool here = options->hosts == 0 || AsksForHelp(cli->program);
     return here || model ? RunHere(*cli, *options) : RunJob(*cli, *options);

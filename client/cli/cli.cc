@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::string_view kConnectionFlags[] = {"--context", "--address",
                                                  "--ca", "--cert", "--key"};
-// Commands behind whose "--" a program or its arguments stand.
+// Commands that take a program or its arguments after "--".
 constexpr std::string_view kTakeProgram[] = {"submit", "run", "training",
                                              "train", "bench"};
 constexpr Duration kExpiryWarning = std::chrono::hours(24 * 30);
@@ -37,8 +37,8 @@ std::vector<std::string> CommandNames(const Command& command) {
   return names;
 }
 
-// The number of arguments up to the first that is not a flag of `command`
-// itself or a flag's value.
+// Returns the number of arguments up to the first that is neither a flag of
+// `command` itself nor a flag's value.
 size_t SkipFlags(const Command& command, const std::vector<std::string>& args,
                  size_t begin) {
   size_t i = begin;
@@ -49,17 +49,17 @@ size_t SkipFlags(const Command& command, const std::vector<std::string>& args,
   return i;
 }
 
-// Walks the tree along the words of `args`. What it finds wrong it says
-// better than the parser would.
+// Walks the tree along the words of `args`. Its errors are better than the
+// parser's.
 struct Walk {
   const Command* command = nullptr;
   // "lockstep jobs list".
   std::string full_name;
-  // The word that is no command of `command`; empty: none.
+  // The word that is not a command of `command`, or "".
   std::string unknown;
   // Its index in the arguments.
   size_t index = 0;
-  // Of the first argument behind the command's words.
+  // Index of the first argument after the command's words.
   size_t end = 0;
 };
 
@@ -82,7 +82,7 @@ Walk WalkTree(const Command& root, const std::vector<std::string>& args) {
   return walk;
 }
 
-// Options of how to connect that stand before the command, out of `args`.
+// Removes connection flags that precede the command from `args`.
 std::vector<std::string> TakeConnectionOptions(std::vector<std::string>* args) {
   std::vector<std::string> taken;
   size_t i = 0;
@@ -154,7 +154,7 @@ Command GroupCommand(const std::string& names, const std::string& description,
   return group;
 }
 
-// A certificate that ends soon is told of while there is time to replace it.
+// Warns while there is time to replace an expiring certificate.
 void WarnOfExpiry(const Credentials& credentials, const std::string& path,
                   CliEnvironment* env) {
   const Duration left = credentials.not_after - env->clock->Now().wall;
@@ -165,7 +165,7 @@ void WarnOfExpiry(const Credentials& credentials, const std::string& path,
       path, FormatDuration(left), FormatWallTime(credentials.not_after));
 }
 
-// What follows the script's name is its own, whatever it looks like.
+// All arguments after the script's name belong to the script.
 void TakeScript(const Walk& walk, const std::vector<std::string>& all,
                 const std::vector<std::string>& leading,
                 std::vector<std::string>* args, Cli* cli) {
@@ -177,8 +177,8 @@ void TakeScript(const Walk& walk, const std::vector<std::string>& all,
   args->resize(script);
 }
 
-// Of `bench` only its own options stay; the others are lockstep-bench's, and
-// so is --help behind what is measured.
+// Keeps only the options of `bench` itself. The others, and --help after the
+// benchmark's name, go to lockstep-bench.
 void TakeBench(const Walk& walk, std::vector<std::string>* args, Cli* cli) {
   std::vector<std::string> own(
       args->begin(), args->begin() + static_cast<ptrdiff_t>(walk.end));
@@ -207,7 +207,7 @@ StatusOr<std::unique_ptr<Client>> Cli::Connect() const {
   LOCKSTEP_ASSIGN_OR_RETURN(const ClientOptions options,
                             ResolveConnection(connection, *env));
   if (!options.insecure_loopback) {
-    // What is wrong with them Client says.
+    // Client reports their errors.
     const auto credentials = LoadCredentials(
         RealFileSystem(), {options.ca, options.certificate, options.key},
         env->clock->Now().wall);

@@ -151,7 +151,7 @@ StatusOr<std::string> SaveUserConfig(const CliEnvironment& env,
         "neither XDG_CONFIG_HOME nor HOME is set: there is no place for a "
         "context");
   }
-  // Of a bare name, which LOCKSTEP_CONFIG may have, there is none to make.
+  // A bare name, which LOCKSTEP_CONFIG may hold, has no directory.
   if (const size_t slash = path.rfind('/'); slash != std::string::npos) {
     LOCKSTEP_RETURN_IF_ERROR(
         RealFileSystem()->MakeDirs(path.substr(0, slash + 1), 0700));

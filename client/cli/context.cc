@@ -24,14 +24,14 @@ using nlohmann::ordered_json;
 
 struct Known {
   ContextEntry entry;
-  // Where it is written.
+  // The file that defines it.
   std::string file;
 };
 
-// The contexts of the user's file and of the site's. Where both have one of a
-// name the user's counts, as it does for a connection.
+// The contexts of the user's file and of the site's. For the same name the
+// user's wins, as for a connection.
 struct Contexts {
-  // The one that a command without --context takes; empty: none is chosen.
+  // The default context; empty if none is chosen.
   std::string current;
   std::map<std::string, Known> by_name;
 };
@@ -70,7 +70,7 @@ ordered_json ContextJson(const std::string& name, const Known& known,
           {"file", known.file}};
 }
 
-// A variable that has more weight than the file.
+// Warns of variables that override the file.
 void WarnOfVariables(CliEnvironment* env) {
   for (const char* name : {"LOCKSTEP_CONTEXT", "LOCKSTEP_ADDRESS"}) {
     if (env->Variable(name).empty()) continue;
@@ -132,8 +132,8 @@ StatusOr<int> ListContexts(const Cli& cli) {
 
 // ---- show -------------------------------------------------------------------
 
-// The identity that the coordinator would see, and until when; or why the files
-// cannot be used.
+// Returns the identity that the coordinator will see, and its expiry; or why
+// the files are unusable.
 std::string WhoText(const ContextEntry& entry, WallTime now) {
   if (entry.insecure_loopback) return "anybody on this machine: no TLS";
   const auto credentials =
@@ -218,7 +218,7 @@ Status CheckContextName(const std::string& name) {
       Printable(name));
 }
 
-// What was given takes the place of what was there; paths become absolute.
+// Given values replace existing ones; paths become absolute.
 void MergeInto(const SetContextFlags& options, const std::string& directory,
                ContextEntry* entry) {
   const ContextEntry& given = options.given;
@@ -240,7 +240,7 @@ void MergeInto(const SetContextFlags& options, const std::string& directory,
   if (given.insecure_loopback) entry->insecure_loopback = true;
 }
 
-// Whether a connection could be tried with it.
+// Checks that the entry suffices for a connection.
 Status CheckEntry(const std::string& name, const ContextEntry& entry) {
   if (entry.address.empty()) {
     return InvalidArgument("context {} needs --address HOST:PORT", name);

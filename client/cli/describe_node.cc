@@ -15,7 +15,7 @@ std::string Heartbeat(const v1::Node& node, WallTime now) {
   return Age(now - ToWallTime(node.last_heartbeat())) + " ago";
 }
 
-// "1.5/4": taken of what there is.
+// "1.5/4": allocated and total.
 std::string Cpus(const v1::Node& node) {
   return fmt::format("{:g}/{:g}", node.allocated().cpus(),
                      node.capacity().cpus());
@@ -117,8 +117,8 @@ std::string UnknownGangs(const v1::Node& node) {
          Printable(node.name()) + " --grace 30s\n";
 }
 
-// "64 cpus, 1 TiB, of which 32 cpus, 1 TiB may be used: ..."; empty: nothing
-// waits for approval.
+// "64 cpus, 1 TiB, of which 32 cpus, 1 TiB may be used: ..."; empty if no
+// approval is pending.
 std::string OffersText(const v1::Node& node) {
   if (!node.has_offered()) return "";
   return fmt::format(
@@ -127,7 +127,7 @@ std::string OffersText(const v1::Node& node) {
       Text(node.offered()), Text(node.capacity()), Printable(node.name()));
 }
 
-// Of a list: one thing, the worst.
+// For a list: only the worst problem.
 std::string WhyOf(const v1::Node& node) {
   if (!node.message().empty()) return node.message();
   for (const v1::Gpu& gpu : node.gpus()) {
@@ -151,7 +151,7 @@ std::string LimitsText(const v1::Node& node) {
   return text;
 }
 
-// Nothing where the daemon has none.
+// Empty if the daemon has none.
 std::string CertificateText(const v1::Node& node, WallTime now) {
   if (!node.has_certificate_end_time()) return "";
   const WallTime end = ToWallTime(node.certificate_end_time());

@@ -41,7 +41,7 @@ std::string RolesText(const v1::JobSpec& spec) {
 }  // namespace
 
 std::string SpecRows(const v1::JobSpec& spec) {
-  // A job that came in AI Platform's words has its program with its roles.
+  // A job in AI Platform's terms has its program in its roles.
   const bool own = spec.argv().empty() && !spec.roles().empty();
   std::string argv;
   for (const std::string& arg : own ? spec.roles(0).argv() : spec.argv()) {

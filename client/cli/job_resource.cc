@@ -46,7 +46,7 @@ std::string ResourceState(const v1::Job& job) {
     return "STATE_UNSPECIFIED";
   }
   TrainingStateInput input;
-  // The numbers are the same.
+  // The numbers are equal.
   input.state = static_cast<JobState>(job.state());
   input.has_run = job.has_start_time();
   input.has_prepared = std::any_of(
@@ -74,7 +74,7 @@ ordered_json ServiceFields(const v1::Job& job) {
   if (tells && !error.empty()) out["errorMessage"] = error;
   out["etag"] = Etag(job.resource_version());
   out["jobId"] = job.name();
-  // As all 64-bit numbers of that API.
+  // A text, like all 64-bit numbers of that API.
   out["jobPosition"] = std::to_string(job.queue_position());
   if (!job.spec().labels().empty()) {
     // A protobuf map has no order.

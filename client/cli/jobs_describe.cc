@@ -25,7 +25,7 @@ struct DescribeFlags {
   bool reduction_plan = false;
 };
 
-// Empty: all are well, or nothing is known of them.
+// Returns "" if all are healthy or unknown.
 std::vector<std::string> BadGpus(const Cli& cli, Client* client,
                                  const v1::Job& job) {
   const auto output = cli.OutputFormat();
@@ -37,7 +37,7 @@ std::vector<std::string> BadGpus(const Cli& cli, Client* client,
     return {};
   }
   const auto nodes = client->ListNodes();
-  // The job is shown without it, too.
+  // The job is shown without it.
   if (!nodes.ok()) return {};
   return BadGpusOf(job, *nodes);
 }
@@ -51,7 +51,7 @@ StatusOr<int> RunDescribe(const Cli& cli, const DescribeFlags& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
                             FindJob(client.get(), options.name));
   LOCKSTEP_ASSIGN_OR_RETURN(const v1::Job job, client->GetJob(name));
-  // In a table it is a row.
+  // The table has a row for it.
   if ((options.summarize || !options.format.empty()) && job.details_hidden()) {
     *cli.env->err << fmt::format("lockstep: not shown of job {}: {}\n", name,
                                  HiddenText(job));

@@ -42,7 +42,7 @@ Table FilesTable(const std::vector<Folder>& folders) {
   return table;
 }
 
-// The first rank of each task: the others share its directory.
+// Returns the first rank of each task, because its ranks share a directory.
 std::vector<Folder> FoldersOf(const v1::Job& job) {
   std::vector<Folder> folders;
   for (const v1::TaskStatus& task : job.tasks()) {
@@ -109,10 +109,10 @@ StatusOr<int> RunFiles(const Cli& cli, const FilesFlags& options) {
   int code = 0;
   for (Folder& folder : FoldersOf(job)) {
     auto files = client->ListFiles(name, folder.rank, "");
-    // It was empty, and was removed with the end of the job.
+    // It was empty and was removed at the job's end.
     if (files.status().code() == StatusCode::kNotFound) continue;
     if (!files.ok()) {
-      // Without any directory there is nothing to say of each task.
+      // If there is no directory at all, one error replaces the rows.
       if (files.status().code() == StatusCode::kFailedPrecondition ||
           files.status().code() == StatusCode::kPermissionDenied) {
         return files.status();

@@ -25,8 +25,8 @@ struct ListJobsFlags {
 
 using Filter = std::pair<std::string, std::string>;
 
-// Filters of lockstep's own, FIELD=PATTERN with * and ?, are matched here; all
-// others are the coordinator's, which says what is wrong with them.
+// Filters of lockstep itself (FIELD=PATTERN with * and ?) run here. The
+// coordinator runs all others and reports their errors.
 struct Filters {
   std::vector<Filter> patterns;
   std::string query;
@@ -47,7 +47,7 @@ Filters ParseFilters(const std::vector<std::string>& texts) {
       queries.push_back(text);
     }
   }
-  // One stays as it is: its errors name a column.
+  // A single query stays unchanged, because errors name a column.
   for (const std::string& query : queries) {
     if (queries.size() == 1) {
       filters.query = query;
@@ -58,7 +58,7 @@ Filters ParseFilters(const std::vector<std::string>& texts) {
   return filters;
 }
 
-// The value of a filter's field.
+// Returns the value of a filter's field.
 std::string FieldOf(const v1::Job& job, const std::string& field) {
   if (field == "name") return job.name();
   if (field == "owner") return job.owner();
@@ -76,7 +76,7 @@ bool Matches(const v1::Job& job, const std::vector<Filter>& filters) {
   return true;
 }
 
-// Those that --sort-by puts first, at most `limit` (0: all).
+// Keeps the first `limit` (0 for all) in the order of --sort-by.
 void SortAndCut(const std::vector<SortKey>& keys, int64_t limit,
                 std::vector<v1::Job>* jobs) {
   if (!keys.empty()) {
@@ -93,7 +93,7 @@ void SortAndCut(const std::vector<SortKey>& keys, int64_t limit,
   }
 }
 
-// What gcloud prints of itself.
+// gcloud's default table.
 std::string DefaultTable(const std::vector<v1::Job>& jobs, bool headers) {
   Table table{{"JOB_ID", "STATUS", "CREATED"}, {}};
   for (const v1::Job& job : jobs) {
@@ -156,7 +156,7 @@ StatusOr<int> RunListJobs(const Cli& cli, const ListJobsFlags& options) {
   const Filters filters = ParseFilters(options.filters);
   list.filter = filters.query;
   list.page_size = options.page_size;
-  // What is filtered or sorted here is cut only afterwards.
+  // If jobs are filtered or sorted here, the limit applies afterwards.
   if (filters.patterns.empty() && sort.empty()) list.limit = options.limit;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   LOCKSTEP_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, client->ListJobs(list));

@@ -50,10 +50,10 @@ Status ReadOptions(WallTime now, LogsFlags* options) {
   return OkStatus();
 }
 
-// Says of each log that is not here as a whole why; how many those are.
+// Prints why each incomplete log is incomplete. Returns their number.
 int TellLostLogs(const Cli& cli, Client* client, const LogOptions& log) {
   const auto job = client->GetJob(log.name);
-  // The lines are what was asked for.
+  // The lines alone are enough.
   if (!job.ok() || !HasOpenLogs(*job, log)) return 0;
   const auto nodes = client->ListNodes();
   if (!nodes.ok()) return 0;
@@ -90,7 +90,7 @@ StatusOr<int> RunLogs(const Cli& cli, LogsFlags options) {
                     Message(status)));
   };
   if (log.follow && env->end_with_reader) env->end_with_reader();
-  // A program that reads JSON wants lines once.
+  // A program that reads JSON wants each line once.
   log.partial_lines = log.follow && options.output != "json";
   const Style style = cli.OutStyle();
   const Status status = client->StreamLogs(
@@ -101,7 +101,7 @@ StatusOr<int> RunLogs(const Cli& cli, LogsFlags options) {
             options.output == "json"
                 ? FormatLogJson(log.name, line)
                 : FormatLogLine(line, options.format, style);
-        // As it comes, for who watches; and a closed pipe ends it.
+        // Written at once for a live reader; a closed pipe ends it.
         if (log.follow) return output.Write(line, shown);
         *env->out << shown;
         return env->out->good();
@@ -112,7 +112,7 @@ StatusOr<int> RunLogs(const Cli& cli, LogsFlags options) {
   return TellLostLogs(cli, client.get(), log) > 0 ? kExitError : 0;
 }
 
-// Which lines.
+// Adds the flags that select lines.
 void AddSelection(Command* command, LogsFlags* options) {
   LogOptions* const log = &options->log;
   command->Add("--rank RANKS", &options->ranks,

@@ -17,7 +17,7 @@ struct RestoreFlags {
   std::string target;
 };
 
-// Nothing: from the start.
+// Returns nullopt for the start.
 StatusOr<std::optional<int64_t>> ParseTarget(const std::string& text) {
   if (text == "start") return std::optional<int64_t>();
   int64_t step = 0;

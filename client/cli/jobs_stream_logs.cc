@@ -1,4 +1,4 @@
-// `lockstep jobs stream-logs`, as gcloud's.
+// `lockstep jobs stream-logs`, like gcloud's.
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -16,12 +16,12 @@ namespace {
 struct StreamLogsFlags {
   std::string name;
   std::string task;
-  // Taken for the sake of command lines that have them.
+  // Accepted for compatibility.
   int64_t polling_interval = 60;
   bool allow_multiline = false;
 };
 
-// Without value when it goes on and we were interrupted.
+// Returns nullopt if it was interrupted while the job runs on.
 StatusOr<std::optional<v1::Job>> StreamToEnd(const Cli& cli,
                                              const StreamLogsFlags& options) {
   CliEnvironment* const env = cli.env;
@@ -40,7 +40,7 @@ StatusOr<std::optional<v1::Job>> StreamToEnd(const Cli& cli,
   return StreamJob(cli, client.get(), stream);
 }
 
-// 0 or 1, as of gcloud.
+// Returns 0 or 1, like gcloud.
 StatusOr<int> RunStreamLogs(const Cli& cli, const StreamLogsFlags& options) {
   const auto job = StreamToEnd(cli, options);
   if (job.ok()) {

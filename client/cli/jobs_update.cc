@@ -1,4 +1,4 @@
-// `lockstep jobs update`: a job's labels, as gcloud has it, and its priority.
+// `lockstep jobs update`: a job's labels, like gcloud, and its priority.
 #include <fmt/format.h>
 
 #include <memory>

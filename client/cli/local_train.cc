@@ -1,5 +1,5 @@
-// `lockstep local train`: all tasks of a job on this machine, without a
-// cluster; one is started for it, and is gone with it.
+// `lockstep local train`: runs all tasks of a job on this machine in a
+// temporary cluster.
 #include <fmt/format.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -42,11 +42,11 @@ constexpr char kLocalTrainExamples[] =
     "\ntask that fails ends all; Ctrl-C does, too. Returns the chief's exit"
     "\ncode, or that of the task that failed before it.";
 
-// Puts a throw-away cluster away where we are killed and cannot: a process in a
-// session of its own that waits for the end of a pipe.
+// Removes a temporary cluster if this process is killed. A process in its own
+// session waits for the end of a pipe.
 class ClusterGuard {
  public:
-  // Without one, the rest works as well.
+  // If it fails, the run continues without it.
   void Start(const CliEnvironment& env, const std::string& dir) {
     const std::string program = JoinPath(env.program_dir, "lockstep");
     if (access(program.c_str(), X_OK) != 0) return;
@@ -67,7 +67,7 @@ class ClusterGuard {
     process_ = *std::move(process);
     end_ = std::move(pipe->write);
   }
-  // All is put away.
+  // The cluster is removed.
   void Dismiss() {
     if (!end_) return;
     (void)!write(end_.get(), "done\n", 5);
@@ -80,10 +80,10 @@ class ClusterGuard {
   static constexpr Duration kGuardTime = std::chrono::seconds(2);
 
   Process process_;
-  Fd end_;  // Of the pipe, which no other process has.
+  Fd end_;  // The pipe's end, which no other process has.
 };
 
-// A cluster in a folder of its own, both gone at the end.
+// A cluster in its own folder. Both are removed at the end.
 class ThrowAwayCluster {
  public:
   ThrowAwayCluster() = default;
@@ -91,7 +91,7 @@ class ThrowAwayCluster {
     if (cluster_) {
       DownOptions down;
       down.clean = true;
-      // Who asks twice waits for no job.
+      // After a second signal it does not wait for jobs.
       if (signals_ && signals_() > 1) down.job_patience = Duration::zero();
       cluster_->Down(down).status().IgnoreError();
     }
@@ -131,11 +131,11 @@ class ThrowAwayCluster {
   std::unique_ptr<LocalCluster> cluster_;
 };
 
-// How far a start is moved for ports that others use.
+// How far the start port may move to avoid used ports.
 constexpr int32_t kFarthestMove = 1000;
 
-// The tasks' ports lie side by side: where one is used they all begin later,
-// which `*note` says.
+// The tasks' ports are contiguous. If one is in use, all begin later, and
+// `*note` says so.
 Status FindStartPort(LocalTrainFlags* flags, std::string* note) {
   const int32_t wanted = flags->start_port;
   const int32_t tasks = LocalTrainTasks(*flags);
@@ -165,7 +165,7 @@ Status FindStartPort(LocalTrainFlags* flags, std::string* note) {
       wanted, used, tasks, wanted + kFarthestMove);
 }
 
-// The chief's own, where it decided.
+// Returns the chief's exit code if it decided.
 int ExitOf(const v1::Job& job) {
   for (const RankView& rank : LastRanks(job)) {
     const v1::ExitStatus& exit = rank.rank->exit();
@@ -209,14 +209,14 @@ StatusOr<int> RunLocalTrain(const Cli& cli, LocalTrainFlags flags) {
   CliEnvironment* const env = cli.env;
   flags.args = cli.program;
   LOCKSTEP_ASSIGN_OR_RETURN(v1::JobSpec spec, BuildLocalTrain(flags, *env));
-  // From now on a signal is an event: what is started must be stopped.
+  // From now on signals are events, because the cluster must be stopped.
   if (env->signals) env->signals();
   if (env->interrupted && env->interrupted()) return kExitInterrupted;
   WriteNotes(cli, LocalTrainNotes(flags));
   const std::string folder =
       JoinPath(env->working_directory, flags.package_path);
-  // Python looks for the module where it starts, before it looks at what was
-  // packed: another package of that name must not be there.
+  // Python searches the start directory for the module before the package, so
+  // it must not hold another package of that name.
   LOCKSTEP_ASSIGN_OR_RETURN(const ModulePlace place,
                             FindModule(folder, flags.module_name));
   spec.set_working_directory(place.root);

@@ -50,7 +50,7 @@ StatusOr<int> RunUp(const Cli& cli, UpFlags options) {
     options.cluster.bin_dir = env->program_dir;
   }
   options.cluster.ready_timeout = Seconds(options.timeout_seconds);
-  // Where it was there before, Start would not say what it started.
+  // If it existed before, Start would not report what it started.
   LOCKSTEP_ASSIGN_OR_RETURN(const auto cluster,
                             LocalCluster::Make(options.cluster));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> started,

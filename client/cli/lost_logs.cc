@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// "worker-replica-1", as LogLine.task has it.
+// "worker-replica-1", like LogLine.task.
 std::string ReplicaText(const v1::TaskStatus& task) {
   const bool first = task.type() == v1::TASK_TYPE_CHIEF;
   return fmt::format("{}-replica-{}", first ? "master" : Text(task.type()),
@@ -53,11 +53,11 @@ void ForOpenLogs(const v1::Job& job, const LogOptions& options,
     current_ended = current_ended || attempt.generation() == job.generation();
     ForOpenLogs(attempt.tasks(), attempt.ordinal(), options, found);
   }
-  // The last attempt of a job that has ended is among them.
+  // An ended job's last attempt is in the list.
   if (!current_ended) ForOpenLogs(job.tasks(), job.attempt(), options, found);
 }
 
-// Why nothing comes of a node; empty: something does.
+// Returns why a node sends nothing, or "" if it is not silent.
 std::string Silence(const std::string& name,
                     const std::vector<v1::Node>& nodes) {
   const auto node =

@@ -24,7 +24,7 @@ struct DrainFlags {
   bool wait = false;
 };
 
-// Until nothing runs there. Returns the exit code.
+// Waits until nothing runs there. Returns the exit code.
 StatusOr<int> WaitDrained(const Cli& cli, Client* client,
                           const std::string& name,
                           std::optional<Duration> timeout, v1::Node* node) {

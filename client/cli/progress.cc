@@ -13,12 +13,12 @@ namespace {
 constexpr Duration kPlainInterval = std::chrono::seconds(10);
 // For a line that the program redraws.
 constexpr Duration kRedrawInterval = std::chrono::seconds(1);
-// A phase that is over sooner is told when it is over; no line before.
+// A shorter phase gets a line only when it ends.
 constexpr Duration kNewsDelay = std::chrono::seconds(1);
 constexpr int kBarWidth = 24;
 constexpr int kLeastBarWidth = 8;
 
-// 0..1; negative: not known.
+// Returns 0..1, or a negative number if unknown.
 double Done(const v1::RankProgress& chief) {
   if (chief.total_steps() <= 0) return -1;
   return std::clamp(static_cast<double>(chief.committed_step()) /
@@ -66,7 +66,7 @@ std::string ProgressBar(const v1::JobProgress& progress, int columns,
     bar.resize(width, ' ');
     text = fmt::format("[{}] {}", bar, text);
   }
-  // A line that wraps could not be written over.
+  // A wrapped line could not be overwritten.
   if (static_cast<int>(text.size()) >= columns) text.resize(columns - 1);
   return text;
 }
@@ -109,7 +109,7 @@ void FollowPrinter::SetProgramLine(const std::string& line) {
 
 std::string FollowPrinter::OnJob(const v1::Job& job, Time now) {
   std::string out;
-  // Another reason to wait is news too: "other jobs hold what it needs".
+  // A new reason to wait counts as a change: "other jobs hold what it needs".
   if (!job_ || job_->state() != job.state() ||
       job_->generation() != job.generation() ||
       job_->cause().message() != job.cause().message()) {
@@ -120,7 +120,7 @@ std::string FollowPrinter::OnJob(const v1::Job& job, Time now) {
   for (const v1::PhaseDuration& phase : job.phases()) {
     const Duration total = ToDuration(phase.duration());
     Duration& told = told_[phase.phase()];
-    // The phase it is in is not over.
+    // The current phase has not ended.
     if (phase.phase() == current || total <= told) continue;
     out += Line(PhaseLine(phase.phase(), FormatDuration(total - told)));
     told = total;

@@ -1,4 +1,4 @@
-// `lockstep run`: torchrun's command line as a job that is followed.
+// `lockstep run`: runs torchrun's command line as a followed job.
 #include <fmt/format.h>
 
 #include <memory>
@@ -43,7 +43,7 @@ struct RunCommandFlags {
   RunFlags flags;
   bool prefix = false;
   bool dry_run = false;
-  // For --help: what it would be is taken off before.
+  // For --help only; the value is removed from the arguments before.
   std::string script;
 };
 
@@ -67,7 +67,7 @@ StatusOr<int> FollowRun(const Cli& cli, Client* client,
   stream.say = [&](const std::string& text) { output.Say(text); };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto job, StreamJob(cli, client, stream));
   output.Finish();
-  // A job that Ctrl-C cancels is waited for.
+  // A job that Ctrl-C cancels is awaited.
   if (!job) return kExitInterrupted;
   *env->out << std::flush;
   if (job->state() == v1::JOB_STATE_FAILED) {
@@ -88,7 +88,7 @@ StatusOr<int> SubmitRun(const Cli& cli, const RunCommandFlags& options) {
       BuildRun(options.flags, cli.program, *cli.env, RandomHex(3)));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
   WriteNotes(cli, request.notes);
-  // From here on a signal cancels the job; it does not end this process.
+  // From here on a signal cancels the job and does not end this process.
   if (cli.env->interrupted && cli.env->interrupted()) return kExitInterrupted;
   SubmitOptions submit;
   submit.validate_only = options.dry_run;

@@ -94,7 +94,7 @@ StatusOr<RunRequest> BuildRun(const RunFlags& flags,
   if (!job.working_directory) {
     job.working_directory = env.working_directory;
   } else if (!flags.no_python && !flags.module) {
-    // It is named as it is seen from here, and found from there.
+    // The path is relative to this directory, but ranks start elsewhere.
     job.program[0] = JoinPath(env.working_directory, program[0]);
   }
   if (!flags.no_python) {

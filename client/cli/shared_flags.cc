@@ -1,4 +1,4 @@
-// Flags that several commands have.
+// Flags that several commands share.
 #include <fmt/format.h>
 
 #include <cstdlib>

@@ -10,9 +10,9 @@ namespace {
 
 constexpr Duration kStreamTick = std::chrono::milliseconds(100);
 constexpr Duration kLook = std::chrono::seconds(1);
-// For the last lines, once the job has ended.
+// Time for the last lines after the job's end.
 constexpr Duration kLastLinesPatience = std::chrono::seconds(10);
-// For a job to end whose lines have ended.
+// Time for the job's end after its lines ended.
 constexpr Duration kEndPatience = std::chrono::seconds(60);
 
 class Streamer {
@@ -29,7 +29,7 @@ class Streamer {
       client_->CancelJob(options_.job).status().IgnoreError();
     }
     if (interrupted || reader_left_) return std::optional<v1::Job>();
-    // Its lines are a service; its end is what counts.
+    // Missing lines are not an error; the job's end counts.
     if (!status_.ok() && !gave_up_) return status_;
     LOCKSTEP_ASSIGN_OR_RETURN(
         v1::Job job, client_->WaitJob(options_.job, kEndPatience, nullptr));
@@ -60,7 +60,8 @@ class Streamer {
     done_.Stop();
   }
 
-  // Until the lines have ended; true when it is left before the job has.
+  // Watches until the lines end. Returns true if it stopped before the job's
+  // end.
   bool Watch() {
     CliEnvironment* const env = cli_.env;
     MonoTime looked = env->clock->Now().mono;
@@ -118,8 +119,8 @@ class Streamer {
   const StreamJobOptions& options_;
   StopToken stop_;
   StopToken done_;
-  Status status_;             // Of the reader; read when it has been joined.
-  bool reader_left_ = false;  // The same.
+  Status status_;             // Of the reader; read after its join.
+  bool reader_left_ = false;  // Same.
   bool cancelled_ = false;
   bool gave_up_ = false;
   std::string told_;

@@ -85,7 +85,7 @@ StatusOr<int> RunSubmit(const Cli& cli, const SubmitCommandFlags& options) {
                             BuildSpec(flags, file, *env, RandomHex(3)));
   *env->err << RelativeDataNote(spec, *env) << ContainerPathsNote(spec);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto client, cli.Connect());
-  // From here on a signal detaches; it does not end this process at once.
+  // From here on a signal detaches and does not end this process at once.
   if (env->interrupted && env->interrupted()) return kExitInterrupted;
   SubmitOptions submit;
   submit.validate_only = options.dry_run;

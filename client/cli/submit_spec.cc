@@ -44,11 +44,11 @@ Status SetKind(const SubmitFlags& flags, v1::JobSpec* spec) {
   return OkStatus();
 }
 
-// `chiefs`: 1, or 0 for a job of workers only.
+// `chiefs` is 1, or 0 for a job of workers only.
 Status SetTasks(const char* flag, int32_t tasks, int32_t chiefs,
                 v1::JobSpec* spec) {
   if (tasks < 1) return InvalidArgument("{}: {} is less than 1", flag, tasks);
-  // Everything but how many stays as the file has it.
+  // The file's role stays except for its count.
   v1::RoleSpec chief;
   v1::RoleSpec worker;
   std::vector<v1::RoleSpec> others;

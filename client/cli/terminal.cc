@@ -60,8 +60,7 @@ std::vector<KeyPress> KeyParser::Feed(std::string_view bytes) {
       pending_.clear();
       continue;
     }
-    // A sequence ends with a letter or "~"; one that we do not know is left
-    // out.
+    // A sequence ends with a letter or "~". Unknown ones are dropped.
     const bool starts =
         pending_.size() <= 2 && (pending_.size() < 2 || c == '[' || c == 'O');
     const bool ends = pending_.size() > 2 && ((c >= '@' && c <= '~'));
@@ -119,10 +118,10 @@ void Terminal::Suspend() {
   sigset_t stop;
   sigemptyset(&stop);
   sigaddset(&stop, SIGTSTP);
-  // Pending for this thread, it stops the process as soon as it may.
+  // Pending for this thread; it stops the process once unblocked.
   raise(SIGTSTP);
   pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);
-  // Here again after SIGCONT.
+  // Execution continues here after SIGCONT.
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   Enter();
 }

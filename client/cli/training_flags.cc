@@ -21,7 +21,7 @@ bool HasScheme(const std::string& path) {
   return path.find("://") != std::string::npos;
 }
 
-// "nvidia-tesla-t4" as the resource writes it: "NVIDIA_TESLA_T4".
+// Converts "nvidia-tesla-t4" to the resource's form "NVIDIA_TESLA_T4".
 std::string Constant(std::string text) {
   for (char& c : text) {
     c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
@@ -152,7 +152,7 @@ class Builder {
     return OkStatus();
   }
 
-  // Which key is of no matter: the coordinator refuses every one by name.
+  // Any key works, because the coordinator rejects each by name.
   Status SetKey() {
     if (flags_.kms_key.empty()) {
       for (const auto& [flag, value] :
@@ -216,7 +216,7 @@ class Builder {
     return OkStatus();
   }
 
-  // What flags and file say together.
+  // Checks flags and file together.
   Status CheckMerged() const {
     const TrainingInput& in = out_.job.training_input;
     LOCKSTEP_RETURN_IF_ERROR(RefuseSearches(file_.training_input));

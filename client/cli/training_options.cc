@@ -58,7 +58,7 @@ void AddMachines(const FlagGroup& group, TrainingFlags* f) {
              &f->parameter_server);
 }
 
-// Taken, so that command lines which have them work.
+// Adds flags that are accepted for compatibility.
 void AddTaken(const FlagGroup& group, TrainingFlags* f) {
   const auto text = [&](const char* name, std::string* value,
                         const char* what) { group.Add(name, value, what); };
@@ -93,7 +93,7 @@ void AddTrainingOptions(Command* command, TrainingFlags* f, bool plan) {
                SplitAt(','), MayRepeat);
   command->Add("--strict", &f->strict,
                "Refuse what has no effect here, rather than note it");
-  // `plan` takes the same command line, and does nothing with these.
+  // `plan` accepts the same command line and ignores these.
   const auto flag = [&](const char* name, bool* value, const char* what) {
     command->Add(name, value, what, HiddenIf(plan));
   };

@@ -17,13 +17,13 @@ namespace lockstep {
 namespace {
 
 constexpr Duration kUploadTick = std::chrono::milliseconds(100);
-// A shorter upload says nothing about itself but its end; on what is not a
-// terminal one says something every few seconds.
+// A shorter upload prints only its end. Without a terminal, progress is printed
+// every few seconds.
 constexpr Duration kQuiet = std::chrono::seconds(1);
 constexpr Duration kPlainUploadInterval = std::chrono::seconds(5);
 
-// The last part of a folder's path as it is written, or, of one that is no
-// name (".", "a/.."), of where it leads.
+// Returns the last part of a folder's path as written. If that is not a name
+// (".", "a/.."), returns the last part of the resolved path.
 std::string FolderName(const std::string& folder) {
   std::string path = folder;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -37,7 +37,7 @@ std::string FolderName(const std::string& folder) {
   return name;
 }
 
-// Whether module "a.b" is in `folder`: a/b.py, a/b/__main__.py.
+// True if module "a.b" is in `folder`: a/b.py, a/b/__main__.py.
 bool HasModule(const std::string& folder, std::string module) {
   std::replace(module.begin(), module.end(), '.', '/');
   FileSystem* const files = RealFileSystem();
@@ -59,8 +59,8 @@ v1::Package ToMessage(const Package& package) {
   return out;
 }
 
-// One upload on a thread of its own, while this one looks for Ctrl-C and
-// writes how far it is.
+// Uploads on another thread, while this one polls for Ctrl-C and prints
+// progress.
 Status Upload(const Cli& cli, Client* client, const PackedPackage& package,
               bool quiet) {
   CliEnvironment* const env = cli.env;
@@ -132,7 +132,7 @@ StatusOr<ModulePlace> FindModule(const std::string& folder,
   place.root = real;
   if (inside) {
     place.prefix = name;
-    // Of a link the folder that it lies in, which has the name.
+    // For a link, its parent folder has the name.
     std::string path = folder;
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     path = path.ends_with("/" + name) ? path.substr(0, path.rfind('/') + 1)

@@ -70,7 +70,7 @@ StatusOr<TrainingJob> ReadTrainingConfig(const std::string& path,
   return ParseTrainingFile(*text, path);
 }
 
-// gcloud's: a few fields of the resource in YAML.
+// gcloud's short form: a few fields of the resource in YAML.
 std::string ShortResource(const v1::Job& job) {
   std::string text = fmt::format("jobId: {}\n", job.name());
   const auto time = [](const google::protobuf::Timestamp& t) {
@@ -92,7 +92,7 @@ Status WriteSubmitted(const Cli& cli, const v1::Job& job) {
   return WriteJob(cli, job);
 }
 
-// Where it has notes and none are wanted.
+// Fails if there are notes and --strict is set.
 Status CheckStrict(const TrainingFlags& flags, const TrainingRequest& request,
                    const v1::SubmitJobResponse& response) {
   if (!flags.strict) return OkStatus();
@@ -102,7 +102,7 @@ Status CheckStrict(const TrainingFlags& flags, const TrainingRequest& request,
   return InvalidArgument("--strict: {}", Printable(notes[0]));
 }
 
-// FailedPrecondition: it can never run there.
+// FailedPrecondition if it can never run there.
 StatusOr<bool> CheckFits(const std::string& job,
                          const v1::SubmitJobResponse& response) {
   if (response.never_fits().empty()) return true;
@@ -113,7 +113,7 @@ StatusOr<bool> CheckFits(const std::string& job,
   return FailedPrecondition("job {} can never run here: {}", job, reasons);
 }
 
-// Streams to its end; exit code.
+// Streams to the end and returns the exit code.
 StatusOr<int> StreamSubmitted(const Cli& cli, Client* client,
                               const std::string& name) {
   CliEnvironment* const env = cli.env;
@@ -142,7 +142,7 @@ StatusOr<int> StreamSubmitted(const Cli& cli, Client* client,
   return job->state() == v1::JOB_STATE_SUCCEEDED ? 0 : kExitError;
 }
 
-// Who gave no file knows no fields.
+// Without a file, notes use flag names.
 std::vector<std::string> NotesFor(const TrainingFlags& flags,
                                   std::vector<std::string> notes) {
   if (!flags.config.empty()) return notes;
@@ -150,14 +150,15 @@ std::vector<std::string> NotesFor(const TrainingFlags& flags,
   return notes;
 }
 
-// What the coordinator refuses is no wrong usage.
+// The coordinator's rejection is not a usage error.
 template <typename T>
 StatusOr<T> Answered(StatusOr<T> answer, bool* refused) {
   *refused = !answer.ok();
   return answer;
 }
 
-// Those that the request names, and its folder as one, which it then names.
+// Returns the packages that the request names, and its folder as one, which the
+// request then names.
 StatusOr<std::vector<PackedPackage>> PackagesOf(const CliEnvironment& env,
                                                 TrainingRequest* request) {
   TrainingInput& input = request->job.training_input;
@@ -175,7 +176,7 @@ StatusOr<std::vector<PackedPackage>> PackagesOf(const CliEnvironment& env,
   return packages;
 }
 
-// `*refused`: the error is the coordinator's.
+// Sets `*refused` if the error is the coordinator's.
 StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
                      bool* refused) {
   CliEnvironment* const env = cli.env;
@@ -189,7 +190,7 @@ StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
   const v1::TrainingJob training = ToProto(request.job);
   SubmitOptions submit;
   if (flags.dry_run || flags.strict || !packages.empty()) {
-    // Nothing is uploaded for a question, nor for what will be refused.
+    // A plan or a rejected job uploads nothing.
     submit.validate_only = true;
     LOCKSTEP_ASSIGN_OR_RETURN(
         const v1::SubmitJobResponse response,
@@ -229,7 +230,7 @@ StatusOr<int> Submit(const Cli& cli, const TrainingFlags& flags,
   return 0;
 }
 
-// 0 or 1, and 2 of usage, as gcloud's.
+// Returns 0 or 1, and 2 for usage errors, like gcloud.
 StatusOr<int> RunTraining(const Cli& cli, TrainingFlags flags) {
   if (cli.has_program && !cli.program.empty()) flags.args = cli.program;
   bool refused = false;

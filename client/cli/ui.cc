@@ -1,4 +1,4 @@
-// `lockstep ui`: a link for a browser.
+// `lockstep ui`: prints a login link for a browser.
 #include <fmt/format.h>
 
 #include <memory>
@@ -18,7 +18,8 @@ struct UiFlags {
   std::string token_file;
 };
 
-// Where the pages are, and the token's file (empty: none is asked for).
+// Finds the address of the pages, and the token's file (empty if none is
+// needed).
 StatusOr<UiFlags> FindPages(const Cli& cli, UiFlags options) {
   if (options.url.empty() != options.token_file.empty()) {
     return InvalidArgument(

@@ -36,10 +36,10 @@ Status FromServer(const grpc::Status& status) {
 
 namespace {
 
-// How long a server is asked why its certificate is not taken.
+// Time limit for fetching a server's rejected certificate.
 constexpr Duration kPeekTime = std::chrono::seconds(2);
 
-// What gRPC's channel says of a connection that never was, in our words.
+// Rewrites gRPC's error about a connection that was never made.
 Status Unreachable(const std::string& address, const std::string& text) {
   const auto says = [&](const char* part) {
     return text.find(part) != std::string::npos;

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// FNV-1a: the same in every build, for a name that must be found again.
+// FNV-1a, stable over builds, because the name must be found again.
 uint64_t Hash(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) {

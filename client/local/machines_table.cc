@@ -12,7 +12,7 @@ namespace lockstep {
 
 namespace {
 
-// The first line, by which what is behind it is known again.
+// The first line, which identifies the text after it.
 std::string Head(const std::string& rest) {
   return fmt::format("# Written by `lockstep local up` ({:08x}),\n",
                      Crc32c(rest));
@@ -21,7 +21,7 @@ std::string Head(const std::string& rest) {
 }  // namespace
 
 std::string LocalMachinesFile(double cpus, int64_t memory_bytes) {
-  // Of hundredths, so that four of them are not more than all.
+  // Rounded to hundredths, so that four of them do not exceed the total.
   const double most_cpus =
       std::max(0.01, std::floor(100 * cpus / kTasksPerWorker) / 100);
   const int64_t most_memory = memory_bytes / kTasksPerWorker;

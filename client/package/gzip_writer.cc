@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kFast = 1;
 constexpr int kStored = 0;
-// The largest window, and gzip's framing.
+// The largest window, with gzip framing.
 constexpr int kGzip = 16 + MAX_WBITS;
 constexpr size_t kBuffer = size_t{256} << 10;
 
@@ -18,7 +18,7 @@ Bytef* BytesOf(const char* text) {
   return reinterpret_cast<Bytef*>(const_cast<char*>(text));
 }
 
-// A sixteenth less at least.
+// True if it shrinks by a sixteenth or more.
 bool Shrinks(std::string_view piece) {
   const std::string_view sample =
       piece.substr(0, std::min(piece.size(), GzipWriter::kSample));
@@ -38,7 +38,7 @@ struct GzipWriter::Stream {
   std::string buffer = std::string(kBuffer, '\0');
 
   Stream() {
-    // 8: zlib's memory as by default.
+    // 8 is zlib's default memory level.
     ready = deflateInit2(&z, kFast, Z_DEFLATED, kGzip, 8, Z_DEFAULT_STRATEGY) ==
             Z_OK;
   }
@@ -89,7 +89,7 @@ Status GzipWriter::Flush(bool last) {
   const int level = piece_.empty() || Shrinks(piece_) ? kFast : kStored;
   if (level != stream_->level) {
     stream_->level = level;
-    // Ends the block that was begun with the other level.
+    // Ends the block that the other level began.
     LOCKSTEP_RETURN_IF_ERROR(
         write([&] { return deflateParams(&z, level, Z_DEFAULT_STRATEGY); }));
   }

@@ -26,7 +26,7 @@ bool IsCleanName(std::string_view name) {
          });
 }
 
-// As a sentence can show it.
+// Makes a name safe for a sentence.
 std::string Shown(std::string_view name) {
   std::string out;
   for (const char c : name.substr(0, 200)) {
@@ -75,7 +75,7 @@ class Lister {
     return OkStatus();
   }
 
-  // As deep as a name may be.
+  // The maximum depth of a name.
   Status Walk(const std::string& path) {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                               RealFileSystem()->List(Full(path)));
@@ -135,8 +135,8 @@ class Lister {
     if (!IsCleanName(entry->target)) {
       return Refuse(entry->path, "is a link to a name that is not UTF-8");
     }
-    // By its words, as whoever unpacks it looks at them; and by where it leads,
-    // so that what works here works there.
+    // Checks the target's text, as unpacking does, and its destination, so that
+    // links that work here work on the nodes.
     const auto depth = std::count(entry->path.begin(), entry->path.end(), '/');
     const Status words =
         CheckLinkTarget(entry->target, static_cast<size_t>(depth));

@@ -30,7 +30,7 @@ struct FreeEntry {
   void operator()(archive_entry* e) const { archive_entry_free(e); }
 };
 
-// A file without a name, in $TMPDIR: nothing is left behind, however we end.
+// Opens an unnamed file in $TMPDIR, which vanishes even after a crash.
 StatusOr<Fd> MakeScratch() {
   const char* const dir = getenv("TMPDIR");
   std::string path = JoinPath(dir && *dir ? dir : "/tmp", "lockstep-XXXXXX");
@@ -40,12 +40,12 @@ StatusOr<Fd> MakeScratch() {
   return fd;
 }
 
-// Where the archive's bytes go: packed, hashed and written.
+// Receives the archive's bytes: compresses, hashes and writes them.
 struct Sink {
   int fd = -1;
   Sha256Stream hash;
   int64_t bytes = 0;
-  // The first error; libarchive knows only that there was one.
+  // The first error; libarchive only knows that there was one.
   Status status;
   GzipWriter gzip{[this](std::string_view packed) { return Put(packed); }};
 
@@ -81,9 +81,9 @@ class Packer {
     sink_.fd = out.file.get();
     archive* const a = archive_.get();
     archive_write_set_format_pax_restricted(a);
-    // Names as they are, whatever the locale.
+    // Stores names unchanged, whatever the locale.
     archive_write_set_format_option(a, "pax", "hdrcharset", "BINARY");
-    // No blocks: the sink has its own.
+    // No blocking, because the sink buffers itself.
     archive_write_set_bytes_per_block(a, 0);
     archive_write_set_bytes_in_last_block(a, 1);
     LOCKSTEP_RETURN_IF_ERROR(
@@ -106,7 +106,7 @@ class Packer {
     return status.ok() ? status : Annotate(status, "packing " + folder_);
   }
 
-  // What libarchive said.
+  // Converts libarchive's error.
   Status Check(int code) {
     if (!sink_.status.ok()) return Annotated(sink_.status);
     if (code >= ARCHIVE_WARN) return OkStatus();
@@ -142,7 +142,7 @@ class Packer {
     return is_file ? AddBytes(in) : OkStatus();
   }
 
-  // As many bytes as the header says; what is appended meanwhile stays out.
+  // Adds as many bytes as the header declares; later appends are ignored.
   Status AddBytes(const PackEntry& in) {
     const std::string path = JoinPath(folder_, in.path);
     const Fd file(
@@ -172,12 +172,12 @@ class Packer {
 
   const std::string folder_;
   const PackOptions& options_;
-  Sink sink_;  // Outlives the archive, which writes to it when it is freed.
+  Sink sink_;  // Outlives the archive, which writes to it when freed.
   std::unique_ptr<archive, FreeArchive> archive_;
   std::string buffer_;
 };
 
-// What pip takes as the name of a file, and what every file system does.
+// True for file names that pip and every file system accept.
 bool IsPackageName(std::string_view name) {
   return !name.empty() && name.size() <= 200 && name[0] != '.' &&
          name[0] != '-' && std::all_of(name.begin(), name.end(), [](char c) {
@@ -187,7 +187,7 @@ bool IsPackageName(std::string_view name) {
          });
 }
 
-// A folder's name as that of a file.
+// Converts a folder's name to a file name.
 std::string FileNameOf(std::string name) {
   name.resize(std::min<size_t>(name.size(), 100));
   for (char& c : name) {

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Of more ranks only the number is told: an event is a sentence.
+// Further ranks are only counted, so that an event stays a sentence.
 constexpr size_t kMaxNamedRanks = 8;
 
 struct GroupRank {
@@ -55,7 +55,7 @@ std::string Named(const Job& job, const std::vector<GroupRank>& members,
     }
     std::string name = RankLabel(job, member.rank->rank);
     if (with_exit) {
-      // What it was stopped for is this job's end.
+      // It was stopped because of this job's end.
       ExitStatus exit = *member.rank->exit;
       if (exit.victim) exit.message.clear();
       name += fmt::format(": {}", Describe(exit));

@@ -22,7 +22,7 @@ bool AskedForNoGpu(const JobSpec& spec, const ExitStatus&) {
       [](const RoleSpec& role) { return role.resources.gpus == 0; });
 }
 
-// Of a package the flag does not count.
+// For a package the flag has no effect.
 bool NamesMasterByRuntime(const JobSpec& spec, const ExitStatus&) {
   return spec.master_in_tf_config && !InContainer(spec) &&
          !spec.packages.empty();
@@ -32,19 +32,19 @@ bool NamesMaster(const JobSpec& spec, const ExitStatus&) {
   return spec.master_in_tf_config;
 }
 
-// A port of the lease that another process took is mended by other ports.
+// If another process took a leased port, other ports help.
 bool ChosePortItself(const JobSpec&, const ExitStatus& exit) {
   return exit.reason != Reason::kPortTaken;
 }
 
 struct Hint {
-  // Any of these; each has at least one.
+  // Any of these matches; there is at least one.
   std::string_view words[8];
   bool (*applies)(const JobSpec&, const ExitStatus&);
   std::string_view text;
 };
 
-// The first that fits counts.
+// The first match counts.
 constexpr Hint kHints[] = {
     {{"Disallowed task type found in cluster spec"},
      NamesMasterByRuntime,
@@ -91,7 +91,7 @@ bool IsBusError(const ExitStatus& exit) {
     case ExitStatus::How::kSignal:
       return exit.value == SIGBUS;
     case ExitStatus::How::kCode:
-      // As a shell says it.
+      // The shell's exit code.
       return exit.value == 128 + SIGBUS;
     case ExitStatus::How::kExecErrno:
       return false;

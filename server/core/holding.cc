@@ -15,10 +15,10 @@ using std::chrono_literals::operator""s;
 constexpr Duration kFirstLook = 1s;
 constexpr Duration kLastLook = 30s;
 
-// What a look that found nothing new wrote into the history.
+// Removes the events of a look without a new result.
 void ForgetLook(Job* job, Reason reason) {
   ForgetEvents(job);
-  // The newest attempt stands for all looks of this hold.
+  // The newest attempt represents all looks of this hold.
   const size_t count = job->attempts.size();
   if (count >= 2 && job->attempts[count - 2].end_cause.reason == reason) {
     job->attempts.erase(job->attempts.end() - 2);
@@ -153,10 +153,10 @@ StatusOr<Job> RestoreTo(const Job& before, const RestoreTarget& target,
                          : fmt::format("resume from step {}", *target.step);
   if (anew) what += ", in the output directory that is there now";
   const std::string sentence = fmt::format("{}, by {}", what, who);
-  // A program is not told of checkpoints.
+  // Programs have no checkpoints.
   if (job.spec.kind == JobKind::kNative) {
     job.restore = target;
-    // What is computed again from there is progress.
+    // Steps computed again from there count as progress.
     job.committed_step = target.step.value_or(0);
   }
   if (anew) job.output_identity.clear();
@@ -166,7 +166,7 @@ StatusOr<Job> RestoreTo(const Job& before, const RestoreTarget& target,
     return job;
   }
   AddEvent(&job, Reason::kRestoreOrdered, sentence, now);
-  // The look is being stopped already.
+  // The look is already being stopped.
   if (IsActive(job.state)) return job;
   job.cause = {Reason::kRestoreOrdered, sentence};
   job.not_before.reset();

@@ -27,7 +27,7 @@ bool Names(const JobSpec& spec, const std::string& image) {
                      });
 }
 
-// False: it was settled before, or is none of the job's.
+// Returns false if it was settled before or is not an image of the job.
 bool Settle(Job* job, ImageContent content, const NodeName& node) {
   if (content.id.empty() || !Names(job->spec, content.image) ||
       SettledOf(*job, content.image) != nullptr) {
@@ -60,14 +60,14 @@ void AddFailure(Job* job, const std::string& what, const std::string& why,
   }
 }
 
-// The job has not settled it, or as this; else it is another job's.
+// True if the job has not settled this image or settled it with this content.
 bool IsOf(const Job& job, const ImageContent& wanted) {
   const ImageContent ours = WantedOf(job, wanted.image);
   return Names(job.spec, wanted.image) && ours.id == wanted.id &&
          ours.digest == wanted.digest;
 }
 
-// Of one node, in the order in which it should fetch.
+// The list of one node, in fetch order.
 class List {
  public:
   List(Prefetch* list, const PrefetchOptions& options)
@@ -159,7 +159,7 @@ std::map<NodeName, Prefetch> WhatToFetchAhead(
   for (size_t i = 0; i < std::min(queue.size(), options.jobs); ++i) {
     const Job& job = *queue[i];
     if (!CanFetchAhead(job.spec)) continue;
-    // It goes where it was, if it can.
+    // It returns to its last nodes if possible.
     const std::set<NodeName> before = NodesOf(job);
     std::stable_sort(hosts.begin(), hosts.end(),
                      [&](const HostCapacity& a, const HostCapacity& b) {

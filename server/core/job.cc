@@ -53,7 +53,7 @@ Usage UsageOf(const Job& job, const RankStatus& said) {
   const auto lone = job.lone_ranks.find(said.rank);
   if (lone == job.lone_ranks.end()) return said.usage;
   for (const RankStatus* rank : RanksOf(job)) {
-    // Of a process that is among those before.
+    // The process is already included in `before`.
     if (rank->rank == said.rank && said.restarts < rank->restarts) {
       return lone->second.before;
     }

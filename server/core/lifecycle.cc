@@ -30,7 +30,7 @@ bool AllRanks(const Job& job, RankState at_least) {
   });
 }
 
-// "rank 1 (worker 0 on b)", ... of those that are not yet `at_least`.
+// "rank 1 (worker 0 on b)", ... for ranks that are not yet `at_least`.
 std::string Missing(const Job& job, RankState at_least) {
   std::vector<std::string> names;
   for (const RankStatus* rank : RanksOf(job)) {
@@ -44,7 +44,7 @@ std::string Missing(const Job& job, RankState at_least) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// A node that the generation runs on is gone, or came back without it.
+// Fails the generation if one of its nodes is gone or returned without it.
 bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
   const JobPlaces places(*job);
   for (const NodeName& node : NodesOf(*job)) {
@@ -75,9 +75,9 @@ bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
   return false;
 }
 
-// A program is told of its peers by TF_CONFIG, which is left out where Linux
-// takes no variable of that length: it would then run alone. The longest is
-// that of the last task of a type.
+// A program finds its peers by TF_CONFIG, which is omitted if it exceeds
+// Linux's limit; the program would then run alone. The last task of a type has
+// the longest.
 std::optional<Cause> TooWideForTfConfig(const Job& job) {
   if (job.spec.kind != JobKind::kProgram) return std::nullopt;
   const std::vector<TaskSpec>& tasks = job.cluster->tasks;
@@ -95,7 +95,7 @@ std::optional<Cause> TooWideForTfConfig(const Job& job) {
   return std::nullopt;
 }
 
-// Nothing to save yet.
+// There is nothing to save yet.
 bool LeaveAtOnce(Job* job, const JobView& view, Time now) {
   if (HasSucceeded(*job)) return false;
   const std::optional<Departure> departure = MustLeave(*job, view);
@@ -134,8 +134,8 @@ void DecidePreparing(Job* job, const JobView& view,
     }
     return;
   }
-  // A program job that is being started. One that is short may be over before
-  // all of it was seen to run; its success counts all the same.
+  // A program job is starting. A short one may end before all ranks were seen
+  // running; its success counts.
   const bool done = HasSucceeded(*job);
   if (!done && AnyRankFailed(*job)) {
     Fail(job, FirstFailure(*job)->cause, now);
@@ -160,7 +160,7 @@ void DecideForming(Job* job, const JobView& view,
     return;
   }
   if (LeaveAtOnce(job, view, now)) return;
-  // Nothing was computed yet: success without the others cannot be.
+  // Nothing was computed yet, so success without the others is impossible.
   for (const RankStatus* rank : RanksOf(*job)) {
     if (!rank->exit) continue;
     Fail(
@@ -231,7 +231,7 @@ void DecideRunning(Job* job, const JobView& view,
     Succeed(job, now);
     return;
   }
-  // Before its ranks: a worker whose node is gone is not started again there.
+  // Before its ranks: a worker on a lost node does not restart there.
   if (CheckNodes(job, view, true, now)) return;
   if (std::optional<Failure> failure = TakeFailures(job, view, now)) {
     Fail(job, std::move(failure->cause), now);
@@ -254,7 +254,7 @@ void DecideRunning(Job* job, const JobView& view,
 }
 
 void DecideFinishing(Job* job, const JobView& view, Time now) {
-  // A person who does not wait for the rest takes the end as it is.
+  // A cancel ends the wait; the success stands.
   if (job->outcome == JobState::kSucceeded && !job->cancel_requested) {
     if (std::optional<Failure> before = FailureBeforeTheEnd(*job)) {
       Fail(job, std::move(before->cause), now);
@@ -267,7 +267,7 @@ void DecideFinishing(Job* job, const JobView& view, Time now) {
   EnterState(job, *job->outcome, job->cause, now);
 }
 
-// Limits that the job itself set: they count over all attempts.
+// Limits set by the job count over all attempts.
 std::optional<Cause> OverTime(const Job& job, Time now) {
   const JobSpec& spec = job.spec;
   if (!job.start_time && spec.max_wait_time &&
@@ -316,7 +316,7 @@ void DecideState(Job* job, const JobView& view,
       LeaveForming(job, now);
       break;
     default:
-      break;  // QUEUED waits for Place(), and PLACING does, too.
+      break;  // Place() moves QUEUED and PLACING.
   }
 }
 
@@ -328,7 +328,7 @@ Job Decide(const Job& before, const JobView& view,
   Job job = before;
   TakeReports(&job, view, now);
   if (job.failing && job.outcome && job.holds.empty() && !view.testing_pairs) {
-    // A success that was taken back, of which all is gone.
+    // A revoked success, and all of its ranks are gone.
     job.outcome.reset();
   }
   if (job.cancel_requested && !job.outcome) {
@@ -341,7 +341,7 @@ Job Decide(const Job& before, const JobView& view,
     Succeed(&job, now);
   }
   if (!job.outcome) {
-    // A job that has just come to its end by itself is not cut short.
+    // A job that has just ended by itself is not cut short.
     if (std::optional<Cause> cause = OverTime(job, now)) {
       EndEarly(&job, view, *std::move(cause), now);
     } else if (before.failing && job.holds.empty() && !view.testing_pairs) {

@@ -1,4 +1,4 @@
-// What people and the scheduler do to a job.
+// Changes to a job by users and the scheduler.
 #include <fmt/format.h>
 
 #include "server/core/generation.h"
@@ -58,7 +58,7 @@ Job Cancel(const Job& before, const std::string& who, Time now) {
   Job job = before;
   if (job.state == JobState::kFinishing && !job.failing) {
     if (job.outcome != JobState::kSucceeded) return before;
-    // Its end stands; what still runs of it is not waited for any more.
+    // The outcome stands, but running ranks are no longer awaited.
     job.cancel_requested = true;
     AddEvent(&job, Reason::kCancelledByUser,
              fmt::format("{} ends the ranks that still run", who), now);

@@ -10,7 +10,7 @@ bool IsNews(const Job& job, const NodeName& node, const GangStatus& said) {
       node == job.tasks.front().node) {
     return true;
   }
-  // What is being stopped fails.
+  // Failures are expected while it is being stopped.
   if (job.failing || job.outcome) return false;
   return std::any_of(
       said.ranks.begin(), said.ranks.end(),

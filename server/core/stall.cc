@@ -13,9 +13,9 @@ namespace {
 constexpr size_t kSteps = 100;
 constexpr size_t kFewSteps = 10;
 
-// Less CPU than this part of the time is none: a daemon thread's beat.
+// Less CPU than this counts as idle: background threads.
 constexpr double kIdle = 0.02;
-// What a rank did before it stopped says nothing of it now.
+// CPU use before the rank stalled is irrelevant.
 constexpr Duration kCpuWindow = std::chrono::seconds(2);
 
 bool SamePlace(const RankProgress& a, const RankProgress& b) {
@@ -28,7 +28,7 @@ bool Waits(const RankProgress& progress) {
   return progress.phase == "allreduce" || progress.phase == "straggler_wait";
 }
 
-// Where a rank is between the first and the last all-reduce of steps.
+// True if the rank is between the first and the last all-reduce of a step.
 bool Works(const RankProgress& progress) {
   return progress.phase == "compute" || progress.phase == "input" ||
          progress.phase == "optimizer" || progress.phase == "other";
@@ -50,7 +50,7 @@ std::string Describe(const Job& job, const Stall& stall) {
           ? ""
           : fmt::format(", and {} other rank{} for it", stall.waiting,
                         stall.waiting == 1 ? " waits" : "s wait");
-  // The coordinator asks the nodes once the deadline is over.
+  // After the deadline the coordinator asks the nodes.
   const std::string sooner =
       stall.rank < 0 && NodesOf(job).size() > 1
           ? fmt::format(
@@ -87,7 +87,7 @@ void StallWatch::Reset(Generation generation) {
 void StallWatch::Take(const RankStatus& said, MonoTime now) {
   const auto [it, first] = pages_.try_emplace(said.rank);
   Page& page = it->second;
-  // What happened between two reports that are far apart is not known.
+  // The time between two distant reports is unknown.
   const bool gap = !first && now - page.heard > options_.fresh;
   if (first || gap || !SamePlace(page.progress, said.progress)) {
     page.since = now;
@@ -102,8 +102,8 @@ void StallWatch::Take(const RankStatus& said, MonoTime now) {
 
   const int64_t committed = said.progress.committed_step;
   if (committed <= committed_) return;
-  // What a rank had committed when it was first heard of, or restored, is no
-  // step of this generation.
+  // Steps committed before its first report, or restored, do not belong to this
+  // generation.
   if (committed_ >= 0) {
     if (stepped_ && !gap) {
       const Duration each = (now - *stepped_) / (committed - committed_);
@@ -147,10 +147,10 @@ std::optional<Stall> StallWatch::Standing(int32_t world_size,
       return std::nullopt;
     }
     const Duration still = now - page.since;
-    // Somebody moves: the gang is on its way.
+    // A rank makes progress, so the gang does.
     if (still <= deadline / 2) return std::nullopt;
     shortest = std::min(shortest, still);
-    // Who waits in an earlier step has arrived there, and never left it.
+    // A rank that waits in an earlier step arrived there and never left it.
     if (waits && page.progress.step == front) {
       ++waiting;
       continue;
@@ -172,7 +172,7 @@ std::optional<Stall> StallWatch::Standing(int32_t world_size,
     return Stall{-1, "allreduce", front, shortest, deadline, limit, waiting};
   }
   if (!found || waiting == 0) return std::nullopt;
-  // All have to have stood for the deadline.
+  // All ranks must have stalled for the deadline.
   found->limit = std::max(found->limit, found->still - shortest + deadline);
   found->waiting = waiting;
   return found;

@@ -14,7 +14,7 @@ bool Trains(TaskType type) {
   return type == TaskType::kChief || type == TaskType::kWorker;
 }
 
-// By name, as the chief reports them.
+// Adds the named values that the chief reports.
 void AddValues(const RankProgress& chief, const MetricLabels& id,
                MetricFamilies* out) {
   size_t shown = 0;
@@ -42,7 +42,7 @@ void AddMfu(const JobSnapshot& snapshot, const CoordinatorView& view,
              snapshot.progress->samples_per_second * each->second / *peak, id);
 }
 
-// Of what a native job's chief says now.
+// Adds the current values of a native job's chief.
 void AddProgress(const JobSnapshot& snapshot, const CoordinatorView& view,
                  const MachineTable& machines, const MetricLabels& id,
                  MetricFamilies* out) {

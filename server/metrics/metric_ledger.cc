@@ -29,8 +29,8 @@ PlacementResult ResultOf(Reason reason) {
   }
 }
 
-// Those of `after` that are not in `before`: they are appended, and old ones
-// go.
+// Counts the events of `after` that `before` lacks. New ones are appended and
+// old ones removed.
 size_t NewEvents(const Job& before, const Job& after) {
   size_t count = 0;
   for (auto it = after.events.rbegin(); it != after.events.rend(); ++it) {
@@ -40,7 +40,7 @@ size_t NewEvents(const Job& before, const Job& after) {
   return count;
 }
 
-// Every one of the API but "none".
+// All reasons of the API except "none".
 std::vector<Reason> AllReasons() {
   const google::protobuf::EnumDescriptor& all = *v1::Reason_descriptor();
   std::vector<Reason> reasons;
@@ -68,7 +68,7 @@ MetricLedger::MetricLedger()
 
 void MetricLedger::OnJob(const Job* before, const Job& after, Time now) {
   MutexLock lock(&mu_);
-  if (before == nullptr) return;  // The next look finds it.
+  if (before == nullptr) return;  // The next Look() finds it.
   for (size_t i = after.events.size() - NewEvents(*before, after);
        i < after.events.size(); ++i) {
     ++events_[after.events[i].reason];
@@ -109,7 +109,7 @@ void MetricLedger::OnSchedule(Duration took, const ScheduleResult& result) {
 void MetricLedger::LookAtNodes(const CoordinatorView& view) {
   const double passed =
       looked_ ? ToSeconds(std::max(Duration{}, view.time.mono - *looked_)) : 0;
-  // What jobs that do not step hold, by node.
+  // Resources of jobs that make no steps, by node.
   std::map<NodeName, Resources> stalled;
   for (const auto& entry : view.jobs) {
     const Job& job = *entry.snapshot.job;

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// GPUs that belong together: a host of the usual size, or all of a smaller one.
+// The GPUs of a typical host, or all of a smaller one.
 constexpr int32_t kGang = 8;
 
 double NodePrice(const NodeInfo& info, const Prices& prices) {
@@ -46,7 +46,7 @@ void AddPools(const CoordinatorView& view, MetricFamilies* out) {
     std::map<NodeState, int64_t> nodes;
     Resources capacity;
     Resources allocated;
-    // Of nodes that take work.
+    // On nodes that take work.
     int32_t free_gpus = 0;
     int32_t lone_gpus = 0;
   };
@@ -136,8 +136,8 @@ void AddNode(const NodeSnapshot& node, const Prices& prices,
               {"currency", prices.currency}});
 }
 
-// The largest part of what all jobs hold of a resource that those of this
-// queue, which is the only one, hold.
+// The largest share of a resource that jobs of this queue, the only one, hold
+// among all held resources.
 void AddShares(const CoordinatorView& view, MetricFamilies* out) {
   Resources queue, all;
   for (const auto& entry : view.jobs) {
@@ -165,7 +165,7 @@ void AddShares(const CoordinatorView& view, MetricFamilies* out) {
              std::min(share, 1.0), {{"queue", kQueue}});
 }
 
-// Of nodes that take work, wherever it is.
+// The sum over nodes that take work.
 Resources FreeInAll(const CoordinatorView& view) {
   Resources free;
   for (const NodeSnapshot& node : view.nodes) {
@@ -186,7 +186,7 @@ bool Fits(const JobSpec& spec, const Resources& free) {
          asked.memory_bytes <= free.memory_bytes && asked.gpus <= free.gpus;
 }
 
-// What the job holds for; kNone: it does not hold.
+// Returns the reason for which the job is held, or kNone.
 Reason HeldBy(const Job& job) {
   if (IsFinal(job.state)) return Reason::kNone;
   if (job.output_hold) return job.output_hold->reason;

@@ -17,7 +17,7 @@ std::string TypeOf(const google::protobuf::MethodDescriptor& method) {
   return method.server_streaming() ? "server_stream" : "unary";
 }
 
-// As grpc-go's codes.Code prints it.
+// The names of grpc-go's codes.Code.
 std::string GrpcCodeName(StatusCode code) {
   static constexpr const char* kNames[] = {"OK",
                                            "Canceled",
@@ -65,7 +65,7 @@ RpcMetrics::RpcMetrics() {
 
 RpcMetrics::Method* RpcMetrics::Find(std::string_view method) {
   const auto found = methods_.find(method);
-  // Also health and reflection, which are gRPC's own.
+  // gRPC's own health and reflection are included.
   return found == methods_.end() ? &methods_.find(kUnknown)->second
                                  : &found->second;
 }

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// How much of an upload is written between two looks at the disk.
+// Bytes of an upload between two disk checks.
 constexpr uint64_t kLookEvery = uint64_t{64} << 20;
 
 std::string Size(uint64_t bytes) {
@@ -162,7 +162,7 @@ Status PackageStore::Publish(const Upload& upload) {
   MutexLock lock(&mu_);
   const auto known = entries_.find(digest);
   if (known != entries_.end()) {
-    // Others have brought it before, or the same user at the same time.
+    // Another user or upload stored it meanwhile.
     Entry& entry = known->second;
     entry.last_use = Now();
     if (!entry.owners.contains(upload.owner_)) {
@@ -255,7 +255,7 @@ void PackageStore::MakeRoom(const std::string& owner) {
   const WallTime limit = Now() - kPackageGrace;
   const std::vector<std::string> unused = UnusedSince(limit);
   if (unused.empty()) return;
-  // After the listing, as the sweeper does it.
+  // After the listing, as in the sweeper.
   const std::set<std::string> needed = options_.needed();
   for (const std::string& digest : unused) {
     if (!needed.contains(digest)) Disown(digest, owner, limit);

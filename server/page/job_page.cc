@@ -15,7 +15,7 @@ constexpr size_t kRanksShown = 256;
 
 RankStatus Newest(const JobSnapshot& snapshot, const RankStatus& stored) {
   const auto live = snapshot.live.find(stored.rank);
-  // What is stored of an ended rank is final.
+  // The stored state of an ended rank is final.
   return live == snapshot.live.end() || stored.exit ? stored : live->second;
 }
 
@@ -163,7 +163,7 @@ void Tasks(const JobSnapshot& snapshot, Html* html) {
       html->Cell(StateText(rank));
       html->Cell(rank.pid > 0 ? std::to_string(rank.pid) : "", "n");
       html->Cell(FormatDuration(Seconds(rank.usage.cpu_seconds)), "n");
-      // Of one that has ended nothing is held any more.
+      // An ended rank holds no memory.
       html->Cell(rank.exit ? FormatBytes(rank.usage.memory_peak_bytes) + " peak"
                            : FormatBytes(rank.usage.memory_bytes),
                  "n");

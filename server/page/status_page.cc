@@ -68,7 +68,7 @@ void JobTable(const JobReader& reader, std::vector<const JobSnapshot*> jobs,
   }
 }
 
-// Nodes that refuse this coordinator, and what to do; empty: none.
+// Returns the nodes that refuse this coordinator and the remedy, or "".
 std::string OutdatedText(const CoordinatorView& view) {
   if (view.refused_by.empty()) return "";
   const auto& [node, obeyed] = *view.refused_by.begin();
@@ -88,7 +88,7 @@ std::string CertificateText(const NodeInfo& info, WallTime now) {
                            : "has ended";
 }
 
-// What is the matter with the node.
+// Returns the node's problem.
 std::string NoteOf(const Member& member, WallTime now) {
   std::string note = member.message;
   const auto add = [&](const std::string& text) {

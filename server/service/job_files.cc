@@ -1,5 +1,5 @@
-// Lists and reads files of tasks' working directories, for who sees the job's
-// details (visibility.h).
+// Lists and reads files of tasks' working directories, for callers who see the
+// job's details (visibility.h).
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -22,7 +22,7 @@ JobCheck ReaderCheck(JobReader reader) {
   };
 }
 
-// One question to the node after the other, once the call has its turn.
+// Sends the node one query after the other, once the call is admitted.
 class FileAsker {
  public:
   FileAsker(WorkFiles* files, const Identity& caller, FileTarget target,
@@ -34,10 +34,10 @@ class FileAsker {
 
   const FileTarget& target() const { return target_; }
   const WorkFilesOptions& options() const { return files_->options(); }
-  // The reader has taken something.
+  // The reader has taken a message.
   void Progress() { turn_.Progress(); }
-  // The answer to `query`, where it is there; otherwise `*wait` says what to
-  // do.
+  // Returns the answer to `query`. If it has not arrived, sets `*wait` to the
+  // next step.
   std::optional<FileAnswer> Ask(const FileQuery& query, StreamStep* wait) {
     if (const auto turn = turn_.Take(); !turn || !turn->ok()) {
       *wait =
@@ -146,7 +146,7 @@ class FileReading final : public StreamSource<v1::ReadFileResponse> {
   }
 
   FileAsker asker_;
-  // The first answer has come: with the size.
+  // The first answer, with the size, has arrived.
   bool begun_ = false;
   bool sent_ = false;
   int64_t size_ = 0;

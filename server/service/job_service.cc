@@ -30,8 +30,8 @@ JobCheck OwnerCheck(const grpc::ServerContextBase& context) {
   };
 }
 
-// Whether packages of the job are stored, or will be: those of a training job
-// are not named before they have been uploaded.
+// True if packages of the job are or will be stored. A training job names its
+// packages only after their upload.
 bool BringsPackages(const v1::SubmitJobRequest& request, const JobSpec& spec) {
   return !spec.packages.empty() ||
          (request.has_training() && !spec.roles.front().container);
@@ -101,7 +101,7 @@ grpc::Status JobService::DoSubmitJob(grpc::ServerContextBase* context,
                                      v1::SubmitJobResponse* response) {
   const auto key = KeyOf(*context, *request, "SubmitJob");
   if (key.ok() && !request->validate_only()) {
-    // The site's tables may have changed since, and packages have gone.
+    // The site's tables may have changed since, or packages may be gone.
     const auto known = commands_->AnswerTo(*key);
     if (!known.ok()) return ToGrpc(known.status());
     if (*known) return Reply<v1::SubmitJobResponse>(**known, response);
@@ -124,7 +124,7 @@ grpc::Status JobService::DoSubmitJob(grpc::ServerContextBase* context,
   const Identity caller = CallerOf(*context);
   const std::string owner = OwnerName(caller);
   if (request->validate_only()) {
-    // Its answer decides whether they are uploaded.
+    // The answer decides whether packages get uploaded.
     if (options_.space && BringsPackages(*request, spec)) {
       if (Status s = options_.space(); !s.ok()) return ToGrpc(s);
     }
@@ -202,8 +202,8 @@ grpc::Status JobService::DoListJobs(grpc::ServerContextBase* context,
   if (!filter.ok()) return ToGrpc(filter.status());
   const JobReader reader = ReaderFor(*context);
   std::vector<JobSnapshot> jobs = queries_->ListJobs();
-  // The last job of the page before stays, to be found: it may be in another
-  // state by now.
+  // Keeps the last job of the previous page as an anchor, although its state
+  // may have changed.
   const std::string last = LastShown(request->page_token());
   if (!states.empty() || !filter->empty()) {
     std::erase_if(jobs, [&](const JobSnapshot& job) {

@@ -27,7 +27,7 @@ v1::Job ToMessage(const JobSnapshot& snapshot) {
   for (v1::TaskStatus& task : *out.mutable_tasks()) {
     for (v1::RankStatus& rank : *task.mutable_ranks()) {
       const auto live = snapshot.live.find(rank.rank());
-      // What is stored of an ended rank is final.
+      // The stored state of an ended rank is final.
       if (live == snapshot.live.end() || rank.has_exit()) continue;
       rank = ToProto(live->second);
     }

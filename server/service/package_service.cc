@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// Of one message, both ways.
+// Maximum size of one message in either direction.
 constexpr size_t kMaxPiece = 1 << 20;
 
 class Uploading final : public StreamSource<v1::UploadPackageRequest> {
@@ -34,7 +34,7 @@ class Uploading final : public StreamSource<v1::UploadPackageRequest> {
     return turn->ok() ? StreamStep::Read() : StreamStep::End(*turn);
   }
   StreamStep OnRead(v1::UploadPackageRequest* message, bool ended) override {
-    // A client that went away has not sent what it announced.
+    // The client left before it sent all declared bytes.
     if (peer_->IsCancelled()) {
       return StreamStep::End(Cancelled("the upload was broken off"));
     }
@@ -135,7 +135,7 @@ class Fetching final : public StreamSource<v1::FetchPackageResponse> {
   PackageStore* const store_;
   const v1::FetchPackageRequest request_;
   Turns::Turn turn_;
-  // Once it has its turn.
+  // Set once it is admitted.
   std::optional<PackageStore::Content> content_;
   uint64_t offset_ = 0;
 };

@@ -14,11 +14,11 @@
 namespace lockstep {
 namespace {
 
-// TF_CONFIG holds it as a string, so every quote of it twice, beside the
+// TF_CONFIG contains it as a string, so every quote is doubled, next to the
 // addresses of all tasks.
 constexpr size_t kMaxTfConfigJob = kMaxArgument / 2;
 
-// Where a spec's fields come from in a training job.
+// Maps spec fields to fields of a training job.
 constexpr std::pair<std::string_view, std::string_view> kTheirWords[] = {
     {"spec.name", "jobId"},
     {"spec.labels", "labels"},
@@ -48,7 +48,7 @@ std::string_view ConfigOf(TaskType type) {
   return "trainingInput";
 }
 
-// An error of ParseJobSpec, for somebody who has not written a spec.
+// Rewrites ParseJobSpec's error for a user who wrote no spec.
 Status InTheirWords(const Status& status, const JobSpec& spec) {
   std::string text = Message(status);
   for (const auto& [ours, theirs] : kTheirWords) {
@@ -99,7 +99,7 @@ StatusOr<Submitted> ReadTraining(const v1::SubmitJobRequest& request,
   }
   v1::JobSpec proto = ToProto(plan.spec);
   *proto.mutable_packages() = request.packages();
-  // As on AI Platform, where the first replica's end is the job's.
+  // On AI Platform the first replica's end is the job's end.
   proto.set_end_with(v1::END_WITH_CHIEF);
   auto spec = ParseJobSpec(proto);
   if (!spec.ok()) return InTheirWords(spec.status(), plan.spec);
@@ -109,7 +109,7 @@ StatusOr<Submitted> ReadTraining(const v1::SubmitJobRequest& request,
   return out;
 }
 
-// Whether what it installs may come from an index is the site's word alone.
+// Only the site decides whether packages may come from an index.
 bool AllowsIndex(const Site& site, const std::string& python) {
   return std::any_of(
       site.runtimes.begin(), site.runtimes.end(), [&](const auto& runtime) {
@@ -117,7 +117,7 @@ bool AllowsIndex(const Site& site, const std::string& python) {
       });
 }
 
-// A spec may name its interpreter, or leave it to the site.
+// A spec may name its interpreter or use the site's.
 Status CompleteRuntime(const Site& site, JobSpec* spec) {
   Runtime& runtime = spec->runtime;
   const bool needed = !spec->packages.empty() || !runtime.name.empty();
@@ -141,8 +141,7 @@ Status CheckBackend(const JobSpec& spec) {
       "chooses by where the ranks are");
 }
 
-// What can be seen of a pinned plan before the job is placed; the ranks see the
-// rest.
+// Checks what a pinned plan allows before placement; the ranks check the rest.
 Status CheckReductionPlan(const JobSpec& spec) {
   if (spec.reduction_plan.empty()) return OkStatus();
   const auto plan = ParseReductionPlan(spec.reduction_plan);
@@ -166,7 +165,7 @@ std::string TfConfigJob(const v1::TrainingInput& input) {
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   std::string text;
-  // Of a message that was parsed this cannot fail.
+  // Cannot fail for a message that was parsed.
   (void)google::protobuf::util::MessageToJsonString(input, &text, options);
   return text;
 }

@@ -36,7 +36,7 @@ void WorkFiles::Disconnect(Connection connection) {
 void WorkFiles::OnAnswer(Connection connection, FileAnswer answer) {
   MutexLock lock(&mu_);
   const auto it = questions_.find(answer.id);
-  // A node answers what it was asked, and nothing else.
+  // Unexpected answers are dropped.
   if (it == questions_.end()) return;
   Question* const question = it->second;
   question->files_->mu_.AssertHeld();

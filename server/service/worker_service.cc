@@ -23,26 +23,27 @@ namespace {
 using Reactor =
     grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>;
 
-// A daemon that reads nothing for so many messages is cut off; it comes back
-// and is told everything again.
+// A daemon that does not read this many messages is disconnected. It reconnects
+// and gets everything again.
 constexpr size_t kMaxQueued = 65536;
 
-// What waits to be written to one stream. The coordinator and the log store
-// hold it longer than the stream may live, so it is shared, and knows when the
-// stream is gone.
+// Outgoing messages of one stream. It is shared, because coordinator and log
+// store may hold it longer than the stream lives, and it records the stream's
+// end.
 class Outbox final : public WorkerLink,
                      public std::enable_shared_from_this<Outbox> {
  public:
   struct Outgoing {
     v1::CoordinatorMessage message;
-    // Of an assignment that has one: put into the message when its turn comes,
+    // An assignment's cluster spec. It is encoded into the message at sending
+    // time, so that messages to N nodes do not hold N encodings.
     // so that what waits for N nodes is not N encodings of N tasks.
     std::shared_ptr<const SharedClusterSpec> cluster = nullptr;
   };
 
   explicit Outbox(Reactor* reactor) : reactor_(reactor) {}
 
-  // What SendWelcome sends. Before the coordinator knows of this.
+  // Sets the message for SendWelcome. Call it before the coordinator gets this.
   void SetWelcome(v1::CoordinatorMessage welcome) {
     MutexLock lock(&mu_);
     welcome_ = std::move(welcome);
@@ -124,13 +125,13 @@ class Outbox final : public WorkerLink,
     }
   }
 
-  // Nothing is read of a stream that has ended.
+  // An ended stream reads nothing.
   void StartRead(v1::WorkerMessage* message) {
     MutexLock lock(&mu_);
     if (!finished_) reactor_->StartRead(message);
   }
 
-  // The write that was under way has ended.
+  // The pending write has ended.
   void OnWriteDone() {
     MutexLock lock(&mu_);
     writing_ = false;
@@ -144,7 +145,7 @@ class Outbox final : public WorkerLink,
     return static_cast<int64_t>(queue_.size());
   }
 
-  // No call of the reactor after this.
+  // No reactor call follows.
   void Detach() {
     MutexLock lock(&mu_);
     finished_ = true;
@@ -153,12 +154,12 @@ class Outbox final : public WorkerLink,
   }
 
  private:
-  // In a thread of gRPC's: the caller has the coordinator's lock, and N specs
-  // of N tasks take long to copy, encrypt and hand over.
+  // On a gRPC thread, because the caller holds the coordinator's lock, and N
+  // specs of N tasks take long to copy and encrypt.
   void WriteSoon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     writing_ = true;
     auto alarm = std::make_shared<grpc::Alarm>();
-    // It lives until its function has run, which waits for mu_, so for Set.
+    // Kept alive until its function has run, which waits for mu_.
     alarm->Set(gpr_now(GPR_CLOCK_MONOTONIC),
                [self = shared_from_this(), alarm](bool) mutable {
                  MutexLock lock(&self->mu_);
@@ -182,17 +183,17 @@ class Outbox final : public WorkerLink,
   }
 
   mutable Mutex mu_;
-  // Null once the stream is over.
+  // Null after the stream's end.
   Reactor* reactor_ ABSL_GUARDED_BY(mu_);
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
   v1::CoordinatorMessage welcome_ ABSL_GUARDED_BY(mu_);
-  // The first one is being written while writing_.
+  // While writing_, the first one is being written.
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mu_);
 };
 
-// 0: the daemon does not say; it is an older one, or has obeyed nobody.
+// Returns 0 if the daemon is older or has obeyed no coordinator.
 uint64_t ObeyedEpoch(const grpc::CallbackServerContext& context) {
   const auto& metadata = context.client_metadata();
   const auto said = metadata.find(kObeyedEpochKey);
@@ -241,14 +242,14 @@ class Stream final : public Reactor {
     {
       MutexLock lock(&mu_);
       done_ = true;
-      // What is still being taken is the daemon's all the same.
+      // A message being processed still belongs to the daemon.
       if (taking_) return;
     }
     Leave();
   }
 
  private:
-  // On the pool.
+  // Runs on the pool.
   void TakeIncoming() {
     const Status status = Take(incoming_);
     if (!status.ok()) {
@@ -259,7 +260,7 @@ class Stream final : public Reactor {
       MutexLock lock(&mu_);
       taking_ = false;
       if (!done_) {
-        // Under the lock: OnDone, which may delete this, waits for it.
+        // Under the lock, because OnDone, which may delete this, waits for it.
         if (status.ok()) outbox_->StartRead(&incoming_);
         return;
       }
@@ -329,8 +330,8 @@ class Stream final : public Reactor {
     return InvalidArgument("a message without content, or of a later version");
   }
 
-  // A rendezvous without room costs the job that asked its forming deadline;
-  // the node's stream is its other jobs', too.
+  // A full rendezvous store costs the asking job its forming deadline. The
+  // stream stays, because the node's other jobs use it.
   static Status NoRoom(const Status& status) {
     if (status.code() != StatusCode::kResourceExhausted) return status;
     LOG_WARN("{}", Message(status));
@@ -354,14 +355,14 @@ class Stream final : public Reactor {
                             options_.lease, options_.cluster, own.history,
                             sessions_->replaced_histories(), own.epoch_id});
     outbox_->SetWelcome(std::move(welcome));
-    // A daemon from before histories says its epoch alone.
+    // A daemon from before histories sends only its epoch.
     const StorePoint obeyed =
         registration.obeyed.value_or(StorePoint{"", obeyed_epoch_, 0});
     if (const Status refused =
             sessions_->CheckObeyed(registration.node.name, obeyed);
         !refused.ok()) {
-      // By its epoch and history it knows by itself why it leaves. Where it
-      // cannot know, it hears no Welcome: it would obey that.
+      // From epoch and history the daemon itself finds why it must leave.
+      // Otherwise it gets no Welcome, which it would obey.
       if (IsOutdated(own, sessions_->replaced_histories(), obeyed)) {
         outbox_->SendWelcome();
       }
@@ -377,8 +378,8 @@ class Stream final : public Reactor {
     return OkStatus();
   }
 
-  // What is to be done once the node is this stream's, which may be a while
-  // after it registered: a daemon that is welcome beats.
+  // Runs once the stream owns the node, which may be a while after
+  // registration: a welcomed daemon sends heartbeats.
   void SettleIn() {
     if (settled_in_ || !outbox_->welcomed()) return;
     settled_in_ = true;
@@ -391,9 +392,8 @@ class Stream final : public Reactor {
     DropOldWork(std::exchange(work_jobs_, {}));
   }
 
-  // What was deleted while the node was away. A store that gave a part of
-  // itself up does not know what was: then directories go when their disk is
-  // nearly full.
+  // Removes what was deleted while the node was away. A store that lost data
+  // does not know; then directories are removed when their disk is nearly full.
   void DropOldWork(const std::vector<std::string>& uids) {
     if (!sessions_->replaced_histories().empty()) return;
     const WallTime now = queries_->clock().Now().wall;
@@ -427,33 +427,32 @@ class Stream final : public Reactor {
           ToProto(LogAckInfo{job, generation, rank, ack.offset, ack.end});
       outbox->Send({std::move(reply)});
     };
-    // A node says that a rank runs again before it sends what that wrote, so
-    // that an end is of the start that it has told of last.
+    // A node reports a rank's restart before it sends that process's output, so
+    // an end belongs to the last reported start.
     int32_t life = 0;
     const Status known =
         sessions_->CheckLog(session_, piece.job, piece.job_uid,
                             piece.generation, piece.rank, &life);
-    // The store does not know this gang. The node keeps the bytes and sends
-    // them again.
+    // The store does not know this gang. The node keeps the bytes and resends
+    // them.
     if (known.code() == StatusCode::kFailedPrecondition) return OkStatus();
     if (known.code() == StatusCode::kNotFound) {
-      // Of a job that was deleted: taken as stored, so that the node can
-      // forget it.
+      // The job was deleted. Acknowledged, so that the node can delete the log.
       answer({piece.offset + piece.data.size(), piece.end});
       return OkStatus();
     }
     LOCKSTEP_RETURN_IF_ERROR(known);
-    // Without an acknowledgement it is sent again.
+    // Without an acknowledgement it is resent.
     if (options_.space && !options_.space().ok()) return OkStatus();
     const Status queued = logs_->Append(
         {piece.job_uid, piece.generation, piece.rank}, piece.offset,
         std::move(piece.data), piece.end, answer, life);
-    // Too much at a time: without an acknowledgement it is sent again.
+    // The queue is full. Without an acknowledgement it is resent.
     return queued.code() == StatusCode::kResourceExhausted ? OkStatus()
                                                            : queued;
   }
 
-  // A copy: what is taken last may be taken after the service is gone.
+  // A copy, because the last message may be processed after the service's end.
   const WorkerServiceOptions options_;
   WorkPool* const pool_;
   NodeSessions* const sessions_;
@@ -466,14 +465,15 @@ class Stream final : public Reactor {
   const std::shared_ptr<Outbox> outbox_;
   const StreamMetrics::Open open_;
   Mutex mu_;
-  // A message is being taken, or waits to be.
+  // A message is being processed or waits to be.
   bool taking_ ABSL_GUARDED_BY(mu_) = false;
-  // gRPC is through with the stream.
+  // gRPC has finished the stream.
   bool done_ ABSL_GUARDED_BY(mu_) = false;
-  // Only who takes a message, one at a time, and Leave after the last.
+  // Used only by the thread that processes a message, and by Leave after the
+  // last.
   v1::WorkerMessage incoming_;
   SessionId session_ = 0;
-  // Of the registration.
+  // From the registration.
   NodeName node_;
   std::vector<std::string> work_jobs_;
   bool settled_in_ = false;
@@ -484,7 +484,7 @@ class Stream final : public Reactor {
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
 WorkerService::Connect(grpc::CallbackServerContext* context) {
-  // A daemon of a server that tells nobody apart is one all the same.
+  // A server with --insecure_loopback authenticates no daemon.
   return new Stream(options_, pools_->streams(CallRole::kWorkers), sessions_,
                     queries_, logs_, streams_, files_, CallerOf(*context),
                     ObeyedEpoch(*context));
