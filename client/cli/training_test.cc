@@ -245,7 +245,7 @@ TEST_F(TrainingTest, WhatIsNoTrainingIsRefusedBeforeAnythingIsSent) {
   for (const Case& c :
        {Case{"hyperparameters: {goal: MAXIMIZE}",
              "trainingInput.hyperparameters: lockstep does not tune; submit a "
-             "job for each set of values, as arguments behind --"},
+             "job for each set of values, as arguments after --"},
         Case{"nasJobSpec: {maxTrials: 3}",
              "trainingInput.nasJobSpec: lockstep does not search "
              "architectures; leave it out"}}) {

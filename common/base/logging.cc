@@ -72,7 +72,7 @@ Status CheckLogLevel(const std::string& level) {
     return OkStatus();
   }
   return InvalidArgument(
-      "there is no log level \"{}\": it is debug, info, warn or error", level);
+      "there is no log level \"{}\": use debug, info, warn or error", level);
 }
 
 void InitLogging(const std::string& program, const std::string& level) {

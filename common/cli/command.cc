@@ -119,8 +119,8 @@ void Command::AddProgramFlags(ManualInfo info) {
   manual = std::move(info);
   Add("--version", BuiltIn::kVersion,
       "Display program version information and exit", NotInFile);
-  Add("--help-man", BuiltIn::kManual, "The manual page, for man(1)", NotInFile,
-      Hidden);
+  Add("--help-man", BuiltIn::kManual, "Print the manual page for man(1)",
+      NotInFile, Hidden);
 }
 
 int ParsedCommand::Tell(std::string_view prefix, std::string_view hint,

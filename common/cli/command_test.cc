@@ -92,7 +92,7 @@ TEST(CommandTest, WhatIsWrongIsSaid) {
   const Command command = All(&v);
   EXPECT_THAT(Error(command, {"-n", "10"}), HasSubstr("--number: Value 10"));
   EXPECT_THAT(Error(command, {"--seconds", "2"}), HasSubstr("--seconds: "));
-  EXPECT_EQ(Error(command, {"--bytes=-1"}), "--bytes: -1 is less than nothing");
+  EXPECT_EQ(Error(command, {"--bytes=-1"}), "--bytes: -1 must not be negative");
   EXPECT_THAT(Error(command, {"--text", "x"}), HasSubstr("--text: x not in"));
   EXPECT_THAT(Error(command, {"--text", "abc", "-f"}), HasSubstr("excludes"));
   EXPECT_EQ(Error(command, {"--maybe", "13"}), "--maybe: brings bad luck");

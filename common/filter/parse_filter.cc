@@ -175,7 +175,7 @@ class FilterParser {
       const bool is_or = AtWord("OR");
       if (joined_by_or.value_or(is_or) != is_or) {
         return Bad(
-            "AND and OR side by side: put brackets around what belongs "
+            "AND and OR are mixed: put brackets around what belongs "
             "together");
       }
       joined_by_or = is_or;
@@ -286,10 +286,10 @@ class FilterParser {
       const bool is_and = AtWord("AND");
       if (!is_and && !AtWord("OR") && !AtMark(',')) break;
       if (is_and && !syntax_.values_take_and) {
-        return Bad("values in brackets are joined by OR, or by commas");
+        return Bad("join values in brackets by OR or commas");
       }
       if (joined_by_and.value_or(is_and) != is_and) {
-        return Bad("in brackets stands either AND or OR");
+        return Bad("use either AND or OR inside brackets, not both");
       }
       joined_by_and = is_and;
     }

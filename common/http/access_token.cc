@@ -85,8 +85,8 @@ Status Make(const std::string& path) {
     const std::string why = std::strerror(errno);
     ::unlink(draft.c_str());
     return FailedPrecondition(
-        "the token file {} is missing and cannot be made ({}: {}): make its "
-        "directory, or let this daemon write there",
+        "the token file {} is missing and cannot be created ({}: {}): make its "
+        "directory writable for this daemon",
         path, what, why);
   };
   Fd fd(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
@@ -129,8 +129,8 @@ Status AccessToken::Read() {
   }
   if ((info.st_mode & S_IROTH) != 0) {
     return InvalidArgument(
-        "every user of this machine may read the token file {}: chmod 0640 "
-        "it, and give it to the group of who is to read it",
+        "every user of this machine can read the token file {}: chmod 0640 "
+        "it, and give it to a group of its readers",
         path_);
   }
   std::string text = *read;
@@ -139,8 +139,8 @@ Status AccessToken::Read() {
       text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
   if (!visible || text.size() < kLeast || text.size() > kMost) {
     return InvalidArgument(
-        "the token file {} has to have one line of {} to {} visible ASCII "
-        "characters; without the file, the daemon makes one at its start",
+        "the token file {} must have one line of {} to {} visible ASCII "
+        "characters; the daemon creates a missing file at its start",
         path_, kLeast, kMost);
   }
   token_ = std::move(text);
@@ -154,8 +154,7 @@ void AccessToken::ReadIfChanged() {
   struct stat info = {};
   if (::stat(path_.c_str(), &info) != 0 || Version(info) == version_) return;
   if (const Status read = Read(); !read.ok()) {
-    LOG_WARN("http: the token of before is still the one that is asked for: {}",
-             Message(read));
+    LOG_WARN("http: the earlier token stays valid: {}", Message(read));
   }
 }
 

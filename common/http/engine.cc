@@ -224,7 +224,7 @@ void HttpEngine::Connection::Parse() {
                         (!error && !parser_->is_header_done() &&
                          buffer_.size() >= limits().request_bytes);
   if (too_long) return Refuse(431, "the request's head is too long\n");
-  if (error) return Refuse(400, "this is no HTTP/1.1 request\n");
+  if (error) return Refuse(400, "this is not an HTTP/1.1 request\n");
   if (!parser_->is_header_done()) return Read();
   Serve();
 }
@@ -232,7 +232,7 @@ void HttpEngine::Connection::Parse() {
 void HttpEngine::Connection::Serve() {
   const auto& message = parser_->get();
   if (message.method() == beast_http::verb::unknown) {
-    return Refuse(400, "this is no known method\n");
+    return Refuse(400, "the method is not known\n");
   }
   if (message.count(beast_http::field::host) > 1) {
     return Refuse(400, "a request names one host\n");
@@ -443,7 +443,7 @@ void HttpEngine::Loop::Admit(Fd fd, const sockaddr_storage& from) {
     TakeUp(std::move(fd), from, &id, &connection);
   } catch (const std::exception& e) {
     // Probably out of memory. The next connection may succeed.
-    LOG_ERROR("http: a connection was not taken up: {}", e.what());
+    LOG_ERROR("http: a connection was not accepted: {}", e.what());
     if (connection != nullptr) connection->Close();
     if (id) Remove(*id);
   }

@@ -67,8 +67,8 @@ HttpResponse Login::Answer(const HttpTarget& target) {
   if (!Uses(target)) {
     return {.status = 403,
             .body =
-                "this link was used, or is older than a minute or than "
-                "this daemon's start, or is of another token: `lockstep "
+                "this link was used, is older than a minute or than "
+                "this daemon's start, or has another token: `lockstep "
                 "ui` prints a new one\n",
             .headers = {}};
   }

@@ -63,9 +63,10 @@ std::optional<HttpResponse> AnswerAtOnce(const Handlers& handlers,
 HttpResponse Answer(const Handlers& handlers, HostCheck* hosts, Access* access,
                     const HttpHead& head) {
   if (hosts != nullptr && !hosts->Admits(head.host)) {
-    return Text(421,
-                "this server is asked by its address, as localhost, or by the "
-                "name of its machine, and by no other name\n");
+    return Text(
+        421,
+        "this server answers only to its address, to localhost and to the "
+        "name of its machine\n");
   }
   StatusOr<HttpTarget> target = ParseHttpTarget(head.target);
   const bool open = target.ok() && handlers.open.contains(target->path);
@@ -135,7 +136,7 @@ StatusOr<SslContext> MakeTls(const HttpServerOptions& options,
   if (options.web.tls) return MakeSslContext(*options.web.tls);
   if (IsLoopback(address.host)) return SslContext();
   return InvalidArgument(
-      "HTTP without TLS is for this machine only, and others can reach {}: "
+      "HTTP without TLS is allowed on loopback only, and {} is not: "
       "listen on 127.0.0.1, or give a web configuration with "
       "tls_server_config",
       options.address);
@@ -209,8 +210,8 @@ Status HttpServer::Start() {
   state_->bound = FormatHostPort(state_->address);
   if (!state_->access->asks()) {
     LOG_WARN(
-        "http: {} shows metrics and pages to everybody who reaches it, every "
-        "user of this machine included: set http_token_file",
+        "http: {} shows metrics and pages without a token, also to every "
+        "user of this machine: set http_token_file",
         state_->bound);
   }
   state_->engine->Start(std::move(listener));

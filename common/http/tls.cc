@@ -45,7 +45,7 @@ StatusOr<SslContext> MakeSslContext(const WebTls& tls) {
   ERR_clear_error();
   if (!usable) {
     return FailedPrecondition(
-        "the certificate {} and key {} cannot be used: are both readable PEM, "
+        "the certificate {} and key {} are unusable: are both readable PEM, "
         "and do they belong together?",
         tls.certificate, tls.key);
   }
@@ -63,8 +63,7 @@ StatusOr<SslContext> MakeSslContext(const WebTls& tls) {
     ERR_clear_error();
     if (!loaded) {
       return FailedPrecondition(
-          "the client CA {} cannot be used: is it readable PEM?",
-          tls.client_ca);
+          "the client CA {} is unusable: is it readable PEM?", tls.client_ca);
     }
   }
   return context;

@@ -48,7 +48,7 @@ Status CheckImageName(std::string_view image) {
       !re2::RE2::FullMatch(re2::StringPiece(image.data(), image.size()),
                            Grammar())) {
     return InvalidArgument(
-        "\"{}\" is no name of an image: it is "
+        "\"{}\" is not an image name: it must be "
         "[REGISTRY[:PORT]/]NAME[:TAG][@DIGEST], in lower case",
         Shown(image));
   }
@@ -58,8 +58,8 @@ Status CheckImageName(std::string_view image) {
       std::find(std::begin(kTransports), std::end(kTransports), first) !=
           std::end(kTransports)) {
     return InvalidArgument(
-        "\"{}\" is no name of an image: to engines \"{}:\" means something of "
-        "the host; give the registry before it",
+        "\"{}\" is not an image name: for engines \"{}:\" means a file of "
+        "the host; put the registry before it",
         Shown(image), first);
   }
   return OkStatus();

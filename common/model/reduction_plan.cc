@@ -111,7 +111,8 @@ class Lines {
         LOCKSTEP_RETURN_IF_ERROR(CheckHead(whole, key, line));
         head = true;
       } else if (!lines.values_.emplace(key, line).second) {
-        return InvalidArgument("the reduction plan says {} twice", Quoted(key));
+        return InvalidArgument("the reduction plan has '{}' twice",
+                               Quoted(key));
       }
     }
     if (!head) return InvalidArgument("the reduction plan is empty");
@@ -129,7 +130,7 @@ class Lines {
   }
   std::string_view Text(std::string_view key) {
     if (!values_.contains(key) && status_.ok()) {
-      status_ = InvalidArgument("the reduction plan does not say '{}'", key);
+      status_ = InvalidArgument("the reduction plan has no '{}'", key);
     }
     return Optional(key);
   }
@@ -149,7 +150,7 @@ class Lines {
   // Includes an error for lines that were not read.
   Status status() const {
     if (!status_.ok() || values_.empty()) return status_;
-    return InvalidArgument("{} is no part of a reduction plan",
+    return InvalidArgument("{} is not a part of a reduction plan",
                            Quoted(values_.begin()->first));
   }
 
@@ -164,7 +165,7 @@ class Lines {
     }
     if (number == kVersion) return OkStatus();
     return InvalidArgument(
-        "the reduction plan is of version {}, and this program reads version "
+        "the reduction plan has version {}, and this program reads version "
         "{}",
         number, kVersion);
   }
@@ -227,8 +228,8 @@ StatusOr<std::string> Format(const ReductionPlan& plan) {
   text += fmt::format("hash {}\n", Hash(text));
   if (text.size() <= kMaxReductionPlan) return text;
   return ResourceExhausted(
-      "the reduction plan of {} parameters takes {} bytes of text, and only "
-      "{} are kept",
+      "the reduction plan of {} parameters has {} bytes; at most "
+      "{} are allowed",
       plan.parameters, text.size(), kMaxReductionPlan);
 }
 
@@ -236,8 +237,9 @@ std::string HashOf(const ReductionPlan& plan) { return Hash(Body(plan)); }
 
 StatusOr<ReductionPlan> ParseReductionPlan(std::string_view text) {
   if (text.size() > kMaxReductionPlan) {
-    return InvalidArgument("the reduction plan has {} bytes, at most {}",
-                           text.size(), kMaxReductionPlan);
+    return InvalidArgument(
+        "the reduction plan has {} bytes; at most {} are allowed", text.size(),
+        kMaxReductionPlan);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(Lines lines, Lines::Split(text));
   ReductionPlan plan;
@@ -263,8 +265,8 @@ StatusOr<ReductionPlan> ParseReductionPlan(std::string_view text) {
   LOCKSTEP_RETURN_IF_ERROR(lines.status());
   if (!hash.empty() && hash != HashOf(plan)) {
     return InvalidArgument(
-        "the reduction plan was changed since it was made: its hash is {}, "
-        "not {}; leave the line 'hash' out to take it as it is",
+        "the reduction plan was edited: its hash is {}, "
+        "not {}; remove the line 'hash' to use it anyway",
         HashOf(plan), Quoted(hash));
   }
   return plan;

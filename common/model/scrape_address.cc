@@ -20,11 +20,11 @@ std::string WhyNotScraped(const std::string& http_address,
   if (ScrapeAddress(http_address, address)) return "";
   const auto said = ParseHostPort(http_address);
   if (!said.ok() || said->port == 0) {
-    return "its daemon has no HTTP port: Prometheus does not find its metrics";
+    return "its daemon has no HTTP port: Prometheus cannot scrape it";
   }
   return fmt::format(
-      "{} is reached from its own host alone: Prometheus does not find its "
-      "metrics; give the daemon http_address and web_config",
+      "{} is a loopback address: Prometheus cannot scrape "
+      "it; give the daemon http_address and web_config",
       http_address);
 }
 

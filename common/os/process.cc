@@ -57,7 +57,7 @@ StatusOr<Process> OpenVerified(const ProcessId& id) {
   if (!pidfd) return NotFound("process {} is gone", id.pid);
   const StatusOr<uint64_t> start = StartTime(id.pid);
   if (!start.ok() || *start != id.start_time) {
-    return NotFound("process {} is gone; another one has its number", id.pid);
+    return NotFound("process {} is gone, and its pid is reused", id.pid);
   }
   Process process{id, std::move(pidfd)};
   if (HasEnded(process)) return NotFound("process {} has ended", id.pid);

@@ -37,7 +37,7 @@ StatusOr<MethodRule> RuleOf(const MethodDescriptor& method) {
       return rule;
     default:
       return FailedPrecondition(
-          "method {} does not say who may call it: give it an option "
+          "method {} has no role: give it an option "
           "(lockstep.v1.role)",
           method.full_name());
   }
@@ -70,7 +70,7 @@ Status CheckRule(const Identity& caller, const MethodRule& rule,
     return OkStatus();
   }
   return PermissionDenied(
-      "{} may not call {}: it takes a user with the role {} (`lockstep cert "
+      "{} may not call {}: it requires the role {} (`lockstep cert "
       "issue user NAME --role {}`)",
       Describe(caller), method, UserRoleName(rule.role),
       UserRoleName(rule.role));
@@ -121,7 +121,7 @@ Status AuthorisationTable::Authorise(const Identity& caller,
   }
   if (caller.kind == Identity::Kind::kInsecure) return OkStatus();
   if (caller.cluster != cluster) {
-    return Unauthenticated("{} belongs to cluster {}, this is {}",
+    return Unauthenticated("{} belongs to cluster {}, but this is {}",
                            Describe(caller), caller.cluster, cluster);
   }
   return CheckRule(caller, *rule, method);

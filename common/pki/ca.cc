@@ -211,7 +211,7 @@ StatusOr<CertificateAuthority> CertificateAuthority::FromPem(
     return InvalidArgument("the certificate is not a CA's");
   }
   if (X509_check_private_key(cert, state->key.get()) != 1) {
-    return InvalidArgument("the key is not that of the certificate");
+    return InvalidArgument("the key does not belong to the certificate");
   }
   const std::vector<std::string> uris = x509::UriNames(cert);
   constexpr std::string_view kScheme = "spiffe://";
@@ -236,14 +236,14 @@ StatusOr<CertificateAuthority> CertificateAuthority::CreateIn(
     WallTime now) {
   if (files->Exists(CaCertificatePath(dir))) {
     return AlreadyExists(
-        "{} holds a CA already: another one would lock out every certificate "
+        "{} already holds a CA: replacing it would lock out every certificate "
         "that it has issued",
         dir);
   }
   if (files->Exists(CaKeyPath(dir))) {
     return AlreadyExists(
         "{} holds the key of a CA without its certificate: put ca.crt back, or "
-        "remove ca.key when nothing was issued with it",
+        "remove ca.key if nothing was issued with it",
         dir);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(CertificateAuthority ca, Create(cluster, now));
@@ -285,7 +285,7 @@ StatusOr<KeyAndCertificate> CertificateAuthority::Issue(
   const Identity& identity = request.identity;
   LOCKSTEP_RETURN_IF_ERROR(CheckIdentity(identity));
   if (identity.cluster != state_->cluster) {
-    return InvalidArgument("this CA is that of cluster {}, not of {}",
+    return InvalidArgument("this CA belongs to cluster {}, not to {}",
                            state_->cluster, identity.cluster);
   }
   std::vector<std::string> names = request.names;

@@ -33,7 +33,8 @@ Status CheckKeyMode(FileSystem* files, const std::string& path) {
   LOCKSTEP_ASSIGN_OR_RETURN(const FileInfo info, files->Stat(path));
   if ((info.mode & 0007) == 0) return OkStatus();
   return PermissionDenied(
-      "everybody on this machine can use the key {} (mode {:04o}): chmod 0600 "
+      "every user of this machine can read the key {} (mode {:04o}): chmod "
+      "0600 "
       "it",
       path, info.mode);
 }
@@ -72,7 +73,7 @@ Status CheckChain(const std::vector<CertPtr>& roots,
     LOCKSTEP_RETURN_IF_ERROR(x509::CheckDates(
         which,
         fmt::format("the CA in {} that issued {}", paths.ca, paths.certificate),
-        "get the cluster's new CA and certificates of it", now));
+        "get the cluster's new CA and new certificates", now));
   }
   return InvalidArgument("the certificate {} was not issued by the CA {}: {}",
                          paths.certificate, paths.ca,
@@ -83,8 +84,8 @@ StatusOr<Identity> IdentityOf(X509* cert, const std::string& path) {
   const std::vector<std::string> uris = x509::UriNames(cert);
   if (uris.size() != 1) {
     return InvalidArgument(
-        "the certificate {} has {} URI names where exactly one says who it "
-        "is: issue one with `lockstep cert issue`",
+        "the certificate {} has {} URI names instead of exactly one "
+        "identity: issue one with `lockstep cert issue`",
         path, uris.size());
   }
   StatusOr<Identity> identity = ParseIdentity(uris.front());
@@ -126,8 +127,8 @@ StatusOr<Credentials> LoadCredentials(FileSystem* files,
   X509* const leaf = chain->front().get();
   if (X509_check_private_key(leaf, key->get()) != 1) {
     return InvalidArgument(
-        "the key {} does not belong to the certificate {}: they are made "
-        "together, copy both from one place",
+        "the key {} does not belong to the certificate {}: they are issued "
+        "together, so copy both from one place",
         paths.key, paths.certificate);
   }
   LOCKSTEP_RETURN_IF_ERROR(

@@ -128,7 +128,7 @@ StatusOr<Identity> ParseIdentity(std::string_view uri) {
     if (CheckIdentity(identity).ok()) return identity;
   }
   return InvalidArgument(
-      "\"{}\" is not a name of ours: those are "
+      "\"{}\" is not a lockstep identity: those are "
       "spiffe://CLUSTER/coordinator/ID, spiffe://CLUSTER/worker/NODE and "
       "spiffe://CLUSTER/user/ROLE/NAME",
       uri);

@@ -182,7 +182,7 @@ Status CheckServerDates(const std::string& address, WallTime now,
   if (certificate == nullptr) return OkStatus();
   return x509::CheckDates(
       certificate.get(), "the certificate of the coordinator at " + address,
-      "issue a new one for it with `lockstep cert issue` and start it again",
+      "issue a new one with `lockstep cert issue` and restart the coordinator",
       now);
 }
 

@@ -120,7 +120,7 @@ Status CheckDates(const X509* cert, std::string_view what,
   if (now < begin) {
     return FailedPrecondition(
         "{} is valid from {} on, and this machine's clock says {}: set the "
-        "clock, or that of the machine it was issued on if that one is wrong",
+        "clock, or that of the issuing machine if that one is wrong",
         what, FormatWallTime(begin), FormatWallTime(now));
   }
   return OkStatus();

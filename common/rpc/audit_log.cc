@@ -118,7 +118,7 @@ struct AuditLog::Sink {
       if (const Status status = Rotate(); !status.ok()) {
         next_rotation = now + options.retry;
         LOG_ERROR(
-            "the audit log {} grows above {} bytes, as it cannot be "
+            "the audit log {} exceeds {} bytes because it cannot be "
             "rotated: {}",
             options.path, options.max_bytes, Message(status));
       }

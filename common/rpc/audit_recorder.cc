@@ -79,8 +79,7 @@ std::vector<AuditRecord> AuditRecorder::TakeDue(MonoTime now, bool all) {
     record.who = kOthers;
     record.method = "calls";
     record.answer = ResourceExhausted(
-        "{} calls that were declined while the disk was full were not recorded",
-        count);
+        "{} rejected calls were not recorded because the disk was full", count);
     record.count = count;
     due.push_back(std::move(record));
   }

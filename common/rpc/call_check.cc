@@ -38,7 +38,7 @@ class CallInterceptor final : public grpc::experimental::Interceptor {
     if (policy_->observer != nullptr) policy_->observer->OnStarted(method_);
   }
   ~CallInterceptor() override {
-    const Status answer = answer_.value_or(Cancelled("the caller went away"));
+    const Status answer = answer_.value_or(Cancelled("the client went away"));
     if (policy_->observer != nullptr) {
       policy_->observer->OnHandled(method_, answer.code(),
                                    clock_.Now().mono - start_);

@@ -32,8 +32,8 @@ StatusOr<Identity> IdentityOf(const grpc::AuthContext& context) {
       context.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME);
   if (uris.size() != 1) {
     return Unauthenticated(
-        "the certificate of the caller has {} URI names where exactly one says "
-        "who it is: issue one with `lockstep cert issue`",
+        "the caller's certificate has {} URI names instead of exactly one "
+        "who it identity: issue one with `lockstep cert issue`",
         uris.size());
   }
   StatusOr<Identity> identity =

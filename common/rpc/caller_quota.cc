@@ -69,15 +69,15 @@ Status CallerQuota::Admit(const Identity& caller, CallKind kind, MonoTime now,
   use->refused = true;
   if (too_many_open) {
     return WithReason(
-        ResourceExhausted("{} has {} {} open, which is the most that one "
-                          "caller may have: end some",
+        ResourceExhausted("{} has {} {} open, the limit of one "
+                          "caller: end some",
                           Describe(caller), open,
                           kind == CallKind::kUnary ? "calls" : "streams"),
         kind == CallKind::kUnary ? "TOO_MANY_OPEN_CALLS"
                                  : "TOO_MANY_OPEN_STREAMS");
   }
   return WithReason(
-      ResourceExhausted("{} makes more than {:g} calls a second: slow down",
+      ResourceExhausted("{} makes more than {:g} calls per second: slow down",
                         Describe(caller), limits_.calls_per_second),
       "TOO_MANY_CALLS");
 }

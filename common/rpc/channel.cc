@@ -110,7 +110,7 @@ Status CheckServerNames(const std::vector<std::string_view>& uris,
                         std::string_view cluster) {
   if (uris.size() != 1) {
     return Unauthenticated(
-        "the server's certificate has {} URI names where exactly one says who "
+        "the server's certificate has {} URI names instead of exactly one "
         "it is",
         uris.size());
   }
@@ -145,7 +145,8 @@ StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
   }
   if (!options.credentials.has_value()) {
     return FailedPrecondition(
-        "talking to {} takes a certificate: `lockstep cert issue` makes one",
+        "connecting to {} requires a certificate: `lockstep cert issue` makes "
+        "one",
         options.target);
   }
   grpc::ChannelArguments arguments = Arguments();

@@ -45,7 +45,7 @@ StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsFor(
   if (options.insecure_loopback) {
     if (!IsLoopback(address.host)) {
       return InvalidArgument(
-          "--insecure_loopback does not go with the address {}, which other "
+          "--insecure_loopback is not allowed with the address {}, which other "
           "machines can reach: listen on 127.0.0.1, or give a certificate",
           options.address);
     }
@@ -55,7 +55,8 @@ StatusOr<std::shared_ptr<grpc::ServerCredentials>> CredentialsFor(
   }
   if (!options.credentials.has_value()) {
     return FailedPrecondition(
-        "listening on {} takes a certificate: `lockstep cert issue` makes one",
+        "listening on {} requires a certificate: `lockstep cert issue` makes "
+        "one",
         options.address);
   }
   return ServerTls(*options.credentials);

@@ -94,7 +94,7 @@ StatusOr<std::string> YamlValue::Text() const {
 StatusOr<bool> YamlValue::Bool() const {
   bool value = false;
   if (!node_.IsScalar() || !YAML::convert<bool>::decode(node_, value)) {
-    return Wrong("is true or false");
+    return Wrong("must be true or false");
   }
   return value;
 }
@@ -123,7 +123,7 @@ StatusOr<double> YamlValue::Number() const {
 
 StatusOr<std::vector<YamlValue>> YamlValue::List() const {
   if (!node_.IsSequence()) {
-    return Wrong("is a list: [a, b] or lines that begin with -");
+    return Wrong("must be a list: [a, b] or lines that begin with -");
   }
   std::vector<YamlValue> values;
   for (const YAML::Node& element : node_) {
@@ -134,12 +134,13 @@ StatusOr<std::vector<YamlValue>> YamlValue::List() const {
 }
 
 StatusOr<std::vector<std::pair<YamlValue, YamlValue>>> YamlValue::Map() const {
-  if (!node_.IsMap()) return Wrong("is made of \"name: value\" lines");
+  if (!node_.IsMap()) return Wrong("must be \"name: value\" lines");
   std::vector<std::pair<YamlValue, YamlValue>> entries;
   std::set<std::string> seen;
   for (const auto& entry : node_) {
     const YamlValue key(entry.first, path_, source_);
-    if (!entry.first.IsScalar()) return key.Wrong("a field's name is a text");
+    if (!entry.first.IsScalar())
+      return key.Wrong("a field's name must be a text");
     const std::string name = entry.first.Scalar();
     if (!seen.insert(name).second) {
       return key.Wrong(Shown(name) + " is there twice");
@@ -160,7 +161,7 @@ Status CheckOneDocument(const std::string& text, const std::string& source) {
   while (documents < 2 && parser.HandleNextDocument(deaf)) ++documents;
   if (documents == 1) return OkStatus();
   return InvalidArgument(
-      "{}: has {}; one document is wanted", source,
+      "{}: has {}; exactly one document is required", source,
       documents == 0 ? "nothing in it" : "2 documents or more");
 }
 
@@ -171,9 +172,8 @@ StatusOr<YamlValue> LoadYaml(const std::string& text,
     return YamlValue(YAML::Load(text), "", source);
   } catch (const YAML::Exception& e) {
     if (const auto tab = FindTab(text, e.mark)) {
-      return InvalidArgument(
-          "{}: a tab begins the line; YAML is indented by blanks",
-          Place(source, *tab));
+      return InvalidArgument("{}: a tab begins the line; indent YAML by blanks",
+                             Place(source, *tab));
     }
     return InvalidArgument("{}: {}", Place(source, e.mark), e.msg);
   }
