@@ -34,15 +34,16 @@ constexpr char kBenchExamples[] =
     "  lockstep bench allreduce -b 8 -e 128M -f 2 -g 2\n"
     "  lockstep bench all --hosts 4 -g 2 --json results.json\n"
     "  lockstep bench step --hosts 4 --parameters 25.6M --compute 50\n"
-    "\nWhat is measured is lockstep-bench's, with its options: `lockstep bench"
+    "\nRuns lockstep-bench's benchmarks with its options: see `lockstep bench"
     "\nstep --help`, `man lockstep-bench`. With --hosts it is a job of N tasks"
-    "\nof -g ranks each (1). Each task asks for all cores of a host, so that"
-    "\neach has one of its own; with --cpus several may share one. The job"
-    "\nwaits until so much is free and says for what; its table is written here"
-    "\nas it comes; Ctrl-C cancels it."
+    "\nof -g ranks each (1). Each task requests all cores of a host, so that"
+    "\neach has its own host; with --cpus several may share one. The job"
+    "\nwaits until the hosts are free. Its table is printed"
+    "\nas it arrives; Ctrl-C cancels it."
     "\n"
-    "\nReturns lockstep-bench's code: 0 good, 1 wrong data or another error, 2"
-    "\nwrong usage; 5 when there are not so many hosts, 130 after Ctrl-C.";
+    "\nReturns lockstep-bench's code: 0 success, 1 wrong data or another "
+    "error, 2"
+    "\nwrong usage; 5 if there are too few hosts, 130 after Ctrl-C.";
 
 struct BenchFlags {
   int32_t hosts = 0;
@@ -227,7 +228,7 @@ StatusOr<int> RunHere(const Cli& cli, const BenchFlags& options) {
   const bool asks = AsksForHelp(cli.program);
   for (const auto& [flag, given] : of_jobs) {
     if (given && !asks) {
-      return InvalidArgument("{} is of a job: give --hosts N", flag);
+      return InvalidArgument("{} needs a job: give --hosts N", flag);
     }
   }
   std::vector<std::string> words = {"bench"};
@@ -237,7 +238,7 @@ StatusOr<int> RunHere(const Cli& cli, const BenchFlags& options) {
   }
   RunExternal(cli.env->program_dir, words, 0);
   return NotFound(
-      "there is no {} beside this program; the package lockstep-worker has it",
+      "there is no {} next to this program; the package lockstep-worker has it",
       kProgram);
 }
 
@@ -250,22 +251,22 @@ Command BenchCommand(Cli* cli) {
       "Measure collectives here or on hosts: WHAT [OPTIONS of lockstep-bench]",
       kBenchExamples);
   command.Add("--hosts N", &options->hosts,
-              "As a job on so many hosts; without it ranks of this host",
+              "Run as a job on N hosts (default: ranks on this host)",
               Checked([](const std::string& text) {
                 const bool number =
                     !text.empty() &&
                     text.find_first_not_of("0123456789") == std::string::npos;
                 return number ? ""
                               : fmt::format(
-                                    "{} is not a number: say how many; which "
-                                    "ones is up to the coordinator and --pool",
+                                    "{} is not a number of hosts: the "
+                                    "coordinator and --pool choose which",
                                     Printable(text));
               }),
               AtLeast(1));
-  const FlagGroup group = command.Group("Of the job");
-  group.Add(
-      "--name", &options->job.name,
-      "Unique for ever (default: lockstep-bench and six hexadecimal digits)");
+  const FlagGroup group = command.Group("Job");
+  group.Add("--name", &options->job.name,
+            "Job name, never reused (default: lockstep-bench and six "
+            "hexadecimal digits)");
   group.Add("--cpus", &options->job.cpus,
             "Cores of a task (default: all of a host)", AtLeast(0));
   group.Add("--memory SIZE", &options->job.memory, "Memory of a task, as 2GiB");
@@ -273,7 +274,7 @@ Command BenchCommand(Cli* cli) {
             AtLeast(0));
   group.Add("--pool", &options->job.pool, "Only hosts of this pool");
   group.Add("--max-wait-time DURATION", &options->job.max_wait_time,
-            "Give up when there is no room for so long, as 10m");
+            "Give up if there is no room for this long, as 10m");
   AddConnectionOptions(&command, cli);
   command.run = [=] {
     // A model's hosts do not exist.

@@ -160,7 +160,8 @@ void WarnOfExpiry(const Credentials& credentials, const std::string& path,
   const Duration left = credentials.not_after - env->clock->Now().wall;
   if (left >= kExpiryWarning) return;
   *env->err << fmt::format(
-      "lockstep: the certificate {} ends in {}, at {}; `lockstep cert issue` "
+      "lockstep: the certificate {} expires in {}, at {}; `lockstep cert "
+      "issue` "
       "makes another\n",
       path, FormatDuration(left), FormatWallTime(credentials.not_after));
 }
@@ -219,8 +220,8 @@ StatusOr<std::unique_ptr<Client>> Cli::Connect() const {
 StatusOr<bool> Cli::Confirm(const std::string& question, bool yes) const {
   if (yes) return true;
   if (!env->in_is_tty || !env->err_is_tty) {
-    return InvalidArgument("{}? There is no terminal to ask on: give --yes",
-                           question);
+    return InvalidArgument(
+        "{}? There is no terminal for the answer: give --yes", question);
   }
   *env->err << question << "? [y/N] " << std::flush;
   std::string answer;
@@ -238,8 +239,7 @@ Command BuildCommands(Cli* cli) {
                    LocalTrainCommand(cli)),
       SubmitCommand(cli, false), RunCommand(cli, false),
       GroupCommand(
-          "plan",
-          "What a submission would come to: place, price; changes nothing",
+          "plan", "Show placement and price of a submission; change nothing",
           "lockstep plan submit --tasks 2 --gpus 1 -- python3 train.py",
           SubmitCommand(cli, true), RunCommand(cli, true),
           TrainingCommand(cli, true)),
@@ -271,11 +271,11 @@ Command BuildCommands(Cli* cli) {
                    ContextDeleteCommand(cli)),
       CompletionCommand(cli), VersionCommand(cli));
   root.footer =
-      "\nAny other NAME runs the program lockstep-NAME beside this one, as in"
+      "\nAny other NAME runs the program lockstep-NAME in this directory, as in"
       "\n`lockstep data pack`."
-      "\n\nExit codes: 0 good, 1 any other error, 2 wrong usage or request,"
+      "\n\nExit codes: 0 success, 1 any other error, 2 wrong usage or request,"
       "\n3 not found, 4 denied, 5 the job fits no node, 6 the coordinator is"
-      "\nnot reached, 124 --timeout is over, 130 after Ctrl-C. Commands that"
+      "\nunreachable, 124 after --timeout, 130 after Ctrl-C. Commands that"
       "\nfollow a job to its end return its exit code.\n\nExample:\n"
       "  lockstep local up && lockstep submit --tasks 2 -- hostname";
   root.AddProgramFlags(
@@ -333,7 +333,7 @@ int RunCli(const std::vector<std::string>& all, CliEnvironment* env) {
   const ParsedCommand parsed = Parse(root, args);
   *env->out << parsed.text;
   if (!parsed.error.empty()) {
-    *env->err << fmt::format("lockstep: {}\n{} --help tells more\n",
+    *env->err << fmt::format("lockstep: {}\nSee {} --help\n",
                              Printable(parsed.error), walk.full_name);
     return kExitUsage;
   }

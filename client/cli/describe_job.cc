@@ -51,7 +51,7 @@ std::string AttemptsText(const v1::Job& job) {
     rows.push_back({fmt::format("{}", job.attempt()),
                     fmt::format("{}", job.generation()), CurrentStart(job), "-",
                     job.has_resumed_step() ? Grouped(job.resumed_step()) : "-",
-                    "goes on: " + Text(job.state())});
+                    "continues: " + Text(job.state())});
   }
   if (rows.empty()) return "";
   return RenderTable(

@@ -131,12 +131,13 @@ std::string CostRows(const v1::Job& job) {
   }
   if (an_hour > 0) {
     text += DescribeRow("ML units",
-                        fmt::format("{:.4f} an hour: {}", an_hour, machines));
+                        fmt::format("{:.4f} per hour: {}", an_hour, machines));
   }
-  return text + DescribeRow(
-                    "counted",
-                    "what its tasks have reserved, used or not, from the first "
-                    "reservation to the last release, over all attempts");
+  return text +
+         DescribeRow(
+             "counted",
+             "resources reserved by its tasks, used or not, from the first "
+             "reservation to the last release, over all attempts");
 }
 
 }  // namespace lockstep

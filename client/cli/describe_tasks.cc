@@ -241,7 +241,7 @@ std::vector<std::string> BadGpusOf(const v1::Job& job,
     };
     for (const v1::Gpu& gpu : node->second->gpus()) add(gpu, gpu.fault());
     for (const v1::Gpu& gpu : node->second->missing_gpus()) {
-      add(gpu, "the node does not offer it any more");
+      add(gpu, "the node no longer offers it");
     }
   }
   return lines;

@@ -160,19 +160,19 @@ StatusOr<int> RunEvents(const Cli& cli, const EventsFlags& options) {
 Command EventsCommand(Cli* cli) {
   const auto options = std::make_shared<EventsFlags>();
   Command command = LeafCommand(
-      "events", "What happened to jobs and nodes, by time",
+      "events", "List the events of jobs and nodes by time",
       "  lockstep events --since 1h\n"
       "  lockstep events -f -o jsonl | jq .message\n"
-      "\nThose that are kept: a bounded number for each node, and for each of"
+      "\nThe coordinator keeps a bounded number for each node, and for each of"
       "\nthe 200 newest jobs.");
-  command.Add("-f,--follow", &options->follow, "Go on with what comes");
-  command.Add("--since TIME", &options->since,
-              "Those after this, as 10m (ago) or 2026-01-31T12:00:00Z");
+  command.Add("-f,--follow", &options->follow, "Keep printing new events");
+  command.Add(
+      "--since TIME", &options->since,
+      "Only events after this time, as 10m (ago) or 2026-01-31T12:00:00Z");
   command.Add("-o,--output-format FORMAT", &cli->output,
-              "table, or json or jsonl: one object a line",
+              "table, or json or jsonl: one object per line",
               OneOf({"table", "json", "jsonl"}), ShowDefault);
-  command.Add("--no-headers", &cli->no_headers,
-              "Without the line of column names");
+  command.Add("--no-headers", &cli->no_headers, "Omit the column names");
   AddConnectionOptions(&command, cli);
   command.run = [=] { return RunEvents(*cli, *options); };
   return command;

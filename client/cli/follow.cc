@@ -152,10 +152,10 @@ StatusOr<Outcome> Follow(const Cli& cli, Client* client,
     } else if (news.message && news.message->has_progress()) {
       print(printer.OnProgress(news.message->progress(), now));
     } else if (news.interruption) {
-      print(
-          printer.Say(fmt::format("  the coordinator is away ({}); the job "
-                                  "goes on, trying again",
-                                  Message(*news.interruption))));
+      print(printer.Say(
+          fmt::format("  the coordinator is unavailable ({}); the job "
+                      "runs on, retrying",
+                      Message(*news.interruption))));
     } else if (news.end) {
       print(printer.Finish());
       if (!news.end->ok()) return *news.end;
@@ -244,7 +244,7 @@ StatusOr<int> FollowToEnd(const Cli& cli, Client* client,
                             Follow(cli, client, options));
   if (outcome == Outcome::kInterrupted) {
     *env->err << fmt::format(
-        "detached; the job goes on. To come back:  lockstep jobs wait {0}\n"
+        "detached; the job runs on. To follow it:  lockstep jobs wait {0}\n"
         "its output:  lockstep jobs logs -f {0}\n"
         "to end it:   lockstep jobs cancel {0}\n",
         options.job);

@@ -107,13 +107,13 @@ Command JobsCancelCommand(Cli* cli) {
       "cancel", "End jobs: SIGTERM to their ranks, 30 s later SIGKILL",
       "  lockstep jobs cancel fashion\n"
       "  lockstep jobs cancel fashion other --wait\n"
-      "\nA job that has ended already stays as it is. It returns when the"
-      "\ncoordinator knows; a job whose ranks still end is CANCELLING. No"
-      "\ncheckpoint is made; `lockstep jobs checkpoint` makes one before.");
-  command.Add("name JOB", &options->names, "The jobs; their whole names",
-              Required);
+      "\nAn ended job stays unchanged. The command returns when the"
+      "\ncoordinator has accepted it; a job whose ranks still end is "
+      "CANCELLING. No"
+      "\ncheckpoint is saved; `lockstep jobs checkpoint` saves one before.");
+  command.Add("name JOB", &options->names, "Full names of the jobs", Required);
   command.Add("--wait", &options->wait,
-              "Return when they have ended, at most 2 minutes each");
+              "Wait until they have ended, at most 2 minutes each");
   AddRequestOptions(&command, cli);
   command.run = [=] { return RunCancel(*cli, *options); };
   return command;

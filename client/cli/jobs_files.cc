@@ -148,8 +148,8 @@ StatusOr<WorkPlace> ParseWorkPlace(const std::string& text) {
   while (place.path.ends_with('/')) place.path.pop_back();
   if (!IsUtf8(place.path)) {
     return InvalidArgument(
-        "the path \"{}\" is not UTF-8, which is all that the "
-        "API carries",
+        "the path \"{}\" is not UTF-8, as the "
+        "API requires",
         Printable(place.path));
   }
   return place;
@@ -162,13 +162,14 @@ Command JobsFilesCommand(Cli* cli) {
       "  lockstep jobs files fashion\n"
       "  lockstep jobs files fashion 1\n"
       "  lockstep jobs files fashion 0/logs\n"
-      "\nA job that names no working directory gets one for each task. It stays"
+      "\nA job without a working directory gets one for each task. It stays"
       "\non the task's node until the job's logs are removed; `lockstep jobs "
       "cp`"
       "\nfetches a file. For the job's owner and admins.");
   AddJobArgument(&command, &options->name);
-  command.Add("place RANK[/PATH]", &options->place,
-              "A rank, and perhaps a folder of its (default: all tasks)");
+  command.Add(
+      "place RANK[/PATH]", &options->place,
+      "A rank, and optionally a folder in its directory (default: all tasks)");
   AddListOptions(&command, cli);
   AddConnectionOptions(&command, cli);
   command.run = [=] { return RunFiles(*cli, *options); };

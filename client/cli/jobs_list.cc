@@ -136,7 +136,7 @@ Status WriteList(const Cli& cli, const std::vector<v1::Job>& jobs) {
 
 StatusOr<int> RunListJobs(const Cli& cli, const ListJobsFlags& options) {
   if (cli.uri && !options.format.empty()) {
-    return InvalidArgument("--uri goes without --format");
+    return InvalidArgument("--uri cannot be combined with --format");
   }
   ResourceFormat format;
   if (!options.format.empty()) {
@@ -175,7 +175,7 @@ StatusOr<int> RunListJobs(const Cli& cli, const ListJobsFlags& options) {
 Command JobsListCommand(Cli* cli) {
   const auto options = std::make_shared<ListJobsFlags>();
   Command command =
-      LeafCommand("list", "Jobs, newest first",
+      LeafCommand("list", "List jobs, newest first",
                   "  lockstep jobs list\n"
                   "  lockstep jobs list --state running,queued -o name\n"
                   "  lockstep jobs list --filter 'name=fashion-*' --filter "
@@ -183,20 +183,21 @@ Command JobsListCommand(Cli* cli) {
                   "  lockstep jobs list --filter 'jobId:rnn* AND state:FAILED' "
                   "--sort-by ~endTime --format default");
   command.Add("--state STATES", &options->states,
-              "Only in these states, as running,queued", SplitAt(','));
+              "Only jobs in these states, as running,queued", SplitAt(','));
   command.Add(
       "--filter FIELD=PATTERN", &options->filters,
-      "Only where FIELD (name, owner, kind or label.KEY) matches PATTERN, "
-      "which may have * and ?; or as gcloud takes it: jobId:rnn* AND "
+      "Only jobs whose FIELD (name, owner, kind or label.KEY) matches PATTERN, "
+      "which may have * and ?; or gcloud's form: jobId:rnn* AND "
       "(state:FAILED OR createTime>-P1D) AND NOT labels.team=*; may be "
       "given several times",
       MayRepeat);
-  command.Add("--limit", &options->limit, "At most so many (default: all)",
+  command.Add("--limit", &options->limit, "At most N jobs (default: all)",
               AtLeast(0));
-  command.Add("--sort-by FIELDS", &options->sort_by,
-              "By these fields of --format, as createTime or ~endTime: ~ for "
-              "the greatest first");
-  command.Add("--page-size", &options->page_size, "Ask for so many at a time",
+  command.Add(
+      "--sort-by FIELDS", &options->sort_by,
+      "Sort by these fields of --format, as createTime or ~endTime: ~ for "
+      "descending order");
+  command.Add("--page-size", &options->page_size, "Jobs per request",
               AtLeast(1));
   AddFormatOption(&command, &options->format);
   AddListOptions(&command, cli);

@@ -58,19 +58,20 @@ Command JobsStreamLogsCommand(Cli* cli) {
   const auto options = std::make_shared<StreamLogsFlags>();
   Command command = LeafCommand(
       "stream-logs",
-      "A job's lines with severity, time and task, until it has ended",
+      "Stream a job's lines with severity, time and task until it ends",
       "  lockstep jobs stream-logs fashion\n"
       "  lockstep jobs stream-logs fashion --task-name worker-replica-0\n"
-      "\nThe columns, between tabs, are severity, time, task, trial (empty) and"
-      "\nmessage. What happens to the job comes as task service. Returns 0 when"
-      "\nthe job has SUCCEEDED, else 1.");
+      "\nThe columns, separated by tabs, are severity, time, task, trial "
+      "(empty) and"
+      "\nmessage. Events of the job have the task service. Returns 0 if"
+      "\nthe job SUCCEEDED, otherwise 1.");
   AddJobArgument(&command, &options->name);
   command.Add("--task-name TASK", &options->task,
-              "Only of this task, as worker-replica-0 (default: all)");
+              "Only this task, as worker-replica-0 (default: all)");
   command.Add("--allow-multiline-logs", &options->allow_multiline,
-              "No effect: each line is a message of its own");
+              "No effect: each line is its own message");
   command.Add("--polling-interval SECONDS", &options->polling_interval,
-              "No effect: lines come as they are written", AtLeast(1));
+              "No effect: lines arrive as they are written", AtLeast(1));
   AddConnectionOptions(&command, cli);
   command.run = [=] { return RunStreamLogs(*cli, *options); };
   return command;

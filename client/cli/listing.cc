@@ -40,7 +40,7 @@ Status WriteListing(const Cli& cli, const Listing& listing) {
   std::ostream& out = *cli.env->out;
   if (cli.uri) {
     if (output != Output::kTable) {
-      return InvalidArgument("--uri prints nothing else: leave -o out");
+      return InvalidArgument("--uri cannot be combined with -o");
     }
     LOCKSTEP_ASSIGN_OR_RETURN(const ClientOptions connection,
                               ResolveConnection(cli.connection, *cli.env));

@@ -34,13 +34,14 @@ constexpr char kLocalTrainExamples[] =
     "--epochs 1\n"
     "\nThe command line of `gcloud ai-platform`. Every task is a process of "
     "this"
-    "\nmachine, with the variables it would have on a cluster. The chief gets"
-    "\nport START, parameter servers and workers those behind it. Tasks start "
+    "\nmachine, with the variables of a cluster. The chief gets"
+    "\nport START, parameter servers and workers the following ones. Tasks "
+    "start "
     "in"
-    "\nthe folder that the package lies in, with the variables that are set"
+    "\nthe package's parent folder, with the variables that are set"
     "\nhere; a relative --job-dir is below the working directory. The first"
-    "\ntask that fails ends all; Ctrl-C does, too. Returns the chief's exit"
-    "\ncode, or that of the task that failed before it.";
+    "\nfailed task ends all; so does Ctrl-C. Returns the chief's exit"
+    "\ncode, or that of a task that failed before it.";
 
 // Removes a temporary cluster if this process is killed. A process in its own
 // session waits for the end of a pipe.
@@ -161,7 +162,7 @@ Status FindStartPort(LocalTrainFlags* flags, std::string* note) {
   }
   return FailedPrecondition(
       "--start-port {}: another program uses port {}, and there are no {} free "
-      "ports side by side up to {}; give another",
+      "contiguous ports up to {}; give another",
       wanted, used, tasks, wanted + kFarthestMove);
 }
 
@@ -261,13 +262,13 @@ Command LocalTrainCommand(Cli* cli) {
               "With --distributed; at most 1", AtLeast(0), ShowDefault,
               SetsGiven(&f->evaluators_given));
   command.Add("--start-port", &f->start_port,
-              "Of the chief; a later one where others use it",
+              "Port of the chief; a later one if it is in use",
               InRange(1024, kHighestStartPort), ShowDefault);
   command.Add("--job-dir DIR", &f->job_dir,
-              "Where it writes, handed to the program as --job-dir");
+              "Output path, passed to the program as --job-dir");
   command.Add(
       "--python", &f->python,
-      "Interpreter (default: of the active virtual environment, else python3)");
+      "Interpreter (default: the active virtual environment's, or python3)");
   command.run = [=] { return RunLocalTrain(*cli, *flags); };
   return command;
 }

@@ -70,9 +70,9 @@ StatusOr<v1::JobSpec> BuildLocalTrain(const LocalTrainFlags& flags,
         flags.evaluator_count);
   }
   if (flags.start_port + LocalTrainTasks(flags) + kOtherPorts > kHighestPort) {
-    return InvalidArgument("--start-port {}: there are no {} ports behind it",
-                           flags.start_port,
-                           LocalTrainTasks(flags) + kOtherPorts);
+    return InvalidArgument(
+        "--start-port {}: there are no {} ports from there on",
+        flags.start_port, LocalTrainTasks(flags) + kOtherPorts);
   }
   v1::JobSpec spec;
   spec.set_name("train");

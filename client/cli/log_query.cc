@@ -235,7 +235,7 @@ StatusOr<v1::Severity> ParseSeverity(std::string_view text) {
     if (same || std::to_string(level.number) == text) return level.severity;
   }
   return InvalidArgument(
-      "\"{}\" is no severity; there are DEBUG, INFO, WARNING, ERROR and "
+      "\"{}\" is not a severity; there are DEBUG, INFO, WARNING, ERROR and "
       "CRITICAL",
       text);
 }

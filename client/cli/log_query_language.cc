@@ -124,7 +124,7 @@ class Language final : public FilterLanguage {
       return term;
     }
     if (word == "AND" || word == "OR") {
-      return InvalidArgument("{} stands between two comparisons", word);
+      return InvalidArgument("{} must be between two comparisons", word);
     }
     return InvalidArgument("a field or a text is missing");
   }
@@ -135,7 +135,8 @@ class Language final : public FilterLanguage {
     const std::string full = text.size() == 10 ? text + "T00:00:00Z" : text;
     if (cri::ParseRfc3339Nano(full, &term->number)) return OkStatus();
     return InvalidArgument(
-        "\"{}\" is no time such as 2026-01-31 or 2026-01-31T12:00:00Z", text);
+        "\"{}\" is not a time such as 2026-01-31 or 2026-01-31T12:00:00Z",
+        text);
   }
 };
 

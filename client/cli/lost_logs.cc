@@ -64,8 +64,7 @@ std::string Silence(const std::string& name,
       std::find_if(nodes.begin(), nodes.end(),
                    [&](const v1::Node& each) { return each.name() == name; });
   if (node == nodes.end()) {
-    return fmt::format("node {} is not in the cluster any more",
-                       Printable(name));
+    return fmt::format("node {} is no longer in the cluster", Printable(name));
   }
   if (node->state() != v1::NODE_STATE_UNKNOWN &&
       node->state() != v1::NODE_STATE_LOST) {

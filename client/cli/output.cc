@@ -98,7 +98,8 @@ StatusOr<Output> ParseOutput(std::string_view text) {
   if (text == "yaml") return Output::kYaml;
   if (text == "name") return Output::kName;
   return InvalidArgument(
-      "\"{}\" is no output format: there are table, wide, json, jsonl, yaml, "
+      "\"{}\" is not an output format: there are table, wide, json, jsonl, "
+      "yaml, "
       "csv and name",
       text);
 }

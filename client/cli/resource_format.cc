@@ -42,7 +42,7 @@ class FormatParser {
     const Kind kind = format_.kind;
     if (format_.keys.empty() &&
         (kind == Kind::kValue || kind == Kind::kCsv || kind == Kind::kTable)) {
-      return Bad("say which fields, as value(jobId,state)");
+      return Bad("give fields, as value(jobId,state)");
     }
     return std::move(format_);
   }
@@ -131,7 +131,7 @@ class FormatParser {
         const std::string name = Word();
         if (name != "label") {
           return Bad(
-              fmt::format("of a field only :label=NAME may be said, not "
+              fmt::format("a field takes only :label=NAME, not "
                           ":{}",
                           Printable(name)));
         }
@@ -155,7 +155,7 @@ class FormatParser {
         if (close == std::string_view::npos) return Bad("\"]\" is missing");
         const std::string_view index = text_.substr(at_ + 1, close - at_ - 1);
         if (index.find_first_not_of("0123456789") != std::string_view::npos) {
-          return Bad("in [] stands a number or nothing");
+          return Bad("[] may contain a number or nothing");
         }
         if (!index.empty()) path->push_back(std::string(index));
         at_ = close + 1;
@@ -396,7 +396,7 @@ StatusOr<std::vector<SortKey>> ParseSortKeys(std::string_view text) {
     const auto parsed = ParseResourceFormat(fmt::format("value({})", part));
     if (!parsed.ok() || parsed->keys.size() != 1) {
       return InvalidArgument(
-          "--sort-by: \"{}\" is no field such as createTime, or ~createTime "
+          "--sort-by: \"{}\" is not a field such as createTime, or ~createTime "
           "for the newest first",
           Printable(part));
     }

@@ -45,10 +45,10 @@ class Streamer {
     log.include_events = options_.include_events;
     log.partial_lines = options_.partial_lines;
     log.on_interrupted = [this](const Status& status) {
-      Say(
-          fmt::format("the coordinator is away ({}); the job goes on, trying "
-                      "again",
-                      Message(status)));
+      Say(fmt::format(
+          "the coordinator is unavailable ({}); the job runs on, trying "
+          "again",
+          Message(status)));
     };
     status_ = client_->StreamLogs(
         log,
@@ -89,7 +89,7 @@ class Streamer {
 
   void Cancel() {
     cancelled_ = true;
-    Say(fmt::format("cancelling {}; Ctrl-C again does not wait for its end",
+    Say(fmt::format("cancelling {}; a second Ctrl-C does not wait for its end",
                     options_.job));
     const auto job = client_->CancelJob(options_.job);
     if (!job.ok()) Say(Message(job.status()));

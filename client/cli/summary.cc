@@ -153,7 +153,7 @@ std::string UsageText(const v1::Job& job) {
   const Totals totals = Sum(job);
   if (totals.rank_seconds <= 0) return "";
   std::string text = fmt::format(
-      "CPU {} cores a rank ({} core-seconds), memory peak {} (rank {})",
+      "CPU {} cores per rank ({} core-seconds), memory peak {} (rank {})",
       fmt::format("{:.2f}", totals.cpu_seconds / totals.rank_seconds),
       Decimal(totals.cpu_seconds), FormatBytes(totals.memory_peak_bytes),
       totals.memory_peak_rank);
@@ -217,8 +217,8 @@ std::string StragglerText(const v1::Job& job) {
   if (others < 0.01) return "";
   if (least > others / 2) {
     return fmt::format(
-        "ranks wait for each other {:.0f} % of the time, for none of them more "
-        "than for the rest",
+        "ranks wait for each other {:.0f} % of the time, with no "
+        "single straggler",
         sum / static_cast<double>(ranks.size()) * 100);
   }
   return fmt::format(

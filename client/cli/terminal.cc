@@ -74,7 +74,7 @@ std::vector<KeyPress> KeyParser::Feed(std::string_view bytes) {
 StatusOr<std::unique_ptr<Terminal>> Terminal::Open(int in, int out) {
   std::unique_ptr<Terminal> terminal(new Terminal(in, out));
   if (!isatty(in) || !isatty(out) || tcgetattr(in, &terminal->saved_) != 0) {
-    return FailedPrecondition("stdin and stdout are no terminal");
+    return FailedPrecondition("stdin and stdout are not a terminal");
   }
   const sigset_t ours = OurSignals();
   terminal->signals_ = Fd(signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));

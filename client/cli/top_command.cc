@@ -218,7 +218,7 @@ StatusOr<int> RunTop(const Cli& cli, const TopFlags& options) {
   const auto interval = ParseDuration(options.interval);
   if (!interval.ok()) return Annotate(interval.status(), "--interval");
   if (*interval < std::chrono::milliseconds(100)) {
-    return InvalidArgument("--interval: {} is less than 100 ms",
+    return InvalidArgument("--interval: must be at least 100 ms, not {}",
                            options.interval);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(ClientOptions connection,
@@ -251,27 +251,27 @@ StatusOr<int> RunTop(const Cli& cli, const TopFlags& options) {
 Command TopCommand(Cli* cli) {
   const auto options = std::make_shared<TopFlags>();
   Command command = LeafCommand(
-      "top", "Jobs and nodes as they are now, again and again",
+      "top", "Show jobs and nodes, refreshed continuously",
       "  lockstep top\n"
       "  lockstep top -b -n 1          one frame as text, for scripts\n"
       "  lockstep top -o json | jq '.nodes[].gpuUsage'\n"
       "\nKeys: q quits, j shows jobs, n nodes, < and > (or left and right)"
-      "\nchange what is sorted by, r turns the order, up, down and the page"
-      "\nkeys scroll. The bar of a job is what its chief did since the last"
+      "\nchange the sort order, r reverses it, up, down and the page"
+      "\nkeys scroll. The bar of a job shows what its chief did since the last"
       "\nframe: c compute, r all-reduce, w waiting for a straggler, i input,"
       "\no optimizer, k checkpoint, e evaluation, and dots for the rest. BUSY"
-      "\nof a GPU is the part of the time in which a kernel ran, \"memory"
-      "\naccess\" that in which its memory was read or written.");
+      "\nof a GPU is the share of time in which a kernel ran, \"memory"
+      "\naccess\" the share in which its memory was read or written.");
   command.Add("-b,--batch", &options->batch,
-              "Frames as plain text, one after the other, without end or -n");
+              "Plain text frames, endless or -n of them");
   command.Add("-n,--frames N", &options->frames,
               "End after N frames (default: never; with -o json 1)",
               AtLeast(1));
   command.Add("-d,--interval DURATION", &options->interval,
               "Time between frames", ShowDefault);
-  command.Add("--nodes", &options->nodes, "Begin with the nodes");
+  command.Add("--nodes", &options->nodes, "Show the nodes first");
   command.Add("-o,--output-format FORMAT", &cli->output,
-              "table, or json: one object a frame and line",
+              "table, or json: one object per frame and line",
               OneOf({"table", "json"}), ShowDefault);
   AddColorOption(&command, cli);
   AddConnectionOptions(&command, cli);

@@ -247,7 +247,7 @@ std::vector<std::string> TopHeading(const TopState& state, const TopView& view,
   if (state.empty()) {
     lines.push_back(first);
     lines.push_back(state.trouble().empty()
-                        ? "asking the coordinator"
+                        ? "contacting the coordinator"
                         : style.Red(Printable(state.trouble())));
     lines.push_back("");
     return lines;

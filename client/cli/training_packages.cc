@@ -102,7 +102,7 @@ Status Upload(const Cli& cli, Client* client, const PackedPackage& package,
   if (quiet) return OkStatus();
   *env->err << fmt::format("package {} ({}) {}\n", name,
                            Size(package.package.bytes),
-                           *existed ? "is there already" : "uploaded");
+                           *existed ? "exists already" : "uploaded");
   return OkStatus();
 }
 
@@ -113,9 +113,8 @@ StatusOr<ModulePlace> FindModule(const std::string& folder,
   const auto info = RealFileSystem()->Stat(folder);
   if (!info.ok()) return Annotate(info.status(), "--package-path");
   if (!info->is_directory) {
-    return InvalidArgument(
-        "--package-path {}: is a file; give the folder that it lies in",
-        Printable(folder));
+    return InvalidArgument("--package-path {}: is a file; give its folder",
+                           Printable(folder));
   }
   char real[PATH_MAX];
   if (!realpath(folder.c_str(), real)) {
@@ -142,8 +141,8 @@ StatusOr<ModulePlace> FindModule(const std::string& folder,
     std::string file = module;
     std::replace(file.begin(), file.end(), '.', '/');
     return InvalidArgument(
-        "--module-name {}: there is no {}.py beside or in the folder {} of "
-        "--package-path; of a folder trainer with task.py it is trainer.task",
+        "--module-name {}: there is no {}.py next to or in the folder {} of "
+        "--package-path; for a folder trainer with task.py give trainer.task",
         Printable(module), Printable(file), Printable(folder));
   }
   return place;
@@ -168,7 +167,7 @@ StatusOr<std::vector<PackedPackage>> OpenPackages(
   for (const std::string& path : paths) {
     if (path.find("://") != std::string::npos) {
       return InvalidArgument(
-          "--packages {}: nothing is fetched from there; give a file of this "
+          "--packages {}: URLs are not downloaded; give a file of this "
           "machine (trainingInput.packageUris in the file)",
           Printable(path));
     }
@@ -190,7 +189,7 @@ std::string NoteOfSetup(const std::string& folder, const std::string& module,
   const auto setup = RealFileSystem()->Read(path, kMost);
   if (!setup.ok() || setup->find("install_requires") == setup->npos) return "";
   return fmt::format(
-      "--package-path: {} names install_requires, and a folder is not "
+      "--package-path: {} has install_requires, but a folder is not "
       "installed: the runtime must have them, or give an sdist or a wheel by "
       "--packages",
       Printable(path));

@@ -33,20 +33,21 @@ constexpr char kTrainingExamples[] =
     "      --job-dir /data/vision_2 --stream-logs -- --epochs 5\n"
     "  lockstep jobs submit training vision_3 --config config.yaml --dry-run\n"
     "\nThe command line of `gcloud ai-platform`, and its config file in YAML or"
-    "\nJSON: flags win over the file. What follows -- are the program's"
-    "\narguments. What a machine type, a scale tier, an image or a runtime"
-    "\nversion stand for is settled by the site's tables; what has no effect is"
-    "\nsaid in a note, or refused with --strict. A relative --job-dir or"
-    "\n--package-path is taken below the working directory; a --job-dir with a"
-    "\nscheme (gs://) is handed to the program as it is. No staging bucket is"
+    "\nJSON: flags override the file. The arguments after -- are the program's"
+    "\nown. The site's tables define machine types, scale tiers, images and "
+    "runtime"
+    "\nversions. Fields without effect cause"
+    "\na note, or an error with --strict. A relative --job-dir or"
+    "\n--package-path is relative to the working directory; a --job-dir with a"
+    "\nscheme (gs://) is passed to the program unchanged. No staging bucket is"
     "\nneeded: packages go to the coordinator. A package path is what the "
     "module"
     "\nlies in: the folder trainer of trainer.task; what its .gcloudignore "
     "names"
     "\nstays out, and no setup.py is run.\n"
-    "\nWithout --stream-logs it comes back at once. With it, lines are shown as"
+    "\nWithout --stream-logs it returns at once. With it, lines are shown as"
     "\n`jobs stream-logs` does until the job has ended; Ctrl-C leaves the job"
-    "\nrunning. Returns 0; 1 when it was refused or, with --stream-logs, has "
+    "\nrunning. Returns 0; 1 if it was rejected or, with --stream-logs, has "
     "not"
     "\nSUCCEEDED; 2 for wrong usage.";
 
@@ -55,10 +56,10 @@ constexpr char kPlanTrainingExamples[] =
     "  lockstep plan training vision_2 --package-path trainer \\\n"
     "      --module-name trainer.task --runtime-version 2.11 -- --epochs 5\n"
     "\nThe command line of `lockstep jobs submit training`, whose --help"
-    "\nexplains it. Shows each role with its machine and what it reserves,"
-    "\nwhere its tasks would go now or why they would wait, what an hour costs"
-    "\nand, in notes, what has no effect. Nothing is submitted or uploaded."
-    "\nReturns 0, also where the job would wait; 1 when it was refused or can"
+    "\nexplains it. Shows each role with its machine and reservation,"
+    "\nwhere its tasks would run now or why they would wait, the cost per hour"
+    "\nand notes about fields without effect. Nothing is submitted or uploaded."
+    "\nReturns 0, also if the job would wait; 1 if it was rejected or can"
     "\nnever run here; 2 for wrong usage.";
 
 StatusOr<TrainingJob> ReadTrainingConfig(const std::string& path,
@@ -132,7 +133,7 @@ StatusOr<int> StreamSubmitted(const Cli& cli, Client* client,
   if (!job && !env->out->good()) return kExitError;
   if (!job) {
     *env->err << fmt::format(
-        "the job goes on. To see its lines again:\n\n"
+        "the job runs on. To see its lines again:\n\n"
         "  $ lockstep jobs stream-logs {0}\n\nor, to end it:\n\n"
         "  $ lockstep jobs cancel {0}\n",
         name);
@@ -253,8 +254,8 @@ Command TrainingCommand(Cli* cli, bool plan) {
   const auto flags = std::make_shared<TrainingFlags>();
   Command command = LeafCommand(
       "training",
-      plan ? "What `jobs submit training` would do"
-           : "Submit a job as AI Platform's: JOB [OPTIONS] [-- ARGS...]",
+      plan ? "Show what `jobs submit training` would do"
+           : "Submit a job as on AI Platform: JOB [OPTIONS] [-- ARGS...]",
       plan ? kPlanTrainingExamples : kTrainingExamples);
   AddTrainingOptions(&command, flags.get(), plan);
   AddRequestOptions(&command, cli);

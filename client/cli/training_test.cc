@@ -95,7 +95,7 @@ TEST_F(TrainingTest, PacksAndUploadsAFolder) {
       Training({"b", "--package-path", dir_ + "/trainer/", "--module-name",
                 "trainer.task", "--runtime-version", "2.11"}),
       0);
-  EXPECT_THAT(err_.str(), HasSubstr("is there already\n"));
+  EXPECT_THAT(err_.str(), HasSubstr("exists already\n"));
 }
 
 TEST_F(TrainingTest, WhatASetupBesideTheFolderRequiresIsNoted) {

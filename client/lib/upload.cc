@@ -146,7 +146,7 @@ StatusOr<bool> Client::UploadPackage(const v1::Package& package,
       if (stop && stop->stopped()) return StoppedByCaller();
       if (result.stalled) {
         return Unavailable(
-            "the upload of {} to {} stands still: no byte moved in {}",
+            "the upload of {} to {} stalled: no byte moved in {}",
             package.file_name(), address(), FormatDuration(options.stall));
       }
       return Convert(result.answer, address());

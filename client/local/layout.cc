@@ -58,7 +58,7 @@ Status MakePrivateDir(const std::string& path) {
   if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
       (info.st_mode & 077) != 0) {
     return PermissionDenied(
-        "{} is there and is not a directory of this user alone; remove it, or "
+        "{} exists and is not a private directory of this user; remove it, or "
         "give the cluster another directory",
         path);
   }

@@ -223,7 +223,7 @@ StatusOr<Process> LocalCluster::OpenDaemon(const std::string& daemon) const {
   if (it == state_.end()) return NotFound("{} was not started", daemon);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string boot_id, BootId());
   if (it->second.boot_id != boot_id) {
-    return NotFound("{} was started before the machine was", daemon);
+    return NotFound("{} was started before the last boot", daemon);
   }
   return OpenVerified(it->second.process);
 }

@@ -43,7 +43,7 @@ Status ApproveAll(Client* client) {
 
 Status LocalCluster::CheckAlive(const std::string& daemon) const {
   if (OpenDaemon(daemon).ok()) return OkStatus();
-  return Unavailable("{} has ended; {}", daemon, LogSentence(layout_, daemon));
+  return Unavailable("{} has exited; {}", daemon, LogSentence(layout_, daemon));
 }
 
 Status LocalCluster::CheckReady(Client* client) const {

@@ -49,7 +49,7 @@ struct GzipWriter::Stream {
 
 GzipWriter::GzipWriter(Output output)
     : output_(std::move(output)), stream_(std::make_unique<Stream>()) {
-  if (!stream_->ready) status_ = Internal("zlib has no memory to pack with");
+  if (!stream_->ready) status_ = Internal("zlib is out of memory");
   piece_.reserve(kPiece);
 }
 
@@ -77,7 +77,7 @@ Status GzipWriter::Flush(bool last) {
       z.next_out = BytesOf(stream_->buffer.data());
       z.avail_out = static_cast<uInt>(stream_->buffer.size());
       const int code = step();
-      if (code == Z_STREAM_ERROR) return Internal("zlib cannot pack");
+      if (code == Z_STREAM_ERROR) return Internal("zlib cannot compress");
       const size_t size = stream_->buffer.size() - z.avail_out;
       if (size > 0) {
         LOCKSTEP_RETURN_IF_ERROR(

@@ -62,7 +62,8 @@ class Lister {
     for (const std::string& name : IgnoreRules::Includes(*text)) {
       if (name.find('/') != std::string::npos) {
         return InvalidArgument(
-            "{}: #!include:{} is not beside it; only a file of the same folder "
+            "{}: #!include:{} is in another folder; only a file of the same "
+            "folder "
             "can be included",
             JoinPath(folder_, kIgnoreFile), Shown(name));
       }
@@ -101,8 +102,8 @@ class Lister {
     const auto parts =
         SplitEntryName(prefix_.empty() ? path : prefix_ + "/" + path);
     if (!parts.ok()) {
-      return Refuse(path,
-                    "is no name for a package, as " + Message(parts.status()));
+      return Refuse(path, "is not a valid name in a package, as " +
+                              Message(parts.status()));
     }
     PackEntry entry;
     entry.path = path;
@@ -143,7 +144,7 @@ class Lister {
     char real[PATH_MAX];
     if (!realpath(Full(entry->path).c_str(), real)) {
       return Refuse(entry->path,
-                    "is a link to " + shown + ", where nothing is");
+                    "is a link to " + shown + ", which does not exist");
     }
     const std::string top = folder_ == "/" ? "/" : folder_ + "/";
     const std::string leads_to = real;

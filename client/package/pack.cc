@@ -202,14 +202,15 @@ StatusOr<PackageFormat> FormatOf(const std::string& path,
                                  const std::string& name) {
   if (!IsPackageName(name)) {
     return InvalidArgument(
-        "{}: its name has characters that no package has; letters, digits and "
+        "{}: its name has invalid characters; letters, digits and "
         "\"._-+\" work",
         path);
   }
   if (name.ends_with(".tar.gz")) return PackageFormat::kSdist;
   if (!name.ends_with(".whl")) {
     return InvalidArgument(
-        "{} is neither an sdist (.tar.gz) nor a wheel (.whl); of a folder give "
+        "{} is neither an sdist (.tar.gz) nor a wheel (.whl); for a folder "
+        "give "
         "--package-path",
         path);
   }
@@ -218,7 +219,7 @@ StatusOr<PackageFormat> FormatOf(const std::string& path,
   if (dashes < 4 || dashes > 5) {
     return InvalidArgument(
         "{}: a wheel's name is NAME-VERSION-PYTHON-ABI-PLATFORM.whl, such as "
-        "trainer-0.1-py3-none-any.whl; pip takes no other",
+        "trainer-0.1-py3-none-any.whl; pip rejects other names",
         path);
   }
   return PackageFormat::kWheel;
@@ -241,7 +242,7 @@ StatusOr<PackedPackage> PackFolder(const std::string& folder,
   if (std::none_of(entries.begin(), entries.end(), [](const PackEntry& e) {
         return e.kind == PackEntry::Kind::kFile;
       })) {
-    return InvalidArgument("{} holds no file that is not left out", folder);
+    return InvalidArgument("{} has no files after exclusions", folder);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(PackedPackage out,
                             Packer(real, options).Run(entries));
@@ -263,11 +264,11 @@ StatusOr<PackedPackage> OpenPackageFile(const std::string& path,
   if (S_ISDIR(info.st_mode)) {
     return InvalidArgument("{} is a folder: give it as --package-path", path);
   }
-  if (!S_ISREG(info.st_mode)) return InvalidArgument("{} is no file", path);
+  if (!S_ISREG(info.st_mode)) return InvalidArgument("{} is not a file", path);
   LOCKSTEP_ASSIGN_OR_RETURN(out.package.format,
                             FormatOf(path, out.package.file_name));
   if (info.st_size > limits.bytes) {
-    return ResourceExhausted("{} has {} MiB; at most {} MiB are taken", path,
+    return ResourceExhausted("{} has {} MiB; at most {} MiB are allowed", path,
                              info.st_size >> 20, limits.bytes >> 20);
   }
   Sha256Stream hash;

@@ -33,7 +33,7 @@ StatusOr<Identity> IdentityOf(const grpc::AuthContext& context) {
   if (uris.size() != 1) {
     return Unauthenticated(
         "the caller's certificate has {} URI names instead of exactly one "
-        "who it identity: issue one with `lockstep cert issue`",
+        "identity: issue one with `lockstep cert issue`",
         uris.size());
   }
   StatusOr<Identity> identity =

@@ -111,7 +111,7 @@ Status CheckServerNames(const std::vector<std::string_view>& uris,
   if (uris.size() != 1) {
     return Unauthenticated(
         "the server's certificate has {} URI names instead of exactly one "
-        "it is",
+        "identity",
         uris.size());
   }
   const StatusOr<Identity> identity = ParseIdentity(uris[0]);
