@@ -160,7 +160,7 @@ Status App::LoadIdentity() {
   if (config.ca.empty() || config.cert.empty() || config.key.empty()) {
     return InvalidArgument(
         "give --ca, --cert and --key (`lockstep init` makes them), or "
-        "--insecure_loopback to try it on this machine alone");
+        "--insecure_loopback to try it on this machine only");
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
       credentials,
@@ -173,12 +173,12 @@ Status App::LoadIdentity() {
   }
   if (identity.cluster != config.cluster) {
     return InvalidArgument(
-        "{} is of cluster {}, and --cluster is {}: they must be the same",
+        "{} belongs to cluster {}, but --cluster is {}: they must be equal",
         config.cert, identity.cluster, config.cluster);
   }
   if (const Duration left = credentials->not_after - clock.Now().wall;
       left < kCertificateWarning) {
-    LOG_WARN("the certificate {} ends in {}: issue a new one and start again",
+    LOG_WARN("the certificate {} expires in {}: issue a new one and restart",
              config.cert, FormatDuration(left));
   }
   return OkStatus();
@@ -223,7 +223,7 @@ Status App::Serve() {
       readers};
   pages.ready = [this]() -> Status {
     if (coordinator->queries()->store_healthy()) return OkStatus();
-    return Unavailable("the store cannot write: commands are refused");
+    return Unavailable("the store cannot write: commands are rejected");
   };
   AddStandardPages(pages, http.get());
   // The reader of a page owns no job.
@@ -234,8 +234,9 @@ Status App::Serve() {
                       page_reader, http.get());
   LOCKSTEP_RETURN_IF_ERROR(http->Start());
   if (const Status status = WriteEndpoint(); !status.ok()) {
-    LOG_ERROR("it serves, and tries again every second to write where: {}",
-              Message(status));
+    LOG_ERROR(
+        "it serves, and retries every second to write the endpoint file: {}",
+        Message(status));
   }
   LOG_INFO("serving gRPC on {} and HTTP on {}", rpc->address(),
            http->address());

@@ -63,7 +63,7 @@ std::string StatusLine(Coordinator* coordinator) {
   return fmt::format("{}{} jobs active, {} queued; {} of {} nodes ready",
                      coordinator->queries()->store_healthy()
                          ? ""
-                         : "THE STORE CANNOT WRITE, commands are refused; ",
+                         : "THE STORE CANNOT WRITE, commands are rejected; ",
                      active, queued, stats.nodes.at(NodeState::kReady), nodes);
 }
 
@@ -72,15 +72,15 @@ bool TakeSignal(App* app, const Fd& signals) {
   signalfd_siginfo info{};
   if (::read(signals.get(), &info, sizeof(info)) != sizeof(info)) return false;
   if (info.ssi_signo != SIGHUP) {
-    LOG_INFO("SIG{}: leaving; running jobs go on",
+    LOG_INFO("SIG{}: stopping; running jobs continue",
              sigabbrev_np(static_cast<int>(info.ssi_signo)));
     return true;
   }
   const Status status = app->Reload();
   if (status.ok()) {
-    LOG_INFO("SIGHUP: the site's tables and prices were read again");
+    LOG_INFO("SIGHUP: reloaded the site's tables and prices");
   } else {
-    LOG_ERROR("SIGHUP: the tables and prices stay as they were: {}",
+    LOG_ERROR("SIGHUP: the tables and prices stay unchanged: {}",
               Message(status));
   }
   return false;
@@ -122,7 +122,7 @@ Status Run(Config config) {
   if (!config.allow_faults.empty()) {
     if (!config.insecure_loopback && !config.listen.starts_with("127.")) {
       return InvalidArgument(
-          "--allow_faults is for tests: it does not go with --listen {}",
+          "--allow_faults is for tests: it is not allowed with --listen {}",
           config.listen);
     }
     LOCKSTEP_RETURN_IF_ERROR(EnableFaults(config.allow_faults));

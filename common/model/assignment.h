@@ -57,8 +57,8 @@ struct GangSpec {
   // empty, the node of rank 0 reads or makes the file.
   std::string output_identity = {};
   // The newest complete checkpoint of earlier generations that the coordinator
-  // knows. If it is present, native ranks do not begin from the start, unless
-  // `restore` says so.
+  // knows. If it is present, native ranks do not start from the beginning,
+  // unless `restore` says so.
   std::optional<Checkpoint> known_checkpoint = {};
   std::optional<RestoreTarget> restore = {};
 

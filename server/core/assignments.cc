@@ -204,7 +204,7 @@ std::vector<Assignment> Assigner::For(const NodeName& node) const {
       Assignment stop = Make(generation, Goal::kStop);
       stop.grace = graces_.failure;
       stop.stop_message =
-          fmt::format("generation {} was given up while node {} was away",
+          fmt::format("generation {} was ended while node {} was disconnected",
                       generation, node);
       wanted[generation] = std::move(stop);
     }
@@ -262,7 +262,7 @@ Assignment DisownedAssignment(const GangStatus& gang) {
       gang.phase == GangPhase::kStopped || gang.phase == GangPhase::kRefused;
   a.goal = over ? Goal::kForget : Goal::kStop;
   a.grace = StopGraces{}.failure;
-  a.stop_message = "the coordinator knows no such job";
+  a.stop_message = "the coordinator has no such job";
   return a;
 }
 

@@ -149,12 +149,12 @@ void NoteStillRunning(Job* job, Time now) {
   const Duration grace = GraceAfterSuccess(job->spec);
   Note(job, Reason::kRanksStopped, group,
        grace > Duration{}
-           ? fmt::format("still running, and stopped in {} unless they end",
+           ? fmt::format("still running; stopped in {} unless they end",
                          FormatDuration(grace))
-           : "still running, and stopped now",
+           : "still running; stopped now",
        false, now);
-  Note(job, Reason::kRanksStopped, others, "still running, and stopped now",
-       false, now);
+  Note(job, Reason::kRanksStopped, others, "still running; stopped now", false,
+       now);
 }
 
 void NoteWaiting(Job* job, Time now) {
@@ -185,7 +185,8 @@ void NoteHowTheyEnded(Job* job, Time now) {
     });
   };
   Note(job, Reason::kRankFailedLate, ended(false),
-       "failed after the job had succeeded, which changes nothing", true, now);
+       "failed after the job had succeeded; the job stays successful", true,
+       now);
   Note(job, Reason::kRanksStopped, ended(true), "stopped", true, now);
 }
 
@@ -193,8 +194,8 @@ void NoteStartedAnew(Job* job, Time now) {
   const auto done = Members(*job, [](const GroupRank& member) {
     return IsOfGroup(member.task->type) && ExitedWell(*member.rank);
   });
-  Note(job, Reason::kNone, done,
-       "had exited with 0, and start again with the gang", false, now);
+  Note(job, Reason::kNone, done, "had exited with 0 and restart with the gang",
+       false, now);
 }
 
 }  // namespace lockstep

@@ -85,7 +85,7 @@ void TakeStandstill(const std::map<int32_t, RankPlace>& places, Pairs* pairs) {
   if (nodes.size() != 2) return;
   pairs->try_emplace({*nodes.begin(), *nodes.rbegin()},
                      LostPair{*nodes.begin(), *nodes.rbegin(),
-                              "all ranks stood in one all-reduce"});
+                              "all ranks stalled in one all-reduce"});
 }
 
 // True if the node's delay has another origin: it fetches, or looks for the

@@ -44,7 +44,7 @@ void TakeAnotherBackend(Job* job, Time now) {
   job->reduction_plan.clear();
   AddEvent(job, Reason::kBackendReplaced,
            fmt::format("backend gloo is no longer available: generation {} "
-                       "takes backend auto and makes a new reduction plan",
+                       "uses backend auto and makes a new reduction plan",
                        job->generation),
            now);
 }

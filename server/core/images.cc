@@ -190,7 +190,7 @@ void TakePrefetched(Job* job, const std::vector<Prefetched>& said,
       if (!item.ready) {
         if (item.error.empty()) continue;
         AddFailure(job,
-                   fmt::format("image {} cannot be had on {}: ", image, node),
+                   fmt::format("image {} is unavailable on {}: ", image, node),
                    item.error, now);
       } else if (!item.fetched) {
         SettleImages(job, {*item.content}, node, now);
@@ -207,7 +207,7 @@ void TakePrefetched(Job* job, const std::vector<Prefetched>& said,
     for (const Package& package : job->spec.packages) {
       if (package.digest != item.package_digest) continue;
       AddFailure(job,
-                 fmt::format("package {} cannot be had on {}: ",
+                 fmt::format("package {} is unavailable on {}: ",
                              package.file_name, node),
                  item.error, now);
     }

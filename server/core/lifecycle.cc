@@ -54,7 +54,7 @@ bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
       Fail(job,
            forgotten
                ? Cause{Reason::kNodeForgotten,
-                       fmt::format("node {} was given up by an operator", node)}
+                       fmt::format("an operator declared node {} gone", node)}
                : Cause{Reason::kNodeLost, fmt::format("node {} is lost", node)},
            now);
       return true;
@@ -62,7 +62,7 @@ bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
     if (launched && SaysNothing(view, node, job->generation)) {
       Fail(job,
            {Reason::kNodeLost,
-            fmt::format("node {} came back without the job's ranks", node)},
+            fmt::format("node {} returned without the job's ranks", node)},
            now);
       return true;
     }
@@ -87,8 +87,8 @@ std::optional<Cause> TooWideForTfConfig(const Job& job) {
     if (RankEnvironment(*job.cluster, rank).contains("TF_CONFIG")) continue;
     return Cause{
         Reason::kPrepareRefused,
-        fmt::format("TF_CONFIG has no room for the addresses of {} tasks, as "
-                    "Linux takes 128 KiB in one variable: ask for fewer "
+        fmt::format("TF_CONFIG cannot hold the addresses of {} tasks, because "
+                    "Linux allows 128 KiB in one variable: request fewer "
                     "tasks, or for nodes with shorter (IPv4) addresses",
                     tasks.size())};
   }
@@ -166,8 +166,8 @@ void DecideForming(Job* job, const JobView& view,
     Fail(
         job,
         {Reason::kRankExit,
-         fmt::format("{}: {} before the gang was formed; is it linked with the "
-                     "runtime library? Others are jobs of kind program",
+         fmt::format("{}: {} before the gang had formed; is it linked with the "
+                     "runtime library? If not, submit it with kind program",
                      RankLabel(*job, rank->rank), Describe(*rank->exit))},
         now);
     return;
@@ -196,13 +196,13 @@ Cause CauseOf(const Job& job, const Stall& stall) {
   if (stall.rank < 0) {
     return {
         Reason::kStalled,
-        fmt::format("all {} ranks have stood in the all-reduce of step {} "
+        fmt::format("all {} ranks have stalled in the all-reduce of step {} "
                     "for {}: the network between them is cut, or one was "
                     "stopped there",
                     stall.waiting, stall.step, FormatDuration(stall.still))};
   }
   return {Reason::kStalled,
-          fmt::format("{} has stood in {} of step {} for {} while {} other "
+          fmt::format("{} has stalled in {} of step {} for {} while {} other "
                       "rank{} for it; a step of this job should end within {}",
                       RankLabel(job, stall.rank), stall.phase, stall.step,
                       FormatDuration(stall.still), stall.waiting,

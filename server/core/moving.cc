@@ -68,7 +68,7 @@ std::optional<Cause> Leave(Job* job, const JobView& view, Time now) {
   const bool told = IsAskedToStop(*job);
   if (now.wall >= departure->deadline) {
     return Cause{Reason::kNodeDrained,
-                 fmt::format("{}; its grace of {} is over", departure->why,
+                 fmt::format("{}; its grace of {} has ended", departure->why,
                              FormatDuration(departure->grace))};
   }
   if (told) return std::nullopt;

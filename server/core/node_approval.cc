@@ -101,8 +101,8 @@ NodeRecord ApproveNode(const NodeRecord& before, const std::string& requester,
   node.withheld_gpus.clear();
   SortByIndex(&info.gpus);
   AddEvent(&node, Reason::kNodeApproved,
-           fmt::format("approved by {}: {} may be used, until now {}",
-                       requester, Describe(info.capacity), had),
+           fmt::format("approved by {}: {} may be used, before {}", requester,
+                       Describe(info.capacity), had),
            now);
   return node;
 }

@@ -412,7 +412,7 @@ std::vector<std::string> TooLargeForAnyHost(
     if (!engine) {
       reasons.push_back(fmt::format(
           "a {} task runs in a container, and no node{} has podman or docker: "
-          "install one there and restart its worker daemon",
+          "install one and restart the worker daemon",
           Name(role.type), OfPool(spec.pool)));
       if (room) continue;
     }

@@ -52,7 +52,7 @@ std::string Label(const TaskStatus& task) {
   std::string doing = preparation.current;
   if (doing.empty()) {
     doing = preparation.parts.empty()
-                ? "no news"
+                ? "no report"
                 : "after " + preparation.parts.back().part;
   }
   if (!preparation.detail.empty()) doing += ": " + preparation.detail;

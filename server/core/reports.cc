@@ -100,7 +100,7 @@ Status TakeReductionPlan(Job* job, const GangStatus& gang,
   LOCKSTEP_ASSIGN_OR_RETURN(const ReductionPlan plan,
                             ParseReductionPlan(gang.reduction_plan));
   if (static_cast<size_t>(plan.ranks) != RanksOf(*job).size()) {
-    return InvalidArgument("it is of {} ranks, and the job has {}", plan.ranks,
+    return InvalidArgument("it has {} ranks, but the job has {}", plan.ranks,
                            RanksOf(*job).size());
   }
   job->reduction_plan = gang.reduction_plan;

@@ -76,10 +76,10 @@ std::string WhatNow(const Job& job, const Failure& failure,
                        lost, lost.empty() ? "" : "; ",
                        UnchargedFailures(job, now.wall), kMostUncharged);
   }
-  if (failure.moved) return "going on elsewhere";
-  if (failure.ordered) return "starting again";
-  if (failure.port_taken) return "starting again on other ports";
-  return fmt::format("trying again ({} of {} failures without progress)",
+  if (failure.moved) return "continuing elsewhere";
+  if (failure.ordered) return "restarting";
+  if (failure.port_taken) return "restarting on other ports";
+  return fmt::format("retrying ({} of {} failures without progress)",
                      job.failures_without_progress, job.spec.restart_budget);
 }
 
@@ -206,7 +206,7 @@ void RestartAlone(Job* job, const JobView& view, TaskStatus* task,
     rank = std::move(fresh);
   }
   AddEvent(job, Reason::kWorkerRestarted,
-           fmt::format("{}; started again alone ({} of {} failures without "
+           fmt::format("{}; restarted alone ({} of {} failures without "
                        "progress)",
                        failure.cause.message, job->failures_without_progress,
                        job->spec.restart_budget),
@@ -344,8 +344,8 @@ std::optional<Cause> LateRestart(const Job& job, const JobView& view,
     }
     return Cause{
         Reason::kFormTimeout,
-        fmt::format("{} was not started again after {}",
-                    RankLabel(job, rank->rank), FormatDuration(timeout))};
+        fmt::format("{} did not restart within {}", RankLabel(job, rank->rank),
+                    FormatDuration(timeout))};
   }
   return std::nullopt;
 }

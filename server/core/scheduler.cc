@@ -154,7 +154,7 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
     if (!queued.job->holds.empty()) {
       result.waiting[spec.name] = {
           Reason::kReleasing,
-          fmt::format("its last generation is not gone yet on {}",
+          fmt::format("its last generation still holds resources on {}",
                       queued.job->holds.front().node)};
       continue;
     }
@@ -164,7 +164,7 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
     if (first != blocked.end()) {
       result.waiting[spec.name] = {
           Reason::kBehindOthers,
-          fmt::format("behind {}, which has waited long enough to go first",
+          fmt::format("behind {}, which has waited longest and goes first",
                       (*first)->name)};
       continue;
     }

@@ -355,8 +355,8 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
       plan.restart = true;
       return plan;
     }
-    plan.cause.message += fmt::format(
-        "; {} other choices of ports did not help", kFreePortRestarts);
+    plan.cause.message +=
+        fmt::format("; {} other sets of ports did not help", kFreePortRestarts);
   }
   if (failure.fatal) {
     ++plan.failures_without_progress;
@@ -370,15 +370,14 @@ RestartPlan PlanRestart(const Job& job, const Failure& failure,
       plan.restart = true;
       return plan;
     }
-    plan.cause.message +=
-        "; asked for a restart three times in 60 s without progress";
+    plan.cause.message += "; requested three restarts in 60 s without progress";
   }
   const int32_t failures = ++plan.failures_without_progress;
   if (!made_progress && !failure.signature.empty() &&
       failure.signature == job.failure_signature) {
     plan.cause = {Reason::kRepeatedFailure,
-                  fmt::format("failed twice in the same way before any "
-                              "progress, so it is not tried again: {}",
+                  fmt::format("failed twice in the same way without "
+                              "progress, so it is not retried: {}",
                               failure.cause.message)};
     return plan;
   }

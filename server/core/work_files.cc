@@ -95,7 +95,7 @@ StatusOr<WorkSite> WorkSiteOf(const Job& job, int32_t rank) {
   const JobName& name = job.spec.name;
   if (!job.spec.working_directory.empty()) {
     return WithReason(
-        FailedPrecondition("job {} names its working directory itself, {}: "
+        FailedPrecondition("job {} sets its own working directory {}: "
                            "look there",
                            name, job.spec.working_directory),
         "OWN_WORKING_DIRECTORY");

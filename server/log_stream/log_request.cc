@@ -120,7 +120,7 @@ Status CheckLogSelection(const v1::StreamLogsRequest& request, const Job& job) {
                            TasksText(job.spec), task);
   }
   if (!request.follow() && request.attempt() > job.attempt) {
-    return InvalidArgument("attempt: job {} has had {} so far, not {}",
+    return InvalidArgument("attempt: job {} has {} so far, not {}",
                            job.spec.name, job.attempt, request.attempt());
   }
   return OkStatus();

@@ -212,29 +212,31 @@ void MetricLedger::Collect(const CoordinatorView& view,
                "Transactions that the store could not write.",
                static_cast<double>(failed_commits_));
   for (const auto& [pool, histogram] : round_trips_) {
-    out->AddHistogram("lockstep_node_heartbeat_rtt_seconds",
-                      "From a heartbeat to its answer, by the node's clock.",
-                      histogram, {{"pool", pool}});
+    out->AddHistogram(
+        "lockstep_node_heartbeat_rtt_seconds",
+        "Time from a heartbeat to its answer, by the node's clock.", histogram,
+        {{"pool", pool}});
   }
   out->AddHistogram("lockstep_scheduler_pass_seconds",
-                    "Looks at the whole queue.", passes_);
+                    "Duration of scheduling passes over the whole queue.",
+                    passes_);
   for (size_t i = 0; i < kPlacementResults; ++i) {
     out->Counter(
         "lockstep_scheduler_placements_total",
-        "Jobs looked at, by what came of it; a job that waits counts "
-        "at each look.",
+        "Placement attempts of jobs, by result; a waiting job counts "
+        "in each pass.",
         static_cast<double>(placements_[i]),
         {{"queue", kQueue},
          {"result", std::string(Name(static_cast<PlacementResult>(i)))}});
   }
   for (const auto& [phase, histogram] : timings_.launch) {
     out->AddHistogram("lockstep_job_launch_seconds",
-                      "From submission to the first step, and its parts.",
+                      "Time from submission to the first step, and its parts.",
                       histogram, {{"phase", phase}});
   }
   for (const auto& [phase, histogram] : timings_.recovery) {
     out->AddHistogram("lockstep_job_recovery_seconds",
-                      "From a failure to the first step after it, and its "
+                      "Time from a failure to the first step after it, and its "
                       "parts.",
                       histogram, {{"phase", phase}});
   }
@@ -248,14 +250,14 @@ void MetricLedger::Collect(const CoordinatorView& view,
   for (const auto& [key, count] : node_failures_) {
     out->Counter(
         "lockstep_node_failures_total",
-        "Times that a node was seen to enter this state.",
+        "Number of times that nodes entered this state.",
         static_cast<double>(count),
         {{"pool", key.first}, {"reason", LowerName(Name(key.second))}});
   }
   for (const auto& [key, seconds] : idle_) {
     const auto& [pool, resource, reason] = key;
     out->Counter("lockstep_idle_resource_seconds_total",
-                 "Resources that worked for nobody, times seconds.", seconds,
+                 "Resource-seconds without productive use.", seconds,
                  {{"pool", pool}, {"resource", resource}, {"reason", reason}});
   }
   for (const auto& entry : view.jobs) {

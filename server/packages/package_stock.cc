@@ -44,7 +44,7 @@ Status PackageStore::TakeStock() {
     const std::string path = JoinPath(root, dir);
     LOCKSTEP_ASSIGN_OR_RETURN(const FileInfo info, files_->Stat(path));
     if (!IsHex(dir, 2) || !info.is_directory) {
-      LOG_WARN("{} is no folder of packages: it is left alone", path);
+      LOG_WARN("{} is not a package folder: ignored", path);
       continue;
     }
     LOCKSTEP_RETURN_IF_ERROR(TakeStockOf(path));
@@ -69,7 +69,7 @@ Status PackageStore::TakeStockOf(const std::string& dir) {
     if (is_left_over) {
       (void)files_->Remove(path);
     } else if (!IsOwners(name)) {
-      LOG_WARN("{} is no package: it is left alone", path);
+      LOG_WARN("{} is not a package: ignored", path);
     }
   }
   return OkStatus();
@@ -79,7 +79,7 @@ Status PackageStore::TakeStockOf(const std::string& path,
                                  const std::string& hex) {
   LOCKSTEP_ASSIGN_OR_RETURN(const FileInfo info, files_->Stat(path));
   if (info.is_directory) {
-    LOG_WARN("{} is no package: it is left alone", path);
+    LOG_WARN("{} is not a package: ignored", path);
     return OkStatus();
   }
   Entry entry;

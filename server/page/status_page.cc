@@ -74,7 +74,7 @@ std::string OutdatedText(const CoordinatorView& view) {
   const auto& [node, obeyed] = *view.refused_by.begin();
   const size_t count = view.refused_by.size();
   return fmt::format(
-      "{} refuse{} this coordinator: it is of epoch {}, and {} has obeyed one "
+      "{} refuse{} this coordinator: it has epoch {}, but {} has obeyed one "
       "of {}. Either another coordinator runs, or this one's store is an "
       "old copy: see LockstepCoordinatorOutdated in the runbook.",
       count == 1 ? "A node" : fmt::format("{} nodes", count),
@@ -84,8 +84,8 @@ std::string OutdatedText(const CoordinatorView& view) {
 std::string CertificateText(const NodeInfo& info, WallTime now) {
   if (!info.certificate_end_time) return "";
   const Duration left = *info.certificate_end_time - now;
-  return left > Duration{} ? fmt::format("ends in {}", FormatDuration(left))
-                           : "has ended";
+  return left > Duration{} ? fmt::format("expires in {}", FormatDuration(left))
+                           : "has expired";
 }
 
 // Returns the node's problem.
@@ -132,7 +132,7 @@ std::string GpuText(const NodeSnapshot& node) {
 void NodeTable(const std::vector<NodeSnapshot>& nodes, WallTime now,
                Html* html) {
   if (nodes.empty()) {
-    html->Element("p", "none has registered yet", "dim");
+    html->Element("p", "no node has registered yet", "dim");
     return;
   }
   html->Raw("<div class=\"wide\"><table>\n")
@@ -230,7 +230,7 @@ HttpResponse OverviewPage(const std::string& cluster, const JobReader& reader,
   html.Raw(PageHead(cluster, cluster));
   if (!view.store_healthy) {
     html.Element("p",
-                 "The store cannot write: commands are refused, running jobs "
+                 "The store cannot write: commands are rejected, running jobs "
                  "go on.",
                  "bad");
   }
@@ -259,7 +259,7 @@ HttpResponse NodePage(const std::string& cluster, const JobReader& reader,
   html.Fact("why", NoteOf(member, now));
   html.Fact("apart from", fmt::format("{}", fmt::join(node.apart_from, ", ")));
   html.Fact("heard of", member.last_beat_wall == WallTime{}
-                            ? "not since the coordinator started"
+                            ? "not since the coordinator's start"
                             : Ago(member.last_beat_wall, now) + " ago");
   html.Fact("host", info.hostname)
       .Fact("address", info.address)

@@ -105,7 +105,8 @@ Status ReadTime(FilterTerm* term) {
   if (!zone) text += "Z";
   if (cri::ParseRfc3339Nano(text, &term->number)) return OkStatus();
   return InvalidArgument(
-      "\"{}\" is no time such as 2026-01-31, 2026-01-31T12:00:00Z or -P1D (a "
+      "\"{}\" is not a time such as 2026-01-31, 2026-01-31T12:00:00Z or -P1D "
+      "(a "
       "day ago)",
       Shown(*term));
 }
@@ -129,7 +130,8 @@ Status ReadText(const std::string& name, FilterTerm* term) {
   if (term->op == FilterOp::kHas && star != value.npos) {
     if (star + 1 != value.size()) {
       return InvalidArgument(
-          "{}: a \"*\" stands at the end: rnn* is everything that begins with "
+          "{}: a \"*\" must be at the end: rnn* matches everything that begins "
+          "with "
           "rnn",
           Shown(*term));
     }

@@ -202,7 +202,7 @@ Status CheckSees(const JobReader& reader, const JobName& job,
   if (reader.Sees(owner)) return OkStatus();
   return WithReason(
       PermissionDenied(
-          "job {} is of {}: only they and admins may read its {}; "
+          "job {} belongs to {}: only the owner and admins may read its {}; "
           "`visibility: cluster` in the site's machines_file opens them to "
           "everybody",
           job, owner, what),

@@ -124,8 +124,9 @@ class FileReading final : public StreamSource<v1::ReadFileResponse> {
     const auto got = static_cast<int64_t>(answer->data.size());
     if (got == 0 && size_ > 0) {
       return Aborted(
-          "{} became shorter while it was read: {} of {} bytes were sent; it "
-          "is being written, so read it again later",
+          "{} became shorter while it was read: {} of {} bytes were sent; the "
+          "program "
+          "is writing it, so read it again later",
           path, offset_, size_);
     }
     message->set_data(std::move(answer->data));
@@ -137,7 +138,7 @@ class FileReading final : public StreamSource<v1::ReadFileResponse> {
     if (size_ <= most) return OkStatus();
     return WithReason(
         ResourceExhausted(
-            "{} has {}, and at most {} of a file are read here "
+            "{} has {}; at most {} of a file can be read here "
             "(--max_file_bytes of the coordinator): copy it on node {}, or let "
             "the program write it to its output directory",
             asker_.target().query.path, FormatBytes(size_), FormatBytes(most),
@@ -158,10 +159,11 @@ class FileReading final : public StreamSource<v1::ReadFileResponse> {
 StatusOr<FileTarget> JobService::FindFile(
     const grpc::ServerContextBase& context, const std::string& name,
     int32_t rank, const std::string& path) {
-  if (files_ == nullptr) return Unimplemented("this server reads no files");
+  if (files_ == nullptr)
+    return Unimplemented("this server does not serve files");
   LOCKSTEP_RETURN_IF_ERROR(CheckJobName(name));
   if (path.size() > kMaxPath) {
-    return InvalidArgument("path: has {} bytes; at most {} are taken",
+    return InvalidArgument("path: has {} bytes; at most {} are allowed",
                            path.size(), kMaxPath);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(

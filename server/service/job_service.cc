@@ -25,8 +25,8 @@ JobCheck OwnerCheck(const grpc::ServerContextBase& context) {
   return [caller](const Job& job) {
     if (caller.IsAdmin() || OwnerName(caller) == job.owner) return OkStatus();
     return PermissionDenied(
-        "job {} is of {}: only they and admins may change it", job.spec.name,
-        job.owner);
+        "job {} belongs to {}: only the owner and admins may change it",
+        job.spec.name, job.owner);
   };
 }
 
@@ -74,7 +74,7 @@ Status JobService::CheckPriority(const Identity& caller,
   }
   return WithReason(
       PermissionDenied(
-          "priority: {} is more than the {} that {} may ask for; ask an admin "
+          "priority: {} is more than the limit {} of {}; ask an admin "
           "to raise it (lockstep jobs update JOB --priority {}), or the site "
           "to raise max_submitter_priority",
           priority, options_.max_submitter_priority, Describe(caller),
@@ -162,8 +162,8 @@ grpc::Status JobService::DoUpdateJob(grpc::ServerContextBase* context,
   if (request->has_priority()) {
     const int32_t priority = request->priority();
     if (priority < 0 || priority > kMaxPriority) {
-      return ToGrpc(InvalidArgument("priority: {} is not from 0 to {}",
-                                    priority, kMaxPriority));
+      return ToGrpc(InvalidArgument("priority: {} is not in 0..{}", priority,
+                                    kMaxPriority));
     }
     if (Status s = CheckPriority(CallerOf(*context), priority); !s.ok()) {
       return ToGrpc(s);

@@ -48,8 +48,8 @@ Status JobWatch::CheckRequest() {
   const int64_t known = queries_->version();
   if (first_version_ <= known) return OkStatus();
   return WithReason(
-      OutOfRange("resource_version: {} is later than anything that happened "
-                 "here (now at {}); start again without one",
+      OutOfRange("resource_version: {} is later than the newest version "
+                 "({}); start again without one",
                  first_version_, known),
       "VERSION_UNKNOWN");
 }

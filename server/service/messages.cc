@@ -49,7 +49,7 @@ Status CheckJobSize(const Submission& job) {
   if (bytes <= kMaxJobBytes) return OkStatus();
   return InvalidArgument(
       "job {}: has {} bytes with the arguments and variables of all roles; at "
-      "most {} are taken: put them into a file",
+      "most {} are allowed: put them into a file",
       job.spec.name, bytes, kMaxJobBytes);
 }
 

@@ -36,7 +36,7 @@ class Uploading final : public StreamSource<v1::UploadPackageRequest> {
   StreamStep OnRead(v1::UploadPackageRequest* message, bool ended) override {
     // The client left before it sent all declared bytes.
     if (peer_->IsCancelled()) {
-      return StreamStep::End(Cancelled("the upload was broken off"));
+      return StreamStep::End(Cancelled("the upload was interrupted"));
     }
     if (upload_ == nullptr) return Begin(*message, ended);
     if (ended) return StreamStep::End(upload_->Finish());
@@ -50,9 +50,9 @@ class Uploading final : public StreamSource<v1::UploadPackageRequest> {
  private:
   StreamStep Begin(const v1::UploadPackageRequest& first, bool ended) {
     if (ended || !first.has_package()) {
-      return StreamStep::End(
-          InvalidArgument("package: is missing: the first message says what "
-                          "the bytes that follow are"));
+      return StreamStep::End(InvalidArgument(
+          "package: is missing: the first message must describe "
+          "the package"));
     }
     const auto package = FromProto(first.package(), "package");
     if (!package.ok()) return StreamStep::End(package.status());
@@ -68,11 +68,12 @@ class Uploading final : public StreamSource<v1::UploadPackageRequest> {
   Status Append(const v1::UploadPackageRequest& message) {
     if (!message.has_data()) {
       return InvalidArgument(
-          "data: is missing: after the package come its bytes");
+          "data: is missing: the package's bytes must follow it");
     }
     if (message.data().size() > kMaxPiece) {
-      return InvalidArgument("data: has {} bytes; at most {} go into a message",
-                             message.data().size(), kMaxPiece);
+      return InvalidArgument(
+          "data: has {} bytes; at most {} are allowed in a message",
+          message.data().size(), kMaxPiece);
     }
     return upload_->Append(message.data());
   }

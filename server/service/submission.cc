@@ -81,19 +81,19 @@ StatusOr<Submitted> ReadTraining(const v1::SubmitJobRequest& request,
   const bool container = plan.spec.roles[0].container.has_value();
   if (container && request.packages_size() > 0) {
     return InvalidArgument(
-        "packages: go with a Python package, and masterConfig.imageUri names a "
+        "packages: are for a Python package, but masterConfig.imageUri names a "
         "container; leave one of them out");
   }
   if (!container && request.packages_size() == 0 && !request.validate_only()) {
     return InvalidArgument(
-        "packages: are missing: upload what trainingInput.packageUris names, "
-        "and say here what was uploaded");
+        "packages: are missing: upload the files of trainingInput.packageUris "
+        "and list them here");
   }
   plan.spec.tf_config_job = TfConfigJob(request.training().training_input());
   if (plan.spec.tf_config_job.size() > kMaxTfConfigJob) {
     plan.notes.push_back(fmt::format(
-        "trainingInput: with its {} bytes is no part of TF_CONFIG, which says "
-        "the tasks alone",
+        "trainingInput: is too large ({} bytes) for TF_CONFIG, which has "
+        "only the tasks",
         plan.spec.tf_config_job.size()));
     plan.spec.tf_config_job.clear();
   }
@@ -138,7 +138,7 @@ Status CheckBackend(const JobSpec& spec) {
   if (!AsksForGloo(spec)) return OkStatus();
   return InvalidArgument(
       "spec.argv: backend gloo is no longer available; use tcp, or auto, which "
-      "chooses by where the ranks are");
+      "chooses by the ranks' placement");
 }
 
 // Checks what a pinned plan allows before placement; the ranks check the rest.
@@ -154,7 +154,7 @@ Status CheckReductionPlan(const JobSpec& spec) {
   }
   if (plan->ranks == ranks && plan->hosts <= tasks) return OkStatus();
   return InvalidArgument(
-      "spec.reduction_plan: is of {} ranks on {} hosts, and the job has {} "
+      "spec.reduction_plan: has {} ranks on {} hosts, but the job has {} "
       "ranks in {} tasks",
       plan->ranks, plan->hosts, ranks, tasks);
 }
@@ -173,14 +173,15 @@ std::string TfConfigJob(const v1::TrainingInput& input) {
 StatusOr<Submitted> ReadSubmission(const v1::SubmitJobRequest& request,
                                    const Site& site) {
   if (request.has_training() && request.has_spec()) {
-    return InvalidArgument("training: goes without spec: give one of them");
+    return InvalidArgument(
+        "training: cannot be combined with spec: give one of them");
   }
   Submitted out;
   if (request.has_training()) {
     LOCKSTEP_ASSIGN_OR_RETURN(out, ReadTraining(request, site));
   } else {
     if (request.packages_size() > 0) {
-      return InvalidArgument("packages: go with training; a spec has its own");
+      return InvalidArgument("packages: are for training; a spec has its own");
     }
     LOCKSTEP_ASSIGN_OR_RETURN(out.job.spec, ParseJobSpec(request.spec()));
     LOCKSTEP_RETURN_IF_ERROR(CompleteRuntime(site, &out.job.spec));

@@ -279,7 +279,7 @@ class Stream final : public Reactor {
         message.message_case() == v1::WorkerMessage::kRegister;
     if (registers != (session_ == 0)) {
       return InvalidArgument(
-          "the first message of a stream must be register, and no other");
+          "only the first message of a stream must be register");
     }
     if (!registers) SettleIn();
     switch (message.message_case()) {
@@ -327,7 +327,7 @@ class Stream final : public Reactor {
       case v1::WorkerMessage::MESSAGE_NOT_SET:
         break;
     }
-    return InvalidArgument("a message without content, or of a later version");
+    return InvalidArgument("an empty message or one of a later version");
   }
 
   // A full rendezvous store costs the asking job its forming deadline. The

@@ -69,7 +69,7 @@ bool Turns::MayWait(const Turn& turn) const {
 }
 
 Status Turns::Busy(CallRole role) const {
-  return WithReason(Unavailable("{} {} go on already: try again in a while",
+  return WithReason(Unavailable("{} {} are already in progress: retry later",
                                 OpenOf(role), what_),
                     "BUSY");
 }
