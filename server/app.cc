@@ -252,7 +252,7 @@ Status App::WriteEndpoint() {
   return status;
 }
 
-void App::LookAtDisk() {
+void App::RetryWrites() {
   ballast->Look();
   rpc->FlushAudit();
   // The first failure was logged.

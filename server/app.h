@@ -44,7 +44,7 @@ struct App {
   Status Serve();
   // Writes data that a full disk delayed: the endpoint file and audit lines of
   // rejected calls. Call it about once per second.
-  void LookAtDisk();
+  void RetryWrites();
   // Tables and prices that cannot be read stay unchanged.
   Status Reload();
 

@@ -188,7 +188,8 @@ bool ParseFlags(int argc, char** argv, Config* config, int* exit_code) {
   AddConfigFile(&command);
   const ParsedCommand parsed = Parse(command, argc, argv);
   if (!parsed.command) {
-    *exit_code = parsed.Tell(ErrorPrefix(), kRunWithHelp, std::cout, std::cerr);
+    *exit_code =
+        parsed.Print(ErrorPrefix(), kRunWithHelp, std::cout, std::cerr);
     return false;
   }
   config->retain_jobs = std::fmin(config->retain_jobs, kForever);

@@ -106,7 +106,7 @@ Status RunUntilSignal(App* app, const Fd& signals, Notifier* notifier) {
       app->package_service->CancelIdle(now);
       app->work_files->CancelIdle(now);
       app->readers->EndStalled(now);
-      app->LookAtDisk();
+      app->RetryWrites();
     }
     if (notifier->enabled() && now >= next_status) {
       next_status = now + kStatusInterval;

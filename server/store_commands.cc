@@ -92,7 +92,7 @@ bool RunStoreCommand(int argc, char** argv, std::ostream& out,
   store.children = {verify, restore, accept};
   const ParsedCommand parsed = Parse(store, argc, argv);
   if (!parsed.command) {
-    *exit_code = parsed.Tell("", kRunWithHelp, out, err);
+    *exit_code = parsed.Print("", kRunWithHelp, out, err);
     return true;
   }
   const Status status = name == "verify"    ? Verify(dir, out)

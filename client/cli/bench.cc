@@ -175,15 +175,15 @@ StatusOr<int> RunJob(const Cli& cli, BenchFlags options) {
   stream.cancels = true;
   stream.leaves_at_second = true;
   stream.tells_waiting = true;
-  bool told = false;
+  bool printed = false;
   stream.write = [&](const v1::LogLine& line) {
-    if (!told) {
+    if (!printed) {
       const auto job = client->GetJob(name);
       if (job.ok()) {
         *env->err << fmt::format("lockstep: {} runs on {}\n", name,
                                  HostsOf(*job));
       }
-      told = true;
+      printed = true;
     }
     const std::string& text = line.text();
     if (!bench.json.empty() && text.starts_with(kJsonMark)) {

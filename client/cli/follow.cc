@@ -152,7 +152,7 @@ StatusOr<Outcome> Follow(const Cli& cli, Client* client,
     } else if (news.message && news.message->has_progress()) {
       print(printer.OnProgress(news.message->progress(), now));
     } else if (news.interruption) {
-      print(printer.Say(
+      print(printer.Note(
           fmt::format("  the coordinator is unavailable ({}); the job "
                       "runs on, retrying",
                       Message(*news.interruption))));

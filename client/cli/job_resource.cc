@@ -67,11 +67,11 @@ ordered_json ServiceFields(const v1::Job& job) {
   const std::string state = ResourceState(job);
   if (job.has_create_time()) out["createTime"] = TimeField(job.create_time());
   if (job.has_end_time()) out["endTime"] = TimeField(job.end_time());
-  const bool tells =
+  const bool has_cause =
       state == "FAILED" || state == "CANCELLING" || state == "CANCELLED";
   const std::string error = job.details_hidden() ? CauseText(job, job.cause())
                                                  : job.cause().message();
-  if (tells && !error.empty()) out["errorMessage"] = error;
+  if (has_cause && !error.empty()) out["errorMessage"] = error;
   out["etag"] = Etag(job.resource_version());
   out["jobId"] = job.name();
   // A text, like all 64-bit numbers of that API.

@@ -51,7 +51,7 @@ Status ReadOptions(WallTime now, LogsFlags* options) {
 }
 
 // Prints why each incomplete log is incomplete. Returns their number.
-int TellLostLogs(const Cli& cli, Client* client, const LogOptions& log) {
+int PrintLostLogs(const Cli& cli, Client* client, const LogOptions& log) {
   const auto job = client->GetJob(log.name);
   // The lines alone are enough.
   if (!job.ok() || !HasOpenLogs(*job, log)) return 0;
@@ -85,7 +85,7 @@ StatusOr<int> RunLogs(const Cli& cli, LogsFlags options) {
   }
   LiveOutput output(env);
   log.on_interrupted = [&](const Status& status) {
-    output.Say(
+    output.PrintNote(
         fmt::format("lockstep: the coordinator is unavailable ({}); retrying\n",
                     Message(status)));
   };
@@ -109,7 +109,7 @@ StatusOr<int> RunLogs(const Cli& cli, LogsFlags options) {
       nullptr);
   output.Finish();
   LOCKSTEP_RETURN_IF_ERROR(status);
-  return TellLostLogs(cli, client.get(), log) > 0 ? kExitError : 0;
+  return PrintLostLogs(cli, client.get(), log) > 0 ? kExitError : 0;
 }
 
 // Adds the flags that select lines.

@@ -36,7 +36,7 @@ StatusOr<std::optional<v1::Job>> StreamToEnd(const Cli& cli,
   stream.write = [&](const v1::LogLine& line) {
     return output.Write(line, FormatStreamedLine(line));
   };
-  stream.say = [&](const std::string& text) { output.Say(text); };
+  stream.print_note = [&](const std::string& text) { output.PrintNote(text); };
   return StreamJob(cli, client.get(), stream);
 }
 

@@ -116,7 +116,7 @@ void LiveOutput::WritePlain(const v1::LogLine& line, const std::string& shown,
   printed_[origin] = {line.text(), now};
 }
 
-void LiveOutput::Say(const std::string& text) {
+void LiveOutput::PrintNote(const std::string& text) {
   MutexLock lock(&mu_);
   WriteAbove(text, /*to_err=*/true);
 }

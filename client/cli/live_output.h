@@ -41,7 +41,7 @@ class LiveOutput {
   bool Write(const v1::LogLine& line, const std::string& shown,
              bool to_err = false);
   // Prints a message of the CLI, with its newline, to stderr between the lines.
-  void Say(const std::string& text);
+  void PrintNote(const std::string& text);
   // Ends the redrawn line and keeps its last state.
   void Finish();
 

@@ -193,7 +193,7 @@ StatusOr<int> FollowLocalTrain(const Cli& cli, Client* client,
     return output.Write(line, FormatLogLine(line, {}, style),
                         line.stream() == "stderr");
   };
-  stream.say = [&](const std::string& text) { output.Say(text); };
+  stream.print_note = [&](const std::string& text) { output.PrintNote(text); };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto job, StreamJob(cli, client, stream));
   output.Finish();
   if (!job) return kExitInterrupted;

@@ -70,11 +70,11 @@ std::string Silence(const std::string& name,
       node->state() != v1::NODE_STATE_LOST) {
     return "";
   }
-  const bool heard = node->has_last_heartbeat();
+  const bool has_heartbeat = node->has_last_heartbeat();
   return fmt::format(
       "node {} has been silent since {}", Printable(name),
-      TimeText(heard || node->has_state_time(),
-               heard ? node->last_heartbeat() : node->state_time()));
+      TimeText(has_heartbeat || node->has_state_time(),
+               has_heartbeat ? node->last_heartbeat() : node->state_time()));
 }
 
 }  // namespace

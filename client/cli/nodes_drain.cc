@@ -31,7 +31,7 @@ StatusOr<int> WaitDrained(const Cli& cli, Client* client,
   CliEnvironment* const env = cli.env;
   const MonoTime start = env->clock->Now().mono;
   StopToken pause;
-  size_t told = SIZE_MAX;
+  size_t printed = SIZE_MAX;
   while (true) {
     LOCKSTEP_ASSIGN_OR_RETURN(*node, client->GetNode(name));
     if (node->state() == v1::NODE_STATE_READY) {
@@ -39,11 +39,11 @@ StatusOr<int> WaitDrained(const Cli& cli, Client* client,
     }
     const size_t jobs = static_cast<size_t>(node->jobs_size());
     if (jobs == 0) return 0;
-    if (jobs != told) {
+    if (jobs != printed) {
       *env->err << fmt::format(
           "  {} still on {}: {}\n", Count(node->jobs_size(), "job"), name,
           Printable(fmt::format("{}", fmt::join(node->jobs(), ", "))));
-      told = jobs;
+      printed = jobs;
     }
     if (env->interrupted && env->interrupted()) return kExitInterrupted;
     if (timeout && env->clock->Now().mono - start >= *timeout) {

@@ -75,7 +75,7 @@ std::string FollowPrinter::Line(const std::string& text) const {
   return (is_tty_ ? kClearLine : "") + text + "\n";
 }
 
-std::string FollowPrinter::Say(const std::string& line) { return Line(line); }
+std::string FollowPrinter::Note(const std::string& line) { return Line(line); }
 
 std::string FollowPrinter::Finish() { return is_tty_ ? kClearLine : ""; }
 
@@ -113,20 +113,20 @@ std::string FollowPrinter::OnJob(const v1::Job& job, Time now) {
   if (!job_ || job_->state() != job.state() ||
       job_->generation() != job.generation() ||
       job_->cause().message() != job.cause().message()) {
-    news_ = true;
+    changed_ = true;
   }
   job_ = job;
   const std::string current = PhaseText(job.state());
   for (const v1::PhaseDuration& phase : job.phases()) {
     const Duration total = ToDuration(phase.duration());
-    Duration& told = told_[phase.phase()];
+    Duration& printed = printed_[phase.phase()];
     // The current phase has not ended.
-    if (phase.phase() == current || total <= told) continue;
-    out += Line(PhaseLine(phase.phase(), FormatDuration(total - told)));
-    told = total;
+    if (phase.phase() == current || total <= printed) continue;
+    out += Line(PhaseLine(phase.phase(), FormatDuration(total - printed)));
+    printed = total;
   }
-  for (; attempts_told_ < job.attempts_size(); ++attempts_told_) {
-    const v1::Attempt& attempt = job.attempts(attempts_told_);
+  for (; printed_attempts_ < job.attempts_size(); ++printed_attempts_) {
+    const v1::Attempt& attempt = job.attempts(printed_attempts_);
     if (IsFinalState(job.state()) || attempt.end_cause().message().empty()) {
       continue;
     }
@@ -155,9 +155,9 @@ std::string FollowPrinter::OnTick(Time now) {
       last_plain_ &&
       now.mono - *last_plain_ >= (redrawn ? kRedrawInterval : kPlainInterval);
   const bool news =
-      news_ && now.wall - ToWallTime(job_->state_time()) >= kNewsDelay;
+      changed_ && now.wall - ToWallTime(job_->state_time()) >= kNewsDelay;
   if (!due && !news) return "";
-  news_ = false;
+  changed_ = false;
   last_plain_ = now.mono;
   shown_program_line_ = program_line_;
   return LiveText(now) + "\n";

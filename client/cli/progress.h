@@ -43,7 +43,7 @@ class FollowPrinter {
   // Call it about 5 times per second.
   std::string OnTick(Time now);
   // Returns a message of the caller to print between the lines.
-  std::string Say(const std::string& line);
+  std::string Note(const std::string& line);
   // Removes the live line.
   std::string Finish();
 
@@ -62,11 +62,11 @@ class FollowPrinter {
   // Arrival time of progress_.
   MonoTime progress_time_{};
   // By phase: the time already printed.
-  std::map<std::string, Duration> told_;
-  int attempts_told_ = 0;
+  std::map<std::string, Duration> printed_;
+  int printed_attempts_ = 0;
   std::optional<MonoTime> last_plain_;
   // The state or its reason changed since the last plain line.
-  bool news_ = false;
+  bool changed_ = false;
 };
 
 }  // namespace lockstep

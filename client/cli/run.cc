@@ -66,7 +66,7 @@ StatusOr<int> FollowRun(const Cli& cli, Client* client,
     return output.Write(line, FormatLogLine(line, format, style),
                         line.stream() == "stderr");
   };
-  stream.say = [&](const std::string& text) { output.Say(text); };
+  stream.print_note = [&](const std::string& text) { output.PrintNote(text); };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto job, StreamJob(cli, client, stream));
   output.Finish();
   // A job that Ctrl-C cancels is awaited.

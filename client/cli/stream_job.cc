@@ -45,7 +45,7 @@ class Streamer {
     log.include_events = options_.include_events;
     log.partial_lines = options_.partial_lines;
     log.on_interrupted = [this](const Status& status) {
-      Say(fmt::format(
+      PrintNote(fmt::format(
           "the coordinator is unavailable ({}); the job runs on, trying "
           "again",
           Message(status)));
@@ -89,10 +89,11 @@ class Streamer {
 
   void Cancel() {
     cancelled_ = true;
-    Say(fmt::format("cancelling {}; a second Ctrl-C does not wait for its end",
+    PrintNote(
+        fmt::format("cancelling {}; a second Ctrl-C does not wait for its end",
                     options_.job));
     const auto job = client_->CancelJob(options_.job);
-    if (!job.ok()) Say(Message(job.status()));
+    if (!job.ok()) PrintNote(Message(job.status()));
   }
 
   bool HasEnded() {
@@ -101,16 +102,17 @@ class Streamer {
     const bool waits = job->state() == v1::JOB_STATE_QUEUED ||
                        job->state() == v1::JOB_STATE_PLACING;
     if (options_.tells_waiting && waits && !job->cause().message().empty() &&
-        job->cause().message() != told_) {
-      told_ = job->cause().message();
-      Say(fmt::format("{} waits: {}", options_.job, Printable(told_)));
+        job->cause().message() != printed_reason_) {
+      printed_reason_ = job->cause().message();
+      PrintNote(fmt::format("{} waits: {}", options_.job,
+                            Printable(printed_reason_)));
     }
     return IsFinalState(job->state());
   }
 
-  void Say(const std::string& text) {
+  void PrintNote(const std::string& text) {
     const std::string line = "lockstep: " + text + "\n";
-    if (options_.say) return options_.say(line);
+    if (options_.print_note) return options_.print_note(line);
     *cli_.env->err << line << std::flush;
   }
 
@@ -123,7 +125,7 @@ class Streamer {
   bool reader_left_ = false;  // Same.
   bool cancelled_ = false;
   bool gave_up_ = false;
-  std::string told_;
+  std::string printed_reason_;
 };
 
 }  // namespace

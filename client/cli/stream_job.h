@@ -26,7 +26,7 @@ struct StreamJobOptions {
   std::function<bool(const v1::LogLine&)> write;
   // Prints a message, with its newline, on stderr, from any thread. Unset to
   // write there directly.
-  std::function<void(const std::string&)> say;
+  std::function<void(const std::string&)> print_note;
   // Ctrl-C cancels the job and waits for its end. Otherwise the job runs on.
   bool cancels = false;
   // With `cancels`: the next signal returns at once. CliEnvironment::signals

@@ -127,7 +127,7 @@ StatusOr<int> StreamSubmitted(const Cli& cli, Client* client,
   options.write = [&](const v1::LogLine& line) {
     return output.Write(line, FormatStreamedLine(line));
   };
-  options.say = [&](const std::string& text) { output.Say(text); };
+  options.print_note = [&](const std::string& text) { output.PrintNote(text); };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto job, StreamJob(cli, client, options));
   output.Finish();
   if (!job && !env->out->good()) return kExitError;

@@ -123,8 +123,8 @@ void Command::AddProgramFlags(ManualInfo info) {
       NotInFile, Hidden);
 }
 
-int ParsedCommand::Tell(std::string_view prefix, std::string_view hint,
-                        std::ostream& out, std::ostream& err) const {
+int ParsedCommand::Print(std::string_view prefix, std::string_view hint,
+                         std::ostream& out, std::ostream& err) const {
   out << text << std::flush;
   if (error.empty()) return 0;
   err << prefix << error << hint << std::endl;

@@ -249,8 +249,8 @@ struct ParsedCommand {
 
   // For a null `command`: prints the text to `out`, or the error to `err`
   // between `prefix` and `hint`. Returns the exit code: 0, or 2 for an error.
-  int Tell(std::string_view prefix, std::string_view hint, std::ostream& out,
-           std::ostream& err) const;
+  int Print(std::string_view prefix, std::string_view hint, std::ostream& out,
+            std::ostream& err) const;
 };
 // `args` are the arguments without the program's name. It sets the targets of
 // the flags that were given.

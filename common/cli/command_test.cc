@@ -125,10 +125,10 @@ TEST(CommandTest, TextsThatAreAskedFor) {
   EXPECT_THAT(Parse(command, {"--help-man"}).text,
               HasSubstr(".TH \"PROGRAM\""));
   std::ostringstream out, err;
-  EXPECT_EQ(help.Tell("oh: ", kRunWithHelp, out, err), 0);
+  EXPECT_EQ(help.Print("oh: ", kRunWithHelp, out, err), 0);
   EXPECT_EQ(out.str(), help.text);
   EXPECT_EQ(err.str(), "");
-  EXPECT_EQ(Parse(command, {"--no"}).Tell("oh: ", kRunWithHelp, out, err), 2);
+  EXPECT_EQ(Parse(command, {"--no"}).Print("oh: ", kRunWithHelp, out, err), 2);
   EXPECT_EQ(err.str(),
             "oh: The following argument was not expected: --no\n"
             "Run with --help for more information.\n");

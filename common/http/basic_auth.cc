@@ -17,7 +17,7 @@ constexpr size_t kMaxKnown = 64;
 // bcrypt reads 72 bytes of a password.
 constexpr size_t kMaxCredentials = 1024;
 // Matches no password. Unknown users are compared with it.
-constexpr char kNobody[] =
+constexpr char kUnknownUserHash[] =
     "$2b$10$abcdefghijklmnopqrstuuAuYa7vKpTFtLZ5ISmAtz2lQ5s7rBGKi";
 
 bool Matches(const std::string& password, const std::string& hash) {
@@ -59,9 +59,9 @@ bool BasicAuth::Admits(std::string_view header) {
     MutexLock lock(&mu_);
     if (known_.contains(digest)) return true;
   }
-  const bool right =
-      Matches(pair.substr(colon + 1),
-              user == users_.end() ? std::string(kNobody) : user->second);
+  const bool right = Matches(
+      pair.substr(colon + 1),
+      user == users_.end() ? std::string(kUnknownUserHash) : user->second);
   if (!right || user == users_.end()) return false;
   MutexLock lock(&mu_);
   if (known_.size() < kMaxKnown) known_.insert(digest);

@@ -46,8 +46,8 @@ StatusOr<MethodRule> RuleOf(const MethodDescriptor& method) {
 // gRPC's own services lack the option and are harmless: they report health and
 // the content of the public .proto files.
 void AddBuiltIn(std::map<std::string, MethodRule, std::less<>>* rules) {
-  const MethodRule unary = {Admits::kAnybody, UserRole::kViewer, true};
-  const MethodRule stream = {Admits::kAnybody, UserRole::kViewer, false};
+  const MethodRule unary = {Admits::kAnyCaller, UserRole::kViewer, true};
+  const MethodRule stream = {Admits::kAnyCaller, UserRole::kViewer, false};
   rules->emplace("/grpc.health.v1.Health/Check", unary);
   rules->emplace("/grpc.health.v1.Health/Watch", stream);
   rules->emplace(
@@ -57,7 +57,7 @@ void AddBuiltIn(std::map<std::string, MethodRule, std::less<>>* rules) {
 Status CheckRule(const Identity& caller, const MethodRule& rule,
                  std::string_view method) {
   switch (rule.admits) {
-    case Admits::kAnybody:
+    case Admits::kAnyCaller:
       return OkStatus();
     case Admits::kWorkers:
       if (caller.kind == Identity::Kind::kWorker) return OkStatus();

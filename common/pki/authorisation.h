@@ -26,10 +26,10 @@ namespace lockstep {
 // The callers that a method admits.
 struct MethodRule {
   enum class Admits {
-    kUsers,    // With at least `role`.
-    kWorkers,  // Workers only.
-    kAnybody,  // Any caller with a certificate of this cluster: health,
-               // reflection.
+    kUsers,      // With at least `role`.
+    kWorkers,    // Workers only.
+    kAnyCaller,  // Any caller with a certificate of this cluster: health,
+                 // reflection.
   };
   Admits admits = Admits::kUsers;
   UserRole role = UserRole::kAdmin;

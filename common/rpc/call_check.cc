@@ -123,12 +123,12 @@ class Factory final
 
 Status CallCheck::Check(const InputMetadata& metadata,
                         const StatusOr<Identity>& caller,
-                        std::string_view method, bool* say) const {
+                        std::string_view method, bool* should_log) const {
   if (!caller.ok()) return caller.status();
   const MethodRule* const rule = policy_->table.Find(method);
   LOCKSTEP_RETURN_IF_ERROR(
-      policy_->quota.Admit(*caller, KindOf(rule), MonotonicNow(), say));
-  *say = true;
+      policy_->quota.Admit(*caller, KindOf(rule), MonotonicNow(), should_log));
+  *should_log = true;
   LOCKSTEP_RETURN_IF_ERROR(
       policy_->table.Authorise(*caller, policy_->cluster, method));
   // Without a deadline a call whose answer is lost would wait for ever.
@@ -147,10 +147,10 @@ grpc::Status CallCheck::Process(const InputMetadata& metadata,
   const std::string_view method =
       path == metadata.end() ? std::string_view() : View(path->second);
   const StatusOr<Identity> caller = IdentityOf(*context);
-  bool say = true;
-  const Status status = Check(metadata, caller, method, &say);
+  bool should_log = true;
+  const Status status = Check(metadata, caller, method, &should_log);
   if (status.ok()) return grpc::Status::OK;
-  if (say) {
+  if (should_log) {
     // A client may ask for any path.
     policy_->audit.Record(
         {caller.ok() ? Describe(*caller) : "", "", std::string(method), "",

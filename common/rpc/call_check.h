@@ -51,9 +51,9 @@ class CallCheck final : public grpc::AuthMetadataProcessor {
                        OutputMetadata* response_metadata) override;
 
  private:
-  // `*say`: the log should have a line about a rejection.
+  // `*should_log`: the log should have a line about a rejection.
   Status Check(const InputMetadata& metadata, const StatusOr<Identity>& caller,
-               std::string_view method, bool* say) const;
+               std::string_view method, bool* should_log) const;
 
   const std::shared_ptr<CallPolicy> policy_;
 };

@@ -15,7 +15,7 @@ namespace lockstep {
 namespace {
 
 // Parses a document and discards it.
-class Deaf final : public YAML::EventHandler {
+class NullHandler final : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
@@ -156,9 +156,9 @@ StatusOr<std::vector<std::pair<YamlValue, YamlValue>>> YamlValue::Map() const {
 Status CheckOneDocument(const std::string& text, const std::string& source) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
-  Deaf deaf;
+  NullHandler handler;
   int documents = 0;
-  while (documents < 2 && parser.HandleNextDocument(deaf)) ++documents;
+  while (documents < 2 && parser.HandleNextDocument(handler)) ++documents;
   if (documents == 1) return OkStatus();
   return InvalidArgument(
       "{}: has {}; exactly one document is required", source,

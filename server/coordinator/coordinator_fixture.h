@@ -80,7 +80,7 @@ class CoordinatorTest : public testing::Test {
                        Name(snapshot.job->state),
                        snapshot.job->resource_version);
   }
-  static Status Anybody(const Job&) { return OkStatus(); }
+  static Status AllowAll(const Job&) { return OkStatus(); }
   StatusOr<std::string> Submit(const JobSpec& spec,
                                const std::string& id = "") {
     return coordinator_->jobs()->Submit(
@@ -94,7 +94,7 @@ class CoordinatorTest : public testing::Test {
   }
   StatusOr<std::string> Cancel(const JobName& name) {
     return coordinator_->jobs()->CancelJob(
-        {"user/ann", "cancel-" + name, "CancelJob", name}, name, Anybody,
+        {"user/ann", "cancel-" + name, "CancelJob", name}, name, AllowAll,
         Encode);
   }
   static std::string EncodeNode(const NodeSnapshot& node) {
@@ -133,7 +133,7 @@ class CoordinatorTest : public testing::Test {
                                const std::string& id = "") {
     return coordinator_->jobs()->DeleteJob(
         {"user/ann", id.empty() ? NextId() : id, "DeleteJob", name}, name,
-        Anybody, "gone");
+        AllowAll, "gone");
   }
   std::string NextId() { return fmt::format("id-{}", ++ids_); }
   NodeState StateOf(const NodeName& node) {

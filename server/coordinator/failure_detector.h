@@ -34,12 +34,12 @@ class FailureDetector {
 
   // A step that needed every rank of the job finished, so all its nodes were
   // alive.
-  void NoteStep(const JobName& job, MonoTime now) { proven_[job] = now; }
+  void NoteStep(const JobName& job, MonoTime now) { stepped_[job] = now; }
   // Extends leases by the steps since the last call.
-  void ApplyProofs();
+  void ApplyLiveness();
   // Call it before every decision. If the coordinator itself was paused or
   // waited for its disk, that time does not count as silence of the nodes.
-  void ForgiveAbsence(Time now);
+  void ExtendLeasesAfterPause(Time now);
 
   // Returns how long `node`, which has a gang of the job, may be silent while
   // the job makes no step.
@@ -63,7 +63,7 @@ class FailureDetector {
   // The inquiries about silent nodes.
   std::map<NodeName, Inquiry> inquiries_;
   // Liveness evidence not applied to the nodes yet.
-  std::map<JobName, MonoTime> proven_;
+  std::map<JobName, MonoTime> stepped_;
   // The time of the coordinator's last decision.
   std::optional<MonoTime> awake_;
 };

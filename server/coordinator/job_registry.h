@@ -29,7 +29,7 @@ struct JobEntry {
   explicit JobEntry(const StallOptions& options) : stall(options) {}
 
   // Returns the stalled rank that delays a running native job.
-  std::optional<Stall> Standing(MonoTime now) const;
+  std::optional<Stall> StalledRank(MonoTime now) const;
 
   std::shared_ptr<const Job> job;
   // The size of its spec.
@@ -47,8 +47,8 @@ struct JobEntry {
   // There is progress that watchers have not received.
   bool progress_news = false;
   // The job's history has an open stall event.
-  bool standing = false;
-  MonoTime standing_since;
+  bool stall_noted = false;
+  MonoTime stalled_since;
 };
 
 class JobRegistry {

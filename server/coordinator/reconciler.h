@@ -49,7 +49,7 @@ class Reconciler {
   // Sets all_started_since once every rank has started.
   void NoteStarted(JobEntry* entry, Time now) const;
   // Adds the start and the end of a rank's stall to the job's history.
-  static void NoteStanding(JobEntry* entry, Job* job, Time now);
+  static void NoteStall(JobEntry* entry, Job* job, Time now);
   // Adds events for tasks with faulty GPUs.
   void NoteBadGpus(Job* job, const JobView& view, Time now) const;
 

@@ -41,7 +41,7 @@ struct JobSnapshot {
   std::optional<JobProgressInfo> progress;
   // The stalled rank that delays the others, long before the job is restarted
   // for it.
-  std::optional<Stall> standing;
+  std::optional<Stall> stall;
   Bill bill;
   // In a list: 1 is the next job to be placed. 0 if the job is not queued or
   // its position was not looked up.

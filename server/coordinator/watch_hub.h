@@ -120,7 +120,8 @@ class WatchHub {
   Status CheckKept(int64_t version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Wakes the waiting watchers of `job` and of all jobs, which had taken
   // everything up to `version` and `progress_sequence`.
-  void Tell(const JobName& job, int64_t version, uint64_t progress_sequence)
+  void WakeWatchers(const JobName& job, int64_t version,
+                    uint64_t progress_sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t Count(const JobName& job, int64_t version) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

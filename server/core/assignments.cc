@@ -216,7 +216,7 @@ std::vector<Assignment> Assigner::For(const NodeName& node) const {
   return result;
 }
 
-std::set<NodeName> NodesToTell(const Job* before, const Job& after) {
+std::set<NodeName> NodesToUpdate(const Job* before, const Job& after) {
   std::set<NodeName> nodes;
   if (before == nullptr || !SameForAll(*before, after)) {
     AddNodesOf(after, &nodes);

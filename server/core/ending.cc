@@ -177,7 +177,7 @@ void NoteWaiting(Job* job, Time now) {
       now);
 }
 
-void NoteHowTheyEnded(Job* job, Time now) {
+void NoteExits(Job* job, Time now) {
   const auto ended = [&](bool stopped) {
     return Members(*job, [&](const GroupRank& member) {
       return member.rank->exit && !member.rank->exit->ok() &&
@@ -190,7 +190,7 @@ void NoteHowTheyEnded(Job* job, Time now) {
   Note(job, Reason::kRanksStopped, ended(true), "stopped", true, now);
 }
 
-void NoteStartedAnew(Job* job, Time now) {
+void NoteGangRestart(Job* job, Time now) {
   const auto done = Members(*job, [](const GroupRank& member) {
     return IsOfGroup(member.task->type) && ExitedWell(*member.rank);
   });

@@ -39,7 +39,7 @@ Hold HoldOn(const Job& job, const std::vector<size_t>& tasks,
 
 // A job stored by an older version may ask for gloo. Its reduction plan has
 // gloo's order, so it is dropped, too.
-void TakeAnotherBackend(Job* job, Time now) {
+void ReplaceBackend(Job* job, Time now) {
   if (!ReplaceGloo(&job->spec)) return;
   job->reduction_plan.clear();
   AddEvent(job, Reason::kBackendReplaced,
@@ -54,7 +54,7 @@ void TakeAnotherBackend(Job* job, Time now) {
 void StartGeneration(Job* job, Time now) {
   job->generation = std::max(job->generation, job->generation_floor) + 1;
   AddGeneration(job);
-  TakeAnotherBackend(job, now);
+  ReplaceBackend(job, now);
   ++job->attempt;
   job->cluster.reset();
   job->job_key.clear();

@@ -148,9 +148,9 @@ bool CanFetchAhead(const JobSpec& spec) {
              [](const RoleSpec& role) { return role.container.has_value(); });
 }
 
-std::map<NodeName, Prefetch> WhatToFetchAhead(
-    const std::vector<const Job*>& queue, std::vector<HostCapacity> hosts,
-    const PrefetchOptions& options) {
+std::map<NodeName, Prefetch> PrefetchLists(const std::vector<const Job*>& queue,
+                                           std::vector<HostCapacity> hosts,
+                                           const PrefetchOptions& options) {
   for (HostCapacity& host : hosts) {
     host.allocated = {};
     host.allocated_gpus.clear();
@@ -181,9 +181,9 @@ std::map<NodeName, Prefetch> WhatToFetchAhead(
   return lists;
 }
 
-void TakePrefetched(Job* job, const std::vector<Prefetched>& said,
+void TakePrefetched(Job* job, const std::vector<Prefetched>& report,
                     const NodeName& node, Time now) {
-  for (const Prefetched& item : said) {
+  for (const Prefetched& item : report) {
     if (item.image) {
       const std::string image = item.image->image;
       if (!IsOf(*job, *item.image)) continue;

@@ -59,7 +59,7 @@ bool CheckNodes(Job* job, const JobView& view, bool launched, Time now) {
            now);
       return true;
     }
-    if (launched && SaysNothing(view, node, job->generation)) {
+    if (launched && HasNoReport(view, node, job->generation)) {
       Fail(job,
            {Reason::kNodeLost,
             fmt::format("node {} returned without the job's ranks", node)},
@@ -262,7 +262,7 @@ void DecideFinishing(Job* job, const JobView& view, Time now) {
     }
   }
   if (!job->holds.empty()) return;
-  if (*job->outcome == JobState::kSucceeded) NoteHowTheyEnded(job, now);
+  if (*job->outcome == JobState::kSucceeded) NoteExits(job, now);
   CloseAttempt(job, view, job->cause, now);
   EnterState(job, *job->outcome, job->cause, now);
 }

@@ -65,13 +65,13 @@ bool HasStoppedOnRequest(const Job& job) {
 std::optional<Cause> Leave(Job* job, const JobView& view, Time now) {
   const std::optional<Departure> departure = MustLeave(*job, view);
   if (!departure) return std::nullopt;
-  const bool told = IsAskedToStop(*job);
+  const bool asked = IsAskedToStop(*job);
   if (now.wall >= departure->deadline) {
     return Cause{Reason::kNodeDrained,
                  fmt::format("{}; its grace of {} has ended", departure->why,
                              FormatDuration(departure->grace))};
   }
-  if (told) return std::nullopt;
+  if (asked) return std::nullopt;
   if (!SavesOnRequest(*job)) {
     return Cause{Reason::kNodeDrained, departure->why};
   }

@@ -205,7 +205,7 @@ std::vector<TaskPlacement> PlacementOf(std::vector<GangTask> tasks) {
 
 // True if a node's report or loss ended its generation. The gang then avoids
 // the place unless nothing else fits.
-bool WasThePlacesFault(Reason reason) {
+bool IsPlacementFault(Reason reason) {
   return reason == Reason::kNoCapacity || reason == Reason::kPrepareRefused ||
          reason == Reason::kOutputNotShared ||
          reason == Reason::kOutputMissing ||
@@ -238,7 +238,7 @@ std::optional<std::vector<TaskPlacement>> PlaceAgain(
     const Job& job, const std::vector<HostCapacity>& hosts) {
   std::vector<GangTask> tasks = GangTasksOf(job.spec);
   if (job.tasks.size() != tasks.size() || job.attempts.empty() ||
-      WasThePlacesFault(job.attempts.back().end_cause.reason) ||
+      IsPlacementFault(job.attempts.back().end_cause.reason) ||
       KilledTwiceOn(job)) {
     return std::nullopt;
   }

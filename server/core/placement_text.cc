@@ -210,16 +210,17 @@ std::string HoldersOfRest(const JobSpec& spec,
     std::string holders = HoldersText(ShortageOfRest(spec, host), host);
     if (!holders.empty()) texts[host.node] = std::move(holders);
   }
-  std::vector<std::string> told;
+  std::vector<std::string> texts;
   for (const auto& [node, holders] : texts) {
-    if (told.size() == kMost) {
+    if (texts.size() == kMost) {
       const size_t more = texts.size() - kMost;
-      told.push_back(fmt::format("{} more node{}", more, more == 1 ? "" : "s"));
+      texts.push_back(
+          fmt::format("{} more node{}", more, more == 1 ? "" : "s"));
       break;
     }
-    told.push_back(fmt::format("{}: {}", node, holders));
+    texts.push_back(fmt::format("{}: {}", node, holders));
   }
-  return fmt::format("{}", fmt::join(told, "; "));
+  return fmt::format("{}", fmt::join(texts, "; "));
 }
 
 int64_t TaskCountOf(const JobSpec& spec) {
@@ -303,9 +304,9 @@ Resources SumOf(const JobSpec& spec) {
   return sum;
 }
 
-std::string DescribeNobodyReady(const std::string& pool,
-                                const std::vector<HostCapacity>& hosts,
-                                const std::vector<HostCapacity>& all) {
+std::string DescribeNoneReady(const std::string& pool,
+                              const std::vector<HostCapacity>& hosts,
+                              const std::vector<HostCapacity>& all) {
   if (all.empty()) return "no worker daemon is registered";
   const std::string unknown = DescribeUnknownPool(pool, all);
   if (!unknown.empty()) return unknown;
@@ -388,11 +389,11 @@ std::vector<std::string> TooLargeForAnyHost(
     return std::any_of(hosts.begin(), hosts.end(), takes);
   };
   std::vector<std::string> reasons;
-  std::vector<const RoleSpec*> told;
+  std::vector<const RoleSpec*> texts;
   for (const RoleSpec& role : spec.roles) {
     // A worker with the chief's request needs no sentence of its own.
     const bool again =
-        std::any_of(told.begin(), told.end(), [&](const RoleSpec* other) {
+        std::any_of(texts.begin(), texts.end(), [&](const RoleSpec* other) {
           return other->resources == role.resources &&
                  other->container.has_value() == role.container.has_value();
         });
@@ -402,7 +403,7 @@ std::vector<std::string> TooLargeForAnyHost(
         })) {
       continue;
     }
-    told.push_back(&role);
+    texts.push_back(&role);
     RoleSpec bare = role;
     bare.container.reset();
     const bool engine =

@@ -150,16 +150,16 @@ Cause RefusalBy(const Job& job, const NodeName& node, Cause refusal) {
 
 void TakePreparations(Job* job, const std::vector<size_t>& tasks,
                       const GangStatus& gang) {
-  auto said = gang.preparations.begin();
+  auto report = gang.preparations.begin();
   for (const size_t index : tasks) {
     TaskStatus& task = job->tasks[index];
-    if (said == gang.preparations.end()) return;
-    if (!SameButForTime(task.preparation, *said)) {
-      task.preparation = *said;
+    if (report == gang.preparations.end()) return;
+    if (!SameButForTime(task.preparation, *report)) {
+      task.preparation = *report;
       task.preparation.detail =
           Shorten(std::move(task.preparation.detail), 500);
     }
-    ++said;
+    ++report;
   }
 }
 

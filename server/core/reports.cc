@@ -16,25 +16,25 @@ namespace lockstep {
 namespace {
 
 // Converts to the coordinator's clock. An exit precedes its report.
-WallTime EndTime(WallTime said, Duration offset, Time now) {
+WallTime EndTime(WallTime reported, Duration offset, Time now) {
   constexpr Duration kFar = std::chrono::hours(24 * 365 * 100);
-  if (said <= WallTime{} || said - WallTime{} > kFar) return now.wall;
-  return std::min(now.wall, said + offset);
+  if (reported <= WallTime{} || reported - WallTime{} > kFar) return now.wall;
+  return std::min(now.wall, reported + offset);
 }
 
-void TakeRank(const Job& job, const RankStatus& said, Duration offset,
+void TakeRank(const Job& job, const RankStatus& report, Duration offset,
               RankStatus* known, Time now) {
   // The report is about an earlier process of the rank.
-  if (said.restarts < known->restarts) return;
-  if (said.state > known->state) known->state = said.state;
-  if (said.pid != 0) known->pid = said.pid;
-  if (said.exit && !known->exit) {
-    known->exit = said.exit;
-    known->exit->end_time = EndTime(said.exit->end_time, offset, now);
+  if (report.restarts < known->restarts) return;
+  if (report.state > known->state) known->state = report.state;
+  if (report.pid != 0) known->pid = report.pid;
+  if (report.exit && !known->exit) {
+    known->exit = report.exit;
+    known->exit->end_time = EndTime(report.exit->end_time, offset, now);
     known->state = RankState::kExited;
     // The counters are final and become durable here.
-    known->progress = said.progress;
-    known->usage = UsageOf(job, said);
+    known->progress = report.progress;
+    known->usage = UsageOf(job, report);
   }
 }
 
@@ -134,8 +134,9 @@ void TakeReport(Job* job, const std::vector<size_t>& tasks,
   SettleOutputIdentity(job, gang, node);
   for (const size_t task : tasks) {
     for (RankStatus& rank : job->tasks[task].ranks) {
-      for (const RankStatus& said : gang.ranks) {
-        if (said.rank == rank.rank) TakeRank(*job, said, offset, &rank, now);
+      for (const RankStatus& report : gang.ranks) {
+        if (report.rank == rank.rank)
+          TakeRank(*job, report, offset, &rank, now);
       }
     }
   }
@@ -176,7 +177,7 @@ void TakeReport(Job* job, const std::vector<size_t>& tasks,
 
 // A node whose gang is gone holds no resources. A node that does not know the
 // gang acknowledges STOP, too.
-void ReleaseWhatIsGone(Job* job, const JobView& view, Time now) {
+void ReleaseEndedHolds(Job* job, const JobView& view, Time now) {
   const auto gone = [&](const Hold& hold) {
     const GangStatus* gang = GangOf(view, hold.node, hold.generation);
     return IsLost(view, hold.node) ||
@@ -212,7 +213,7 @@ bool IsLost(const JobView& view, const NodeName& node) {
   return it != view.nodes.end() && it->second.state == NodeState::kLost;
 }
 
-bool SaysNothing(const JobView& view, const NodeName& node,
+bool HasNoReport(const JobView& view, const NodeName& node,
                  Generation generation) {
   const auto it = view.nodes.find(node);
   return it != view.nodes.end() && it->second.reported &&
@@ -228,7 +229,7 @@ void TakeReports(Job* job, const JobView& view, Time now) {
                  view.nodes.at(node).clock_offset, now);
     }
   }
-  ReleaseWhatIsGone(job, view, now);
+  ReleaseEndedHolds(job, view, now);
 }
 
 int64_t HighestCommitted(const Job& job, const JobView& view) {

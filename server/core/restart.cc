@@ -113,8 +113,8 @@ bool AllTakeWork(const Job& job, const JobView& view) {
 // network lost a peer, all ranks stalled in one all-reduce, the gang did not
 // get ready in time although no rank ended by itself, or a node cools down
 // because other jobs failed there, too.
-bool IsNotThePrograms(const Job& job, const JobView& view,
-                      const Failure& failure, const GangEvidence& evidence) {
+bool IsWithoutEvidence(const Job& job, const JobView& view,
+                       const Failure& failure, const GangEvidence& evidence) {
   if (failure.fatal || failure.free_restart || failure.port_taken ||
       failure.passing || failure.holds || failure.moved || failure.ordered) {
     return false;
@@ -178,8 +178,8 @@ Usage UsedBy(const Job& job, const JobView& view, const NodeName& node,
   if (rank.exit) return rank.usage;
   const GangStatus* gang = GangOf(view, node, job.generation);
   if (gang == nullptr) return rank.usage;
-  for (const RankStatus& said : gang->ranks) {
-    if (said.rank == rank.rank) return UsageOf(job, said);
+  for (const RankStatus& report : gang->ranks) {
+    if (report.rank == rank.rank) return UsageOf(job, report);
   }
   return rank.usage;
 }
@@ -226,7 +226,7 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
   Failure failure = Judge(*job);
   if (AnyHasBadGpu(*job, view)) failure.signature.clear();
   const GangEvidence evidence = EvidenceOf(job->tasks, job->generation, view);
-  failure.uncharged = IsNotThePrograms(*job, view, failure, evidence);
+  failure.uncharged = IsWithoutEvidence(*job, view, failure, evidence);
   const bool was_running = WasRunning(*job);
   const bool progress = MadeProgress(*job, view, failure, now);
   const RestartPlan plan = PlanRestart(*job, failure, progress, now);
@@ -255,7 +255,7 @@ void DecideAfterFailure(Job* job, const JobView& view, Time now) {
            fmt::format("{}; {}", failure.cause.message,
                        WhatNow(*job, failure, plan, evidence, now)),
            now);
-  NoteStartedAnew(job, now);
+  NoteGangRestart(job, now);
   if (cannot_form) {
     HoldForming(job, Describe(evidence.pairs), plan.backoff, now);
     return;

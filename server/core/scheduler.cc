@@ -141,7 +141,7 @@ ScheduleResult Schedule(std::vector<QueuedJob> queue,
           KeptApart(spec, there.hosts)
               .value_or(Cause{
                   Reason::kNoNodes,
-                  DescribeNobodyReady(spec.pool, there.hosts, pools.all())});
+                  DescribeNoneReady(spec.pool, there.hosts, pools.all())});
       continue;
     }
     if (queued.backing_off) {

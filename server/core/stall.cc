@@ -84,23 +84,23 @@ void StallWatch::Reset(Generation generation) {
   stepped_.reset();
 }
 
-void StallWatch::Take(const RankStatus& said, MonoTime now) {
-  const auto [it, first] = pages_.try_emplace(said.rank);
+void StallWatch::Take(const RankStatus& report, MonoTime now) {
+  const auto [it, first] = pages_.try_emplace(report.rank);
   Page& page = it->second;
   // The time between two distant reports is unknown.
-  const bool gap = !first && now - page.heard > options_.fresh;
-  if (first || gap || !SamePlace(page.progress, said.progress)) {
+  const bool gap = !first && now - page.reported > options_.fresh;
+  if (first || gap || !SamePlace(page.progress, report.progress)) {
     page.since = now;
     announced_ = {};
   }
-  page.progress = said.progress;
-  page.heard = now;
-  page.cpu.push_back({now, said.usage.cpu_seconds});
+  page.progress = report.progress;
+  page.reported = now;
+  page.cpu.push_back({now, report.usage.cpu_seconds});
   while (page.cpu.size() > 2 && now - page.cpu[1].time >= kCpuWindow) {
     page.cpu.pop_front();
   }
 
-  const int64_t committed = said.progress.committed_step;
+  const int64_t committed = report.progress.committed_step;
   if (committed <= committed_) return;
   // Steps committed before its first report, or restored, do not belong to this
   // generation.
@@ -127,8 +127,8 @@ Duration StallWatch::Deadline() const {
                                    : deadline;
 }
 
-std::optional<Stall> StallWatch::Standing(int32_t world_size,
-                                          MonoTime now) const {
+std::optional<Stall> StallWatch::StalledRank(int32_t world_size,
+                                             MonoTime now) const {
   if (world_size < 2 || pages_.size() != static_cast<size_t>(world_size)) {
     return std::nullopt;
   }
@@ -142,7 +142,7 @@ std::optional<Stall> StallWatch::Standing(int32_t world_size,
   int32_t waiting = 0;
   for (const auto& [rank, page] : pages_) {
     const bool waits = Waits(page.progress);
-    if (now - page.heard > options_.fresh || IsDone(page.progress) ||
+    if (now - page.reported > options_.fresh || IsDone(page.progress) ||
         !(waits || Works(page.progress))) {
       return std::nullopt;
     }
@@ -179,7 +179,7 @@ std::optional<Stall> StallWatch::Standing(int32_t world_size,
 }
 
 std::optional<Stall> StallWatch::Check(int32_t world_size, MonoTime now) const {
-  std::optional<Stall> stall = Standing(world_size, now);
+  std::optional<Stall> stall = StalledRank(world_size, now);
   if (stall && stall->still <= stall->limit) stall.reset();
   return stall;
 }

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kMaxKillers = 8;
 // Everybody sees why a node is kept apart, but ranks belong to users. So their
 // texts are not part of the reason.
-constexpr char kSaidByRanks[] = "their ranks lost each other";
+constexpr char kReportedByRanks[] = "their ranks lost each other";
 
 }  // namespace
 
@@ -61,9 +61,12 @@ void Strikes::Part(const LostPair& lost, Time now, News* news) {
   pair.doubted = false;
   pair.parted = true;
   pair.end = now.mono + wait;
-  pair.apart = {
-      key.first, key.second,      lost.tested ? Describe({lost}) : kSaidByRanks,
-      now,       now.wall + wait, lost.tested};
+  pair.apart = {key.first,
+                key.second,
+                lost.tested ? Describe({lost}) : kReportedByRanks,
+                now,
+                now.wall + wait,
+                lost.tested};
   news->apart.push_back(pair.apart);
 }
 

@@ -46,7 +46,7 @@ LogStore::Listener::~Listener() {
   store_->listeners_.erase(at_);
 }
 
-void LogStore::Tell(const std::set<std::string>& uids) {
+void LogStore::NotifyListeners(const std::set<std::string>& uids) {
   MutexLock lock(&mu_);
   ++change_;
   changed_.NotifyAll();
@@ -92,7 +92,7 @@ void LogStore::Run() {
     for (const Piece& piece : pieces) changed.insert(piece.key.job_uid);
     WriteAll(std::move(pieces));
     for (const std::string& uid : removals) RemoveNow(uid);
-    Tell(changed);
+    NotifyListeners(changed);
   }
 }
 

@@ -131,7 +131,8 @@ class LogStore {
   std::string PathOf(const LogKey& key, const char* suffix) const;
   void Run();
   // Notifies the listeners of these jobs.
-  void Tell(const std::set<std::string>& uids) ABSL_LOCKS_EXCLUDED(mu_);
+  void NotifyListeners(const std::set<std::string>& uids)
+      ABSL_LOCKS_EXCLUDED(mu_);
   void WriteAll(std::deque<Piece> pieces);
   // Writes and syncs the pieces of one log.
   StatusOr<Ack> WriteLog(const LogKey& key, const std::vector<Piece*>& pieces);

@@ -9,7 +9,7 @@ namespace {
 
 // A store from an old backup lacks the newest jobs. The operator has a day to
 // notice and restore the right one.
-constexpr Duration kOfNobody = std::chrono::hours(24);
+constexpr Duration kOrphanGrace = std::chrono::hours(24);
 
 }  // namespace
 
@@ -30,7 +30,7 @@ std::vector<std::string> LogsToRemove(std::vector<FoundLogs> found,
     const bool over =
         entry.owner.known
             ? entry.owner.end_time && now - *entry.owner.end_time > max_age
-            : now - entry.logs.last_write > kOfNobody;
+            : now - entry.logs.last_write > kOrphanGrace;
     if (over) {
       gone.push_back(entry.logs.uid);
       continue;

@@ -277,7 +277,7 @@ void JobAccount::Progress(const CoordinatorView::JobEntry& entry, Time now,
   if (entry.last_step && (!stepping_ || launching_)) {
     FirstStep(job, *entry.last_step, now, timings);
   }
-  quiet_ = snapshot.standing.has_value() ||
+  quiet_ = snapshot.stall.has_value() ||
            (entry.last_step && now.mono - *entry.last_step > kQuietTime);
   if (snapshot.live.empty()) return;
   double samples = 0;

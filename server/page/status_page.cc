@@ -106,7 +106,7 @@ std::string NoteOf(const Member& member, WallTime now) {
   return note;
 }
 
-bool SpeaksNow(const Member& member) {
+bool ReportsNow(const Member& member) {
   return member.state != NodeState::kUnknown &&
          member.state != NodeState::kLost;
 }
@@ -123,7 +123,7 @@ std::string GpuText(const NodeSnapshot& node) {
     sum += *gpu.utilization;
     ++known;
   }
-  if (known > 0 && SpeaksNow(node.member)) {
+  if (known > 0 && ReportsNow(node.member)) {
     text += fmt::format(", busy {:.0f} %", sum / known * 100);
   }
   return text;
@@ -143,7 +143,7 @@ void NodeTable(const std::vector<NodeSnapshot>& nodes, WallTime now,
     html->BeginRow().BeginCell().Link("/nodes", member.info.name).Raw("</td>");
     html->Cell(Name(member.state), StateClass(Name(member.state)));
     html->Cell(member.info.pool).BeginCell("n");
-    if (SpeaksNow(member)) html->Bar(member.readings.cpu_utilization);
+    if (ReportsNow(member)) html->Bar(member.readings.cpu_utilization);
     html->Raw("</td>").Cell(fmt::format("{:g} of {:g}", node.allocated.cpus,
                                         member.info.capacity.cpus),
                             "n");
@@ -163,8 +163,8 @@ void GpuTable(const Member& member, Html* html) {
                 "temperature"});
   for (const Gpu& gpu : member.info.gpus) {
     GpuUsage usage;
-    for (const GpuUsage& said : member.readings.gpus) {
-      if (said.index == gpu.index && SpeaksNow(member)) usage = said;
+    for (const GpuUsage& latest : member.readings.gpus) {
+      if (latest.index == gpu.index && ReportsNow(member)) usage = latest;
     }
     html->BeginRow().Cell(std::to_string(gpu.index), "n");
     html->Cell(gpu.model).BeginCell("n");
@@ -266,7 +266,7 @@ HttpResponse NodePage(const std::string& cluster, const JobReader& reader,
       .Fact("pool", info.pool)
       .Fact("has", Describe(info.capacity))
       .Fact("held by jobs", Describe(node.allocated));
-  if (SpeaksNow(member)) {
+  if (ReportsNow(member)) {
     html.Raw("<tr><th>CPU</th><td>")
         .Bar(member.readings.cpu_utilization)
         .Raw("</td></tr>\n");

@@ -30,18 +30,18 @@ class FileAsker {
       : files_(files),
         target_(std::move(target)),
         peer_(peer),
-        turn_(files->turns(), caller, peer) {}
+        ticket_(files->limiter(), caller, peer) {}
 
   const FileTarget& target() const { return target_; }
   const WorkFilesOptions& options() const { return files_->options(); }
   // The reader has taken a message.
-  void Progress() { turn_.Progress(); }
+  void Progress() { ticket_.Progress(); }
   // Returns the answer to `query`. If it has not arrived, sets `*wait` to the
   // next step.
   std::optional<FileAnswer> Ask(const FileQuery& query, StreamStep* wait) {
-    if (const auto turn = turn_.Take(); !turn || !turn->ok()) {
-      *wait =
-          turn ? StreamStep::End(*turn) : StreamStep::Sleep(turn_.deadline());
+    if (const auto admitted = ticket_.Poll(); !admitted || !admitted->ok()) {
+      *wait = admitted ? StreamStep::End(*admitted)
+                       : StreamStep::Sleep(ticket_.deadline());
       return std::nullopt;
     }
     if (!question_) question_.emplace(files_, target_.node, query, peer_);
@@ -62,7 +62,7 @@ class FileAsker {
   WorkFiles* const files_;
   const FileTarget target_;
   StreamPeer* const peer_;
-  Turns::Turn turn_;
+  AdmissionLimiter::Ticket ticket_;
   std::optional<WorkFiles::Question> question_;
 };
 

@@ -8,13 +8,13 @@
 #include "common/rpc/call_pools.h"
 #include "lockstep/v1/package.grpc.pb.h"
 #include "server/packages/package_store.h"
-#include "server/stream/turns.h"
+#include "server/stream/admission_limiter.h"
 
 namespace lockstep {
 
 struct PackageServiceOptions {
-  TurnLimits uploads{16, 4};
-  TurnLimits fetches{64, 16};
+  AdmissionLimits uploads{16, 4};
+  AdmissionLimits fetches{64, 16};
   // A call is ended if its peer neither sends nor reads for this time.
   Duration idle = std::chrono::seconds(60);
 };
@@ -44,8 +44,8 @@ class PackageService final : public v1::PackageService::CallbackService {
   const PackageServiceOptions options_;
   CallPools* const pools_;
   PackageStore* const store_;
-  Turns uploads_;
-  Turns fetches_;
+  AdmissionLimiter uploads_;
+  AdmissionLimiter fetches_;
 };
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 namespace lockstep {
 
 WorkFiles::WorkFiles(WorkFilesOptions options)
-    : options_(options), turns_("reads of files", options.turns) {}
+    : options_(options), limiter_("reads of files", options.reads) {}
 
 WorkFiles::Connection WorkFiles::Connect(
     const NodeName& node, std::function<void(const FileQuery&)> send) {

@@ -14,8 +14,8 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/wire/worker_wire.h"
+#include "server/stream/admission_limiter.h"
 #include "server/stream/stream_reactor.h"
-#include "server/stream/turns.h"
 
 namespace lockstep {
 
@@ -28,7 +28,7 @@ struct WorkFilesOptions {
   int64_t max_file_bytes = int64_t{1} << 30;
   // Concurrent lists and reads. A call whose reader takes nothing for `idle` is
   // ended.
-  TurnLimits turns{32, 4};
+  AdmissionLimits reads{32, 4};
   Duration idle = std::chrono::seconds(60);
 };
 
@@ -79,9 +79,9 @@ class WorkFiles {
   };
 
   const WorkFilesOptions& options() const { return options_; }
-  Turns* turns() { return &turns_; }
+  AdmissionLimiter* limiter() { return &limiter_; }
   // Ends calls with idle readers. Call it periodically.
-  void CancelIdle(MonoTime now) { turns_.CancelIdle(now - options_.idle); }
+  void CancelIdle(MonoTime now) { limiter_.CancelIdle(now - options_.idle); }
 
  private:
   struct Peer {
@@ -94,7 +94,7 @@ class WorkFiles {
       ABSL_LOCKS_EXCLUDED(mu_);
 
   const WorkFilesOptions options_;
-  Turns turns_;
+  AdmissionLimiter limiter_;
   Mutex mu_;
   uint64_t next_ ABSL_GUARDED_BY(mu_) = 1;
   std::map<Connection, Peer> peers_ ABSL_GUARDED_BY(mu_);

@@ -196,11 +196,11 @@ class Outbox final : public WorkerLink,
 // Returns 0 if the daemon is older or has obeyed no coordinator.
 uint64_t ObeyedEpoch(const grpc::CallbackServerContext& context) {
   const auto& metadata = context.client_metadata();
-  const auto said = metadata.find(kObeyedEpochKey);
-  if (said == metadata.end()) return 0;
+  const auto found = metadata.find(kObeyedEpochKey);
+  if (found == metadata.end()) return 0;
   uint64_t epoch = 0;
-  const char* const end = said->second.data() + said->second.size();
-  const auto parsed = std::from_chars(said->second.data(), end, epoch);
+  const char* const end = found->second.data() + found->second.size();
+  const auto parsed = std::from_chars(found->second.data(), end, epoch);
   return parsed.ec == std::errc() && parsed.ptr == end ? epoch : 0;
 }
 
