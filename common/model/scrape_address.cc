@@ -6,9 +6,9 @@ namespace lockstep {
 
 std::optional<HostPort> ScrapeAddress(const std::string& http_address,
                                       const std::string& address) {
-  const auto address = ParseHostPort(http_address);
-  if (!address.ok() || address->port == 0) return std::nullopt;
-  HostPort found = *address;
+  const auto parsed = ParseHostPort(http_address);
+  if (!parsed.ok() || parsed->port == 0) return std::nullopt;
+  HostPort found = *parsed;
   if (found.host == "0.0.0.0" || found.host == "::") found.host = address;
   if (found.host.empty()) return std::nullopt;
   if (IsLoopback(found.host) && !IsLoopback(address)) return std::nullopt;
@@ -18,8 +18,8 @@ std::optional<HostPort> ScrapeAddress(const std::string& http_address,
 std::string WhyNotScraped(const std::string& http_address,
                           const std::string& address) {
   if (ScrapeAddress(http_address, address)) return "";
-  const auto address = ParseHostPort(http_address);
-  if (!address.ok() || address->port == 0) {
+  const auto parsed = ParseHostPort(http_address);
+  if (!parsed.ok() || parsed->port == 0) {
     return "its daemon has no HTTP port: Prometheus cannot scrape it";
   }
   return fmt::format(

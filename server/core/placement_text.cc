@@ -389,11 +389,11 @@ std::vector<std::string> TooLargeForAnyHost(
     return std::any_of(hosts.begin(), hosts.end(), takes);
   };
   std::vector<std::string> reasons;
-  std::vector<const RoleSpec*> texts;
+  std::vector<const RoleSpec*> described;
   for (const RoleSpec& role : spec.roles) {
     // A worker with the chief's request needs no sentence of its own.
     const bool again =
-        std::any_of(texts.begin(), texts.end(), [&](const RoleSpec* other) {
+        std::any_of(described.begin(), described.end(), [&](const RoleSpec* other) {
           return other->resources == role.resources &&
                  other->container.has_value() == role.container.has_value();
         });
@@ -403,7 +403,7 @@ std::vector<std::string> TooLargeForAnyHost(
         })) {
       continue;
     }
-    texts.push_back(&role);
+    described.push_back(&role);
     RoleSpec bare = role;
     bare.container.reset();
     const bool engine =
