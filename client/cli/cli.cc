@@ -113,7 +113,7 @@ std::string UnknownFlag(const Command& command,
     if (!flag && name.size() > 2 && name[1] == '-') return name;
     if (!flag || name != args[i] || !flag->TakesValue()) continue;
     const bool dashes = i + 1 < args.size() && args[i + 1].starts_with("--");
-    if (!flag->value_is_optional || !dashes) ++i;
+    if (!flag->value.is_optional || !dashes) ++i;
   }
   return "";
 }

@@ -36,8 +36,8 @@ void OfferStates(const std::vector<std::string>& names, Completion* out) {
 // of the command above.
 void CompleteValue(const std::string& group, const Flag& flag,
                    Completion* out) {
-  for (const std::string& value : flag.one_of) Offer(value, "", out);
-  if (!flag.one_of.empty()) return;
+  for (const std::string& value : flag.value.one_of) Offer(value, "", out);
+  if (!flag.value.one_of.empty()) return;
   if (flag.type == "FILE") out->also = Also::kFiles;
   if (flag.type == "DIR") out->also = Also::kDirs;
   if (flag.type == "JOB") out->also = Also::kJobs;

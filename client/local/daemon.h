@@ -13,8 +13,10 @@
 
 namespace lockstep {
 
-// Returns the arguments without the program. Pure. InvalidArgument if the
-// cluster has no such daemon.
+// "coordinator", "worker-0", ... Pure.
+std::vector<std::string> DaemonNames(const ClusterRecord& record);
+// The command line, without the program. Pure. InvalidArgument when `daemon`
+// is none of the cluster's.
 StatusOr<std::vector<std::string>> DaemonArguments(const LocalLayout& layout,
                                                    const ClusterRecord& record,
                                                    std::string_view daemon);

@@ -67,7 +67,7 @@ bool Flag::TakesValue() const {
   if (const BuiltIn* const built_in = std::get_if<BuiltIn>(&target)) {
     return *built_in == BuiltIn::kConfigFile;
   }
-  if (std::holds_alternative<bool*>(target)) return bool_takes_value;
+  if (std::holds_alternative<bool*>(target)) return value.taken_by_bool;
   return !std::holds_alternative<std::function<void()>>(target);
 }
 

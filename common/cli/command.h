@@ -44,12 +44,27 @@ using FlagRange =
     std::variant<std::monostate, std::pair<int, int>,
                  std::pair<uint64_t, uint64_t>, std::pair<double, double>>;
 
+// What a flag's value may be, and how it is read.
+struct FlagValue {
+  std::vector<std::string> one_of;
+  std::vector<FlagCheck> checks;
+  FlagRange range;
+  char delimiter = '\0';
+  bool any_case = false;
+  bool is_size = false;
+  bool is_time = false;
+  bool not_negative = false;
+  bool taken_by_bool = false;
+  bool is_optional = false;
+};
+
 struct Flag {
   // "-q,--quiet". A name without dashes makes it a positional argument.
   std::string names;
   // "FILE". If it is empty, the type of the target decides (see TypeName).
   std::string type;
   FlagTarget target;
+  FlagValue value;
   std::string help;
 
   // The section of --help that lists it. If it is empty: "Options".
@@ -57,24 +72,14 @@ struct Flag {
   std::string default_text;
   // The environment variable that is read if the flag is not given.
   std::string variable;
-  std::vector<std::string> one_of;
   // Flags that must not be given together with it.
   std::vector<std::string> excludes;
-  std::vector<FlagCheck> checks;
-  FlagRange range;
   // If it is not null, Parse stores there whether the flag was given.
   bool* given = nullptr;
-  char delimiter = '\0';
   bool required = false;
   bool hidden = false;
   bool configurable = true;
-  bool any_case = false;
   bool may_repeat = false;
-  bool is_size = false;
-  bool is_time = false;
-  bool not_negative = false;
-  bool bool_takes_value = false;
-  bool value_is_optional = false;
 
   // As in {"-q", "--quiet"}.
   std::vector<std::string> Names() const;
@@ -93,7 +98,7 @@ struct Flag {
 using FlagSetting = std::function<void(Flag*)>;
 
 inline void Required(Flag* flag) { flag->required = true; }
-inline void AnyCase(Flag* flag) { flag->any_case = true; }
+inline void AnyCase(Flag* flag) { flag->value.any_case = true; }
 // It may be given several times, each time with one value.
 inline void MayRepeat(Flag* flag) { flag->may_repeat = true; }
 // It is accepted, but neither documented nor completed.
@@ -101,14 +106,14 @@ inline void Hidden(Flag* flag) { flag->hidden = true; }
 // A configuration file must not set it.
 inline void NotInFile(Flag* flag) { flag->configurable = false; }
 // The value is a number of bytes, or has a unit as in 16GiB.
-inline void AsSize(Flag* flag) { flag->is_size = true; }
+inline void AsSize(Flag* flag) { flag->value.is_size = true; }
 // The value must have a unit, as in 30d or 12h; the target gets seconds.
-inline void AsTime(Flag* flag) { flag->is_time = true; }
-inline void NotNegative(Flag* flag) { flag->not_negative = true; }
+inline void AsTime(Flag* flag) { flag->value.is_time = true; }
+inline void NotNegative(Flag* flag) { flag->value.not_negative = true; }
 // A bool takes a value, such as "1" or "false".
-inline void WithValue(Flag* flag) { flag->bool_takes_value = true; }
+inline void WithValue(Flag* flag) { flag->value.taken_by_bool = true; }
 // Given without a value, it has its default.
-inline void ValueOptional(Flag* flag) { flag->value_is_optional = true; }
+inline void ValueOptional(Flag* flag) { flag->value.is_optional = true; }
 // --help shows the present value of the target as the default.
 void ShowDefault(Flag* flag);
 
@@ -119,14 +124,20 @@ struct FieldSetting {
   T value;
   void operator()(Flag* flag) const { flag->*field = value; }
 };
+template <typename T>
+struct ValueSetting {
+  T FlagValue::*field;
+  T value;
+  void operator()(Flag* flag) const { flag->value.*field = value; }
+};
 inline FieldSetting<bool> HiddenIf(bool value) {
   return {&Flag::hidden, value};
 }
 inline FieldSetting<bool*> SetsGiven(bool* given) {
   return {&Flag::given, given};
 }
-inline FieldSetting<char> SplitAt(char delimiter) {
-  return {&Flag::delimiter, delimiter};
+inline ValueSetting<char> SplitAt(char delimiter) {
+  return {&FlagValue::delimiter, delimiter};
 }
 inline FieldSetting<std::string> WithDefault(std::string text) {
   return {&Flag::default_text, std::move(text)};
@@ -134,20 +145,20 @@ inline FieldSetting<std::string> WithDefault(std::string text) {
 inline FieldSetting<std::string> OrVariable(std::string name) {
   return {&Flag::variable, std::move(name)};
 }
-inline FieldSetting<std::vector<std::string>> OneOf(
+inline ValueSetting<std::vector<std::string>> OneOf(
     std::vector<std::string> values) {
-  return {&Flag::one_of, std::move(values)};
+  return {&FlagValue::one_of, std::move(values)};
 }
 inline FieldSetting<std::vector<std::string>> Excludes(
     std::vector<std::string> others) {
   return {&Flag::excludes, std::move(others)};
 }
 template <typename T>
-FieldSetting<FlagRange> InRange(T least, T most) {
-  return {&Flag::range, std::pair(least, most)};
+ValueSetting<FlagRange> InRange(T least, T most) {
+  return {&FlagValue::range, std::pair(least, most)};
 }
 inline FlagSetting Checked(FlagCheck check) {
-  return [=](Flag* flag) { flag->checks.push_back(check); };
+  return [=](Flag* flag) { flag->value.checks.push_back(check); };
 }
 
 inline bool IsLongName(std::string_view name) { return name.starts_with("--"); }

@@ -70,7 +70,7 @@ class Translation {
       CLI::Option* const option = AddOption(command, flag, app);
       options_.emplace_back(&flag, option);
       Settle(flag, option);
-      Check(flag, option);
+      Check(flag.value, option);
       if (command.last_wins && flag.TakesMany()) {
         option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
       }
@@ -116,7 +116,7 @@ class Translation {
                                                          flag.help);
           } else {
             if constexpr (std::is_same_v<T, bool*>) {
-              if (!flag.bool_takes_value) {
+              if (!flag.value.taken_by_bool) {
                 return app->add_flag(flag.names, *to, flag.help);
               }
             }
@@ -134,23 +134,25 @@ class Translation {
     }
     if (!flag.type.empty()) option->type_name(flag.type);
     if (flag.may_repeat) option->take_all()->allow_extra_args(false);
-    if (flag.value_is_optional) option->expected(0, 1);
-    if (flag.delimiter != '\0') option->delimiter(flag.delimiter);
+    if (flag.value.is_optional) option->expected(0, 1);
+    if (flag.value.delimiter != '\0') {
+      option->delimiter(flag.value.delimiter);
+    }
     if (!flag.default_text.empty()) option->default_str(flag.default_text);
     if (!flag.variable.empty()) option->envname(flag.variable);
     if (flag.required) option->required();
     if (!flag.configurable) option->configurable(false);
   }
 
-  static void Check(const Flag& flag, CLI::Option* option) {
-    if (flag.is_size) option->transform(CLI::AsSizeValue(false));
-    if (flag.is_time) {
+  static void Check(const FlagValue& value, CLI::Option* option) {
+    if (value.is_size) option->transform(CLI::AsSizeValue(false));
+    if (value.is_time) {
       const std::map<std::string, double> seconds = {
           {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
       option->transform(
           CLI::AsNumberWithUnit(seconds, CLI::AsNumberWithUnit::UNIT_REQUIRED));
     }
-    if (flag.not_negative) {
+    if (value.not_negative) {
       // CLI11 applies the transformation that is added last first.
       option->transform(CLI::Validator(
           [](const std::string& text) {
@@ -158,7 +160,7 @@ class Translation {
           },
           ""));
     }
-    for (const FlagCheck& check : flag.checks) option->check(check);
+    for (const FlagCheck& check : value.checks) option->check(check);
     std::visit(
         [&](const auto& range) {
           if constexpr (!std::is_same_v<std::decay_t<decltype(range)>,
@@ -166,12 +168,12 @@ class Translation {
             option->check(CLI::Range(range.first, range.second));
           }
         },
-        flag.range);
-    if (flag.one_of.empty()) return;
-    if (flag.any_case) {
-      option->check(CLI::IsMember(flag.one_of, CLI::ignore_case));
+        value.range);
+    if (value.one_of.empty()) return;
+    if (value.any_case) {
+      option->check(CLI::IsMember(value.one_of, CLI::ignore_case));
     } else {
-      option->check(CLI::IsMember(flag.one_of));
+      option->check(CLI::IsMember(value.one_of));
     }
   }
 

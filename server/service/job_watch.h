@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +16,7 @@
 #include "server/coordinator/watch_hub.h"
 #include "server/metrics/stream_metrics.h"
 #include "server/query/visibility.h"
+#include "server/service/initial_jobs.h"
 #include "server/stream/stream_reactor.h"
 
 namespace lockstep {
@@ -33,7 +33,7 @@ class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
   // unknown or the reader fell behind what the hub keeps. Unavailable if the
   // coordinator stops.
   StreamStep Next(v1::WatchJobsResponse* message) override;
-  int64_t KeptBytes() const override { return kept_; }
+  int64_t KeptBytes() const override { return kept_ + initial_.bytes(); }
 
  private:
   // A change or a job's progress.
@@ -49,16 +49,15 @@ class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
 
   Status CheckRequest();
   Status Start();
-  // Records the names of the current jobs. Each is sent in its current state
-  // when its turn comes; only its name is kept until then.
+  // Notes the jobs that exist.
   void NoteJobs(int64_t version);
   void PushNews(WatchHub::News news);
   void Push(Item item);
   // Fills in the first waiting item. Returns false if there is none.
   bool Fill(v1::WatchJobsResponse* message);
-  // Fills in the next of the first jobs, or SYNCED after the last.
-  void FillFirst(v1::WatchJobsResponse* message);
-  // Returns false if there is nothing to send.
+  // Fills in the next initial job, or that these were all.
+  void FillInitial(v1::WatchJobsResponse* message);
+  // False: nothing is to be sent of it.
   bool FillItem(const Item& item, v1::WatchJobsResponse* message);
   // Adds soft state if `job` is still the newest. A slow reader may miss it for
   // older versions but misses no version.
@@ -73,19 +72,12 @@ class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
   const JobReader reader_;
   const JobName name_;
   const int64_t first_version_;
-  // First jobs not sent yet, and the version at which they were recorded, until
-  // SYNCED is sent.
-  std::list<JobName> first_jobs_;
-  std::optional<int64_t> synced_;
-  // First jobs that were sent at a later version than recorded. Their changes
-  // up to that version are not sent.
-  std::map<JobName, int64_t> sent_ahead_;
-  int64_t newest_ahead_ = 0;
-  // A list, because an empty one keeps no memory for idle watches.
+  InitialJobs initial_;
+  // A list: an idle watch has none, and then keeps no memory for them.
   std::list<Item> items_;
-  // The size of both lists.
+  // What `items_` takes in memory, in bytes.
   int64_t kept_ = 0;
-  // The length of both, for the lag, which other threads read.
+  // The number of messages that wait. Other threads ask for it.
   std::atomic<int64_t> waiting_ = 0;
   bool ended_ = false;
   MonoTime next_bookmark_{};
