@@ -106,7 +106,7 @@ Status RunUntilSignal(App* app, const Fd& signals, Notifier* notifier) {
       app->services.packages->CancelIdle(now);
       app->services.work_files->CancelIdle(now);
       app->observers.readers->EndStalled(now);
-      app->LookAtDisk();
+      app->RetryWrites();
     }
     if (notifier->enabled() && now >= next_status) {
       next_status = now + kStatusInterval;

@@ -15,8 +15,8 @@ namespace lockstep {
 
 // "coordinator", "worker-0", ... Pure.
 std::vector<std::string> DaemonNames(const ClusterRecord& record);
-// The command line, without the program. Pure. InvalidArgument when `daemon`
-// is none of the cluster's.
+// Returns the arguments without the program. Pure. InvalidArgument if the
+// cluster has no such daemon.
 StatusOr<std::vector<std::string>> DaemonArguments(const LocalLayout& layout,
                                                    const ClusterRecord& record,
                                                    std::string_view daemon);

@@ -205,19 +205,20 @@ void AddAccountMetrics(const Job& job, const JobAccount& account,
                id);
   if (job.spec.kind != JobKind::kNative) return;
   out->Counter("lockstep_job_steps_total",
-               "Steps that the chief committed, those done again included.",
+               "Steps that the chief committed, repeated ones included.",
                account.training().steps(), id);
   out->Counter("lockstep_job_samples_total",
-               "Samples of all ranks, those done again included.",
+               "Samples of all ranks, repeated ones included.",
                account.training().samples(), id);
   if (account.training().flops()) {
-    out->Counter("lockstep_job_flops_total",
-                 "Floating-point operations of these samples, as the chief "
-                 "reckons them.",
-                 *account.training().flops(), id);
+    out->Counter(
+        "lockstep_job_flops_total",
+        "Floating-point operations of these samples, as reported by the "
+        "chief.",
+        *account.training().flops(), id);
   }
   out->Counter("lockstep_checkpoint_stall_seconds_total",
-               "Time in which the chief's training stood still to save.",
+               "Time in which the chief's training paused for checkpoints.",
                account.training().checkpoint_stall_seconds(), id);
   for (const auto& [node, events] : account.stragglers().events()) {
     out->Counter("lockstep_straggler_events_total",
@@ -232,7 +233,7 @@ void AddAccountMetrics(const Job& job, const JobAccount& account,
   }
   if (account.stragglers().wait_ratio()) {
     out->Gauge("lockstep_job_straggler_wait_ratio",
-               "Part of the ranks' time spent waiting for the last of them.",
+               "Share of the ranks' time spent waiting for the last rank.",
                *account.stragglers().wait_ratio(), id);
   }
 }

@@ -127,7 +127,7 @@ void JobWatch::FillInitial(v1::WatchJobsResponse* message) {
   waiting_ = initial_.waiting();
   while (const std::optional<JobName> name = initial_.Next()) {
     const auto job = queries_->GetJob(*name);
-    // That it was deleted meanwhile is a change that comes.
+    // Its deletion follows as a change.
     if (!job.ok()) continue;
     initial_.OnSent(*name, job->job->resource_version);
     ended_ = !name_.empty() && IsFinal(job->job->state);

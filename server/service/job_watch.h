@@ -49,15 +49,15 @@ class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
 
   Status CheckRequest();
   Status Start();
-  // Notes the jobs that exist.
+  // Records the jobs that exist.
   void NoteJobs(int64_t version);
   void PushNews(WatchHub::News news);
   void Push(Item item);
   // Fills in the first waiting item. Returns false if there is none.
   bool Fill(v1::WatchJobsResponse* message);
-  // Fills in the next initial job, or that these were all.
+  // Fills in the next initial job, or SYNCED after the last.
   void FillInitial(v1::WatchJobsResponse* message);
-  // False: nothing is to be sent of it.
+  // Returns false if there is nothing to send.
   bool FillItem(const Item& item, v1::WatchJobsResponse* message);
   // Adds soft state if `job` is still the newest. A slow reader may miss it for
   // older versions but misses no version.
@@ -73,11 +73,11 @@ class JobWatch final : public StreamSource<v1::WatchJobsResponse> {
   const JobName name_;
   const int64_t first_version_;
   InitialJobs initial_;
-  // A list: an idle watch has none, and then keeps no memory for them.
+  // A list, because an empty one keeps no memory for idle watches.
   std::list<Item> items_;
-  // What `items_` takes in memory, in bytes.
+  // Bytes of `items_`.
   int64_t kept_ = 0;
-  // The number of messages that wait. Other threads ask for it.
+  // Waiting messages. Other threads read it.
   std::atomic<int64_t> waiting_ = 0;
   bool ended_ = false;
   MonoTime next_bookmark_{};

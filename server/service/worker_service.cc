@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// 0: the daemon does not say; it is an older one, or has obeyed nobody.
+// Returns 0 if the daemon is older or has obeyed no coordinator.
 uint64_t ObeyedEpoch(const grpc::CallbackServerContext& context) {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find(kObeyedEpochKey);
@@ -94,7 +94,8 @@ class Stream final : public WorkerOutbox::Reactor {
   WorkPool* const pool_;
   const std::string caller_name_;
   const std::shared_ptr<WorkerOutbox> outbox_;
-  // Only who takes a message, one at a time, and Leave after the last.
+  // Used only by the thread that processes a message, and by Leave after the
+  // last.
   WorkerInbox inbox_;
   v1::WorkerMessage incoming_;
   const StreamMetrics::Open open_;
@@ -109,7 +110,7 @@ class Stream final : public WorkerOutbox::Reactor {
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>*
 WorkerService::Connect(grpc::CallbackServerContext* context) {
-  // A daemon of a server that tells nobody apart is one all the same.
+  // A server with --insecure_loopback authenticates no daemon.
   return new Stream(options_, pools_->streams(CallRole::kWorkers),
                     {sessions_, queries_, logs_, files_}, streams_,
                     CallerOf(*context), ObeyedEpoch(*context));
